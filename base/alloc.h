@@ -1,7 +1,7 @@
-/* alloc.h - the one door to the heap, so that a test can make the n-th call fail.
+/* alloc.h - all heap allocation, in one place, so that a test can make the n-th call fail.
  *
- * Everything in the project that allocates goes through here, but for texts of the control socket
- * and of metrics, which are freed as those of jansson are; third-party libraries keep their own. thread: any. */
+ * The whole project allocates through these functions. There are two exceptions: texts of the control socket and of
+ * metrics, which are freed with free() like jansson's texts, and third-party libraries. thread: any. */
 #ifndef SW_BASE_ALLOC_H
 #define SW_BASE_ALLOC_H
 
@@ -11,17 +11,17 @@
 extern "C" {
 #endif
 
-/* Zeroed memory, or NULL. owns: the caller, until sw_free(). */
+/* Allocates zeroed memory; NULL: out of memory. owns: the caller, until sw_free(). */
 void *sw_alloc(size_t bytes);
-/* Zeroed array; NULL also when count * bytes overflows. */
+/* Allocates a zeroed array; NULL: out of memory, or count * bytes overflows. */
 void *sw_alloc_array(size_t count, size_t bytes);
-/* Grows or shrinks; new bytes are not zeroed; the old block stays valid on NULL. */
+/* Resizes a block. New bytes are not zeroed. On NULL the old block stays valid. */
 void *sw_realloc(void *block, size_t bytes);
-/* NULL is a no-op. */
+/* Frees a block; NULL: a no-op. */
 void sw_free(void *block);
-/* Test hook: the n-th allocation from now (1 = the next) returns NULL, once; 0 switches it off. */
+/* Test hook: makes the n-th allocation from now (1: the next) return NULL, once; 0 switches it off. */
 void sw_alloc_fail_nth(unsigned long n);
-/* Allocations not yet freed, for leak checks in tests. */
+/* Counts the blocks that are not freed yet, for leak checks in tests. */
 long sw_alloc_live(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
-/* assert.h - SW_ASSERT: for our own mistakes only, and on in release builds.
- * Bytes that come from a client, a disk or a GPU are checked and refused with an error, never asserted. */
+/* assert.h - SW_ASSERT catches our own mistakes. It stays on in release builds.
+ *
+ * Never assert bytes that come from a client, a disk or a GPU: check them, and refuse them with an error. */
 #ifndef SW_BASE_ASSERT_H
 #define SW_BASE_ASSERT_H
 

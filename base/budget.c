@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 
-enum { SHARE = 3 }; /* times as much as is left */
+enum { SHARE = 3 }; /* a user may have this many times as much as is free */
 
 bool sw_share_allows(uint64_t mine, uint64_t used, uint64_t limit, uint64_t more) {
     if (used > limit || more > limit - used)
@@ -12,11 +12,11 @@ bool sw_share_allows(uint64_t mine, uint64_t used, uint64_t limit, uint64_t more
 
 static int refuse(const struct sw_budget *budget, uint64_t bytes, const char *what, struct sw_err *err) {
     return sw_err_set(err, -SW_ETENANTMEMORY, SW_SCOPE_REQUEST,
-                      "%llu bytes for %s: the service keeps %llu for this tenant, its share is used up",
+                      "%llu bytes for %s exceed this tenant's share of service memory, of which it uses %llu",
                       (unsigned long long)bytes, what, (unsigned long long)atomic_load(&budget->used_bytes));
 }
 
-/* Takes from the pool, whose limit is never exceeded; the share is looked at in the same go. */
+/* Takes from the pool. The same compare-and-swap checks the pool's limit and the share, so neither is ever exceeded. */
 static bool take_from_pool(struct sw_budget *budget, uint64_t bytes) {
     struct sw_budget_pool *pool = budget->pool;
     unsigned long long had = atomic_load(&pool->used_bytes);

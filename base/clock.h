@@ -8,9 +8,11 @@
 extern "C" {
 #endif
 
+/* Returns the monotonic time. */
 uint64_t sw_clock_us(void);
 
-/* For tests whose time is virtual: all threads take it from `now_us`, which must not go back, until NULL is set. */
+/* Replaces the clock, for tests with virtual time; NULL: the system's clock again. All threads use `now_us`, which
+ * must not go back. */
 void sw_clock_set(uint64_t (*now_us)(void));
 
 #ifdef __cplusplus

@@ -9,29 +9,30 @@
 
 enum { STOP_MS = 1000 };
 
-/* One that waits, in the place of its number: an open descriptor waits once, so there is always room. */
+/* A descriptor that waits. The array is indexed by descriptor: an open descriptor waits only once, so there is always
+ * room. */
 struct waiting {
-    int next; /* in its lane; -1: the last */
+    int next; /* descriptor in the same lane; -1: this is the last */
     void (*end)(int fd);
 };
 
 struct lane {
-    enum { LANE_OFF, LANE_ON, LANE_LEFT } state; /* LEFT: at the stop it was in a close() that did not return */
+    enum { LANE_OFF, LANE_ON, LANE_ABANDONED } state; /* ABANDONED: sw_closer_stop() gave up waiting for its close() */
     pthread_t thread;
     pthread_cond_t arrived;
     int first, last;
-    unsigned n; /* those that wait, and the one that is being closed */
+    unsigned n; /* descriptors that wait, and the one that is being closed */
     uint32_t uid;
 };
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t left; /* a thread has ended */
+    pthread_cond_t ended; /* signaled when a thread has ended */
     bool is_running;
     struct waiting *waiting; /* by descriptor */
     unsigned max_fds, n;
     struct lane lanes[SW_CLOSER_LANES];
-} closer = {.lock = PTHREAD_MUTEX_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
+} closer = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
 
 static int take_first(struct lane *lane) {
     const int fd = lane->first;
@@ -58,7 +59,7 @@ static void *close_lane(void *arg) {
         closer.n--;
     }
     lane->state = LANE_OFF;
-    (void)pthread_cond_signal(&closer.left);
+    (void)pthread_cond_signal(&closer.ended);
     (void)pthread_mutex_unlock(&closer.lock);
     return NULL;
 }
@@ -73,7 +74,7 @@ static bool start_lane(struct lane *lane) {
 int sw_closer_start(unsigned max_fds, struct sw_err *err) {
     bool is_started = true;
     (void)pthread_mutex_lock(&closer.lock);
-    if (!closer.waiting) { /* or a thread of before is still at it */
+    if (!closer.waiting) { /* an abandoned thread of an earlier start may still use the array */
         closer.waiting = sw_alloc_array(max_fds, sizeof *closer.waiting);
         closer.max_fds = closer.waiting ? max_fds : 0;
     }
@@ -100,12 +101,12 @@ static void await_threads(void) {
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += STOP_MS / 1000;
-    while (is_any_on() && pthread_cond_timedwait(&closer.left, &closer.lock, &until) != ETIMEDOUT)
+    while (is_any_on() && pthread_cond_timedwait(&closer.ended, &closer.lock, &until) != ETIMEDOUT)
         continue;
 }
 
 void sw_closer_stop(void) {
-    bool was_on[SW_CLOSER_LANES], is_left = false;
+    bool was_on[SW_CLOSER_LANES], is_in_use = false;
     (void)pthread_mutex_lock(&closer.lock);
     closer.is_running = false;
     for (unsigned i = 0; i < SW_CLOSER_LANES; i++) {
@@ -117,15 +118,15 @@ void sw_closer_stop(void) {
     for (unsigned i = 0; i < SW_CLOSER_LANES; i++) {
         struct lane *lane = &closer.lanes[i];
         if (lane->state == LANE_ON) {
-            lane->state = LANE_LEFT;
+            lane->state = LANE_ABANDONED;
             (void)pthread_detach(lane->thread);
         } else if (was_on[i]) {
             (void)pthread_join(lane->thread, NULL);
             (void)pthread_cond_destroy(&lane->arrived);
         }
-        is_left |= lane->state == LANE_LEFT;
+        is_in_use |= lane->state == LANE_ABANDONED;
     }
-    if (!is_left) {
+    if (!is_in_use) {
         sw_free(closer.waiting);
         closer.waiting = NULL;
     }
@@ -140,7 +141,8 @@ static struct lane *find_lane(uint32_t uid) {
     return lane;
 }
 
-/* Its uid's, or one that has nothing to do, or one that has: so many uids are rare. */
+/* Returns the lane that already serves the uid, else an idle lane, else a busy lane: so many uids at once are rare.
+ * NULL: no thread runs for it. */
 static struct lane *choose_lane(uint32_t uid) {
     struct lane *lane = find_lane(uid), *shared = &closer.lanes[uid % SW_CLOSER_LANES];
     for (unsigned i = 0; i < SW_CLOSER_LANES && !lane; i++)

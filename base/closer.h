@@ -1,13 +1,15 @@
-/* closer.h - closes descriptors that others have sent, where nobody waits for it.
+/* closer.h - closes descriptors that clients have sent, in threads of its own, so that nobody waits for it.
  *
- * close() of a descriptor can take as long as whoever made it wants: a socket that lingers, a file of a file system in
- * user space that does not answer. So it is done by threads of their own. They have lanes: what came from one uid is
- * closed in order and by one thread at a time, so that it delays what comes from others only when more uids than there
- * are lanes have something to close.
+ * A client can make close() of its descriptor take as long as it likes: with a socket that lingers, or a file of a
+ * user-space file system that does not answer. Each closer thread serves one lane. Descriptors from one uid go to one
+ * lane and are closed there in order. So a uid delays another uid only if more uids than lanes have descriptors to
+ * close.
  *
- * What waits is still in the process's table. Whoever takes more descriptors from a uid asks first how many wait.
+ * A waiting descriptor still occupies the process's descriptor table. Before you accept more descriptors from a uid,
+ * ask how many of its descriptors wait.
  *
- * One for the process. Before its start, and after its stop, all is closed by the caller. thread: any. */
+ * A process has one closer. Before its start and after its stop, the calling thread closes the descriptor itself.
+ * thread: any. */
 #ifndef SW_BASE_CLOSER_H
 #define SW_BASE_CLOSER_H
 
@@ -16,20 +18,21 @@
 
 enum { SW_CLOSER_LANES = 8 };
 
-/* Starts the threads. Descriptors from max_fds up are closed by the caller: RLIMIT_NOFILE is what is meant.
+/* Starts the threads. max_fds: the limit RLIMIT_NOFILE; the calling thread closes descriptors from max_fds up itself.
  * errors: -SW_ENOMEM. */
 int sw_closer_start(unsigned max_fds, struct sw_err *err);
-/* Waits for what is left, a second at most: a close that takes longer is left to the end of the process, and so is what
- * waits behind it. Without a start it is a no-op. */
+/* Stops the threads. It waits up to a second until all descriptors are closed. If a close takes longer, its descriptor
+ * and those that wait behind it stay open until the process ends. If the closer was not started: a no-op. */
 void sw_closer_stop(void);
 
-/* Closes a descriptor of uid's some time. Allocates nothing. owns: takes fd; -1 is a no-op. */
+/* Closes a descriptor that came from uid, later. Allocates nothing. owns: takes fd; -1: a no-op. */
 void sw_closer_close(int fd, uint32_t uid);
-/* As sw_closer_close(), by end(fd), which may wait as long as it likes and has to close it. */
+/* As sw_closer_close(), but calls end(fd), which must close fd and may block as long as it likes. */
 void sw_closer_end(int fd, uint32_t uid, void (*end)(int fd));
 
-/* Descriptors that are not closed yet: of one uid, and of all. */
+/* Counts the descriptors from one uid that are not closed yet. */
 unsigned sw_closer_waiting(uint32_t uid);
+/* Counts the descriptors from all uids that are not closed yet. */
 unsigned sw_closer_waiting_all(void);
 
 #endif

@@ -1,10 +1,10 @@
-# Finds what the project stands on. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson, sw_crypto,
-# sw_microhttpd (if SW_HAVE_HTTP), sw_check (tests only).
+# Finds the project's dependencies. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson,
+# sw_crypto, sw_microhttpd (if SW_HAVE_HTTP) and sw_check (tests only).
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 
-# One dependency by pkg-config name; static archive name for SW_STATIC_DEPS.
+# Finds one dependency: by its pkg-config name, or by its archive's name if SW_STATIC_DEPS is on.
 function(sw_find_dependency target pkg archive)
   add_library(${target} INTERFACE)
   pkg_check_modules(${target}_pc REQUIRED IMPORTED_TARGET ${pkg})
@@ -21,8 +21,8 @@ sw_find_dependency(sw_uv libuv libuv_a.a)
 sw_find_dependency(sw_uring liburing liburing.a)
 sw_find_dependency(sw_jansson jansson libjansson.a)
 sw_find_dependency(sw_crypto libcrypto libcrypto.a)
-# Metrics by HTTP are left out where there is no libmicrohttpd, and in static builds: Debian's archive of it needs
-# GnuTLS, of which there is none.
+# Builds without libmicrohttpd and static builds have no metrics over HTTP. Static builds lack it because Debian's
+# archive of libmicrohttpd needs GnuTLS, for which Debian has no archive.
 set(SW_HAVE_HTTP OFF)
 if(NOT SW_STATIC_DEPS)
   pkg_check_modules(SW_MICROHTTPD QUIET libmicrohttpd)
@@ -42,8 +42,8 @@ endif()
 set(SW_HAVE_CUDA OFF)
 if(NOT SW_WITH_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-    # A toolkit that is installed but not on PATH is found as well. By way of the environment, because check_language()
-    # tries out a compiler only if none has been set: an nvcc that does not work is then as good as none.
+    # Find a toolkit that is installed but not in PATH. Pass it by the environment, because check_language() tests a
+    # compiler only if none is set by variable. So an nvcc that does not work counts as none.
     find_program(SW_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
     if(SW_NVCC)
       set(ENV{CUDACXX} ${SW_NVCC})
@@ -59,7 +59,8 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit REQUIRED)
     set(SW_HAVE_CUDA ON)
   elseif(SW_WITH_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "SW_WITH_CUDA=ON, but no nvcc that works was found (set CUDACXX or PATH)")
+    message(FATAL_ERROR "SW_WITH_CUDA=ON, but no working nvcc was found. Set CUDACXX or PATH.")
   endif()
 endif()
-message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")
+message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, "
+  "sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")

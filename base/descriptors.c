@@ -8,7 +8,7 @@ void sw_descriptors_begin(void) {
     static const int modes[] = {[STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_RDONLY};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            (void)open("/dev/null", modes[fd]); /* the lowest that is free: this one */
+            (void)open("/dev/null", modes[fd]); /* open() takes the lowest free number, which is fd */
 }
 
 bool sw_is_out_of_descriptors(int errno_value) {

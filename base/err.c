@@ -13,7 +13,7 @@ static const struct {
     SPILLWAY_ERROR_LIST(ROW)
 #undef ROW
 };
-_Static_assert(sizeof errors / sizeof errors[0] == SW_ERR_COUNT, "a row for each");
+_Static_assert(sizeof errors / sizeof errors[0] == SW_ERR_COUNT, "one row for each error");
 
 static int find(int code) {
     for (int i = 0; i < SW_ERR_COUNT; i++)

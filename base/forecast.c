@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-#define STEADY_PARTS 16 /* a sixteenth more or less is as long */
+#define STEADY_PARTS 16 /* durations that differ by less than a sixteenth count as equal */
 #define MOST_TRUST 2
 
 static uint64_t scaled_us(const struct sw_forecast *f, uint64_t bytes) {
@@ -19,7 +19,7 @@ static bool is_as_expected(const struct sw_forecast *f, uint64_t bytes, uint64_t
 void sw_forecast_note(struct sw_forecast *f, uint64_t bytes, uint64_t us) {
     const bool as_expected = is_as_expected(f, bytes, us);
     if (!as_expected && f->trust == MOST_TRUST) {
-        f->trust--; /* what it took is left out, unless the next one says that it has changed */
+        f->trust--; /* ignore one outlier; a second one in a row replaces the forecast */
         return;
     }
     f->trust = !as_expected ? 0 : f->trust < MOST_TRUST ? f->trust + 1 : MOST_TRUST;

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* A line is at most 1024 bytes: twice that, as message and as fields, and what the fields' names and lengths add. */
+/* A line of at most 1024 bytes is sent twice, as message and as fields. The fields' names and lengths come on top. */
 enum { DATAGRAM_BYTES = 8192 };
 
 static int journal = -1;
@@ -23,8 +23,8 @@ struct datagram {
     char data[DATAGRAM_BYTES];
 };
 
-/* NAME=value, or, where the value has more than one line: NAME, its length, the value. What does not fit is left out.
- */
+/* Appends a field: NAME=value, or NAME, length and value if the value has more than one line. A field that does not fit
+ * is left out. */
 static void add(struct datagram *datagram, const char *name, const char *value) {
     const size_t name_bytes = strlen(name), bytes = strlen(value);
     const bool is_binary = strchr(value, '\n') != NULL;
@@ -41,7 +41,7 @@ static void add(struct datagram *datagram, const char *name, const char *value) 
     datagram->bytes = (size_t)(at - datagram->data);
 }
 
-/* Field names are upper case; ours have no other bytes than a variable's name. */
+/* The journal takes only upper case letters, digits and underscores in field names. */
 static void add_field(struct datagram *datagram, struct sw_logfmt_field *field) {
     for (char *at = field->name; *at; at++)
         *at = isalnum((unsigned char)*at) ? (char)toupper((unsigned char)*at) : '_';
@@ -87,6 +87,7 @@ enum sw_journal_answer sw_journal_send(int priority, const char *line) {
             add_field(&datagram, &field);
     if (send(journal, datagram.data, datagram.bytes, MSG_NOSIGNAL) == (ssize_t)datagram.bytes)
         return SW_JOURNAL_TAKEN;
-    /* stderr ends in the same journal, and would be waited for. */
+    /* Do not print the line when the journal is full: stderr leads to the same journal, and a write to it would block.
+     */
     return errno == EAGAIN || errno == ENOBUFS ? SW_JOURNAL_FULL : SW_JOURNAL_ABSENT;
 }

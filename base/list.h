@@ -1,7 +1,7 @@
 /* list.h - intrusive doubly linked list with a sentinel head.
  *
- * A node is embedded in its object and belongs to at most one list. An initialised node that is on no list points to
- * itself, so removing twice is harmless. Not thread safe: whoever owns the list guards it. */
+ * A node is embedded in its object and is on at most one list. An initialized node that is on no list points to itself,
+ * so removing it twice is harmless. Not thread safe: the owner of the list guards it. */
 #ifndef SW_BASE_LIST_H
 #define SW_BASE_LIST_H
 
@@ -12,7 +12,7 @@ struct sw_list {
     struct sw_list *next, *prev;
 };
 
-/* The object that embeds `node` as `member`. */
+/* Returns the object that embeds `node` as `member`. */
 #define SW_CONTAINER_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 static inline void sw_list_init(struct sw_list *node) {
@@ -40,7 +40,7 @@ static inline void sw_list_remove(struct sw_list *node) {
     sw_list_init(node);
 }
 
-/* Moves all nodes of `from` behind those of `to`. */
+/* Moves all nodes of `from` to the end of `to`. */
 static inline void sw_list_append_all(struct sw_list *to, struct sw_list *from) {
     if (sw_list_empty(from))
         return;
@@ -51,7 +51,7 @@ static inline void sw_list_append_all(struct sw_list *to, struct sw_list *from) 
     sw_list_init(from);
 }
 
-/* First node, unlinked; NULL if empty. */
+/* Removes and returns the first node; NULL: the list is empty. */
 static inline struct sw_list *sw_list_take_first(struct sw_list *head) {
     if (sw_list_empty(head))
         return NULL;

@@ -21,7 +21,7 @@ enum { STAMP_BYTES = sizeof "time=2026-01-31T12:34:56.789Z " - 1 };
 
 static atomic_int max_level = SW_LOG_INFO;
 
-/* Set and removed under the lock, called under it: who has removed it is not called any more. */
+/* The tap is set, removed and called under the lock: after its removal it is not called any more. */
 static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
 static sw_log_tap_fn *tap;
 static void *tap_arg;
@@ -52,7 +52,7 @@ const char *sw_log_level_name(enum sw_log_level level) {
 }
 
 bool sw_log_set_level_name(const char *name) {
-    for (int level = SW_LOG_NR - 1; level >= 0; level--) /* "debug" is all of it */
+    for (int level = SW_LOG_NR - 1; level >= 0; level--) /* backwards: "debug" means DEBUG, which includes OPERATION */
         if (strcmp(name, sw_log_level_name((enum sw_log_level)level)) == 0) {
             sw_log_set_level((enum sw_log_level)level);
             return true;
@@ -60,7 +60,8 @@ bool sw_log_set_level_name(const char *name) {
     return false;
 }
 
-/* Where lines go if not to the journal, what of a line has not gone there yet, and how many have not gone at all. */
+/* Where lines are printed if there is no journal, the rest of a line that was printed only partly, and the number of
+ * dropped lines that are not reported yet. */
 static pthread_mutex_t out_lock = PTHREAD_MUTEX_INITIALIZER;
 static int out = STDERR_FILENO;
 static char rest[STAMP_BYTES + LINE_BYTES];
@@ -72,19 +73,19 @@ void sw_log_open(void) {
     const bool is_pipe = fstat(STDERR_FILENO, &found) == 0 && S_ISFIFO(found.st_mode);
     if (!is_pipe && !isatty(STDERR_FILENO))
         return;
-    /* Opened anew: O_NONBLOCK on stderr itself would hold for all who share it, the shell that started us for one. */
+    /* Open stderr again: O_NONBLOCK on stderr itself would apply to all processes that share it, such as the shell. */
     const int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
         return;
     if (is_pipe)
-        (void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES); /* a reader may pause for that long */
+        (void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES); /* bridges short pauses of the reader */
     (void)pthread_mutex_lock(&out_lock);
     out = fd;
     (void)pthread_mutex_unlock(&out_lock);
 }
 
-/* Returns how much of it went without waiting: a line to a pipe goes whole or not at all (PIPE_BUF), to a terminal
- * perhaps in part. */
+/* Writes without waiting, and returns how many bytes were written. A pipe takes a line whole or not at all (PIPE_BUF);
+ * a terminal may take a part of it. */
 static size_t write_now(const char *data, size_t bytes) {
     struct pollfd room = {.fd = out, .events = POLLOUT};
     ssize_t n = send(out, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -109,7 +110,7 @@ static bool print(const char *line, size_t bytes) {
     return n > 0;
 }
 
-/* A line with room for its time in front of it, and for a newline behind it. */
+/* A line, with room for the time before it and a newline after it. */
 struct line {
     char all[STAMP_BYTES + LINE_BYTES];
 };
@@ -118,7 +119,7 @@ static char *text_of(struct line *line) {
     return line->all + STAMP_BYTES;
 }
 
-/* In UTC. */
+/* Puts the time before the line, in UTC. */
 static void stamp(struct line *line) {
     char text[STAMP_BYTES + 1];
     struct timespec now;
@@ -129,7 +130,7 @@ static void stamp(struct line *line) {
     memcpy(line->all, text, STAMP_BYTES);
 }
 
-/* False: there is no room for it where lines go, or that has failed. */
+/* Sends the line to the journal or prints it. False: there was no room for it, or the write failed. */
 static bool deliver(enum sw_log_level level, struct line *line, size_t bytes) {
     static const int priorities[SW_LOG_NR] = {3, 4, 6, 7, 7}; /* as in syslog.h */
     const enum sw_journal_answer answer = sw_journal_send(priorities[level], text_of(line));
@@ -140,17 +141,16 @@ static bool deliver(enum sw_log_level level, struct line *line, size_t bytes) {
     return print(line->all, STAMP_BYTES + bytes + 1);
 }
 
-/* What came first is told first, also that something is missing. */
+/* Lines stay in order: the count of dropped lines goes out before the next line. */
 static void deliver_or_count(enum sw_log_level level, struct line *line, size_t bytes) {
     (void)pthread_mutex_lock(&out_lock);
     if (n_dropped > 0) {
-        struct line told;
-        const int n =
-            snprintf(text_of(&told), LINE_BYTES,
-                     "level=warning event=log.dropped lines=%llu why=\"whoever reads the log was too slow, or "
-                     "it could not be written\"",
-                     n_dropped);
-        if (deliver(SW_LOG_WARNING, &told, (size_t)n))
+        struct line notice;
+        const int n = snprintf(text_of(&notice), LINE_BYTES,
+                               "level=warning event=log.dropped lines=%llu why=\"the log's reader was too slow, or a "
+                               "write to the log failed\"",
+                               n_dropped);
+        if (deliver(SW_LOG_WARNING, &notice, (size_t)n))
             n_dropped = 0;
     }
     if (n_dropped > 0 || !deliver(level, line, bytes))

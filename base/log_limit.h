@@ -1,7 +1,7 @@
-/* log_limit.h - how many lines of a kind are written, where whoever causes them can do so as often as it likes.
+/* log_limit.h - limits the rate of log lines that a client can cause as often as it likes.
  *
- * So many lines in ten seconds are written; of those that are left out the next one that is written says how many. All
- * zero: none was written. thread: whoever owns it. */
+ * Only so many lines of a kind are written in ten seconds. The next line that is written reports how many were left
+ * out. All zero: no line was written yet. thread: one at a time. */
 #ifndef SW_BASE_LOG_LIMIT_H
 #define SW_BASE_LOG_LIMIT_H
 
@@ -15,8 +15,8 @@ struct sw_log_limit {
     unsigned n, n_left_out;
 };
 
-/* Whether a line may be written, of `most` in SW_LOG_LIMIT_US; *ret_left_out: how many were not since the last one that
- * was, 0 if this one is not. */
+/* Whether a line may be written now, if at most `most` lines are written in SW_LOG_LIMIT_US. *ret_left_out: how many
+ * lines were left out since the last line that was written; 0 if this line is left out, too. */
 bool sw_log_limit_allows(struct sw_log_limit *limit, unsigned most, unsigned *ret_left_out);
 
 #endif

@@ -6,7 +6,7 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte that an escape stands for; *at is behind the backslash, and moved behind the escape. */
+/* Returns the byte that an escape stands for. *at points after the backslash, and is moved past the escape. */
 static char unescape(const char **at) {
     const char c = *(*at)++;
     if (c != 'x' || hex_digit((*at)[0]) < 0 || hex_digit((*at)[1]) < 0)

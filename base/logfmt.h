@@ -1,6 +1,6 @@
-/* logfmt.h - reads the lines that log.h writes: name=value name="quoted \"value\"" ...
+/* logfmt.h - parses the lines that log.h writes: name=value name="quoted \"value\"" ...
  *
- * For who passes lines on in another form. Not for lines of others: what sw_log() never writes is taken as it comes.
+ * For code that passes log lines on in another form. Not for lines from other programs: syntax errors are not detected.
  * thread: any, no state. */
 #ifndef SW_BASE_LOGFMT_H
 #define SW_BASE_LOGFMT_H
@@ -14,7 +14,7 @@ struct sw_logfmt_field {
     bool quoted;
 };
 
-/* Takes the next field from *at, which is moved behind it; false at the line's end. */
+/* Parses the field at *at, and moves *at past it; false: the line has ended. */
 bool sw_logfmt_next(const char **at, struct sw_logfmt_field *ret);
 /* Whether a value that was not quoted is a whole number. */
 bool sw_logfmt_is_number(const struct sw_logfmt_field *field);

@@ -1,7 +1,7 @@
 #include "base/meter.h"
 
 #define FADE 0.75
-#define MOST_SLOWER 4 /* than before, of what is remembered together */
+#define MOST_SLOWER 4 /* a sample counts as at most this many times slower than the rate so far */
 #define MOST_TOGETHER 4
 
 void sw_meter_begin(struct sw_meter *m, uint64_t now_us) {
@@ -25,8 +25,9 @@ static void remember(struct sw_meter *m, double bytes, double us, unsigned n) {
     m->us += us < most_us ? us : most_us;
 }
 
-/* What ran side by side may end at once, after all of the time: only together do they say how fast it went. */
-static void settle(struct sw_meter *m) {
+/* Turns ended chunks into a sample. Chunks that run side by side may all end at once, at the very end: only together do
+ * they show the stage's throughput. */
+static void take_sample(struct sw_meter *m) {
     if (m->n_ended == 0 || (m->n_running > 0 && m->n_ended < MOST_TOGETHER))
         return;
     if (m->is_warm)
@@ -45,7 +46,7 @@ void sw_meter_end(struct sw_meter *m, uint64_t now_us, uint64_t bytes) {
         m->ended_bytes += bytes;
         m->ended_us += us;
     }
-    settle(m);
+    take_sample(m);
 }
 
 double sw_meter_rate(const struct sw_meter *m) {

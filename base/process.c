@@ -15,7 +15,7 @@
 #define SYS_pidfd_open 434
 #endif
 
-/* Of linux/magic.h and linux/proc_ns.h, where these are new enough. */
+/* Copied from linux/magic.h and linux/proc_ns.h, because older versions of these lack them. */
 #define PIDFS_SUPER 0x50494446
 #define INITIAL_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
 
@@ -23,7 +23,7 @@ static int open_pidfd(pid_t pid) {
     return (int)syscall(SYS_pidfd_open, pid, 0u);
 }
 
-/* Before Linux 6.9 all pidfds had the same inode. */
+/* Returns a pidfd's inode; 0: not known. Before Linux 6.9 all pidfds had the same inode. */
 static uint64_t inode_of(int pidfd) {
     struct statfs fs;
     struct stat st;
@@ -35,8 +35,8 @@ static bool has_exited(int pidfd) {
     return poll(&p, 1, 0) == 1 && p.revents & POLLIN;
 }
 
-/* Whether the pids in /proc are those of this process's pid namespace: it has no other pid there then. A kernel without
- * such namespaces does not say. */
+/* Whether /proc shows the pids of this process's own pid namespace. If so, NSpid lists only one pid. A kernel without
+ * pid namespaces has no such line. */
 static bool proc_is_ours(void) {
     char line[256];
     uint64_t first, second;
@@ -51,7 +51,8 @@ static bool proc_is_ours(void) {
     return is_ours;
 }
 
-/* 0: not known. The second field is the program's name, in which there may be anything. */
+/* Returns the process's start time; 0: not known. Parsing starts after the last ')': the second field is the program's
+ * name in parentheses, which may contain any character. */
 static uint64_t start_time_of(pid_t pid) {
     enum { FIELDS_BETWEEN = 19 }; /* the third to the 21st */
     char path[40], line[1024];
@@ -68,8 +69,9 @@ static uint64_t start_time_of(pid_t pid) {
     return at && sscanf(at, "%" SCNu64, &start_time) == 1 ? start_time : 0;
 }
 
-/* A pid namespace lives as long as its first process, so that one's name is the namespace's. Without inodes of pidfds:
- * the initial one has a number of its own; the others' numbers are used again, but not by the same start time. */
+/* Returns a number that identifies this pid namespace; 0: not known. A namespace lives as long as its first process, so
+ * the inode of that process's pidfd identifies it. On kernels without these inodes, the initial namespace has a fixed
+ * number. The numbers of other namespaces are reused, so the first process's start time is added. */
 static uint64_t own_namespace(void) {
     struct stat st;
     const int pidfd = open_pidfd(1);
@@ -94,10 +96,10 @@ void sw_process_identify(struct sw_process *ret, pid_t pid, int pidfd) {
     ret->pidfd_inode = inode_of(pidfd);
     ret->start_time = start_time_of(pid);
     if (pidfd >= 0 && has_exited(pidfd))
-        ret->start_time = 0; /* it may be another one's by now */
+        ret->start_time = 0; /* another process may have the pid by now */
 }
 
-/* The process that has the pid now. */
+/* Whether the pid now belongs to another process. pidfd: of the process that has the pid now. */
 static bool is_another(const struct sw_process *process, int pidfd) {
     const uint64_t inode = inode_of(pidfd);
     if (process->pidfd_inode && inode)
@@ -112,8 +114,8 @@ bool sw_process_has_ended(const struct sw_process *process) {
     const pid_t pid = (pid_t)process->pid;
     const int pidfd = open_pidfd(pid);
     if (pidfd < 0 && (errno == ESRCH || errno == EINVAL || errno == ENOENT))
-        return true; /* the last two: it is a thread's now */
-    if (pidfd < 0)   /* no such call, or not for us */
+        return true; /* EINVAL, ENOENT: the number belongs to a thread now */
+    if (pidfd < 0)   /* the system call does not exist, or is not permitted */
         return kill(pid, 0) < 0 && errno == ESRCH;
     const bool has_ended = has_exited(pidfd) || is_another(process, pidfd);
     (void)close(pidfd);

@@ -1,4 +1,4 @@
-/* shorten.h - values of others in errors, which have room for a few words.
+/* shorten.h - shortens values for error texts, which have room for a few words only.
  *
  * thread: any, no state. */
 #ifndef SW_BASE_SHORTEN_H
@@ -6,8 +6,8 @@
 
 enum { SW_SHORTENED_BYTES = 28 };
 
-/* A value as JSON writes it. If it is long, its middle becomes "...", and a quote or bracket that opens it still closes
- * it: "/very/long/pa..."; no character is cut in two. Returns ret. */
+/* Shortens a JSON value. The end of a long value becomes "...", followed by the quote or bracket that closes it:
+ * "/very/long/pa..."; no UTF-8 character is cut in two. Returns ret. */
 const char *sw_shorten(char ret[SW_SHORTENED_BYTES], const char *text);
 
 #endif

@@ -7,7 +7,8 @@ static unsigned least(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-/* Letters to insert, remove, replace or swap with their neighbour (Damerau and Levenshtein, restricted). */
+/* Counts the letters to insert, remove, replace or swap with their neighbor (restricted Damerau-Levenshtein distance).
+ */
 static unsigned edits_between(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
     unsigned rows[3][SW_SIMILAR_MAX_BYTES + 1];
     for (unsigned j = 0; j <= b_bytes; j++)

@@ -20,7 +20,7 @@ static uint64_t saturated_sum(uint64_t a, uint64_t b) {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* a * b / c, cut off, at most UINT64_MAX. */
+/* Returns a * b / c, rounded down, at most UINT64_MAX. */
 static uint64_t scaled(uint64_t a, uint64_t b, uint64_t c) {
     const unsigned __int128 exact = (unsigned __int128)a * b / c;
     return exact > UINT64_MAX ? UINT64_MAX : (uint64_t)exact;
@@ -33,7 +33,7 @@ static uint64_t take_digits(const char **at) {
     return number;
 }
 
-/* The unit at *at, which is moved behind it; 1, and *at as it was, if there is none. */
+/* Returns the unit at *at, and moves *at past it. If there is no unit it returns 1 and leaves *at unchanged. */
 static uint64_t take_unit(const char **at) {
     const char *unit = *at + strspn(*at, " ");
     const char *letter = *unit ? strchr(letters, *unit) : NULL;

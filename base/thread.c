@@ -2,7 +2,7 @@
 
 #include <signal.h>
 
-/* Those that a thread causes itself would end the process without a word if they were blocked. */
+/* Signals that the thread itself causes stay unblocked: blocked, they would end the process without any message. */
 static void block_signals(sigset_t *ret_before) {
     static const int own[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     sigset_t most;

@@ -1,7 +1,7 @@
-/* thread.h - starts threads that get no signals: those are the event loop's. And whose stack does not depend on
- * RLIMIT_STACK (ulimit -s), which may be less than a codec needs.
+/* thread.h - starts threads that get no signals, and whose stack does not depend on RLIMIT_STACK (ulimit -s).
  *
- * So a write beyond a limit (SIGXFSZ) or to a closed pipe is an error code in them, too. thread: any. */
+ * Signals belong to the event loop's thread. In the other threads a write beyond a file size limit (SIGXFSZ) or to a
+ * closed pipe (SIGPIPE) is therefore an error code. RLIMIT_STACK may be less than a codec needs. thread: any. */
 #ifndef SW_BASE_THREAD_H
 #define SW_BASE_THREAD_H
 
@@ -11,21 +11,21 @@
 extern "C" {
 #endif
 
-/* Of each thread. Codecs take 170 KiB, the service's loop 600 KiB for JSON that is nested as deeply as the parser goes
- * (tests/e2e/small_stack.c measures both), sanitizers several times as much. Stacks of 2 MiB, aligned, could be backed
- * by huge pages: 2 MiB of memory for each thread. */
+/* The stack of each thread. Codecs need 170 KiB. The service's loop needs 600 KiB for JSON that is nested as deeply as
+ * the parser allows (tests/e2e/small_stack.c measures both). Sanitizers need several times as much. A stack of 2 MiB is
+ * avoided: if it is aligned, the kernel may back it by a huge page, and then each thread takes 2 MiB of memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SW_THREAD_STACK_BYTES = 7 << 20 };
 #else
 enum { SW_THREAD_STACK_BYTES = 1 << 20 };
 #endif
 
-/* As pthread_create(), return value (0 or a positive errno value) included, with that stack. */
+/* Starts a thread. It returns as pthread_create() does: 0 or a positive errno value. */
 int sw_thread_start(pthread_t *ret, void *(*main)(void *arg), void *arg);
 
-/* What main() of a program does first: runs the program in a thread with that stack, and returns what it returns. The
- * thread gets signals as the caller does (SIGPIPE, say). Threads that libraries start have at least that stack, too,
- * from now on. Where no thread can be had the program runs in the caller's. */
+/* Runs a program in a thread with such a stack, and returns its exit code. main() calls it first. The thread gets the
+ * same signals as the caller, such as SIGPIPE. From now on, threads that libraries start have at least this stack, too.
+ * If no thread can be started, the program runs in the caller's thread. */
 int sw_thread_run(int (*program)(int argc, char **argv), int argc, char **argv);
 
 #ifdef __cplusplus

@@ -22,10 +22,10 @@ uint32_t sw_hash_update(uint32_t h, const void *data, size_t bytes) {
     return h;
 }
 
-/* A hash is one chain of dependent steps; LANES segments side by side keep the multiplier busy. */
+/* A hash is one chain of dependent steps. Hashing LANES segments at a time keeps the multiplier busy. */
 #define LANES 4
 
-/* Sum of the hashes of LANES whole segments, `segment` being the first one's number. */
+/* Returns the sum of the hashes of LANES whole segments. segment: the number of the first one. */
 static uint32_t hash_lanes(const uint8_t *p, size_t segment_bytes, uint32_t tile, uint32_t segment) {
     uint32_t h[LANES], sum = 0;
     for (uint32_t i = 0; i < LANES; i++)
@@ -45,19 +45,20 @@ static uint32_t hash_lanes(const uint8_t *p, size_t segment_bytes, uint32_t tile
 
 #ifdef __x86_64__
 
-/* Of a whole tile: 32 segments in four vectors of eight lanes, since a multiplication takes as long as four steps. */
+/* A whole tile is hashed at once: 32 segments in four vectors of eight lanes. Four vectors hide the latency of a
+ * multiplication, which takes as long as four steps. */
 enum { VECTORS = 4, VECTOR_LANES = 8, TILE_LANES = VECTORS * VECTOR_LANES };
 
-/* Brings in, step by step and line after line, what lies behind a tile, which mostly is the next one: the processor
- * does not see through 32 streams that read a segment each (half as fast again, from memory). A prefetch of what is not
- * there does nothing. */
+/* Prefetches the memory behind a tile step by step, which mostly is the next tile. The processor's own prefetcher
+ * cannot follow 32 streams of one segment each; from memory this is half as fast again. Prefetching unmapped memory
+ * does nothing. */
 static inline void prefetch_next(const uint8_t *tile, size_t segment_bytes, size_t at) {
     const char *next = (const char *)tile + TILE_LANES * (segment_bytes + at);
     for (size_t i = 0; i < TILE_LANES * sizeof(__m256i); i += 64)
         _mm_prefetch(next + i, _MM_HINT_T0);
 }
 
-/* Row i holds 8 words of segment i; afterwards row i holds word i of 8 segments. */
+/* Transposes 8 x 8 words: row i holds 8 words of segment i before, and word i of 8 segments afterwards. */
 __attribute__((target("avx2"))) static inline void transpose(__m256i row[VECTOR_LANES]) {
     __m256i pair[VECTOR_LANES], quad[VECTOR_LANES];
     for (int i = 0; i < VECTOR_LANES; i += 2) {

@@ -1,6 +1,6 @@
-/* checksum.h - the 32-bit hash of codec/FORMAT.md, the same code for host and device.
+/* checksum.h - the 32-bit hash of codec/FORMAT.md.
  *
- * Detects damage; it is no protection against an adversary who can write frames. thread: any. */
+ * It detects damage. It does not protect against an attacker who can write frames. thread: any. */
 #ifndef SW_CODEC_CHECKSUM_H
 #define SW_CODEC_CHECKSUM_H
 
@@ -12,16 +12,17 @@
 extern "C" {
 #endif
 
-/* Hash state after `bytes` more bytes; only the last call of a series may pass a length that is no multiple of 4. */
+/* Returns the hash state after `bytes` more bytes. Only the last call of a series may pass a length that is no multiple
+ * of 4. */
 uint32_t sw_hash_update(uint32_t h, const void *data, size_t bytes);
 
-/* Tile hash of `bytes` (at most 32 << segment_log2) of content that starts at `data` and is tile number `tile`. */
+/* Hashes tile number `tile`, whose content are `bytes` at `data`, at most 32 << segment_log2. */
 uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-/* The same without a prefetch of what lies behind the tile: for who does not go on with that. */
+/* As sw_hash_tile(), but does not prefetch the memory behind the tile. For callers that will not hash it next. */
 uint32_t sw_hash_last_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-/* The same by rows; of at most 32 KiB. segment_log2 is not looked at. */
+/* Hashes a tile of at most 32 KiB by rows, as codecs of numbers do. segment_log2 is ignored. */
 uint32_t sw_hash_tile_rows(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
 #ifdef __cplusplus

@@ -9,7 +9,7 @@ static size_t min_size(uint64_t a, size_t b) {
     return a < b ? (size_t)a : b;
 }
 
-/* A frame that is being written. */
+/* A frame being written. */
 struct writer {
     const struct sw_codec_ops *ops;
     struct sw_frame_layout layout;
@@ -38,7 +38,7 @@ static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t i
     struct writer w = {.ops = sw_codec_ops(plan->codec), .frame = out};
     void *encoder = w.ops->encoder_new(plan);
     if (!encoder)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the encoder's tables");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the encoder's tables");
     sw_frame_layout_init(&w.layout, plan->codec, plan->segment_log2, in_bytes, sw_plan_symbols(plan));
     w.layout.value_type = plan->value_type;
 
@@ -64,15 +64,16 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
     struct sw_plan raw_plan;
     uint64_t frame_bytes = 0;
     if (!sw_codec_format_of((unsigned)plan->codec))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan names codec %d, which is unknown", (int)plan->codec);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the plan's codec %d is unknown", (int)plan->codec);
     if (!sw_codec_takes(plan->codec, plan->value_type))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "plan of codec %s has values of type %d",
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "codec %s cannot store values of type %d",
                           sw_codec_name(plan->codec), (int)plan->value_type);
     if (in_bytes > SW_FRAME_MAX_RAW_BYTES)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunk of %llu bytes is above the format's limit",
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunk of %llu bytes exceeds the format's limit",
                           (unsigned long long)in_bytes);
     if (out_cap_bytes < sw_frame_bound_bytes(in_bytes))
-        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame of %llu bytes may need %llu, given %llu",
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST,
+                          "frame for %llu bytes may need %llu bytes, but the buffer has %llu",
                           (unsigned long long)in_bytes, (unsigned long long)sw_frame_bound_bytes(in_bytes),
                           (unsigned long long)out_cap_bytes);
     int r = encode_with(plan, in, in_bytes, out, &frame_bytes, err);
@@ -89,7 +90,7 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
     return 0;
 }
 
-/* A frame that is being read: its head has been checked. */
+/* A frame being read. Its header and symbol table have been checked. */
 struct reader {
     const struct sw_codec_ops *ops;
     struct sw_frame_layout layout;
@@ -112,7 +113,7 @@ static size_t reader_tile_bytes(const struct reader *r, uint32_t tile) {
     return min_size(r->layout.raw_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
 }
 
-/* Finds the stored bytes of a tile that exists. */
+/* Finds the stored bytes of an existing tile. */
 static int reader_tile(const struct reader *r, uint32_t tile, struct sw_tile_view *ret, struct sw_err *err) {
     struct sw_tile_record record;
     memcpy(&record, r->frame + r->layout.records_offset + sizeof record * tile, sizeof record);
@@ -138,7 +139,7 @@ static int reader_decode_tile(const struct reader *reader, uint32_t tile, uint8_
         return r;
     r = reader->ops->decode_tile(reader->decoder, &view, out);
     if (r < 0)
-        return sw_err_set(err, r, SW_SCOPE_REQUEST, "tile %u is not valid %s", tile,
+        return sw_err_set(err, r, SW_SCOPE_REQUEST, "tile %u is invalid for codec %s", tile,
                           sw_codec_name(reader->layout.codec));
     if (reader->ops->hash_tile(out, view.tile_bytes, view.segment_log2, tile) != view.hash)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REQUEST, "tile %u does not match its hash", tile);
@@ -148,7 +149,7 @@ static int reader_decode_tile(const struct reader *reader, uint32_t tile, uint8_
 static int check_room(uint64_t needed_bytes, uint64_t out_cap_bytes, struct sw_err *err) {
     if (needed_bytes <= out_cap_bytes)
         return 0;
-    return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "%llu bytes do not fit into %llu",
+    return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "%llu bytes do not fit into a buffer of %llu",
                       (unsigned long long)needed_bytes, (unsigned long long)out_cap_bytes);
 }
 
@@ -187,8 +188,8 @@ int sw_codec_decode_segment(const void *frame, uint64_t frame_bytes, uint64_t se
     if (r < 0)
         return r;
     r = reader.ops->decode_segment(reader.decoder, &view, (unsigned)(segment % SW_TILE_SEGMENTS), out, ret_bytes);
-    return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "segment %llu is not valid %s", (unsigned long long)segment,
-                              sw_codec_name(reader.layout.codec))
+    return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "segment %llu is invalid for codec %s",
+                              (unsigned long long)segment, sw_codec_name(reader.layout.codec))
                  : 0;
 }
 

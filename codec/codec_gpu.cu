@@ -1,4 +1,4 @@
-/* codec_gpu.cu - the calls of codec/gpu.h: checks, launches, and the parts of a frame that all codecs have. */
+/* codec_gpu.cu - the calls of codec/gpu.h: argument checks, launches, and the parts that all frames have. */
 #include "codec/checksum.h"
 #include "codec/codec_gpu.cuh"
 
@@ -22,7 +22,7 @@ void encode(const sw_gpu_encode_job<sw_gpu_batch> *job) {
     codecs[job->plan->codec]->encode_batch(job);
 }
 
-/* Byte i of the symbol table section. */
+/* Returns byte i of the symbol table section. */
 __device__ inline uint32_t table_byte(const sw_params *table, uint32_t n_symbols, uint32_t i) {
     if (i < 8 * n_symbols)
         return (uint32_t)(table->value[i / 8] >> 8 * (i % 8)) & 0xFF;
@@ -36,7 +36,7 @@ __device__ inline void zero_words(uint8_t *frame, uint64_t from, uint64_t to) {
         *(uint32_t *)(frame + at) = 0;
 }
 
-/* Header, symbol table and padding of the sections, when the size of the data section is known. A block per item. */
+/* Writes header, symbol table and padding, after the length of the data section is known. A block per item. */
 template <class ITEMS>
 __global__ void __launch_bounds__(FINISH_THREADS)
     finish_frames(const __grid_constant__ ITEMS items, const sw_params *table) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(FINISH_THREADS)
     items.results[blockIdx.x] = {h.header.frame_bytes, 0, (uint32_t)layout.codec};
 }
 
-/* A block per piece; offsets are those of sw_sample_offset(), computed on the host. */
+/* Gathers a sample, a block per piece. The host has computed the offsets by sw_sample_offset(). */
 struct piece_offsets {
     uint64_t at[SW_SAMPLE_MAX_PIECES];
 };
@@ -97,7 +97,7 @@ size_t align_256(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* What encoding takes of slots, at most, for this many bytes. */
+/* Returns the largest scratch for slots that encoding this many bytes needs. */
 size_t most_slots_bytes(uint64_t raw_bytes) {
     size_t most = 0;
     for (const sw_gpu_codec *codec : codecs) {
@@ -171,7 +171,8 @@ static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *p
     ret->value_type = plan->value_type;
 }
 
-/* What an encode queues once its items' progress is zero: tiles, then what depends on their lengths. */
+/* Queues an encode, after the items' progress has been zeroed: first the tiles, then the parts that depend on their
+ * lengths. */
 template <class ITEMS>
 static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, struct sw_err *err) {
     if (job->items.n_units) {
@@ -234,12 +235,13 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
 
 /* ---- batches ---- */
 
-/* Inputs shorter than a tile make more tiles than one input of all their bytes would; they then share its slots. */
+/* Many short inputs have more tiles than one input with the same bytes. They share the slots of that one input. */
 size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
     return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes);
 }
 
-/* Shares out the units of the launches among the items, tiles or the decoders' own; units[codec]: of all of them. */
+/* Distributes the units of the launches to the items. A unit is a tile, or the decoder's own unit. units[codec]: the
+ * number of all units. */
 static int count_units(struct sw_gpu_item *items, uint32_t n, bool are_tiles, uint32_t units[SW_CODEC_NR],
                        struct sw_err *err) {
     uint64_t sum[SW_CODEC_NR] = {};
@@ -257,7 +259,7 @@ static int count_units(struct sw_gpu_item *items, uint32_t n, bool are_tiles, ui
     return 0;
 }
 
-/* Or-ed addresses of the items' raw bytes, of those of one codec. */
+/* Returns the or-ed addresses of the raw bytes of one codec's items. */
 static uintptr_t raw_addresses(const struct sw_gpu_item *items, uint32_t n, unsigned codec) {
     uintptr_t address = 0;
     for (uint32_t i = 0; i < n; i++)

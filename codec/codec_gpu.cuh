@@ -1,5 +1,5 @@
-/* codec_gpu.cuh - what the CUDA files of the codec share: launch shapes, word loads of any alignment, error reporting,
- * and the rows of codecs on the GPU. Internal to codec/; the contract is codec/gpu.h. */
+/* codec_gpu.cuh - the common part of the room's CUDA files: launches, word loads of any alignment, error reporting, and
+ * the codecs' rows on the GPU. Internal to codec/; the contract is codec/gpu.h. */
 #ifndef SW_CODEC_GPU_CUH
 #define SW_CODEC_GPU_CUH
 
@@ -9,7 +9,7 @@
 static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char *call) {
     if (cuda == cudaSuccess)
         return 0;
-    (void)cudaGetLastError(); /* else this thread's next launch would take it for its own */
+    (void)cudaGetLastError(); /* else this thread's next launch would report it again */
     int rc = sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "%s", cudaGetErrorString(cuda));
     sw_err_detail(err, "%s", call);
     if (err)
@@ -17,12 +17,12 @@ static inline int sw_gpu_check(cudaError_t cuda, struct sw_err *err, const char 
     return rc;
 }
 
-/* Reports a launch's own error; what the kernel does wrong later is found by whoever synchronises. */
+/* Reports a launch's own error. Errors of the running kernel are found by the next call that synchronizes. */
 static inline int sw_gpu_launched(struct sw_err *err, const char *kernel) {
     return sw_gpu_check(cudaGetLastError(), err, kernel);
 }
 
-/* Multiprocessors of the current device. */
+/* Returns the number of multiprocessors of the current device. */
 static inline uint32_t sw_gpu_processors() {
     int device = 0, processors = 1;
     cudaGetDevice(&device);
@@ -30,9 +30,8 @@ static inline uint32_t sw_gpu_processors() {
     return (uint32_t)processors;
 }
 
-/* How wide memory at an address, or at any of several that were or-ed, may be accessed: 2-byte alignment counts as
- * none.
- */
+/* Returns how wide the memory at an address, or at several or-ed addresses, may be accessed. An alignment of 2 bytes
+ * counts as none. */
 static inline int sw_gpu_alignment(uintptr_t a) {
     return a % 16 == 0 ? 16 : a % 4 == 0 ? 4 : 1;
 }
@@ -55,7 +54,7 @@ __device__ inline uint32_t sw_hash_unit(uint32_t h, uint4 v) {
     return sw_hash_word(sw_hash_word(sw_hash_word(sw_hash_word(h, v.x), v.y), v.z), v.w);
 }
 
-/* Hashes the words of a unit of which `bytes` (1 ... 16) belong to the segment. */
+/* Hashes the words of a unit, of which `bytes` (1 ... 16) belong to the segment. */
 __device__ inline uint32_t sw_hash_partial_unit(uint32_t h, uint4 v, uint32_t bytes) {
     const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -65,8 +64,8 @@ __device__ inline uint32_t sw_hash_partial_unit(uint32_t h, uint4 v, uint32_t by
     return h;
 }
 
-/* Of n > 0 ascending numbers, of which the first is at most `at`: the index of the last one that is. All lanes of a
- * warp together; each round leaves one part of 32. */
+/* Returns the index of the last of n > 0 ascending numbers that is at most `at`; the first one must be. All lanes of a
+ * warp call it together. Each round divides the range by 32. */
 template <class F> __device__ inline uint32_t sw_warp_find_last(uint32_t n, uint64_t at, uint32_t lane, F number) {
     uint32_t from = 0;
     while (n > 1) {
@@ -78,15 +77,15 @@ template <class F> __device__ inline uint32_t sw_warp_find_last(uint32_t n, uint
     return from;
 }
 
-/* Where a warp or a block works: unit `unit` of an item. */
+/* The work of a warp or a block: unit `unit` of an item. */
 struct sw_gpu_place {
     const sw_gpu_item &item;
     uint32_t index, unit;
 };
 
-/* The items of a launch, which share out its units among them. A single item comes as a kernel argument, so that its
- * fields are constants of the launch and looking it up costs nothing; those of a batch are looked up in device memory
- * once per unit. results: of all items, in their order. */
+/* The items of a launch, to which its units are distributed. A single item is a kernel argument, so its fields are
+ * constants of the launch, and looking it up costs nothing. The items of a batch are in device memory, and are looked
+ * up once per unit. results: one for each item, in their order. */
 struct sw_gpu_single {
     sw_gpu_item item;
     sw_gpu_progress *d_progress;
@@ -106,7 +105,7 @@ struct sw_gpu_single {
 struct sw_gpu_batch {
     sw_gpu_item *d_items;
     uint32_t n;
-    enum sw_codec_id codec; /* items of another one have no units */
+    enum sw_codec_id codec; /* items of another codec have no units */
     sw_gpu_result *results;
     uint32_t n_units;
 
@@ -122,39 +121,40 @@ struct sw_gpu_batch {
     }
 };
 
-/* What launchers are given; arguments as in codec/gpu.h, already checked. ITEMS is one of the two above. */
+/* The arguments of a launcher, as in codec/gpu.h and already checked. ITEMS is one of the two classes above. */
 template <class ITEMS> struct sw_gpu_encode_job {
-    ITEMS items;           /* units are tiles; frame_bytes open; progress is zeroed on the stream before the launch */
-    uintptr_t raw_address; /* of all sources, or-ed */
+    ITEMS items;           /* units are tiles; frame_bytes is not set; the stream zeroes progress before the launch */
+    uintptr_t raw_address; /* the addresses of all sources, or-ed */
     const struct sw_gpu_plan *plan;
     uint8_t *d_slots;
     size_t slots_bytes;
     cudaStream_t stream;
 };
 template <class ITEMS> struct sw_gpu_decode_job {
-    ITEMS items; /* units are runs of the row's unit_tiles of an item; layout.n_tiles is where decoding ends */
+    ITEMS items; /* units are runs of the row's unit_tiles; decoding ends before tile layout.n_tiles */
     uintptr_t raw_address;
-    uint32_t first_tile; /* of each item: the one that d_raw begins with */
-    unsigned value_bits; /* of codecs of numbers: the lengths of the items' values, or-ed */
+    uint32_t first_tile; /* the tile that d_raw begins with, for each item */
+    unsigned value_bits; /* codecs of numbers: the lengths of the items' values, or-ed */
     cudaStream_t stream;
 };
 
-/* A codec's row on the GPU, `sw_<name>_gpu`, which its folder defines by the macro below. */
+/* A codec's row on the GPU, `sw_<name>_gpu`. The codec's folder defines it by the macro below. */
 struct sw_gpu_codec {
     void (*encode_single)(const sw_gpu_encode_job<sw_gpu_single> *job);
     void (*encode_batch)(const sw_gpu_encode_job<sw_gpu_batch> *job);
     void (*decode_single)(const sw_gpu_decode_job<sw_gpu_single> *job);
     void (*decode_batch)(const sw_gpu_decode_job<sw_gpu_batch> *job);
-    /* Tiles of a unit when a batch is decoded, where a block has one item's tables. A single item's units are tiles. */
+    /* Tiles of a unit in the decoding of a batch, where a block has one item's tables. A single item's units are tiles.
+     */
     uint32_t unit_tiles;
-    /* Sets attributes of the kernels; cudaErrorNotSupported: too little shared memory. nullptr: there are none. */
+    /* Sets attributes of the kernels; nullptr: there are none. cudaErrorNotSupported: too little shared memory. */
     cudaError_t (*init)() = nullptr;
-    /* What encoding takes of sw_gpu_encode_job.d_slots for so many bytes. nullptr: nothing. */
+    /* Returns the bytes of sw_gpu_encode_job.d_slots that encoding so many bytes needs; nullptr: none. */
     size_t (*slots_bytes)(uint64_t raw_bytes) = nullptr;
 };
 
-/* Of function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode; what follows the name: the members from
- * unit_tiles on. */
+/* Defines the row from the function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode. The further arguments are
+ * the row's members from unit_tiles on. */
 #define SW_GPU_CODEC(name, ...)                                                                                        \
     const sw_gpu_codec sw_##name##_gpu = {sw_##name##_gpu_encode<sw_gpu_single>, sw_##name##_gpu_encode<sw_gpu_batch>, \
                                           sw_##name##_gpu_decode<sw_gpu_single>, sw_##name##_gpu_decode<sw_gpu_batch>, \

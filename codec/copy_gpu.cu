@@ -1,14 +1,14 @@
-/* copy_gpu.cu - many short runs of bytes in one launch, in and out of page-locked memory of the host.
+/* copy_gpu.cu - copies many short runs of bytes in one launch, to and from pinned host memory.
  *
- * A warp copies a piece at a time, all loads of it before the first store: what goes over the link takes long to come,
- * so much has to be under way. The grid is bounded: a block per multiprocessor has 4 KiB a warp under way and leaves
- * room for other streams' kernels. */
+ * A warp copies a piece at a time. It issues all loads of the piece before the first store: the link's latency is long,
+ * so many loads must be in flight. The grid is bounded to a block per multiprocessor. A warp then has 4 KiB in flight,
+ * and room is left for other streams' kernels. */
 #include "codec/codec_gpu.cuh"
 
 namespace {
 
 constexpr uint32_t WARPS = 8, THREADS = WARPS * SW_WARP;
-constexpr uint32_t UNITS = 8; /* of 16 bytes that a lane has under way */
+constexpr uint32_t UNITS = 8; /* units of 16 bytes that a lane has in flight */
 constexpr uint32_t PIECE_UNITS = UNITS * SW_WARP, PIECE_BYTES = 16 * PIECE_UNITS;
 
 __global__ void __launch_bounds__(THREADS) copy_runs(const sw_gpu_run *runs, uint32_t n, uint64_t n_pieces) {

@@ -12,7 +12,7 @@ static const struct sw_codec_format formats[SW_CODEC_NR] = {
 #include "codec/codecs.def"
 };
 
-/* Rows are in the order of their ids, and none is missing: arrays that are made of them in C++ need that. */
+/* Rows must be in the order of their ids, without gaps: arrays that C++ code makes from them need this. */
 enum row {
 #define SW_CODEC(id, NAME, ...) ROW_##NAME,
 #include "codec/codecs.def"
@@ -37,23 +37,23 @@ static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
     return raw_bytes / tile_bytes + (raw_bytes % tile_bytes != 0);
 }
 
-/* What a tile of 32 KiB or less with a dictionary has more in its counts than one of the shortest segments. */
+/* Counts of a tile with a dictionary (32 KiB or less), less the counts of a tile with the shortest segments. */
 #define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
 
-/* The bounds below hold for codecs whose counts are no longer than this. */
+/* The bounds below hold only for codecs whose counts are at most this long. */
 #define SW_CODEC(id, NAME, name, takes, least_log2, most_log2, symbols, counts)                                        \
     _Static_assert((counts) <= SW_TILE_SEGMENTS << ((least_log2)-SW_FRAME_MIN_SEGMENT_LOG2) &&                         \
                        (!(symbols) || (counts) <= SW_TILE_SEGMENTS + FIRST_TILE_EXTRA_BYTES),                          \
-                   #name " has more counts than sw_frame_bound_bytes() knows of");
+                   #name " has longer counts than sw_frame_bound_bytes() assumes");
 #include "codec/codecs.def"
 
-/* The shortest segments have the most metadata. */
+/* Frames with the shortest segments have the most metadata. */
 uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes) {
     const uint64_t tiles = tiles_of(raw_bytes, SW_FRAME_MIN_SEGMENT_LOG2);
     return SW_FRAME_HEAD_MAX_BYTES + align16(sizeof(struct sw_tile_record) * tiles);
 }
 
-/* Stored segments are as long as their content. */
+/* A segment is never stored in more bytes than its content has. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes) {
     const uint64_t tiles = tiles_of(raw_bytes, SW_FRAME_MIN_SEGMENT_LOG2);
     return align_to(sw_frame_head_bound_bytes(raw_bytes) + SW_TILE_SEGMENTS * tiles + FIRST_TILE_EXTRA_BYTES,
@@ -112,24 +112,28 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
     ret->header_hash = header_hash(ret, table, layout->n_symbols);
 }
 
-/* Checks that need the header alone; what they accept keeps the sizes of the sections small enough to add up. */
+/* Checks the header's fields. After these checks the sizes of the sections are small enough to be added without
+ * overflow.
+ */
 static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     static const uint8_t zeros[sizeof h->reserved];
     const struct sw_codec_format *format = sw_codec_format_of(h->codec);
     if (!format)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame names codec %u, which is unknown", h->codec);
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "the frame's codec %u is unknown", h->codec);
     if (h->segment_log2 < format->min_segment_log2 || h->segment_log2 > format->max_segment_log2)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has segments of 2^%u bytes", h->segment_log2);
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has invalid segments of 2^%u bytes",
+                          h->segment_log2);
     if (h->raw_bytes > SW_FRAME_MAX_RAW_BYTES)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame claims %llu raw bytes",
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame claims too many raw bytes: %llu",
                           (unsigned long long)h->raw_bytes);
     if (h->n_tiles != tiles_of(h->raw_bytes, h->segment_log2))
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u tiles for %llu bytes", h->n_tiles,
-                          (unsigned long long)h->raw_bytes);
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has a wrong number of tiles: %u for %llu bytes",
+                          h->n_tiles, (unsigned long long)h->raw_bytes);
     if (h->n_symbols > format->max_symbols)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has %u symbols", format->name, h->n_symbols);
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has too many symbols: %u", format->name,
+                          h->n_symbols);
     if (!sw_codec_takes((enum sw_codec_id)h->codec, (enum sw_value_type)h->value_type))
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of type %u", format->name,
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of the wrong type %u", format->name,
                           h->value_type);
     if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
@@ -145,10 +149,10 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
     if (h.magic != SW_FRAME_MAGIC)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "not a frame");
     if (h.version != SW_FRAME_VERSION)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_REQUEST, "frame version %u, known is %d", h.version,
-                          SW_FRAME_VERSION);
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_REQUEST, "frame has version %u, but only version %d is known",
+                          h.version, SW_FRAME_VERSION);
     if (h.n_symbols > SW_FRAME_MAX_SYMBOLS)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has %u symbols", h.n_symbols);
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame has too many symbols: %u", h.n_symbols);
     uint64_t table_end = sw_frame_records_offset(h.n_symbols);
     if (table_end > head_bytes || table_end > frame_bytes)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame is cut in its symbol table");
@@ -165,7 +169,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame's sections do not fit into its %llu bytes",
                           (unsigned long long)h.frame_bytes);
     if (h.frame_bytes != frame_bytes)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame of %llu bytes is %llu bytes long",
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame says that it has %llu bytes, but it has %llu",
                           (unsigned long long)h.frame_bytes, (unsigned long long)frame_bytes);
     layout.frame_bytes = h.frame_bytes;
     layout.value_type = (enum sw_value_type)h.value_type;

@@ -1,7 +1,7 @@
-/* frame.h - the container of codec/FORMAT.md: header, its checks, where the sections lie, and the worst case.
+/* frame.h - the frame format of codec/FORMAT.md: header, checks, positions of the sections, worst-case length.
  *
- * Nothing here trusts a frame: sw_frame_parse() accepts only headers whose sections fit into the given length, and what
- * it returns can be used for addressing without further checks. Tile offsets and counts are checked where used. */
+ * Nothing here trusts a frame. sw_frame_parse() accepts only headers whose sections fit into the given length, so its
+ * result can be used for addressing without further checks. Tile offsets and counts are checked where they are used. */
 #ifndef SW_CODEC_FRAME_H
 #define SW_CODEC_FRAME_H
 
@@ -17,12 +17,12 @@ extern "C" {
 
 #define SW_FRAME_MAGIC 0x46575053u
 #define SW_FRAME_VERSION 1
-/* Header and the largest symbol table: what must be at hand to call sw_frame_parse(). */
+/* Header and the largest symbol table. sw_frame_parse() never needs more. */
 #define SW_FRAME_HEAD_MAX_BYTES (SW_FRAME_HEADER_BYTES + 2304)
 #define SW_FRAME_MAX_RAW_BYTES ((uint64_t)1 << 36)
 #define SW_RAW_SEGMENT_LOG2 10
-#define SW_FRAME_MIN_SEGMENT_LOG2 8 /* of all codecs */
-/* Of the table section. */
+#define SW_FRAME_MIN_SEGMENT_LOG2 8 /* the least of all codecs */
+/* Bounds of the symbol table. */
 #define SW_FRAME_MAX_SYMBOLS 255
 #define SW_FRAME_SYMBOL_BYTES 8
 
@@ -32,7 +32,7 @@ enum sw_codec_id {
     SW_CODEC_NR
 };
 
-/* What a chunk's bytes are, for codecs of numbers. The numbers are stored. */
+/* The type of a chunk's values, for codecs of numbers. These enumerators are stored: never change them. */
 enum sw_value_type {
     SW_VALUE_NONE, /* bytes */
     SW_VALUE_U8,
@@ -48,10 +48,10 @@ enum sw_value_type {
     SW_VALUE_NR
 };
 
-/* Which value types the frames of a codec have. */
+/* The value types that a codec's frames may have. */
 enum sw_codec_values { SW_TAKES_BYTES, SW_TAKES_NUMBERS, SW_TAKES_FLOATS };
 
-/* What frames of a codec look like: its row in codecs.def. */
+/* The frame format of a codec: its row in codecs.def. */
 struct sw_codec_format {
     const char *name;
     enum sw_codec_values takes;
@@ -60,7 +60,7 @@ struct sw_codec_format {
     uint32_t count_bytes; /* per tile, in the counts section; 0: a frame's length follows from raw_bytes */
 };
 
-/* NULL for a number that is no codec. */
+/* Returns a codec's frame format; NULL: there is no such codec. */
 const struct sw_codec_format *sw_codec_format_of(unsigned codec);
 
 struct sw_frame_header {
@@ -69,7 +69,7 @@ struct sw_frame_header {
     uint8_t codec, segment_log2;
     uint64_t raw_bytes, frame_bytes;
     uint32_t n_tiles, n_symbols;
-    uint8_t value_type; /* 0 but for codecs of numbers */
+    uint8_t value_type; /* codecs of numbers; else 0 */
     uint8_t reserved[27];
     uint32_t header_hash;
 };
@@ -85,46 +85,49 @@ struct sw_frame_layout {
     uint64_t records_offset, counts_offset, data_offset; /* the symbol table is at SW_FRAME_HEADER_BYTES */
 };
 
-/* Most bytes that a frame of raw_bytes takes with any codec and content; below 1.005 * raw_bytes + 4096. */
+/* Returns the largest possible length of a frame of raw_bytes, for any codec and content. It is less than
+ * 1.005 * raw_bytes + 4096. */
 uint64_t sw_frame_bound_bytes(uint64_t raw_bytes);
-/* Of these, what comes before the counts. */
+/* Returns the largest possible length of the sections before the counts. */
 uint64_t sw_frame_head_bound_bytes(uint64_t raw_bytes);
 
-/* Fewest bytes that frames of raw_bytes take, with any codec and content and however many they are: what describes the
- * tiles is there even if the content takes no room at all. A 1365th of raw_bytes. units: bytes; any raw_bytes. */
+/* Returns the smallest possible length of all frames that hold raw_bytes together, for any codec, content and number of
+ * frames. Records and counts of tiles are stored even if the content takes no room at all: a 1365th of raw_bytes. */
 uint64_t sw_frame_least_bytes(uint64_t raw_bytes);
 
-/* Layout of a new frame of bytes; frame_bytes is left 0 where it is known only when encoded. For a codec of numbers the
- * caller then sets value_type, on which nothing else depends. units: bytes, symbols. */
+/* Computes the layout of a new frame. frame_bytes is 0 if it is known only after encoding. value_type is SW_VALUE_NONE:
+ * for a codec of numbers the caller sets it. Nothing else in the layout depends on it. */
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols);
 
-/* The header for a layout whose frame_bytes is final; table: the symbol table section, align16(9 * n_symbols) bytes. */
+/* Makes the header for a layout whose frame_bytes is final. table: the symbol table section, align16(9 * n_symbols)
+ * bytes. */
 void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_layout *layout, const void *table);
 
-/* Checks a header and its table. head: the frame's first min(frame_bytes, SW_FRAME_HEAD_MAX_BYTES) bytes or more,
- * any alignment; head_bytes: how many are there; frame_bytes: how long the whole frame is.
- * errors: -SW_EFRAME (not a frame, cut, sections do not fit), -SW_EVERSION, -SW_ECHECKSUM (header hash);
- * *ret is then unchanged. */
+/* Checks a header and its symbol table, and computes the layout. head: at least the frame's first min(frame_bytes,
+ * SW_FRAME_HEAD_MAX_BYTES) bytes, of any alignment; head_bytes: their number; frame_bytes: the whole frame's length.
+ * errors: -SW_EFRAME (not a frame, cut, sections do not fit), -SW_EVERSION, -SW_ECHECKSUM (header hash); on an error
+ * *ret is unchanged. */
 int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
                    struct sw_err *err);
 
-/* "u8" ... "f64", "none". _find: SW_VALUE_NONE for a name that is no type. */
+/* Returns a type's name: "u8" ... "f64", "none". */
 const char *sw_value_type_name(enum sw_value_type type);
+/* Finds a type by its name; SW_VALUE_NONE: there is no such type. */
 enum sw_value_type sw_value_type_find(const char *name);
-/* Of one value; SW_VALUE_NONE: 1. */
+/* Returns the length of a value; for SW_VALUE_NONE, 1. */
 unsigned sw_value_type_bytes(enum sw_value_type type);
 
-/* As in codecs.def; "unknown" for a number that is no codec. */
+/* Returns a codec's name as in codecs.def; "unknown": there is no such codec. */
 const char *sw_codec_name(enum sw_codec_id codec);
 
-/* Whether its frames may have a symbol table. */
+/* Whether a codec's frames may have a symbol table. */
 bool sw_codec_has_symbols(enum sw_codec_id codec);
 
-/* Whether its frames' segments may have one of several lengths: short ones for inputs that have few. */
+/* Whether a codec supports several segment lengths; short segments suit short inputs. */
 bool sw_codec_has_segments(enum sw_codec_id codec);
 
-/* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether they have none. */
+/* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether the codec stores bytes. */
 bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type);
 
 #ifdef __cplusplus

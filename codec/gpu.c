@@ -1,7 +1,7 @@
 /* gpu.c - passes the calls of codec/gpu.h on to libspillway-kernels.so, which the first sw_gpu_codec_init() loads.
  *
- * So a program starts where the kernels are not installed. Their symbols carry the project's version, since another
- * version may have other structs. */
+ * So a program starts even if the kernels are not installed. The exported symbols carry the project's version, because
+ * another version may have other structs. */
 #include "codec/gpu.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #define FILE_NAME "libspillway-kernels.so.0"
 #define SYMBOL_VERSION "SPILLWAY_KERNELS_" SW_VERSION
 
-/* CALL(type, name, parameters, arguments): every call but sw_gpu_codec_init(), which comes before them. */
+/* CALL(type, name, parameters, arguments) for every call except sw_gpu_codec_init(). */
 #define CALLS(CALL)                                                                                                    \
     CALL(int, sw_gpu_rouse_async, (struct CUstream_st * stream, struct sw_err * err), (stream, err))                   \
     CALL(uint32_t, sw_gpu_full_segments, (void), ())                                                                   \
@@ -61,25 +61,25 @@
           struct sw_err *err),                                                                                         \
          (h_runs, n, d_scratch, scratch_bytes, stream, err))
 
-/* load() writes both, once. */
+/* load() writes `calls` and `problem`, once. */
 static struct {
     __typeof__(sw_gpu_codec_init) *sw_gpu_codec_init;
 #define MEMBER(type, name, parameters, arguments) __typeof__(name) *name;
     CALLS(MEMBER)
 #undef MEMBER
 } calls;
-static char problem[160]; /* empty if they were loaded */
+static char problem[160]; /* empty if all calls were loaded */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Sets *ret, a pointer to a function, to the symbol; false if the library lacks it. */
+/* Looks up a symbol and stores it in *ret, a pointer to a function; false: the library lacks it. */
 static bool find(void *library, const char *name, void *ret) {
     void *symbol = dlvsym(library, name, SYMBOL_VERSION);
-    memcpy(ret, &symbol, sizeof symbol); /* ISO C has no cast from object to function pointers */
+    memcpy(ret, &symbol, sizeof symbol); /* ISO C has no cast from object pointers to function pointers */
     return symbol != NULL;
 }
 
 static void load(void) {
-    /* Never closed: other threads may be inside a call at any time. */
+    /* The library is never closed: other threads may be inside a call at any time. */
     void *library = dlopen(FILE_NAME, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         (void)snprintf(problem, sizeof problem, "%s", dlerror());

@@ -1,20 +1,20 @@
 /* gpu.h - the CUDA implementation of the frame format, as plain C calls that queue work on the caller's stream.
  *
  * The kernels are in libspillway-kernels.so, which exports these calls and nothing else. A program links sw_gpu (gpu.c)
- * in its place, and calls sw_gpu_codec_init() before any other of them: that loads it.
+ * instead. It must call sw_gpu_codec_init() first, which loads the shared object.
  *
- * No call allocates, synchronises or touches the default stream. The device of the current context is used; several
- * calls on several streams may run at once if each has its own scratch. Results (struct sw_gpu_result) are written by
- * the GPU: read them after the stream has passed the call. units: bytes. thread: gpu (a thread with the context
- * current). errors of the calls: -SW_EINVAL (argument), -SW_ETOOSMALL (cap or scratch), -SW_EGPU (launch failed,
- * err->cuda set).
+ * - No call allocates memory, synchronizes, or uses the default stream.
+ * - Calls use the device of the current context. Several calls may run on several streams at once, if each has its own
+ *   scratch.
+ * - The GPU writes the results (struct sw_gpu_result): read them after the stream has passed the call.
+ * - Host and GPU decode each other's frames (codec/FORMAT.md). Raw bytes may have any alignment; frames and scratch
+ *   must be aligned to 16.
+ * - A batch processes many short inputs in one or two launches, so that the cost of a launch is paid once. The caller
+ *   writes its descriptors to pinned host memory before the call, and must not touch them until the stream has passed
+ *   the call. The call copies them to the device's scratch.
  *
- * Frames are those of codec/FORMAT.md: each side decodes the other's. Sources and destinations of raw bytes may have
- * any alignment; frames and scratch must be aligned to 16.
- *
- * Batches do the same for many short inputs in a launch or two, so that what a launch costs in itself is paid once.
- * Their descriptors lie in page-locked memory of the host, which the caller writes before the call and leaves alone
- * until the stream has passed it; the call copies them to the device's scratch. */
+ * units: bytes. thread: gpu (a thread with the context current). errors of all calls: -SW_EINVAL (argument),
+ * -SW_ETOOSMALL (cap or scratch), -SW_EGPU (launch failed, err->cuda set). */
 #ifndef SW_CODEC_GPU_H
 #define SW_CODEC_GPU_H
 
@@ -27,24 +27,25 @@ extern "C" {
 
 struct CUstream_st;
 
-/* Lies in memory that the GPU can write to: its own, or page-locked memory of the host, which saves the copy. */
+/* The result of a call, in memory that the GPU can write to: its own, or pinned host memory, which saves a copy. */
 struct sw_gpu_result {
-    uint64_t frame_bytes; /* encode: bytes of the frame */
-    uint32_t bad_tiles;   /* decode: tiles that were invalid or failed their hash are added; encode sets 0 */
+    uint64_t frame_bytes; /* encode: the frame's length */
+    uint32_t bad_tiles;   /* decode: adds the number of tiles that are invalid or fail their hash; encode: 0 */
     uint32_t codec;       /* encode: enum sw_codec_id of the frame */
 };
 
-/* What a device needs to know about a plan. d_params: device copy of plan->params, made by the caller, which must live
- * until the stream has passed the last call that uses it; NULL for codecs without symbols. */
+/* A plan for a device. d_params: a copy of plan->params in device memory, made by the caller, which must live until the
+ * stream has passed the last call that uses it; NULL for codecs without symbols. */
 struct sw_gpu_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;
     enum sw_value_type value_type;
     uint32_t n_symbols;
-    uint32_t own[SW_PARAMS_OWN]; /* of the params */
+    uint32_t own[SW_PARAMS_OWN]; /* the params' */
     const struct sw_params *d_params;
 };
 
+/* Makes a plan for a device. */
 static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, const struct sw_params *d_params) {
     struct sw_gpu_plan ret;
     ret.codec = plan->codec;
@@ -57,127 +58,134 @@ static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, co
     return ret;
 }
 
-/* Loads the kernels, once for the process, and sets their attributes for the current device. errors: -SW_ENOTSUP if
- * libspillway-kernels.so is not found or is another version's (err->msg says which), or if the device's shared memory
- * is too small (below 98 KiB per block); -SW_EGPU. */
+/* Loads the kernels, once for the process, and sets their attributes for the current device. errors: -SW_ENOTSUP:
+ * libspillway-kernels.so is missing or has another version (err->msg says which), or the device has too little shared
+ * memory (less than 98 KiB per block); -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
 
-/* An empty kernel: while the GPU turns from another process to this one, the host can prepare what is to follow. */
+/* Queues an empty kernel, which makes the GPU switch from another process to this one. Meanwhile the host can prepare
+ * the next work. */
 int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err);
 
-/* Segments that it takes to give every multiprocessor of the current device a full warp's work. */
+/* Returns how many segments give every multiprocessor of the current device a full warp's work. */
 uint32_t sw_gpu_full_segments(void);
 
-/* Device scratch that one encode of up to in_bytes needs, whatever the plan; bounded, however large in_bytes is. */
+/* Returns the device scratch that encoding up to in_bytes needs with any plan. It is bounded, however large in_bytes
+ * is.
+ */
 size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
 
-/* Gathers the sample of a region (sample.h) into d_sample (SW_SAMPLE_MAX_BYTES). piece_bytes: short or long. */
+/* Gathers the sample of a region (sample.h) into d_sample, which has room for SW_SAMPLE_MAX_BYTES. piece_bytes: short
+ * or long. */
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
                         struct CUstream_st *stream, struct sw_err *err);
 
-/* Looks at a sample of sw_gpu_sample_async() for less than a tenth of what training takes: *d_hopeless (memory that the
- * GPU can write to) becomes 1 if its bytes show no pattern that a symbol table could use, as random, encrypted and
- * already compressed ones do, else 0. */
+/* Tests whether training on a sample of sw_gpu_sample_async() would be useless. It takes less than a tenth of
+ * training's time. *d_hopeless, in memory that the GPU can write to, becomes 1 if the bytes show no pattern that a
+ * symbol table could use, like random, encrypted or compressed bytes; else 0. */
 int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,
                        struct sw_err *err);
 
-/* Outcome of training. */
+/* The result of training. */
 struct sw_gpu_training {
     uint32_t n_symbols;
-    uint32_t coded_bytes; /* what the sample takes in codes: sample_bytes / coded_bytes estimates the ratio */
+    uint32_t coded_bytes; /* length of the sample's codes: sample_bytes / coded_bytes estimates the ratio */
 };
 
-/* Trains the params of v5t on a sample of short pieces and writes them to d_params, without the host. d_sample
- * aligned to 4, at most SW_SAMPLE_MAX_BYTES; d_scratch: sw_gpu_train_scratch_bytes(). */
+/* Returns the device scratch that training needs. */
 size_t sw_gpu_train_scratch_bytes(void);
+/* Trains the params of v5t on a sample of short pieces, on the GPU alone, and writes them to d_params. d_sample:
+ * aligned to 4, at most SW_SAMPLE_MAX_BYTES; d_scratch: sw_gpu_train_scratch_bytes(). */
 int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_params *d_params,
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err);
 
 /* Encodes into one frame. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). A v5t plan always makes a v5t
- * frame (segments that do not shrink are stored raw inside it); compare frame_bytes with the raw bound to fall back. */
+ * frame, in which segments that do not shrink are stored raw. To fall back to a raw frame, the caller compares
+ * frame_bytes with the raw frame's length. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
                         struct CUstream_st *stream, struct sw_err *err);
 
-/* Decodes tiles [first_tile, first_tile + n_tiles) of a frame to d_out (the first tile's first byte) and verifies their
- * hashes; result->bad_tiles must be 0 before, and still is on success. layout: parsed by sw_frame_parse() from the same
- * frame on the host. d_out holds the tiles' bytes exactly. The frame is not trusted: nothing outside
- * d_frame[0..layout->frame_bytes) is read, nothing outside d_out written. */
+/* Decodes tiles [first_tile, first_tile + n_tiles) of a frame and verifies their hashes. result->bad_tiles must be 0
+ * before the call, and is still 0 on success. layout: the host's sw_frame_parse() of the same frame. d_out: the first
+ * tile's first byte; it has room for exactly these tiles. The frame is not trusted: the call reads nothing outside
+ * d_frame[0..layout->frame_bytes), and writes nothing outside d_out. */
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
                         uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
                         struct sw_err *err);
 
 /* ---- batches ---- */
 
-/* Progress of a launch; the calls' own. */
+/* Progress of a launch. Private to the calls. */
 struct sw_gpu_progress {
-    unsigned long long data_units; /* encode: 16-byte units of the data section handed out so far */
-    uint32_t next_tile;            /* encode: next tile that no warp has taken; of a batch the first item's counts */
+    unsigned long long data_units; /* encode: 16-byte units of the data section that are in use */
+    uint32_t next_tile;            /* encode: next tile that no warp has taken; a batch uses the first item's */
     uint32_t reserved;
 };
 
-/* One input and its frame. Encode: the caller sets layout.raw_bytes, d_raw and d_frame, which has room for
- * sw_frame_bound_bytes(raw_bytes); the call sets the rest of layout (frame_bytes to 0 if only the result tells it).
- * Decode: layout is what sw_frame_parse() made of the same frame, d_raw has room for layout.raw_bytes. No two items may
- * write to the same bytes. */
+/* One input of a batch and its frame. No two items may write to the same bytes.
+ *
+ * Encode: the caller sets layout.raw_bytes, d_raw and d_frame, which has room for sw_frame_bound_bytes(raw_bytes). The
+ * call sets the rest of layout; frame_bytes is 0 if it is known only from the result.
+ * Decode: layout is the sw_frame_parse() of the same frame, and d_raw has room for layout.raw_bytes. */
 struct sw_gpu_item {
     struct sw_frame_layout layout;
-    void *d_raw; /* any alignment; the widest one that all items of a batch share decides its speed */
+    void *d_raw; /* any alignment; the largest one that all items of a batch share determines its speed */
     void *d_frame;
-    /* The call's own. */
+    /* Private to the call. */
     struct sw_gpu_progress progress;
-    uint32_t first_unit[SW_CODEC_NR]; /* units of the codec's launch (tiles, blocks) in the items before */
+    uint32_t first_unit[SW_CODEC_NR]; /* units of the codec's launch (tiles, blocks) in earlier items */
 };
 
-/* Device scratch that encoding a batch of up to n items with up to raw_bytes together needs, whatever the plan; a batch
- * of at most as many frames of as many raw bytes decodes with it, too. */
+/* Returns the device scratch that a batch of up to n items with up to raw_bytes together needs, with any plan. Decoding
+ * such a batch needs no more. */
 size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes);
 
-/* Encodes n items by one plan, each into a frame of its own; results[i] is that of item i. Two launches, however many
- * items there are. results: memory as of d_result above. errors: -SW_EINVAL also for 2^31 tiles or more. */
+/* Encodes n items by one plan, each into its own frame, in two launches. results[i]: the result of item i, in memory
+ * that the GPU can write to. errors: -SW_EINVAL also for 2^31 tiles or more. */
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
                               struct CUstream_st *stream, struct sw_err *err);
 
-/* Decodes n whole frames, of any codecs and tables, and verifies them: a launch per codec that occurs. results[i]
- * counts the bad tiles of item i and must be zero before. What sw_gpu_decode_async() says of untrusted frames holds of
- * each item; the others are decoded whatever one holds. */
+/* Decodes n whole frames, of any codecs and symbol tables, and verifies them, in one launch per codec. results[i]
+ * counts the bad tiles of item i, and must be zero before the call. Frames are not trusted, as in
+ * sw_gpu_decode_async(); a bad frame does not affect the others. */
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
                               size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
 
-/* Raw bytes that are hashed where they lie, at any alignment. */
+/* Raw bytes to be hashed, of any alignment. */
 struct sw_gpu_source {
     const void *d_raw;
     uint64_t bytes;
 };
 
-/* The identities (identity.h) of n runs of bytes in one launch: identities[i] is that of h_sources[i]. Both arrays lie
- * in page-locked memory of the host and belong to the caller, who leaves them alone until the stream has passed the
- * call. Those at multiples of 8 are faster. */
+/* Computes the identities (identity.h) of n runs of bytes in one launch: identities[i] belongs to h_sources[i]. Both
+ * arrays lie in the caller's pinned host memory, which it must not touch until the stream has passed the call. Runs
+ * that are aligned to 8 are faster. */
 int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
                           struct CUstream_st *stream, struct sw_err *err);
 
-/* Hashes n ranges (0 … SW_GPU_HASH_MAX) in one launch, each tile by tile as the raw frame of its bytes has it: to
- * hashes[0 …], memory as of d_result above, all of the first range, then all of the second ... For frames whose bytes
- * are moved by copy engines, so that the host need not read them (raw_runs.h). The ranges are copied before the call
- * returns. errors: -SW_EINVAL also for 2^31 tiles or more. */
+/* Hashes the tiles of n ranges (0 … SW_GPU_HASH_MAX) in one launch, as raw frames store them. For frames whose bytes
+ * copy engines move, so that the host need not read them (raw_runs.h). hashes: all of the first range, then all of the
+ * second range, and so on, in memory that the GPU can write to. `ranges` is copied before the call returns. errors:
+ * -SW_EINVAL also for 2^31 tiles or more. */
 #define SW_GPU_HASH_MAX 16u
 int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,
                       struct sw_err *err);
 
-/* A run of bytes to be copied; both sides and the length are multiples of 16. Either side may be page-locked memory of
- * the host that the device reaches by the host's pointer: from cudaHostAlloc, or registered where the device says
- * cudaDevAttrCanUseHostPointerForRegisteredMem. */
+/* A run of bytes to be copied. Both addresses and the length are multiples of 16. Either side may be pinned host memory
+ * that the device can address by the host's pointer: memory from cudaHostAlloc(), or registered memory if the device
+ * has cudaDevAttrCanUseHostPointerForRegisteredMem. */
 struct sw_gpu_run {
     const void *from;
     void *to;
     uint64_t bytes;
-    uint64_t first_piece; /* the call's own */
+    uint64_t first_piece; /* private to the call */
 };
 
-/* Copies n runs in one launch, for runs so short that a copy command each would cost more than its bytes. Runs must not
- * overlap. h_runs as the descriptors above; d_scratch: n * sizeof(struct sw_gpu_run). */
+/* Copies n runs in one launch. For runs so short that a copy command for each would cost more than its bytes. Runs must
+ * not overlap. h_runs: pinned host memory, as the descriptors of batches; d_scratch: n * sizeof(struct sw_gpu_run). */
 int sw_gpu_copy_async(struct sw_gpu_run *h_runs, uint32_t n, void *d_scratch, size_t scratch_bytes,
                       struct CUstream_st *stream, struct sw_err *err);
 

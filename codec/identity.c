@@ -8,8 +8,8 @@
 #include <emmintrin.h>
 #endif
 
-/* The heart of XXH3 (Y. Collet): eight lanes, each the sum of products of the halves of its words under a key, and of
- * the words of its neighbour. Here the keys change with each stripe, so that stripes cannot change places. */
+/* The core of XXH3 (Y. Collet) has eight lanes. A lane sums the products of the halves of its keyed words, and the
+ * words of its neighbor. Here the keys change with each stripe, so that exchanged stripes change the hash. */
 static const uint64_t keys[SW_IDENTITY_LANES] = SW_IDENTITY_KEYS;
 
 #ifdef __SSE2__

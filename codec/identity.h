@@ -1,10 +1,10 @@
-/* identity.h - 64 bits that say which frame it is: a hash of all that comes before its counts (codec/FORMAT.md, "What
- * proves what").
+/* identity.h - a frame's identity: a 64-bit hash of the sections before its counts (codec/FORMAT.md, "What proves
+ * what").
  *
- * A frame proves by its own hashes that it is whole, not that it is the one that was stored. Whoever keeps a frame
- * where others can reach it remembers its identity, and compares. No protection against somebody who looks for two
- * frames with one identity: the hash has no key. The values are recorded, so the function never changes. thread: any.
- */
+ * A frame's own hashes prove that it is whole, not that it is the frame that was stored. If others can reach a stored
+ * frame, keep its identity elsewhere, and compare it before the frame is used. The hash has no key, so it does not
+ * protect against an attacker who searches for two frames with the same identity. Identities are stored, so this
+ * function never changes. thread: any. */
 #ifndef SW_CODEC_IDENTITY_H
 #define SW_CODEC_IDENTITY_H
 
@@ -18,14 +18,15 @@ struct sw_identity {
     uint64_t bytes;
 };
 
+/* Begins an identity. */
 void sw_identity_init(struct sw_identity *ret);
-/* Takes in more bytes, of any alignment; only the last call of a series may pass a length that is no multiple of
+/* Adds bytes of any alignment. Only the last call of a series may pass a length that is no multiple of
  * SW_IDENTITY_STRIPE_BYTES. */
 void sw_identity_add(struct sw_identity *identity, const void *data, size_t bytes);
-/* Never 0, which stands for an identity that is not known. */
+/* Returns the identity. It is never 0: 0 stands for an unknown identity. */
 uint64_t sw_identity_value(const struct sw_identity *identity);
 
-/* Of bytes that lie in one piece. */
+/* Computes the identity of contiguous bytes. */
 uint64_t sw_identity_of(const void *data, size_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
-/* identity_gpu.cu - which frames they are (identity.h), on the GPU that holds them: a warp for each.
+/* identity_gpu.cu - computes frames' identities (identity.h) on the GPU, a warp per frame.
  *
- * The sums of a period of 16 stripes commute: each lane of the warp loads four words of it, and what the lanes hold of
- * one hash lane is added up once a period. The next period's words are on their way meanwhile. */
+ * The sums of a period of 16 stripes commute. So each lane of the warp loads four words of a period, and the parts of
+ * each hash lane are added up once per period. The next period's words are loaded meanwhile. */
 #include "codec/codec_gpu.cuh"
 #include "codec/identity.h"
 #include "codec/identity_format.h"
@@ -11,11 +11,11 @@ namespace {
 constexpr uint32_t WARPS = 4, THREADS = WARPS * SW_WARP, ALL = 0xFFFFFFFF;
 constexpr uint32_t LANES = SW_IDENTITY_LANES, STRIPE_BYTES = SW_IDENTITY_STRIPE_BYTES;
 constexpr uint32_t PERIOD_BYTES = SW_IDENTITY_PERIOD_STRIPES * STRIPE_BYTES;
-constexpr uint32_t WORDS = PERIOD_BYTES / 8 / SW_WARP; /* of a period, that a lane takes */
+constexpr uint32_t WORDS = PERIOD_BYTES / 8 / SW_WARP; /* a lane's words of a period */
 
 __device__ constexpr uint64_t keys[LANES] = SW_IDENTITY_KEYS;
 
-/* Words beyond the end are 0. */
+/* Loads words of a period; words after the end are 0. */
 struct words {
     uint64_t word[WORDS];
 
@@ -34,7 +34,7 @@ struct words {
     }
 };
 
-/* What a period adds to the hash lane `lane % LANES`, in every lane that stands for it. */
+/* Returns what a period adds to hash lane `lane % LANES`; the same in all lanes of this hash lane. */
 __device__ uint64_t period_sum(const words &w, uint64_t at, uint64_t bytes, uint32_t lane, uint64_t key) {
     uint64_t sum = 0;
 #pragma unroll

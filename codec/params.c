@@ -42,5 +42,5 @@ double sw_plan_data_ratio(const struct sw_plan *plan) {
         return 1;
     sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, sw_plan_symbols(plan));
     const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
-    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* numbers that are all equal: rounding */
+    return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* 0 or less: all values are equal */
 }

@@ -14,10 +14,10 @@
 
 #define TILE_BYTES ((uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2)
 
-/* A place in the frame; it only moves on. */
+/* A position in the frame, which only moves forward. */
 struct cursor {
     const struct sw_run *run;
-    uint64_t at; /* in the run */
+    uint64_t at; /* offset in the run */
 };
 
 static struct cursor cursor_at(const struct sw_run *runs, uint64_t offset) {
@@ -27,7 +27,7 @@ static struct cursor cursor_at(const struct sw_run *runs, uint64_t offset) {
     return c;
 }
 
-/* The next bytes that lie in one run, at most `bytes`, at least 1. */
+/* Returns the next bytes that lie in one run: at least 1, at most `bytes`. */
 static uint8_t *take(struct cursor *c, uint64_t bytes, uint64_t *ret_bytes) {
     while (c->at == c->run->bytes) {
         c->run++;
@@ -39,7 +39,7 @@ static uint8_t *take(struct cursor *c, uint64_t bytes, uint64_t *ret_bytes) {
     return p;
 }
 
-/* from NULL: zeros. */
+/* Writes the next bytes; `from` NULL: zeros. */
 static void put(struct cursor *c, const void *from, uint64_t bytes) {
     for (uint64_t done = 0, n = 0; done < bytes; done += n) {
         uint8_t *to = take(c, bytes - done, &n);
@@ -57,9 +57,9 @@ static void get(struct cursor *c, void *to, uint64_t bytes) {
     }
 }
 
-/* The tile of a range whose content lies next. */
+/* Hashes the next tile of a range. */
 static uint32_t hash_next(struct cursor *data, uint64_t bytes, uint32_t tile, bool is_last) {
-    uint8_t together[TILE_BYTES]; /* of a tile that lies in several runs */
+    uint8_t together[TILE_BYTES]; /* a copy of a tile that lies in several runs */
     uint64_t n = 0;
     const uint8_t *p = take(data, bytes, &n);
     if (n < bytes) {
@@ -76,11 +76,12 @@ static uint64_t tile_bytes(const struct sw_frame_layout *layout, uint32_t tile) 
     return left < TILE_BYTES ? left : TILE_BYTES;
 }
 
-/* Where tile t's record, or its content, lies. */
+/* Returns the offset of a tile's record. */
 static uint64_t record_at(const struct sw_frame_layout *layout, uint32_t tile) {
     return layout->records_offset + tile * sizeof(struct sw_tile_record);
 }
 
+/* Returns the offset of a tile's content. */
 static uint64_t data_at(const struct sw_frame_layout *layout, uint32_t tile) {
     return layout->data_offset + tile * TILE_BYTES;
 }
@@ -100,7 +101,7 @@ static void put_record(struct cursor *records, uint32_t tile, uint32_t hash) {
     put(records, &record, sizeof record);
 }
 
-/* True if the next record is what put_record() makes. */
+/* Whether the next record is the one that put_record() writes. */
 static bool check_record(struct cursor *records, uint32_t tile, uint32_t hash) {
     struct sw_tile_record record;
     get(records, &record, sizeof record);
@@ -143,7 +144,7 @@ __attribute__((target("clflushopt"))) static void evict(uint8_t *p, uint64_t byt
         _mm_clflushopt(line);
 }
 
-/* Asks once: in a virtual machine the answer takes microseconds. */
+/* Asks the processor only once, because the answer takes microseconds in a virtual machine. */
 static bool can_evict(void) {
     static atomic_int known; /* 0: not asked yet, 1: no, 2: yes */
     int can = atomic_load_explicit(&known, memory_order_relaxed);

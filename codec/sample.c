@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* splitmix64's finalizer (public domain, S. Vigna): spreads the piece number over 64 bits. */
+/* The finalizer of splitmix64 (public domain, S. Vigna) spreads the piece number over 64 bits. */
 static uint64_t mix64(uint64_t x) {
     x = (x + 1) * 0x9E3779B97F4A7C15u;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -18,8 +18,8 @@ unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes) {
 uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned piece) {
     if (raw_bytes <= SW_SAMPLE_MAX_BYTES)
         return (uint64_t)piece * piece_bytes;
-    /* One piece in each of equal strata, at a place that no period of the column can follow, but where a number of any
-     * type begins. */
+    /* Take one piece from each of equal strata, at a pseudo-random place, so that no period in the column can hide from
+     * the sample. The place is a multiple of 8, where a value of any type begins. */
     const uint64_t stratum = raw_bytes / (SW_SAMPLE_MAX_BYTES / piece_bytes);
     return (stratum * piece + mix64(piece) % (stratum - piece_bytes + 1)) / 8 * 8;
 }

@@ -1,7 +1,7 @@
-/* sample.h - where in a region the pieces of a sample lie; host and device samplers share this.
+/* sample.h - the positions of a sample's pieces in a region, for samplers on host and device.
  *
- * Short pieces come from many places, for symbol tables: text that is sorted is alike within a piece (v5t/TUNING.md).
- * Long ones are for numbers, whose neighbours matter, and phrases. thread: any. */
+ * Short pieces come from many places. They are for symbol tables, because sorted text is alike within a piece
+ * (v5t/TUNING.md). Long pieces are for numbers, whose neighbors matter, and for phrases. thread: any. */
 #ifndef SW_CODEC_SAMPLE_H
 #define SW_CODEC_SAMPLE_H
 
@@ -17,16 +17,17 @@ extern "C" {
 #define SW_SAMPLE_LONG_PIECE_BYTES 512
 #define SW_SAMPLE_MAX_PIECES (SW_SAMPLE_MAX_BYTES / SW_SAMPLE_SHORT_PIECE_BYTES)
 
-/* Bytes of the sample of a region. */
+/* Returns the length of a region's sample. */
 static inline size_t sw_sample_bytes(uint64_t raw_bytes) {
     return raw_bytes < SW_SAMPLE_MAX_BYTES ? (size_t)raw_bytes : SW_SAMPLE_MAX_BYTES;
 }
 
-/* Number of pieces and the byte offset of piece i in a region of raw_bytes; regions up to SW_SAMPLE_MAX_BYTES are one
- * run of adjacent pieces (the last may be short). */
+/* Returns the number of pieces. The last piece may be shorter if the region has at most SW_SAMPLE_MAX_BYTES. */
 unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes);
+/* Returns a piece's offset in the region. Regions of at most SW_SAMPLE_MAX_BYTES are sampled whole, in adjacent pieces.
+ */
 uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned piece);
-/* Copies the sample of a host region; returns its bytes. ret: SW_SAMPLE_MAX_BYTES. */
+/* Copies the sample of a region in host memory; returns its length. ret: room for SW_SAMPLE_MAX_BYTES. */
 size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes, unsigned piece_bytes);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* config.c - the option table and the four things made from it: parser, checks, --help, --print-config.
+/* config.c - the option table, and its four users: parser, checks, --help, --print-config.
  *
- * Defaults are written as a user would write them and go through the same parser as everything else. */
+ * Defaults are written as a user would write them, and are parsed like any other value. */
 #include "config/config.h"
 
 #include "base/assert.h"
@@ -27,16 +27,17 @@ enum type {
     TYPE_TEXT,   /* JSON string, 1 ... size - 1 bytes */
     TYPE_CHOICE, /* JSON string out of `choices` */
     TYPE_MODE,   /* JSON string of octal digits */
-    TYPE_IDS     /* JSON array of user or group ids, or one of them alone */
+    TYPE_IDS     /* JSON array of user or group ids, or a single id */
 };
 
 struct option {
     const char *name;
     enum type type;
     bool live;                   /* may be changed while the service runs */
-    size_t offset, size;         /* of the field in struct sw_config */
+    size_t offset, size;         /* the field in struct sw_config */
     uint64_t min, max, multiple; /* numbers */
-    const char *at_most;  /* numbers: option that this one must not exceed, whose least value it may have; or NULL */
+    /* Numbers: the option that this one must not exceed, or NULL. This one must accept that option's smallest value. */
+    const char *at_most;
     const char *choices;  /* TYPE_CHOICE: separated by ", " */
     const char *fallback; /* default, as a user writes it */
     const char *help;
@@ -48,128 +49,132 @@ struct option {
 /* clang-format off */
 static const struct option options[] = {
     {FIELD(data_socket), .type = TYPE_TEXT, .fallback = "/run/spillway/data.sock",
-     .help = "Path of the socket that clients connect to. Its folder is made if it is missing."},
+     .help = "Path of the socket that clients connect to. The service creates its folder if it is missing."},
     {FIELD(data_socket_mode), .type = TYPE_MODE, .max = 0777, .fallback = "0660",
-     .help = "Permissions of the socket: who may write to it may spill."},
+     .help = "Permissions of the socket. Users that may write to it may spill."},
     {FIELD(control_socket), .type = TYPE_TEXT, .fallback = "auto",
-     .help = "Path of the socket that operators and spillwayctl connect to. auto: control.sock, in the folder of "
-             "data_socket; none: there is none."},
+     .help = "Path of the socket that operators and spillwayctl connect to. auto: control.sock in the folder of "
+             "data_socket; none: no control socket."},
     {FIELD(control_socket_mode), .type = TYPE_MODE, .max = 0777, .fallback = "0660",
-     .help = "Permissions of the control socket. Who can connect still needs the rights that the next two options "
-             "give."},
+     .help = "Permissions of the control socket. A user that can connect also needs the rights that the next two "
+             "options give."},
     {FIELD(control_group), .type = TYPE_TEXT, .fallback = "none",
-     .help = "Group whose members may do all that the control socket offers, as root and the service's own user may; "
-             "the socket is given to it. A name or a number; none: nobody else."},
+     .help = "Group that owns the control socket and whose members may use every command, as root and the service's "
+             "own user may. A name or a number; none: only root and the service's user may."},
     {FIELD(control_read_group), .type = TYPE_TEXT, .fallback = "none",
-     .help = "Group whose members may look, but change nothing. Its members need permission to connect, too: "
-             "control_socket_mode 0666."},
+     .help = "Group whose members may use commands that change nothing. They also need permission to connect: set "
+             "control_socket_mode to 0666."},
     {FIELD(metrics_port), .type = TYPE_COUNT, .max = 65535, .multiple = 1, .fallback = "0",
-     .help = "TCP port on 127.0.0.1 where Prometheus finds metrics, under /metrics. Everybody on this machine can read "
-             "it. 0: none; spillwayctl metrics tells the same."},
+     .help = "TCP port on 127.0.0.1 where Prometheus finds metrics, under /metrics. Every user of this machine can "
+             "read it. 0: no port; spillwayctl metrics prints the same text."},
     {FIELD(device), .type = TYPE_CHOICE, .choices = "auto, cuda, host", .fallback = "auto",
-     .help = "auto: every CUDA GPU that is there, and host memory; cuda: the same, but at least one GPU is required; "
-             "host: host memory only."},
+     .help = "auto: use every CUDA GPU, and host memory; cuda: the same, but at least one GPU is required; host: host "
+             "memory only."},
     {FIELD(log_level), .type = TYPE_CHOICE, .choices = "error, warning, info, debug", .fallback = "info", .live = true,
-     .help = "The least important lines that are still logged."},
+     .help = "The least important level that is logged."},
     {FIELD(scratch_bytes), .type = TYPE_BYTES, .min = 64 * MIB, .max = 16 * GIB, .multiple = 1, .fallback = "256 MiB",
-     .help = "Most device memory per GPU, or host memory for the host device, that the service takes for its own work; "
-             "taken at start, never more. This is the bound; spillwayctl status shows as scratch what is held now, "
-             "on all GPUs together."},
+     .help = "Limit of the device memory that the service takes for its own work, for each GPU; for the host device, "
+             "of host memory. It is taken at the start. spillwayctl status shows as scratch how much is taken on all "
+             "GPUs together."},
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .at_most = "scratch_bytes",
      .fallback = "0",
-     .help = "Input bytes that are encoded and copied as one; 0: as many as scratch_bytes allows. With an NVMe tier a region "
-             "gets shorter ones where they would not fit into a quarter of host_tier_bytes. After a restart longer ones, where "
-             "regions are stored in such."},
+     .help = "Input bytes of a chunk, which is encoded and copied as one; 0: as many as scratch_bytes allows. With an "
+             "NVMe tier, regions get shorter chunks if full ones would not fit into a quarter of host_tier_bytes. "
+             "After a restart, chunks are longer if stored regions have longer ones."},
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
-     .help = "Chunks of one device that are worked on side by side; 0: the device's choice. Fewer where longer chunks that are "
-             "stored (chunk_bytes) leave no room for as many."},
+     .help = "Chunks that one device processes at the same time; 0: the device chooses. There are fewer if stored "
+             "regions have longer chunks (chunk_bytes) and these leave no room for as many."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
-     .help = "Bound of the host memory that the service takes for spilled regions. It is pinned: leave the rest of the "
-             "host enough to live on; more than there is at all is warned of at the start. With an NVMe tier up to half "
-             "of it is reserved for transfers to the disk and back (staging_bytes in the log line event=ready), and "
-             "regions occupy the rest."},
+     .help = "Limit of the host memory that the service takes for spilled regions. It is pinned, so leave enough "
+             "memory for the rest of the host. The service logs a warning at the start if the host has less. With an "
+             "NVMe tier, up to half of it is reserved for transfers to and from the disk (staging_bytes in the log "
+             "line event=ready), and regions occupy the rest."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
      .fallback = "256 MiB",
-     .help = "Part of host_tier_bytes that is taken and pinned from the start, in the background: the service answers "
-             "meanwhile. The rest follows when it is needed, and stays."},
+     .help = "Part of host_tier_bytes that is taken and pinned at the start, in the background, while the service "
+             "already answers. The rest is taken when it is needed, and is then kept."},
     {FIELD(host_tier_ahead_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "10",
-     .help = "Percentage of host_tier_bytes that is kept free, taken and pinned ahead of demand, so that spills need "
-             "not wait for it; 0: memory is taken only when a spill waits for it."},
+     .help = "Percentage of host_tier_bytes that is taken and pinned ahead of demand and kept free, so that spills "
+             "need not wait for memory; 0: memory is taken only when a spill waits for it."},
     {FIELD(host_tier_slab_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = TIB, .multiple = 2 * MIB,
      .at_most = "host_tier_bytes", .fallback = "256 MiB",
-     .help = "Piece by which the host tier grows: a spill that must wait for memory waits for a whole one. Made larger "
-             "where host_tier_bytes would be more slabs than the service manager keeps descriptors "
-             "(FileDescriptorStoreMax=)."},
+     .help = "Size of a slab, the unit by which the host tier grows. A spill that waits for memory waits for a whole "
+             "slab. Slabs are larger than this if the service manager keeps too few descriptors for all of "
+             "host_tier_bytes (FileDescriptorStoreMax=)."},
     {FIELD(nvme_tier_directory), .type = TYPE_TEXT, .fallback = "none",
-     .help = "Folder of the NVMe tier, on a local disk; its last part is made if it is missing, and nobody else may "
-             "write to it. What the host tier cannot hold goes there. none: there is no NVMe tier."},
+     .help = "Folder of the NVMe tier, on a local disk. It holds what the host tier cannot hold. The service creates "
+             "the last part of the path if it is missing. No other user may write to the folder. none: there is no "
+             "NVMe tier."},
     {FIELD(nvme_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 16 * TIB, .multiple = 4 * KIB,
      .fallback = "64 GiB",
-     .help = "Length of the NVMe tier, taken from the file system at start; as it is written, with a warning, where "
-             "that does not support fallocate()."},
+     .help = "Size of the NVMe tier. The space is taken from the file system at the start. If the file system does not "
+             "support fallocate(), the service logs a warning and takes the space as it writes."},
     {FIELD(nvme_encrypt), .type = TYPE_CHOICE, .choices = "off, on", .fallback = "off",
-     .help = "on: what the NVMe tier holds is encrypted (AES-256-XTS) with a key that is made at the start and never "
-             "written, so that a disk that is taken away reads nothing. If it is turned on by a restart, it applies to "
-             "what is stored from then on; what the tier holds stays as it is until its place is used again. Turning it "
-             "off waits until the unit is stopped."},
+     .help = "on: the data in the NVMe tier is encrypted (AES-256-XTS). The key is created at the start and never "
+             "written to disk, so the data is unreadable on a disk that is taken away. If a restart turns encryption "
+             "on, it applies to new data; old data stays unencrypted until its space is reused. Turning it off takes "
+             "effect only after the unit was stopped."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
-     .help = "With an NVMe tier: when more than this percentage of the host tier, without what is reserved for "
-             "transfers (host_tier_bytes), is in use, regions that have not been used for longest are moved to the "
-             "NVMe tier."},
+     .help = "With an NVMe tier: when more than this percentage of the host tier is in use, the least recently used "
+             "regions are moved to the NVMe tier. The part reserved for transfers (host_tier_bytes) does not count."},
     {FIELD(host_tier_low_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .at_most = "host_tier_high_pct",
      .fallback = "80", .live = true,
-     .help = "With an NVMe tier: percentage of the host tier, without what is reserved for transfers, that is in use "
-             "when moving ends."},
+     .help = "With an NVMe tier: moving ends when no more than this percentage of the host tier is in use. The part "
+             "reserved for transfers does not count."},
     {FIELD(reconnect_grace_s), .type = TYPE_COUNT, .min = 1, .max = 86400, .multiple = 1, .fallback = "30",
-     .help = "Under a service manager that keeps descriptors: seconds that sessions have after a restart to come back "
-             "for their regions, and that clients try. Those whose process still runs have up to an hour."},
+     .help = "Seconds that a session has after a restart to resume and keep its regions, under a service manager that "
+             "keeps descriptors. Clients try for as long to connect again. A session whose process still runs has up "
+             "to an hour."},
     {FIELD(max_sessions), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256", .live = true,
-     .help = "Clients connected at once; one more is refused with ELIMIT."},
+     .help = "Limit of clients connected at once; one more is refused with ELIMIT."},
     {FIELD(max_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .fallback = "1048576",
-     .help = "Regions of all sessions together."},
+     .help = "Limit of the regions of all sessions together."},
     {FIELD(max_session_regions), .type = TYPE_COUNT, .min = 1, .max = 1u << 30, .multiple = 1, .at_most = "max_regions",
      .fallback = "65536", .live = true,
-     .help = "Regions of one session."},
+     .help = "Limit of the regions of one session."},
     {FIELD(max_session_operations), .type = TYPE_COUNT, .min = 1, .max = 65536, .multiple = 1, .fallback = "256",
-     .help = "Spills and restores of one session that may be under way at once; a batch is one."},
+     .help = "Limit of spills and restores of one session in flight; a batch counts as one."},
     {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
-     .help = "Memories that one session may have handed over at once."},
+     .help = "Limit of the memories that one session has handed over."},
     {FIELD(bookkeeping_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 64 * TIB, .multiple = 1,
      .fallback = "1 GiB", .live = true,
-     .help = "Memory that the service may keep for all its clients together beside the bytes of their regions: sessions, "
-             "memories that were handed over, operations, replies that were not read, records of regions. A 4096th of "
+     .help = "Limit of the memory for bookkeeping that the service keeps for all clients together, beside the bytes of "
+             "regions: sessions, memories handed over, operations, unread replies, records of regions. A 4096th of "
              "host_tier_bytes and nvme_tier_bytes is added to it."},
     {FIELD(allowed_uids), .type = TYPE_IDS, .fallback = "[]",
-     .help = "Users that are served, by number; with allowed_gids. Both empty: everyone who can open the socket."},
+     .help = "Users that are served, by number, in addition to allowed_gids. If both are empty, every user that can "
+             "open the socket is served."},
     {FIELD(allowed_gids), .type = TYPE_IDS, .fallback = "[]",
      .help = "Groups whose members are served, by number, supplementary groups included."},
     {FIELD(unmapped_users), .type = TYPE_CHOICE, .choices = "refuse, one_tenant", .fallback = "refuse",
-     .help = "Where the service runs in a user namespace that maps only some users, as a rootless container is, it "
-             "cannot tell the others apart. refuse: they are not served (EUNMAPPED). one_tenant: all of them together "
-             "are one tenant, so each can read and drop what the others have stored under a name."},
+     .help = "If the service runs in a user namespace that maps only some users, as in a rootless container, it cannot "
+             "tell the other users apart. refuse: they are not served (EUNMAPPED). one_tenant: all of them together "
+             "are one tenant, so each can read and drop regions that the others have stored under a name."},
     {FIELD(tenant_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0",
-     .help = "Bytes that the regions of one tenant (uid) may occupy in all tiers; 0: no limit. A spill that stores "
-             "more is cut off with ETENANTBYTES, its memory untouched."},
+     .help = "Limit of the bytes that the regions of one tenant (uid) occupy in all tiers; 0: no limit. A spill that "
+             "exceeds it fails with ETENANTBYTES, and its memory stays unchanged."},
     {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0",
-     .help = "Regions of one tenant; one more is refused with ETENANTREGIONS. 0: its share of max_regions, which is at "
-             "most three times what is left for others, so that one tenant never has more than three quarters."},
+     .help = "Limit of the regions of one tenant; one more is refused with ETENANTREGIONS. 0: its share of "
+             "max_regions, which is at most three times as many as are left for others. So one tenant never has more "
+             "than three quarters."},
     {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
-     .help = "Regions of one tenant that stay when their client has gone (spillway_spill_durable()); one more is "
-             "refused with ETENANTREGIONS. 0: no durable regions at all, unlike the other tenant_* options."},
+     .help = "Limit of the durable regions of one tenant, which stay when their client has gone "
+             "(spillway_spill_durable()); one more is refused with ETENANTREGIONS. 0: no durable regions at all, "
+             "unlike the other tenant_* options."},
     {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
-     .help = "Sessions of one tenant at once; one more is refused with ETENANTSESSIONS. 0: its share of max_sessions, "
-             "which is at most three times what is left for others."},
+     .help = "Limit of the sessions of one tenant; one more is refused with ETENANTSESSIONS. 0: its share of "
+             "max_sessions, which is at most three times as many as are left for others."},
     {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",
-     .help = "Spills and restores of one tenant that may be under way at once, a batch is one; one more is refused "
+     .help = "Limit of spills and restores of one tenant in flight, where a batch counts as one; one more is refused "
              "with ETENANTOPS. 0: no limit."},
     {FIELD(tenant_bookkeeping_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0", .live = true,
-     .help = "Memory that the service may keep for one tenant (bookkeeping_bytes); what needs more is refused with "
-             "ETENANTMEMORY. 0: its share, which is at most three times what is left for others."},
+     .help = "Limit of the memory for bookkeeping of one tenant (bookkeeping_bytes); a request that needs more is "
+             "refused with ETENANTMEMORY. 0: its share, which is at most three times as much as is left for others."},
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
-_Static_assert(OPTION_COUNT <= 64, "sw_config.given has a bit for each");
+_Static_assert(OPTION_COUNT <= 64, "sw_config.given has a bit for each option");
 
 static const struct option *find_option(const char *name) {
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -209,8 +214,8 @@ static const char *get_text(const struct sw_config *config, const struct option 
     return (const char *)config + option->offset;
 }
 
-/* Digits only: strtoull() alone would take signs, spaces and hexadecimal. Returns where the digits end, or NULL. Of
- * what is too large it makes the largest number, which no option accepts. */
+/* Parses digits only: strtoull() alone would accept signs, spaces and hexadecimal. Returns the end of the digits, or
+ * NULL if there are none. A number that is too large becomes UINT64_MAX, which no option accepts. */
 static const char *parse_digits(const char *text, int base, uint64_t *ret) {
     char *end;
     if (*text < '0' || *text > '9')
@@ -219,7 +224,7 @@ static const char *parse_digits(const char *text, int base, uint64_t *ret) {
     return end;
 }
 
-/* What an option accepts, for errors and help. */
+/* Describes the values that an option accepts, for errors and help. */
 static const char *describe(char *ret, size_t ret_bytes, const struct option *option) {
     char min[24], max[24], multiple[24];
     switch (option->type) {
@@ -238,7 +243,7 @@ static const char *describe(char *ret, size_t ret_bytes, const struct option *op
         (void)snprintf(ret, ret_bytes, "one of %s", option->choices);
         break;
     case TYPE_IDS:
-        (void)snprintf(ret, ret_bytes, "a list of up to %d numbers, as [1000, 1001]", SW_CONFIG_MAX_IDS);
+        (void)snprintf(ret, ret_bytes, "a list of up to %d numbers, such as [1000, 1001]", SW_CONFIG_MAX_IDS);
         break;
     case TYPE_MODE:
         (void)snprintf(ret, ret_bytes, "a string of octal digits from \"0000\" to \"%04" PRIo64 "\"", option->max);
@@ -261,13 +266,13 @@ static uint64_t default_number(const struct option *option) {
     return number;
 }
 
-/* A default is as much as its bound has room for. */
+/* Sets an option to the smaller of its default and its bound. */
 static void set_default_number(struct sw_config *config, const struct option *option) {
     const uint64_t number = default_number(option), most = get_number(config, find_option(option->at_most));
     SW_ASSERT(store_number(config, option, number < most ? number : most));
 }
 
-/* The value of `bound` has changed: with it the defaults that it bounds, but no value that was given. */
+/* Adapts the options that `bound` limits after it has changed, unless they were set. */
 static void set_bounded_defaults(struct sw_config *config, const struct option *bound) {
     for (size_t i = 0; i < OPTION_COUNT; i++)
         if (options[i].at_most && strcmp(options[i].at_most, bound->name) == 0 && !is_given(config, &options[i]))
@@ -284,7 +289,7 @@ static bool store_text(struct sw_config *config, const struct option *option, co
     return true;
 }
 
-/* A value written as a string. */
+/* Stores a value that is written as a string. */
 static bool store_string(struct sw_config *config, const struct option *option, const char *text) {
     uint64_t number;
     const char *end;
@@ -304,7 +309,7 @@ static bool store_string(struct sw_config *config, const struct option *option, 
     return false;
 }
 
-/* The greatest number stands for "none" wherever the system takes an id. */
+/* Refuses UINT32_MAX, which stands for "no id" in system calls. */
 static bool store_ids(struct sw_config *config, const struct option *option, const json_t *value) {
     struct sw_config_ids ids = {.n = 0};
     const size_t n = json_is_array(value) ? json_array_size(value) : 1;
@@ -320,7 +325,8 @@ static bool store_ids(struct sw_config *config, const struct option *option, con
     return true;
 }
 
-/* What is wrong with a value: is it no size at all, or one out of bounds? */
+/* Describes the accepted values for the error about a wrong one: how a size is written if the value is no size at all,
+ * else the option's bounds. */
 static const char *describe_for(char *ret, size_t ret_bytes, const struct option *option, const json_t *value) {
     uint64_t number;
     const bool is_size = json_is_string(value) ? sw_size_parse(json_string_value(value), &number)
@@ -384,7 +390,7 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
 int sw_config_load(struct sw_config *config, const char *path, bool waits, struct sw_err *err) {
     json_t *object = NULL;
     struct sw_config changed = *config;
-    changed.from_file = 0; /* those of another file: one name is kept */
+    changed.from_file = 0; /* only the last file's name is kept */
     sw_json_name(changed.file, path);
     int rc = sw_json_load(&object, path, waits, err);
     if (rc < 0)
@@ -409,7 +415,8 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
         return sw_config_unknown(name, SW_SCOPE_DAEMON, err);
     const char *text = assignment + name_bytes + 1;
     json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
-    /* What is no JSON, or no string where only a string will do, is meant literally: device=host, mode=660. */
+    /* A value is taken literally if it is not JSON, or if the option needs a string and the value is none: device=host,
+     * data_socket_mode=660. */
     if (!value || (!json_is_string(value) && (is_text(option) || option->type == TYPE_MODE))) {
         json_decref(value);
         value = json_string(text);
@@ -423,7 +430,7 @@ int sw_config_set(struct sw_config *config, const char *assignment, struct sw_er
 
 #define CONTROL_NAME "control.sock"
 
-/* Of data_socket's folder in its path, with the slash. */
+/* Returns the length of data_socket's folder, including the slash. */
 static size_t folder_bytes(const struct sw_config *config) {
     const char *slash = strrchr(config->data_socket, '/');
     return slash ? (size_t)(slash - config->data_socket) + 1 : 0;
@@ -441,18 +448,18 @@ const char *sw_config_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct 
     return ret;
 }
 
-/* Cut short it would be somewhere else, or another file. And one file cannot be both sockets. */
+/* Checks the control socket's path. It must fit into a socket address, and differ from data_socket. */
 static int check_control_socket(const struct sw_config *config, struct sw_err *err) {
     const size_t bytes = folder_bytes(config) + strlen(CONTROL_NAME);
     if (strcmp(config->control_socket, config->data_socket) == 0 ||
         (is_auto(config) && strcmp(config->data_socket + folder_bytes(config), CONTROL_NAME) == 0))
         return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-                          "control_socket: %s is the path of data_socket; it needs one of its own",
+                          "control_socket: %s is the path of data_socket; choose another path",
                           is_auto(config) ? "auto" : "this");
     if (!is_auto(config) || bytes < SW_CONFIG_PATH_BYTES)
         return 0;
     return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-                      "control_socket: auto, in the folder of data_socket, is a path of %zu bytes, more than %u", bytes,
+                      "control_socket: auto is a path of %zu bytes, more than %u; shorten data_socket's folder", bytes,
                       SW_CONFIG_PATH_BYTES - 1);
 }
 
@@ -468,12 +475,12 @@ static const char *format_number(char *ret, size_t ret_bytes, const struct sw_co
 static int refuse_bound(const struct sw_config *config, const struct option *option, const struct option *bound,
                         struct sw_err *err) {
     char number[24], most[24];
-    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %s exceeds %s, which is %s; left out, it would fit",
+    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %s exceeds %s, which is %s; lower it or leave it out",
                       option->name, format_number(number, sizeof number, config, option), bound->name,
                       format_number(most, sizeof most, config, bound));
 }
 
-/* Whether an option's value is the one that stands in the file. */
+/* Whether an option's value comes from the file. */
 static bool is_in_file(const struct sw_config *config, const char *name) {
     return (config->from_file & given_bit(find_option(name))) != 0;
 }
@@ -574,7 +581,7 @@ void sw_config_print(const struct sw_config *config, FILE *out) {
     json_decref(object);
 }
 
-/* Words of `text` in lines of at most 78 columns, indented by 6. */
+/* Prints `text` in lines of at most 78 columns, indented by 6. */
 static void print_wrapped(FILE *out, const char *text) {
     size_t column = 0;
     while (*text) {

@@ -1,8 +1,9 @@
-/* config.h - every option of spillwayd as one typed row: name, unit, bounds, default, help.
+/* config.h - the options of spillwayd.
  *
- * Parser, --help, --print-config and error texts all come from the table in config.c. A file is one JSON object whose
- * keys are option names; an unknown key, a wrong type or a value out of its bounds is refused with an error that names
- * key, value and what would do, and the config is then unchanged. thread: any, no state. */
+ * Each option is one row of the table in config.c: name, type, bounds, default, help. The parser, --help,
+ * --print-config and all error texts use this table. A configuration file is one JSON object whose keys are option
+ * names. An unknown key, a wrong type or a value out of bounds is refused; the error names the key, the value and the
+ * accepted values, and the configuration stays unchanged. thread: any, no state. */
 #ifndef SW_CONFIG_CONFIG_H
 #define SW_CONFIG_CONFIG_H
 
@@ -22,7 +23,7 @@
 struct json_t; /* jansson.h */
 
 struct sw_config_ids {
-    uint32_t n, ids[SW_CONFIG_MAX_IDS]; /* those behind n are 0 */
+    uint32_t n, ids[SW_CONFIG_MAX_IDS]; /* entries after the n-th are 0 */
 };
 
 struct sw_config {
@@ -35,67 +36,68 @@ struct sw_config {
     char device[16];                                                                      /* "auto", "cuda", "host" */
     char log_level[16];
     uint64_t scratch_bytes;   /* per GPU */
-    uint64_t chunk_bytes;     /* 0: as large as scratch allows */
-    uint64_t slots;           /* 0: the device's choice */
-    uint64_t host_tier_bytes; /* bound of the arena */
+    uint64_t chunk_bytes;     /* 0: as large as scratch_bytes allows */
+    uint64_t slots;           /* 0: the device chooses */
+    uint64_t host_tier_bytes; /* limit of the arena */
     uint64_t host_tier_initial_bytes;
     uint64_t host_tier_ahead_pct; /* of host_tier_bytes */
     uint64_t host_tier_slab_bytes;
-    char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": no such tier */
+    char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": there is no NVMe tier */
     uint64_t nvme_tier_bytes;
     char nvme_encrypt[16];                          /* "off", "on" */
-    uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, where there is an NVMe tier */
-    uint64_t reconnect_grace_s;                     /* for sessions to come back after a restart */
+    uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, used with an NVMe tier */
+    uint64_t reconnect_grace_s;                     /* time for sessions to resume after a restart */
     uint64_t max_sessions;
     uint64_t max_regions, max_session_regions;
     uint64_t max_session_operations, max_session_memories;
     struct sw_config_ids allowed_uids, allowed_gids; /* both empty: everyone */
     char unmapped_users[16];                         /* "refuse", "one_tenant" */
-    uint64_t bookkeeping_bytes;                      /* of all tenants, beside a part of the tiers' length */
-    /* Of one tenant, in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
+    uint64_t bookkeeping_bytes;                      /* limit for all tenants; a part of the tiers' size is added */
+    /* Limits for one tenant in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
     uint64_t tenant_bookkeeping_bytes;
-    uint64_t given;     /* bit i: option i was given a value, else it has its default; config.c's own */
-    uint64_t from_file; /* bit i: that value stands in `file`, the last one that was loaded; config.c's own */
+    uint64_t given;     /* bit i: option i was set, else it has its default; private to config.c */
+    uint64_t from_file; /* bit i: the value comes from `file`, the file loaded last; private to config.c */
     char file[SW_JSON_NAME_BYTES];
 };
 
-/* The defaults of the table. One that would exceed an option that bounds it is as much as that, for as long as it is
- * not given a value: whoever lowers a bound alone gets a configuration that holds. */
+/* Sets every option to its default. As long as an option is not set, it is the smaller of its default and the option
+ * that bounds it. So lowering the bound alone gives a valid configuration. */
 void sw_config_init(struct sw_config *ret);
-/* Reads a file over *config; waits: as json.h has it. errors: -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
+/* Loads a file into *config; options that it leaves out keep their values. waits: see sw_json_load(). errors:
+ * -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
 int sw_config_load(struct sw_config *config, const char *path, bool waits, struct sw_err *err);
-/* Sets one option from "name=value" (as JSON, or a bare word for strings). errors: -SW_ECONFIG. */
+/* Sets one option from "name=value"; the value is JSON, or a bare word for strings. errors: -SW_ECONFIG. */
 int sw_config_set(struct sw_config *config, const char *assignment, struct sw_err *err);
-/* Bounds between options (initial <= total, the length of a path made from another ...), which values that were given
- * may break. errors: -SW_ECONFIG, with the file in which the one that does not fit stands. */
+/* Checks the rules between options, such as host_tier_initial_bytes <= host_tier_bytes. Values that were set may break
+ * them. errors: -SW_ECONFIG, with the file that holds the wrong value. */
 int sw_config_check(const struct sw_config *config, struct sw_err *err);
-/* The control socket's path: control.sock in the folder of data_socket, if it is "auto"; returns ret. config: checked.
- */
+/* Writes the control socket's path: control.sock in the folder of data_socket, if the option is "auto". Returns ret.
+ * config: must have passed sw_config_check(). */
 const char *sw_config_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config);
-/* Writes a complete, loadable JSON file. */
+/* Prints a complete configuration file. */
 void sw_config_print(const struct sw_config *config, FILE *out);
-/* One paragraph per option, for --help. */
+/* Prints one paragraph per option, for --help. */
 void sw_config_help(FILE *out);
 
-/* An option as its row describes it. */
+/* The description of an option, from its row in the table. */
 struct sw_config_option {
     const char *name, *fallback, *help;
-    const char *bound;  /* option that the default does not exceed; NULL: it cannot */
+    const char *bound;  /* the option that limits the default; NULL: none does */
     char accepted[128]; /* "a whole number from 0 to 64" */
     bool live;          /* may be changed while the service runs */
 };
-/* The i-th option; false behind the last. */
+/* Describes the i-th option; false: there are no more options. */
 bool sw_config_describe(unsigned i, struct sw_config_option *ret);
-/* Whether two configurations have different values of the i-th option; and takes its value from one into the other, or
- * its default if `from` was given none, which then fits the bounds of `to`. */
+/* Whether two configurations have different values of the i-th option. */
 bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, unsigned i);
+/* Copies the value of the i-th option. If `from` has only the default, `to` gets a default that fits its own bounds. */
 void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i);
 /* Sets one option from a JSON value, as a file would. errors: -SW_ECONFIG. */
 int sw_config_store(struct sw_config *config, const char *name, const struct json_t *value, struct sw_err *err);
-/* -SW_ECONFIG: there is no option of this name, but perhaps a similar one. */
+/* Reports that there is no option of this name, and suggests a similar one. Returns -SW_ECONFIG. */
 int sw_config_unknown(const char *name, enum sw_scope scope, struct sw_err *err);
-/* All options as an object that loads again. owns: the caller, until json_decref(). NULL: no memory. */
+/* Returns all options as a JSON object that loads again; NULL: out of memory. owns: the caller, until json_decref(). */
 struct json_t *sw_config_to_json(const struct sw_config *config);
 
 #endif

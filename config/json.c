@@ -8,17 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Which nobody sees, and some editors put at the beginning of a file. */
+/* Some editors put it at the beginning of a file, where it is invisible. */
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
-/* The end of a path says more than its beginning, and the record of an error is short. */
+/* Keeps the end of the path, which says more than its beginning; an error text is short. */
 void sw_json_name(char ret[SW_JSON_NAME_BYTES], const char *path) {
     const size_t length = strlen(path), most = SW_JSON_NAME_BYTES - sizeof "...";
     (void)snprintf(ret, SW_JSON_NAME_BYTES, "%s%s", length > most ? "..." : "",
                    length > most ? path + length - most : path);
 }
 
-/* NULL, with errno; 0: it is no file. */
+/* Opens a regular file. On NULL, errno says why; 0: it is no regular file. */
 static FILE *open_file(const char *path) {
     struct stat found;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -36,7 +36,7 @@ int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_er
     sw_json_name(name, path);
     FILE *file = waits ? fopen(path, "re") : open_file(path);
     if (!file && !errno)
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: not a regular file: cannot be read again", name);
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: cannot be read again: not a regular file", name);
     if (!file) {
         int rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "%s: %s", name, strerror(errno));
         return sw_err_detail(err, "fopen"), rc;

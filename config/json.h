@@ -1,4 +1,4 @@
-/* json.h - reading a JSON file, as everything of Spillway that takes one from a user does. thread: any. */
+/* json.h - reads a JSON file from a user. All of Spillway reads JSON files by it. thread: any. */
 #ifndef SW_CONFIG_JSON_H
 #define SW_CONFIG_JSON_H
 
@@ -7,15 +7,16 @@
 
 struct json_t; /* jansson.h */
 
-/* Reads the one value that a file holds; a key that occurs twice in an object is refused. owns: the caller, until
- * json_decref(). waits: also for what a pipe or a terminal will say; false: only a file is read. errors: -SW_ECONFIG
- * with "file:line: ...", or since it is no file, -SW_EIO; *ret is untouched. */
+/* Reads the one JSON value in a file. It refuses objects in which a key occurs twice. waits: true: the file may be a
+ * pipe or a terminal, whose data it waits for; false: only a regular file is read. owns: the caller, until
+ * json_decref(). errors: -SW_ECONFIG with "file:line: ...", or because it is no regular file; -SW_EIO. On an error *ret
+ * is unchanged. */
 int sw_json_load(struct json_t **ret, const char *path, bool waits, struct sw_err *err);
 
-/* A file's name as errors have it: by its end if it is long. */
 enum { SW_JSON_NAME_BYTES = 36 };
+/* Writes a file's name for error texts: "..." and the end of the path, if the path is long. */
 void sw_json_name(char ret[SW_JSON_NAME_BYTES], const char *path);
-/* Puts it before err->msg. */
+/* Puts this name and ": " before err->msg. */
 void sw_json_context(struct sw_err *err, const char *path);
 
 #endif

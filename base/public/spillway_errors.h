@@ -1,8 +1,8 @@
-/* spillway_errors.h - every error Spillway can report, once.
+/* spillway_errors.h - the list of all errors that Spillway can report.
  *
- * X(name, code, text): `name` becomes SW_E<name> inside the project and SPILLWAY_E<name> for clients; the wire carries
- * the string "E<name>", never the number. Codes below 200 are the errno value of the same meaning; others start at
- * 1000. Functions return the negative code. Installed beside spillway.h; must stay free of other includes. */
+ * X(name, code, text): `name` becomes SW_E<name> inside the project and SPILLWAY_E<name> for clients. The wire carries
+ * the string "E<name>", never the number. Codes below 200 are the errno values of the same meaning; all others start at
+ * 1000. Functions return the negative code. The file is installed beside spillway.h and must not include others. */
 #ifndef SPILLWAY_ERROR_LIST_H
 #define SPILLWAY_ERROR_LIST_H
 
@@ -39,19 +39,19 @@
     X(LOST,      1016, "region's bytes are lost") \
     X(CONFIG,    1017, "invalid configuration") \
     X(SHUTDOWN,  1018, "service is stopping") \
-    X(STATE,     1019, "region is not in the state that this needs") \
-    X(TENANTBYTES,    1020, "tenant has as many bytes stored as it may") \
-    X(TENANTREGIONS,  1021, "tenant has as many regions as it may") \
-    X(TENANTSESSIONS, 1022, "tenant has as many sessions as it may") \
-    X(TENANTOPS,      1023, "tenant has as many operations in flight as it may") \
-    X(TENANTMEMORY,   1025, "service keeps as much memory for the tenant as it may") \
-    X(DRAINING,  1024, "service is being drained: it takes no new spills") \
-    X(RESTARTED, 1030, "service was restarted meanwhile") \
+    X(STATE,     1019, "region is in the wrong state for this operation") \
+    X(TENANTBYTES,    1020, "tenant's limit of stored bytes reached") \
+    X(TENANTREGIONS,  1021, "tenant's limit of regions reached") \
+    X(TENANTSESSIONS, 1022, "tenant's limit of sessions reached") \
+    X(TENANTOPS,      1023, "tenant's limit of operations in flight reached") \
+    X(TENANTMEMORY,   1025, "tenant's limit of service memory reached") \
+    X(DRAINING,  1024, "service is draining and accepts no new spills") \
+    X(RESTARTED, 1030, "service was restarted during the operation") \
     X(UNMAPPED,  1040, "user namespace does not map this user") \
     X(UNTRUSTED, 1041, "socket is served by a user that is not trusted") \
     X(NOPROC,    1042, "/proc is not mounted") \
-    X(UNALLOCATED, 1043, "shared memory has no page where one would have to be made at the service's expense") \
-    X(NOSERVICE, 1050, "no service there")
+    X(UNALLOCATED, 1043, "shared memory has an unallocated page that the service would have to pay for") \
+    X(NOSERVICE, 1050, "no service listens on the socket")
 /* clang-format on */
 
 #endif

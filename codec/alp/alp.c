@@ -1,6 +1,7 @@
 /* alp.c - floats as decimals on the host (FORMAT.md).
  *
- * Compiled without contraction of multiplications and additions: the GPU rounds each of them, and so must this. */
+ * The GPU rounds every multiplication and addition, so this code must do so, too: it is compiled without fused
+ * multiply-add. */
 #include "codec/alp/alp_core.h"
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
@@ -9,13 +10,13 @@
 
 #define VALUES SW_VECTOR_VALUES
 
-/* A vector's values by a choice of decimal places: the numbers, and which values they stand for. */
+/* A vector's values as numbers, for one choice of decimal places, and whether each number gives back its value. */
 struct digits {
     int64_t number[VALUES];
     bool is_exact[VALUES];
 };
 
-/* number = value * up, rounded; value = number * times / by, of which one is 1. */
+/* number = value * up, rounded; value = number * times / by. Either times or by is 1. */
 struct scale {
     double up, times, by;
 };
@@ -88,7 +89,7 @@ static void make_digits(struct digits *ret, const uint64_t value[VALUES], unsign
             ret->is_exact[i] = digits32((uint32_t)value[i], s, &ret->number[i]);
 }
 
-/* What a choice makes of the sampled values. */
+/* The result of a choice for the sampled values. */
 struct trial {
     unsigned exceptions;
     int64_t least, most;
@@ -110,7 +111,7 @@ static struct trial try_out(const uint64_t value[VALUES], unsigned bits, unsigne
     return t;
 }
 
-/* The cheapest for the sampled values; of several the one with the fewest places. */
+/* Returns the choice with the lowest cost for the sampled values; on a tie, the one with the fewest places. */
 static unsigned choose(const uint64_t value[VALUES], unsigned bits) {
     unsigned best = 0, best_cost = ~0u;
     for (unsigned choice = 0; choice < sw_alp_choices(bits); choice++) {
@@ -127,7 +128,7 @@ static unsigned units(const struct sw_vector_head *head, unsigned bits) {
     return sw_alp_units(bits, head->width, head->tag);
 }
 
-/* The head of a vector of which the numbers in a window are packed. */
+/* Makes the head of a vector whose numbers in a window are packed; the others are exceptions. */
 static struct sw_vector_head head_of(const struct sw_vector *v, const struct digits *d, unsigned choice,
                                      struct sw_alp_window in) {
     struct sw_vector_head head = {.units = 0};

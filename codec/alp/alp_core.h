@@ -1,8 +1,8 @@
-/* alp_core.h - floats as decimals (alp/FORMAT.md), for host and device alike: what a vector's tag says, and how the
- * decimal places of a vector are chosen.
+/* alp_core.h - floats as decimals (alp/FORMAT.md), for host and device: a vector's tag, and the choice of its decimal
+ * places.
  *
- * Which numbers the arithmetic yields is part of the format, so both sides must round alike: alp.c and alp_gpu.cu say
- * how they make sure of it. thread: any. */
+ * The results of the arithmetic are part of the format, so host and device must round alike. alp.c and alp_gpu.cu say
+ * how they ensure that. thread: any. */
 #ifndef SW_ALP_CORE_H
 #define SW_ALP_CORE_H
 
@@ -10,9 +10,10 @@
 
 #define SW_ALP_ROUND_TOP (SW_ALP_ROUND_BITS >> 52) /* sign and exponent, as long as the number fits */
 
-#define SW_ALP_SAMPLED 32 /* values of a vector that are looked at for the choice */
+#define SW_ALP_SAMPLED 32 /* values of a vector that are sampled for the choice */
 
-/* Which of its values a lane has sampled: places are spread over the vector, and are not all odd or even. */
+/* Returns which of a lane's values is sampled. The sampled places are spread over the vector, and are not all odd or
+ * all even. */
 SW_HOST_DEVICE static inline unsigned sw_alp_sampled(unsigned bits, unsigned lane) {
     return lane % 4 * 8 + lane / 4 % (SW_UNIT_BYTES * 8 / bits);
 }
@@ -21,21 +22,21 @@ SW_HOST_DEVICE static inline unsigned sw_alp_tag(unsigned choice, unsigned n_exc
     return choice << SW_ALP_CHOICE_SHIFT | n_exceptions;
 }
 
-/* Bits that a vector would take if all of it were like the sampled values: those that are no exceptions have numbers
- * that are `range` apart at most, a whole number as the bits of a float32. */
+/* Estimates the bits that a vector takes if all its values are like the sampled ones. range: the range of the sampled
+ * numbers without exceptions, a whole number as the bits of a float32. */
 SW_HOST_DEVICE static inline unsigned sw_alp_cost(unsigned bits, unsigned n_exceptions, uint32_t range) {
     const unsigned width = range ? (range >> 23) - 126 : 0;
     return SW_VECTOR_VALUES * width + SW_VECTOR_VALUES / SW_ALP_SAMPLED * n_exceptions * (bits + 16);
 }
 
-/* Numbers from `from` on, 2^width of them. */
+/* The 2^width numbers from `from` on. */
 struct sw_alp_window {
     int64_t from;
     unsigned width;
 };
 
-/* What four times the range of the sampled numbers has room for, around them. Numbers far from the others are cheaper
- * as exceptions than as bits of all numbers. */
+/* Returns a window of about four times the range of the sampled numbers, around them. Numbers outside of it become
+ * exceptions, which is cheaper than more bits for all numbers. */
 SW_HOST_DEVICE static inline struct sw_alp_window sw_alp_window_around(int64_t least, int64_t most) {
     struct sw_alp_window w;
     w.width = sw_width_of((uint64_t)(most - least)) + 2;
@@ -43,7 +44,8 @@ SW_HOST_DEVICE static inline struct sw_alp_window sw_alp_window_around(int64_t l
     return w;
 }
 
-/* Of numbers that a window has, from least to most, as narrow as they are, and without any others of the window. */
+/* Returns the narrowest window for the numbers from `least` to `most`, all of which are in window `in`. It lies inside
+ * of `in`. */
 SW_HOST_DEVICE static inline struct sw_alp_window sw_alp_window_of(struct sw_alp_window in, int64_t least,
                                                                    int64_t most) {
     struct sw_alp_window w;

@@ -1,19 +1,21 @@
 /* alp_gpu.cu - floats as decimals on the GPU.
  *
- * The host divides by powers of ten. Here number / 10^p is fma(number, h, number * l), where h is 1 / 10^p, rounded,
- * and l what is left of it, rounded: no branch, two roundings to hide. That is the quotient, correctly rounded, because
- * number / 10^p cannot lie close to the middle m between two floats without being one: for numbers of b bits and floats
- * of b bits of fraction the distance, a multiple of 1 / (2 * 5^p) of the last place, is more than the error, which is
- * at most 2^(2 - b) of it: b is 53 and p up to 18, or 24 and up to 9. Nothing here may be contracted, hence the
- * intrinsics.
+ * The host divides by powers of ten. The GPU computes number / 10^p as fma(number, h, number * l), without a branch. h
+ * is 1 / 10^p, rounded; l is the rest of 1 / 10^p, rounded. The result is the correctly rounded quotient:
  *
- * Exceptions are patched in shared memory, each lane its share of them. */
+ *   - Let numbers have b bits, and floats b bits of fraction. b is 53 and p at most 18, or b is 24 and p at most 9.
+ *   - The distance from number / 10^p to the middle between two floats is a multiple of 1 / (2 * 5^p) of the last
+ *     place. So unless it is 0, it is more than the error, which is at most 2^(2 - b) of the last place.
+ *
+ * The compiler must not contract these operations, hence the intrinsics.
+ *
+ * Exceptions are patched in shared memory; each lane patches its share of them. */
 #include "codec/alp/alp_core.h"
 #include "codec/alp/exceptions_gpu.cuh"
 
 namespace {
 
-/* By choice of decimal places. */
+/* The factors, by the choice of decimal places. */
 __constant__ const double powers[SW_ALP_F64_CHOICES] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1,  1e2,
                                                         1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9, 1e10, 1e11,
                                                         1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18};
@@ -24,7 +26,7 @@ template <> struct scale<64> : sw_alp_down<64> {
 
     __device__ inline explicit scale(uint32_t choice) : sw_alp_down<64>(choice), up(powers[choice]) {}
 
-    /* Whether the value is a number's. */
+    /* Whether the value can be stored as a number. */
     __device__ inline bool number(uint64_t value_bits, int64_t *ret) const {
         const double v = __longlong_as_double((long long)value_bits);
         const uint64_t rounded = (uint64_t)__double_as_longlong(__dadd_rn(__dmul_rn(v, up), SW_ALP_ROUND));
@@ -47,14 +49,14 @@ template <> struct scale<32> : sw_alp_down<32> {
     }
 };
 
-/* A choice of decimal places, and the numbers that it makes of the sampled values, least and most of them; least > most
- * if it makes none. */
+/* A choice of decimal places, and the smallest and largest number that it makes from the sampled values; least > most:
+ * it makes no number. */
 struct choice {
     uint32_t number;
     int64_t least, most;
 };
 
-/* As integers of the same order, and back. */
+/* Converts floats to integers of the same order, and back. */
 __device__ inline int in_order(float v) {
     const int bits = __float_as_int(v);
     return bits ^ (bits >> 31 & INT32_MAX);
@@ -63,7 +65,7 @@ __device__ inline float from_order(int i) {
     return __int_as_float(i ^ (i >> 31 & INT32_MAX));
 }
 
-/* The choice that is cheapest for a value of each lane; lane c keeps the books of choice c. */
+/* Finds the choice with the lowest cost for one value of each lane. Lane c counts for choice c. */
 template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t *x, uint32_t lane) {
     const uint64_t v = sw_sampled_value<BITS>(x, lane);
     uint32_t exceptions = SW_WARP;
@@ -91,7 +93,7 @@ template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t
 }
 
 struct codec_alp : sw_alp_decoder {
-    /* The head of a vector of which the numbers in a window are packed. */
+    /* Makes the head of a vector whose numbers in a window are packed; the others are exceptions. */
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head head_of(const uint32_t *x, uint32_t choice, uint32_t n_values,
                                                           sw_alp_window in, uint32_t lane) {
@@ -127,7 +129,7 @@ struct codec_alp : sw_alp_decoder {
         sw_alp_window in = {-(1ll << 52), 54};
         sw_gpu_head best = {0, 0, 0, ~0u, 0};
 #pragma unroll 1
-        for (int turn = 0; turn < 2; turn++) { /* all exact numbers, then those around the sampled ones */
+        for (int turn = 0; turn < 2; turn++) { /* first all exact numbers, then only numbers near the sampled ones */
             const sw_gpu_head head = head_of<BITS>(x, c.number, content.n_values, in, lane);
             best = turn == 0 || head.units < best.units ? head : best;
             if (c.least > c.most)

@@ -1,12 +1,12 @@
-/* exceptions.h - what a packed vector of floats has besides numbers, on the host: values of a length of their own, then
- * a u16 each for their places in the vector, ascending. thread: any. */
+/* exceptions.h - a vector's exceptions on the host: first their values, then their places in the vector, a u16 each,
+ * ascending. thread: any. */
 #ifndef SW_ALP_EXCEPTIONS_H
 #define SW_ALP_EXCEPTIONS_H
 
 #include "codec/bitpack/bitpack_core.h"
 #include <string.h>
 
-/* n of them that are being written, each value_bytes long. */
+/* Exceptions being written, each value_bytes long. */
 struct sw_exceptions_writer {
     uint8_t *value, *place;
     size_t value_bytes;
@@ -24,12 +24,12 @@ static inline void sw_exceptions_put(struct sw_exceptions_writer *w, const void 
     w->place += sizeof at;
 }
 
-/* When all have been put: zeros up to the vector's end. */
+/* Ends the exceptions: writes zeros up to the vector's end. */
 static inline void sw_exceptions_end(struct sw_exceptions_writer *w, const uint8_t *end) {
     memset(w->place, 0, (size_t)(end - w->place));
 }
 
-/* Place of number i of n; SW_VECTOR_VALUES or more if the vector is malformed. */
+/* Returns the place of exception i of n; SW_VECTOR_VALUES or more: the vector is malformed. */
 static inline unsigned sw_exceptions_place(const uint8_t *from, unsigned n, size_t value_bytes, unsigned i) {
     uint16_t at;
     memcpy(&at, from + n * value_bytes + i * sizeof at, sizeof at);

@@ -1,12 +1,12 @@
-/* exceptions_gpu.cuh - what a packed vector of floats has besides numbers (exceptions.h), on the GPU: no lane looks at
- * another's. Lanes hold values as units by turns. Internal to codec/. */
+/* exceptions_gpu.cuh - a vector's exceptions (exceptions.h) on the GPU. Each lane handles its own exceptions. Lanes
+ * hold units by turns (decode.cuh). Internal to codec/. */
 #ifndef SW_ALP_EXCEPTIONS_GPU_CUH
 #define SW_ALP_EXCEPTIONS_GPU_CUH
 
 #include "codec/alp/alp_core.h"
 #include "codec/bitpack/numbers_gpu.cuh"
 
-/* A lane's value of those that a vector's encoder tries things with. */
+/* Returns the lane's sampled value. */
 template <unsigned BITS> __device__ __forceinline__ uint64_t sw_sampled_value(const uint32_t *x, uint32_t lane) {
     const uint32_t mine = sw_alp_sampled(BITS, lane);
     uint64_t v = sw_get_value<BITS>(x, 0);
@@ -19,17 +19,17 @@ template <unsigned BITS> __device__ __forceinline__ uint64_t sw_sampled_value(co
     return v;
 }
 
-/* n of them that are being written. */
+/* Exceptions being written. */
 template <unsigned STORED> struct sw_gpu_exceptions {
     uint8_t *value;
     uint16_t *place;
-    uint32_t n, n_before; /* n_before: those that have been put */
+    uint32_t n, n_before; /* n_before: exceptions written so far */
 
     __device__ inline sw_gpu_exceptions(uint8_t *at, uint32_t number)
         : value(at), place((uint16_t *)(at + number * (STORED / 8))), n(number), n_before(0) {}
 
-    /* Those of a unit of each lane, whose first value is number i of the lane's; bit k of `which`: the unit's value k,
-     * of which get(k) is to be stored. In the order of i. */
+    /* Writes the exceptions of one unit of each lane. i: the unit's first value in the lane; units must come in
+     * ascending order. Bit k of `which`: value k of the unit is an exception, stored as get(k). */
     template <unsigned BITS, class F>
     __device__ __forceinline__ void put(unsigned i, uint32_t which, uint32_t lane, F get) {
         uint32_t at = n_before;
@@ -47,7 +47,7 @@ template <unsigned STORED> struct sw_gpu_exceptions {
             }
     }
 
-    /* When all have been put: zeros up to the vector's end. */
+    /* Ends the exceptions: writes zeros up to the vector's end. */
     __device__ inline void pad(const uint8_t *end, uint32_t lane) {
         uint16_t *at = place + n + lane;
         if ((const uint8_t *)at < end)

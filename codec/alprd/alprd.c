@@ -1,4 +1,4 @@
-/* alprd.c - floats that are no decimals, in two parts, on the host (FORMAT.md). */
+/* alprd.c - floats in two parts, on the host (FORMAT.md). */
 #include "codec/alp/exceptions.h"
 #include "codec/alprd/alprd_core.h"
 #include "codec/bitpack/numbers.h"
@@ -6,7 +6,7 @@
 #define VALUES SW_VECTOR_VALUES
 #define DICTIONARY_BYTES (SW_ALPRD_ENTRIES * sizeof(uint16_t))
 
-/* The most frequent left parts of the sampled values; of several as frequent the one that comes first. */
+/* The most frequent left parts of the sampled values; on a tie, the one that comes first. */
 struct ranking {
     uint16_t left[SW_ALPRD_ENTRIES];
     unsigned count[SW_ALPRD_ENTRIES];
@@ -32,7 +32,7 @@ static struct ranking rank(const uint64_t sampled[SW_ALP_SAMPLED], unsigned righ
     return r;
 }
 
-/* entry: behind the last one of the dictionary its first one again. */
+/* Chooses the cut and makes its dictionary. Unused entries repeat the first one. */
 static struct sw_alprd_cut choose(const uint64_t value[VALUES], unsigned bits, uint16_t entry[SW_ALPRD_ENTRIES]) {
     uint64_t sampled[SW_ALP_SAMPLED];
     struct sw_alprd_cut c = {.cost = ~0u};
@@ -52,7 +52,7 @@ static struct sw_alprd_cut choose(const uint64_t value[VALUES], unsigned bits, u
     return c;
 }
 
-/* SW_ALPRD_ENTRIES if there is no such entry. */
+/* Returns the code of a left part; SW_ALPRD_ENTRIES: it has none. */
 static unsigned find(const uint16_t entry[SW_ALPRD_ENTRIES], uint64_t left) {
     unsigned code = 0;
     while (code < SW_ALPRD_ENTRIES && entry[code] != left)
@@ -64,7 +64,7 @@ static unsigned units(const struct sw_vector_head *head, unsigned bits) {
     return sw_alprd_units(bits, head->width, head->tag);
 }
 
-/* The head carries the dictionary from here to store(), in place of bases. */
+/* Measures a vector. The head's bases carry the dictionary from here to store(). */
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     uint64_t value[VALUES];
     uint16_t entry[SW_ALPRD_ENTRIES];
@@ -78,7 +78,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     ret->units = units(ret, v->bits);
 }
 
-/* Where the code of a value lies: lanes have those of their values. */
+/* Returns the place of a value's code. A lane has the codes of its own values. */
 static uint32_t *code_at(struct sw_rows *codes, unsigned bits, unsigned i) {
     const unsigned in_unit = SW_UNIT_BYTES * 8 / bits, unit = i / in_unit;
     return &codes->row[unit / SW_VECTOR_LANES * in_unit + i % in_unit][unit % SW_VECTOR_LANES];

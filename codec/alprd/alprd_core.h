@@ -1,4 +1,4 @@
-/* alprd_core.h - floats in two parts (alprd/FORMAT.md), for host and device alike: a vector's tag, and how it is cut.
+/* alprd_core.h - floats in two parts (alprd/FORMAT.md), for host and device: a vector's tag, and the choice of its cut.
  * thread: any. */
 #ifndef SW_ALPRD_CORE_H
 #define SW_ALPRD_CORE_H
@@ -9,14 +9,14 @@ SW_HOST_DEVICE static inline unsigned sw_alprd_tag(unsigned code_width, unsigned
     return code_width << SW_ALP_CHOICE_SHIFT | n_exceptions;
 }
 
-/* How a vector is cut: `left` upper bits of its values come from a dictionary with codes of code_width bits. cost: bits
- * that a vector would take if all of it were like the sampled values. */
+/* A cut of a vector: the upper `left` bits of its values come from a dictionary with codes of code_width bits. cost:
+ * the bits that the vector takes if all its values are like the sampled ones. */
 struct sw_alprd_cut {
     unsigned left, code_width, cost;
 };
 
-/* Makes *c the better one of it and the cut that leaves n_exceptions among the sampled values with n_entries, which
- * must be a power of two to be considered. */
+/* Replaces *c if the cut after `left` bits, with a dictionary of n_entries, is better. n_exceptions: its exceptions
+ * among the sampled values. Only powers of two are considered for n_entries. */
 SW_HOST_DEVICE static inline void sw_alprd_consider(struct sw_alprd_cut *c, unsigned bits, unsigned left,
                                                     unsigned n_entries, unsigned n_exceptions) {
     const unsigned code_width = sw_width_of(n_entries - 1);

@@ -1,15 +1,15 @@
-/* alprd_gpu.cu - floats that are no decimals, in two parts, on the GPU. */
+/* alprd_gpu.cu - floats in two parts, on the GPU. */
 #include "codec/alp/exceptions_gpu.cuh"
 #include "codec/alprd/alprd_core.h"
 
 namespace {
 
-/* One that is being made. */
+/* A dictionary being made. */
 struct dictionary : sw_alprd_entries {
     __device__ inline void set(uint32_t k, uint32_t left) {
         (k < 4 ? low : high) |= (uint64_t)left << k % 4 * 16;
     }
-    /* The first entry that is `left`; SW_ALPRD_ENTRIES if there is none. */
+    /* Returns the code of a left part; SW_ALPRD_ENTRIES: it has none. */
     __device__ __forceinline__ uint32_t find(uint32_t left) const {
         uint32_t code = SW_ALPRD_ENTRIES;
 #pragma unroll
@@ -19,15 +19,17 @@ struct dictionary : sw_alprd_entries {
     }
 };
 
-/* The most frequent left parts of the lanes' values; of several as frequent that of the lowest lane. */
+/* The most frequent left parts of the lanes' values; on a tie, the part of the lowest lane. */
 struct ranking {
-    uint32_t part, key; /* this lane's; key: its count and rank, 0 if another lane has it, too, or it has been taken */
+    /* This lane's part. key: its count and rank; 0: another lane stands for the same part, or it has been taken. */
+    uint32_t part, key;
 
     __device__ inline ranking(uint32_t left, uint32_t lane) : part(left) {
         const uint32_t same = __match_any_sync(0xFFFFFFFFu, part);
         key = same & sw_low_bits(lane) ? 0 : __popc(same) << 5 | (SW_WARP - 1 - lane);
     }
-    /* The next one's count. When all have been taken: 0, and the part of the first lane, as on the host. */
+    /* Takes the next part and returns its count. When all have been taken: 0, and the first lane's part, as on the
+     * host. */
     __device__ inline uint32_t take(uint32_t *ret_part) {
         const uint32_t best = __reduce_max_sync(0xFFFFFFFFu, key);
         *ret_part = __shfl_sync(0xFFFFFFFFu, part, best ? SW_WARP - 1 - best % SW_WARP : 0);
@@ -54,7 +56,7 @@ __device__ inline sw_alprd_cut choose(const uint32_t *x, uint32_t lane, dictiona
     ranking r((uint32_t)(v >> (BITS - c.left)), lane);
     *ret_entries = {0, 0};
 #pragma unroll
-    for (uint32_t k = 0; k < SW_ALPRD_ENTRIES; k++) { /* behind the last one of the dictionary its first one again */
+    for (uint32_t k = 0; k < SW_ALPRD_ENTRIES; k++) { /* unused entries repeat the first one */
         (void)r.take(&part);
         first = k ? first : part;
         ret_entries->set(k, k >> c.code_width ? first : part);
@@ -66,7 +68,7 @@ template <unsigned BITS> __device__ __forceinline__ uint32_t left_of(const uint3
     return BITS == 64 ? x[2 * i + 1] >> (width - 32) : x[i] >> width;
 }
 
-/* Right parts; of 64 bits, all of the lower halves and what is left of the upper ones. */
+/* Packs right parts. Those of 64-bit values have all bits of the lower halves, and some of the upper halves. */
 template <unsigned BITS>
 __device__ __forceinline__ void pack_right(uint32_t width, const uint32_t *x, uint8_t *to, uint32_t lane) {
     if constexpr (BITS == 64) {
@@ -78,7 +80,7 @@ __device__ __forceinline__ void pack_right(uint32_t width, const uint32_t *x, ui
 }
 
 struct codec_alprd : sw_alprd_decoder {
-    /* The head carries the dictionary from here to store(), in place of bases. */
+    /* Measures a vector. The head's bases carry the dictionary from here to store(). */
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
                                                           uint32_t lane) {

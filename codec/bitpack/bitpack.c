@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Loops over lanes are innermost and free of branches, so that compilers turn them into vector code. */
+/* Loops over lanes are innermost and free of branches, so that the compiler vectorizes them. */
 #define LANES SW_VECTOR_LANES
 
 unsigned sw_tile_vectors(unsigned value_bits, size_t tile_bytes) {
@@ -17,7 +17,7 @@ size_t sw_tile_vector_bytes(unsigned value_bits, size_t tile_bytes, unsigned vec
     return left < bytes ? left : bytes;
 }
 
-/* Rows [0, n) to memory: four at a time as units of 16 bytes, lane after lane, then two as units of 8, then one. */
+/* Stores rows [0, n): four at a time as units of 16 bytes, lane after lane, then two as units of 8 bytes, then one. */
 static void rows_to_memory(const uint32_t rows[][LANES], unsigned n, uint8_t *to) {
     uint32_t words[4 * LANES];
     for (; n >= 4; n -= 4, rows += 4, to += sizeof words) {
@@ -91,7 +91,7 @@ void sw_rows_add(struct sw_rows *rows, unsigned value_bits, uint64_t base) {
         }
 }
 
-/* Packs rows 0, step, 2 * step, ... of fields of `bits`, as many as a field has bits. */
+/* Packs `bits` rows of fields of `bits` bits: rows 0, step, 2 * step, ... */
 static void pack(const uint32_t rows[][LANES], unsigned step, unsigned bits, unsigned width, uint8_t *to) {
     uint32_t words[32 + 1][LANES] = {{0}};
     for (unsigned i = 0; i < bits; i++) {
@@ -119,7 +119,7 @@ static void unpack(uint32_t rows[][LANES], unsigned step, unsigned bits, unsigne
     }
 }
 
-/* 64-bit values are packed as their lower halves and then as what remains of the upper ones. */
+/* 64-bit values are packed in two parts: first their lower halves, then the rest of their upper halves. */
 void sw_rows_pack(const struct sw_rows *rows, unsigned value_bits, unsigned width, uint8_t *packed) {
     SW_ASSERT(width < value_bits);
     if (value_bits < 64) {
@@ -142,7 +142,7 @@ void sw_rows_unpack(struct sw_rows *ret, unsigned value_bits, unsigned width, co
     unpack(ret->row + 1, 2, 32, width - low, packed + (size_t)low * sizeof ret->row[0]);
 }
 
-/* A function for each type, since the types differ in nothing else. */
+/* Defines the same function for each type. */
 #define DEFINE_RANGE(type, unsigned_type)                                                                              \
     static struct sw_range range_##type(const uint8_t *content, unsigned n) {                                          \
         type value[SW_VECTOR_VALUES], least, most;                                                                     \

@@ -1,8 +1,8 @@
-/* bitpack_core.h - where the bits of packed numbers lie (bitpack/FORMAT.md), for host and device alike.
+/* bitpack_core.h - the positions of the bits of packed numbers (bitpack/FORMAT.md), for host and device.
  *
- * A vector is 1024 values of 8, 16, 32 or 64 bits, dealt to 32 lanes in units of 16 bytes. A lane's part is a list of
- * 32-bit words; the fields of a word are its values of 8, 16 or 32 bits, side by side. `bits` is the length of a field,
- * `width` what is kept of it. All fields of a word are treated in one step, and nothing carries from one into the next.
+ * A vector is 1024 values of 8, 16, 32 or 64 bits, distributed over 32 lanes in units of 16 bytes. A lane has a list of
+ * 32-bit words; a word's fields are its values of 8, 16 or 32 bits. `bits` is the length of a field; `width` is the
+ * number of bits of it that are stored. One step processes all fields of a word, without carries between fields.
  * thread: any. */
 #ifndef SW_BITPACK_CORE_H
 #define SW_BITPACK_CORE_H
@@ -11,22 +11,25 @@
 #include "codec/frame.h"
 #include "codec/public/spillway_device/bits.h"
 
-/* Bit patterns of floats are taken as unsigned numbers. */
+/* Whether a type's values are ordered as signed numbers. Floats are ordered by their bit patterns, as unsigned numbers.
+ */
 SW_HOST_DEVICE static inline unsigned sw_value_is_signed(unsigned type) {
     return type >= SW_VALUE_I8 && type <= SW_VALUE_I64;
 }
 
-/* What row i, whose fields are below 2^width, adds to its packed word and to the one after it. */
+/* Returns the bits that row i, whose fields are below 2^width, adds to its packed word. */
 SW_HOST_DEVICE static inline uint32_t sw_pack_row(unsigned bits, unsigned width, unsigned i, uint32_t row) {
     const unsigned shift = sw_row_shift(bits, width, i);
     return row << shift & sw_spread(bits, sw_low_bits(bits) & ~sw_low_bits(shift));
 }
 
+/* Returns the bits that row i adds to the word after its packed word. */
 SW_HOST_DEVICE static inline uint32_t sw_pack_row_rest(unsigned bits, unsigned width, unsigned i, uint32_t row) {
     const unsigned kept = bits - sw_row_shift(bits, width, i);
     return row >> kept & sw_spread(bits, sw_low_bits(width - kept));
 }
 
+/* Subtracts field by field. */
 SW_HOST_DEVICE static inline uint32_t sw_subtract_fields(unsigned bits, uint32_t a, uint32_t b) {
     if (bits == 32)
         return a - b;
@@ -34,7 +37,7 @@ SW_HOST_DEVICE static inline uint32_t sw_subtract_fields(unsigned bits, uint32_t
     return ((a | top) - (b & ~top)) ^ ((a ^ ~b) & top);
 }
 
-/* Bits that hold every number up to `range`. */
+/* Returns the number of bits that can hold every number up to `range`. */
 SW_HOST_DEVICE static inline unsigned sw_width_of(uint64_t range) {
 #ifdef __CUDA_ARCH__
     return 64 - (unsigned)__clzll((long long)range);

@@ -1,5 +1,5 @@
-/* bitpack_gpu.cuh - vectors of numbers in a warp's registers: what they need, and how they are packed. See
- * bitpack_core.h, and spillway_device/decode.cuh for the way back. Internal to codec/. */
+/* bitpack_gpu.cuh - measures and packs vectors of numbers in a warp's registers. See bitpack_core.h;
+ * spillway_device/decode.cuh unpacks them. Internal to codec/. */
 #ifndef SW_BITPACK_GPU_CUH
 #define SW_BITPACK_GPU_CUH
 
@@ -54,7 +54,7 @@ template <unsigned BITS, unsigned WORDS> __device__ __forceinline__ void sw_subt
     }
 }
 
-/* ---- what a vector needs ---- */
+/* ---- measuring ---- */
 
 __device__ inline uint64_t sw_warp_min64(uint64_t v) {
 #pragma unroll
@@ -63,7 +63,7 @@ __device__ inline uint64_t sw_warp_min64(uint64_t v) {
     return v;
 }
 
-/* Least of the lanes' signed numbers, which fit into 32 bits if BITS is less than 64. */
+/* Returns the smallest of the lanes' signed numbers, which fit into 32 bits if BITS is less than 64. */
 template <unsigned BITS> __device__ inline int64_t sw_warp_min_signed(int64_t v) {
     if constexpr (BITS == 64)
         return (int64_t)(sw_warp_min64((uint64_t)v ^ 1ull << 63) ^ 1ull << 63);
@@ -74,8 +74,8 @@ struct sw_gpu_range {
     uint64_t base, range;
 };
 
-/* Least value of a vector and the greatest less the least. `flip`: the sign bit of signed types, which puts their
- * values in the order of unsigned ones. */
+/* Returns a vector's smallest value, and the difference between the largest and the smallest. flip: the sign bit of
+ * signed types, which orders their values like unsigned ones. */
 template <unsigned BITS> __device__ __forceinline__ sw_gpu_range sw_vector_range(const uint32_t *x, uint64_t flip) {
     constexpr unsigned WORDS = SW_VECTOR_VALUES / 32 / SW_WARP * BITS;
     if constexpr (BITS == 64) {

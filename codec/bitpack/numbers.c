@@ -29,7 +29,7 @@ void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct 
 struct decoder {
     const struct sw_numbers_codec *codec;
     enum sw_value_type type;
-    struct sw_dictionary dictionary; /* empty but for dict */
+    struct sw_dictionary dictionary; /* empty for all codecs except dict */
 };
 SW_CHECK_DECODER(struct decoder);
 
@@ -73,7 +73,7 @@ void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, 
                   : store_uint64_t)(values, content);
 }
 
-/* The vector as it is packed; room is for one that is not full. */
+/* Makes the vector to be packed. `room` holds it if it is not full. */
 static struct sw_vector vector_of(const struct encoder *e, const uint8_t *in, size_t bytes,
                                   uint8_t room[SW_VECTOR_MAX_BYTES]) {
     const unsigned bits = sw_value_bits(e->type), value_bytes = bits / 8, full = sw_vector_bytes(bits);
@@ -91,7 +91,7 @@ static unsigned whole_units(unsigned bits, size_t bytes) {
     return sw_packed_units(bits, bits, (unsigned)bytes);
 }
 
-/* Whether there are 16 bits of each vector. */
+/* Whether the counts section has 16 bits for each vector: a size or a tag. */
 static bool has_more(const struct sw_numbers_codec *codec) {
     return codec->has_sizes || codec->units;
 }
@@ -107,7 +107,7 @@ static void write_head(const struct sw_numbers_codec *codec, const struct sw_vec
         memcpy(counts + codec->max_vectors + sizeof more * vector, &more, sizeof more);
 }
 
-/* bytes: of the vector's content. errors: -SW_EFRAME. */
+/* Reads a vector's head. bytes: the length of its content. errors: -SW_EFRAME. */
 static int read_head(const struct sw_numbers_codec *codec, struct sw_vector_head *ret, unsigned bits, unsigned vector,
                      const uint8_t *counts, size_t bytes) {
     const size_t value_bytes = bits / 8;
@@ -165,7 +165,7 @@ size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_
     return at;
 }
 
-/* Finds vector `vector` of a tile from where the one before it ends (*at), and moves there. */
+/* Finds a vector of a tile at *at, the end of the vector before it, and moves *at to its end. */
 static int next_vector(const struct decoder *d, const struct sw_tile_view *tile, unsigned vector, size_t *at,
                        struct sw_vector_head *ret, const uint8_t **ret_from) {
     const unsigned bits = sw_value_bits(d->type);
@@ -178,7 +178,7 @@ static int next_vector(const struct decoder *d, const struct sw_tile_view *tile,
     return 0;
 }
 
-/* out: room for `bytes`, the vector's. */
+/* Decodes a vector into `out`, which has room for `bytes`, the length of its content. */
 static int decode_vector(const struct decoder *d, const struct sw_vector_head *head, const uint8_t *from, uint8_t *out,
                          size_t bytes) {
     const unsigned bits = sw_value_bits(d->type);
@@ -235,11 +235,11 @@ int sw_numbers_decode_segment(const void *decoder, const struct sw_tile_view *ti
 
 /* ---- choice ---- */
 
-/* What a piece stored as runs takes that a vector does not take for as many values: a mask, and padding, on average. */
+/* A piece stored as runs takes more bytes than as many values of a vector: a mask, and padding, on average. */
 #define RUNS_PIECE_EXTRA_BYTES 10
 
-/* What a sample's pieces would take: those that a codec stores as runs, and exceptions, and the widths of the others
- * and of their halves. */
+/* Sums over a sample's pieces: bytes of pieces stored as runs and of exceptions; the widths of the other pieces, and of
+ * their halves. */
 struct pieces {
     double other_bytes, width, half_width;
     unsigned n_packed, widest;
@@ -249,7 +249,7 @@ static bool has_exceptions(const struct encoder *e) {
     return e->codec->units && !e->codec->has_runs;
 }
 
-/* Codecs with exceptions take a piece for a vector that repeats it. */
+/* Measures a piece. Codecs with exceptions measure a vector that repeats the piece. */
 static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
     const unsigned bits = sw_value_bits(e->type), n = (unsigned)bytes * 8 / bits, full = sw_vector_bytes(bits);
@@ -280,7 +280,7 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
         sum->other_bytes += head.units * SW_UNIT_BYTES - RUNS_PIECE_EXTRA_BYTES;
         return;
     }
-    if (has_exceptions(e)) /* what is not runs is content, all of which is packed */
+    if (has_exceptions(e)) /* bytes beyond the packed values are exceptions */
         sum->other_bytes +=
             (double)(head.units - sw_packed_units(bits, width, full)) * SW_UNIT_BYTES * (double)bytes / full;
     sum->width += width;
@@ -290,16 +290,15 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
     sum->n_packed++;
 }
 
-/* Of the pieces every fourth is looked at, or every eighth if it is taken for a whole vector, which tells a codec from
- * the others as well: with all of them a plan takes milliseconds, of which the device's worker has none to give away.
- */
+/* Only every fourth piece is measured; every eighth if a piece is measured as a whole vector. This compares codecs as
+ * well as measuring all pieces, which would take milliseconds of the device's worker. */
 static size_t pieces_apart(const struct encoder *e) {
     return e->codec->chooses_by_vector ? 8 : 4;
 }
 
-/* A vector is longer than a piece, and its range greater where values drift: as much more for each doubling as from a
- * half to a piece, which is a bit where they are sorted and next to nothing where they are not. In the latter case the
- * widest piece has about all of the range that there is. */
+/* Estimates the data's length from pieces. A vector is longer than a piece, and its range is larger if values drift.
+ * For each doubling of the length the width grows as much as from half a piece to a piece: by a bit if values are
+ * sorted, by next to nothing if they are not. In the latter case the widest piece already has about the whole range. */
 #define DRIFT_BITS 0.25
 static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample, size_t sample_bytes) {
     const unsigned bits = sw_value_bits(e->type), values = SW_SAMPLE_LONG_PIECE_BYTES * 8 / bits;
@@ -312,7 +311,7 @@ static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample,
     }
     double width = 0;
     if (sum.n_packed) {
-        /* Halves that would not pay count as content, and may so be wider than their pieces. */
+        /* Halves that packing would not shorten count as content, so they may be wider than their pieces. */
         const double growth = sum.width > sum.half_width ? (sum.width - sum.half_width) / sum.n_packed : 0;
         width = sum.width / sum.n_packed;
         for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
@@ -334,7 +333,7 @@ double sw_numbers_estimate(const struct sw_numbers_codec *codec, const struct sw
     encoder_init(&e, codec, plan);
     if (raw_bytes > SW_SAMPLE_MAX_BYTES)
         return estimate_by_pieces(&e, sample, sample_bytes);
-    for (size_t at = 0; at < sample_bytes; at += step) { /* the sample is the region */
+    for (size_t at = 0; at < sample_bytes; at += step) { /* the sample is the whole region */
         const size_t bytes = sample_bytes - at < step ? sample_bytes - at : step;
         const unsigned whole = whole_units(bits, bytes);
         const struct sw_vector v = vector_of(&e, sample + at, bytes, room);

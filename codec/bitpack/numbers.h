@@ -1,9 +1,8 @@
-/* numbers.h - what the codecs of numbers share on the host: tiles as vectors, each of which a codec measures, stores
- * and decodes alone.
+/* numbers.h - the common part of the codecs of numbers on the host.
  *
- * Codec <name> is a struct sw_numbers_codec of the name sw_numbers_<name>, from which SW_NUMBERS_OPS(<name>) makes its
- * row: the functions below work on tiles.
- * thread: any. */
+ * A tile consists of vectors. A codec measures, stores and decodes each vector by itself; the functions below handle
+ * tiles. Codec <name> defines a struct sw_numbers_codec named sw_numbers_<name>, and SW_NUMBERS_OPS(<name>) makes its
+ * row from it. thread: any. */
 #ifndef SW_NUMBERS_H
 #define SW_NUMBERS_H
 
@@ -12,55 +11,58 @@
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
-struct sw_dictionary; /* codec/dict/dictionary.h; of codecs without symbols an empty one */
+struct sw_dictionary; /* codec/dict/dictionary.h; empty for codecs without symbols */
 
-/* What the counts section says of a vector. */
+/* A vector's entry in the counts section. */
 struct sw_vector_head {
-    uint64_t base[2];                       /* each is stored in the length of a value: its higher bits are lost */
-    unsigned width, units;                  /* units: of 16 bytes, of the stored vector */
-    unsigned tag;                           /* 16 bits of the codec's own */
-    const struct sw_dictionary *dictionary; /* of the frame */
+    uint64_t base[2];                       /* stored in the length of a value: higher bits are lost */
+    unsigned width, units;                  /* units: length of the stored vector, in units of 16 bytes */
+    unsigned tag;                           /* 16 bits, private to the codec */
+    const struct sw_dictionary *dictionary; /* the frame's */
 };
 
-/* A vector's content, with its first value in place of missing ones. */
+/* A vector's content. Missing values are replaced by the first value. */
 struct sw_vector {
     const uint8_t *content;
-    size_t bytes;      /* that are there; a part of a value may be the last of them */
-    unsigned n_values; /* whole or in part */
+    size_t bytes;      /* without missing values; the last value may be cut */
+    unsigned n_values; /* without missing values; a cut value counts */
     unsigned bits;
     enum sw_value_type type;
-    const struct sw_dictionary *dictionary; /* of the plan */
+    const struct sw_dictionary *dictionary; /* the plan's */
 };
 
 struct sw_numbers_codec {
     unsigned n_bases, max_vectors; /* of a tile */
-    bool has_sizes;                /* vectors have sizes of their own; otherwise the size follows from the width */
-    bool has_runs; /* vectors may be runs, of which a part is about as much shorter as it has fewer values */
-    /* Not NULL: vectors have tags instead, and this says what one takes by its width, below `bits`, and its tag; more
-     * than its content if there is no such vector. */
+    bool has_sizes;                /* the counts section has vectors' sizes; else the size follows from the width */
+    bool has_runs;                 /* vectors may be stored as runs: half of the values take about half of the bytes */
+    /* Not NULL: the counts section has tags instead of sizes. Returns a vector's length from its tag and its width,
+     * which is below `bits`. If no such vector can exist, it returns more than the content's length. */
     unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
-    bool chooses_by_vector; /* measure() looks for what suits all 1024 values best; otherwise the tag is how many of the
-                             * values are exceptions, or of a codec with runs */
+    /* True: measure() searches the best parameters for all 1024 values. False: the tag is the number of exceptions, or
+     * belongs to a codec with runs. */
+    bool chooses_by_vector;
 
-    /* What the vector would take; it is stored as it is if that is not less. */
+    /* Computes the length of the stored vector. If it is not less than the content's, the content is stored instead. */
     void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);
-    /* Writes all of head->units, of a head that measure() returned. The GPU's store() writes the same bytes. A vector
-     * of fewer than 1024 values is packed like a full one. What is packed for a missing value must fit the width: the
-     * first value, which is in its place, does. A number that measure() did not see may not fit: dfor packs 0 for the
-     * difference between the last value and the missing one behind it. */
+    /* Stores a vector: writes all head->units of a head from measure(). The GPU's store() writes the same bytes. A
+     * vector of fewer than 1024 values is packed like a full one, so the number packed for a missing value must fit
+     * into the width. The first value, which replaces missing values, does. A number that measure() did not see may not
+     * fit: so dfor packs 0 for the difference between the last value and the missing value behind it. */
     void (*store)(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out);
-    /* Writes a full vector; from: head->units. The head and the units come from a frame and are untrusted: a base is
-     * any number below 2^bits, the width any up to `bits`. The caller has checked that the frame has the units, and
-     * that they are not more than a vector of the width takes, or, with tags, as many as units() says and fewer than
-     * the content takes. errors: -SW_EFRAME, for a vector that store() cannot have written, if that is seen. */
+    /* Decodes a full vector from head->units. Head and units come from a frame and are untrusted: a base may be any
+     * number below 2^bits, and the width any number up to `bits`. The caller has checked that the frame has the units.
+     * Without tags, it has checked that a vector of this width takes no fewer units; with tags, that units() returns
+     * this number, and that it is less than the content's. errors: -SW_EFRAME: decode() has found out that store()
+     * cannot have written the vector. */
     int (*decode)(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out);
 };
 
-/* The first n of a vector's values, and all of them back. */
+/* Loads the first n values of a vector's content. */
 void sw_values_load(uint64_t ret[SW_VECTOR_VALUES], const uint8_t *content, unsigned bits, unsigned n);
+/* Stores all values of a vector. */
 void sw_values_store(const uint64_t values[SW_VECTOR_VALUES], uint8_t *content, unsigned bits);
 
-/* Functions for a codec's row; encoder_new needs one that names the codec. */
+/* The functions of a codec's row (codec_ops.h). SW_NUMBERS_OPS() defines those of them that need to know the codec. */
 double sw_numbers_estimate(const struct sw_numbers_codec *codec, const struct sw_plan *plan, const uint8_t *sample,
                            size_t sample_bytes, uint64_t raw_bytes);
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan);
@@ -72,8 +74,7 @@ int sw_numbers_decode_tile(const void *decoder, const struct sw_tile_view *tile,
 int sw_numbers_decode_segment(const void *decoder, const struct sw_tile_view *tile, unsigned segment, uint8_t *out,
                               size_t *ret_bytes);
 
-/* A codec's row: all but its name differs in what follows from the struct above, and in what comes last: members of the
- * row that other codecs of numbers do not have. */
+/* Defines a codec's row. The further arguments are members of the row that only some codecs of numbers have. */
 #define SW_NUMBERS_OPS(id, ...)                                                                                        \
     static double estimate(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,                     \
                            uint64_t raw_bytes) {                                                                       \

@@ -1,41 +1,42 @@
-/* numbers_gpu.cuh - what the codecs of numbers share on the GPU: one pass over memory in both directions, a block of
- * threads per tile, a warp per 4 KiB of it (per vector of 64-bit values), whose values stay in registers from the load
- * to the store.
+/* numbers_gpu.cuh - the common part of the codecs of numbers on the GPU.
  *
- * A codec is a struct CODEC, made from sw_integer_codec (values of any length) or sw_float_codec (of 32 and 64 bits),
- * which have some of the constants; the codec gives the others:
- *   uint32_t KINDS           of bases: 0, 1 or 2
- *   bool HAS_SIZES           whether vectors have sizes of their own in the counts section
- *   bool HAS_TAGS            whether they have tags there instead, from which units() makes their size
+ * Encoding and decoding are one pass over memory. A block of threads processes a tile, and a warp processes 4 KiB of
+ * it, or a vector of 64-bit values. Values stay in registers from the load to the store.
+ *
+ * A codec is a struct CODEC, derived from sw_integer_codec (values of any length) or sw_float_codec (of 32 and 64
+ * bits). These define some of the constants; the codec defines the others:
+ *   uint32_t KINDS           number of kinds of bases: 0, 1 or 2
+ *   bool HAS_SIZES           whether the counts section has vectors' sizes
+ *   bool HAS_TAGS            whether it has vectors' tags instead, from which units() computes the sizes
  *   uint32_t MAX_VECTORS     of a tile
- *   uint32_t LEAST_BITS      of a value; shorter ones are not compiled
- *   bool IN_ORDER            whether measure() and store() get 32 values in a row in each lane, not units by turns
+ *   uint32_t LEAST_BITS      of a value; kernels for shorter values are not compiled
+ *   bool IN_ORDER            whether measure() and store() get values in a row instead of units by turns (decode.cuh)
  *   bool HAS_STAGE           whether decode() uses its stage
- *   uint32_t DECODE_BLOCKS   blocks of decoding that are to fit a multiprocessor, of values of up to 32 bits
+ *   uint32_t DECODE_BLOCKS   decoding blocks that must fit on a multiprocessor, for values of up to 32 bits
  *
  * Its members are static. The first three and begin_*() are templates of <unsigned BITS>, and all lanes of a warp call
  * them:
  *   sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content, uint32_t lane)
- *       The head of a vector: what it would take. That of lane 0 is used. Missing values are the first one.
+ *       Returns a vector's head; the head of lane 0 is used. Missing values are replaced by the first value.
  *   void store(uint32_t *x, const sw_gpu_head &head, const sw_gpu_content &content, uint8_t *to,
  *              sw_stage<BITS> &stage, uint32_t lane)
- *       Writes all of head.units, of a head that measure() returned, as the host does; may change x. The stage is the
- *       warp's own if IN_ORDER, otherwise it must not be used.
+ *       Writes all head.units of a head from measure(), as the host does. It may change x. The stage is the warp's own
+ *       if IN_ORDER, else it must not be used.
  *   bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane, uint32_t *x)
- *       A full vector into x, units by turns; false if it is malformed. The head, which is the same in all lanes, and
- *       the stored vector are untrusted, as on the host. All lanes must return the same, and leave together: callers
- *       stop at a false one, and the lanes that went on would wait for the others in their shuffles. So decide by what
- *       all lanes have, or by a vote. The stage is the warp's own if HAS_STAGE, otherwise it must not be used.
+ *       Decodes a full vector into x, units by turns; false: it is malformed. The head, which is the same in all lanes,
+ *       and the stored vector are untrusted, as on the host. All lanes must return the same value at the same place,
+ *       because callers stop on false, and lanes that went on would wait for the others in shuffles. So decide by data
+ *       that all lanes have, or by a vote. The stage is the warp's own if HAS_STAGE, else it must not be used.
  *   uint32_t units(unsigned bits, const sw_gpu_head &head)
- *       If HAS_TAGS: what a vector takes by its width and tag; more than any content if it is malformed.
+ *       If HAS_TAGS: returns a vector's length from its width and tag; more than any content if it is malformed.
  *   void begin_encode(const uint64_t *values, uint32_t n_values), begin_decode(likewise)
- *       What all threads of a block do first with the values of the plan's, or the frame's, symbol table.
+ *       All threads of a block call it first, with the values of the plan's or the frame's symbol table.
  *
- * On the host (numbers.h) the same things have these names:
+ * The names on the host (numbers.h) correspond to these:
  *   n_bases, max_vectors, has_sizes    KINDS, MAX_VECTORS, HAS_SIZES
  *   units, NULL or not                 units(), HAS_TAGS
- *   head.base[0], head.base[1]         head.base, head.step; decode() gets 0 for what KINDS does not have
- *   head.dictionary                    what begin_encode() and begin_decode() have kept
+ *   head.base[0], head.base[1]         head.base, head.step; decode() gets 0 for a base that KINDS does not have
+ *   head.dictionary                    the data that begin_encode() and begin_decode() have kept
  *   the value type's sign              content.flip
  *   has_runs, chooses_by_vector        none: only estimates use them
  *
@@ -45,19 +46,19 @@
 
 #include "codec/bitpack/bitpack_gpu.cuh"
 
-/* Warps of a decoding block: fewer than a tile has shares, so that each of them has more loads to wait for. */
+/* Warps of a decoding block: fewer than a tile has shares, so that each warp has more loads in flight. */
 constexpr uint32_t SW_DECODE_WARPS = 4;
 
-/* What a warp needs to know of a vector's content. */
+/* A vector's content, for a warp. */
 struct sw_gpu_content {
-    uint32_t bytes, n_values; /* that are there; of the values the last may be a part */
+    uint32_t bytes, n_values; /* without missing values; the last value may be cut */
     uint32_t vector;          /* its number in the tile */
     uint64_t flip;            /* the sign bit of signed types */
 };
 
 /* ---- values in a row ---- */
 
-/* From units by turns to 32 values in a row; sw_put_by_turns() is the way back. */
+/* Converts units by turns to values in a row; sw_put_by_turns() does the reverse. */
 template <unsigned BITS>
 __device__ __forceinline__ void sw_put_in_order(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
 #pragma unroll
@@ -70,7 +71,7 @@ __device__ __forceinline__ void sw_put_in_order(uint32_t *x, sw_stage<BITS> &sta
     __syncwarp();
 }
 
-/* The value before this lane's first one; any in lane 0. */
+/* Returns the value before this lane's first value; undefined in lane 0. */
 template <unsigned BITS> __device__ __forceinline__ uint64_t sw_value_before(const uint32_t *x) {
     const uint64_t last = sw_get_value<BITS>(x, 31);
     return BITS == 64 ? __shfl_up_sync(0xFFFFFFFFu, (unsigned long long)last, 1)
@@ -79,7 +80,7 @@ template <unsigned BITS> __device__ __forceinline__ uint64_t sw_value_before(con
 
 /* ---- encoding ---- */
 
-/* What the warps of a tile tell each other. */
+/* Data that the warps of a tile exchange. */
 struct sw_tile_state {
     sw_gpu_head head[SW_TILE_MAX_VECTORS];
     uint32_t first_unit[SW_TILE_MAX_VECTORS];
@@ -92,7 +93,7 @@ __device__ inline uint32_t sw_tile_bytes(const sw_frame_layout &layout, uint32_t
     return (uint32_t)min((uint64_t)SW_NUMBERS_TILE_BYTES, layout.raw_bytes - at);
 }
 
-/* The first warp: where each vector goes, and all that the frame holds of the tile but its data. */
+/* For the first warp: computes the place of each vector, and writes the tile's record and counts. */
 template <class CODEC, unsigned BITS>
 __device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, sw_gpu_progress *progress,
                               uint32_t tile_bytes, uint32_t lane) {
@@ -123,7 +124,7 @@ __device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, s
         ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.unit, hash};
 }
 
-/* Makes a vector that is not full a full one, with its first value. */
+/* Replaces a vector's missing values by its first value. */
 template <unsigned BITS> __device__ __forceinline__ void sw_fill_vector(uint32_t *x, uint32_t n_values, uint32_t lane) {
     const uint32_t low = __shfl_sync(0xFFFFFFFFu, x[0], 0);
     const uint64_t first =
@@ -131,7 +132,7 @@ template <unsigned BITS> __device__ __forceinline__ void sw_fill_vector(uint32_t
     sw_fill_tail<BITS, sw_share<BITS>::VECTOR_WORDS>(x, n_values * (BITS / 8), lane, first);
 }
 
-/* Makes x what the codec wants and returns the vector's head. */
+/* Puts x into the order that the codec needs, and returns the vector's head. */
 template <class CODEC, unsigned BITS>
 __device__ __forceinline__ sw_gpu_head sw_measure_vector(uint32_t *x, const sw_gpu_content &content,
                                                          sw_stage<BITS> &stage, uint32_t lane) {
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     __shared__ sw_tile_state state;
     __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? share::PER_TILE : 1];
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
-    sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only those need it to encode */
+    sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only these codecs encode with a stage */
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     CODEC::template begin_encode<BITS>(symbols, layout.n_symbols);
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     if (sw_value_bits(layout.value_type) != BITS)
-        return; /* of a batch: there is a launch for those */
+        return; /* in a batch, another launch processes this item */
     const uint32_t tile = first_tile + place.unit, tile_bytes = sw_tile_bytes(layout, tile);
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
     CODEC::template begin_decode<BITS>((const uint64_t *)(frame + SW_FRAME_HEADER_BYTES), layout.n_symbols);

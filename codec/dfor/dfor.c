@@ -1,8 +1,8 @@
-/* dfor.c - delta and frame of reference on the host: differences of neighbours, less their least, packed (FORMAT.md).
- */
+/* dfor.c - delta and frame of reference on the host: packs the differences of neighbors, less the smallest difference
+ * (FORMAT.md). */
 #include "codec/bitpack/numbers.h"
 
-/* Differences are packed as values of 32 bits, those of 64-bit values as such. */
+/* Differences are packed as values of 32 bits; differences of 64-bit values, as values of 64 bits. */
 static unsigned packed_bits(unsigned bits) {
     return bits == 64 ? 64 : 32;
 }
@@ -28,7 +28,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
                                    .units = sw_packed_units(v->bits, width, (unsigned)v->bytes)};
 }
 
-/* Value i of lane l is number 32 l + i of the vector. */
+/* Stores a vector. Value i of lane l is value 32 l + i of the vector. */
 static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {
     uint64_t value[SW_VECTOR_VALUES];
     struct sw_rows rows;

@@ -1,4 +1,5 @@
-/* dfor_gpu.cu - delta and frame of reference on the GPU: a lane adds up 32 values in a row, the warp their sums. */
+/* dfor_gpu.cu - delta and frame of reference on the GPU: a lane adds up 32 values in a row, and the warp the lanes'
+ * sums. */
 #include "codec/bitpack/numbers_gpu.cuh"
 
 namespace {

@@ -1,4 +1,4 @@
-/* dict.c - a dictionary's codes on the host, packed, and the values that have none (FORMAT.md). */
+/* dict.c - dictionary on the host: packs codes, and stores values without a code as exceptions (FORMAT.md). */
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
 #include "codec/dict/dictionary.h"
@@ -55,7 +55,7 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     sw_rows_store(&rows, out, bits);
     sw_values_load(value, out, bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++)
-        value[i] = d->value[value[i]]; /* below 256, as no code has more than 8 bits */
+        value[i] = d->value[value[i]]; /* the index is below 256: a code has at most 8 bits */
     for (unsigned i = 0; i < head->tag; i++) {
         const unsigned place = sw_exceptions_place(rest, head->tag, stored_bytes, i);
         if (place >= VALUES)

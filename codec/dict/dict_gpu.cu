@@ -1,13 +1,14 @@
-/* dict_gpu.cu - a dictionary's codes on the GPU.
+/* dict_gpu.cu - dictionary on the GPU.
  *
- * Encoding: the values stand in shared memory as a balanced search tree, level after level, so that the upper levels,
- * which all lanes read at once, lie in few banks: of 32-bit values the first six levels take no bank twice. A lane
- * walks all levels, one load, one comparison and two other instructions for each, and sees at the end whether the value
- * is the one that it came past. With 255 values that is about 45 instructions for a value, where 132 multiprocessors
- * have 158 for a value of 64 bits at 1500 GB/s, and 79 for one of 32. It is done once: measure() keeps the codes in
- * shared memory, a byte each, 255 for those that have none, until store().
+ * Encoding: the dictionary is in shared memory as a balanced search tree, level after level. All lanes read the upper
+ * levels at the same time; of 32-bit values the first six levels have no bank conflicts. A lane walks all levels, with
+ * one load, one comparison and two other instructions for each, and compares at the end. With 255 values that is about
+ * 45 instructions per value. At 1500 GB/s, 132 multiprocessors have 158 instructions for a value of 64 bits, and 79 for
+ * one of 32 bits. The search runs only once: measure() keeps the codes in shared memory until store(), a byte each, 255
+ * for values without a code.
  *
- * Decoding (decode.cuh): a load from shared memory for each value. Exceptions are patched as those of floats are. */
+ * Decoding (decode.cuh) takes a load from shared memory for each value. Exceptions are patched as in codecs of floats.
+ */
 #include "codec/alp/exceptions_gpu.cuh"
 #include "codec/dict/dict_core.h"
 
@@ -15,13 +16,13 @@ namespace {
 
 constexpr uint32_t NO_CODE = SW_DICT_MAX_VALUES;
 
-/* The dictionary of a frame that is being encoded, and its tile's codes. */
+/* The dictionary of a frame being encoded, and its tile's codes. */
 template <unsigned BITS> struct finder {
     sw_value_of<BITS> node[256]; /* from 1 on: the children of k are 2k and 2k + 1 */
     uint32_t n, levels;
-    uint32_t codes[SW_NUMBERS_TILE_BYTES / BITS * 8 / 4]; /* of each vector: words of four of a lane, by turns */
+    uint32_t codes[SW_NUMBERS_TILE_BYTES / BITS * 8 / 4]; /* a word has four codes of a lane; lanes take turns */
 
-    /* By all threads of the block. */
+    /* Builds the tree. All threads of the block call it. */
     __device__ inline void init(const uint64_t *values, uint32_t n_values) {
         const uint32_t n_codes = min(n_values, min(1u << sw_dict_max_width(BITS), NO_CODE));
         const uint32_t n_levels = sw_width_of(n_codes);
@@ -42,18 +43,18 @@ template <unsigned BITS> struct finder {
         for (uint32_t level = 0; level < levels; level++)
             k = 2 * k + (node[k] < v);
         const uint32_t rank = k - (1u << levels);
-        const uint32_t last = k >> __ffs((int)~k); /* where the walk went to the left for the last time */
+        const uint32_t last = k >> __ffs((int)~k); /* the node where the walk last went to the left */
         return rank < n && node[last] == v ? rank : NO_CODE;
     }
 };
 
-/* Each kernel's own. */
+/* Each kernel has its own. */
 template <unsigned BITS> __device__ inline finder<BITS> &shared_finder() {
     __shared__ finder<BITS> f;
     return f;
 }
 
-/* The values of the frame that is being decoded. */
+/* The values of the frame being decoded. */
 template <unsigned BITS> __device__ inline sw_value_of<BITS> *shared_values() {
     __shared__ sw_value_of<BITS> values[256];
     return values;
@@ -79,7 +80,7 @@ struct codec_dict : sw_dict_codec {
         __syncthreads();
     }
 
-    /* A lane's codes of a vector: word w has those of its values 4w ... 4w + 3. */
+    /* Returns a lane's codes of a vector: word w has the codes of its values 4w ... 4w + 3. */
     template <unsigned BITS> __device__ static inline uint32_t &codes(uint32_t vector, unsigned w, uint32_t lane) {
         return shared_finder<BITS>().codes[(vector * (32 / 4) + w) * SW_WARP + lane];
     }

@@ -37,7 +37,7 @@ int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t 
 }
 
 unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value) {
-    unsigned at = 0; /* values before it are less */
+    unsigned at = 0; /* all values before it are less than `value` */
     for (unsigned step = 128; step; step /= 2)
         at += d->value[at + step - 1] < value ? step : 0;
     return at < d->n && d->value[at] == value ? at : d->n;
@@ -45,7 +45,7 @@ unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value) {
 
 /* ---- learning ---- */
 
-/* More different values than this in a sample are no dictionary. */
+/* If a sample has more different values than this, no dictionary is made. */
 #define MAX_CANDIDATES 1024
 #define SLOTS (4 * MAX_CANDIDATES)
 
@@ -60,7 +60,7 @@ struct counting {
     unsigned n;
 };
 
-/* False if there is no room for it. */
+/* Counts a value; false: there are too many different values. */
 static bool count_value(struct counting *c, uint64_t value) {
     unsigned at = (unsigned)(value * 0x9E3779B97F4A7C15u >> 52) % SLOTS;
     while (c->slot[at] && c->candidate[c->slot[at] - 1].value != value)
@@ -75,9 +75,9 @@ static bool count_value(struct counting *c, uint64_t value) {
     return true;
 }
 
-/* Of a whole sample every second piece is counted, of short values every fourth or eighth: 8192 values at most. From
- * the second one on, so that none of them is what the estimate looks at (numbers.c): values that were counted often by
- * chance would make it too good. */
+/* Of a full sample only every second piece is counted, and of short values only every fourth or eighth: at most 8192
+ * values. Counting starts at the second piece, so that it never uses a piece that the estimate uses (numbers.c). A
+ * value that is frequent by chance would make the estimate too good. */
 static size_t pieces_apart(size_t sample_bytes, size_t value_bytes) {
     return sample_bytes < SW_SAMPLE_MAX_BYTES ? 1 : value_bytes < 4 ? 8 / value_bytes : 2;
 }
@@ -98,7 +98,7 @@ static bool count_sample(struct counting *c, const uint8_t *sample, size_t sampl
     return good;
 }
 
-/* The most frequent first; of equals the least. */
+/* Orders by falling frequency; on a tie, by rising value. */
 static int by_count(const void *a, const void *b) {
     const struct candidate *x = a, *y = b;
     return x->count != y->count ? (x->count < y->count) - (x->count > y->count)
@@ -110,7 +110,7 @@ static int by_value(const void *a, const void *b) {
     return (x->value > y->value) - (x->value < y->value);
 }
 
-/* Of the candidates in the order of their frequency the first ones that make the sample shortest. */
+/* Returns how many of the most frequent candidates make the sample shortest. */
 static unsigned choose(const struct counting *c, unsigned bits) {
     const uint64_t exception_bits = sw_dict_stored_bits(bits) + 16;
     uint64_t total = 0, covered = 0, best_bits;

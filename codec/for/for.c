@@ -1,4 +1,4 @@
-/* for.c - frame of reference on the host: a vector's values less their least, packed (FORMAT.md). */
+/* for.c - frame of reference on the host: packs a vector's values less the smallest one (FORMAT.md). */
 #include "codec/for/for.h"
 
 static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {

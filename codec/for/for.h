@@ -1,4 +1,4 @@
-/* for.h - frame of reference on the host, for codecs that store some vectors as it does. thread: any. */
+/* for.h - frame of reference on the host, for codecs that store some vectors as `for` does. thread: any. */
 #ifndef SW_FOR_H
 #define SW_FOR_H
 

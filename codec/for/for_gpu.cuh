@@ -1,4 +1,4 @@
-/* for_gpu.cuh - a vector by frame of reference, in a warp's registers, units by turns. Internal to codec/. */
+/* for_gpu.cuh - frame of reference for a vector in a warp's registers, units by turns. Internal to codec/. */
 #ifndef SW_FOR_GPU_CUH
 #define SW_FOR_GPU_CUH
 

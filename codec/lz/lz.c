@@ -1,4 +1,4 @@
-/* lz.c - LZSS on the host: greedy matches found by chains of equal symbols, and the parts of a block (FORMAT.md). */
+/* lz.c - LZSS on the host (FORMAT.md): finds greedy matches by chains of equal symbols, and stores blocks. */
 #include "codec/lz/lz.h"
 
 #include "base/alloc.h"
@@ -14,10 +14,10 @@ struct encoder {
 
 struct symbols {
     uint32_t value[SW_LZ_MAX_SYMBOLS];
-    unsigned n, bytes; /* bytes: of each */
+    unsigned n, bytes; /* bytes: a symbol's length */
 };
 
-/* A block as tokens. distance: of those that are matches, by their first symbols. */
+/* A block as tokens. distance: a match's distance, at the match's first symbol. */
 struct tokens {
     uint32_t begins[SW_LZ_MAX_MASKS], matches[SW_LZ_MAX_MASKS]; /* a bit for each symbol */
     uint8_t distance[SW_LZ_MAX_SYMBOLS];
@@ -34,7 +34,7 @@ static void load_symbols(struct symbols *ret, const uint8_t *in, size_t bytes, u
     }
 }
 
-/* Symbols by their values: where each was last, and from each symbol to the one before it that may be its equal. */
+/* Chains of symbols that may be equal: the last symbol of each chain, and for each symbol the one before it. */
 #define HASH_LOG2 10
 struct chains {
     uint16_t last[1 << HASH_LOG2], before[SW_LZ_MAX_SYMBOLS]; /* 1 more than the symbol's number; 0: none */
@@ -53,7 +53,7 @@ static unsigned run_length(const struct symbols *s, unsigned at, unsigned distan
     return n;
 }
 
-/* Symbols that the best match at symbol `at` goes on for, of those looked at, and its distance. */
+/* Returns the length of the best match at symbol `at`, at most SW_LZ_SEARCH, and its distance. */
 static unsigned find_match(const struct symbols *s, const struct chains *c, unsigned at, unsigned window,
                            unsigned *ret_distance) {
     unsigned best = 0;
@@ -125,7 +125,7 @@ static void put_tokens(const struct tokens *t, const struct symbols *s, const st
     }
 }
 
-/* Stores a block of `bytes` of content; returns the units that it takes. */
+/* Stores a block of `bytes` of content; returns its length in units. */
 static unsigned encode_block(const struct encoder *e, const uint8_t *in, size_t bytes, uint8_t *out) {
     struct symbols symbols;
     struct tokens tokens;
@@ -173,7 +173,7 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
 
 /* ---- decoding ---- */
 
-/* A stored block: its words, padded with zeros, and what is in them. */
+/* A stored block: its words, padded with zeros, and the positions of its parts. */
 struct stored {
     uint32_t words[SW_LZ_BLOCK_BYTES / 4];
     uint32_t begins[SW_LZ_MAX_MASKS];
@@ -211,7 +211,7 @@ static int open_block(struct stored *ret, const uint8_t *from, unsigned bytes, u
 static int copy_tokens(const struct stored *s, unsigned n, unsigned symbol_bytes, uint8_t *out) {
     const uint8_t *words = (const uint8_t *)s->words;
     const uint8_t *distances = words + s->parts.distances, *literals = words + s->parts.literals;
-    unsigned token = 0, distance = 0; /* 0: of a literal */
+    unsigned token = 0, distance = 0; /* distance 0: a literal */
     for (unsigned i = 0; i < n; i++) {
         if (s->begins[i / 32] >> i % 32 & 1) {
             const bool is_match = words[s->parts.kinds + token / 8] >> token % 8 & 1;
@@ -229,7 +229,7 @@ static int copy_tokens(const struct stored *s, unsigned n, unsigned symbol_bytes
     return 0;
 }
 
-/* out: room for `bytes`, the block's content. errors: -SW_EFRAME. */
+/* Decodes a block into `out`, which has room for `bytes`, the length of its content. errors: -SW_EFRAME. */
 static int decode_block(const uint8_t *from, unsigned units, unsigned symbol_bytes, uint8_t *out, size_t bytes) {
     struct stored stored;
     uint8_t room[SW_LZ_BLOCK_BYTES];
@@ -245,7 +245,7 @@ static int decode_block(const uint8_t *from, unsigned units, unsigned symbol_byt
     return r;
 }
 
-/* Finds block `block` of a tile from where the one before it ends (*at), and moves there. errors: -SW_EFRAME. */
+/* Finds a block of a tile at *at, the end of the block before it, and moves *at to its end. errors: -SW_EFRAME. */
 static int next_block(const struct sw_tile_view *tile, unsigned block, size_t *at, const uint8_t **ret_from,
                       unsigned *ret_units) {
     uint16_t units;

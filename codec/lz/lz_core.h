@@ -1,5 +1,4 @@
-/* lz_core.h - blocks of codec lz (FORMAT.md): their parts and where these lie, for host and device alike. thread: any.
- */
+/* lz_core.h - the layout of blocks of codec lz (FORMAT.md), for host and device. thread: any. */
 #ifndef SW_LZ_CORE_H
 #define SW_LZ_CORE_H
 
@@ -12,24 +11,25 @@
 #define SW_LZ_MAX_MASKS (SW_LZ_MAX_SYMBOLS / 32)
 #define SW_LZ_MAX_DISTANCE 255u
 #define SW_LZ_MIN_WINDOW 32u
-/* Matches are chosen by as many symbols as this, and then go on as long as they hold. */
+/* Matches are compared by at most this many symbols. The chosen match then goes on for as long as it holds. */
 #define SW_LZ_SEARCH 32u
 
-/* Of a plan's params.own: the window that was asked for. */
+/* Index of a plan's params.own: the plan's window. */
 enum { SW_LZ_WINDOW };
 
-/* Symbols are values; those of 64 bits are two. */
+/* Returns a symbol's length. A symbol is a value; a value of 64 bits is two symbols. */
 SW_HOST_DEVICE static inline unsigned sw_lz_symbol_bytes(unsigned value_type) {
     const unsigned bytes = sw_value_bits(value_type) / 8;
     return bytes < 4 ? bytes : 4;
 }
 
-/* A match of one byte takes as much as the byte. */
+/* Returns the shortest match. A match of one byte would take as many bits as the byte. */
 SW_HOST_DEVICE static inline unsigned sw_lz_least_match(unsigned symbol_bytes) {
     return symbol_bytes == 1 ? 2 : 1;
 }
 
-/* How far back matches may reach, by what a plan says: the level at or below it, or the symbol's own. */
+/* Returns the longest distance of matches: the plan's window, rounded down to a level, or the default for the symbol's
+ * length. */
 SW_HOST_DEVICE static inline unsigned sw_lz_window(unsigned plan_window, unsigned symbol_bytes) {
     const unsigned window = plan_window ? plan_window : symbol_bytes == 1 ? SW_LZ_MAX_DISTANCE : SW_LZ_MIN_WINDOW;
     return window >= SW_LZ_MAX_DISTANCE ? SW_LZ_MAX_DISTANCE
@@ -38,12 +38,12 @@ SW_HOST_DEVICE static inline unsigned sw_lz_window(unsigned plan_window, unsigne
                                         : SW_LZ_MIN_WINDOW;
 }
 
-/* Words in front of a block's masks, which say which of them are there. */
+/* Returns the number of words before a block's masks. They say which masks are stored. */
 SW_HOST_DEVICE static inline unsigned sw_lz_groups(unsigned symbol_bytes) {
     return SW_LZ_BLOCK_BYTES / symbol_bytes / 1024;
 }
 
-/* Where the parts of a stored block begin, and its end. units: bytes. */
+/* The beginnings of a stored block's parts, and its end. units: bytes. */
 struct sw_lz_parts {
     unsigned kinds, distances, literals, end;
 };

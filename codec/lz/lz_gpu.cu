@@ -1,15 +1,17 @@
-/* lz_gpu.cu - codec lz on the GPU: a block of threads per tile, a warp per 4 KiB of it, which lies in shared memory.
+/* lz_gpu.cu - codec lz on the GPU: a block of threads per tile, a warp per 4 KiB of it, which is in shared memory.
  *
- * Encoding. Each lane has some of the window's distances, and compares 32 symbols at once with those that far back: a
- * word whose bits say where they are unequal. From these masks, of a chunk of 32 symbols and of the next one, the warp
- * reads the tokens of the chunk from left to right, a step for each match: how long a distance holds is a count of
- * leading zeros, the best is the least of all lanes' words. Literals between matches cost nothing. Where tokens go is
- * known when all are found, and they are written without another pass over memory.
+ * Encoding. Symbols are processed in chunks of 32. Each lane has some of the window's distances. For each of them it
+ * compares the 32 symbols of a chunk with the symbols that far back, and gets a mask of unequal symbols. From the masks
+ * of a chunk and of the next one, the warp reads the tokens of the chunk from left to right, one step per match. The
+ * length for which a distance holds is a count of leading zeros; the best distance is the minimum of all lanes' words.
+ * Literals between matches cost nothing. After all tokens are found, their places are known, and they are written
+ * without another pass over memory.
  *
- * Decoding. A lane has a symbol of a chunk; which token it is of, and where that lies, are counts of bits. Symbols of
- * matches that begin in their own chunk point at others and find out in up to five rounds whose values they have.
+ * Decoding. A lane has one symbol of a chunk. Counts of bits give its token and the token's place. Symbols of matches
+ * that begin in their own chunk refer to other symbols of the chunk. Up to five rounds resolve these references.
  *
- * Masks of a chunk have their first symbol at the top here, at the bottom in the frame. TUNING.md has the counts. */
+ * A chunk's masks have their first symbol in the highest bit here, but in the lowest bit in the frame. TUNING.md has
+ * the instruction counts. */
 #include "codec/bitpack/numbers_gpu.cuh"
 #include "codec/lz/lz_core.h"
 
@@ -19,12 +21,12 @@ constexpr uint32_t ALL = 0xFFFFFFFFu;
 constexpr uint32_t CHUNK = 32; /* symbols */
 constexpr uint32_t BLOCK_WORDS = SW_LZ_BLOCK_BYTES / 4;
 constexpr uint32_t ENCODE_THREADS = SW_LZ_TILE_BLOCKS * SW_WARP;
-/* Chunks whose tokens are looked up together, before the first one's symbols are copied. */
+/* Chunks whose tokens are looked up together, before the first chunk's symbols are copied. */
 constexpr uint32_t CHUNKS_AT_ONCE = 4;
 
 static_assert(SW_LZ_SEARCH == CHUNK, "a word has what is looked at");
 
-/* Of blocks of symbols of this many bytes. */
+/* Constants of blocks whose symbols have this many bytes. */
 template <unsigned BYTES> struct shape {
     using symbol = std::conditional_t<BYTES == 1, uint8_t, std::conditional_t<BYTES == 2, uint16_t, uint32_t>>;
     static constexpr uint32_t PER_WORD = 4 / BYTES;
@@ -37,26 +39,27 @@ __device__ inline uint32_t block_symbols(uint32_t bytes, uint32_t symbol_bytes) 
     return (bytes + symbol_bytes - 1) / symbol_bytes;
 }
 
-/* The bits of lanes before this one, and with it. */
+/* Returns the bits of lanes before this one. */
 __device__ inline uint32_t lanes_before(uint32_t lane) {
     return (1u << lane) - 1;
 }
+/* Returns the bits of lanes up to this one. */
 __device__ inline uint32_t lanes_up_to(uint32_t lane) {
     return ALL >> (SW_WARP - 1 - lane);
 }
 
-/* The bits of symbols from `at` on; none from 32 on. */
+/* Returns the bits of symbols from `at` on; 0 for 32 and above. */
 __device__ inline uint32_t symbols_from(uint32_t at) {
     return __funnelshift_rc(ALL, 0, at);
 }
 
 /* ---- encoding ---- */
 
-/* Distances of a lane: words back q = lane, lane + 32, ..., and for each of these as many distances as a word has
- * symbols. */
+/* The distances of a lane: those that begin q words back, for q = lane, lane + 32, ... Each word has as many distances
+ * as symbols. */
 template <unsigned BYTES, unsigned WORDS_BACK> struct window_shape {
     static constexpr uint32_t DISTANCES = WORDS_BACK * shape<BYTES>::PER_WORD;
-    /* Chunks that later ones may still look back at when this one's tokens are known, and itself. */
+    /* The number of chunks to keep: this one, and earlier ones that later chunks may still refer to. */
     static constexpr uint32_t CHUNKS_KEPT = DISTANCES;
 
     __device__ static inline uint32_t distance(uint32_t i, uint32_t lane) {
@@ -65,22 +68,22 @@ template <unsigned BYTES, unsigned WORDS_BACK> struct window_shape {
     }
 };
 
-/* A block that is being encoded. */
+/* A block being encoded. */
 template <unsigned BYTES, unsigned WORDS_BACK> struct encode_stage {
-    uint32_t before[WORDS_BACK * SW_WARP]; /* what distances that lead out of the block compare with */
-    uint32_t word[BLOCK_WORDS];            /* symbols; where a match began long ago its distance */
+    uint32_t before[WORDS_BACK * SW_WARP]; /* compared with by distances that point before the block */
+    uint32_t word[BLOCK_WORDS];            /* symbols; later, matches' distances replace their first symbols */
     uint32_t begins[shape<BYTES>::CHUNKS], matches[shape<BYTES>::CHUNKS]; /* as in the frame */
     uint8_t found[window_shape<BYTES, WORDS_BACK>::CHUNKS_KEPT][CHUNK];   /* distances of matches of the last chunks */
 };
 
-/* A bit for each symbol of a word, at the top of each, that is not zero. */
+/* Returns a word that has the top bit of each symbol set that is not zero. */
 template <unsigned BYTES> __device__ inline uint32_t nonzero_symbols(uint32_t v) {
     constexpr uint32_t LOW = BYTES == 1 ? 0x7F7F7F7Fu : 0x7FFF7FFFu;
     return (((v & LOW) + LOW) | v) & ~LOW;
 }
 
-/* Puts into a chunk's mask which symbols of word w are unequal. Of bytes: to `sum`, which goes to the mask after every
- * fourth word. */
+/* Adds to a chunk's mask which symbols of word w are unequal. For bytes it collects them in `sum`, which is added to
+ * the mask after every fourth word. */
 template <unsigned BYTES>
 __device__ __forceinline__ void add_unequal(uint32_t &mask, uint32_t &sum, unsigned w, uint32_t a, uint32_t b) {
     if constexpr (BYTES == 4) {
@@ -89,7 +92,7 @@ __device__ __forceinline__ void add_unequal(uint32_t &mask, uint32_t &sum, unsig
     } else if constexpr (BYTES == 2) {
         const uint32_t bits = nonzero_symbols<2>(a ^ b);
         mask = mask << 2 | (bits >> 14 & 2) | bits >> 31;
-    } else { /* a bit of 128 each, times where it belongs */
+    } else { /* a multiplication moves each bit from place 7 to its place in the mask */
         sum = w % 4 == 0 ? 0 : w % 4 == 2 ? sum * 256 : sum;
         sum = __dp4a(nonzero_symbols<1>(a ^ b), w % 2 ? 0x01020408u : 0x10204080u, sum);
         if (w % 4 == 3)
@@ -97,7 +100,8 @@ __device__ __forceinline__ void add_unequal(uint32_t &mask, uint32_t &sum, unsig
     }
 }
 
-/* Where the symbols of a chunk are unequal to those at each of the lane's distances, or one of both is not there. */
+/* Compares a chunk with the symbols at each of the lane's distances: masks of symbols that are unequal or do not exist.
+ */
 template <unsigned BYTES, unsigned WORDS_BACK>
 __device__ __forceinline__ void compare_chunk(const encode_stage<BYTES, WORDS_BACK> &stage, uint32_t chunk, uint32_t n,
                                               uint32_t window, uint32_t lane, uint32_t *unequal) {
@@ -133,7 +137,7 @@ __device__ __forceinline__ void compare_chunk(const encode_stage<BYTES, WORDS_BA
             const uint32_t d = distances::distance(i, lane);
             unequal[i] |= ~symbols_from(d > first ? d - first : 0) | symbols_from(n - first);
         }
-    /* Of the distances that the lanes have there is one too many, or all of some lanes are. */
+    /* The lanes have more distances than the window: one too many, or all distances of some lanes. */
     if (window == SW_LZ_MAX_DISTANCE)
         unequal[distances::DISTANCES - 1] |= lane == SW_WARP - 1 ? ALL : 0;
     else if (lane * PER_WORD >= window)
@@ -142,17 +146,17 @@ __device__ __forceinline__ void compare_chunk(const encode_stage<BYTES, WORDS_BA
             unequal[i] = ALL;
 }
 
-/* What is known when the tokens of a chunk are read: masks of it and of the next one. */
+/* The input for reading a chunk's tokens: masks of this chunk and of the next one. */
 template <unsigned DISTANCES> struct masks {
     uint32_t now[DISTANCES], next[DISTANCES];
 
-    /* Of the 32 symbols from `at` (0 ... 31) on. */
+    /* Returns the mask of the 32 symbols from `at` (0 ... 31) on. */
     __device__ inline uint32_t from(uint32_t i, uint32_t at) const {
         return __funnelshift_l(next[i], now[i], at);
     }
 };
 
-/* Where matches may begin that are long enough. */
+/* Returns the symbols at which a match of sufficient length may begin. */
 template <unsigned BYTES, unsigned DISTANCES> __device__ inline uint32_t find_matches(const masks<DISTANCES> &m) {
     uint32_t begins = 0;
 #pragma unroll
@@ -161,7 +165,7 @@ template <unsigned BYTES, unsigned DISTANCES> __device__ inline uint32_t find_ma
     return __reduce_or_sync(ALL, begins);
 }
 
-/* Symbols (0 ... 32) from `at` on for which a distance holds. */
+/* Returns the number of symbols (0 ... 32) from `at` on for which a distance holds. */
 template <unsigned BYTES, unsigned WORDS_BACK, unsigned DISTANCES>
 __device__ inline uint32_t run_of(const masks<DISTANCES> &m, uint32_t at, uint32_t distance, uint32_t lane) {
     uint32_t word = 0;
@@ -172,7 +176,7 @@ __device__ inline uint32_t run_of(const masks<DISTANCES> &m, uint32_t at, uint32
     return __clz(__reduce_or_sync(ALL, word));
 }
 
-/* The distance that holds for most symbols from `at` on, the least of several. */
+/* Returns the distance that holds for most symbols from `at` on; on a tie, the smallest one. */
 template <unsigned BYTES, unsigned WORDS_BACK, unsigned DISTANCES>
 __device__ inline uint32_t best_distance(const masks<DISTANCES> &m, uint32_t at, uint32_t lane, uint32_t *ret_run) {
     uint32_t word[DISTANCES], least = ALL, nearest = ALL;
@@ -182,7 +186,7 @@ __device__ inline uint32_t best_distance(const masks<DISTANCES> &m, uint32_t at,
         least = min(least, word[i]);
     }
     const uint32_t run = __clz(__reduce_min_sync(ALL, least));
-    const uint32_t most = symbols_from(run); /* of words that begin with as many zeros */
+    const uint32_t most = symbols_from(run); /* the largest word with as many leading zeros */
 #pragma unroll
     for (uint32_t i = DISTANCES; i-- > 0;) /* a lane's distances ascend */
         nearest = word[i] <= most ? window_shape<BYTES, WORDS_BACK>::distance(i, lane) : nearest;
@@ -190,15 +194,15 @@ __device__ inline uint32_t best_distance(const masks<DISTANCES> &m, uint32_t at,
     return __reduce_min_sync(ALL, nearest);
 }
 
-/* Where the reading of tokens is: the chunk's first `at` symbols are a match's; `open`: its distance if it may go on,
- * or 0. */
+/* The state of reading tokens. The chunk's first `at` symbols belong to an earlier match. open: this match's distance
+ * if it may go on, else 0. */
 struct reading {
     uint32_t at, open;
 };
 
-/* The tokens of a chunk of which `there` symbols are there. */
+/* The tokens of a chunk of which `there` symbols exist. */
 struct chunk_tokens {
-    uint32_t begins, matches, distance; /* distance: of the match that begins with the lane's symbol, or 0 */
+    uint32_t begins, matches, distance; /* distance: the distance of a match that begins at the lane's symbol, else 0 */
 };
 
 template <unsigned BYTES, unsigned WORDS_BACK, unsigned DISTANCES>
@@ -210,7 +214,7 @@ __device__ __forceinline__ chunk_tokens read_tokens(const masks<DISTANCES> &m, r
         run = run_of<BYTES, WORDS_BACK>(m, r.at, distance, lane);
         r.at += run;
     }
-    uint32_t covered = ~symbols_from(r.at); /* symbols of matches that are not their first */
+    uint32_t covered = ~symbols_from(r.at); /* symbols of matches, without their first symbols */
     const uint32_t may_begin = find_matches<BYTES>(m);
     for (uint32_t rest; (rest = may_begin & symbols_from(r.at)) != 0;) {
         const uint32_t match = __clz(rest);
@@ -226,7 +230,7 @@ __device__ __forceinline__ chunk_tokens read_tokens(const masks<DISTANCES> &m, r
     return t;
 }
 
-/* Finds the tokens of the n symbols in `stage`, where first symbols of matches become their distances. */
+/* Finds the tokens of the n symbols in `stage`. Matches' distances replace their first symbols there. */
 template <unsigned BYTES, unsigned WORDS_BACK>
 __device__ __forceinline__ void find_tokens(encode_stage<BYTES, WORDS_BACK> &stage, uint32_t n, uint32_t window,
                                             uint32_t lane) {
@@ -263,14 +267,14 @@ __device__ __forceinline__ void find_tokens(encode_stage<BYTES, WORDS_BACK> &sta
         }
         stage.found[chunk % KEPT][lane] = (uint8_t)distance;
         const uint32_t old = stage.found[ahead % KEPT][lane];
-        __syncwarp(); /* all have compared what is overwritten now */
+        __syncwarp(); /* all lanes have compared the symbols that are overwritten now */
         if (ahead >= KEPT && old)
             symbols[(ahead - KEPT) * CHUNK + lane] = (typename shape<BYTES>::symbol)old;
     }
     __syncwarp();
 }
 
-/* How the tokens in `stage` are stored. */
+/* The layout of the tokens in `stage`. */
 template <unsigned BYTES, unsigned WORDS_BACK>
 __device__ inline sw_lz_parts count_tokens(const encode_stage<BYTES, WORDS_BACK> &stage, uint32_t lane) {
     uint32_t n_masks = 0, n_tokens = 0, n_matches = 0;
@@ -295,7 +299,7 @@ template <unsigned BYTES> __device__ inline void store_masks(const uint32_t *beg
     }
 }
 
-/* Words of kinds that are being filled, the same in all lanes. */
+/* The words of kinds being filled; the same in all lanes. */
 struct kind_writer {
     uint32_t *to;
     uint64_t pending;
@@ -344,13 +348,13 @@ __device__ __forceinline__ void store_tokens(const encode_stage<BYTES, WORDS_BAC
         to[parts.end + lane] = 0;
 }
 
-/* What the warps of a tile tell each other. */
+/* Data that the warps of a tile exchange. */
 struct tile_state {
     uint32_t units[SW_LZ_TILE_BLOCKS], first_unit[SW_LZ_TILE_BLOCKS], hash[SW_LZ_TILE_BLOCKS];
     unsigned long long unit; /* of the data section: the tile's first */
 };
 
-/* The first warp: where each block goes, and all that the frame holds of the tile but its data. */
+/* For the first warp: computes the place of each block, and writes the tile's record and counts. */
 __device__ inline void place_tile(tile_state &state, const sw_gpu_place &place, sw_gpu_progress *progress,
                                   uint32_t lane) {
     const sw_frame_layout &layout = place.item.layout;
@@ -369,7 +373,7 @@ __device__ inline void place_tile(tile_state &state, const sw_gpu_place &place, 
         ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.unit, hash};
 }
 
-/* Loads a block into `stage`, zeros before and behind it; returns the hash of its content. */
+/* Loads a block into `stage`, with zeros before and after it; returns the hash of its content. */
 template <unsigned BYTES, unsigned WORDS_BACK>
 __device__ __forceinline__ uint32_t load_block(encode_stage<BYTES, WORDS_BACK> &stage, const uint8_t *from,
                                                uint32_t bytes, uint32_t block, uint32_t lane) {
@@ -427,13 +431,13 @@ __global__ void __launch_bounds__(ENCODE_THREADS) encode_tile(const __grid_const
 
 /* ---- decoding ---- */
 
-/* A block that is being decoded. */
+/* A block being decoded. */
 struct decode_stage {
     uint32_t stored[BLOCK_WORDS], word[BLOCK_WORDS];
     uint32_t begins[SW_LZ_MAX_MASKS];
 };
 
-/* Reads a stored block's masks and finds its parts; false if it is malformed. bytes: that it takes. */
+/* Reads a stored block's masks and finds its parts; false: it is malformed. bytes: its stored length. */
 template <unsigned BYTES>
 __device__ __forceinline__ bool open_block(decode_stage &stage, uint32_t bytes, uint32_t lane, sw_lz_parts *ret) {
     uint32_t n_masks = 0, n_tokens = 0, n_matches = 0;
@@ -458,17 +462,17 @@ __device__ __forceinline__ bool open_block(decode_stage &stage, uint32_t bytes, 
     return ret->end <= bytes;
 }
 
-/* Tokens and matches before a chunk. */
+/* The numbers of tokens and matches before a chunk. */
 struct place_in_block {
     uint32_t n_tokens, n_matches;
 };
 
-/* A lane's symbol: its value if it is a literal, or how far back it is found. */
+/* A lane's symbol: its value if it is a literal, else its distance. */
 struct found_symbol {
     uint32_t value, distance;
 };
 
-/* Looks up the symbol of each lane of a chunk; sets is_bad if there is none. */
+/* Looks up the symbol of each lane of a chunk; sets is_bad if it is invalid. */
 template <unsigned BYTES>
 __device__ __forceinline__ found_symbol find_symbol(const uint32_t *stored, const sw_lz_parts &parts, uint32_t begins,
                                                     uint32_t i, uint32_t n, place_in_block &at, uint32_t lane,
@@ -482,7 +486,7 @@ __device__ __forceinline__ found_symbol find_symbol(const uint32_t *stored, cons
     found_symbol s = {0, 0};
     if (is_match) {
         s.distance = ((const uint8_t *)stored)[parts.distances + n_matches - 1];
-        is_bad |= s.distance - 1 >= i && i < n; /* none, or out of the block */
+        is_bad |= s.distance - 1 >= i && i < n; /* no distance, or it points before the block */
         s.distance = s.distance > i ? 0 : s.distance;
     } else {
         s.value = ((const symbol *)((const uint8_t *)stored + parts.literals))[token - n_matches];
@@ -493,10 +497,10 @@ __device__ __forceinline__ found_symbol find_symbol(const uint32_t *stored, cons
     return s;
 }
 
-/* The values of a chunk's symbols, which begins with symbol `first`; those before it are there. */
+/* Returns the values of the symbols of a chunk that begins at symbol `first`. All symbols before it are decoded. */
 template <class SYMBOL>
 __device__ __forceinline__ uint32_t resolve(const SYMBOL *symbols, found_symbol s, uint32_t first, uint32_t lane) {
-    const bool is_near = s.distance <= lane; /* or a literal */
+    const bool is_near = s.distance <= lane; /* also true for literals */
     if (!is_near)
         s.value = symbols[first + lane - s.distance];
     uint32_t from = is_near ? lane - s.distance : lane;
@@ -511,7 +515,7 @@ __device__ __forceinline__ uint32_t resolve(const SYMBOL *symbols, found_symbol 
     return __shfl_sync(ALL, s.value, from);
 }
 
-/* Decodes n symbols; false if the block is malformed. */
+/* Decodes n symbols; false: the block is malformed. */
 template <unsigned BYTES>
 __device__ __forceinline__ bool decode_tokens(decode_stage &stage, uint32_t stored_bytes, uint32_t n, uint32_t lane) {
     using symbol = typename shape<BYTES>::symbol;
@@ -537,8 +541,8 @@ __device__ __forceinline__ bool decode_tokens(decode_stage &stage, uint32_t stor
     return !__any_sync(ALL, is_bad);
 }
 
-/* A block's content into x, of which `bytes` are there; zeros behind them. Of a bad block zeros only: what lies in the
- * stage then may be an earlier kernel's, of another client. */
+/* Decodes a block into x. `bytes` of its content exist; x is zero after them. If the block is bad all of x is zero,
+ * because the stage may hold data of an earlier kernel, of another client. */
 template <unsigned BYTES>
 __device__ __forceinline__ bool decode_block(decode_stage &stage, const uint8_t *from, uint32_t units, uint32_t bytes,
                                              uint32_t lane, uint32_t *x) {
@@ -570,7 +574,7 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, 6)
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     if (sw_lz_symbol_bytes(layout.value_type) != BYTES)
-        return; /* of a batch: there is a launch for those */
+        return; /* in a batch, another launch processes this item */
     const uint32_t tile = first_tile + place.unit, tile_bytes = sw_tile_bytes(layout, tile);
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
     const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];

@@ -1,16 +1,16 @@
-/* book.c - a table's phrases, written out and indexed. */
+/* book.c - expands a table's phrases and indexes them. */
 #include "base/err.h"
 #include "codec/phrase/phrase_core.h"
 
 #include <string.h>
 
-/* Writes out a phrase whose parts, which are shorter, have been. */
+/* Expands a phrase. Its parts, which are shorter, have been expanded before. */
 static int join_parts(struct sw_phrase_book *book, const struct sw_params *table, uint32_t phrase) {
     const uint32_t length = table->length[phrase];
     uint32_t at = 0;
     for (unsigned i = 0; i < SW_PHRASE_MAX_PARTS && at < length; i++) {
         const uint8_t part = (uint8_t)(table->value[phrase] >> 8 * i);
-        const uint32_t bytes = table->length[part]; /* 0 of what is no phrase */
+        const uint32_t bytes = table->length[part]; /* 0: there is no such phrase */
         if (bytes == 0 || bytes >= length || bytes > length - at)
             return -SW_EFRAME;
         memcpy(book->text[phrase] + at, book->text[part], bytes);
@@ -34,7 +34,7 @@ int sw_phrase_book_read(struct sw_phrase_book *ret, const struct sw_params *tabl
     return 0;
 }
 
-/* Compares as the bytes do. */
+/* Returns a word that is ordered like its bytes. */
 static inline uint64_t word_at(const void *p, uint32_t i) {
     uint64_t v;
     memcpy(&v, (const uint8_t *)p + (size_t)8 * i, 8);
@@ -52,7 +52,7 @@ void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_bo
         sw_phrase_index_one(ret, c);
 }
 
-/* The steps of a search wait for each other, those of four do not. */
+/* The steps of one search depend on each other. Four searches at a time keep the processor busy. */
 void sw_phrase_find_four(const struct sw_phrase_index *index, const uint8_t *const in[4], const size_t left[4],
                          uint32_t ret[4]) {
     uint64_t word[4];

@@ -1,13 +1,15 @@
-/* learn.c - which phrases a sample is best made up of.
+/* learn.c - learns phrases from a sample.
  *
- * Rounds as in FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020, section 4.3): a greedy parse with the phrases of the
- * round before, which counts them and what follows them; then the best become the next phrases. What differs:
- *   - gain is what a phrase saves in codes: a pair, a code whenever it occurs; a phrase that is there, what it would
- * take to make it up of others. So pairs push out what they are made of once that has become rare, and the phrases
- *     approach those of a variable-to-fixed code (B. P. Tunstall, Synthesis of noiseless compression codes, 1967) for a
- *     column whose values are its letters, which have not to be known;
- *   - what follows may be cut: with B also those phrases that B begins with extend A. Without this, phrases of two
- * values would only ever become phrases of four. */
+ * Learning works in rounds, as in FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020, section 4.3). A round parses the
+ * sample greedily with the phrases of the previous round, and counts phrases and pairs. The best ones become the next
+ * phrases. There are two differences:
+ *
+ *   - The gain of a phrase is the number of codes that it saves. A pair saves a code whenever it occurs. An existing
+ *     phrase saves the codes that its text would take with other phrases. So a pair replaces its parts once these have
+ *     become rare. The phrases approach those of a variable-to-fixed code (B. P. Tunstall, Synthesis of noiseless
+ *     compression codes, 1967) whose letters are the column's values; the values need not be known.
+ *   - A pair may be cut: phrase A is extended by phrase B, and also by the phrases that B begins with. Without this,
+ *     phrases of two values could only become phrases of four. */
 #include "base/alloc.h"
 #include "codec/phrase/phrase_core.h"
 
@@ -16,19 +18,19 @@
 #include <string.h>
 
 #define ROUNDS 8
-/* The first rounds, whose codes are short and many, look at every fourth piece, then at every second one. */
+/* The first rounds, which have many short codes, use only every fourth piece, then every second piece. */
 #define ROUNDS_OF_FOURTH 4
 #define ROUNDS_OF_HALF 6
 #define LONG_SAMPLE_BYTES 32768
-/* A later round that gains less than a 128th is the last one. */
+/* Learning ends after a later round that gains less than a 128th. */
 #define LEAST_GAIN 0.992
-/* Of the table, for each phrase: what it must gain, in the region. */
+/* Bytes of the table for each phrase. A phrase must gain them in the region. */
 #define SYMBOL_BYTES 9
 #define NONE SW_PHRASE_MAX
 #define MAP_LOG2 14
 #define MAP_SLOTS (1u << MAP_LOG2)
 #define MAX_CANDIDATES (MAP_SLOTS / 2)
-/* Gain of one code; a part of it counts for a phrase that is cut. */
+/* Gain of one saved code. A cut phrase counts with a part of it. */
 #define CODE_GAIN 64u
 #define GAIN_SLOTS 4096u
 
@@ -38,12 +40,12 @@ struct phrase {
 };
 
 struct learner {
-    struct sw_phrase_book book; /* those that the sample is parsed by, or that are to be the table's */
+    struct sw_phrase_book book; /* the phrases that parse the sample; in the end, the table's */
     struct sw_phrase_index index;
-    struct phrase best[SW_PHRASE_MAX]; /* those of the best round, by gain */
+    struct phrase best[SW_PHRASE_MAX]; /* the best round's phrases, by gain */
     uint32_t n_best;
-    uint32_t count1[256], literals[256]; /* phrases taken, and bytes that had none */
-    uint16_t count2[256][256]; /* row NONE: of what comes first in a piece, or after a byte that has no phrase */
+    uint32_t count1[256], literals[256]; /* occurrences of phrases, and of bytes without a phrase */
+    uint16_t count2[256][256]; /* occurrences of pairs; row NONE: first in a piece, or after a byte without a phrase */
     uint32_t n_candidates;
     struct phrase candidates[MAX_CANDIDATES];
     uint16_t map[MAP_SLOTS]; /* 1 + index into candidates, or 0 */
@@ -74,14 +76,14 @@ static void make_book(struct learner *l, struct phrase *phrases, uint32_t n) {
 
 /* ---- a round ---- */
 
-/* A piece that is being parsed; SW_PHRASE_MAX_BYTES more than are left can be read. */
+/* A piece being parsed. SW_PHRASE_MAX_BYTES after its end can be read. */
 struct lane {
     const uint8_t *in;
     size_t left;
     uint32_t previous;
 };
 
-/* Counts a phrase, or none, at a lane's place and moves on; returns the bytes of its code. */
+/* Counts a phrase, or a byte without one, at a lane's place, and moves on; returns the length of its code. */
 static inline size_t count_one(struct learner *l, struct lane *lane, uint32_t phrase) {
     const size_t length = phrase == NONE ? 1 : l->book.length[phrase];
     if (phrase == NONE) {
@@ -96,7 +98,7 @@ static inline size_t count_one(struct learner *l, struct lane *lane, uint32_t ph
     return phrase == NONE ? 2 : 1;
 }
 
-/* Every one_in-th piece, four at a time. Returns the bytes of their codes. */
+/* Counts every one_in-th piece, four at a time; returns the length of their codes. */
 static size_t count_sample(struct learner *l, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes,
                            unsigned one_in) {
     struct lane lanes[4] = {{0}};
@@ -130,7 +132,7 @@ static size_t count_sample(struct learner *l, const uint8_t *sample, size_t samp
     return coded;
 }
 
-/* What a phrase has saved, over making it up of others. */
+/* Returns how much a phrase has saved, compared with coding its text by other phrases. */
 static uint32_t own_gain(const struct learner *l, uint32_t phrase) {
     const struct sw_phrase_book *book = &l->book;
     const uint32_t length = book->length[phrase];
@@ -145,7 +147,7 @@ static uint32_t own_gain(const struct learner *l, uint32_t phrase) {
     }
 }
 
-/* text: zero above the length. A new candidate is dropped when there is no room. */
+/* Adds gain to a candidate. A new candidate is dropped if there is no room. text: zero after its length. */
 static void add_candidate(struct learner *l, const uint8_t text[SW_PHRASE_MAX_BYTES], uint32_t length, uint32_t gain) {
     uint64_t key = length;
     for (unsigned i = 0; i < SW_PHRASE_MAX_BYTES; i += 8) {
@@ -171,7 +173,7 @@ static void add_candidate(struct learner *l, const uint8_t text[SW_PHRASE_MAX_BY
     }
 }
 
-/* Phrase `a` before phrase `b`, and before what `b` begins with. */
+/* Adds candidates: phrase `a` followed by phrase `b`, and by each phrase that `b` begins with. */
 static void add_pairs(struct learner *l, uint32_t a, uint32_t b) {
     const struct sw_phrase_book *book = &l->book;
     const uint32_t a_bytes = book->length[a], b_bytes = book->length[b];
@@ -186,7 +188,8 @@ static void add_pairs(struct learner *l, uint32_t a, uint32_t b) {
     }
 }
 
-/* What has been found once may be chance. */
+/* Gathers the candidates of the next round. Pairs and bytes that were found only once may be chance, and are left out.
+ */
 static void gather_candidates(struct learner *l) {
     const uint32_t n = l->book.n;
     l->n_candidates = 0;
@@ -209,8 +212,8 @@ static uint32_t gain_slot(uint32_t gain) {
     return gain / (CODE_GAIN / 4) < GAIN_SLOTS ? gain / (CODE_GAIN / 4) : GAIN_SLOTS - 1;
 }
 
-/* Moves the best candidates, up to n of those that gain enough, to the front; returns how many. Of equal ones those
- * that came first. */
+/* Moves up to n of the best candidates that gain enough to the front, and returns their number. On a tie, earlier
+ * candidates win. */
 static uint32_t choose(struct learner *l, uint32_t n, uint32_t least_gain) {
     uint32_t chosen = 0, above = 0, slot = GAIN_SLOTS;
     memset(l->of_gain, 0, sizeof l->of_gain);
@@ -240,7 +243,8 @@ static void keep_best(struct learner *l) {
     }
 }
 
-/* Fewest phrases of the book that make up one of them, at least two; their codes, the first one lowest, to *ret. */
+/* Splits a phrase into the fewest other phrases, at least two, and returns their number. *ret: their codes, the first
+ * one lowest. */
 static uint32_t find_parts(const struct learner *l, uint32_t phrase, uint64_t *ret) {
     const struct sw_phrase_book *book = &l->book;
     const uint32_t length = book->length[phrase];
@@ -265,7 +269,7 @@ static uint32_t find_parts(const struct learner *l, uint32_t phrase, uint64_t *r
     return parts[length];
 }
 
-/* Adds what a phrase can be made up of in any case: its bytes by eight. */
+/* Adds pieces of 8 bytes to the list, from which any phrase can be built. */
 static uint32_t add_pieces(const struct sw_phrase_book *book, uint32_t phrase, struct phrase *pieces, uint32_t n) {
     for (uint32_t at = 0; at < book->length[phrase]; at += 8) {
         struct phrase piece = {.length = book->length[phrase] - at < 8 ? book->length[phrase] - at : 8u};
@@ -289,8 +293,8 @@ static void drop_worst(struct learner *l) {
     l->best[worst] = l->best[--l->n_best];
 }
 
-/* Phrases that the others do not make up, in few enough parts, are given their pieces, for which the worst make room.
- * Leaves the result in the book. */
+/* Makes every phrase storable. A phrase that cannot be split into few enough other phrases gets its pieces, and the
+ * worst phrases are dropped for them. The result is in the book. */
 static void make_storable(struct learner *l) {
     struct phrase pieces[SW_PHRASE_MAX], all[SW_PHRASE_MAX];
     uint32_t n_pieces = 0, n_before;

@@ -1,10 +1,10 @@
-/* phrase_decode.cu - codes to phrases: the part of streams_decode.cuh that is this codec's own. */
+/* phrase_decode.cu - decodes phrases on the GPU: the codec's part of streams_decode.cuh. */
 #include "codec/phrase/phrase_gpu.cuh"
 #include "codec/streams/streams_decode.cuh"
 
 namespace {
 
-/* What the stage and acc hold at most before a phrase for which there is no room: then FLUSH_BYTES can go. */
+/* Whenever a phrase finds no room, at least FLUSH_BYTES are in the stage, so that they can be flushed. */
 static_assert(8 * STAGE_PAIRS - 8 - SW_PHRASE_MAX_BYTES >= FLUSH_BYTES - 8,
               "else nothing could go, and it had no room");
 
@@ -20,7 +20,7 @@ struct phrase_code {
                                      n_symbols);
     }
 
-    /* Decodes a coded segment of out_bytes; true if exactly that many came out. */
+    /* Decodes a coded segment; true: it has exactly out_bytes. */
     template <int ALIGN>
     static __device__ inline bool decode_segment(const lookup &shared, const words &in, writer &w, uint32_t out_bytes) {
         uint32_t next = in.get(0), left = out_bytes;
@@ -34,7 +34,7 @@ struct phrase_code {
                 const uint32_t length = escapes ? 0 : escaped ? 1 : shared.length[code];
                 if (!escapes && length - 1 >= left) /* not a phrase, or too long */
                     return false;
-                /* Lanes that still have room, but enough to go, go along with the one that has none. */
+                /* If one lane has no room, all lanes with enough bytes flush together with it. */
                 if (__any_sync(__activemask(), w.done - w.flushed + length + 8 > 8 * STAGE_PAIRS))
                     flush<ALIGN>(w);
                 for (uint32_t at = 0; at < length; at += 8)

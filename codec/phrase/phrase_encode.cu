@@ -1,17 +1,16 @@
-/* phrase_encode.cu - phrases to codes: the part of streams_encode.cuh that is this codec's own.
+/* phrase_encode.cu - encodes phrases on the GPU: the codec's part of streams_encode.cuh.
  *
- * The index of phrase_core.h lies in shared memory, and the search of it takes eight steps that are the same in all
- * lanes, and a few more where phrases begin alike. From the ring of 32 words it can look at 64 bytes from any position
- * on; a code takes at most those, and then four units of 16 bytes take their place, which have been loaded a code
- * earlier. */
+ * The index of phrase_core.h is in shared memory. A search takes eight steps that are the same in all lanes, and a few
+ * more if phrases begin alike. The ring of 32 words has 64 bytes from any position on. A code takes at most these
+ * bytes. Then four units of 16 bytes replace them, which were loaded one code earlier. */
 #include "codec/phrase/phrase_gpu.cuh"
 #include "codec/streams/streams_encode.cuh"
 
 namespace {
 
-constexpr uint32_t UNITS = SW_PHRASE_MAX_BYTES / 16; /* that are loaded at a time */
+constexpr uint32_t UNITS = SW_PHRASE_MAX_BYTES / 16; /* loaded at a time */
 
-/* What is in a lane's ring from a position on. */
+/* The text in a lane's ring from a position on. */
 struct window {
     const uint32_t *ring;
     uint32_t threads, at, ring_words; /* at: in bits */
@@ -33,7 +32,7 @@ struct phrase_code {
     static constexpr uint32_t RING_WORDS = 2 * SW_PHRASE_MAX_BYTES / 4, RING_COPIES = 0;
     const lookup &index;
 
-    /* Text is written out as it lies in memory; then its words become numbers that compare as it does. */
+    /* First expand the texts as bytes. Then convert their words to numbers that are ordered like the bytes. */
     template <uint32_t THREADS> static __device__ inline void build(lookup &index, const sw_params &table) {
         sw_phrase_write_out<THREADS>(index.word, index.length, table.value, table.length, table.n_symbols);
         __syncthreads();
@@ -53,7 +52,7 @@ struct phrase_code {
 
     __device__ inline phrase_code(const lookup &index, const sw_params &) : index(index) {}
 
-    /* Puts as many units into the ring as there is room for. Nothing of what is still to be coded is overwritten. */
+    /* Puts as many units into the ring as there is room for. It never overwrites bytes that are still to be coded. */
     template <int ALIGN>
     static __device__ inline void refill(cursor &c, uint32_t *ring, uint32_t threads, const uint8_t *in,
                                          uint32_t in_bytes) {
@@ -81,7 +80,7 @@ struct phrase_code {
         cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, seed};
         refill<ALIGN>(c, ring, threads, in, in_bytes);
         while (c.at < c.end && c.row < n_raw_words) {
-            /* Lanes that have the time wait for the one that has not: together it costs them no more than that one. */
+            /* If one lane must refill its ring, all lanes refill together, which costs no more than that one lane. */
             const bool must = c.loaded - c.at / 8 < SW_PHRASE_MAX_BYTES && c.loaded < in_bytes;
             if (__any_sync(__activemask(), must))
                 refill<ALIGN>(c, ring, threads, in, in_bytes);
@@ -93,7 +92,7 @@ struct phrase_code {
             append(c, slot, escape ? SW_STREAMS_ESCAPE | literal << 8 : code, escape ? 16 : 8);
             c.at += escape ? 8 : 8 * index.length[code];
         }
-        for (; c.loaded < in_bytes; c.loaded += 16) /* only after giving up early: the hash needs the rest */
+        for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
             c.hash = sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes),
                                           min(16u, in_bytes - c.loaded));
         if (c.acc_bits)
@@ -114,5 +113,5 @@ template <class ITEMS> static void sw_phrase_gpu_encode(const sw_gpu_encode_job<
     encode<phrase_code>(job);
 }
 
-/* It makes do with as many slots as v5t asks for. */
+/* It needs no more slots than v5t. */
 SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init);

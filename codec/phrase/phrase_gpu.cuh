@@ -1,4 +1,4 @@
-/* phrase_gpu.cuh - a table's phrases, written out in a block's shared memory: what encoder and decoder share. */
+/* phrase_gpu.cuh - expands a table's phrases in a block's shared memory, for encoder and decoder. */
 #ifndef SW_PHRASE_GPU_CUH
 #define SW_PHRASE_GPU_CUH
 
@@ -9,8 +9,7 @@
 cudaError_t sw_phrase_gpu_init_decoder();
 template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
-/* Whether all parts of a phrase of `length` have been written out and make it up; values and lengths are not trusted.
- */
+/* Whether all parts of a phrase have been expanded and have `length` together. Values and lengths are not trusted. */
 __device__ inline bool sw_phrase_has_parts(const uint8_t *written, uint64_t value, uint32_t length) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < SW_PHRASE_MAX_PARTS && at < length; i++) {
@@ -22,17 +21,16 @@ __device__ inline bool sw_phrase_has_parts(const uint8_t *written, uint64_t valu
     return at == length;
 }
 
-/* Writes text, as its bytes lie in memory and zero behind, to word[c][0 … 7] of all c, and its length to written[c]; 0
- * where there is no phrase, or none that could be made up. All threads of the block; the caller synchronises. Phrases
- * are made up of shorter ones, so there is an end: a round writes those whose parts were written in the rounds before.
- */
+/* Expands all phrases: writes their texts, padded with zeros, to word[c][0 … 7], and their lengths to written[c]; 0: no
+ * phrase, or an invalid one. All threads of the block call it; the caller synchronizes. Each round expands the phrases
+ * whose parts were expanded in earlier rounds. It ends, because the parts of a phrase are shorter than the phrase. */
 template <uint32_t THREADS>
 __device__ void sw_phrase_write_out(uint64_t (*word)[SW_PHRASE_STRIDE], uint8_t *written, const uint64_t *value,
                                     const uint8_t *length, uint32_t n) {
     constexpr uint32_t EACH = (256 + THREADS - 1) / THREADS;
     static_assert(EACH <= 32, "a bit for each phrase of a thread");
-    /* This thread's. Read once, which `volatile` is for: a packed frame lies in memory that its client can still write
-     * to, and what has been checked must be what is used. */
+    /* This thread's values. `volatile` makes sure that they are read only once: the client can still write to the
+     * memory of a packed frame, but the values that are used must be the values that were checked. */
     uint64_t own_value[EACH];
     uint32_t own_length[EACH];
 #pragma unroll

@@ -1,4 +1,4 @@
-/* phrase_ops.c - the codec's row: tiles of phrases, on the host. */
+/* phrase_ops.c - phrase's row in the codec table. */
 #include "base/alloc.h"
 #include "base/err.h"
 #include "codec/checksum.h"
@@ -14,7 +14,7 @@ static void *encoder_new(const struct sw_plan *plan) {
     struct sw_phrase_book book;
     if (index) {
         if (sw_phrase_book_read(&book, &plan->params) < 0)
-            memset(&book, 0, sizeof book); /* no table that was learnt: all bytes are escaped */
+            memset(&book, 0, sizeof book); /* the table was not learned: escape all bytes */
         sw_phrase_index_init(index, &book);
     }
     return index;
@@ -24,7 +24,7 @@ static void encoder_free(void *encoder) {
     sw_free(encoder);
 }
 
-/* A segment on its way: the next byte to read, its end, the next byte to write. */
+/* A segment being encoded: the next byte to read, the segment's end, the next byte to write. */
 struct lane {
     const uint8_t *in, *end;
     uint8_t *to;
@@ -32,7 +32,7 @@ struct lane {
 
 static inline void put_code(const struct sw_phrase_index *index, struct lane *lane, uint32_t code) {
     *lane->to++ = (uint8_t)code;
-    if (code == SW_PHRASE_MAX) /* it is the escape's code, too */
+    if (code == SW_PHRASE_MAX) /* no phrase; this is also the escape's code */
         *lane->to++ = *lane->in++;
     else
         lane->in += index->length[code];
@@ -42,7 +42,7 @@ static inline bool is_far(const struct lane *lane) {
     return lane->end - lane->in >= SW_PHRASE_MAX_BYTES;
 }
 
-/* As long as none is near its segment's end. */
+/* Encodes four segments, as long as no lane is near its segment's end. */
 static void encode_four(const struct sw_phrase_index *index, struct lane lanes[4]) {
     static const size_t left[4] = {SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES, SW_PHRASE_MAX_BYTES};
     while (is_far(&lanes[0]) && is_far(&lanes[1]) && is_far(&lanes[2]) && is_far(&lanes[3])) {
@@ -54,7 +54,7 @@ static void encode_four(const struct sw_phrase_index *index, struct lane lanes[4
     }
 }
 
-/* To its segment's end; returns that of its codes. */
+/* Encodes the rest of a segment; returns the end of its codes. */
 static const uint8_t *encode_rest(const struct sw_phrase_index *index, struct lane lane) {
     uint8_t tail[2 * SW_PHRASE_MAX_BYTES] = {0};
     while (is_far(&lane))
@@ -91,7 +91,8 @@ static int decoder_init(void *ret, const struct sw_frame_layout *layout, const v
     return r < 0 ? r : sw_phrase_book_read(ret, &table);
 }
 
-/* Four codes, none an escape, with room for four of the longest; false: a code is not in the table. */
+/* Decodes four codes without escapes; there is room for four of the longest phrases. False: a code is not in the table.
+ */
 static inline bool put_word(const struct sw_phrase_book *book, uint8_t **to, uint32_t word) {
     bool are_known = true;
     for (unsigned i = 0; i < 4; i++) {
@@ -106,7 +107,7 @@ static inline bool put_word(const struct sw_phrase_book *book, uint8_t **to, uin
     return are_known;
 }
 
-/* One code byte, with all checks. */
+/* Decodes one code byte, with all checks. */
 static void put_byte(const struct sw_phrase_book *book, struct sw_sink *sink, uint8_t code) {
     if (sink->in_escape) {
         *sink->to++ = code;
@@ -146,11 +147,11 @@ static int decode_segment(const void *decoder, const struct sw_tile_view *tile, 
                                      tile->segment_log2, tile->tile_bytes, segment, out, ret_bytes);
 }
 
-/* ---- plans: learnt from what v5t has learnt ---- */
+/* ---- plans: refine v5t's ---- */
 
-/* Where longer phrases are looked for: v5t's symbols are nearly as long as they can be, or it has found no use for all
- * codes, since of symbols that begin alike it has few. They are taken if they save a fifth: looking them up is slower.
- */
+/* Phrases are tried in two cases: v5t's symbols are nearly as long as they can be, or v5t has found no use for all
+ * codes, because it allows few symbols that begin alike. Phrases are taken if they save a fifth, because looking them
+ * up is slower. */
 #define REFINE_RATIO 4.3
 #define REFINE_SYMBOLS 240
 #define REFINE_GAIN 1.25

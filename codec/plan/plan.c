@@ -5,17 +5,17 @@
 
 #include <string.h>
 
-/* A codec that gains less is not worth its time. */
+/* A codec with a smaller ratio is not worth its time. */
 #define MIN_RATIO 1.05
 
-/* What GPUs train (sw_gpu_train_async). */
+/* The codec that GPUs train (sw_gpu_train_async()). */
 #define TRAINED SW_CODEC_V5T
 
 static size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Ratio of a frame of raw_bytes that shrinks as the sample does; 0 without memory. */
+/* Estimates a frame's ratio by encoding the sample; 0: out of memory. */
 static double estimate_ratio(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,
                              uint64_t raw_bytes) {
     const struct sw_codec_ops *ops = sw_codec_ops(plan->codec);
@@ -57,7 +57,7 @@ void sw_plan_init_trained(struct sw_plan *ret, const struct sw_params *params, s
     if (!coded_bytes)
         return;
     sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, params->n_symbols);
-    /* A segment's codes end in a word that is half used on average. */
+    /* The last word of a segment's codes is half full on average. */
     const double padding = 2.0 / (double)(1u << plan.segment_log2);
     const double data_per_byte = (double)coded_bytes / (double)sample_bytes + padding;
     plan.expected_ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
@@ -99,14 +99,14 @@ void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_byte
             best = finer;
     }
     const double ratio = best.codec == plan->codec ? estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes) : 0;
-    if (ratio > 0) /* else there was no memory, or another plan is better */
+    if (ratio > 0) /* 0: out of memory, or another plan is better */
         best.expected_ratio = ratio;
     *plan = best;
 }
 
 /* ---- numbers ---- */
 
-/* False: a plan saves as much of the bits already as the codec could. */
+/* Whether the codec could save more bits than the plan does already. */
 static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, const struct sw_plan *plan) {
     const unsigned bits = sw_value_bits(type);
     return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
@@ -135,7 +135,7 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         ret->ratios[codec] = ratio;
         if (has_symbols)
             ret->params = plan.params;
-        /* Looking values up takes longer than what other codecs of numbers do: it must gain something over them. */
+        /* A codec with symbols looks up values, which takes longer. So it must gain something over the others. */
         const bool is_slow = has_symbols && ret->codec != SW_CODEC_RAW;
         if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
             sw_plan_switch(ret, plan.codec);

@@ -1,7 +1,7 @@
-/* plan.h - how the chunks of a region are to be encoded, chosen by a sample of it.
+/* plan.h - chooses from a sample of a region how its chunks are encoded.
  *
- * What the rows of the codecs learn and expect is compared here; no codec is known by name. planning.h does the same in
- * steps, for devices. A plan is made of its arguments alone. thread: any. */
+ * It lets the codecs' rows learn, and compares the ratios that they expect. It knows no codec by name. planning.h does
+ * the same in steps, for devices. A plan depends only on the function's arguments. thread: any. */
 #ifndef SW_CODEC_PLAN_H
 #define SW_CODEC_PLAN_H
 
@@ -12,35 +12,38 @@
 extern "C" {
 #endif
 
-/* What a region of bytes may be encoded by before there is a sample, the codec that GPUs train, and the most that it
- * may shrink to. */
+/* The codec that GPUs train, and a limit of its ratio: assumptions about a region of bytes before there is a sample. */
 #define SW_PLAN_BYTES_CODEC SW_CODEC_V5T
 #define SW_PLAN_MOST_BYTES_RATIO 8
 
-/* Has every codec of bytes that learns from short pieces (any length, also 0) do so, and takes the one that reaches the
- * best ratio, or raw where none gains enough. Refining may follow. */
+/* Makes the plan for a region of bytes from a sample of short pieces, of any length from 0. All codecs of bytes that
+ * learn from such a sample do so, and the codec with the best ratio is taken; raw if none gains enough. The plan may
+ * then be refined. */
 void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
-/* The same where a GPU has trained the params of v5t on the sample, which takes coded_bytes in codes. */
+/* As sw_plan_init(), but a GPU has trained the params of v5t on the sample. coded_bytes: length of the sample's codes.
+ */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_params *params, size_t coded_bytes, size_t sample_bytes,
                           uint64_t raw_bytes);
-/* Whether another codec of bytes may gain over a plan, and makes the plan one of the best that does, by a sample of
- * long pieces. If the plan stays, it promises what it does on that sample. */
+/* Whether another codec of bytes may gain over a plan. */
 bool sw_plan_may_refine(const struct sw_plan *plan);
+/* Replaces a plan by the best plan of the other codecs of bytes that gain, learned from a sample of long pieces. If
+ * none gains, the plan stays, and its expected ratio becomes its ratio on this sample. */
 void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_bytes);
-/* Takes that codec of numbers which shrinks a sample of long pieces most, or raw; type: not SW_VALUE_NONE. */
+/* Makes the plan for a region of numbers: takes the codec that shrinks a sample of long pieces most, or raw. type: not
+ * SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes);
 
-/* Makes a plan of numbers that of another codec in its `ratios`: one that takes less time, say. */
+/* Switches a plan of numbers to another codec in its `ratios`, for example to a faster one. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
 
-/* The plan of one codec of numbers among those that are chosen from, whatever they are; expected_ratio is 1, and
- * nothing has been learnt. False: codec does not store numbers of that type. */
+/* Makes a plan by one codec of numbers. expected_ratio is 1, and the codec has learned nothing. False: the codec is
+ * never chosen for numbers of that type. */
 bool sw_plan_init_numbers(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type);
-/* Has the plan's codec learn from a sample what it can: symbols, a dictionary. */
+/* Lets the plan's codec learn from a sample: symbols, or a dictionary. */
 void sw_plan_learn(struct sw_plan *plan, const void *sample, size_t sample_bytes);
-/* The plan of one codec, learnt from a sample of one piece, whatever it gains: each that may ever be chosen can be
- * tried out so. False: it is never chosen for values of that type. */
+/* Makes a plan by one codec, learned from a sample of one piece, whatever it gains. For tests and benchmarks of every
+ * codec that may be chosen. False: the codec is never chosen for values of that type. */
 bool sw_plan_init_by_codec(struct sw_plan *ret, enum sw_codec_id codec, enum sw_value_type type, const void *sample,
                            size_t sample_bytes);
 

@@ -20,7 +20,7 @@ void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t 
         p->step = SW_PLANNING_PROBE;
 }
 
-/* There is a plan of bytes. */
+/* Goes on after there is a plan for bytes. */
 static void end_or_refine(struct sw_planning *p) {
     p->step = SW_PLANNING_DONE;
     if (!sw_plan_may_refine(&p->plan))

@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 /* Queues a copy to the host. */
-static int bring(const struct sw_gpu_planning *p, void *h_to, const void *d_from, size_t bytes, struct sw_err *err) {
+static int fetch(const struct sw_gpu_planning *p, void *h_to, const void *d_from, size_t bytes, struct sw_err *err) {
     const cudaError_t e = cudaMemcpyAsync(h_to, d_from, bytes, cudaMemcpyDeviceToHost, p->stream);
     if (e == cudaSuccess)
         return 0;
@@ -26,7 +26,7 @@ static int gather(const struct sw_gpu_planning *p, struct sw_err *err) {
 
 static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
     const int rc = gather(p, err);
-    return rc < 0 ? rc : bring(p, p->room.h->sample, p->room.d_sample, sample_bytes(p), err);
+    return rc < 0 ? rc : fetch(p, p->room.h->sample, p->room.d_sample, sample_bytes(p), err);
 }
 
 static int queue_probe(const struct sw_gpu_planning *p, struct sw_err *err) {
@@ -34,14 +34,14 @@ static int queue_probe(const struct sw_gpu_planning *p, struct sw_err *err) {
     return rc < 0 ? rc : sw_gpu_probe_async(p->room.d_sample, sample_bytes(p), &p->room.h->hopeless, p->stream, err);
 }
 
-/* The sample is there: it was looked at. */
+/* Queues training on the sample, which SW_PLANNING_PROBE has gathered. */
 static int queue_training(const struct sw_gpu_planning *p, struct sw_err *err) {
     const struct sw_gpu_planning_room *room = &p->room;
     int rc = sw_gpu_train_async(room->d_sample, sample_bytes(p), room->d_params, room->d_training, room->d_scratch,
                                 room->scratch_bytes, p->stream, err);
     if (rc == 0)
-        rc = bring(p, &room->h->trained, room->d_params, sizeof room->h->trained, err);
-    return rc < 0 ? rc : bring(p, &room->h->training, room->d_training, sizeof room->h->training, err);
+        rc = fetch(p, &room->h->trained, room->d_params, sizeof room->h->trained, err);
+    return rc < 0 ? rc : fetch(p, &room->h->training, room->d_training, sizeof room->h->training, err);
 }
 
 static int queue_step(const struct sw_gpu_planning *p, struct sw_err *err) {

@@ -1,15 +1,14 @@
-/* planning_gpu.h - a plan whose sample is taken on a GPU, and trained on there: the steps of planning.h as work on the
- * caller's stream.
+/* planning_gpu.h - makes a plan on a GPU: queues the steps of planning.h on the caller's stream.
  *
- * Queues and returns; nothing here waits. The caller sees to it that the stream runs dry between two calls. errors:
- * those of codec/gpu.h. thread: gpu. */
+ * No call waits. The caller must wait until the stream is empty before the next call. errors: as in codec/gpu.h.
+ * thread: gpu. */
 #ifndef SW_CODEC_PLANNING_GPU_H
 #define SW_CODEC_PLANNING_GPU_H
 
 #include "codec/gpu.h"
 #include "codec/plan/planning.h"
 
-/* What comes to the host; page-locked memory. */
+/* The results that are copied to the host; in pinned memory. */
 struct sw_gpu_planning_host {
     uint8_t sample[SW_SAMPLE_MAX_BYTES];
     struct sw_params trained;
@@ -17,7 +16,7 @@ struct sw_gpu_planning_host {
     uint32_t hopeless;
 };
 
-/* The caller's memory, which it leaves alone until the plan is made; d_: on the GPU. */
+/* The caller's memory, which it must not touch until the plan is complete. d_: on the GPU. */
 struct sw_gpu_planning_room {
     struct sw_gpu_planning_host *h;
     void *d_sample; /* SW_SAMPLE_MAX_BYTES */
@@ -28,21 +27,22 @@ struct sw_gpu_planning_room {
 };
 
 struct sw_gpu_planning {
-    struct sw_planning planning; /* planning.plan is what is made */
+    struct sw_planning planning; /* planning.plan is the result */
     struct sw_gpu_planning_room room;
     const void *d_region;
     struct CUstream_st *stream;
 };
 
-/* Begins, and queues the first step, if there is one. */
+/* Begins a plan, and queues its first step, if there is one. */
 int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, const void *d_region, uint64_t raw_bytes,
                           const struct sw_gpu_planning_room *room, struct CUstream_st *stream, struct sw_err *err);
-/* True if the host is to learn from a sample that has come, for milliseconds: the caller then has
- * sw_gpu_planning_learn() run, on any thread, before it goes on. */
+/* Whether the host has to learn from a fetched sample, which takes milliseconds. The caller must then call
+ * sw_gpu_planning_learn() before it goes on. */
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p);
+/* Learns from the fetched sample. thread: any. */
 void sw_gpu_planning_learn(struct sw_gpu_planning *p);
-/* Goes on when the stream has run dry and nothing is waited for. 0: the plan is made; -SW_EAGAIN: more is queued, or
- * the host is to learn. */
+/* Performs the next step, when the stream is empty and the host need not learn. Returns 0: the plan is complete;
+ * -SW_EAGAIN: the next step is queued, or the host has to learn. */
 int sw_gpu_planning_go_on(struct sw_gpu_planning *p, struct sw_err *err);
 
 #endif

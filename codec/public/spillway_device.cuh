@@ -1,30 +1,33 @@
-/* spillway_device.cuh - packed regions read where they lie, by an engine's own kernels.
+/* spillway_device.cuh - lets an engine's own kernels read packed regions in place.
  *
- * spillway_pack_typed() leaves a column of numbers compressed at the front of its memory. What is here decodes it
- * there, a value, a vector or a tile at a time, into registers or shared memory; nothing is unpacked, nothing is
- * written.
+ * spillway_pack_typed() leaves a column of numbers compressed at the front of its memory. These functions decode it
+ * there into registers or shared memory: a value, a vector or a tile at a time. They do not unpack the region, and do
+ * not write to it. Values come back bit by bit, also of signed and floating types.
  *
- *   host     spillway_query_packed() tells where the chunks lie; spillway_column_init() makes of it what a kernel takes
- *            by value.
- *   vector   1024 values, by a warp: each lane has 32 of them in registers. The vector's value spillway_place<T>(i) is
- *            value i of the calling lane. Types of one length have the same places, so that columns of such a length
- *            meet in a lane; spillway_regroup() carries a selection from one length to another.
- *   tile     32 KiB of values, by a block, in order into shared or global memory, its checksum verified.
- *   value    one, by a thread: chunks of SPILLWAY_READS_VALUES only.
+ *   host     spillway_query_packed() gives the directory of chunks. spillway_column_init() makes a column from it,
+ *            which a kernel takes by value.
+ *   vector   A warp reads 1024 values; each lane gets 32 of them in registers. Value i of the calling lane is the
+ *            vector's value spillway_place<T>(i). Places are the same for all types of one length, so a lane has the
+ *            same rows of such columns. spillway_regroup() converts a selection to another length.
+ *   tile     A block reads 32 KiB of values, in order, into shared or global memory, and verifies their checksum.
+ *   value    A thread reads one value, from chunks of SPILLWAY_READS_VALUES only.
  *
- * Rules: the region's address is a multiple of 16 bytes (cudaMalloc's are). From the first read to the last the region
- * must not be unpacked or dropped, nor its front be written to; any number of kernels may read it at once. A kernel
- * that reads runs behind whatever packed the region: spillway_wait() has told of success before it is launched.
+ * Rules:
+ *   - The region's address must be a multiple of 16 bytes, as cudaMalloc's are.
+ *   - Between the first and the last read, do not unpack or drop the region, and do not write to its front.
+ *   - Launch a reading kernel only after spillway_wait() has reported that the region was packed.
+ *   - Any number of kernels may read a region at the same time.
  *
- * What is checked: a read never leaves the chunk that the directory names, whatever is stored there; what is malformed,
- * not there, of another type's length, or of a codec that is not read here gives 0 or false. A code beyond its
- * dictionary is a value of all bits. The directory is believed. Only reading a tile verifies its
- * checksum; a RAW chunk has none in the region's memory.
+ * Checks:
+ *   - A read never leaves the chunk that the directory names, whatever is stored there. The directory is trusted.
+ *   - The result is 0 or false if data is malformed or missing, or has another length of values or another codec.
+ *   - A code that is not in its dictionary gives a value with all bits set.
+ *   - Only reading a tile verifies its checksum. RAW chunks have no checksum in the region's memory.
  *
- * CODECS, a set of SPILLWAY_READS(codec): those that the kernel is compiled for. Naming the ones that a column has
- * makes it smaller, and SPILLWAY_READS_PLAIN needs no shared memory. Needs CUDA, compute capability 8.0 or above,
- * C++17, and of Spillway the files beside it only. The values of signed and floating types are as they were, bit by
- * bit. */
+ * CODECS is a set of SPILLWAY_READS(codec): the codecs that the kernel is compiled for. A kernel for only the codecs of
+ * its columns is smaller. SPILLWAY_READS_PLAIN needs no shared memory.
+ *
+ * Needs CUDA with compute capability 8.0 or above, C++17, and the files beside it. */
 #ifndef SPILLWAY_DEVICE_CUH
 #define SPILLWAY_DEVICE_CUH
 
@@ -33,7 +36,7 @@
 
 #define SPILLWAY_READS(codec) (1u << (codec))
 #define SPILLWAY_READS_PLAIN (SPILLWAY_READS(SPILLWAY_CODEC_RAW) | SPILLWAY_READS(SPILLWAY_CODEC_FOR))
-/* In which a value is found without those before it. */
+/* Codecs in which a value can be found without decoding the values before it. */
 #define SPILLWAY_READS_VALUES                                                                                          \
     (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) |                \
      SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD))
@@ -43,13 +46,13 @@
 struct spillway_column {
     const uint8_t *data;                        /* the region */
     const struct spillway_packed_chunk *chunks; /* its directory, in memory that the kernel can read */
-    uint64_t raw_bytes;                         /* of all values */
-    uint32_t n_chunks, chunk_tiles;             /* chunk_tiles: of all chunks but the last */
+    uint64_t raw_bytes;                         /* length of all values */
+    uint32_t n_chunks, chunk_tiles;             /* chunk_tiles: tiles of each chunk except the last */
 };
 
-/* chunks[0 ... n): the directory in the host's memory; d_chunks: a copy of it for the kernel, which the column goes on
- * using. False: data is not aligned, or a chunk is not of these codecs or of values of value_bytes: unpack the region.
- * thread: any. */
+/* Makes a column from the directory chunks[0 ... n) in host memory. d_chunks: a copy of the directory that the kernel
+ * can read; it must live as long as the column. False: data is not aligned, or a chunk has another codec or values of
+ * another length, so unpack the region instead. thread: any. */
 static inline bool spillway_column_init(struct spillway_column *ret, const void *data,
                                         const struct spillway_packed_chunk *chunks, uint32_t n,
                                         const struct spillway_packed_chunk *d_chunks, unsigned value_bytes,
@@ -78,38 +81,40 @@ template <class T> struct spillway_of {
     static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "a type of numbers");
 };
 
-/* Vectors and tiles of the column, the last one perhaps not full. */
+/* Returns the number of vectors in the column. The last one may not be full. */
 template <class T> __host__ __device__ inline uint64_t spillway_vectors(const spillway_column &column) {
     return (column.raw_bytes + spillway_of<T>::VECTOR_BYTES - 1) / spillway_of<T>::VECTOR_BYTES;
 }
+/* Returns the number of tiles in the column. The last one may not be full. */
 __host__ __device__ static inline uint32_t spillway_tiles(const spillway_column &column) {
     return (uint32_t)((column.raw_bytes + SW_NUMBERS_TILE_BYTES - 1) / SW_NUMBERS_TILE_BYTES);
 }
 
-/* Room in shared memory that a warp needs to read vectors: 4.5 KiB of 32-bit values, 8.5 KiB of 64-bit ones. */
+/* The shared memory that a warp needs to read vectors: 4.5 KiB for 32-bit values, 8.5 KiB for 64-bit values. */
 template <class T> using spillway_stage = sw_stage<8 * sizeof(T)>;
 
 __device__ static inline uint32_t spillway_lane() {
     return threadIdx.x % SW_WARP;
 }
 
-/* Where in its vector the lane's value i (0 ... 31) is. */
+/* Returns the place in the vector of the lane's value i (0 ... 31). */
 template <class T> __device__ __forceinline__ uint32_t spillway_place(unsigned i) {
     return sw_value_place(8 * sizeof(T), i, spillway_lane());
 }
 
-/* ---- inside ---- */
+/* ---- internal ---- */
 
-/* A tile where it lies. thread: any; nothing here is a warp's. */
+/* The position of a tile in memory. thread: any. */
 struct spillway_tile_place {
     const uint8_t *counts, *data; /* of the tile; RAW: no counts */
-    uint64_t data_units;          /* that are there from `data` on, at most */
-    uint32_t bytes;               /* of content; 0: it is not there, or cannot be read */
-    uint32_t codec, number, hash; /* number: in its chunk */
+    uint64_t data_units;          /* units from `data` to the end of the chunk */
+    uint32_t bytes;               /* of content; 0: the tile does not exist, or cannot be read */
+    uint32_t codec, number, hash; /* number: the tile's number in its chunk */
     sw_stored_dictionary dictionary;
 };
 
-/* What use() of a codec's decoder returns, for codecs of CODECS that values of BITS have; false for others. */
+/* Calls use() with the decoder of the tile's codec, and returns its result; false: the codec is not in CODECS, or does
+ * not store values of BITS. */
 template <uint32_t CODECS, unsigned BITS, class F>
 __device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &place, F use) {
     if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_FOR))
@@ -192,11 +197,11 @@ template <class T> __device__ __forceinline__ T spillway_value_of(uint64_t bits)
 
 /* ---- vectors ---- */
 
-/* A tile that a warp reads vectors of: what they have in common is looked up once. All lanes of a warp together, with
- * the same arguments. */
+/* A tile from which a warp reads vectors. It looks up the vectors' common data only once. All lanes of the warp must
+ * call it together, with the same arguments. */
 template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
   public:
-    /* tile: its number in the column. One that cannot be read has no values. */
+    /* tile: its number in the column. A tile that cannot be read has no values. */
     __device__ inline spillway_tile(const spillway_column &column, uint32_t tile)
         : place(spillway_find_tile(column, tile, CODECS, BITS)), vectors() {
         const auto load = [&](auto codec) {
@@ -212,9 +217,9 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
         return place.bytes / (uint32_t)sizeof(T);
     }
 
-    /* Reads vector `vector` of the tile, 0 ... spillway_of<T>::TILE_VECTORS - 1, into the lanes' registers. Returns how
-     * many values it has, which are at places below that; those behind them are 0. Returns 0, and nothing is known of
-     * ret, if there is none or it is malformed. stage: the warp's own; SPILLWAY_READS_PLAIN: may be NULL. */
+    /* Reads vector `vector` of the tile, 0 ... spillway_of<T>::TILE_VECTORS - 1, into the lanes' registers. Returns its
+     * number of values; values at places from this number on are 0. Returns 0 if the vector does not exist or is
+     * malformed; `ret` is then undefined. stage: the warp's own; may be NULL for SPILLWAY_READS_PLAIN. */
     __device__ __forceinline__ uint32_t read(uint32_t vector, spillway_stage<T> *stage, T (&ret)[32]) const {
         uint32_t x[sw_share<BITS>::VECTOR_WORDS];
         const uint32_t bytes = read_words(vector, stage, x);
@@ -224,7 +229,7 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
         return bytes / (uint32_t)sizeof(T);
     }
 
-    /* The same as the words that the values are in; returns bytes. */
+    /* As read(), but returns the words that hold the values, and their length in bytes. */
     __device__ __forceinline__ uint32_t read_words(uint32_t vector, spillway_stage<T> *stage, uint32_t *x) const {
         const uint32_t bytes = sw_bytes_left(place.bytes, vector * VECTOR_BYTES, VECTOR_BYTES);
         if (!bytes)
@@ -251,7 +256,7 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
     sw_stored_vectors vectors;
 };
 
-/* One vector, by its number in the column. */
+/* Reads one vector, by its number in the column. */
 template <class T, uint32_t CODECS = SPILLWAY_READS_ALL>
 __device__ __forceinline__ uint32_t spillway_read_vector(const spillway_column &column, uint64_t vector,
                                                          spillway_stage<T> *stage, T (&ret)[32]) {
@@ -260,8 +265,8 @@ __device__ __forceinline__ uint32_t spillway_read_vector(const spillway_column &
     return vector < spillway_vectors<T>(column) ? tile.read((uint32_t)(vector % IN_TILE), stage, ret) : 0;
 }
 
-/* Bit i of a lane's selection is about the lane's value i of type FROM; of what is returned, about that of type TO. For
- * a whole warp. */
+/* Converts a selection of rows from columns of type FROM to columns of type TO. Bit i of a lane's selection stands for
+ * the lane's value i. All lanes of the warp must call it together. */
 template <class FROM, class TO> __device__ __forceinline__ uint32_t spillway_regroup(uint32_t selection) {
     constexpr uint32_t A = SW_UNIT_BYTES / sizeof(FROM), B = SW_UNIT_BYTES / sizeof(TO); /* values of a unit */
     constexpr uint32_t N = A > B ? A / B : B / A;                                        /* lanes to ask */
@@ -287,10 +292,12 @@ template <class FROM, class TO> __device__ __forceinline__ uint32_t spillway_reg
 
 /* ---- tiles ---- */
 
-/* Reads a tile into to[0 ... spillway_of<T>::TILE_VALUES), in order; `to` is a multiple of 16 bytes, in shared or
- * global memory. By all threads of a block of whole warps, which are through with `to` when it is called, and see all
- * of it when it returns. stages: one for each warp; check: a word of shared memory. Returns how many values there are;
- * 0, and nothing is known of `to`, if the tile is not there, malformed, or not what was packed. */
+/* Reads a tile into to[0 ... spillway_of<T>::TILE_VALUES), in order, and verifies it. Returns its number of values; 0:
+ * the tile does not exist, is malformed, or fails its checksum; `to` is then undefined.
+ *
+ * All threads of a block of whole warps must call it together. They must not use `to` any more before the call; after
+ * it all of them see the whole tile. to: aligned to 16 bytes, in shared or global memory; stages: one for each warp;
+ * check: a word of shared memory. */
 template <class T, uint32_t CODECS = SPILLWAY_READS_ALL>
 __device__ __forceinline__ uint32_t spillway_read_tile(const spillway_column &column, uint32_t tile,
                                                        spillway_stage<T> *stages, uint32_t *check, T *to) {
@@ -323,7 +330,7 @@ __device__ __forceinline__ uint32_t spillway_read_tile(const spillway_column &co
 
 /* ---- values ---- */
 
-/* Where a lane's packed word `row` of a vector of `width` bits begins (sw_load_rows). */
+/* Returns the offset of a lane's packed word `row` in a vector of `width` bits (sw_load_rows). */
 __device__ static inline uint32_t spillway_packed_word(uint32_t width, uint32_t row, uint32_t lane) {
     const uint32_t fours = width / 4 * 4;
     if (row < fours)
@@ -333,7 +340,7 @@ __device__ static inline uint32_t spillway_packed_word(uint32_t width, uint32_t 
     return (width - 1) * SW_WARP * 4 + lane * 4;
 }
 
-/* Row `row` of a lane's words, out of the two words that may hold it. */
+/* Unpacks row `row` of a lane's words, from the two packed words that may hold it. */
 template <unsigned BITS>
 __device__ inline uint32_t spillway_packed_row(const uint8_t *packed, uint32_t width, uint32_t row, uint32_t lane) {
     if (width == 0)
@@ -345,7 +352,7 @@ __device__ inline uint32_t spillway_packed_row(const uint8_t *packed, uint32_t w
     return sw_unpack_row(BITS, width, row, word, next);
 }
 
-/* Which of its values, and which lane, has value n of a vector. */
+/* The lane that holds value n of a vector, and the value's number in the lane. */
 struct spillway_owner {
     uint32_t lane, i;
 };
@@ -354,7 +361,7 @@ template <unsigned BITS> __device__ inline spillway_owner spillway_owner_of(uint
     return {n / IN_UNIT % SW_WARP, n / IN_UNIT / SW_WARP * IN_UNIT + n % IN_UNIT};
 }
 
-/* Value n of a vector whose differences of `width` bits, below all that it has, begin at `packed`. */
+/* Unpacks value n of a vector whose values keep `width` bits, less than all, and begin at `packed`. */
 template <unsigned BITS>
 __device__ inline uint64_t spillway_packed_value(const uint8_t *packed, uint32_t width, uint32_t n) {
     const auto [lane, i] = spillway_owner_of<BITS>(n);
@@ -367,7 +374,7 @@ __device__ inline uint64_t spillway_packed_value(const uint8_t *packed, uint32_t
     }
 }
 
-/* Value n of an encoded vector, of any bits above those of the type, by the rules of its codec's decode(). */
+/* Decodes value n of an encoded vector, by the rules of its codec's decode(). Bits above the type's are undefined. */
 template <unsigned BITS>
 __device__ inline bool spillway_encoded_value(const sw_for_decoder &, const sw_gpu_head &head, const uint8_t *from,
                                               uint32_t n, uint64_t *ret) {
@@ -375,13 +382,13 @@ __device__ inline bool spillway_encoded_value(const sw_for_decoder &, const sw_g
     return true;
 }
 
-/* Where value n of a vector of runs is. */
+/* The position of value n in a vector of runs. */
 struct spillway_run {
-    uint32_t number, since;    /* of its run; how many values of that come before it */
-    uint32_t n_starts, n_runs; /* of the vector: words of where runs begin, which follow the mask */
+    uint32_t number, since;    /* the run's number; the number of values before it in the run */
+    uint32_t n_starts, n_runs; /* of the vector; n_starts: words after the mask that mark the beginnings of runs */
 };
 
-/* False: cut, or the first value begins no run. */
+/* Finds the run of value n; false: words are missing, or the first value begins no run. */
 __device__ static inline bool spillway_find_run(spillway_run *ret, const uint32_t *words, uint32_t n_words,
                                                 uint32_t n) {
     const uint32_t mask = n_words ? __ldg(words) : 0;
@@ -397,7 +404,7 @@ __device__ static inline bool spillway_find_run(spillway_run *ret, const uint32_
         begun = before ? 32 * lane + 31 - (uint32_t)__clz((int)before) : begun;
     }
     ret->since = n - begun;
-    return ret->number-- > 0; /* the first value begins one, unless that has changed by now */
+    return ret->number-- > 0; /* the first value begins a run, unless the memory has changed meanwhile */
 }
 
 template <unsigned BITS>
@@ -458,7 +465,7 @@ __device__ inline bool spillway_encoded_value(const sw_alprd_decoder &, const sw
     return true;
 }
 
-/* Value n of vector `vector` of a tile of any codec but RAW. */
+/* Decodes value n of vector `vector` of a tile of any codec except RAW. */
 template <class CODEC, unsigned BITS>
 __device__ inline bool spillway_stored_value(const CODEC &codec, const spillway_tile_place &place, uint32_t vector,
                                              uint32_t n, uint64_t *ret) {
@@ -481,8 +488,8 @@ __device__ inline bool spillway_stored_value(const CODEC &codec, const spillway_
     return true;
 }
 
-/* Reads value n of the column, in steps that do not grow with it. False: it is not there, its chunk is not of CODECS
- * and SPILLWAY_READS_VALUES, or it is malformed. Any thread alone. */
+/* Reads value n of the column, in a time that does not depend on n. False: the value does not exist, is malformed, or
+ * its chunk's codec is not in both CODECS and SPILLWAY_READS_VALUES. A single thread may call it. */
 template <class T, uint32_t CODECS = SPILLWAY_READS_VALUES>
 __device__ inline bool spillway_read_value(const spillway_column &column, uint64_t n, T *ret) {
     using of = spillway_of<T>;

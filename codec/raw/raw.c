@@ -1,10 +1,10 @@
-/* raw.c - the codec that stores bytes as they are. */
+/* raw.c - the codec that stores bytes unchanged. */
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
 
 #include <string.h>
 
-/* There is nothing to prepare, but NULL means that memory ran out. */
+/* The codec needs no encoder, but NULL would mean that memory is out. */
 static void *encoder_new(const struct sw_plan *plan) {
     static char nothing;
     (void)plan;

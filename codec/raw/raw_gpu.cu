@@ -1,5 +1,5 @@
-/* raw_gpu.cu - codec raw on the GPU: copies content and hashes it on the way, or hashes it where it lies; a warp per
- * tile, a thread per segment. */
+/* raw_gpu.cu - codec raw on the GPU: copies content and hashes it, or only hashes it. A warp processes a tile, and a
+ * thread a segment. */
 #include "codec/codec_gpu.cuh"
 
 namespace {
@@ -7,18 +7,18 @@ namespace {
 constexpr uint32_t WARPS = 8, THREADS = WARPS * SW_WARP;
 constexpr uint32_t SEGMENT_BYTES = 1u << SW_RAW_SEGMENT_LOG2;
 constexpr uint64_t TILE_BYTES = (uint64_t)SW_TILE_SEGMENTS * SEGMENT_BYTES;
-/* A warp moves 128 bytes of each of its 32 segments at a time, 8 lanes to a line, so that memory is read and written in
- * full lines; through the stage each lane then gets the line of its own segment, to hash it. */
+/* A warp moves 128 bytes of each of its 32 segments at a time. Eight lanes move a line, so that memory is read and
+ * written in full lines. Through the stage each lane gets its own segment's line, and hashes it. */
 constexpr uint32_t LINE_UNITS = 8, LINE_BYTES = 16 * LINE_UNITS, LINES_AT_ONCE = SW_WARP / LINE_UNITS;
 
-/* In place of the alignment of a destination: there is none, the bytes are hashed only. */
+/* Used instead of a destination's alignment: there is no destination, and the bytes are only hashed. */
 constexpr int NOWHERE = 0;
 
 struct stage {
-    uint4 unit[SW_TILE_SEGMENTS][LINE_UNITS + 1]; /* the odd stride keeps columns off each other's banks */
+    uint4 unit[SW_TILE_SEGMENTS][LINE_UNITS + 1]; /* the odd stride avoids bank conflicts */
 };
 
-/* One line of every segment of a full tile, from byte `at` of each. */
+/* Processes one line of every segment of a full tile, from byte `at` of each segment. */
 template <int LOAD, int STORE>
 __device__ uint32_t move_lines(const uint8_t *from, uint8_t *to, uint32_t at, stage &s, uint32_t lane, uint32_t hash) {
     const uint32_t unit = lane % LINE_UNITS;
@@ -50,7 +50,7 @@ template <int STORE> __device__ void store_part(uint8_t *to, uint4 v, uint32_t b
         sw_store_tail(to, v, bytes);
 }
 
-/* Any other tile: a lane copies and hashes its segment alone. */
+/* Processes any other tile: each lane copies and hashes its own segment. */
 template <int LOAD, int STORE>
 __device__ uint32_t move_segment(const uint8_t *from, uint8_t *to, uint32_t bytes, uint32_t hash) {
     for (uint32_t i = 0; i < bytes; i += 16) {
@@ -63,8 +63,7 @@ __device__ uint32_t move_segment(const uint8_t *from, uint8_t *to, uint32_t byte
     return hash;
 }
 
-/* Copies tile `tile` of raw_bytes, whose first byte is at `from` and goes to `to`, or NOWHERE; returns its hash (in
- * every lane). */
+/* Copies tile `tile` of raw_bytes from `from` to `to`, unless that is NOWHERE; returns its hash, in every lane. */
 template <int LOAD, int STORE>
 __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, uint64_t raw_bytes, uint32_t lane) {
     __shared__ stage stages[WARPS];
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ 
     const uint32_t tile = first_tile + place.unit;
     const uint64_t at = tile * TILE_BYTES;
     const sw_tile_record record = ((const sw_tile_record *)(frame + layout.records_offset))[tile];
-    /* sw_frame_parse() has seen to it that the data section holds raw_bytes; only the record is unproved. */
+    /* sw_frame_parse() has checked that the data section holds raw_bytes; only the record is unchecked. */
     const uint32_t hash =
         copy_tile<16, ALIGN>(frame + layout.data_offset + at, (uint8_t *)place.item.d_raw + place.unit * TILE_BYTES,
                              tile, layout.raw_bytes, lane);
@@ -119,10 +118,10 @@ __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ 
         atomicAdd(&items.results[place.index].bad_tiles, 1);
 }
 
-/* A kernel's argument: looking a tile up costs no copy to the device, which would be a step of its own. */
+/* The ranges are a kernel argument, because a copy to the device would be a step of its own. */
 struct hash_job {
     sw_gpu_source ranges[SW_GPU_HASH_MAX];
-    uint32_t first_tile[SW_GPU_HASH_MAX]; /* tiles of the ranges before */
+    uint32_t first_tile[SW_GPU_HASH_MAX]; /* the number of tiles in earlier ranges */
     uint32_t n, n_tiles;
     uint32_t *hashes;
 };
@@ -131,7 +130,7 @@ template <int ALIGN> __global__ void __launch_bounds__(THREADS) hash_tiles(const
     const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
     if (index >= job.n_tiles)
         return;
-    /* The last range that begins at or before this tile: one without bytes is never the last. */
+    /* Find the last range that begins at or before this tile. An empty range is never the last one. */
     const uint32_t i = __popc(__ballot_sync(0xFFFFFFFFu, lane < job.n && job.first_tile[lane] <= index)) - 1;
     const uint32_t tile = index - job.first_tile[i];
     const uint8_t *from = (const uint8_t *)job.ranges[i].d_raw + tile * TILE_BYTES;

@@ -1,4 +1,5 @@
-/* rfor.c - run lengths and frame of reference on the host: where runs begin, and their values, packed (FORMAT.md). */
+/* rfor.c - runs and frame of reference on the host: stores the beginnings of runs, and packs their values (FORMAT.md).
+ */
 #include "codec/for/for.h"
 #include "codec/rfor/runs.h"
 
@@ -17,7 +18,8 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     ret->units = units < ret->units ? units : ret->units;
 }
 
-/* Whether a vector is stored as runs: only those that then take less than packed by `for`, or as they are. */
+/* Whether a vector is stored as runs. It is only if runs take fewer bytes than packing by `for` and than its content.
+ */
 static bool is_runs(const struct sw_vector_head *head, unsigned bits) {
     return head->width == bits || head->units < sw_packed_units(bits, head->width, 0);
 }

@@ -1,5 +1,5 @@
-/* rfor_gpu.cu - run lengths and frame of reference on the GPU: the values of a vector's runs in a table in shared
- * memory, from which each lane picks 32 values in a row. */
+/* rfor_gpu.cu - runs and frame of reference on the GPU. The values of a vector's runs are in a table in shared memory,
+ * from which each lane takes 32 values in a row. */
 #include "codec/for/for_gpu.cuh"
 #include "codec/rfor/runs_gpu.cuh"
 

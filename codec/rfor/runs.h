@@ -1,5 +1,5 @@
-/* runs.h - where the runs of a vector begin, as words (rfor/FORMAT.md), and numbers of any width in a row, on the host.
- * thread: any. */
+/* runs.h - the beginnings of a vector's runs, as words (rfor/FORMAT.md), and sequences of numbers of any width, on the
+ * host. thread: any. */
 #ifndef SW_RUNS_H
 #define SW_RUNS_H
 
@@ -10,7 +10,7 @@
 
 /* A bit for each value that begins a run. */
 struct sw_starts {
-    uint32_t word[SW_START_WORDS], mask; /* mask: of the words that are not zero */
+    uint32_t word[SW_START_WORDS], mask; /* mask: a bit for each word that is not zero */
     unsigned n_words, n_runs;
 };
 
@@ -26,7 +26,7 @@ static inline uint64_t sw_value_mask(unsigned bits) {
     return bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1;
 }
 
-/* Of runs in which each value is the one before it plus step. */
+/* Finds the runs in which each value is the value before it plus `step`. */
 static inline struct sw_starts sw_starts_find(const struct sw_vector *v, const uint64_t value[SW_VECTOR_VALUES],
                                               unsigned step) {
     const uint64_t mask = sw_value_mask(v->bits);
@@ -41,7 +41,7 @@ static inline unsigned sw_starts_has(const struct sw_starts *s, unsigned i) {
     return s->word[i / 32] >> i % 32 & 1;
 }
 
-/* Words that they take, and that are written or read. */
+/* Returns the number of words that sw_starts_write() writes. */
 static inline unsigned sw_starts_words(const struct sw_starts *s) {
     return 1 + s->n_words;
 }
@@ -53,7 +53,8 @@ static inline void sw_starts_write(const struct sw_starts *s, uint32_t *words) {
             *words++ = s->word[i];
 }
 
-/* errors: -SW_EFRAME: cut, or the first value begins no run. n_words: at least 1. */
+/* Reads the beginnings of runs. n_words: at least 1. errors: -SW_EFRAME: words are missing, or the first value begins
+ * no run. */
 static inline int sw_starts_read(struct sw_starts *ret, const uint32_t *words, unsigned n_words) {
     struct sw_starts s = {{0}, 0, 0, 0};
     unsigned next = 1;
@@ -64,17 +65,17 @@ static inline int sw_starts_read(struct sw_starts *ret, const uint32_t *words, u
     s.mask = words[0];
     for (unsigned i = 0; i < SW_START_WORDS; i++)
         s.n_runs += (unsigned)__builtin_popcount(s.word[i]);
-    s.n_words = next - 1; /* some may be zero */
+    s.n_words = next - 1; /* a damaged frame may have words that are zero */
     *ret = s;
     return 0;
 }
 
-/* n numbers of `width` bits each. */
+/* Returns the number of words that n numbers of `width` bits take. */
 static inline unsigned sw_bits_words(unsigned n, unsigned width) {
     return (n * width + 31) / 32;
 }
 
-/* width: at most 64. */
+/* Writes a number of `width` bits, at most 64, at bit `at`. */
 static inline void sw_bits_put(uint32_t *words, unsigned at, unsigned width, uint64_t v) {
     SW_ASSERT(width <= 64);
     for (unsigned done = 0; done < width;) {

@@ -1,11 +1,11 @@
-/* runs_gpu.cuh - where the runs of a vector begin, as words, and numbers of any width in a row, on the GPU: each lane
- * holds 32 values in a row. What decoders need of it is in spillway_device/decode.cuh. Internal to codec/. */
+/* runs_gpu.cuh - the beginnings of a vector's runs, as words, and sequences of numbers of any width, on the GPU. Each
+ * lane holds 32 values in a row. The part for decoders is in spillway_device/decode.cuh. Internal to codec/. */
 #ifndef SW_RUNS_GPU_CUH
 #define SW_RUNS_GPU_CUH
 
 #include "codec/bitpack/numbers_gpu.cuh"
 
-/* Of runs in which each value is the one before it plus STEP. */
+/* Finds the runs in which each value is the value before it plus STEP. */
 template <unsigned BITS, unsigned STEP>
 __device__ __forceinline__ sw_run_starts sw_find_starts(const uint32_t *x, uint32_t n_values, uint32_t lane) {
     uint64_t before = sw_value_before<BITS>(x);
@@ -24,7 +24,7 @@ __device__ inline uint32_t sw_run_words(const sw_run_starts &s, uint32_t width) 
     return 1 + __popc(s.mask) + sw_run_value_words(s.n_runs, width);
 }
 
-/* Word `i` of a stream of n numbers of `width` bits. */
+/* Returns word `i` of a stream of n numbers of `width` bits. */
 template <unsigned BITS>
 __device__ inline uint32_t sw_make_word(const uint8_t *table, uint32_t n, uint32_t width, uint32_t i) {
     uint32_t word = 0;

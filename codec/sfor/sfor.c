@@ -1,4 +1,5 @@
-/* sfor.c - sequences and frame of reference on the host: where sequences begin, and with what, packed (FORMAT.md). */
+/* sfor.c - sequences and frame of reference on the host: stores the beginnings of sequences, and packs their first
+ * values (FORMAT.md). */
 #include "codec/rfor/runs.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@ static unsigned all_words(const struct sw_starts *s, unsigned bits, unsigned wid
     return sw_starts_words(s) + first_words(bits) + sw_bits_words(s->n_runs - 1, width);
 }
 
-/* A vector says itself how long it is. */
+/* The tag is a vector's length. */
 static unsigned units(const struct sw_vector_head *head, unsigned bits) {
     (void)bits;
     return head->tag;
@@ -34,7 +35,7 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
         ret->width = sw_width_of(most - least);
     }
     ret->tag = ret->units = (all_words(&s, v->bits, ret->width) + 3) / 4;
-    if (ret->width == v->bits) /* which is how content is marked */
+    if (ret->width == v->bits) /* this width means that the content is stored */
         ret->units = ~0u;
 }
 

@@ -1,5 +1,5 @@
-/* sfor_gpu.cu - sequences and frame of reference on the GPU: how vectors are measured and stored; decode.cuh has the
- * decoder. */
+/* sfor_gpu.cu - sequences and frame of reference on the GPU: measures and stores vectors. decode.cuh has the decoder.
+ */
 #include "codec/rfor/runs_gpu.cuh"
 
 namespace {
@@ -25,7 +25,7 @@ struct codec_sfor : sw_sfor_decoder {
             head.width = sw_width_of(high - low);
         }
         head.tag = (all_words<BITS>(s, head.width) + 3) / 4;
-        head.units = head.width == BITS ? ~0u : head.tag; /* that width marks content */
+        head.units = head.width == BITS ? ~0u : head.tag; /* this width means that the content is stored */
         return head;
     }
 

@@ -1,5 +1,5 @@
-/* streams.c - tiles of code streams. Everything that addresses is checked before it is used: a tile's word counts
- * against the data that are there, and by the codec's own part every code against its table and the room. */
+/* streams.c - tiles of code streams. Everything is checked before it is used as an address: this file checks a tile's
+ * word counts against the available data, and the codec checks every code against its table and the room. */
 #include "codec/streams/streams.h"
 
 #include <string.h>
@@ -32,11 +32,11 @@ void sw_streams_close(struct sw_streams *s, unsigned segment, size_t coded_bytes
     s->counts[segment] = (uint8_t)(is_raw ? 0 : coded_words);
 }
 
-/* Rows and streams are turned into each other by squares: four words of four streams. */
+/* Rows and streams are transposed in squares: four words of four streams. */
 enum { SQUARE = 4 };
 typedef uint32_t vector __attribute__((vector_size(4 * SQUARE)));
 
-/* Between SQUARE runs of SQUARE words, from_bytes apart, and as many that have their columns, to_bytes apart. */
+/* Transposes a square. The rows are from_bytes apart, and the columns to_bytes apart. */
 static inline void transpose(uint8_t *to, size_t to_bytes, const uint8_t *from, size_t from_bytes) {
     vector row[SQUARE], column[SQUARE];
     for (size_t i = 0; i < SQUARE; i++)
@@ -53,7 +53,7 @@ static inline void transpose(uint8_t *to, size_t to_bytes, const uint8_t *from, 
         memcpy(to + i * to_bytes, &column[i], sizeof column[i]);
 }
 
-/* Rows first … first + n - 1 of all segments. */
+/* Writes rows first … first + n - 1 of all segments. */
 static void put_rows(const struct sw_streams *s, unsigned segments, uint8_t *to, uint32_t first, uint32_t n) {
     for (unsigned i = 0; i < segments; i++)
         for (uint32_t r = 0; r < n; r++)
@@ -82,7 +82,7 @@ size_t sw_streams_put(const struct sw_streams *s, uint8_t *out) {
     return used + padding;
 }
 
-/* Where a tile's words are; made from counts that nobody vouches for. */
+/* The lengths of a tile's streams, from untrusted counts. */
 struct shape {
     uint32_t words[SW_TILE_SEGMENTS];
     bool is_raw[SW_TILE_SEGMENTS];
@@ -95,7 +95,7 @@ static int shape_init(struct shape *ret, const uint8_t *counts, unsigned segment
         return -SW_EFRAME;
     for (unsigned s = 0; s < SW_TILE_SEGMENTS; s++) {
         uint32_t raw_words = (uint32_t)((sw_streams_segment_bytes(tile_bytes, segment_log2, s) + 3) / 4);
-        if (counts[s] && counts[s] >= raw_words) /* also: a count for a segment that is not there */
+        if (counts[s] && counts[s] >= raw_words) /* also if a segment that does not exist has a count */
             return -SW_EFRAME;
         if (raw_words == 0)
             continue;
@@ -108,13 +108,13 @@ static int shape_init(struct shape *ret, const uint8_t *counts, unsigned segment
     return 0;
 }
 
-/* A tile that is being decoded, and where its segments are, up to the one that comes next. */
+/* A tile being decoded. */
 struct reader {
     struct shape shape;
-    const uint8_t *rows, *tail; /* tail: of the next segment */
+    const uint8_t *rows, *tail; /* tail: the next segment's */
 };
 
-/* errors: -SW_EFRAME: its words are not all there. */
+/* Opens a tile. errors: -SW_EFRAME: the counts are invalid, or words are missing. */
 static int reader_init(struct reader *ret, const uint8_t *data, size_t data_bytes, const uint8_t *counts,
                        unsigned segment_log2, size_t tile_bytes) {
     const int r = shape_init(&ret->shape, counts, segment_log2, tile_bytes);
@@ -125,10 +125,10 @@ static int reader_init(struct reader *ret, const uint8_t *data, size_t data_byte
     return 0;
 }
 
-/* The streams of some segments, their words side by side. */
+/* The streams of up to SQUARE segments, each contiguous. */
 typedef uint8_t square_streams[SQUARE][(1u << SW_STREAMS_MAX_SEGMENT_LOG2) + 16];
 
-/* Brings together the streams of `n` segments, at most SQUARE. */
+/* Gathers the streams of `n` segments, at most SQUARE, from rows and tails. */
 static void gather(struct reader *r, unsigned first, unsigned n, square_streams ret) {
     const size_t row_bytes = (size_t)4 * r->shape.segments;
     const uint8_t *from = r->rows + (size_t)4 * first;

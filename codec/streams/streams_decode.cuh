@@ -1,21 +1,20 @@
-/* streams_decode.cuh - decodes tiles: a warp per tile, a thread per segment, straight to the destination. What codes
- * stand for is the codec's own: CODE below.
+/* streams_decode.cuh - decodes tiles directly to the destination, a warp per tile and a thread per segment. The codec
+ * defines the meaning of codes: CODE below.
  *
- * After GSST (R. Vonk, J. Hoozemans, Z. Al-Ars, "GSST: Parallel string decompression at 191 GB/s on GPU", 2025): one
- * thread per split of constant uncompressed size. Ours stores a tile's code words in rows (v5t/FORMAT.md): all lanes
- * load one row in one coalesced access and then decode four codes each, in step.
+ * It follows GSST (R. Vonk, J. Hoozemans, Z. Al-Ars, "GSST: Parallel string decompression at 191 GB/s on GPU", 2025),
+ * in which a thread decodes a split of constant uncompressed size. Here a tile's code words are stored in rows
+ * (v5t/FORMAT.md): all lanes load a row in one coalesced access, and then decode four codes each, in step.
  *
- * The frame is not trusted. A lane never leaves its segment's bytes, never reads past the data section, and a tile that
- * is malformed or fails its hash is counted in the result.
+ * The frame is not trusted. A lane never leaves its segment's bytes and never reads past the data section. The result
+ * counts tiles that are malformed or fail their hash.
  *
  * struct CODE {
  *     struct lookup;                                          in shared memory; 16-byte aligned
- *     build<THREADS>(lookup &, section, n_symbols)            all threads of the block; the caller synchronises
+ *     build<THREADS>(lookup &, section, n_symbols)            all threads of the block; the caller synchronizes
  *     decode_segment<ALIGN>(lookup &, words &, writer &, out_bytes)
- *         decodes a coded segment; true if exactly out_bytes came out, of which what append() left is still to be
- * written
+ *         decodes a coded segment; true if it has exactly out_bytes; the caller then writes the writer's last bytes
  * }
- * Included by a codec's decoder, in which all this is local. */
+ * Each codec's decoder includes this file, and has its own copy of everything in it. */
 #ifndef SW_STREAMS_DECODE_CUH
 #define SW_STREAMS_DECODE_CUH
 
@@ -24,20 +23,20 @@
 
 namespace {
 
-/* Warps of a block: 3 blocks of 16 fill the shared memory of an sm_90; an input too short for a few such blocks on
- * every multiprocessor is spread by smaller ones. */
+/* Warps of a block. Three blocks of 16 warps fill the shared memory of an sm_90. Smaller blocks spread inputs that are
+ * too short for a few such blocks on every multiprocessor. */
 constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = SW_STREAMS_UNIT_TILES;
-/* Output waits here until a lane has 64 bytes of it: two full sectors, stored at once. With single 16-byte stores the
- * 200,000 half-written lines of all lanes together exceed the L2 cache (measured: 377 GB/s). */
+/* Output waits in the stage until a lane has 64 bytes, two full sectors, which are stored at once. With stores of 16
+ * bytes all lanes together would have 200,000 half-written lines, more than the L2 cache holds (measured: 377 GB/s). */
 constexpr uint32_t FLUSH_BYTES = 64;
 constexpr uint32_t STAGE_PAIRS = 16; /* of 8 bytes */
 
 template <class CODE, uint32_t WARPS> struct shared_state {
     typename CODE::lookup tables;
-    uint64_t stage[WARPS * STAGE_PAIRS * SW_WARP]; /* [warp][pair][lane]: a lane never meets another lane's bank */
+    uint64_t stage[WARPS * STAGE_PAIRS * SW_WARP]; /* [warp][pair][lane]: without bank conflicts */
 };
 
-/* Bytes of one segment on their way out: from acc, eight at a time, to the stage, and from there to memory. */
+/* Writes the bytes of one segment: from acc, eight at a time, to the stage, and from there to memory. */
 struct writer {
     uint8_t *to;
     uint64_t *stage;    /* this lane's column */
@@ -66,7 +65,7 @@ __device__ inline uint4 staged_unit(const writer &w, uint32_t at) {
     return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
 }
 
-/* To be called before more than STAGE_PAIRS * 8 bytes wait. */
+/* Flushes the stage. Must be called before more than STAGE_PAIRS * 8 bytes wait. */
 template <int ALIGN> __device__ inline void flush(writer &w) {
     if (w.done - w.flushed >= FLUSH_BYTES) {
 #pragma unroll
@@ -76,7 +75,7 @@ template <int ALIGN> __device__ inline void flush(writer &w) {
     }
 }
 
-/* Writes what is left; the segment is complete. */
+/* Writes the last bytes of a complete segment. */
 template <int ALIGN> __device__ inline void finish(writer &w) {
     flush<ALIGN>(w);
     for (; w.flushed < w.done; w.flushed += 16)
@@ -88,7 +87,7 @@ template <int ALIGN> __device__ inline void finish(writer &w) {
         w.hash = sw_hash_word(w.hash, (uint32_t)(w.acc >> 32));
 }
 
-/* A segment's words: rows shared with the other lanes, then its own tail. */
+/* A segment's words: from the rows, which the lanes load together, and then from its own tail. */
 struct words {
     const uint32_t *base;
     uint32_t count, rows, row_words, lane, tail_at;
@@ -138,7 +137,7 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
     in.tail_at = in.rows * in.row_words + sw_warp_exclusive_sum(out_bytes ? n_words - in.rows : 0, lane);
     in.base = (const uint32_t *)(frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN);
     const uint64_t end = (uint64_t)record.offset16 * SW_FRAME_ALIGN + 4ull * sw_warp_sum(out_bytes ? n_words : 0);
-    /* Nothing is read from a tile whose words do not lie in the data section. */
+    /* A tile whose words do not lie in the data section is not read. */
     bool good = end <= layout.frame_bytes - layout.data_offset;
     good = good && (out_bytes ? count < n_raw_words || count == 0 : count == 0);
     good = __all_sync(0xFFFFFFFFu, good);

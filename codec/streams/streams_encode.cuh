@@ -1,24 +1,24 @@
-/* streams_encode.cuh - encodes a chunk in one pass: a thread per segment, a warp per tile, no block-wide step after
- * set-up. What codes stand for is the codec's own: CODE below.
+/* streams_encode.cuh - encodes a chunk in one pass, a warp per tile and a thread per segment, without block-wide steps
+ * after set-up. The codec defines the meaning of codes: CODE below.
  *
- * After V5T (T. Anema, TU Delft 2025: FSST on a GPU, a thread per run of input, one table for many). What a warp does
- * with its tile:
- *   1. each lane encodes its segment. Input passes through a ring of words per thread in shared memory; codes are
- * gathered in registers and written as words to the warp's slot in scratch, laid out [word][lane];
- *   2. the lanes' word counts give the tile's size; one atomic reserves its place in the frame;
- *   3. rows that every lane has are copied as they are, tails are gathered (v5t/FORMAT.md).
- * Slots are reused tile after tile, so scratch depends on the GPU's size and not on the input's, and stays in L2.
+ * It follows V5T (T. Anema, TU Delft 2025: FSST on a GPU, a thread per run of input, one table for many). A warp
+ * encodes its tile in three steps:
+ *   1. Each lane encodes its segment. Input passes through a thread's ring of words in shared memory. Codes are
+ *      gathered in registers, and written as words to the warp's slot in scratch, in the order [word][lane].
+ *   2. The lanes' word counts give the tile's size. One atomic operation reserves its place in the frame.
+ *   3. Rows that every lane has are copied unchanged, and tails are gathered (v5t/FORMAT.md).
+ * Slots are reused tile after tile. So scratch depends on the GPU's size, not on the input's, and stays in L2.
  *
  * struct CODE {
  *     struct lookup;                            in shared memory; 16-byte aligned
  *     RING_WORDS, RING_COPIES                   of a thread's ring
- *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronises
+ *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronizes
  *     CODE(const lookup &, const sw_params &)
  *     encode_segment<ALIGN>(ring, threads, in, in_bytes, seed, slot, ret_hash)
- *         encodes one segment into column `slot` of the warp's rows; returns its words, or those of the content if
- * coding does not make it shorter; *ret_hash: hash of the input
+ *         encodes one segment into column `slot` of the warp's rows; returns its number of words, or the content's if
+ *         coding does not make it shorter; *ret_hash: hash of the input
  * }
- * Included by a codec's encoder, in which all this is local. */
+ * Each codec's encoder includes this file, and has its own copy of everything in it. */
 #ifndef SW_STREAMS_ENCODE_CUH
 #define SW_STREAMS_ENCODE_CUH
 
@@ -34,7 +34,7 @@ template <class CODE> size_t shared_bytes(uint32_t threads) {
     return sizeof(typename CODE::lookup) + (CODE::RING_WORDS + CODE::RING_COPIES) * sizeof(uint32_t) * threads;
 }
 
-/* One lane's position in its segment and its output. Positions are in bits: shifts by them need no scaling. */
+/* One lane's position in its segment and its output. Positions are in bits, so that shifts by them need no scaling. */
 struct cursor {
     uint32_t at, end;       /* next input bit, segment's length */
     uint32_t loaded;        /* bytes of the segment that were put into the ring */
@@ -56,7 +56,7 @@ __device__ inline void append(cursor &c, uint32_t *slot, uint32_t bits, uint32_t
     }
 }
 
-/* Words 0 and 1 of the ring may be there again behind it (COPIES 2), so that a window never wraps. */
+/* With COPIES 2, words 0 and 1 of the ring are repeated after its end, so that a window never wraps. */
 template <uint32_t WORDS, uint32_t COPIES>
 __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_bytes, uint4 v) {
     const uint32_t i = at_bytes / 4 % WORDS;
@@ -98,9 +98,9 @@ __device__ inline void copy_batched(const T *from, uint32_t from_stride, T *to, 
     }
 }
 
-/* Moves a tile from the warp's slot (row of 32 words per word index) to its place in the frame. Where a multiprocessor
- * has few warps, loads are batched, so that one does not wait for the other; where it has many, that costs more
- * instructions than it saves time. */
+/* Moves a tile from the warp's slot (a row of 32 words per word index) to its place in the frame. If a multiprocessor
+ * has few warps, loads are batched, so that their latencies overlap. With many warps, batching costs more instructions
+ * than it saves time. */
 template <uint32_t THREADS>
 __device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t lane, uint32_t lanes, uint32_t words,
                            uint32_t total_words) {
@@ -167,11 +167,12 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-/* Launch shape for the current device. The lookup tables take the larger part of a block's shared memory, so blocks are
- * as big as that holds - 256 threads where it is 99 KiB (sm_86, sm_89) - unless the input is too short to give every
- * multiprocessor one: then smaller ones, since a segment takes its time and idle multiprocessors none. Not as small as
- * that would be best for an input that has the device to itself: chunks are mostly encoded side by side, and few small
- * blocks fit beside each other. threads 0: the device is too small. */
+/* The launch's shape for the current device; threads 0: the device is too small.
+ *
+ * The lookup tables take most of a block's shared memory, so blocks are as large as this allows: 256 threads if it is
+ * 99 KiB (sm_86, sm_89). If the input is too short to give every multiprocessor a block, blocks are smaller, so that no
+ * multiprocessor is idle. They are not as small as would be best for an input that has the device to itself: several
+ * chunks are mostly encoded at a time, and only few small blocks fit beside each other. */
 struct shape {
     uint32_t threads, blocks;
 };
@@ -256,7 +257,7 @@ template <class CODE> size_t slots_bytes(uint64_t n_tiles, unsigned segment_log2
     return blocks * warps_per_block * slot_bytes(segment_log2);
 }
 
-/* Of segments of any length. */
+/* For segments of any length. */
 template <class CODE> size_t most_slots_bytes(uint64_t raw_bytes) {
     size_t most = 0;
     for (unsigned log2 = SW_FRAME_MIN_SEGMENT_LOG2; log2 <= SW_STREAMS_MAX_SEGMENT_LOG2; log2++) {
@@ -270,7 +271,7 @@ template <class CODE> size_t most_slots_bytes(uint64_t raw_bytes) {
 template <class CODE, class ITEMS> void encode(const sw_gpu_encode_job<ITEMS> *job) {
     shape s = shape_for<CODE>(job->items.n_units);
     while (s.threads > MIN_THREADS && job->slots_bytes / slot_bytes(job->plan->segment_log2) < s.threads / SW_WARP)
-        s.threads /= 2; /* of a batch of very short inputs: one block must have its slots */
+        s.threads /= 2; /* a batch of very short inputs: the slots must suffice for at least one block */
     with_threads(s.threads, [&](auto t) { launch<CODE, t.value>(job, s.blocks); });
 }
 

@@ -48,7 +48,7 @@ void sw_input_close(struct sw_input *input) {
     input->fd = -1;
 }
 
-/* Waits until the input can be read; 0 when the run is being stopped. */
+/* Waits until the input can be read. Returns 1; 0: the run is being stopped; -1: an error, in errno. */
 static int await_input(int fd, int stop_fd) {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
     int r;
@@ -80,7 +80,7 @@ int sw_input_read(const struct sw_input *input, void *ret, size_t bytes, int sto
     return 0;
 }
 
-/* What a signal has to remove; async-signal-safe to read once it is set. */
+/* The file that a signal handler has to remove. */
 static const char *volatile temporary_path;
 
 static void remove_and_die(int signal_number) {
@@ -108,7 +108,7 @@ static int open_in_place(struct sw_output *output, bool is_binary, bool is_force
         return fail_errno(err, errno);
     if (is_binary && !is_forced && isatty(output->fd)) {
         sw_output_abort(output);
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "is a terminal (--force writes to it)");
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "is a terminal; use --force to write to it");
     }
     return 0;
 }
@@ -150,7 +150,7 @@ int sw_output_open(struct sw_output *ret, const char *path, mode_t mode, bool is
     if (!S_ISREG(st.st_mode))
         return open_in_place(ret, is_binary, is_forced, err);
     if (!is_forced)
-        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "already exists (--force replaces it)");
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "already exists; use --force to replace it");
     return open_temporary(ret, mode, err);
 }
 
@@ -158,7 +158,7 @@ int sw_output_write(const struct sw_output *output, const void *data, size_t byt
     const char *p = data;
     while (bytes) {
         ssize_t n = write(output->fd, p, bytes);
-        if (n < 0 && errno == EAGAIN) { /* a pipe that its other owner has made non-blocking */
+        if (n < 0 && errno == EAGAIN) { /* a pipe that another process has made non-blocking */
             struct pollfd fd = {.fd = output->fd, .events = POLLOUT};
             (void)poll(&fd, 1, -1);
             continue;
@@ -181,7 +181,7 @@ static int publish(const struct sw_output *output) {
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return errno;
-    /* The file system cannot rename so; a hard link does not replace either. */
+    /* The file system does not support RENAME_NOREPLACE. A hard link does not replace an existing file, either. */
     if (link(output->temporary, output->path) < 0)
         return errno;
     return unlink(output->temporary) == 0 ? 0 : errno;

@@ -1,8 +1,8 @@
-/* files.h - the command swcodec's input and output: files or pipes, "-" for the standard ones.
+/* files.h - input and output of the command swcodec: files or pipes, "-" for standard input and output.
  *
- * A regular output file appears under its name only when it is complete: until sw_output_commit() the bytes are in a
- * temporary file beside it, which is removed on errors and on signals that end the process. One output at a time.
- * errors: -SW_E... with a message that does not name the file. */
+ * A regular output file appears under its name only when it is complete. Until sw_output_commit() the bytes are in a
+ * temporary file beside it, which is removed on errors and on signals that end the process. There is one output at a
+ * time. errors: -SW_E... with a message that does not name the file. */
 #ifndef SW_CODEC_SWCODEC_FILES_H
 #define SW_CODEC_SWCODEC_FILES_H
 
@@ -19,9 +19,11 @@ struct sw_input {
     mode_t mode;          /* permissions for a copy */
 };
 
+/* Opens a file or pipe for reading; "-": standard input. */
 int sw_input_open(struct sw_input *ret, const char *path, struct sw_err *err);
+/* Closes an input, unless it is standard input. */
 void sw_input_close(struct sw_input *input);
-/* Reads until `bytes` are there or the input ends. Returns early, with what there is, when stop_fd becomes readable. */
+/* Reads `bytes`, or fewer if the input ends or stop_fd becomes readable before. */
 int sw_input_read(const struct sw_input *input, void *ret, size_t bytes, int stop_fd, size_t *ret_bytes,
                   struct sw_err *err);
 
@@ -33,12 +35,15 @@ struct sw_output {
     bool is_overwriting;
 };
 
-/* is_binary: refuse a terminal. is_forced: existing files may be replaced, and terminals written to. */
+/* Opens a file or pipe for writing; "-": standard output. is_binary: refuse a terminal. is_forced: allow replacing an
+ * existing file, and writing to a terminal. */
 int sw_output_open(struct sw_output *ret, const char *path, mode_t mode, bool is_binary, bool is_forced,
                    struct sw_err *err);
+/* Writes all bytes. */
 int sw_output_write(const struct sw_output *output, const void *data, size_t bytes, struct sw_err *err);
-/* Flushes, closes and gives a regular file its name; on an error the temporary file is gone. */
+/* Flushes and closes the output, and gives a regular file its name. On an error the temporary file is removed. */
 int sw_output_commit(struct sw_output *output, struct sw_err *err);
+/* Closes the output and removes the temporary file. */
 void sw_output_abort(struct sw_output *output);
 
 #endif

@@ -1,5 +1,5 @@
-/* swcodec - encodes and decodes files and pipes as streams of frames (codec/FORMAT.md, "Stream"), and predicts what
- * that would do for spills. */
+/* swcodec - encodes and decodes files and pipes as streams of frames (codec/FORMAT.md, "Stream"), and predicts how well
+ * a spill would compress a file. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define DEFAULT_CHUNK_MIB 16
-#define MAX_CHUNK_MIB 256 /* FORMAT.md: what a reader must be ready for */
+#define MAX_CHUNK_MIB 256 /* the limit of a stream's chunks in FORMAT.md */
 #define MAX_THREADS 256
 #define DEFAULT_LINK_GBPS 55 /* PCIe Gen5 x16, pinned memory, one way */
 #define PROGRESS_AFTER_US 1000000
@@ -31,16 +31,16 @@ struct options {
     bool is_forced, is_quiet;
     unsigned threads, chunk_mib;
     double link_gbps;
-    enum sw_value_type type; /* of what the input's bytes are */
+    enum sw_value_type type; /* of the input's values */
 };
 
-/* One run of a command, shared by the stream's functions. */
+/* One run of a command. The stream's functions share it. */
 struct job {
     const struct options *options;
     struct sw_input input;
-    struct sw_output output; /* fd -1: frames are counted, not kept (probe) */
+    struct sw_output output; /* fd -1: frames are counted, not written (probe) */
     const char *failed_name; /* the file that an error is about */
-    /* The writer's: */
+    /* Used by the writer only: */
     uint64_t raw_bytes, stored_bytes, input_bytes, frames[SW_CODEC_NR], work_us;
     uint64_t start_us, shown_us;
     bool is_showing;
@@ -90,7 +90,7 @@ static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     int r = sw_buffer_resize(&chunk->out, sw_frame_bound_bytes(chunk->in.bytes), err);
     uint8_t *sample = r == 0 ? sw_alloc(SW_SAMPLE_MAX_BYTES) : NULL;
     if (!sample)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a chunk of %zu bytes", chunk->in.bytes);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a chunk of %zu bytes", chunk->in.bytes);
     sw_plan_make(&plan, type, chunk->in.data, chunk->in.bytes, sample);
     sw_free(sample);
     r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes, err);
@@ -120,7 +120,7 @@ static int encode_write(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
 
 static const struct sw_stream_ops encode_ops = {encode_read, encode_work, encode_write};
 
-/* The frame of nothing that ends a stream. */
+/* Writes the empty frame that ends a stream. */
 static int write_end(struct job *job, struct sw_err *err) {
     struct sw_frame_layout layout;
     struct sw_frame_header header;
@@ -138,7 +138,8 @@ static int cut_stream(struct sw_err *err, const char *where) {
     return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "stream is cut %s", where);
 }
 
-/* Reads header and symbol table into chunk->in. Sizes in it are only believed once the header's hash is right. */
+/* Reads header and symbol table into chunk->in. Sizes in the header are used only after its hash has been verified,
+ * except for the table's size, which is bounded. */
 static int read_head(struct job *job, struct sw_chunk *chunk, int stop_fd, struct sw_frame_layout *ret,
                      struct sw_err *err) {
     struct sw_frame_header header;
@@ -172,7 +173,7 @@ static int read_end(struct job *job, int stop_fd, struct sw_err *err) {
     size_t got;
     int r = sw_input_read(&job->input, &extra, 1, stop_fd, &got, err);
     if (r == 0 && got)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "there is more after the end of the stream");
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "there are bytes after the end of the stream");
     return r;
 }
 
@@ -185,8 +186,8 @@ static int decode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     if (r < 0)
         return r;
     if (layout.raw_bytes > (uint64_t)MAX_CHUNK_MIB << 20 || layout.frame_bytes > sw_frame_bound_bytes(layout.raw_bytes))
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "a chunk of %" PRIu64 " bytes is above the stream's limit",
-                          layout.raw_bytes);
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "a chunk of %" PRIu64 " bytes exceeds the limit of streams", layout.raw_bytes);
     size_t head_bytes = chunk->in.bytes;
     memcpy(head, chunk->in.data, head_bytes);
     r = sw_buffer_resize(&chunk->in, layout.frame_bytes, err);
@@ -242,7 +243,7 @@ static void job_init(struct job *job, const struct options *options) {
     };
 }
 
-/* encode and decode: from one file to another. */
+/* Runs encode or decode, from one file to another. */
 static int convert(const struct options *options, char **paths, bool is_encoding) {
     struct job job;
     struct sw_err err = {0};
@@ -279,7 +280,7 @@ static int run_decode(const struct options *options, char **paths) {
 static void print_probe(const struct job *job, uint64_t elapsed_us) {
     const struct options *options = job->options;
     double ratio = job->stored_bytes ? (double)job->raw_bytes / (double)job->stored_bytes : 1;
-    unsigned codec = 0; /* that of the most chunks; raw only if there is no other */
+    unsigned codec = 0; /* the codec of most chunks; raw only if there is no other */
     for (unsigned i = 1; i < SW_CODEC_NR; i++)
         codec = job->frames[i] > (codec ? job->frames[codec] : 0) ? i : codec;
     printf("file            %s\n", job->input.name);
@@ -293,7 +294,7 @@ static void print_probe(const struct job *job, uint64_t elapsed_us) {
             printf("%" PRIu64 " %s, ", job->frames[i], sw_codec_name((enum sw_codec_id)i));
     printf("%" PRIu64 " raw\n", job->frames[SW_CODEC_RAW]);
     printf("link            %.2f GB/s\n", options->link_gbps);
-    printf("spill rate      %.2f GB/s effective, if encoding keeps up with the link (ratio x link)\n",
+    printf("spill rate      %.2f GB/s of content, if encoding keeps up with the link (ratio x link)\n",
            ratio * options->link_gbps);
     printf("encode rate     %.3f GB/s measured on this host, %u thread(s), planning and reading included\n",
            elapsed_us ? (double)job->raw_bytes / 1e3 / (double)elapsed_us : 0, options->threads);
@@ -332,21 +333,22 @@ static const struct command {
 static void print_help(FILE *to) {
     fprintf(to,
             "usage: swcodec encode [options] IN OUT    compress IN into a stream of frames\n"
-            "       swcodec decode [options] IN OUT    restore it\n"
-            "       swcodec probe  [options] FILE      what a spill of FILE would gain\n"
+            "       swcodec decode [options] IN OUT    decode the stream of frames IN\n"
+            "       swcodec probe  [options] FILE      predict how well a spill would compress FILE\n"
             "IN, OUT and FILE may be - for standard input and output.\n"
             "\n"
-            "  -f, --force          replace an existing OUT; write a stream to a terminal\n"
-            "  -T, --threads N      work on N chunks at a time (1 ... %d; default: all cores)\n"
-            "  -c, --chunk-mib N    chunks of N MiB (1 ... %d; default %d); each is planned by itself\n"
-            "  -t, --type TYPE      the bytes are numbers: u8, u16, u32, u64, i8, i16, i32, i64, f32 or f64, little\n"
-            "                       endian\n"
-            "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default %d)\n"
-            "  -q, --quiet          no progress bar\n"
-            "  -h, --help           this text\n"
-            "  -V, --version        version\n"
+            "  -f, --force          replace OUT if it exists; write a stream even to a terminal\n"
+            "  -T, --threads N      process N chunks at a time (1 ... %d; default: all cores)\n"
+            "  -c, --chunk-mib N    split IN into chunks of N MiB (1 ... %d; default: %d); each chunk\n"
+            "                       gets its own codec\n"
+            "  -t, --type TYPE      IN consists of little-endian numbers of this type: u8, u16, u32, u64,\n"
+            "                       i8, i16, i32, i64, f32 or f64\n"
+            "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default: %d)\n"
+            "  -q, --quiet          show no progress bar\n"
+            "  -h, --help           print this text\n"
+            "  -V, --version        print the version\n"
             "\n"
-            "Exit status: 0 success, 1 bad data or a failed read or write, 2 wrong usage.\n",
+            "Exit status: 0: success; 1: damaged data, or a failed read or write; 2: wrong usage.\n",
             MAX_THREADS, MAX_CHUNK_MIB, DEFAULT_CHUNK_MIB, DEFAULT_LINK_GBPS);
 }
 
@@ -379,7 +381,7 @@ static bool parse_rate(const char *text, double *ret) {
     return true;
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Parses the options. Returns the exit status if the program has to end, else -1. */
 static int parse_options(int argc, char **argv, struct options *ret) {
     enum { OPTION_LINK = 256 };
     static const struct option long_options[] = {
@@ -399,15 +401,15 @@ static int parse_options(int argc, char **argv, struct options *ret) {
         if (c == 'V')
             return printf("swcodec %s\n", SW_VERSION), EXIT_SUCCESS;
         if (c == '?')
-            return usage("see above", "");
+            return usage("wrong option", "");
         if (c == 'T' && !parse_unsigned(optarg, MAX_THREADS, &ret->threads))
-            return usage("not a number of threads: ", optarg);
+            return usage("--threads needs a number in its range, not ", optarg);
         if (c == 'c' && !parse_unsigned(optarg, MAX_CHUNK_MIB, &ret->chunk_mib))
-            return usage("not a chunk size in MiB: ", optarg);
+            return usage("--chunk-mib needs a number in its range, not ", optarg);
         if (c == 't' && !(ret->type = sw_value_type_find(optarg)))
-            return usage("not a type of numbers: ", optarg);
+            return usage("--type needs a type such as i64, not ", optarg);
         if (c == OPTION_LINK && !parse_rate(optarg, &ret->link_gbps))
-            return usage("not a rate in GB/s: ", optarg);
+            return usage("--link-gbps needs a rate above 0, not ", optarg);
         ret->is_forced |= c == 'f';
         ret->is_quiet |= c == 'q';
     }
@@ -424,7 +426,7 @@ static int swcodec(int argc, char **argv) {
     if (status >= 0)
         return status;
     if (optind == argc)
-        return usage("no command given", "");
+        return usage("a command is missing: encode, decode or probe", "");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         if (strcmp(argv[optind], commands[i].name) != 0)
             continue;
@@ -432,7 +434,7 @@ static int swcodec(int argc, char **argv) {
             return usage("wrong number of file names for ", commands[i].name);
         return commands[i].run(&options, argv + optind + 1);
     }
-    return usage("no such command: ", argv[optind]);
+    return usage("unknown command: ", argv[optind]);
 }
 
 int main(int argc, char **argv) {

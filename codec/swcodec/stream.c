@@ -10,7 +10,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Life of a slot: FREE -> (reader) READY -> (worker) BUSY -> DONE -> (writer) FREE. */
+/* States of a slot: FREE -> (reader) READY -> (worker) BUSY -> DONE -> (writer) FREE. */
 enum slot_state { SLOT_FREE, SLOT_READY, SLOT_BUSY, SLOT_DONE };
 
 struct slot {
@@ -18,7 +18,8 @@ struct slot {
     enum slot_state state;
 };
 
-/* Chunk number n is in slot n % n_slots. One lock guards the states; a chunk belongs to whom its state names. */
+/* Chunk number n is in slot n % n_slots. One lock guards the states. The thread that a slot's state waits for owns its
+ * chunk. */
 struct stream {
     const struct sw_stream_ops *ops;
     void *arg;
@@ -35,7 +36,7 @@ int sw_buffer_resize(struct sw_buffer *buffer, size_t bytes, struct sw_err *err)
     if (bytes > buffer->cap_bytes) {
         uint8_t *data = sw_alloc(bytes);
         if (!data)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %zu bytes", bytes);
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %zu bytes", bytes);
         sw_free(buffer->data);
         buffer->data = data;
         buffer->cap_bytes = bytes;
@@ -51,7 +52,7 @@ static void set_state(struct stream *s, struct slot *slot, enum slot_state state
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Waits until chunk `number` is in a state; NULL when the run is being stopped. */
+/* Waits until chunk `number` is in a state; NULL: the run is being stopped. */
 static struct slot *await(struct stream *s, uint64_t number, enum slot_state state) {
     struct slot *slot = &s->slots[number % s->n_slots];
     pthread_mutex_lock(&s->lock);
@@ -70,7 +71,7 @@ static void *read_all(void *arg) {
         struct sw_chunk *chunk = &slot->chunk;
         chunk->err = (struct sw_err){0};
         chunk->status = s->ops->read(s->arg, chunk, s->stop_fd, &chunk->err);
-        bool is_last = chunk->status <= 0; /* the slot may be another's once its state is set */
+        bool is_last = chunk->status <= 0; /* read it now: another thread owns the slot once its state is set */
         set_state(s, slot, is_last ? SLOT_DONE : SLOT_READY);
         if (is_last)
             break;
@@ -140,8 +141,7 @@ static int run_threads(struct stream *s, pthread_t *threads, unsigned workers, s
         r = sw_thread_start(&threads[started], started ? work_all : read_all, s);
         started += r == 0;
     }
-    r = r ? sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "threads cannot be started: %s", strerror(r))
-          : write_all(s, err);
+    r = r ? sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "cannot start a thread: %s", strerror(r)) : write_all(s, err);
     stop(s);
     while (started)
         pthread_join(threads[--started], NULL);
@@ -150,7 +150,7 @@ static int run_threads(struct stream *s, pthread_t *threads, unsigned workers, s
 
 int sw_stream_run(const struct sw_stream_ops *ops, void *arg, unsigned threads, struct sw_err *err) {
     struct stream s = {.ops = ops, .arg = arg, .n_slots = threads + 2};
-    int r = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u threads", threads);
+    int r = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %u threads", threads);
     pthread_t *ids = sw_alloc_array(threads + 1, sizeof *ids);
     s.slots = sw_alloc_array(s.n_slots, sizeof *s.slots);
     s.stop_fd = eventfd(0, EFD_CLOEXEC);

@@ -1,6 +1,6 @@
-/* gsst_decode.cu - codes to symbols: the part of streams_decode.cuh that is v5t's own.
+/* gsst_decode.cu - decodes symbols on the GPU: v5t's part of streams_decode.cuh.
  *
- * Rows are decoded unchecked only while 32 more bytes fit, which is the most that four codes can make. */
+ * Rows are decoded without checks only while 32 more bytes fit, the most that four codes can produce. */
 #include "codec/streams/streams_decode.cuh"
 #include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
@@ -8,14 +8,15 @@
 namespace {
 
 constexpr uint32_t ROWS_AHEAD = 4;
-/* Length of a code that stands for nothing. It stays in acc_bytes, which it and each code after it lessen by 8 at most,
- * so that a look there finds it a whole round of rows later. */
+/* The length of an invalid code. It stays visible in acc_bytes, because this code and each later code lower that by at
+ * most
+ * 8. So a check a whole round of rows later still finds it. */
 constexpr uint32_t UNKNOWN_CODE_BYTES = 255;
 static_assert(UNKNOWN_CODE_BYTES >= 8 + 8 * 4 * ROWS_AHEAD, "else other codes could make up for it");
-/* Added to a code that follows an escape: the second half of the tables holds every byte as itself. */
+/* Added to a code after an escape: the second half of the tables maps every byte to itself. */
 constexpr uint32_t LITERAL = 256;
 
-/* A look at every second row finds twice as many lanes ready for the same instructions. */
+/* If lanes check only every second row, twice as many of them are ready for the same instructions. */
 constexpr uint32_t ROWS_PER_FLUSH = 2;
 static_assert(8 * STAGE_PAIRS >= FLUSH_BYTES - 8 + 7 + ROWS_PER_FLUSH * 32, "left over, in acc, and from each row");
 
@@ -56,7 +57,7 @@ struct v5t_code {
         escaped = code == SW_STREAMS_ESCAPE ? LITERAL : 0;
     }
 
-    /* Decodes a coded segment of out_bytes; true if exactly that many came out. */
+    /* Decodes a coded segment; true: it has exactly out_bytes. */
     template <int ALIGN>
     static __device__ inline bool decode_segment(const lookup &shared, const words &in, writer &w, uint32_t out_bytes) {
         uint32_t ahead[ROWS_AHEAD], i = 0, escaped = 0;

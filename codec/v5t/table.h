@@ -1,8 +1,8 @@
-/* table.h - the symbol table: up to 255 symbols of 1 to 8 bytes, and how one is trained from a sample.
+/* table.h - the symbol table: up to 255 symbols of 1 to 8 bytes, trained from a sample.
  *
- * Training follows FSST (Boncz, Neumann, Leis, PVLDB 13(11) 2020, section 4: rounds of greedy parse, count symbols and
- * adjacent pairs, keep the best by gain), but for the first table of small alphabets. Two rules are ours, because
- * encoders rely on them:
+ * Training follows FSST (Boncz, Neumann, Leis, PVLDB 13(11) 2020, section 4): each round parses the sample greedily,
+ * counts symbols and adjacent pairs, and keeps the best ones by gain. Only the first table of small alphabets is made
+ * differently. Two rules are our own, because encoders rely on them:
  *   - codes are ordered: first the symbols of 2 bytes, then those of 1 byte, then the longer ones;
  *   - no two symbols of 3 or more bytes have the same sw_v5t_hash3() of their first three bytes. */
 #ifndef SW_V5T_TABLE_H
@@ -20,37 +20,37 @@ extern "C" {
 #define SW_V5T_MAX_SYMBOL_BYTES 8
 #define SW_V5T_HASH_LOG2 11
 
-/* Of a trained table's params.own: codes [0, n2) have 2 bytes, [n2, n2 + n1) have 1, the rest 3 or more. */
+/* Indices of a trained table's params.own: codes [0, n2) have 2 bytes, [n2, n2 + n1) have 1, the rest 3 or more. */
 enum { SW_V5T_N2, SW_V5T_N1 };
 
-/* The low three bytes of `window`, mixed by a bijection of 24 bits (multiplication by an odd number): the upper 11 bits
- * choose the slot, and slot and the lower 13 bits (the tag) together identify the three bytes exactly, so that an
- * encoder's table entry needs to hold only the tag. Bits 24 and up of the result are noise. */
+/* Mixes the low three bytes of `window` by a bijection of 24 bits, a multiplication by an odd number. The upper 11 bits
+ * of these are the slot, the lower 13 bits the tag. Slot and tag together identify the three bytes exactly, so an
+ * encoder's table entry needs only the tag. Bits 24 and up of the result are noise. */
 SW_HOST_DEVICE static inline uint32_t sw_v5t_mix3(uint32_t window) {
     return window * 0x9E3779B1u;
 }
 
 #define SW_V5T_TAG_BITS (24 - SW_V5T_HASH_LOG2)
 
-/* Slot of a symbol of 3 or more bytes; uses the low three bytes of `window`. */
+/* Returns the slot of a symbol of 3 or more bytes, from the low three bytes of `window`. */
 SW_HOST_DEVICE static inline uint32_t sw_v5t_hash3(uint32_t window) {
     return sw_v5t_mix3(window) >> SW_V5T_TAG_BITS & ((1u << SW_V5T_HASH_LOG2) - 1);
 }
 
-/* Whole rows, for small alphabets, of which hexadecimal digits are the common one: 256 pairs of them, 32 with the line
- * end and 17 single bytes are too many for 255 codes. The row of a byte is the pairs that it begins. A byte whose row
- * is in the table as a whole needs no code of its own: a greedy parse never stands at it without a pair to take, but
- * for the end of a segment. So the first table of a training prefers, over the most frequent pairs of all rows, whole
- * rows, those first whose pairs are most frequent on average. */
+/* Small alphabets, such as hexadecimal digits, get whole rows of pairs. The row of a byte is the set of pairs that it
+ * begins. Hexadecimal digits have 256 pairs, 32 pairs with the line end, and 17 single bytes: too many for 255 codes.
+ * But if the table has a byte's whole row, the byte needs no code of its own: except at the end of a segment, a greedy
+ * parse always finds a pair. So the first table of a training takes whole rows before the most frequent pairs of other
+ * rows. Rows whose pairs are most frequent on average come first. */
 #define SW_V5T_ROWS 31 /* bytes of an alphabet, at most: with their pairs fewer than 1024 candidates */
 #define SW_V5T_NEEDED_GAIN (1u << 24)
 
 struct sw_v5t_row {
-    uint32_t count, n_pairs; /* how often the byte occurs, different pairs that it begins; 0, 0: not in the alphabet */
+    uint32_t count, n_pairs; /* occurrences of the byte, different pairs that it begins; 0, 0: not in the alphabet */
 };
 
-/* True if the row of byte `a` is to be in the table as a whole: all rows before it are, and the codes suffice for it
- * and for a code for each byte behind it. row: of all 256 bytes. */
+/* Whether the table takes the whole row of byte `a`: it takes all rows that come first, and has enough codes for this
+ * row and a code for each byte that comes later. row: the rows of all 256 bytes. */
 SW_HOST_DEVICE static inline int sw_v5t_row_is_whole(const struct sw_v5t_row *row, uint32_t a) {
     uint32_t n_codes = row[a].n_pairs;
     for (uint32_t b = 0; b < 256; b++) {
@@ -61,9 +61,9 @@ SW_HOST_DEVICE static inline int sw_v5t_row_is_whole(const struct sw_v5t_row *ro
     return row[a].n_pairs > 0 && n_codes <= SW_FRAME_MAX_SYMBOLS;
 }
 
-/* Trains on sample[0..sample_bytes), which consists of pieces of piece_bytes (the last may be short) that are not
- * adjacent in the column: no symbol is learnt across a seam. Deterministic; without memory for the training the table
- * is empty, which codes any input, but does not shrink it. thread: any. */
+/* Trains a table on a sample. The sample consists of pieces of piece_bytes (the last may be short), which are not
+ * adjacent in the column, so no symbol is learned across a seam. Deterministic. If memory is out the table is empty: it
+ * can encode any input, but does not shrink it. thread: any. */
 void sw_v5t_table_train(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, size_t piece_bytes);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* Table training. The sample is parsed greedily with the table of the round before, symbols and adjacent pairs are
- * counted, and the best by gain become the next table; the one that coded the sample shortest wins. The measurements
- * behind the constants are in TUNING.md. */
+/* train.c - trains the symbol table. Each round parses the sample greedily with the previous round's table, and counts
+ * symbols and adjacent pairs. The best ones by gain become the next table. The table that codes the sample shortest
+ * wins. The measurements behind the constants are in TUNING.md. */
 #include "base/alloc.h"
 #include "codec/v5t/table.h"
 
@@ -48,7 +48,7 @@ static void build_index(struct trainer *t) {
     }
 }
 
-/* Id of the symbol that an encoder takes at p, `left` bytes before the end of the piece. */
+/* Returns the id of the symbol that an encoder takes at p, `left` bytes before the end of the piece. */
 static uint32_t match(const struct trainer *t, const uint8_t *p, size_t left, uint32_t *ret_length) {
     uint64_t window = 0;
     memcpy(&window, p, left < 8 ? left : 8);
@@ -75,7 +75,7 @@ static void count_pair(struct trainer *t, uint32_t previous, uint32_t id) {
         t->count2[previous][id]++;
 }
 
-/* Parses one piece into the counts; returns the bytes of its codes. */
+/* Parses one piece and counts its symbols and pairs; returns the length of its codes. */
 static size_t count_piece(struct trainer *t, const uint8_t *p, size_t bytes) {
     uint32_t previous = IDS, length;
     size_t coded = 0;
@@ -83,7 +83,7 @@ static size_t count_piece(struct trainer *t, const uint8_t *p, size_t bytes) {
         uint32_t id = match(t, p + at, bytes - at, &length);
         t->count1[id]++;
         count_pair(t, previous, id);
-        if (length > 1) { /* the symbol's first byte is a candidate on its own, and as an extension */
+        if (length > 1) { /* the symbol's first byte is also a candidate, alone and as an extension */
             t->count1[LITERAL + p[at]]++;
             count_pair(t, previous, LITERAL + p[at]);
         }
@@ -98,7 +98,8 @@ static void id_symbol(const struct trainer *t, uint32_t id, uint64_t *ret_value,
     *ret_length = id < LITERAL ? t->table.length[id] : 1;
 }
 
-/* Adds gain to a candidate; a new one is dropped when there is no room (samples far above the usual size). */
+/* Adds gain to a candidate. A new candidate is dropped if there is no room, which happens only with very long samples.
+ */
 static void add_gain(struct trainer *t, uint64_t value, uint32_t length, uint64_t gain) {
     uint64_t key = (value ^ (uint64_t)length << 59) * 0x9E3779B97F4A7C15u;
     for (uint32_t slot = (uint32_t)(key >> (64 - MAP_LOG2));; slot = (slot + 1) % MAP_SLOTS) {
@@ -136,8 +137,8 @@ static void gather_candidates(struct trainer *t, uint32_t min_count) {
     }
 }
 
-/* The candidates of the first round are single bytes and their pairs: puts whole rows before all others, if the
- * alphabet is small. */
+/* Puts whole rows before all other candidates, if the alphabet is small. For the first round, whose candidates are
+ * single bytes and pairs. */
 static void prefer_whole_rows(struct trainer *t) {
     struct sw_v5t_row row[256] = {0};
     bool is_whole[256];
@@ -164,7 +165,7 @@ static void prefer_whole_rows(struct trainer *t) {
     }
 }
 
-/* Total order, so that the result does not depend on how candidates are kept. */
+/* A total order, so that the result does not depend on the candidates' order in memory. */
 static bool is_better(const struct candidate *a, const struct candidate *b) {
     if (a->gain != b->gain)
         return a->gain > b->gain;
@@ -183,7 +184,7 @@ static void sift_down(struct candidate *heap, uint32_t n, uint32_t i) {
     heap[i] = moved;
 }
 
-/* Takes the best candidates into a new table, obeying the rules of table.h. */
+/* Makes a new table of the best candidates, by the rules of table.h. */
 static void select_symbols(struct trainer *t) {
     struct candidate chosen[SW_FRAME_MAX_SYMBOLS], *heap = t->candidate;
     bool slot_taken[HASH3_SLOTS] = {false};
@@ -235,7 +236,7 @@ void sw_v5t_table_train(struct sw_params *ret, const uint8_t *sample, size_t sam
         }
         if (round == ROUNDS)
             break;
-        gather_candidates(t, 2 + 2 * round); /* what is rare in the sample may be chance */
+        gather_candidates(t, 2 + 2 * round); /* rare symbols and pairs may be chance */
         if (round == 0)
             prefer_whole_rows(t);
         select_symbols(t);

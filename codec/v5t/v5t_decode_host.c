@@ -1,7 +1,6 @@
-/* v5t_decode_host.c - codes back to bytes.
+/* v5t_decode_host.c - decodes codes on the host.
  *
- * Everything that addresses is checked before it is used: the room before a run of unchecked stores, every code against
- * the table. */
+ * Every code is checked against the table, and the room is checked before a run of unchecked stores. */
 #include "codec/streams/streams.h"
 #include "codec/v5t/v5t_host.h"
 
@@ -26,7 +25,8 @@ static inline uint64_t load_step(const uint8_t *codes) {
     return step;
 }
 
-/* Any step, up to the sink's end: without a branch, which would be taken as often as not. Needs a step's room. */
+/* Decodes any step, up to the sink's end. Needs room for a step. It has no branch, because a branch could not be
+ * predicted. */
 static __attribute__((noinline)) void put_any(const struct sw_v5t_decoder *d, struct sw_sink *s, const uint8_t *codes) {
     const uint8_t *const end = s->end;
     uint8_t *to = s->to;
@@ -44,7 +44,7 @@ static __attribute__((noinline)) void put_any(const struct sw_v5t_decoder *d, st
     s->is_bad = !are_known;
 }
 
-/* Steps without an escape that are followed by others; returns the first code that is left. */
+/* Decodes steps without an escape, except for the last step; returns the first code that is left. */
 static inline __attribute__((always_inline)) const uint8_t *put_plain(const struct sw_v5t_decoder *d, struct sw_sink *s,
                                                                       const uint8_t *codes, const uint8_t *codes_end,
                                                                       bool has_all_codes) {
@@ -63,7 +63,7 @@ static inline __attribute__((always_inline)) const uint8_t *put_plain(const stru
             next += d->length[code];
             are_known &= has_all_codes || d->length[code] != 0;
         }
-        if (next > end || !are_known) /* some of it is padding, or worse: put_any() finds out */
+        if (next > end || !are_known) /* padding, or invalid codes: put_any() finds out which */
             break;
         to = next;
     }
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) const uint8_t *put_plain(const stru
     return codes;
 }
 
-/* One code byte, with all checks. */
+/* Decodes one code byte, with all checks. */
 static inline void put_code(const struct sw_v5t_decoder *d, struct sw_sink *s, uint8_t code) {
     const uint32_t row = s->in_escape * SW_V5T_LITERALS + code;
     const size_t length = d->length[row];

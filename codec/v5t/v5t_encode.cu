@@ -1,8 +1,8 @@
-/* v5t_encode.cu - symbols to codes: the part of streams_encode.cuh that is v5t's own.
+/* v5t_encode.cu - encodes symbols on the GPU: v5t's part of streams_encode.cuh.
  *
- * After V5T and FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020). From the ring of 16 words a window of 8 bytes at any
- * position is three loads and two funnel shifts; two lookups in shared memory give the longest symbol (8-byte hash
- * entries for 3 bytes and more, a 64 KiB table of 2-byte prefixes for the rest). */
+ * It follows V5T and FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020). Three loads and two funnel shifts get a window of
+ * 8 bytes at any position of the ring of 16 words. Two lookups in shared memory find the longest symbol: in a hash
+ * table with entries of 8 bytes for symbols of 3 or more bytes, and in a 64 KiB table of 2-byte prefixes. */
 #include "codec/streams/streams_encode.cuh"
 #include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
@@ -22,7 +22,7 @@ struct lookup {
     uint2 longer[1 << SW_V5T_HASH_LOG2];
 };
 
-/* All threads of the block; the caller synchronises. */
+/* Builds the tables. All threads of the block call it; the caller synchronizes. */
 __device__ void build_lookup(lookup &tables, const sw_params &table, uint32_t threads) {
     for (uint32_t i = threadIdx.x; i < sizeof tables.prefix / 16; i += threads)
         ((uint4 *)tables.prefix)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
@@ -58,12 +58,12 @@ __device__ inline uint2 window(const uint32_t *ring, uint32_t threads, uint32_t 
     return make_uint2(__funnelshift_r(a, b, at), __funnelshift_r(b, c, at));
 }
 
-/* Shift left where a shift by 32 or more gives 0. */
+/* Shifts left; a shift by 32 or more gives 0. */
 __device__ inline uint32_t shift_left_clamped(uint32_t v, uint32_t bits) {
     return __funnelshift_lc(0, v, bits);
 }
 
-/* Longest symbol at the window. TAIL: it must not be longer than left_bits. */
+/* Finds the longest symbol at the window. TAIL: it must not be longer than left_bits. */
 template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32_t n2, uint2 w, uint32_t left_bits) {
     const uint32_t mix = sw_v5t_mix3(w.x);
     const uint2 entry = tables.longer[mix >> SW_V5T_TAG_BITS & ((1u << SW_V5T_HASH_LOG2) - 1)];
@@ -91,7 +91,7 @@ template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32
     return s;
 }
 
-/* Puts the segment's next unit into the ring if there is one and there is room. */
+/* Puts the segment's next unit into the ring, if there is a unit and room for it. */
 __device__ inline bool refill(cursor &c, uint32_t *ring, uint32_t threads, uint4 unit, uint32_t in_bytes) {
     if (c.loaded >= in_bytes || c.loaded - c.at / 8 > 4 * RING_WORDS - 16)
         return false;
@@ -101,8 +101,8 @@ __device__ inline bool refill(cursor &c, uint32_t *ring, uint32_t threads, uint4
     return true;
 }
 
-/* Encodes one segment into column `slot` of the warp's rows. Returns its words, or n_raw_words if coding does not make
- * it shorter; *ret_hash: hash of the input. */
+/* Encodes one segment into column `slot` of the warp's rows. Returns its number of words, or n_raw_words if coding does
+ * not make it shorter. *ret_hash: hash of the input. */
 template <int ALIGN>
 __device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *ring, uint32_t threads,
                                    const uint8_t *in, uint32_t in_bytes, uint32_t seed, uint32_t *slot,
@@ -117,10 +117,11 @@ __device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *
             c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in_bytes - 16 * u));
     }
     c.loaded = 4 * RING_WORDS;
-    /* Two units ahead, loaded a group of symbols before they are put into the ring: as much as a group may take. */
+    /* Two units are loaded ahead, a group of symbols before they are put into the ring. A group takes at most two
+     * units. */
     uint4 next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
     uint4 after_next = sw_load_unit<ALIGN>(in, c.loaded + 16, in_bytes);
-    /* Four symbols take at most 32 bytes, so they are matched without looking at the segment's end or at the ring. */
+    /* Four symbols take at most 32 bytes, so a group needs only one check of the segment's end and of the ring. */
     while (c.at + 4 * 64 <= c.end && c.row < n_raw_words) {
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
@@ -141,7 +142,7 @@ __device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *
         c.at += s.input_bits;
         append(c, slot, s.code, s.code_bits);
     }
-    for (; c.loaded < in_bytes; c.loaded += 16) /* only after giving up early: the hash needs the rest */
+    for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
         c.hash =
             sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes), min(16u, in_bytes - c.loaded));
     if (c.acc_bits)

@@ -1,8 +1,7 @@
-/* v5t_encode_host.c - one tile to codes.
+/* v5t_encode_host.c - encodes a tile on the host.
  *
- * A step takes one symbol from one segment, and its latency (window, hash, entry, compare, advance) is several times
- * its work. Segments are independent, so LANES of them are stepped in turn, and the branch predictor has nothing to
- * guess: every step is the same straight code. */
+ * A step encodes one symbol of one segment. Its latency (window, hash, entry, compare, advance) is several times its
+ * work, so LANES independent segments are stepped in turn. A step has no branches. */
 #include "base/alloc.h"
 #include "codec/streams/streams.h"
 #include "codec/v5t/v5t_host.h"
@@ -13,7 +12,7 @@
 #define LANES 4
 #define HASH3_SLOTS (1u << SW_V5T_HASH_LOG2)
 
-/* What a step needs to know of a match: code in bits 0-7, bytes taken in 8-11, bytes written in 12-15. */
+/* A match: code in bits 0-7, bytes taken in bits 8-11, bytes written in bits 12-15. */
 #define STEP(code, length, written) ((uint16_t)((code) | (length) << 8 | (written) << 12))
 #define STEP_ESCAPE STEP(SW_STREAMS_ESCAPE, 1, 2)
 
@@ -26,7 +25,7 @@ struct long_entry {
 struct sw_v5t_encoder {
     struct long_entry longs[HASH3_SLOTS];
     uint16_t shorts[65536]; /* step for the next two bytes: 2-byte symbol, else 1-byte symbol, else escape */
-    uint16_t ones[256];     /* the same if only one byte is left */
+    uint16_t ones[256];     /* step if only one byte is left */
 };
 
 static void add_symbol(struct sw_v5t_encoder *e, uint64_t value, unsigned length, uint32_t code) {
@@ -44,7 +43,7 @@ struct sw_v5t_encoder *sw_v5t_encoder_new(const struct sw_params *table) {
     struct sw_v5t_encoder *e = sw_alloc(sizeof *e);
     if (!e)
         return NULL;
-    /* An empty slot holds a value that belongs to another slot, so that no window that leads here matches it. */
+    /* An empty slot holds the value of another slot, so that no window that maps to this slot matches it. */
     for (uint32_t slot = 0; slot < HASH3_SLOTS; slot++)
         e->longs[slot].value = sw_v5t_hash3(0) == slot;
     for (uint32_t b = 0; b < 256; b++)
@@ -63,7 +62,7 @@ void sw_v5t_encoder_free(struct sw_v5t_encoder *encoder) {
     sw_free(encoder);
 }
 
-/* A segment on its way: the next byte to read, its end, the next byte to write. */
+/* A segment being encoded: the next byte to read, the segment's end, the next byte to write. */
 struct lane {
     const uint8_t *from, *end;
     uint8_t *to;
@@ -74,11 +73,11 @@ static inline uint16_t longest_step(const struct sw_v5t_encoder *e, uint64_t win
     const struct long_entry *entry = &e->longs[sw_v5t_hash3((uint32_t)window)];
     uint32_t hit = -(uint32_t)(((window ^ entry->value) << entry->shift) == 0);
     uint32_t step = e->shorts[window & 0xFFFF];
-    return (uint16_t)(step ^ ((step ^ entry->step) & hit)); /* no branch: hits are as good as random */
+    return (uint16_t)(step ^ ((step ^ entry->step) & hit)); /* no branch: it could not be predicted */
 }
 
 static inline void put_step(uint8_t **to, uint16_t step, uint64_t window) {
-    uint16_t pair = (uint16_t)((step & 0xFF) | (window & 0xFF) << 8); /* the second byte counts for an escape only */
+    uint16_t pair = (uint16_t)((step & 0xFF) | (window & 0xFF) << 8); /* the second byte matters only after an escape */
     memcpy(*to, &pair, 2);
     *to += step >> 12;
 }
@@ -92,7 +91,7 @@ static inline void put_step(uint8_t **to, uint16_t step, uint64_t window) {
         from##i += step >> 8 & 15;                                                                                     \
     } while (0)
 
-/* Steps all lanes until one has fewer than 8 bytes left; none has to begin with. */
+/* Steps all lanes until one of them has fewer than 8 bytes left. At the beginning, all have at least 8. */
 static void run_lanes(const struct sw_v5t_encoder *e, struct lane lane[LANES]) {
     const uint8_t *from0 = lane[0].from, *from1 = lane[1].from, *from2 = lane[2].from, *from3 = lane[3].from;
     const uint8_t *stop0 = lane[0].end - 8, *stop1 = lane[1].end - 8, *stop2 = lane[2].end - 8,
@@ -108,7 +107,7 @@ static void run_lanes(const struct sw_v5t_encoder *e, struct lane lane[LANES]) {
     lane[0].to = to0, lane[1].to = to1, lane[2].to = to2, lane[3].to = to3;
 }
 
-/* Runs one lane to the end of its segment; symbols must not pass it. */
+/* Encodes one lane to the end of its segment, which no symbol may pass. */
 static void finish_lane(const struct sw_v5t_encoder *e, struct lane *lane) {
     const uint8_t *from0 = lane->from;
     uint8_t *to0 = lane->to;
@@ -135,7 +134,7 @@ static struct lane start_lane(struct sw_streams *t, unsigned segment) {
     return (struct lane){from, from + bytes, t->stream[segment], segment};
 }
 
-/* Closes the stream of a lane that is near its segment's end. */
+/* Finishes a lane that is near its segment's end, and closes its stream. */
 static void close_lane(const struct sw_v5t_encoder *e, struct sw_streams *t, struct lane *lane) {
     finish_lane(e, lane);
     sw_streams_close(t, lane->segment, (size_t)(lane->to - t->stream[lane->segment]));
@@ -160,7 +159,7 @@ static void encode_segments(const struct sw_v5t_encoder *e, struct sw_streams *t
             if (next < full) {
                 lane[i] = start_lane(t, next++);
                 busy++;
-            } else { /* goes along for nothing, until the others are done */
+            } else { /* no segment is left: the lane does useless work until the others are done */
                 lane[i] = start_lane(t, 0);
                 lane[i].segment = SW_TILE_SEGMENTS;
                 lane[i].to = t->stream[SW_TILE_SEGMENTS];

@@ -1,4 +1,4 @@
-/* v5t_gpu.cuh - what the row of v5t takes from files that are compiled apart. */
+/* v5t_gpu.cuh - functions of v5t's row that are in other files. */
 #ifndef SW_V5T_GPU_CUH
 #define SW_V5T_GPU_CUH
 

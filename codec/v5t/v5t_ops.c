@@ -4,7 +4,7 @@
 #include "codec/sample.h"
 #include "codec/v5t/v5t_host.h"
 
-/* Longer segments have fewer metadata and cut fewer symbols. */
+/* Longer segments have less metadata and cut fewer symbols. */
 #define PLAN_SEGMENT_LOG2 10
 
 static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {

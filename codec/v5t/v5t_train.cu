@@ -1,17 +1,20 @@
-/* v5t_train.cu - trains a symbol table on the GPU, without the host: the algorithm of train.c, its loops spread out.
+/* v5t_train.cu - trains a symbol table on the GPU, without the host, by a parallel form of the algorithm in train.c.
  *
- * A round is three launches: count (many short parses of the sample at once, symbols and pairs counted by atomics),
- * gather (every pair that occurs becomes a candidate; equal strings meet in a hash map and add up their gains), select
- * (the best 255 become the next table). Differences from train.c: a piece is parsed by several threads, each starting
- * at its own place, so a parse is not that of one pass; and only the best SORTED candidates are looked at. The tables
- * are as good (TUNING.md), not the same. */
+ * A round takes three launches:
+ *   - count: many short parses of the sample run at once, and count symbols and pairs by atomic operations;
+ *   - gather: every pair that occurs becomes a candidate; a hash map adds up the gains of equal strings;
+ *   - select: the best 255 candidates become the next table.
+ *
+ * There are two differences from train.c. Several threads parse a piece, each from its own start, so the result is not
+ * that of a single parse. And select considers only the best SORTED candidates. The tables are as good (TUNING.md), but
+ * not the same. */
 #include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
 
 namespace {
 
 constexpr uint32_t ROUNDS = 7;
-/* A sample that two tables have not made 1 % shorter than it is will not become worth coding: the rest is skipped. */
+/* If two tables have not made the sample 1 % shorter, further rounds will not help, and are skipped. */
 constexpr uint32_t HOPELESS_ROUND = 2, HOPELESS_PCT = 99;
 constexpr uint32_t NONE = 255, LITERAL = 256, IDS = 512; /* ids: codes, then LITERAL + byte */
 constexpr uint32_t PARSE_BYTES = 128;                    /* start to start of two parses */
@@ -20,10 +23,11 @@ constexpr uint32_t GATHER_THREADS = 256, GATHER_BLOCKS = IDS * IDS / GATHER_THRE
 constexpr uint32_t SORTED = 1024; /* threads of select, one candidate each */
 constexpr uint32_t MAP_LOG2 = 15, MAP_SLOTS = 1u << MAP_LOG2, MAX_PROBES = 64;
 constexpr uint32_t HASH3_SLOTS = 1u << SW_V5T_HASH_LOG2;
-/* Keys of strings of 8 bytes fill a word; one value has to mean "empty", and the string that has it is not learnt. */
+/* The key of a string of 8 bytes fills a word. One value must mean "empty", so the string with this value is not
+ * learned. */
 constexpr unsigned long long EMPTY = 0, KEY8_MASK = 0x9E3779B97F4A7C15ull;
 
-/* Zeroed before the first round; every round leaves counts and maps zeroed again. */
+/* Zeroed before the first round. Every round zeroes counts and maps again at its end. */
 struct state {
     sw_params table, best;
     uint32_t coded, best_coded, hopeless, reserved;
@@ -62,7 +66,7 @@ __device__ inline uint64_t length_mask(uint32_t length) {
     return length >= 8 ? ~0ull : (1ull << 8 * length) - 1;
 }
 
-/* Up to 8 bytes at p, zero from `left` on. */
+/* Loads up to 8 bytes at p; bytes from `left` on are zero. */
 __device__ inline uint64_t load_window(const uint8_t *p, uint32_t left) {
     if (left < 12) {
         uint64_t w = 0;
@@ -76,9 +80,9 @@ __device__ inline uint64_t load_window(const uint8_t *p, uint32_t left) {
     return (uint64_t)__funnelshift_r(b, c, shift) << 32 | __funnelshift_r(a, b, shift);
 }
 
-/* Id of the symbol at the window and its length; as match() in train.c. */
+/* Returns the id of the symbol at the window, and its length, as match() in train.c does. */
 __device__ inline uint32_t match(const symbol_index &ix, uint64_t window, uint32_t left, uint32_t *ret_length) {
-    /* All tables are asked at once: their latencies overlap. */
+    /* Look up all tables at once, so that their latencies overlap. */
     const uint32_t c = ix.longer[sw_v5t_hash3((uint32_t)window)], two = ix.two[window & 0xFFFF];
     const uint32_t one = ix.one[window & 0xFF], length = ix.length[c];
     if (c != NONE && length <= left && ((window ^ ix.value[c]) & length_mask(length)) == 0) {
@@ -93,7 +97,7 @@ __device__ inline uint32_t match(const symbol_index &ix, uint64_t window, uint32
     return one != NONE ? one : LITERAL + (uint32_t)(window & 0xFF);
 }
 
-/* Parses from `at` until past `stop`, a symbol may reach up to `end`. Returns the bytes of the codes. */
+/* Parses from `at` until past `stop`; the last symbol may reach up to `end`. Returns the length of the codes. */
 __device__ uint32_t count_parse(const symbol_index &ix, state *s, const uint8_t *sample, uint32_t at, uint32_t stop,
                                 uint32_t end) {
     uint32_t previous = IDS, coded = 0, length;
@@ -121,7 +125,7 @@ __global__ void __launch_bounds__(COUNT_THREADS)
         return;
     symbol_index &ix = *(symbol_index *)shared;
     build_index(ix, s->table);
-    /* Two lanes of each warp parse: their steps differ, and lanes of one warp would wait for each other. */
+    /* Only two lanes of each warp parse, because their steps differ, and more lanes would wait for each other. */
     constexpr uint32_t STRIDE = COUNT_THREADS / PARSES_PER_BLOCK;
     if (threadIdx.x % STRIDE)
         return;
@@ -176,7 +180,7 @@ __global__ void __launch_bounds__(GATHER_THREADS) gather_candidates(state *s, ui
     }
 }
 
-/* Order of train.c: gain, then length, then value, the greater first. rank: gain and length in one word. */
+/* The order is train.c's: by gain, then length, then value, the largest first. rank: gain and length in one word. */
 struct scored {
     uint64_t value;
     uint32_t rank, reserved;
@@ -193,7 +197,7 @@ __device__ inline scored load_candidate(const state *s, uint32_t slot, uint32_t 
     return {eight ? key ^ KEY8_MASK : key & length_mask(7), gain << 4 | length, 0};
 }
 
-/* Bucket of a gain on a scale with 32 steps per doubling. */
+/* Returns a gain's bucket, on a scale with 32 steps per doubling. */
 __device__ inline uint32_t bucket(uint32_t gain) {
     if (gain < 32)
         return gain;
@@ -203,7 +207,7 @@ __device__ inline uint32_t bucket(uint32_t gain) {
 constexpr uint32_t BUCKETS = 1024;
 static_assert((31 - 4) * 32 + 31 < BUCKETS, "every 32-bit gain has a bucket");
 
-/* Exclusive sum of a flag over the block; *ret_total: over all threads. */
+/* Returns the number of earlier threads of the block with the flag set. *ret_total: the number of all such threads. */
 __device__ uint32_t block_rank(bool flag, uint32_t *warp_sums, uint32_t *ret_total) {
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
     const uint32_t ballot = __ballot_sync(0xFFFFFFFFu, flag);
@@ -226,7 +230,7 @@ struct selection {
     sw_v5t_row row[256];
 };
 
-/* Lowest bucket such that it and those above hold at most SORTED candidates. */
+/* Returns the lowest bucket for which this bucket and all above hold at most SORTED candidates. */
 __device__ void find_lowest(selection &sel) {
     const uint32_t i = threadIdx.x, b = BUCKETS - 1 - i; /* thread 0 has the highest bucket */
     const uint32_t lane = i % SW_WARP, warp = i / SW_WARP;
@@ -241,7 +245,7 @@ __device__ void find_lowest(selection &sel) {
         atomicMin(&sel.lowest, b);
 }
 
-/* The candidates of the highest buckets that SORTED has room for, in any order; empties the maps. */
+/* Collects the candidates of the highest buckets, at most SORTED, in any order; empties the maps. */
 __device__ void take_best(state *s, selection &sel) {
     constexpr uint32_t QUADS = 2 * MAP_SLOTS / 4;
     uint4 *gains = (uint4 *)s->gain;
@@ -280,7 +284,7 @@ __device__ void take_best(state *s, selection &sel) {
 
 static_assert(SW_V5T_ROWS * (SW_V5T_ROWS + 1) <= SORTED, "whole rows are chosen among all candidates");
 
-/* As in train.c: the candidates of the first round are single bytes and their pairs. */
+/* As in train.c, for the first round, whose candidates are single bytes and pairs. */
 __device__ void prefer_whole_rows(const state *s, selection &sel) {
     const uint32_t i = threadIdx.x, a = (uint32_t)sel.sorted[i].value & 0xFF;
     const bool is_candidate = i < sel.n, is_pair = (sel.sorted[i].rank & 15) == 2;
@@ -292,7 +296,8 @@ __device__ void prefer_whole_rows(const state *s, selection &sel) {
         atomicAdd(&sel.row[a].n_pairs, 1);
     else if (is_candidate)
         sel.row[a].count = s->count1[LITERAL + a];
-    block_rank(i < 256 && s->count1[LITERAL + i % 256] >= 2, sel.warp_sums, &n_rows); /* not all may be candidates */
+    block_rank(i < 256 && s->count1[LITERAL + i % 256] >= 2, sel.warp_sums,
+               &n_rows); /* some bytes may be no candidates */
     if (n_rows > SW_V5T_ROWS || !is_candidate)
         return;
     if (sw_v5t_row_is_whole(sel.row, a) == is_pair)
@@ -316,7 +321,7 @@ __device__ void sort(scored *v) {
         }
 }
 
-/* The first 255 that obey the rules of table.h become the table. */
+/* Makes the table from the first 255 candidates that obey the rules of table.h. */
 __device__ void choose(sw_params *table, selection &sel) {
     const uint32_t i = threadIdx.x;
     const scored mine = sel.sorted[i];
@@ -353,8 +358,8 @@ __device__ void choose(sw_params *table, selection &sel) {
     }
 }
 
-/* Keeps the table that was just measured if it is the best so far, then makes the next; after the last round writes the
- * results. One block. */
+/* Keeps the table that was just measured, if it is the best so far, and makes the next table. After the last round it
+ * writes the results. Runs in one block. */
 __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t round, uint32_t sample_bytes,
                                                          sw_params *ret_table, sw_gpu_training *ret_training) {
     __shared__ selection sel;
@@ -388,14 +393,14 @@ __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t roun
     }
 }
 
-/* Of bytes without any pattern every pair is as frequent as any other, so pairs meet by chance alone. A table that
- * saves something needs symbols that are more frequent: then their pairs are, too. One block; the buckets of a hash of
- * the pair take the place of the 65536 pairs. */
+/* Tests whether a sample has any pattern. In bytes without a pattern all pairs are equally frequent, so equal pairs
+ * meet by chance only. A useful table needs symbols that are more frequent; then some pairs are more frequent, too.
+ * Instead of 65536 pairs it counts the buckets of a hash of the pair. Runs in one block. */
 constexpr uint32_t PROBE_THREADS = 1024, PAIR_BUCKETS_LOG2 = 14;
 constexpr size_t PROBE_SHARED_BYTES = sizeof(uint32_t) << PAIR_BUCKETS_LOG2;
-/* Below: chance may look like a pattern, or hide one; and training is quick. */
+/* In shorter samples chance may look like a pattern or hide one, and training is quick. */
 constexpr uint32_t MIN_PROBED_BYTES = 16384;
-constexpr double HOPELESS_MEETINGS = 2; /* times what chance makes; random bytes: 0.95 to 1.05, text: more than 50 */
+constexpr double HOPELESS_MEETINGS = 2; /* times the number by chance; random bytes: 0.95 to 1.05, text: more than 50 */
 
 __global__ void __launch_bounds__(PROBE_THREADS)
     count_meetings(const uint8_t *sample, uint32_t sample_bytes, uint32_t *ret_hopeless) {

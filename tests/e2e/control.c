@@ -420,7 +420,7 @@ START_TEST(a_pipe_is_not_read_again) {
     (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
     ck_assert(unlink(path) == 0 && mkfifo(path, 0600) == 0);
     ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "config.reload", NULL, SW_ECONFIG),
-                                 "config.json: not a regular file: cannot be read again"));
+                                 "config.json: cannot be read again: not a regular file"));
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 7);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_ptr_nonnull(

@@ -155,7 +155,7 @@ START_TEST(a_service_of_an_unnamed_user_is_not_trusted) {
 }
 END_TEST
 
-/* Not "no service there": nobody knows that. */
+/* Not "no service listens on the socket": nobody knows that. */
 START_TEST(who_cannot_reach_the_socket_is_told) {
     start(0700, NULL);
     ck_assert_int_eq(as(SERVICE, greet).code, 0);

@@ -125,7 +125,7 @@ START_TEST(test_cut_stream) {
     expect_message("swcodec: cut: stream is cut in a frame");
     expect(0, "test $(ls | wc -l) = 4"); /* in, stored, cut, err: no output, whole or part */
     expect(1, "cat stored stored | $SWCODEC decode - out");
-    expect_message("more after the end");
+    expect_message("bytes after the end of the stream");
 }
 END_TEST
 

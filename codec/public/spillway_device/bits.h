@@ -1,6 +1,7 @@
-/* spillway_device/bits.h - how packed chunks are laid out (codec/FORMAT.md, codec/bitpack/FORMAT.md,
- * codec/alp/FORMAT.md, codec/alprd/FORMAT.md, codec/dict/FORMAT.md), for host and device alike: what a reader needs.
- * Shared by the codecs and spillway_device.cuh; no part of the API. */
+/* spillway_device/bits.h - the layout of packed chunks, as far as readers need it, for host and device (codec/FORMAT.md
+ * and FORMAT.md in codec/bitpack, codec/alp, codec/alprd, codec/dict).
+ *
+ * The codecs and spillway_device.cuh share it. It is no part of the API. */
 #ifndef SPILLWAY_DEVICE_BITS_H
 #define SPILLWAY_DEVICE_BITS_H
 
@@ -23,7 +24,7 @@ struct sw_tile_record {
     uint32_t offset16, hash;
 };
 
-/* Of the symbol table's section: values of 8 bytes, then as many lengths. */
+/* Returns the length of the symbol table section: values of 8 bytes, then as many lengths. */
 SW_HOST_DEVICE static inline uint64_t sw_frame_table_bytes(uint32_t n_symbols) {
     return (9 * (uint64_t)n_symbols + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
 }
@@ -32,7 +33,7 @@ SW_HOST_DEVICE static inline uint64_t sw_frame_records_offset(uint32_t n_symbols
     return SW_FRAME_HEADER_BYTES + sw_frame_table_bytes(n_symbols);
 }
 
-/* Where the sections begin that follow the records of a frame's tiles, and their counts. */
+/* Returns the offset of the counts section, which follows the tile records. */
 SW_HOST_DEVICE static inline uint64_t sw_frame_counts_offset(uint64_t records_offset, uint64_t n_tiles) {
     return records_offset +
            (n_tiles * sizeof(struct sw_tile_record) + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
@@ -46,17 +47,19 @@ SW_HOST_DEVICE static inline uint64_t sw_frame_data_offset(uint64_t counts_offse
 
 /* ---- the hash ---- */
 
-/* Seed of segment `segment` (0 … 31) of tile `tile`; by rows: of lane `segment` of block `tile`. */
+/* Returns the seed of segment `segment` (0 … 31) of tile `tile`; for the hash by rows, of lane `segment` of block
+ * `tile`.
+ */
 SW_HOST_DEVICE static inline uint32_t sw_hash_segment_seed(uint32_t tile, uint32_t segment) {
     return (32u * tile + segment + 1u) * 0x27D4EB2Fu;
 }
 
-/* One 32-bit word. */
+/* Adds one word to a hash. */
 SW_HOST_DEVICE static inline uint32_t sw_hash_word(uint32_t h, uint32_t word) {
     return (h << 13 | h >> 19) * 0x9E3779B1u + word;
 }
 
-/* The closing mix: XXH32's avalanche (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md). */
+/* The final mix, which is XXH32's avalanche (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md). */
 SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
     h ^= h >> 15;
     h *= 0x85EBCA77u;
@@ -65,7 +68,7 @@ SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
     return h ^ h >> 16;
 }
 
-/* Hash by rows, for codecs of numbers: lane l reads unit l of 16 bytes of each row, 8 rows are a block. */
+/* The hash by rows, for codecs of numbers: lane l hashes the 16 bytes of unit l of each row; 8 rows are a block. */
 #define SW_HASH_ROW_BYTES 512
 #define SW_HASH_BLOCK_BYTES 4096
 #define SW_HASH_TILE_BLOCKS 8
@@ -77,16 +80,17 @@ SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
 #define SW_VECTOR_LANES 32
 #define SW_UNIT_BYTES 16
 #define SW_UNIT_WORDS 4
-/* Of a numeric codec's frame. */
+/* The segments and tiles of codecs of numbers. */
 #define SW_NUMBERS_SEGMENT_LOG2 10
 #define SW_NUMBERS_TILE_BYTES (SW_TILE_SEGMENTS << SW_NUMBERS_SEGMENT_LOG2)
-/* A tile's vectors: of 8-bit values the most. Each kind of base, one per vector, takes 32 bytes of any value type. */
+/* The largest number of vectors in a tile: 8-bit values have the most. A tile's bases of one kind, one for each vector,
+ * take 32 bytes, whatever the type. */
 #define SW_TILE_MAX_VECTORS 32u
 #define SW_TILE_BASES_BYTES 32u
-/* The same of values of at least 32 bits. */
+/* The largest number of vectors in a tile of values of at least 32 bits. */
 #define SW_TILE_MAX_FLOAT_VECTORS 8u
-/* A tile's entry of the counts section: bases, of up to two kinds, then a byte of width for each of `vectors`, then 16
- * bits for each, where sizes do not follow from widths. */
+/* The length of a tile's entry in the counts section: bases of up to two kinds, then a byte of width for each of
+ * `vectors` vectors, then 16 bits for each, if sizes do not follow from widths. */
 #define SW_VECTORS_COUNT_BYTES(kinds, vectors, has_more)                                                               \
     ((kinds)*SW_TILE_BASES_BYTES + (vectors) * ((has_more) ? 3u : 1u))
 #define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_VECTORS, has_sizes)
@@ -96,7 +100,7 @@ SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
     return type >= SPILLWAY_F32 ? 32u << (type - SPILLWAY_F32) : 8u << (type - SPILLWAY_U8) % 4;
 }
 
-/* Place in its vector of a lane's value i. */
+/* Returns the place in its vector of a lane's value i. */
 SW_HOST_DEVICE static inline unsigned sw_value_place(unsigned bits, unsigned i, unsigned lane) {
     const unsigned in_unit = SW_UNIT_BYTES * 8 / bits;
     return (i / in_unit * SW_VECTOR_LANES + lane) * in_unit + i % in_unit;
@@ -106,8 +110,8 @@ SW_HOST_DEVICE static inline unsigned sw_vector_bytes(unsigned value_bits) {
     return SW_VECTOR_VALUES / 8 * value_bits;
 }
 
-/* What a vector takes whose values keep `width` bits: a word per lane and bit. One that keeps all of them is stored as
- * it is, as long as it is; of the others a vector that is not full takes as much as a full one. */
+/* Returns the length of a stored vector whose values keep `width` bits: a word for each lane and bit, even if the
+ * vector is not full. If values keep all bits, it is the content's length. */
 SW_HOST_DEVICE static inline unsigned sw_packed_units(unsigned value_bits, unsigned width, unsigned content_bytes) {
     return width < value_bits ? width * (SW_VECTOR_LANES * 4 / SW_UNIT_BYTES)
                               : (content_bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
@@ -117,12 +121,12 @@ SW_HOST_DEVICE static inline uint32_t sw_low_bits(unsigned n) {
     return n >= 32 ? ~0u : (1u << n) - 1;
 }
 
-/* The same in every field of a word. */
+/* Returns a word with `v` in every field. */
 SW_HOST_DEVICE static inline uint32_t sw_spread(unsigned bits, uint32_t v) {
     return bits == 8 ? v * 0x01010101u : bits == 16 ? v * 0x00010001u : v;
 }
 
-/* Row i of a lane's words begins in its packed word i * width / bits and may end in the next one. */
+/* Returns the packed word in which row i of a lane's words begins. It may end in the next one. */
 SW_HOST_DEVICE static inline unsigned sw_row_word(unsigned bits, unsigned width, unsigned i) {
     return i * width / bits;
 }
@@ -135,7 +139,7 @@ SW_HOST_DEVICE static inline unsigned sw_row_is_split(unsigned bits, unsigned wi
     return sw_row_shift(bits, width, i) + width > bits;
 }
 
-/* Row i out of its packed word and the one after it (any value if the row is not split). */
+/* Unpacks row i from its packed word and the next one, which is ignored if the row is not split. */
 SW_HOST_DEVICE static inline uint32_t sw_unpack_row(unsigned bits, unsigned width, unsigned i, uint32_t word,
                                                     uint32_t next) {
     const unsigned shift = sw_row_shift(bits, width, i);
@@ -148,7 +152,7 @@ SW_HOST_DEVICE static inline uint32_t sw_unpack_row(unsigned bits, unsigned widt
            (next << (bits - shift) & sw_spread(bits, sw_low_bits(width) & ~low));
 }
 
-/* Field by field, modulo 2^bits. */
+/* Adds field by field, modulo 2^bits. */
 SW_HOST_DEVICE static inline uint32_t sw_add_fields(unsigned bits, uint32_t a, uint32_t b) {
     if (bits == 32)
         return a + b;
@@ -158,12 +162,12 @@ SW_HOST_DEVICE static inline uint32_t sw_add_fields(unsigned bits, uint32_t a, u
 
 /* ---- floats as decimals ---- */
 
-/* Choice c of decimal places is SW_ALP_LEAST_PLACES + c. */
+/* Choice c means SW_ALP_LEAST_PLACES + c decimal places. */
 #define SW_ALP_LEAST_PLACES (-6)
 #define SW_ALP_F64_CHOICES 25u
 #define SW_ALP_F32_CHOICES 16u
 
-/* Adding it to a float64 of less than 2^51 puts the nearest whole number into the lowest bits. */
+/* Adding this to a float64 below 2^51 puts the nearest whole number into the lowest bits. */
 #define SW_ALP_ROUND 6755399441055744.0 /* 1.5 * 2^52 */
 #define SW_ALP_ROUND_BITS 0x4338000000000000u
 
@@ -181,12 +185,12 @@ SW_HOST_DEVICE static inline unsigned sw_alp_exceptions(unsigned tag) {
     return tag & sw_low_bits(SW_ALP_CHOICE_SHIFT);
 }
 
-/* Of a packed vector's numbers, at most. */
+/* Returns the largest width of a packed vector's numbers. */
 SW_HOST_DEVICE static inline unsigned sw_alp_max_width(unsigned bits) {
     return bits == 64 ? 52 : 31;
 }
 
-/* What a packed vector takes; more than any content if there is none such. */
+/* Returns the length of a packed vector; more than any content if no such vector can exist. */
 SW_HOST_DEVICE static inline unsigned sw_alp_units(unsigned bits, unsigned width, unsigned tag) {
     const unsigned n = sw_alp_exceptions(tag), bytes = n * (bits / 8 + 2);
     if (width > sw_alp_max_width(bits) || sw_alp_choice(tag) >= sw_alp_choices(bits) || n > SW_VECTOR_VALUES)
@@ -205,7 +209,7 @@ SW_HOST_DEVICE static inline unsigned sw_alprd_code_width(unsigned tag) {
     return tag >> SW_ALP_CHOICE_SHIFT;
 }
 
-/* What a packed vector takes; more than any content if there is none such. width: of the right part. */
+/* Returns the length of a packed vector; more than any content if no such vector can exist. width: the right parts'. */
 SW_HOST_DEVICE static inline unsigned sw_alprd_units(unsigned bits, unsigned width, unsigned tag) {
     const unsigned n = sw_alp_exceptions(tag), codes = sw_alprd_code_width(tag);
     if (width + SW_ALPRD_MAX_LEFT < bits || codes > SW_ALPRD_MAX_CODE_WIDTH || n > SW_VECTOR_VALUES)
@@ -215,17 +219,17 @@ SW_HOST_DEVICE static inline unsigned sw_alprd_units(unsigned bits, unsigned wid
 
 /* ---- dictionaries ---- */
 
-/* Codes of a packed vector have so many bits at most; of 8-bit values only the first 128 have codes. */
+/* Returns the largest width of a packed vector's codes. Of 8-bit values only the first 128 have codes. */
 SW_HOST_DEVICE static inline unsigned sw_dict_max_width(unsigned bits) {
     return bits == 8 ? 7 : 8;
 }
 
-/* What an exception's value is stored in: places behind them are aligned to 16 bits. */
+/* Returns the bits in which an exception is stored: at least 16, so that the places behind it are aligned. */
 SW_HOST_DEVICE static inline unsigned sw_dict_stored_bits(unsigned bits) {
     return bits == 8 ? 16 : bits;
 }
 
-/* What a packed vector takes, by its tag; more than any content if there is none such. */
+/* Returns the length of a packed vector; more than any content if no such vector can exist. */
 SW_HOST_DEVICE static inline unsigned sw_dict_units(unsigned bits, unsigned width, unsigned n_exceptions) {
     const unsigned bytes = n_exceptions * (sw_dict_stored_bits(bits) / 8 + 2);
     if (width > sw_dict_max_width(bits) || n_exceptions > SW_VECTOR_VALUES)

@@ -1,6 +1,7 @@
-/* spillway_device/decode.cuh - vectors of numbers out of packed chunks into a warp's registers
- * (codec/bitpack/FORMAT.md): what the codecs' own kernels and those of a query have in common. Shared by the codecs and
- * spillway_device.cuh; no part of the API. */
+/* spillway_device/decode.cuh - decodes vectors of numbers from packed chunks into a warp's registers
+ * (codec/bitpack/FORMAT.md).
+ *
+ * The codecs' kernels and spillway_device.cuh share it. It is no part of the API. */
 #ifndef SPILLWAY_DEVICE_DECODE_CUH
 #define SPILLWAY_DEVICE_DECODE_CUH
 
@@ -12,7 +13,7 @@ constexpr int SW_WARP = 32;
 
 /* ---- memory of any alignment ---- */
 
-/* The little-endian word at p of which `bytes` (1 ... 4) are there, the rest zero. */
+/* Loads the little-endian word at p, of which `bytes` (1 ... 4) exist; the rest is zero. */
 __device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
     uint32_t w = 0;
     for (uint32_t i = 0; i < bytes; i++)
@@ -20,16 +21,17 @@ __device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
     return w;
 }
 
-/* 16 bytes of memory that nobody writes to. Has L2 fetch the 256 bytes around them: a lane reads its segment through.
- */
+/* Loads 16 bytes of memory that nobody writes to, and lets L2 prefetch the 256 bytes around them, because a lane reads
+ * its whole segment. */
 __device__ inline uint4 sw_load_ahead(const uint4 *p) {
     uint4 v;
     asm("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
-/* 16 bytes at p + at, zero from `end` on. ALIGN: what p and `at` guarantee. Only aligned words that hold at least one
- * byte of [p + at, p + end) are touched, so a misaligned buffer is read without leaving its allocation. */
+/* Loads 16 bytes at p + at; bytes from `end` on are zero. ALIGN: the alignment of p and `at`. It touches only aligned
+ * words that hold at least one byte of [p + at, p + end), so reading a misaligned buffer never leaves its allocation.
+ */
 template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint32_t at, uint32_t end) {
     if (at + 16 <= end) {
         if (ALIGN == 16)
@@ -39,7 +41,7 @@ template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint
         const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
         if (ALIGN == 4)
             return make_uint4(a, b, c, d);
-        const uint32_t e = shift ? __ldg(w + 4) : 0; /* an aligned one among others: the word behind is not its own */
+        const uint32_t e = shift ? __ldg(w + 4) : 0; /* if p is aligned, the next word is not the unit's */
         return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
                           __funnelshift_r(d, e, shift));
     }
@@ -52,7 +54,8 @@ template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
-/* 16 bytes to p, which is aligned to ALIGN. Without alignment: the words that are aligned, and the bytes around them.
+/* Stores 16 bytes at p, which is aligned to ALIGN. Without alignment it stores aligned words, and the bytes around
+ * them.
  */
 template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
     if (ALIGN == 16) {
@@ -80,7 +83,7 @@ template <int ALIGN> __device__ inline void sw_store_unit(uint8_t *p, uint4 v) {
             p[12 + i] = (uint8_t)(w[3] >> 8 * i);
 }
 
-/* The first `bytes` (0 ... 16) of a unit. */
+/* Stores the first `bytes` (0 ... 16) of a unit. */
 __device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
     const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -109,10 +112,10 @@ template <class T> __device__ inline T sw_warp_exclusive_sum(T v, uint32_t lane)
 
 /* ---- vectors in registers ---- */
 
-/* x[i] is word i of the lane. A *block* is 4 KiB of a tile, the unit of the hash by rows: four vectors of 8-bit values,
- * two of 16, one of 32; a vector of 64-bit values is two blocks, whose lower halves are the even words. All functions
- * but those that say otherwise are for a whole warp. Widths are the same in all lanes; code for each of them is
- * unrolled, so that every shift is a constant and every word stays in a register. */
+/* x[i] is word i of the lane. A *block* is 4 KiB of a tile, the unit of the hash by rows. A block has four vectors of
+ * 8-bit values, two of 16-bit values, or one of 32-bit values. A vector of 64-bit values is two blocks; its even words
+ * are the lower halves. A whole warp calls each function, unless it says otherwise. Widths are the same in all lanes.
+ * The code for each width is unrolled, so that every shift is a constant and every word stays in a register. */
 
 /* A warp's share of a tile: a block, or a vector of 64-bit values. */
 template <unsigned BITS> struct sw_share {
@@ -139,7 +142,7 @@ template <unsigned FROM, unsigned TO, class F> __device__ __forceinline__ void s
     }
 }
 
-/* W rows of packed words: units of 16 bytes, then one of 8, then one of 4. */
+/* Loads W rows of packed words: units of 16 bytes, then one of 8 bytes, then one of 4. */
 template <unsigned W> __device__ __forceinline__ void sw_load_rows(const uint8_t *from, uint32_t lane, uint32_t *p) {
 #pragma unroll
     for (unsigned i = 0; i + 4 <= W; i += 4) {
@@ -154,15 +157,14 @@ template <unsigned W> __device__ __forceinline__ void sw_load_rows(const uint8_t
         p[W - 1] = __ldg((const uint32_t *)(from + (W - 1) * SW_WARP * 4) + lane);
 }
 
-/* Rows of fields of BITS, as many as a field has bits, to and from x[0], x[STEP], ....
- * MOST: the greatest width. */
+/* Unpacks BITS rows of fields of BITS to x[0], x[STEP], ... MOST: the largest width. */
 template <unsigned BITS, unsigned STEP, unsigned MOST>
 __device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
     sw_with_width<0, MOST>(width, [&](auto w) {
         constexpr unsigned W = decltype(w)::value;
         uint32_t p[W + 2];
         sw_load_rows<W>(from, lane, p);
-        p[W] = p[W + 1] = 0; /* behind the last row nothing is needed */
+        p[W] = p[W + 1] = 0; /* words after the last row are not needed */
 #pragma unroll
         for (unsigned i = 0; i < BITS; i++) {
             const unsigned at = sw_row_word(BITS, W, i);
@@ -171,8 +173,9 @@ __device__ __forceinline__ void sw_unpack_rows(unsigned width, const uint8_t *fr
     });
 }
 
-/* One vector in x[0 ... VECTOR_WORDS), whose values keep `width` bits. Of 64 bits: the lower halves, and behind them
- * what is left of the upper ones. All of a vector that keeps all its bits is stored as it is (sw_load_content). */
+/* Unpacks one vector, whose values keep `width` bits, to x[0 ... VECTOR_WORDS). Of 64-bit values the lower halves are
+ * stored first, then the rest of the upper halves. A vector that keeps all bits is not packed: see sw_load_content().
+ */
 template <unsigned BITS, unsigned MOST = BITS - 1>
 __device__ __forceinline__ void sw_unpack_vector(unsigned width, const uint8_t *from, uint32_t lane, uint32_t *x) {
     if constexpr (BITS < 64) {
@@ -200,7 +203,7 @@ template <unsigned BITS, unsigned WORDS> __device__ __forceinline__ void sw_add_
 
 /* ---- content ---- */
 
-/* UNITS rows of content, of which `bytes` are there; zeros behind them. */
+/* Loads UNITS rows of content, of which `bytes` exist; the rest is zero. */
 template <int ALIGN, unsigned UNITS>
 __device__ __forceinline__ void sw_load_units(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
 #pragma unroll
@@ -211,7 +214,7 @@ __device__ __forceinline__ void sw_load_units(const uint8_t *from, uint32_t byte
     }
 }
 
-/* Any alignment. */
+/* Loads content of any alignment. */
 template <unsigned UNITS>
 __device__ __forceinline__ void sw_load_content(const uint8_t *from, uint32_t bytes, uint32_t lane, uint32_t *x) {
     const uintptr_t address = (uintptr_t)from;
@@ -244,7 +247,7 @@ __device__ __forceinline__ void sw_store_content(uint8_t *to, uint32_t bytes, ui
     }
 }
 
-/* Puts `fill`, a value as words, where the content has no more values: from byte `bytes` of x on. */
+/* Replaces missing values, from byte `bytes` of x on, by the value `fill`. */
 template <unsigned BITS, unsigned WORDS>
 __device__ __forceinline__ void sw_fill_tail(uint32_t *x, uint32_t bytes, uint32_t lane, uint64_t fill) {
 #pragma unroll
@@ -256,7 +259,7 @@ __device__ __forceinline__ void sw_fill_tail(uint32_t *x, uint32_t bytes, uint32
     }
 }
 
-/* Sum over lanes of the hashes of blocks [block, block + BLOCKS), of which `bytes` are there; zeros are in x behind
+/* Returns the sum over lanes of the hashes of blocks [block, block + BLOCKS). `bytes` of them exist; x is zero after
  * them. */
 template <unsigned BLOCKS>
 __device__ __forceinline__ uint32_t sw_hash_blocks(const uint32_t *x, uint32_t block, uint32_t bytes, uint32_t lane) {
@@ -275,19 +278,19 @@ __device__ __forceinline__ uint32_t sw_hash_blocks(const uint32_t *x, uint32_t b
 
 /* ---- vectors of a tile ---- */
 
-/* Without symbols: a block has nothing to do first. */
+/* Codecs without symbols: nothing to do before encoding or decoding. */
 struct sw_plain_codec {
     template <unsigned BITS> __device__ static inline void begin_encode(const uint64_t *, uint32_t) {}
     template <unsigned BITS> __device__ static inline void begin_decode(const uint64_t *, uint32_t) {}
 };
 
-/* Of values of any bits. */
+/* Codecs of values of any length. */
 struct sw_integer_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
     static constexpr bool HAS_TAGS = false;
 };
 
-/* Of 32 and 64 bits; vectors have a tag each, from which their size follows. */
+/* Codecs of values of 32 and 64 bits. A vector's size follows from its tag. */
 struct sw_float_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
     static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
@@ -297,7 +300,7 @@ template <class CODEC> constexpr bool sw_has_more = CODEC::HAS_SIZES || CODEC::H
 template <class CODEC>
 constexpr uint32_t sw_count_bytes = SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
 
-/* What the counts section says of a vector. */
+/* A vector's entry in the counts section. */
 struct sw_gpu_head {
     uint64_t base, step; /* step: the second kind of base */
     uint32_t width, units, tag;
@@ -327,7 +330,10 @@ template <unsigned BITS> __device__ inline void sw_store_value(uint8_t *values, 
 
 /* ---- units by turns, or values in a row ---- */
 
-/* A vector in shared memory; the odd stride keeps lanes off each other's banks. */
+/* A warp holds a vector's values in one of two orders. *Units by turns*: the lanes take units of 16 bytes in turn, as
+ * the content is stored. *Values in a row*: each lane has 32 consecutive values. */
+
+/* A vector in shared memory. The odd stride avoids bank conflicts. */
 template <unsigned BITS> struct sw_stage {
     static constexpr uint32_t LANE_UNITS = sw_share<BITS>::VECTOR_WORDS / SW_UNIT_WORDS;
     uint4 unit[SW_WARP][LANE_UNITS + 1];
@@ -346,7 +352,7 @@ __device__ inline void sw_unit_to(uint32_t *x, uint4 v) {
     x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
 }
 
-/* From 32 values in a row to units by turns. */
+/* Converts values in a row to units by turns. */
 template <unsigned BITS>
 __device__ __forceinline__ void sw_put_by_turns(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane) {
 #pragma unroll
@@ -359,14 +365,14 @@ __device__ __forceinline__ void sw_put_by_turns(uint32_t *x, sw_stage<BITS> &sta
     __syncwarp();
 }
 
-/* Value i of a lane's 32 in a row. */
+/* Returns value i of a lane's 32 values in a row. */
 template <unsigned BITS> __device__ __forceinline__ uint64_t sw_get_value(const uint32_t *x, unsigned i) {
     if constexpr (BITS == 64)
         return (uint64_t)x[2 * i + 1] << 32 | x[2 * i];
     return x[i * BITS / 32] >> i * BITS % 32 & sw_low_bits(BITS);
 }
 
-/* Value i; those before it are there already. */
+/* Sets value i of a lane's 32 values in a row. The values before it must be set already. */
 template <unsigned BITS> __device__ __forceinline__ void sw_set_value(uint32_t *x, unsigned i, uint64_t v) {
     if constexpr (BITS == 64) {
         x[2 * i] = (uint32_t)v;
@@ -377,11 +383,11 @@ template <unsigned BITS> __device__ __forceinline__ void sw_set_value(uint32_t *
     }
 }
 
-/* The vectors of a tile as they are stored, each in the lane of its number. */
+/* The stored vectors of a tile. Lane i knows vector i. */
 struct sw_stored_vectors {
     sw_gpu_head head;
     uint32_t first_unit;
-    bool are_good; /* all have a width and lie in the frame */
+    bool are_good; /* all vectors have a valid width and lie in the frame */
 
     template <class CODEC, unsigned BITS> __device__ inline sw_gpu_head get(uint32_t vector) const {
         const auto value = [&](uint64_t v) -> uint64_t {
@@ -394,7 +400,7 @@ struct sw_stored_vectors {
     }
 };
 
-/* What counts say of vector i of a tile, of which `bytes` are there. False: it has no such width or size. */
+/* Reads the head of vector i of a tile, of whose content `bytes` exist. False: its width or size is invalid. */
 template <class CODEC, unsigned BITS>
 __device__ __forceinline__ bool sw_load_head(sw_gpu_head *ret, const uint8_t *counts, uint32_t i, uint32_t bytes) {
     sw_gpu_head head = {};
@@ -419,7 +425,7 @@ __device__ __forceinline__ bool sw_load_head(sw_gpu_head *ret, const uint8_t *co
     return is_good;
 }
 
-/* Whether a vector of which `bytes` are there is for its codec to decode; another one is stored as it is. */
+/* Whether a vector, of whose content `bytes` exist, is encoded. If not, its content is stored. */
 template <unsigned BITS> __device__ inline bool sw_is_encoded(const sw_gpu_head &head, uint32_t bytes) {
     return head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes);
 }
@@ -436,8 +442,8 @@ __device__ inline sw_stored_vectors sw_load_vectors(const uint8_t *counts, uint3
     return v;
 }
 
-/* Decodes one vector into x, of which `bytes` are there; zeros behind them. codec: has the frame's dictionary, if there
- * is one. */
+/* Decodes one vector into x. `bytes` of its content exist; x is zero after them. codec: has the frame's dictionary, if
+ * there is one. */
 template <unsigned BITS, class CODEC>
 __device__ __forceinline__ bool sw_decode_vector(const CODEC &codec, const sw_stored_vectors &vectors, uint32_t vector,
                                                  const uint8_t *data, uint32_t bytes, sw_stage<BITS> &stage,
@@ -479,7 +485,7 @@ struct sw_for_decoder : sw_integer_codec {
 
 /* ---- codec dfor ---- */
 
-/* Differences as they are packed: of values up to 32 bits in a word each. */
+/* Packed differences: those of values of up to 32 bits take a word each. */
 template <unsigned BITS> struct sw_dfor_packed {
     static constexpr unsigned AS = BITS == 64 ? 64 : 32;
     static constexpr unsigned WORDS = AS;
@@ -514,10 +520,10 @@ struct sw_dfor_decoder : sw_integer_codec {
 
 /* ---- codec rfor ---- */
 
-/* Where the runs of a lane's 32 values in a row begin, and how many begin in lanes before it. */
+/* The beginnings of runs in a lane's 32 values in a row, and the number of runs that begin in lanes before it. */
 struct sw_run_starts {
     uint32_t bits, first_run;
-    uint32_t mask;   /* of the lanes in which runs begin */
+    uint32_t mask;   /* a bit for each lane in which runs begin */
     uint32_t n_runs; /* of the vector */
 };
 
@@ -534,10 +540,10 @@ __device__ inline uint32_t sw_lanes_before(uint32_t mask, uint32_t lane) {
     return __popc(mask & sw_low_bits(lane));
 }
 
-/* Number `run` of a stream of numbers of `width` bits. */
+/* Loads number `run` of a stream of numbers of `width` bits. */
 template <unsigned BITS> __device__ inline uint64_t sw_load_bits(const uint32_t *words, uint32_t run, uint32_t width) {
     if (!width)
-        return 0; /* there may be nothing to read */
+        return 0; /* the stream may be empty */
     const uint32_t at = run * width, shift = at % 32;
     const uint32_t *from = words + at / 32;
     const uint32_t a = __ldg(from), b = shift + width > 32 ? __ldg(from + 1) : 0;
@@ -554,7 +560,7 @@ struct sw_rfor_decoder : sw_integer_codec {
     static constexpr bool HAS_SIZES = true, IN_ORDER = true, HAS_STAGE = true;
     static constexpr uint32_t DECODE_BLOCKS = 8;
 
-    /* As on the host: whatever takes less than packed by `for`, or than all bits. */
+    /* As on the host: a vector is stored as runs if it takes fewer units than packed by `for`, and than its content. */
     template <unsigned BITS> __device__ static inline bool is_runs(const sw_gpu_head &head) {
         return head.width == BITS || head.units < sw_packed_units(BITS, head.width, 0);
     }
@@ -582,7 +588,7 @@ struct sw_rfor_decoder : sw_integer_codec {
         for (uint32_t run = lane; run < s.n_runs; run += SW_WARP)
             sw_store_value<BITS>(table, run, head.base + sw_load_bits<BITS>(words + 1 + __popc(mask), run, head.width));
         __syncwarp();
-        uint32_t next = s.first_run; /* only the first lane's first value has none before it, and it begins one */
+        uint32_t next = s.first_run; /* only the first lane's first value has no run before it, and it begins one */
 #pragma unroll
         for (unsigned i = 0; i < 32; i++) {
             next += s.bits >> i & 1;
@@ -596,28 +602,28 @@ struct sw_rfor_decoder : sw_integer_codec {
 
 /* ---- codec sfor ---- */
 
-/* What the sequences of a vector begin with stands in a table in shared memory, to which each lane adds how far its 32
- * values in a row are from there. */
+/* The first values of a vector's sequences are in a table in shared memory. Each lane adds to them the distances of its
+ * 32 values in a row. */
 struct sw_sfor_decoder : sw_integer_codec {
     static constexpr uint32_t KINDS = 1;
     static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
-    static constexpr uint32_t DECODE_BLOCKS = 6; /* with 8 some registers would not fit */
+    static constexpr uint32_t DECODE_BLOCKS = 6; /* with 8 blocks some registers would spill */
 
-    /* Words of a vector's first value. */
+    /* The words of a vector's first value. */
     template <unsigned BITS> static constexpr uint32_t FIRST_WORDS = BITS == 64 ? 2 : 1;
 
-    /* A vector says itself how long it is. */
+    /* The tag is a vector's length. */
     __device__ static inline uint32_t units(unsigned, const sw_gpu_head &head) {
         return head.tag;
     }
 
-    /* n_starts: words of where sequences begin. */
+    /* Returns a vector's length in words. n_starts: words that mark the beginnings of sequences. */
     template <unsigned BITS>
     __device__ static inline uint32_t words(uint32_t n_starts, uint32_t n_runs, uint32_t width) {
         return 1 + n_starts + FIRST_WORDS<BITS> + sw_run_value_words(n_runs - 1, width);
     }
 
-    /* What sequence `run` begins with; first: where the first one's value is. */
+    /* Returns the first value of sequence `run`. first: the words of the vector's first value. */
     template <unsigned BITS>
     __device__ static inline uint64_t start(const sw_gpu_head &head, const uint32_t *first, uint32_t run) {
         return run ? head.base + sw_load_bits<BITS>(first + FIRST_WORDS<BITS>, run - 1, head.width)
@@ -656,20 +662,20 @@ struct sw_sfor_decoder : sw_integer_codec {
     }
 
   private:
-    /* Where in its vector the sequence begins that a lane's first value is in, unless it begins one. */
+    /* Returns the beginning of the sequence that a lane's first value is in, unless it begins one itself. */
     __device__ static inline uint32_t begun_before(const sw_run_starts &s, uint32_t lane) {
         uint32_t last = s.bits ? 32 * lane + 31 - (uint32_t)__clz((int)s.bits) : 0;
 #pragma unroll
         for (uint32_t d = 1; d < SW_WARP; d *= 2)
-            last = max(last, __shfl_up_sync(0xFFFFFFFFu, last, d)); /* lanes that have none before them get their own */
+            last = max(last, __shfl_up_sync(0xFFFFFFFFu, last, d)); /* the first lanes get their own value */
         return __shfl_up_sync(0xFFFFFFFFu, last, 1);
     }
 };
 
 /* ---- codec alp ---- */
 
-/* number / 10^p is fma(number, high, number * low), where high is 1 / 10^p, rounded, and low what is left of it:
- * alp_gpu.cu says why that is exact. Nothing of it may be contracted, hence the intrinsics. */
+/* number / 10^p is computed as fma(number, high, number * low). high is 1 / 10^p, rounded; low is the rest of 1 / 10^p.
+ * alp_gpu.cu says why that is exact. The compiler must not contract these operations, hence the intrinsics. */
 struct sw_alp_inverse64 {
     double high, low;
 };
@@ -677,7 +683,7 @@ struct sw_alp_inverse32 {
     float high, low;
 };
 
-/* By choice of decimal places. */
+/* The factors, by the choice of decimal places. */
 [[maybe_unused]] static __constant__ const sw_alp_inverse64 sw_alp_inverses64[SW_ALP_F64_CHOICES] = {
     {1e6, 0},
     {1e5, 0},
@@ -748,8 +754,8 @@ template <> struct sw_alp_down<32> {
     }
 };
 
-/* What a packed vector has besides numbers: n values of STORED bits each, then their places; for the whole warp. Lanes
- * hold values as units by turns; no lane looks at another's. */
+/* A packed vector's exceptions: n values of STORED bits each, then their places. For a whole warp. Lanes hold units by
+ * turns, and each lane handles its own share of the exceptions. */
 template <unsigned STORED> struct sw_stored_exceptions {
     const uint8_t *value;
     const uint16_t *place;
@@ -758,9 +764,9 @@ template <unsigned STORED> struct sw_stored_exceptions {
     __device__ inline sw_stored_exceptions(const uint8_t *at, uint32_t number)
         : value(at), place((const uint16_t *)(at + number * (STORED / 8))), n(number) {}
 
-    /* What is stored of the value at `at`; false if nothing is. By one thread. */
+    /* Finds the exception at place `at`; false: there is none. For a single thread. */
     __device__ inline bool find(uint32_t at, uint64_t *ret) const {
-        uint32_t i = 0; /* those before it have lower places */
+        uint32_t i = 0; /* exceptions before it have lower places */
         for (uint32_t left = n; left;) {
             const uint32_t half = left / 2;
             const bool is_lower = place[i + half] < at;
@@ -773,7 +779,9 @@ template <unsigned STORED> struct sw_stored_exceptions {
         return is_stored;
     }
 
-    /* Values of x become merge(value, what is stored of it); false if one does not belong to the vector. */
+    /* Replaces each value of x that is an exception by merge(value, the exception); false: a place is not in the
+     * vector.
+     */
     template <unsigned BITS, class F>
     __device__ __forceinline__ bool patch(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane, F merge) const {
         uint4 *unit = (uint4 *)&stage;
@@ -825,7 +833,7 @@ struct sw_alp_decoder : sw_float_codec {
 
 /* ---- codec alprd ---- */
 
-/* A vector's dictionary: entry k is 16 bits of low, then of high. */
+/* A vector's dictionary. Its entries of 16 bits are in `low`, then in `high`. */
 struct sw_alprd_entries {
     static constexpr uint32_t BYTES = SW_ALPRD_ENTRIES * 2;
     uint64_t low, high;
@@ -835,9 +843,9 @@ struct sw_alprd_entries {
     }
 };
 
-/* What follows a vector's right parts. */
+/* The parts of a vector that follow its right parts. */
 struct sw_alprd_left {
-    const uint8_t *codes, *at; /* at: of the entries */
+    const uint8_t *codes, *at; /* at: the entries */
     sw_alprd_entries entries;
     sw_stored_exceptions<16> rest;
 
@@ -871,7 +879,7 @@ struct sw_alprd_decoder : sw_float_codec {
             x, stage, lane, [&](uint64_t value, uint64_t part) { return (value & right) | part << head.width; });
     }
 
-    /* Value i with another left part. */
+    /* Replaces the left part of value i. */
     template <unsigned BITS>
     __device__ static __forceinline__ void set_left(uint32_t *x, unsigned i, uint32_t width, uint32_t left) {
         uint32_t &top = x[BITS == 64 ? 2 * i + 1 : i];
@@ -880,7 +888,7 @@ struct sw_alprd_decoder : sw_float_codec {
     }
 
   private:
-    /* Right parts; of 64 bits, all of the lower halves and what is left of the upper ones. */
+    /* Unpacks right parts. Those of 64-bit values have all bits of the lower halves, and some of the upper halves. */
     template <unsigned BITS>
     __device__ static __forceinline__ void unpack_right(uint32_t width, const uint8_t *from, uint32_t lane,
                                                         uint32_t *x) {
@@ -900,18 +908,19 @@ using sw_value_of =
     std::conditional_t<BITS == 64, uint64_t,
                        std::conditional_t<BITS == 32, uint32_t, std::conditional_t<BITS == 16, uint16_t, uint8_t>>>;
 
-/* The values of a frame, where they lie. */
+/* A frame's dictionary, in the frame. */
 struct sw_stored_dictionary {
     static constexpr bool IS_STAGED = true;
     const uint64_t *values;
     uint32_t n;
 
-    /* What a code stands for; all bits, if nothing. */
+    /* Returns a code's value; all bits are set if the code has none. */
     template <unsigned BITS> __device__ inline sw_value_of<BITS> get(uint32_t code) const {
         return code < n ? __ldg((const sw_value_of<BITS> *)(values + code)) : (sw_value_of<BITS>)~0ull;
     }
 
-    /* The same by code, for codes of `width` bits, in shared memory: a lane has no registers for 32 addresses. */
+    /* Makes a table of the values in shared memory, for codes of `width` bits. A lane has no registers for 32
+     * addresses. */
     template <unsigned BITS>
     __device__ inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &stage, uint32_t width, uint32_t lane) const {
         sw_value_of<BITS> *table = (sw_value_of<BITS> *)&stage;
@@ -922,13 +931,13 @@ struct sw_stored_dictionary {
     }
 };
 
-/* What vectors of codes are; made from it with the dictionary that is at hand. */
+/* The common part of encoder and decoder, which get at the dictionary in different ways. */
 struct sw_dict_codec : sw_integer_codec {
     static constexpr uint32_t KINDS = 0;
     static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
     static constexpr uint32_t DECODE_BLOCKS = 6;
 
-    /* How codes are packed and exceptions stored. Of 64-bit values the upper halves are zero, and are not packed. */
+    /* The layout of codes and exceptions. Codes of 64-bit values have upper halves of zero, which are not packed. */
     template <unsigned BITS> struct shape {
         static constexpr unsigned FIELD = BITS == 64 ? 32 : BITS, STEP = BITS / FIELD;
         static constexpr unsigned MAX_WIDTH = BITS == 8 ? 7 : 8, STORED = BITS == 8 ? 16 : BITS;
@@ -951,7 +960,7 @@ struct sw_dict_codec : sw_integer_codec {
         for (unsigned i = 0; i < 32; i += PER_UNIT) {
             uint32_t code[PER_UNIT];
 #pragma unroll
-            for (unsigned k = 0; k < PER_UNIT; k++) /* before the first value takes a code's place */
+            for (unsigned k = 0; k < PER_UNIT; k++) /* read all codes before the first value overwrites one */
                 code[k] = x[(i + k) * BITS / 32] >> (i + k) * BITS % 32 & 0xFF;
 #pragma unroll
             for (unsigned k = 0; k < PER_UNIT; k++)
