@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "daemon/fdstore.h"
 #include "daemon/memory.h"
-#include "daemon/tiers/witness.h"
+#include "daemon/tiers/io_pipe.h"
 #include "spill/tier/host/tier_host.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets, the disk's key, and
- * a witness for each process whose requests at the disk have not ended. */
+ * a io_pipe for each process whose requests at the disk have not ended. */
 enum { SLAB_UNIT_BYTES = 2 << 20, OTHERS_KEPT = 8 };
 
 #define SLAB_PREFIX "arena-"
@@ -97,10 +97,10 @@ static void warn_of_bound(const struct sw_config *config) {
 static int open_host(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
-    unsigned n_witnesses = 0;
-    int *witnesses = NULL;
+    unsigned n_io_pipes = 0;
+    int *io_pipes = NULL;
     (void)ret_own;
-    int rc = service->catalogue ? sw_witness_take(service, &witnesses, &n_witnesses, err) : 0;
+    int rc = service->catalogue ? sw_io_pipe_take(service, &io_pipes, &n_io_pipes, err) : 0;
     if (rc)
         return rc;
     warn_of_bound(service->config);
@@ -118,11 +118,11 @@ static int open_host(struct sw_service *service, struct sw_tier **ret, void **re
         .forget = service->catalogue ? forget_slab : NULL,
         .kept = kept,
         .n_kept = n_kept,
-        .witnesses = witnesses,
-        .n_witnesses = n_witnesses};
+        .io_pipes = io_pipes,
+        .n_io_pipes = n_io_pipes};
     rc = sw_tier_host_open(ret, &config, err);
     sw_free(kept);
-    sw_free(witnesses);
+    sw_free(io_pipes);
     return rc;
 }
 

@@ -1,10 +1,10 @@
-/* nvme.c - the tier on a disk: its folder, and what the service manager keeps of it, the key and a witness. */
+/* nvme.c - the tier on a disk: its folder, and what the service manager keeps of it, the key and a io_pipe. */
 #include "daemon/tiers/row.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
-#include "daemon/tiers/witness.h"
+#include "daemon/tiers/io_pipe.h"
 #include "spill/tier/nvme/nvme_check.h"
 #include "spill/tier/nvme/tier_nvme.h"
 #include <inttypes.h>
@@ -84,7 +84,7 @@ static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool 
 /* What goes with the tier. */
 struct own {
     struct sw_nvme_key key; /* empty where nothing is encrypted */
-    char witness[SW_WITNESS_NAME_BYTES];
+    char io_pipe[SW_IO_PIPE_NAME_BYTES];
 };
 
 static uint64_t bytes_of(const struct sw_config *config) {
@@ -101,21 +101,21 @@ static uint64_t count_files(const struct sw_config *config) {
 
 static int open_folder(struct sw_service *service, struct own *own, bool encrypt, struct sw_tier **ret,
                        struct sw_err *err) {
-    const int witness = sw_witness_make(service, own->witness);
+    const int io_pipe = sw_io_pipe_make(service, own->io_pipe);
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = service->config->nvme_tier_bytes,
                                                .file_bytes = file_bytes(service->config),
                                                .queue_depth = NVME_QUEUE_DEPTH,
                                                /* Without one none of its requests may outlive the process. */
-                                               .method = service->catalogue && witness < 0 ? SW_TIER_NVME_THREADS
+                                               .method = service->catalogue && io_pipe < 0 ? SW_TIER_NVME_THREADS
                                                                                            : SW_TIER_NVME_AUTO,
-                                               .witness = witness < 0 ? NULL : &witness,
+                                               .io_pipe = io_pipe < 0 ? NULL : &io_pipe,
                                                .key = encrypt ? &own->key : NULL,
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
     const int rc = sw_tier_nvme_open(ret, &config, err);
-    if (witness >= 0)
-        (void)close(witness);
+    if (io_pipe >= 0)
+        (void)close(io_pipe);
     if (rc)
         sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
     return rc;
@@ -123,7 +123,7 @@ static int open_folder(struct sw_service *service, struct own *own, bool encrypt
 
 static void nvme_closed(void *arg) {
     struct own *own = arg;
-    sw_witness_forget(own->witness);
+    sw_io_pipe_forget(own->io_pipe);
     sw_nvme_key_fini(&own->key);
     sw_free(own);
 }

@@ -454,7 +454,8 @@ static void finish(struct sw_run *run) {
     if (!run->outcome.err.code || !bytes_lost)
         return;
     struct sw_err cause = run->outcome.err;
-    (void)sw_err_set(&run->outcome.err, -SW_ELOST, SW_SCOPE_REGION, "could not be undone: the memory's bytes are lost");
+    (void)sw_err_set(&run->outcome.err, -SW_ELOST, SW_SCOPE_REGION,
+                     "the operation failed and could not be undone: the memory's bytes are lost");
     (void)sw_err_detail(&run->outcome.err, "%s", cause.msg);
 }
 

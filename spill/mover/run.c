@@ -168,7 +168,7 @@ int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
         return make_frames(m, run, err);
     if (longest_chunk(run->frames) > device_chunk_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "region has chunks of up to %llu bytes, this device takes %llu",
+                          "region has chunks of up to %llu bytes, but this device takes %llu at most",
                           (unsigned long long)longest_chunk(run->frames), (unsigned long long)device_chunk_bytes);
     if (run->request->operation == SW_OP_RESTORE)
         run->course.is_mixed = has_raw_and_others(run->frames);

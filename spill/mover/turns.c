@@ -183,7 +183,7 @@ int sw_turns_add(struct sw_turns *turns, struct sw_turn *turn, const struct sw_t
     struct sw_turn_tenant *tenant = find_tenant(turns, key->tenant);
     struct sw_turn_session *session = tenant ? find_session(tenant, key) : NULL;
     if (!session)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a place in the line");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a turn");
     turn->session = session;
     turn->request = key->request;
     turn->piece_bytes = key->piece_bytes;

@@ -24,13 +24,13 @@ struct worker {
 struct crypt {
     struct sw_nvme_method method;
     struct sw_nvme_method *inner;
-    pthread_mutex_t lock; /* guards the next four; held for list operations only */
+    pthread_mutex_t lock; /* guards the three lists and `stop`; held for list operations only */
     pthread_cond_t work;
     struct sw_list todo;      /* writes to encrypt, reads to decrypt */
-    struct sw_list encrypted; /* to go to the disk */
+    struct sw_list encrypted; /* to be sent to the disk */
     struct sw_list ended;     /* decrypted, or failed */
     bool stop;
-    /* The owner's own. */
+    /* The owner's own: */
     struct sw_list waiting; /* writes without a buffer */
     char *buffers[MAX_BUFFERS];
     unsigned n_free;
@@ -53,7 +53,7 @@ static EVP_CIPHER_CTX *cipher_new(const uint8_t *key, bool encrypts) {
     return NULL;
 }
 
-/* from and to: the same, or apart. bytes: whole blocks. */
+/* Encrypts or decrypts whole blocks. from and to: the same, or apart. */
 static bool run_cipher(EVP_CIPHER_CTX *cipher, const char *from, char *to, size_t bytes, uint64_t position) {
     bool good = true;
     for (size_t at = 0; good && at < bytes; at += BLOCK_BYTES) {
@@ -79,7 +79,7 @@ bool sw_nvme_crypt_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-/* Of a read that stopped short the whole blocks count: the owner reads the rest again. */
+/* After a short read only the whole blocks count: the owner reads the rest again. */
 static void run_piece(const struct worker *w, struct sw_nvme_piece *piece) {
     const size_t bytes = piece->write ? piece->bytes : (size_t)piece->result / BLOCK_BYTES * BLOCK_BYTES;
     const char *from = piece->write ? piece->plain : piece->memory;
@@ -99,7 +99,7 @@ static void *thread_main(void *arg) {
             run_piece(w, piece);
             (void)pthread_mutex_lock(&c->lock);
             sw_list_append(piece->write && piece->result == 0 ? &c->encrypted : &c->ended, node);
-            /* Under the lock: the piece may be the last one, and the owner close. */
+            /* Under the lock: this may be the last piece, after which the owner closes. */
             c->inner->ops->wake(c->inner);
         } else if (c->stop) {
             break;
@@ -149,7 +149,7 @@ static void end_piece(struct crypt *c, struct sw_nvme_piece *piece, struct sw_li
     sw_list_append(ret_ended, &piece->node);
 }
 
-/* What the threads are done with goes on to the disk, or back. */
+/* Sends encrypted pieces on to the disk, and collects pieces that have ended. */
 static void collect(struct crypt *c, struct sw_list *ret_ended) {
     struct sw_list encrypted, ended, *node;
     sw_list_init(&encrypted);
@@ -166,7 +166,7 @@ static void collect(struct crypt *c, struct sw_list *ret_ended) {
         end_piece(c, SW_CONTAINER_OF(node, struct sw_nvme_piece, node), ret_ended);
 }
 
-/* Woken by a thread it returns without a piece, as if the owner had been: who then waits again. */
+/* If a thread woke it, it returns without a piece, as if wake() had been called; the owner then waits again. */
 static void crypt_wait(struct sw_nvme_method *method, struct sw_list *ret_ended) {
     struct crypt *c = crypt_of(method);
     struct sw_list moved, *node;
@@ -187,7 +187,7 @@ static void crypt_wake(struct sw_nvme_method *method) {
     c->inner->ops->wake(c->inner);
 }
 
-/* Also a half-opened one; `inner` stays. */
+/* Frees the method, also a half-opened one; `inner` stays. */
 static void crypt_free(struct crypt *c) {
     (void)pthread_mutex_lock(&c->lock);
     c->stop = true;
@@ -196,7 +196,7 @@ static void crypt_free(struct crypt *c) {
     while (c->n_workers > 0) {
         struct worker *w = &c->workers[--c->n_workers];
         (void)pthread_join(w->thread, NULL);
-        EVP_CIPHER_CTX_free(w->encrypts); /* and clears the key's schedule */
+        EVP_CIPHER_CTX_free(w->encrypts); /* this clears the key schedule */
         EVP_CIPHER_CTX_free(w->decrypts);
     }
     (void)pthread_cond_destroy(&c->work);
@@ -228,7 +228,7 @@ static int start_worker(struct crypt *c, const struct sw_nvme_key *key, struct s
     if (!w->encrypts || !w->decrypts)
         rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "libcrypto has no AES-256-XTS");
     else if (sw_thread_start(&w->thread, thread_main, w) != 0)
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the NVMe tier");
     if (!rc) {
         c->n_workers++;
         return 0;
@@ -256,7 +256,7 @@ int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner
     c->method.ops = &crypt_ops;
     c->inner = inner;
     c->memory = memory;
-    memory += BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES; /* for transfers around the page cache */
+    memory += BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES; /* aligned for direct I/O */
     for (; c->n_free < n_buffers; c->n_free++)
         c->buffers[c->n_free] = memory + c->n_free * SW_NVME_PIECE_BYTES;
     (void)pthread_mutex_init(&c->lock, NULL);

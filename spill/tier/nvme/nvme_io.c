@@ -16,13 +16,13 @@
 struct sw_nvme_io {
     struct sw_nvme_io_config config;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the next three; held for list operations only */
+    pthread_mutex_t lock; /* guards the next three fields; held for list operations only */
     struct sw_list inbox; /* sw_tier_io.tier.node */
     bool signaled;        /* the thread was woken and has not looked yet */
     bool stop;
     atomic_ullong rates[2]; /* of the meters, by kind */
-    /* The thread's own. */
-    struct sw_list active[2]; /* by kind: transfers of which pieces have not been started */
+    /* The thread's own: */
+    struct sw_list active[2]; /* by kind: transfers with pieces that were not started */
     unsigned n_transfers;     /* that have not ended */
     struct sw_list idle;      /* pieces */
     struct sw_meter meters[2];
@@ -38,7 +38,7 @@ static uint64_t round_up(uint64_t bytes) {
     return (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
 }
 
-/* Everything of the transfer was started or given up, and has ended. */
+/* Ends a transfer. All of its pieces were started or given up, and have ended. */
 static void end_transfer(struct sw_nvme_io *e, struct sw_tier_io *io) {
     if (io->kind == SW_TIER_WRITE && !io->err.code)
         (void)e->config.commit(e->config.arg, io, &io->err);
@@ -48,7 +48,7 @@ static void end_transfer(struct sw_nvme_io *e, struct sw_tier_io *io) {
     io->done(io, io->arg); /* may free it */
 }
 
-/* Starts no more of it; what is under way still has to end. */
+/* Starts no more pieces of it; those under way still have to end. */
 static void give_up(struct sw_tier_io *io) {
     sw_list_remove(&io->tier.node);
     io->tier.left_bytes = 0;
@@ -75,7 +75,7 @@ static void piece_ended(struct sw_nvme_io *e, struct sw_nvme_piece *piece) {
     if (piece->result < 0) {
         fail_piece(piece, (int)-piece->result, strerror((int)-piece->result));
     } else if ((size_t)piece->result < piece->bytes) {
-        /* The rest again, from a whole block on: direct transfers know nothing less. */
+        /* Requests the rest again, from a whole block on: direct I/O moves whole blocks only. */
         size_t whole = (size_t)((uint64_t)piece->result / BLOCK_BYTES * BLOCK_BYTES);
         if (whole > 0) {
             piece->memory += whole;
@@ -141,8 +141,8 @@ static void start_pieces(struct sw_nvme_io *e) {
     }
 }
 
-/* Takes in what was submitted. Releases that came before a write are in the manifest before the write is started.
- * Returns whether the thread shall go on. */
+/* Takes new transfers in. Releases that came before a write are in the manifest before the write is started. Returns
+ * whether the thread is to go on. */
 static bool take_inbox(struct sw_nvme_io *e) {
     struct sw_list fresh, *node;
     struct sw_err err = {0};
@@ -184,7 +184,7 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-/* Wakes the thread unless that has been done. `transfer` and `stop`: what to tell it. */
+/* Hands a transfer or a stop to the thread, and wakes it unless it was woken already. */
 static void tell(struct sw_nvme_io *e, struct sw_tier_io *transfer, bool stop) {
     (void)pthread_mutex_lock(&e->lock);
     bool wake = !e->signaled;
@@ -192,7 +192,7 @@ static void tell(struct sw_nvme_io *e, struct sw_tier_io *transfer, bool stop) {
     e->stop |= stop;
     if (transfer)
         sw_list_append(&e->inbox, &transfer->tier.node);
-    /* Under the lock, so that the thread cannot end and the method be closed in between. */
+    /* Under the lock, so that the thread cannot end, and the method be closed, in between. */
     if (wake)
         e->config.method->ops->wake(e->config.method);
     (void)pthread_mutex_unlock(&e->lock);
@@ -237,7 +237,7 @@ int sw_nvme_io_open(struct sw_nvme_io **ret, const struct sw_nvme_io_config *con
     if (sw_thread_start(&e->thread, thread_main, e) != 0) {
         (void)pthread_mutex_destroy(&e->lock);
         sw_free(e);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the NVMe tier");
     }
     *ret = e;
     return 0;

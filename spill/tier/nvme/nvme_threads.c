@@ -6,13 +6,13 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* More add nothing: each has a request of up to 1 MiB at the disk. */
+/* More threads add nothing: each has a request of up to 1 MiB at the disk. */
 #define MAX_THREADS 16u
 
 struct threads {
     struct sw_nvme_method method;
     const struct sw_nvme_file_ops *files;
-    pthread_mutex_t lock; /* guards all below; held for list operations only */
+    pthread_mutex_t lock; /* guards all fields below; held for list operations only */
     pthread_cond_t work, news;
     struct sw_list waiting, ended;
     bool woken, stop;
@@ -115,7 +115,7 @@ int sw_nvme_threads_open(struct sw_nvme_method **ret, unsigned depth, const stru
     for (; t->n_threads < depth && t->n_threads < MAX_THREADS; t->n_threads++)
         if (sw_thread_start(&t->threads[t->n_threads], thread_main, t) != 0) {
             threads_close(&t->method);
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the NVMe tier");
         }
     *ret = &t->method;
     return 0;
