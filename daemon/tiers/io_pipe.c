@@ -14,7 +14,7 @@
 
 #define PREFIX "transfers-"
 
-/* For all of them: longer than a disk takes for what it has been asked, unless something is wrong with it. */
+/* For all of them together: longer than a working disk takes for its pending requests. */
 enum { WAIT_US = 10000000, POLL_US = 1000 };
 
 int sw_io_pipe_make(const struct sw_service *service, char ret_name[SW_IO_PIPE_NAME_BYTES]) {
@@ -65,14 +65,15 @@ int sw_io_pipe_take(struct sw_service *service, int **ret, unsigned *ret_n, stru
                 (void)close((*ret)[--*ret_n]);
             sw_free(*ret);
             *ret = NULL;
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for what a predecessor has left");
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON,
+                              "out of memory for a predecessor's in-flight I/O pipes");
         }
         *ret = more;
         more[(*ret_n)++] = fd;
     }
     if (*ret_n)
         sw_log(SW_LOG_WARNING, "tier.held",
-               "tier=host why=\"the disk is still at work for a process that was killed\" then=\"what is free of the "
-               "memory that it left is not used until that has ended\"");
+               "tier=host why=\"the disk still works for a process that was killed\" then=\"free space in the memory "
+               "that it left is not used until the disk has finished\"");
     return 0;
 }
