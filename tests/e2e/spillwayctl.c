@@ -151,8 +151,7 @@ START_TEST(socket_of_clients) {
     char line[512];
     (void)snprintf(line, sizeof line, "'%s' --socket '%s' status 2>&1", SW_SPILLWAYCTL_PATH, sw_served_daemon.socket);
     ck_assert_int_eq(finish(popen(line, "r")), 3);
-    ck_assert_msg(strstr(output, "is a socket of another kind, like data.sock; use control.sock"), "%s",
-                  output);
+    ck_assert_msg(strstr(output, "is a socket of another kind, like data.sock; use control.sock"), "%s", output);
 }
 END_TEST
 

@@ -306,11 +306,11 @@ START_TEST(test_groups_say_nothing_of_chunks) {
     struct rig r;
     const struct sw_room room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX};
     const struct sw_workload chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .room = &room},
-                            group = {.raw_bytes = 4 * MIB,
-                                     .chunk_bytes = 4 * MIB,
-                                     .n_chunks = 1,
-                                     .room = &room,
-                                     .shares_step = true};
+                             group = {.raw_bytes = 4 * MIB,
+                                      .chunk_bytes = 4 * MIB,
+                                      .n_chunks = 1,
+                                      .room = &room,
+                                      .shares_step = true};
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     struct sw_slot *slot = &r.mover->slots[0];
     for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
