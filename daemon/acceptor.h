@@ -20,7 +20,7 @@ struct sw_acceptor {
 };
 
 /* Listens and watches. accepted: gets each connection, non-blocking (it owns it). *ret stays at its address until
- * `closed` has run. errors: those of sw_listener_open(), -SW_ENOMEM. */
+ * `closed` has run. errors: sw_listener_open()'s, -SW_ENOMEM. */
 int sw_acceptor_open(struct sw_acceptor *ret, uv_loop_t *loop, const struct sw_listener_config *config,
                      void (*accepted)(int socket, void *arg), void *arg, struct sw_err *err);
 /* Stops accepting and removes the socket file at once. `closed` runs once, later, with the arg of open. */

@@ -9,7 +9,7 @@
 
 /* Reads a snapshot (snapshot.h; path "-": standard input) and prints a table: the regions that would be moved to the
  * NVMe tier, in order, then the regions that stay, each with the reason. Room on the disk is not considered. errors:
- * those of sw_snapshot_load(); nothing is printed then. */
+ * sw_snapshot_load()'s; nothing is printed then. */
 int sw_dry_run(const struct sw_config *config, const char *path, FILE *out, struct sw_err *err);
 
 #endif

@@ -125,8 +125,8 @@ int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *pat
 }
 
 unsigned sw_fdstore_limit(void) {
-    const char *told = getenv("FDSTORE");
-    const unsigned long limit = told ? strtoul(told, NULL, 10) : UNIT_LIMIT;
+    const char *text = getenv("FDSTORE");
+    const unsigned long limit = text ? strtoul(text, NULL, 10) : UNIT_LIMIT;
     return limit <= MAX_FDS ? (unsigned)limit : MAX_FDS;
 }
 

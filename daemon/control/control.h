@@ -19,8 +19,8 @@ enum {
     SW_CONTROL_MAX_EVENT_BYTES = 256 << 10, /* part of it for events; further events are left out */
 };
 
-/* Listens and serves, unless control_socket is none and metrics_port is 0: then *ret is NULL. errors: those of
- * sw_listener_open(), -SW_ENOMEM, -SW_ECONFIG (no such group), those of sw_http_open(). */
+/* Listens and serves, unless control_socket is none and metrics_port is 0: then *ret is NULL. errors:
+ * sw_listener_open()'s, -SW_ENOMEM, -SW_ECONFIG (no such group), sw_http_open()'s. */
 int sw_control_open(struct sw_control **ret, struct sw_service *service, struct sw_err *err);
 /* Sends pending events, ends every connection, calls `closed` once. */
 void sw_control_close(struct sw_control *control, void (*closed)(void *arg), void *arg);

@@ -12,7 +12,7 @@ struct sw_top {
     struct json_t *status, *stats, *tiers, *sessions; /* owned */
     double at_s;
 };
-/* Asks the service for its state. errors: those of sw_ctl_call(); *ret is then empty. */
+/* Asks the service for its state. errors: sw_ctl_call()'s; *ret is then empty. */
 int sw_top_look(struct sw_top *ret, struct sw_ctl *ctl, struct sw_err *err);
 void sw_top_fini(struct sw_top *top);
 /* Prints a state. before: the previous state, or NULL; then rates are since the service's start. */

@@ -1,4 +1,4 @@
-/* fair.h - fair queueing: nodes that wait get about as many bytes each, however long their pieces are.
+/* fair.h - fair queueing: nodes that wait get about as many bytes each, however long their steps are.
  *
  * Each node has a place on a scale of bytes: where it entered, plus the bytes that it has been served since. The node
  * with the lowest place is next. Deficit round robin gives the same shares. Unlike it, this queue needs no length

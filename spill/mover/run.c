@@ -209,7 +209,7 @@ int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err
     const struct sw_turn_key key = {.tenant = run->request->tenant,
                                     .session = run->request->session,
                                     .request = run->request->number,
-                                    .piece_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
+                                    .step_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
     return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
 }

@@ -7,7 +7,7 @@
 #define BACK_PER_OUT 3
 /* The least that a job is charged, however short: a launch takes as long as more bytes on the link. */
 #define LEAST_BYTES ((uint64_t)16 << 10)
-/* The slot that is kept free is not for longer pieces. */
+/* The slot that is kept free is not for longer steps. */
 #define SHORT_BYTES ((uint64_t)4 << 20)
 /* Sessions without jobs that a lane remembers because they have had more than others. */
 enum { MOST_IDLE = 64 };
@@ -186,7 +186,7 @@ int sw_turns_add(struct sw_turns *turns, struct sw_turn *turn, const struct sw_t
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a turn");
     turn->session = session;
     turn->request = key->request;
-    turn->piece_bytes = key->piece_bytes;
+    turn->step_bytes = key->step_bytes;
     sw_list_append(&session->line, &turn->line);
     sw_list_init(&turn->peers);
     if (turn->request)
@@ -331,16 +331,16 @@ static bool holds_none(const struct sw_turns *turns, const struct sw_turn_tenant
     return tenant->n_held == 0 && is_light(turns, tenant);
 }
 
-static uint64_t piece_bytes(const struct sw_turn_tenant *tenant) {
+static uint64_t step_bytes(const struct sw_turn_tenant *tenant) {
     struct sw_fair_node *session = tenant->lanes[first_lane(tenant)].sessions.first;
-    return turn_of_node(session_of_node(session)->requests.first)->piece_bytes;
+    return turn_of_node(session_of_node(session)->requests.first)->step_bytes;
 }
 
-/* The last free slot is for short pieces of a light tenant that holds no slot, as long as such a tenant exists. */
+/* The last free slot is for short steps of a light tenant that holds no slot, as long as such a tenant exists. */
 static bool may_have_slot(const struct sw_turns *turns, const struct sw_turn_tenant *tenant,
                           const struct sw_turn_question *question) {
     if (question->n_free > 1 || question->n_slots == 1 ||
-        (holds_none(turns, tenant) && piece_bytes(tenant) <= SHORT_BYTES))
+        (holds_none(turns, tenant) && step_bytes(tenant) <= SHORT_BYTES))
         return true;
     for (struct sw_list *node = turns->tenants.next; node != &turns->tenants; node = node->next) {
         const struct sw_turn_tenant *other = tenant_of(node);
@@ -359,7 +359,7 @@ static struct sw_turn_tenant *next_tenant(const struct sw_turns *turns, const st
             continue;
         const uint64_t end =
             tenant->at +
-            piece_bytes(tenant); /* of two tenants with equal shares the one with the shorter piece goes first */
+            step_bytes(tenant); /* of two tenants with equal shares the one with the shorter step goes first */
         if (best && end >= best_end)
             continue;
         best = tenant;

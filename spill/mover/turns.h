@@ -33,7 +33,7 @@ struct sw_turn {
     struct sw_list line;  /* the session's turns; the one dealt last is at the end */
     struct sw_list peers; /* the session's turns of requests with several jobs, by number */
     uint64_t request;     /* 0: a request of one job */
-    uint64_t piece_bytes; /* about the bytes that it takes at a time */
+    uint64_t step_bytes;  /* about the bytes that it takes at a time */
 };
 
 struct sw_turns {
@@ -44,7 +44,7 @@ struct sw_turns {
 
 struct sw_turn_key {
     const void *tenant; /* NULL: no tenant, which counts as one */
-    uint64_t session, request, piece_bytes;
+    uint64_t session, request, step_bytes;
     enum sw_turn_lane lane;
 };
 

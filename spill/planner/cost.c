@@ -17,7 +17,7 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason) {
         [SW_COST_NO_GAIN] = "does not shrink",
         [SW_COST_ENCODER] = "encoder slower than raw",
         [SW_COST_DECODER] = "decoder slower than raw",
-        [SW_COST_SHORT] = "too short to tell",
+        [SW_COST_SHORT] = "too short to judge",
         [SW_COST_ROOM] = "saves room",
         [SW_COST_RETRY] = "tried again",
         [SW_COST_PARTIAL] = "partially compressed",

@@ -38,7 +38,7 @@ int sw_transit_join(struct sw_transit *transit, struct sw_job *job, struct sw_er
     const struct sw_turn_key key = {.tenant = run->request->tenant,
                                     .session = run->request->session,
                                     .request = run->request->number,
-                                    .piece_bytes = bytes < chunk_bytes ? bytes : chunk_bytes,
+                                    .step_bytes = bytes < chunk_bytes ? bytes : chunk_bytes,
                                     .lane = kind == SW_TIER_READ ? SW_TURN_BACK : SW_TURN_OUT};
     return sw_turns_add(&transit->turns[kind], &job->transit_turn, &key, sw_clock_us(), err);
 }

@@ -14,7 +14,7 @@ struct sw_nvme_file_ops {
 };
 
 /* Returns the code for an errno value of the file system: -SW_ENOSPACE where it refuses to store more (full, a quota, a
- * limit on the length of files), else that of sw_err_from_errno(). */
+ * limit on the length of files), else sw_err_from_errno()'s. */
 int sw_nvme_error(int errno_value);
 
 #endif

@@ -1,7 +1,7 @@
 /* nvme_method.h - how requests get to the disk and back: io_uring, or blocking threads where io_uring is not allowed.
  *
- * One thread, the owner, starts requests ("pieces") and waits for their end; any thread may call wake(). An open method
- * allocates nothing and never fails: a failure is the piece's result. */
+ * One thread, the owner, starts requests and waits for their end; any thread may call wake(). An open method
+ * allocates nothing and never fails: a failure is the request's result. */
 #ifndef SW_SPILL_NVME_METHOD_H
 #define SW_SPILL_NVME_METHOD_H
 
@@ -14,10 +14,10 @@ struct sw_tier_io;
 
 /* The longest request: long enough for a disk's full rate, short enough that frames of some MiB keep several under way.
  */
-#define SW_NVME_PIECE_BYTES ((size_t)1 << 20)
+#define SW_NVME_REQUEST_BYTES ((size_t)1 << 20)
 
 /* One request. owns: the owner; the method's between start() and the wait() that returns it. */
-struct sw_nvme_piece {
+struct sw_nvme_request {
     struct sw_list node;
     struct sw_tier_io *io; /* the owner's */
     bool write;
@@ -34,12 +34,13 @@ struct sw_nvme_piece {
 struct sw_nvme_method;
 
 struct sw_nvme_method_ops {
-    /* Starts a piece. At most `depth` pieces may be under way. It may not be sent before the next wait(). */
-    void (*start)(struct sw_nvme_method *method, struct sw_nvme_piece *piece);
-    /* Waits until a piece has ended or wake() was called since the last wait(). Appends the pieces that have ended. */
+    /* Starts a request. At most `depth` requests may be under way. It may not be sent before the next wait(). */
+    void (*start)(struct sw_nvme_method *method, struct sw_nvme_request *request);
+    /* Waits until a request has ended or wake() was called since the last wait(). Appends the requests that have ended.
+     */
     void (*wait)(struct sw_nvme_method *method, struct sw_list *ret_ended);
     void (*wake)(struct sw_nvme_method *method);
-    /* No piece may be under way. */
+    /* No request may be under way. */
     void (*close)(struct sw_nvme_method *method);
 };
 

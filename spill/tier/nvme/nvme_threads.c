@@ -24,10 +24,10 @@ static struct threads *threads_of(struct sw_nvme_method *method) {
     return SW_CONTAINER_OF(method, struct threads, method);
 }
 
-static void run_piece(const struct threads *t, struct sw_nvme_piece *piece) {
-    ssize_t n = piece->write ? t->files->pwrite(piece->fd, piece->memory, piece->bytes, piece->offset)
-                             : t->files->pread(piece->fd, piece->memory, piece->bytes, piece->offset);
-    piece->result = n < 0 ? -errno : n;
+static void run_request(const struct threads *t, struct sw_nvme_request *request) {
+    ssize_t n = request->write ? t->files->pwrite(request->fd, request->memory, request->bytes, request->offset)
+                               : t->files->pread(request->fd, request->memory, request->bytes, request->offset);
+    request->result = n < 0 ? -errno : n;
 }
 
 static void *thread_main(void *arg) {
@@ -37,7 +37,7 @@ static void *thread_main(void *arg) {
         struct sw_list *node = sw_list_take_first(&t->waiting);
         if (node) {
             (void)pthread_mutex_unlock(&t->lock);
-            run_piece(t, SW_CONTAINER_OF(node, struct sw_nvme_piece, node));
+            run_request(t, SW_CONTAINER_OF(node, struct sw_nvme_request, node));
             (void)pthread_mutex_lock(&t->lock);
             sw_list_append(&t->ended, node);
             (void)pthread_cond_signal(&t->news);
@@ -51,10 +51,10 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-static void threads_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+static void threads_start(struct sw_nvme_method *method, struct sw_nvme_request *request) {
     struct threads *t = threads_of(method);
     (void)pthread_mutex_lock(&t->lock);
-    sw_list_append(&t->waiting, &piece->node);
+    sw_list_append(&t->waiting, &request->node);
     (void)pthread_cond_signal(&t->work);
     (void)pthread_mutex_unlock(&t->lock);
 }

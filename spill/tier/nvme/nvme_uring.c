@@ -29,20 +29,20 @@ static struct io_uring_sqe *next_sqe(struct uring *u) {
     return sqe;
 }
 
-/* The completion of the event's read has no piece. */
+/* The completion of the event's read has no request. */
 static void arm_event(struct uring *u) {
     struct io_uring_sqe *sqe = next_sqe(u);
     io_uring_prep_read(sqe, u->event, &u->event_data, sizeof u->event_data, 0);
     io_uring_sqe_set_data(sqe, NULL);
 }
 
-static void uring_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+static void uring_start(struct sw_nvme_method *method, struct sw_nvme_request *request) {
     struct io_uring_sqe *sqe = next_sqe(uring_of(method));
-    if (piece->write)
-        io_uring_prep_write(sqe, piece->fd, piece->memory, (unsigned)piece->bytes, (uint64_t)piece->offset);
+    if (request->write)
+        io_uring_prep_write(sqe, request->fd, request->memory, (unsigned)request->bytes, (uint64_t)request->offset);
     else
-        io_uring_prep_read(sqe, piece->fd, piece->memory, (unsigned)piece->bytes, (uint64_t)piece->offset);
-    io_uring_sqe_set_data(sqe, piece);
+        io_uring_prep_read(sqe, request->fd, request->memory, (unsigned)request->bytes, (uint64_t)request->offset);
+    io_uring_sqe_set_data(sqe, request);
 }
 
 /* Sends queued requests; returns when there is a completion. */
@@ -62,10 +62,10 @@ static void uring_wait(struct sw_nvme_method *method, struct sw_list *ret_ended)
     struct io_uring_cqe *cqe;
     submit_and_wait(u);
     while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
-        struct sw_nvme_piece *piece = io_uring_cqe_get_data(cqe);
-        if (piece) {
-            piece->result = cqe->res;
-            sw_list_append(ret_ended, &piece->node);
+        struct sw_nvme_request *request = io_uring_cqe_get_data(cqe);
+        if (request) {
+            request->result = cqe->res;
+            sw_list_append(ret_ended, &request->node);
         } else {
             arm_event(u);
         }
