@@ -10,8 +10,8 @@ struct sw_service;
 
 struct sw_fd_budget {
     unsigned limit, used;  /* descriptors of all sessions' memories */
-    unsigned max_closing;  /* that may wait to be closed (base/closer.h); half of them for one uid */
-    unsigned max_sessions; /* the number for which all of these have room */
+    unsigned max_closing;  /* descriptors that may wait to be closed (base/closer.h); half of them for one uid */
+    unsigned max_sessions; /* sessions that leave room for all of these */
 };
 
 /* One uid's share. */

@@ -9,7 +9,7 @@
 
 struct sw_tier_row {
     const struct sw_tier_kind *kind;
-    const char *title;  /* as in "the NVMe tier" */
+    const char *title;  /* its name in texts, as in "the NVMe tier" */
     const char *option; /* the option that is "none" without it; NULL: the tier always exists */
     uint64_t (*bytes)(const struct sw_config *config);         /* its configured size; 0: it does not exist */
     uint64_t (*n_descriptors)(const struct sw_config *config); /* descriptors that it keeps open; NULL: few */

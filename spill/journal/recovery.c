@@ -172,7 +172,7 @@ static void each_region(struct recovery *r, void (*visit)(struct recovery *r, st
 }
 
 struct claims {
-    uint8_t id;                /* of the tier's kind */
+    uint8_t id;                /* id of the tier's kind */
     struct sw_stored **frames; /* NULL: only counting */
     size_t n;
 };

@@ -61,7 +61,7 @@ void sw_fair_enter(struct sw_fair *fair, struct sw_fair_node *node) {
     SW_ASSERT(!node->is_in);
     if (fair->clock == SW_FAIR_BY_FIRST)
         node->at = sw_fair_place(node->at, fair->now);
-    else if (node->at == 0) /* for the first time */
+    else if (node->at == 0) /* it enters for the first time */
         node->at = fair->now;
     insert(fair, node);
 }

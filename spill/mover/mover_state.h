@@ -103,7 +103,7 @@ struct sw_mover {
     bool is_settled; /* since the last step without progress no slot has reported and no run was added */
     uint64_t next_age;
     struct sw_list runs;   /* the active ones */
-    struct sw_turns turns; /* of the runs that want slots, or may want them */
+    struct sw_turns turns; /* turns of the runs that want slots, or may want them */
     struct sw_link links[SW_LINKS];
     uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing waits */
     struct sw_err lost; /* code 0: the device works */

@@ -110,7 +110,7 @@ struct sw_run {
     /* The mover's own. */
     struct sw_list node; /* in the list of active runs */
     enum sw_run_stage stage;
-    unsigned n_slots;    /* that work on it now */
+    unsigned n_slots;    /* slots that work on it now */
     struct sw_turn turn; /* its place among the runs that want slots */
     size_t n_dealt, n_encoded, n_done;
     bool is_early;  /* of several buffers: its last dealt chunk was early by Johnson's rule (deal.c) */

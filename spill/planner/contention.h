@@ -28,7 +28,7 @@ bool sw_contention_can_compress_partially(const struct sw_cost_question *q);
 bool sw_contention_pays_partially(const struct sw_cost_question *q, const struct sw_cost_time *raw,
                                   const struct sw_cost_time *coded, bool coded_pays, struct sw_cost_time *ret);
 /* Returns true if a probe of the encoder should compress partially, so that several encoders show their rate at once: a
- * single one beside a busy GPU only shows how long a turn takes. Only if the encoder was what was too slow. */
+ * single one beside a busy GPU only shows how long a turn takes. Only if the encoder was too slow. */
 bool sw_contention_probes_partially(const struct sw_cost_question *q, bool encoder_is_slow);
 /* Returns true if a region that pays partially compressed should go directly as a whole, because the direct rate cannot
  * be measured beside compressed chunks. Then forgets direct_out, the old rate. */

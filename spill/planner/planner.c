@@ -7,7 +7,7 @@
  * turn make spills slower than raw by more than a part of what they gain. */
 #include "spill/planner/planner.h"
 
-#define MOST_NUMBERS_RATIO 1000 /* of equal numbers */
+#define MOST_NUMBERS_RATIO 1000 /* the ratio of equal numbers */
 #define PLAN_PART 0.03          /* of its regions' time: the most that a new plan may cost */
 /* While rates are not known: regions up to this length use a kept plan, which is made anew after this many uses. */
 #define SHORT_BYTES ((uint64_t)4 << 20)

@@ -51,13 +51,13 @@ enum { SW_ROOM_PLACES_MAX = 3 };
 
 /* The room that frames find now, in the order in which they look for it. */
 struct sw_room {
-    uint64_t memory_bytes; /* for frames that stay in memory */
+    uint64_t memory_bytes; /* room for frames that stay in memory */
     unsigned n_behind;     /* number of places after memory, to which frames move on */
     struct sw_room_place {
-        uint64_t bytes;     /* for frames that stay there */
+        uint64_t bytes;     /* room for frames that stay there */
         double write, read; /* bytes per second; 0: not known */
     } behind[SW_ROOM_PLACES_MAX];
-    uint64_t allowed_bytes; /* for frames that the run's tenant may still store */
+    uint64_t allowed_bytes; /* what the run's tenant may still store */
 };
 
 /* A run's present state. */

@@ -34,7 +34,7 @@ struct crypt {
     struct sw_list waiting; /* writes without a buffer */
     char *buffers[MAX_BUFFERS];
     unsigned n_free;
-    void *memory; /* of the buffers */
+    void *memory; /* the buffers' memory */
     unsigned n_workers;
     struct worker workers[MAX_THREADS];
 };

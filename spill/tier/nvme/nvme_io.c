@@ -23,7 +23,7 @@ struct sw_nvme_io {
     atomic_ullong rates[2]; /* of the meters, by kind */
     /* The thread's own: */
     struct sw_list active[2]; /* by kind: transfers with requests that were not started */
-    unsigned n_transfers;     /* that have not ended */
+    unsigned n_transfers;     /* transfers that have not ended */
     struct sw_list idle;      /* requests */
     struct sw_meter meters[2];
     enum sw_tier_io_kind turn;
