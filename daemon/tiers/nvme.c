@@ -57,8 +57,7 @@ static void log_damage(const struct sw_manifest_damage *damage) {
     if (damage->n_places)
         sw_log(SW_LOG_ERROR, "tier.damaged",
                "tier=nvme file=manifest offset=%" PRIu64 " text=\"%s\" places=%zu doubtful_frames=%" PRIu64
-               " dropped_frames=%" PRIu64
-               " then=\"whole frames are kept; each region that is not whole is named\"",
+               " dropped_frames=%" PRIu64 " then=\"whole frames are kept; each region that is not whole is named\"",
                damage->at, damage->what, damage->n_places, damage->n_doubtful, damage->n_dropped);
 }
 
