@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 enum {
-    ACCEPTS_PER_TURN = 16, /* then the connections get their turn */
+    ACCEPTS_PER_TURN = 16, /* after these the connections have their turn */
     RETRY_MS = 100,        /* pause of accepting while descriptors or memory are short */
 };
 
@@ -18,7 +18,7 @@ static void on_retry(uv_timer_t *timer) {
     SW_ASSERT(uv_poll_start(&acceptor->poll, UV_READABLE, on_connection) == 0);
 }
 
-/* The connection stays in the backlog, so the socket stays readable: look away, or the loop would spin. */
+/* The connection stays in the backlog, so the socket stays readable: without a pause the loop would spin. */
 static void pause_accepting(struct sw_acceptor *acceptor) {
     (void)uv_poll_stop(&acceptor->poll);
     (void)uv_timer_start(&acceptor->retry, on_retry, RETRY_MS, 0);

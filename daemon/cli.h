@@ -1,4 +1,4 @@
-/* cli.h - a program's command line as a table: getopt_long(), --help and the man page are made from it.
+/* cli.h - a program's command line as a table, from which getopt_long()'s arguments, --help and the man page are made.
  *
  * thread: any, no state. */
 #ifndef SW_DAEMON_CLI_H
@@ -10,26 +10,26 @@
 struct sw_cli_option {
     const char *name;     /* NULL ends the table */
     char letter;          /* 0: none */
-    const char *argument; /* its name in the help; NULL: takes none */
+    const char *argument; /* its name in the help; NULL: it takes none */
     const char *help;
 };
 
 enum { SW_CLI_MAX_OPTIONS = 16, SW_CLI_FIRST = 256 };
 
-/* The table as getopt_long() wants it. An option without a letter is told by SW_CLI_FIRST plus its row's number. */
+/* The table as getopt_long() needs it. An option without a letter is reported as SW_CLI_FIRST plus its row's number. */
 struct sw_cli_getopt {
     struct option options[SW_CLI_MAX_OPTIONS + 1];
     char letters[2 * SW_CLI_MAX_OPTIONS + 1];
 };
 void sw_cli_getopt(struct sw_cli_getopt *ret, const struct sw_cli_option *table);
 
-/* The options, one or more lines each. */
+/* Prints the options, one or more lines each. */
 void sw_cli_help(FILE *out, const struct sw_cli_option *table);
-/* Words of `text` in lines of at most 100 columns; those behind the first are indented. `column`: where the first line
- * stands already. */
+/* Prints the words of `text` in lines of at most 100 columns, with all lines but the first indented. `column`: where
+ * the first line begins. */
 void sw_cli_wrap(FILE *out, const char *text, unsigned indent, unsigned column);
 
-/* spillwayd's own (spillwayd_options.c); rows by number. */
+/* spillwayd's options (spillwayd_options.c); rows by number. */
 enum {
     SW_SPILLWAYD_CONFIG,
     SW_SPILLWAYD_SET,

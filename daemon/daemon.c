@@ -25,8 +25,8 @@ struct sw_daemon {
     struct sw_service service;
     struct sw_config config; /* the service's */
     struct sw_server *server;
-    struct sw_watchdog *watchdog; /* NULL: nobody wants to hear */
-    uv_timer_t grace;             /* for sessions of a predecessor to come back */
+    struct sw_watchdog *watchdog; /* NULL: the service manager expects no messages */
+    uv_timer_t grace;             /* for a predecessor's sessions to be resumed */
     struct sw_control *control;   /* NULL: there is none */
     bool stopping;
     int exit_code;
@@ -52,7 +52,7 @@ static void on_engine_closed(void *arg) {
     hooks.stopped(exit_code, hooks.arg);
 }
 
-/* That have no session; the next process finds what they have. */
+/* Closes owners without a session; the next process finds their regions. */
 static void close_owners(struct sw_service *service) {
     (void)sw_tenants_expire(service, true);
     sw_tenants_close(service);
@@ -109,15 +109,15 @@ static void on_device_lost(void *arg) {
     sw_daemon_stop(daemon);
 }
 
-/* A frame that fits into no half of it could wait for ever for its room. */
+/* Logs chunks that were shortened. A frame that does not fit into half of the staging room could wait for ever. */
 static void log_chunks(const struct sw_service *service) {
     const uint64_t most = sw_engine_chunk_bytes(service->engine);
     for (unsigned i = 0; i < service->n_devices; i++) {
         const struct sw_device_info *info = service->devices[i]->ops->info(service->devices[i]);
         if (most < info->chunk_bytes)
             sw_log(SW_LOG_INFO, "tier.smaller_chunks",
-                   "device=%s chunk_bytes=%" PRIu64 " then=\"spilled in chunks of %" PRIu64
-                   ", of which a quarter of %s_tier_bytes holds a frame\"",
+                   "device=%s chunk_bytes=%" PRIu64 " then=\"regions are spilled in chunks of %" PRIu64
+                   ", whose frame fits into a quarter of %s_tier_bytes\"",
                    info->name, info->chunk_bytes, most, sw_tier_rows[0]->kind->name);
     }
 }
@@ -144,7 +144,7 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
-/* Regions of a predecessor; frames in durable tiers that no region claims are released. */
+/* Recovers a predecessor's regions; frames in durable tiers that no region claims are released. */
 static int recover(struct sw_service *service, struct sw_err *err) {
     struct sw_recovered found;
     const int rc = sw_engine_recover(service->engine, &found, err);
@@ -155,9 +155,9 @@ static int recover(struct sw_service *service, struct sw_err *err) {
     return rc ? rc : sw_tenants_recover(service, err);
 }
 
-/* A client's library comes back only while the client calls it, and who calculates for minutes does not. So sessions of
- * processes that run have more time, while nobody needs what they hold; not for ever: the process may have given up on
- * this connection. */
+/* A client's library resumes its session only while the client calls it, and a client may calculate for minutes. So
+ * sessions of running processes get more time, while nothing else needs their resources. The time is limited: the
+ * process may have given up on this connection. */
 enum { RUNNING_GRACE_S = 3600 };
 
 static void on_grace_over(uv_timer_t *timer) {
@@ -170,7 +170,7 @@ static void on_grace_over(uv_timer_t *timer) {
     if (!n_running)
         (void)uv_timer_stop(timer);
     if (n)
-        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"nobody came back for them\"", n);
+        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"they were not resumed within the grace period\"", n);
 }
 
 static void log_ready(const struct sw_service *service) {
@@ -183,11 +183,11 @@ static void log_ready(const struct sw_service *service) {
            sw_tier_rows[0]->bytes(service->config), sw_tiers_staging_bytes(service), service->config->scratch_bytes);
     const int failure = sw_notify("READY=1");
     if (failure)
-        sw_log(SW_LOG_WARNING, "notify.failed", "cause=\"%s\" then=\"the service manager is not told\"",
-               strerror(failure));
+        sw_log(SW_LOG_WARNING, "notify.failed",
+               "cause=\"%s\" then=\"the service manager does not learn that the service is ready\"", strerror(failure));
 }
 
-/* The engine closes on the loop, so a start that fails after it goes the way of a stop. */
+/* The engine closes on the loop, so a start that fails later is ended like a stop. */
 static void forget_failed_start(void *arg) {
     struct sw_daemon *daemon = arg;
     close_parts(&daemon->service);
@@ -208,7 +208,7 @@ static void close_failed_start(void *arg) {
     close_failed_engine(daemon);
 }
 
-/* The library says HELLO at once; a process can be kept from its processor for seconds. */
+/* The library sends HELLO at once, but a process may not get a processor for seconds. */
 enum { HELLO_MS = 10000 };
 
 static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *config,
@@ -232,7 +232,7 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
     return daemon;
 }
 
-/* After an error close_parts() is due. */
+/* Call close_parts() after an error. */
 static int open_parts(struct sw_service *service, struct sw_err *err) {
     sw_users_read(service);
     sw_descriptors_take(service);
@@ -276,7 +276,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
                     const struct sw_daemon_hooks *hooks, struct sw_err *err) {
     struct sw_daemon *daemon = daemon_new(loop, config, hooks);
     if (!daemon)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the daemon");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the daemon");
     struct sw_service *service = &daemon->service;
     int rc = open_parts(service, err);
     if (rc < 0) {
@@ -289,11 +289,11 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     if (rc < 0)
         return rc;
     service->start_us = sw_clock_us() - service->started_us;
-    uv_update_time(loop); /* the start may have taken longer than the grace is */
+    uv_update_time(loop); /* the start may have taken longer than the grace period */
     const uint64_t grace_ms = config->reconnect_grace_s * 1000;
     (void)uv_timer_start(&daemon->grace, on_grace_over, grace_ms, grace_ms);
     sw_tiers_forget_old_catalogue(service);
-    sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
+    sw_fdstore_forget_rest(service->fdstore); /* descriptors that were not taken are unknown to us */
     sw_fdstore_close(service->fdstore);
     service->fdstore = NULL;
     log_ready(service);

@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include <inttypes.h>
 
-/* A disk that is gone has taken thousands of regions: the first ones are named, and `recovered` says how many. */
+/* A missing disk may cost thousands of regions: only the first are logged, and `recovered` has the count. */
 enum { MAX_LOST_LINES = 200 };
 
 static void on_bad_frame(const struct sw_bad_frame *bad, void *arg) {
@@ -26,7 +26,8 @@ static void on_lost_region(const struct sw_lost_region *lost, void *arg) {
            " chunks=%zu not_in_memory=%zu not_on_disk=%zu%s",
            lost->region.slot, lost->region.gen, lost->uid,
            sw_log_quote(name, sizeof name, lost->name ? lost->name : ""), lost->raw_bytes, lost->n_chunks, lost->n_gone,
-           lost->n_away, ++service->n_lost_lines == MAX_LOST_LINES ? " then=\"no more are named\"" : "");
+           lost->n_away,
+           ++service->n_lost_lines == MAX_LOST_LINES ? " then=\"further lost regions are not named\"" : "");
 }
 
 struct sw_observer sw_damage_observer(struct sw_service *service) {

@@ -7,10 +7,10 @@
 #include <inttypes.h>
 #include <sys/resource.h>
 
-/* The daemon's own (standard streams, loop, driver, a disk's lists) and those of a packet that is being looked at. */
+/* The daemon's own (standard streams, loop, driver, the lists of a disk) and those of the packet being processed. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128, MOST_FDS = 1 << 20 };
 
-/* One in so many is a session's even where all are reserved: few of those are in use at a time. */
+/* Even where all are reserved, this part is for sessions: few of the reserved ones are in use at the same time. */
 enum { SESSIONS_DIVISOR = 8 };
 
 void sw_descriptors_share(struct sw_service *service) {
@@ -22,11 +22,10 @@ void sw_descriptors_share(struct sw_service *service) {
     const uint64_t room = had > own + LEAST_FDS ? had - own - LEAST_FDS : 0;
     service->fds.max_sessions = (unsigned)(room > least ? room : least);
     if (had <= others + LEAST_FDS)
-        sw_log(
-            SW_LOG_WARNING, "descriptors.short",
-            "limit=%" PRIu64 " wanted=%" PRIu64
-            " sessions=%u then=\"more clients than that are refused: raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)\"",
-            had, others + LEAST_FDS, service->fds.max_sessions);
+        sw_log(SW_LOG_WARNING, "descriptors.short",
+               "limit=%" PRIu64 " wanted=%" PRIu64
+               " sessions=%u then=\"further clients are refused: raise RLIMIT_NOFILE (LimitNOFILE=, ulimit -n)\"",
+               had, others + LEAST_FDS, service->fds.max_sessions);
 }
 
 void sw_descriptors_take(struct sw_service *service) {

@@ -1,5 +1,6 @@
-/* descriptors.h - the process's descriptors: every memory and every client costs some, and without any left a packet
- * loses those that travel with it. Clients' memories get what everything else cannot need. thread: loop. */
+/* descriptors.h - the process's file descriptors: every memory and every client needs some, and if none is left, a
+ * packet loses the descriptors that it carries. Clients' memories get the descriptors that nothing else can need.
+ * thread: loop. */
 #ifndef SW_DAEMON_DESCRIPTORS_H
 #define SW_DAEMON_DESCRIPTORS_H
 
@@ -9,19 +10,19 @@ struct sw_service;
 
 struct sw_fd_budget {
     unsigned limit, used;  /* descriptors of all sessions' memories */
-    unsigned max_closing;  /* that may wait to be closed (base/closer.h), and half of it of one uid */
-    unsigned max_sessions; /* that leave all of these their room */
+    unsigned max_closing;  /* descriptors that may wait to be closed (base/closer.h); half of them for one uid */
+    unsigned max_sessions; /* sessions that leave room for all of these */
 };
 
-/* One uid's part of it. */
+/* One uid's share. */
 struct sw_fd_share {
     uint32_t uid;
     unsigned used;
 };
 
-/* Takes as many as may be had, and shares them out. */
+/* Raises the limit as far as permitted, and shares the descriptors out. */
 void sw_descriptors_take(struct sw_service *service);
-/* Shares them out by the configuration in force, which may have changed. */
+/* Shares them out again, by the configuration in force, which may have changed. */
 void sw_descriptors_share(struct sw_service *service);
 
 #endif

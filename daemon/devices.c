@@ -6,14 +6,15 @@
 #include <string.h>
 
 static int open_gpus(struct sw_service *service, const struct sw_device_config *config, struct sw_err *err) {
-    /* Before the first call of CUDA: kernels take their device memory at start, not at their first launch. */
+    /* Set before the first call of CUDA: kernels then take their device memory at the start, not at their first launch.
+     */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     const int count = sw_device_cuda_count();
     for (int i = 0; i < count && service->n_gpus < SW_MAX_DEVICES - 1; i++) {
         struct sw_device *device = NULL;
         const int rc = sw_device_cuda_open(&device, i, config, err);
-        if (rc == -SW_ENOTSUP) { /* an old card beside good ones is no reason not to start */
-            sw_log(SW_LOG_WARNING, "device.skipped", "ordinal=%d cause=\"%s\" then=\"working without it\"", i,
+        if (rc == -SW_ENOTSUP) { /* an old card beside good ones must not prevent the start */
+            sw_log(SW_LOG_WARNING, "device.skipped", "ordinal=%d cause=\"%s\" then=\"the service works without it\"", i,
                    err->msg);
             continue;
         }
@@ -33,10 +34,9 @@ static int open_host(struct sw_service *service, const struct sw_device_config *
         return rc;
     const struct sw_device *device = service->devices[service->n_devices++];
     if (device->ops->info(device)->is_unguarded)
-        sw_log(
-            SW_LOG_WARNING, "memory.unguarded",
-            "cause=\"userfaultfd() cannot be used: Linux before 5.11, or it is forbidden\" then=\"pages that clients' "
-            "memory lacks are made at the service's expense\"");
+        sw_log(SW_LOG_WARNING, "memory.unguarded",
+               "cause=\"userfaultfd() cannot be used: Linux before 5.11, or it is forbidden\" then=\"missing pages of "
+               "clients' memory are made at the service's expense\"");
     return 0;
 }
 
@@ -50,28 +50,27 @@ static uint64_t largest_chunk_bytes(const struct sw_service *service) {
     return largest;
 }
 
-/* Of regions that a predecessor has left. */
+/* The longest chunk of a predecessor's regions. */
 static uint64_t stored_chunk_bytes(const struct sw_service *service) {
     return service->catalogue && sw_catalogue_is_adopted(service->catalogue)
                ? sw_catalogue_longest_chunk(service->catalogue)
                : 0;
 }
 
-/* Other chunks and slots than the options say, and what does not come back with these. */
+/* Logs chunks and slots that differ from the options, and regions that these chunks cannot restore. */
 static void log_stored_chunks(const struct sw_service *service, uint64_t stored_bytes) {
     for (unsigned i = 0; stored_bytes && i < service->n_devices; i++) {
         const struct sw_device_info *info = service->devices[i]->ops->info(service->devices[i]);
         if (info->chunk_bytes < stored_bytes)
-            sw_log(
-                SW_LOG_WARNING, "chunks.too_long",
-                "device=%s chunk_bytes=%" PRIu64 " stored_bytes=%" PRIu64
-                " then=\"regions in longer chunks are kept, but restored only after a start with more scratch_bytes\"",
-                info->name, info->chunk_bytes, stored_bytes);
+            sw_log(SW_LOG_WARNING, "chunks.too_long",
+                   "device=%s chunk_bytes=%" PRIu64 " stored_bytes=%" PRIu64
+                   " then=\"regions with longer chunks are kept; restart with more scratch_bytes to restore them\"",
+                   info->name, info->chunk_bytes, stored_bytes);
         else if ((service->config->chunk_bytes && info->chunk_bytes > service->config->chunk_bytes) ||
                  info->n_slots < service->config->slots)
             sw_log(SW_LOG_WARNING, "chunks.kept",
                    "device=%s chunk_bytes=%" PRIu64
-                   " slots=%u then=\"as long as those of stored regions, until a start without any\"",
+                   " slots=%u then=\"the chunk length of stored regions is kept until a start without stored regions\"",
                    info->name, info->chunk_bytes, info->n_slots);
     }
 }
@@ -85,7 +84,7 @@ int sw_devices_open(struct sw_service *service, struct sw_err *err) {
     int rc = strcmp(wanted, "host") == 0 ? 0 : open_gpus(service, &config, err);
     if (rc == 0 && strcmp(wanted, "cuda") == 0 && service->n_gpus == 0)
         rc = sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DAEMON, "device=cuda, but no CUDA GPU can be used");
-    /* The host device takes the GPUs' chunks, if it can, so that it can restore what they have spilled. */
+    /* The host device uses the GPUs' chunk length, if it can, so that it can restore regions that they have spilled. */
     const uint64_t stored_bytes = config.stored_chunk_bytes, gpu_bytes = largest_chunk_bytes(service);
     config.stored_chunk_bytes = gpu_bytes > stored_bytes ? gpu_bytes : stored_bytes;
     if (rc == 0)

@@ -12,7 +12,8 @@ struct dry_run {
     struct sw_snapshot snapshot;
     struct sw_policy_candidate *all; /* [snapshot.n_regions] */
     struct sw_policy_level level;
-    const struct sw_tier_row *first, *behind; /* behind: the next tier that is configured; else the one that could be */
+    const struct sw_tier_row *first,
+        *behind; /* behind: the next configured tier; otherwise the one that could be configured */
     bool has_behind;
     size_t *moved; /* indices, in order */
     size_t n_moved;
@@ -39,7 +40,7 @@ static int prepare(struct dry_run *run, const struct sw_config *config, struct s
     run->all = sw_alloc_array(n ? n : 1, sizeof *run->all);
     run->moved = sw_alloc_array(n ? n : 1, sizeof *run->moved);
     if (!run->all || !run->moved)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %zu regions", n);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %zu regions", n);
     find_tiers(run, config);
     run->level = (struct sw_policy_level){.used_bytes = snapshot->first.used_bytes,
                                           .limit_bytes = snapshot->first.capacity_bytes -
@@ -58,7 +59,7 @@ static int prepare(struct dry_run *run, const struct sw_config *config, struct s
     return 0;
 }
 
-/* As the engine does: asks, moves, asks again. */
+/* Works like the engine: choose, move, choose again. */
 static void decide(struct dry_run *run) {
     size_t victim;
     while (run->has_behind && sw_policy_victims(&run->level, run->all, run->snapshot.n_regions, &victim, 1) > 0) {
@@ -75,7 +76,7 @@ static bool is_moved(const struct dry_run *run, size_t i) {
     return !run->all[i].rests && is_in(&run->snapshot.regions[i], run->first);
 }
 
-/* The lowest priority among those that could have been moved and stay; UINT8_MAX + 1: there is none. */
+/* Returns the lowest priority among regions that could have been moved and stay; UINT8_MAX + 1: there is none. */
 static unsigned staying_priority(const struct dry_run *run) {
     unsigned lowest = UINT8_MAX + 1;
     for (size_t i = 0; i < run->snapshot.n_regions; i++)
@@ -86,18 +87,18 @@ static unsigned staying_priority(const struct dry_run *run) {
 
 static const char *why_moved(const struct sw_policy_candidate *candidate, unsigned staying) {
     if (staying > UINT8_MAX)
-        return "so is all that may be moved";
-    return candidate->priority < staying ? "lower priority than those that stay" : "not used for longest";
+        return "every region that may be moved is moved";
+    return candidate->priority < staying ? "lower priority than the regions that stay" : "least recently used";
 }
 
-/* Of a region that is not in the first tier. */
+/* Returns where a region is that is not in the first tier. */
 static const char *where(const struct dry_run *run, size_t i, char *ret, size_t ret_bytes) {
     for (unsigned k = 1; k < sw_tier_n_rows; k++)
         if (is_in(&run->snapshot.regions[i], sw_tier_rows[k])) {
             (void)snprintf(ret, ret_bytes, "is in the %s tier", sw_tier_rows[k]->title);
             return ret;
         }
-    return "is packed in its memory";
+    return "is packed in its client's memory";
 }
 
 static const char *why_not(const struct dry_run *run, size_t i, char *text, size_t text_bytes) {
@@ -109,7 +110,7 @@ static const char *why_not(const struct dry_run *run, size_t i, char *text, size
     }
     if (run->all[i].pinned)
         return "pinned";
-    return run->n_moved > 0 ? "the low watermark is reached before" : "the high watermark is not exceeded";
+    return run->n_moved > 0 ? "the low watermark is reached earlier" : "the high watermark is not exceeded";
 }
 
 static void print_region(const struct dry_run *run, size_t i, const char *order, const char *why, FILE *out) {
@@ -149,7 +150,7 @@ static void print(const struct dry_run *run, FILE *out) {
                   run->n_moved, run->snapshot.n_regions, run->moved_bytes);
     print_level(run, "then", run->level.used_bytes, out);
     if (run->has_behind && sw_policy_excess_bytes(&run->level) > 0)
-        (void)fprintf(out, "too much by %" PRIu64 " bytes: no other region may be moved\n",
+        (void)fprintf(out, "%" PRIu64 " bytes too many: no other region may be moved\n",
                       sw_policy_excess_bytes(&run->level));
 }
 

@@ -39,7 +39,7 @@ int sw_fdstore_open(struct sw_fdstore **ret, struct sw_err *err) {
     const char *names = getenv("LISTEN_FDNAMES");
     struct sw_fdstore *store = sw_alloc(sizeof *store + n * sizeof store->kept[0]);
     if (!store)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for %u kept descriptors", n);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u kept descriptors", n);
     store->n = n;
     for (unsigned i = 0; i < n; i++) {
         const size_t bytes = names ? strcspn(names, ":") : 0;
@@ -67,7 +67,8 @@ void sw_fdstore_forget_rest(struct sw_fdstore *store) {
     for (unsigned i = 0; i < store->n; i++) {
         if (store->kept[i].fd < 0)
             continue;
-        sw_log(SW_LOG_WARNING, "fdstore.unknown", "name=%s then=\"no longer kept\"", store->kept[i].name);
+        sw_log(SW_LOG_WARNING, "fdstore.unknown", "name=%s then=\"the service manager no longer keeps it\"",
+               store->kept[i].name);
         sw_fdstore_forget(store->kept[i].name);
     }
 }
@@ -100,10 +101,10 @@ int sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char
     return -1;
 }
 
-/* The path of the socket's file may be spelled otherwise where it was bound: by way of a link, with more slashes. */
+/* When the socket was bound, its path may have been spelled differently: through a link, with more slashes. */
 static bool listens_at(int fd, int type, const char *path) {
     struct sockaddr_un address = {0};
-    socklen_t length = sizeof address - 1, bytes = sizeof(int); /* the last byte ends the path */
+    socklen_t length = sizeof address - 1, bytes = sizeof(int); /* the last byte stays zero */
     int found = 0, listens = 0;
     struct stat file, bound;
     return lstat(path, &file) == 0 && S_ISSOCK(file.st_mode) &&
@@ -124,8 +125,8 @@ int sw_fdstore_take_listener(struct sw_fdstore *store, int type, const char *pat
 }
 
 unsigned sw_fdstore_limit(void) {
-    const char *told = getenv("FDSTORE");
-    const unsigned long limit = told ? strtoul(told, NULL, 10) : UNIT_LIMIT;
+    const char *text = getenv("FDSTORE");
+    const unsigned long limit = text ? strtoul(text, NULL, 10) : UNIT_LIMIT;
     return limit <= MAX_FDS ? (unsigned)limit : MAX_FDS;
 }
 
@@ -138,8 +139,8 @@ bool sw_fdstore_keep(const char *name, int fd) {
     if (!failure)
         failure = sw_notify_barrier(BARRIER_MS);
     if (failure)
-        sw_log(SW_LOG_WARNING, "fdstore.failed", "name=%s cause=\"%s\" then=\"it ends with this process\"", name,
-               strerror(failure));
+        sw_log(SW_LOG_WARNING, "fdstore.failed", "name=%s cause=\"%s\" then=\"it is lost when this process ends\"",
+               name, strerror(failure));
     return !failure;
 }
 

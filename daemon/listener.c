@@ -20,7 +20,7 @@ static int failed(struct sw_err *err, const char *call, const char *path) {
     return code;
 }
 
-/* Opens the path's folder, made if it is missing. Returns a descriptor or an error. */
+/* Opens the path's folder, and makes it if it is missing. Returns a descriptor or an error. */
 static int open_folder(const char *path, struct sw_err *err) {
     char folder[SW_CONFIG_PATH_BYTES];
     const char *slash = strrchr(path, '/');
@@ -38,31 +38,31 @@ static int new_socket(const struct sw_listener_config *config, struct sw_err *er
     return fd < 0 ? failed(err, "socket", config->path) : fd;
 }
 
-/* Removes a socket file that a daemon left behind; one that somebody answers on stays. */
+/* Removes a socket file that a daemon left behind. A file on which a daemon answers stays. */
 static int clear_stale(const struct sw_listener_config *config, const struct sockaddr_un *address, struct sw_err *err) {
     const char *path = address->sun_path;
     struct stat found;
     if (lstat(path, &found) < 0)
         return errno == ENOENT ? 0 : failed(err, "lstat", path);
     if (!S_ISSOCK(found.st_mode))
-        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.90s is there and is no socket", path);
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.90s exists and is no socket: choose another path", path);
     const int fd = new_socket(config, err);
     if (fd < 0)
         return fd;
     const int refused = connect(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? errno : 0;
     (void)close(fd);
-    /* Connected, too busy to connect (EAGAIN) and of another type (EPROTOTYPE) all mean that somebody is there: for one
-     * of another type it may be ourselves, on the other socket, by a path that is spelled otherwise. */
+    /* Success, too busy to connect (EAGAIN) and another type (EPROTOTYPE) all mean that a program listens. One of
+     * another type may be this process, on its other socket, by a path that is spelled differently. */
     if (refused == EPROTOTYPE)
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: a socket of another kind is listening", path);
     if (refused != ECONNREFUSED)
-        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: another daemon is listening", path);
+        return sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "%.80s: another daemon is listening: stop it", path);
     return unlink(path) < 0 && errno != ENOENT ? failed(err, "unlink", path) : 0;
 }
 
 static int bind_and_listen(struct sw_listener *listener, const struct sw_listener_config *config,
                            const struct sockaddr_un *address, struct sw_err *err) {
-    /* The file must not exist with wider permissions than configured, not even until a chmod(). */
+    /* The file must never have wider permissions than configured, not even until a chmod(). */
     const mode_t before = umask(~config->mode & 0777);
     const int rc = bind(listener->socket, (const struct sockaddr *)address, sizeof *address);
     (void)umask(before);
@@ -91,8 +91,8 @@ static void adopt(struct sw_listener *ret, int socket, const char *path) {
     (void)snprintf(ret->path, sizeof ret->path, "%s", path);
 }
 
-/* A predecessor has bound it, by its configuration, or a socket unit, by its own: the file's permissions are those of
- * our configuration from now on. The unit says whose file it is, unless we do. */
+/* A predecessor has bound the socket by its own configuration, or a socket unit by its own. The file gets the
+ * permissions of the present configuration. Its group is the socket unit's, unless one is configured. */
 static int permit(struct sw_listener *listener, const struct sw_listener_config *config, bool is_units,
                   struct sw_err *err) {
     const gid_t gid = config->gid != SW_LISTENER_ANY_GROUP || is_units ? config->gid : getegid();
@@ -104,7 +104,7 @@ static int permit(struct sw_listener *listener, const struct sw_listener_config 
     return code;
 }
 
-/* One that is kept under the name is of another path: names are forgotten with all that is kept under them. */
+/* A socket kept under this name belongs to another path. The manager forgets a name with everything kept under it. */
 static void forget_old(const struct sw_listener_config *config) {
     const int old = sw_fdstore_take(config->fdstore, config->keep_as);
     if (old < 0)
@@ -120,7 +120,7 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
     const size_t bytes = strlen(path);
     _Static_assert(sizeof listener.path <= sizeof address.sun_path, "a path that fits one fits the other");
     if (bytes >= sizeof listener.path)
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "%s is longer than a socket's path may be", config->option);
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_DAEMON, "%s is too long for the path of a socket", config->option);
     memcpy(address.sun_path, path, bytes + 1);
     memcpy(listener.path, path, bytes + 1);
 
@@ -134,7 +134,8 @@ int sw_listener_open(struct sw_listener *ret, const struct sw_listener_config *c
     if (folder < 0)
         return folder;
     int rc = listener.socket = new_socket(config, err);
-    /* Two daemons that start at once must not both find the same stale file: one at a time looks and binds. */
+    /* Two daemons that start at the same time must not both find the same stale file, so the lock lets one at a time
+     * look and bind. */
     if (rc >= 0)
         rc = flock(folder, LOCK_EX | LOCK_NB) == 0 ? clear_stale(config, &address, err)
              : errno == EWOULDBLOCK

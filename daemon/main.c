@@ -23,7 +23,7 @@ struct program {
     char **argv;
     struct sw_config config;
     bool check_config, check_tier, print_config;
-    const char *snapshot; /* --dry-run; NULL: not asked for */
+    const char *snapshot; /* --dry-run; NULL: not given */
     uv_signal_t signals[3];
     struct sw_daemon *daemon;
     int exit_code;
@@ -45,7 +45,7 @@ static int usage_error(const struct sw_err *err) {
     return EXIT_USAGE;
 }
 
-/* Defaults, then files, then `--set`, which wins over files wherever it stands. */
+/* Reads defaults, then files, then `--set`, which overrides files wherever it stands. */
 static int read_config(struct sw_config *ret, void *arg, struct sw_err *err) {
     const struct program *program = arg;
     struct sw_cli_getopt cli;
@@ -58,7 +58,7 @@ static int read_config(struct sw_config *ret, void *arg, struct sw_err *err) {
         for (int option;
              rc == 0 && (option = getopt_long(program->argc, program->argv, cli.letters, cli.options, NULL)) >= 0;) {
             if (option == 'c' && pass == 0)
-                rc = sw_config_load(ret, optarg, !program->daemon, err); /* clients do not wait */
+                rc = sw_config_load(ret, optarg, !program->daemon, err); /* clients do not wait for a slow file */
             if (option == 's' && pass == 1)
                 rc = sw_config_set(ret, optarg, err);
         }
@@ -71,14 +71,14 @@ static void open_log(void) {
     (void)sw_journal_open(SW_JOURNAL_SOCKET);
 }
 
-/* Why the service does not run is found by this event, whatever the reason. */
+/* This event is logged for every failed start, whatever the reason. */
 static void log_failed_start(const struct sw_err *err) {
     char text[300], detail[300];
     sw_log(SW_LOG_ERROR, "start.failed", "name=%s text=%s detail=%s", sw_err_name(err->code),
            sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
 }
 
-/* Returns -1 to go on, or the exit code. */
+/* Returns -1 to continue, or the exit code. */
 static int parse_options(struct program *program) {
     struct sw_cli_getopt cli;
     struct sw_err err;
@@ -149,7 +149,7 @@ static int run(struct program *program) {
     uv_loop_t loop;
     struct sw_err err;
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE: an error as others are (EFBIG) */
+    (void)signal(SIGXFSZ, SIG_IGN); /* beyond RLIMIT_FSIZE: becomes an error (EFBIG) */
     int rc = uv_loop_init(&loop);
     if (rc < 0) {
         (void)sw_err_set(&err, sw_err_from_errno(-rc), SW_SCOPE_DAEMON, "loop: %s%s", uv_strerror(rc),
@@ -185,7 +185,7 @@ static int check_tier(const struct program *program) {
     return err.code == -SW_ECONFIG ? EXIT_USAGE : EXIT_RUNTIME;
 }
 
-/* What the start would refuse of a configuration that is right in itself. */
+/* Checks what the start would refuse although the configuration itself is valid. */
 static int check_config(const struct program *program) {
     struct sw_control_groups groups;
     struct sw_userns userns;

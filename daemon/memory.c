@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first line of a file that fits the format, which reads one value. */
+/* Returns the value in the first line of a file that matches the format, which reads one value. */
 static uint64_t read_number(const char *root, const char *path, const char *format) {
     char whole[2 * PATH_MAX], line[256];
     uint64_t number = UINT64_MAX, found;
@@ -20,7 +20,7 @@ static uint64_t read_number(const char *root, const char *path, const char *form
     return number;
 }
 
-/* A hierarchy of control groups: lines of /proc/self/cgroup that are about it, where it is mounted, and its limit. */
+/* A hierarchy of control groups: its lines of /proc/self/cgroup, where it is mounted, and its limit. */
 struct hierarchy {
     const char *controllers, *mount, *limit;
 };
@@ -37,7 +37,8 @@ static bool names(const char *list, const char *controller) {
     }
 }
 
-/* The path, below the mount point, of the process's group in a hierarchy, "" for the root's. False: it has none. */
+/* Gets the path, below the mount point, of the process's group in a hierarchy, "" for the root. Returns false if there
+ * is none. */
 static bool read_group(const char *root, const struct hierarchy *h, char ret[PATH_MAX]) {
     char path[PATH_MAX];
     bool found = false;

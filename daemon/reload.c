@@ -8,7 +8,7 @@
 #include "spill/operator.h"
 #include <string.h>
 
-/* What follows from live options that somebody keeps a copy of; max_sessions is looked up each time. */
+/* Applies live options that other parts have copies of; max_sessions is read each time. */
 static void apply(struct sw_service *service, const struct sw_config *config) {
     *service->config = *config;
     sw_descriptors_share(service);
@@ -18,7 +18,7 @@ static void apply(struct sw_service *service, const struct sw_config *config) {
                          (unsigned)config->max_session_regions);
 }
 
-/* What keeps a service from starting is no harm to one that runs. */
+/* An error that would prevent a start only fails the request in a running service. */
 static int refused(struct sw_err *err) {
     err->scope = SW_SCOPE_REQUEST;
     return err->code;
@@ -40,8 +40,8 @@ int sw_reload_option(struct sw_service *service, const char *name, const struct 
     return 0;
 }
 
-/* Takes the live options of `loaded` into *config: all of them, before any is told of, since a default may follow one
- * that comes later, or stay where its bound needs a restart. */
+/* Takes the live options of `loaded` into *config. All are taken before any is reported, since a default may depend on
+ * a later option, or stay unchanged because its limit needs a restart. */
 static void take_live(struct sw_config *config, const struct sw_config *loaded, struct sw_reload_report *ret) {
     const struct sw_config before = *config;
     struct sw_config_option option;
@@ -68,8 +68,8 @@ static void needs_restart(struct sw_reload_report *ret, unsigned k) {
         ret->changed[k] = ret->changed[k + 1];
 }
 
-/* A live option may not fit one that stays as it is until a restart (max_session_regions, max_regions): then it waits
- * for the restart as well, and the others change. */
+/* A live option may contradict one that keeps its value until a restart (max_session_regions, max_regions). It then
+ * waits for the restart as well, and the others change. */
 static int fit(struct sw_config *config, const struct sw_config *before, struct sw_reload_report *ret,
                struct sw_err *err) {
     struct sw_config_option option;
@@ -86,7 +86,7 @@ static int fit(struct sw_config *config, const struct sw_config *before, struct 
         needs_restart(ret, k);
         *config = without;
         sw_log(SW_LOG_WARNING, "config.needs_restart",
-               "option=%s why=%s then=\"the old value stays in force, as that of the other does\"", option.name,
+               "option=%s why=%s then=\"the old value stays in force, like the other option's\"", option.name,
                sw_log_quote(text, sizeof text, err->msg));
         return 0;
     }
@@ -95,8 +95,9 @@ static int fit(struct sw_config *config, const struct sw_config *before, struct 
 
 int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct sw_err *err) {
     struct sw_config loaded, config = *service->config;
-    int rc = service->load ? service->load(&loaded, service->load_arg, err)
-                           : sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no configuration to read again");
+    int rc = service->load
+                 ? service->load(&loaded, service->load_arg, err)
+                 : sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no configuration file to read again");
     memset(ret, 0, sizeof *ret);
     if (rc == 0) {
         take_live(&config, &loaded, ret);

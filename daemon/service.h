@@ -1,4 +1,5 @@
-/* service.h - what all sessions of one daemon share. Owned by the daemon, outlives every session. thread: loop. */
+/* service.h - the state that all sessions of one daemon share. Owned by the daemon, outlives every session. thread:
+ * loop. */
 #ifndef SW_DAEMON_SERVICE_H
 #define SW_DAEMON_SERVICE_H
 
@@ -13,33 +14,33 @@ enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
 
 struct sw_service {
     uv_loop_t *loop;
-    struct sw_config *config; /* as in force; only reload.c changes it */
+    struct sw_config *config; /* in force; only reload.c changes it */
     struct sw_engine *engine;
-    struct sw_tiers tiers;                     /* those that are open */
-    void *tier_own[SW_TIERS_MAX];              /* what goes with each kind's, in the table's order; or NULL */
+    struct sw_tiers tiers;                     /* the open ones */
+    void *tier_own[SW_TIERS_MAX];              /* own data of each kind of tier, in the table's order; or NULL */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
-    struct sw_userns userns; /* whose users clients are */
-    unsigned n_descriptors;  /* that the process may have */
+    struct sw_userns userns; /* which users can be told apart */
+    unsigned n_descriptors;  /* the most that the process may have */
     struct sw_fd_budget fds;
-    struct sw_budget_pool kept; /* memory for all tenants, bookkeeping_bytes */
+    struct sw_budget_pool kept; /* memory of all tenants' records, bookkeeping_bytes */
     unsigned n_sessions;
-    unsigned hello_ms;          /* that a client has from the connection to its HELLO; 0: without end */
-    unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
-    bool is_stopping;           /* what sessions have recorded is left to the next process */
-    struct sw_fdstore *fdstore; /* until the start is complete */
+    unsigned hello_ms;  /* time from a client's connection to its HELLO; 0: no limit */
+    unsigned n_overdue; /* recovered sessions that were not resumed within the grace period, but whose processes run */
+    bool is_stopping;   /* recorded sessions are left to the next process */
+    struct sw_fdstore *fdstore;      /* until the start is complete */
     struct sw_catalogue *catalogue;  /* NULL: nothing survives this process */
-    bool has_old_catalogue;          /* the manager keeps that of an earlier version, too */
+    bool has_old_catalogue;          /* the manager also keeps an earlier version's catalogue */
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
-    uint64_t started_us, start_us;   /* when it began to start; how long that took, 0 before it is over */
-    uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */
-    bool draining;                   /* no new spills */
-    unsigned n_lost_lines;           /* regions that the start has found lost and logged */
-    struct sw_list tenants;          /* that have a session */
+    uint64_t started_us, start_us;   /* when the start began; how long it took, 0 until it is complete */
+    uint64_t n_errors[SW_ERR_COUNT]; /* failed requests and sessions, by sw_err_index() */
+    bool draining;                   /* no new spills are accepted */
+    unsigned n_lost_lines;           /* lost regions that the start has logged */
+    struct sw_list tenants;          /* tenants with a session */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;
-    /* Reads the configuration from where it came from. NULL: it cannot be read again. */
+    /* Reads the configuration from its sources. NULL: it cannot be read again. */
     int (*load)(struct sw_config *ret, void *arg, struct sw_err *err);
     void *load_arg;
 };
@@ -50,7 +51,7 @@ static inline void sw_service_count_error(struct sw_service *service, int code) 
         service->n_errors[i]++;
 }
 
-/* To be called when an operation has failed, and now and then: a device whose context has died is told of. */
+/* Reports a device whose context has died. Call it when an operation has failed, and from time to time. */
 static inline void sw_service_check_devices(const struct sw_service *service) {
     if (sw_engine_device_lost(service->engine))
         service->device_lost(service->device_lost_arg);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BYTES (UINT64_C(64) << 40) /* of a region, and of a tier */
+#define MAX_BYTES (UINT64_C(64) << 40) /* the largest region or tier */
 
 enum type { TYPE_NUMBER, TYPE_FLAG, TYPE_NAME, TYPE_TIER };
 
@@ -136,7 +136,7 @@ static int store_regions(struct sw_snapshot *snapshot, const json_t *array, stru
     const size_t n = json_array_size(array);
     snapshot->regions = sw_alloc_array(n ? n : 1, sizeof *snapshot->regions);
     if (!snapshot->regions)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %zu regions", n);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %zu regions", n);
     for (; snapshot->n_regions < n; snapshot->n_regions++) {
         char where[40];
         (void)snprintf(where, sizeof where, "regions[%zu]", snapshot->n_regions);

@@ -1,20 +1,20 @@
-/* snapshot.h - the state of a service as a file: which regions there are and how full the host tier is.
+/* snapshot.h - the state of a service as a file: its regions, and how full the host tier is.
  *
- * One JSON object; a key that is not listed, or a value that is not what is said here, is refused with an error that
- * names both. Sizes are bytes, times microseconds on any one clock: only their order counts.
+ * The file is one JSON object. A key that is not listed here, or a value that does not fit the description, is refused
+ * with an error that names both. Sizes are bytes. Times are microseconds of any single clock: only their order counts.
  *
- *   {"host_tier": {"used_bytes": 7900000000,        what frames occupy
- *                  "capacity_bytes": 8589934592,    host_tier_bytes of the configuration if it is left out
- *                  "staging_bytes": 536870912},     of the capacity, for frames on their way to a disk; 0 if left out:
+ *   {"host_tier": {"used_bytes": 7900000000,        bytes that frames occupy
+ *                  "capacity_bytes": 8589934592,    if omitted: host_tier_bytes of the configuration
+ *                  "staging_bytes": 536870912},     part of it for frames on their way to a disk; 0 if omitted:
  *                                                   the service logs its own with event=ready
  *    "regions": [{"region": "7:3",                  printable characters, no spaces
  *                 "stored_bytes": 268435456,
  *                 "used_us": 1200,                  when it was spilled, or restored and kept
  *                 "tier": "host",                   a tier, or "device" (packed)
- *                 "priority": 0,                    0 to 255; 0 if left out
- *                 "pinned": false}]}                false if left out
+ *                 "priority": 0,                    0 to 255; 0 if omitted
+ *                 "pinned": false}]}                false if omitted
  *
- * Not for a service that runs: it knows better. thread: any. */
+ * Do not use it to ask about a running service: the service itself is more accurate. thread: any. */
 #ifndef SW_DAEMON_SNAPSHOT_H
 #define SW_DAEMON_SNAPSHOT_H
 
@@ -37,8 +37,8 @@ struct sw_snapshot {
     size_t n_regions;
 };
 
-/* path "-": standard input. capacity_bytes: the first tier's where the file has none. errors: -SW_ECONFIG, -SW_EIO,
- * -SW_ENOMEM; *ret is then empty. */
+/* Loads a snapshot. path "-": standard input. capacity_bytes: used if the file has none for the first tier. errors:
+ * -SW_ECONFIG, -SW_EIO, -SW_ENOMEM; *ret is then empty. */
 int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t capacity_bytes, struct sw_err *err);
 /* Empties it. */
 void sw_snapshot_fini(struct sw_snapshot *snapshot);

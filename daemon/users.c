@@ -15,8 +15,8 @@ void sw_users_read(struct sw_service *service) {
     sw_log(SW_LOG_WARNING, "users.unmapped",
            "uid=%u gid=%u why=\"/proc/self/uid_map and gid_map do not map all users and groups\" then=\"%s\"",
            (unsigned)userns->overflow_uid, (unsigned)userns->overflow_gid,
-           are_one_tenant(service) ? "all users that are not mapped are one tenant (unmapped_users)"
-                                   : "users that are not mapped are refused (unmapped_users)");
+           are_one_tenant(service) ? "unmapped users are one tenant (unmapped_users)"
+                                   : "unmapped users are refused (unmapped_users)");
 }
 
 int sw_users_check(const struct sw_service *service, uid_t uid, struct sw_err *err) {
@@ -24,6 +24,6 @@ int sw_users_check(const struct sw_service *service, uid_t uid, struct sw_err *e
         return 0;
     return sw_err_set(
         err, -SW_EUNMAPPED, SW_SCOPE_SESSION,
-        "uid %u is any user that the service's user namespace does not map: map it, or set unmapped_users",
+        "uid %u stands for every user that the service's user namespace does not map: map it, or set unmapped_users",
         (unsigned)uid);
 }

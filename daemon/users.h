@@ -1,4 +1,4 @@
-/* users.h - which users the service can tell apart, so that a uid may say whose something is. thread: loop. */
+/* users.h - which users the service can tell apart, so that a uid can stand for a tenant. thread: loop. */
 #ifndef SW_DAEMON_USERS_H
 #define SW_DAEMON_USERS_H
 
@@ -8,8 +8,8 @@
 /* Reads which users this process's user namespace maps, and warns if these are not all. */
 void sw_users_read(struct sw_service *service);
 
-/* Whether the uid of a peer, as the kernel names it, may stand for a tenant. errors: -SW_EUNMAPPED (it stands for every
- * user that is not mapped, and unmapped_users does not make them one tenant). */
+/* Checks whether a peer's uid, as the kernel reports it, may stand for a tenant. errors: -SW_EUNMAPPED (it stands for
+ * every unmapped user, and unmapped_users does not make them one tenant). */
 int sw_users_check(const struct sw_service *service, uid_t uid, struct sw_err *err);
 
 #endif

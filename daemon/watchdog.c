@@ -6,7 +6,7 @@
 #include "daemon/notify.h"
 #include <inttypes.h>
 
-enum { TURNS = 4 }; /* of asking and telling, in the time after which the manager gives up */
+enum { TURNS = 4 }; /* messages and questions in the time after which the manager gives up */
 
 struct sw_watchdog {
     struct sw_service *service;
@@ -21,8 +21,8 @@ static void on_timer(uv_timer_t *timer) {
     const uint64_t silent_us = sw_engine_silent_us(service->engine);
     const bool is_silent = silent_us > w->patience_us / 2;
     if (is_silent && !w->is_silent)
-        sw_log(SW_LOG_ERROR, "device.silent", "us=%" PRIu64 " then=\"the watchdog is not fed until it answers\"",
-               silent_us);
+        sw_log(SW_LOG_ERROR, "device.silent",
+               "silent_us=%" PRIu64 " then=\"no watchdog message is sent until it answers\"", silent_us);
     w->is_silent = is_silent;
     if (!is_silent)
         (void)sw_notify("WATCHDOG=1");
@@ -36,7 +36,7 @@ int sw_watchdog_open(struct sw_watchdog **ret, struct sw_service *service, struc
         return 0;
     struct sw_watchdog *w = sw_alloc(sizeof *w);
     if (!w)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the watchdog");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the watchdog");
     w->service = service;
     w->patience_us = us;
     w->timer.data = w;

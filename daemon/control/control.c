@@ -19,20 +19,20 @@
 
 enum {
     READ_BYTES = 16 << 10,         /* the buffer's first length */
-    STOP_READING_BYTES = 64 << 10, /* answers that wait: a peer that does not read gets no more done */
-    SPARE_FDS = 64,                /* for operators, while clients' descriptors that wait to be closed are too many */
+    STOP_READING_BYTES = 64 << 10, /* unread answers: no more requests of this peer are carried out */
+    SPARE_FDS = 64,                /* for operators, while too many of the clients' descriptors wait to be closed */
 };
 
-enum { REFUSED_LINES = 10 }; /* whoever may not use the socket can try as often as it likes */
+enum { REFUSED_LINES = 10 }; /* a refused peer can try as often as it likes */
 
 struct sw_control {
     struct sw_control_context context;
     struct sw_acceptor acceptor;
     struct sw_http *http;
     struct sw_control_groups groups;
-    struct sw_list connections; /* whoever was served goes to the end */
+    struct sw_list connections; /* the one served last is at the end */
     unsigned n_connections;
-    uv_idle_t turn; /* active while requests wait; a poll for all else goes before each turn */
+    uv_idle_t turn; /* active while requests wait; each turn is preceded by a poll for everything else */
     struct sw_log_limit refusals;
     unsigned n_open_parts; /* acceptor, HTTP, events, turn: what has to be closed besides connections */
     bool closing;
@@ -46,12 +46,12 @@ struct connection {
     struct sw_rpc_caller caller;
     struct sw_subscriber subscriber;
     uv_pipe_t pipe;
-    char *in; /* what has arrived: what is no whole line yet, or waits */
+    char *in; /* received bytes: an incomplete line, or lines that wait */
     size_t in_bytes, in_cap, n_taken;
-    struct sw_rpc_work work;    /* a line under way */
-    bool is_reading, is_ending; /* ending: hangs up once everything is written */
-    bool waits_for_turn;        /* with requests that have arrived */
-    bool said_all;              /* the peer: it may still be reading */
+    struct sw_rpc_work work;    /* a line being processed */
+    bool is_reading, is_ending; /* ending: closes once everything is written */
+    bool waits_for_turn;        /* it has requests */
+    bool said_all;              /* the peer sends no more, but may still be reading */
     bool is_closed;
 };
 
@@ -85,7 +85,8 @@ static void on_pipe_closed(uv_handle_t *handle) {
     end_if_done(control);
 }
 
-/* The loop's close() is not to be the last: that one lets go of what the peer has sent, which may take long. */
+/* Closes the socket in a closer thread: the last close() frees what the peer has sent, which may take long, so the
+ * loop's close() must not be the last. */
 static void hang_up_softly(const uv_pipe_t *pipe) {
     uv_os_fd_t socket;
     if (uv_fileno((const uv_handle_t *)pipe, &socket) == 0)
@@ -120,7 +121,7 @@ static void on_written(uv_write_t *request, int status) {
     }
 }
 
-/* text: moved; NULL is a no-op. Returns false, and hangs up, if the peer cannot have it. */
+/* text: moved; NULL is a no-op. Returns false, and hangs up, if the text cannot be sent. */
 static bool send_text(struct connection *c, char *text) {
     struct answer *answer = NULL;
     const size_t bytes = text ? strlen(text) : 0;
@@ -160,7 +161,7 @@ static void log_refused(struct sw_log_limit *limit, uint32_t uid, const struct s
                sw_log_quote(text, sizeof text, err->msg), left_out);
 }
 
-/* Says what is wrong with the connection as a whole, and ends it. */
+/* Reports an error of the connection as a whole, and ends it. */
 static void refuse(struct connection *c, const struct sw_err *err) {
     log_refused(&c->control->refusals, c->caller.uid, err);
     c->is_ending = true;
@@ -201,7 +202,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
     }
     if (n == UV_EOF) {
         c->said_all = true;
-        if (c->in_bytes > c->n_taken) /* the last line may go without its end; there was room to read into */
+        if (c->in_bytes > c->n_taken) /* the last line may lack its newline; the read has left room for it */
             c->in[c->in_bytes++] = '\n';
     } else {
         c->in_bytes += (size_t)n;
@@ -209,7 +210,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
     look(c);
 }
 
-/* Only before more is read: once for all the lines there were. */
+/* Called only before reading more: once for all the lines of a read. */
 static void make_room(struct connection *c) {
     c->in_bytes -= c->n_taken;
     if (c->n_taken && c->in_bytes)
@@ -231,7 +232,7 @@ static void watch(struct connection *c, bool on) {
         (void)uv_read_stop((uv_stream_t *)&c->pipe);
 }
 
-/* The next line there is: returns false if none is whole. Empty ones are passed over. */
+/* Gets the next line. Returns false if none is complete. Skips empty lines. */
 static bool next_line(struct connection *c, const char **ret, size_t *ret_bytes) {
     while (c->n_taken < c->in_bytes && (c->in[c->n_taken] == '\n' || c->in[c->n_taken] == '\r'))
         c->n_taken++;
@@ -241,15 +242,15 @@ static bool next_line(struct connection *c, const char **ret, size_t *ret_bytes)
     return end != NULL;
 }
 
-/* Nothing more is to be asked: hangs up, when all answers have left. */
+/* No further request follows: hangs up when all answers are written. */
 static void end(struct connection *c) {
     c->is_ending = true;
     if (unread_bytes(c) == 0)
         hang_up(c);
 }
 
-/* Finds out what to wait for: its turn, if a request is there and its answer can be taken; else that answers leave, or
- * more arrives. */
+/* Decides what to wait for: a turn, if there is a request and room for its answer; otherwise for answers to be written,
+ * or for more input. */
 static void look(struct connection *c) {
     const char *line;
     size_t bytes = 0;
@@ -273,7 +274,8 @@ static void look(struct connection *c) {
         end(c);
 }
 
-/* Of a batch one request, and the answer when all are done, or when it has become more than a peer may leave unread. */
+/* Carries out one request. A batch's answer is sent when all its requests are done, or when it exceeds what a peer may
+ * leave unread. */
 static void take_request(struct connection *c) {
     const char *line;
     size_t bytes;
@@ -312,7 +314,7 @@ static void on_turn(uv_idle_t *turn) {
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* A peer that may do nothing is told so, and not read from. */
+/* A peer without rights gets an error, and is not read from. */
 static void admit(struct connection *c, int socket) {
     struct sw_control *control = c->control;
     const struct sw_service *service = control->context.service;
@@ -321,7 +323,7 @@ static void admit(struct connection *c, int socket) {
     int rc = sw_peer_init(&peer, socket, &err);
     c->caller.uid = rc == 0 ? peer.uid : UINT32_MAX;
     if (rc == 0 && control->n_connections > SW_CONTROL_MAX_CONNECTIONS)
-        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u control connections are open",
+        rc = sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "too many connections: %u control connections are open",
                         (unsigned)SW_CONTROL_MAX_CONNECTIONS);
     if (rc == 0)
         rc = sw_users_check(service, peer.uid, &err);
@@ -329,7 +331,8 @@ static void admit(struct connection *c, int socket) {
         c->caller.right = sw_control_right(socket, &peer, &control->groups, &service->userns);
     if (rc == 0 && c->caller.right == SW_CONTROL_NOTHING)
         rc = sw_err_set(&err, -SW_EACCES, SW_SCOPE_SESSION,
-                        "user %u may not use the control socket: root and control_group may", c->caller.uid);
+                        "user %u may not use the control socket: only root, control_group and control_read_group",
+                        c->caller.uid);
     if (rc < 0)
         refuse(c, &err);
     else
@@ -402,7 +405,7 @@ int sw_control_open(struct sw_control **ret, struct sw_service *service, struct 
         return 0;
     struct sw_control *control = sw_alloc(sizeof *control);
     if (!control)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the control socket");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the control socket");
     control->context.service = service;
     control->acceptor.listener.socket = -1;
     sw_list_init(&control->connections);

@@ -1,4 +1,4 @@
-/* control_args.c - parameters of a control request against their rows. */
+/* control_args.c - checks parameters of a control request against their rows. */
 #include "daemon/control/control_methods.h"
 
 #include "base/choice.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digits only, to `end`; strtoull() alone would take signs and spaces. */
+/* Accepts digits only, up to `end`; strtoull() would also take signs and spaces. */
 static bool parse_u32(const char *text, char end, uint32_t *ret, const char **ret_rest) {
     uint64_t number = 0;
     const char *at = text;

@@ -1,4 +1,4 @@
-/* control_handlers.h - what the control methods do: one call into the service each. thread: loop. */
+/* control_handlers.h - the handlers of the control methods: one call into the service each. thread: loop. */
 #ifndef SW_DAEMON_CONTROL_HANDLERS_H
 #define SW_DAEMON_CONTROL_HANDLERS_H
 
@@ -18,7 +18,7 @@ extern sw_control_fn *const sw_control_handlers[SW_CONTROL_METHOD_NR];
 /* control_regions.c */
 sw_control_fn sw_on_control_sessions, sw_on_control_regions, sw_on_control_spill, sw_on_control_demote,
     sw_on_control_promote, sw_on_control_drop;
-/* control_figures.c */
+/* control_stats.c */
 sw_control_fn sw_on_control_stats, sw_on_control_tiers;
 
 #endif

@@ -6,40 +6,41 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_BYTES (UINT64_C(64) << 40) /* of a tier */
+#define MAX_BYTES (UINT64_C(64) << 40) /* the largest size of a tier */
 
 /* clang-format off */
-#define REGION {"region", SW_PARAM_REGION, .required = true, .help = "The region, as regions shows it: slot:generation."}
+#define REGION                                                                                                         \
+    {"region", SW_PARAM_REGION, .required = true, .help = "The region, as shown by regions: slot:generation."}
 
 const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
-        .help = "What the service is and does: version, state, devices, sessions, regions, use of the tiers. "
-                "`scratch_bytes` (scratch in the table) is the device memory that it holds for its work now, on all GPUs together, 0 "
-                "without a GPU; the option of this name, like the log line event=ready, tells the bound for each GPU."},
+        .help = "Shows what the service is and does: version, state, devices, sessions, regions, use of the tiers. "
+                "`scratch_bytes` (scratch in the table) is the device memory that the service holds for its work now, "
+                "on all GPUs together; 0 without a GPU. The option of this name, like the log line event=ready, is the "
+                "limit for each GPU."},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
-        .help = "Totals since the start: operations and bytes by tier and codec, why regions were compressed or not, "
-                "errors by name, latencies by stage. Of percentiles, the upper bound of the histogram's bucket is "
-                "told."},
+        .help = "Shows totals since the start: operations and bytes by tier and codec, why regions were compressed or "
+                "not, errors by name, latencies by stage. A percentile is the upper bound of its histogram bucket."},
     [SW_CONTROL_SESSIONS] = {"sessions", SW_CONTROL_READ,
-        .help = "The clients that are connected, and what each of them has stored and under way."},
+        .help = "Shows the connected clients, and for each its stored regions and its operations under way."},
     [SW_CONTROL_REGIONS] = {"regions", SW_CONTROL_READ,
-        .help = "Stored regions, a page at a time: if there may be more, `next` is the cursor of the next page. A "
-                "page may be short, or empty, and still have a next one.",
-        {{"session", SW_PARAM_NUMBER, .min = 1, .max = UINT32_MAX, .help = "Only those of this session."},
-         {"uid", SW_PARAM_NUMBER, .max = UINT32_MAX, .help = "Only those of this user."},
-         {"tier", SW_PARAM_CHOICE, .choices = sw_tier_names, .help = "Only those in this tier."},
+        .help = "Lists stored regions, one page at a time. If there may be more, `next` is the cursor of the next "
+                "page. A page may be short, or empty, and still have a next one.",
+        {{"session", SW_PARAM_NUMBER, .min = 1, .max = UINT32_MAX, .help = "Only regions of this session."},
+         {"uid", SW_PARAM_NUMBER, .max = UINT32_MAX, .help = "Only regions of this user (uid)."},
+         {"tier", SW_PARAM_CHOICE, .choices = sw_tier_names, .help = "Only regions in this tier."},
          {"state", SW_PARAM_CHOICE, .choices = "staging, encoding, storing, out, restoring, lost",
-          .help = "Only those in this state."},
-         {"limit", SW_PARAM_NUMBER, .min = 1, .max = 1000, .help = "Most regions of a page; 100 if it is left out."},
-         {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the page before."}}},
+          .help = "Only regions in this state."},
+         {"limit", SW_PARAM_NUMBER, .min = 1, .max = 1000, .help = "Most regions on a page; 100 if omitted."},
+         {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the previous page."}}},
     [SW_CONTROL_TIERS] = {"tiers", SW_CONTROL_READ,
-        .help = "Where frames are parked: capacity, use, watermarks, the longest free run."},
+        .help = "Shows where frames are stored: capacity, use, watermarks, the longest free run."},
     [SW_CONTROL_CONFIG_GET] = {"config.get", SW_CONTROL_READ,
-        .help = "The configuration that is in force.",
-        {{"name", SW_PARAM_TEXT, .max = 48, .help = "One option only."}}},
+        .help = "Shows the configuration that is in force.",
+        {{"name", SW_PARAM_TEXT, .max = 48, .help = "Only this option."}}},
     [SW_CONTROL_CONFIG_SET] = {"config.set", SW_CONTROL_ALL,
-        .help = "Sets one option of those that may be changed at run time, until the service ends or reloads. An "
-                "option that needs a restart is refused.",
+        .help = "Sets an option that may be changed at run time, until the service ends or reloads its configuration. "
+                "An option that needs a restart is refused.",
         {{"name", SW_PARAM_TEXT, .required = true, .max = 48, .help = "The option."},
          {"value", SW_PARAM_VALUE, .required = true, .help = "Its value, as in the configuration file."}}},
     [SW_CONTROL_CONFIG_RELOAD] = {"config.reload", SW_CONTROL_ALL,
@@ -47,37 +48,40 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "`changed`, the options whose new values are now in force, and `needs_restart`, the options that "
                 "differ but keep their old value until a restart. If anything is wrong, nothing changes."},
     [SW_CONTROL_DRAIN] = {"drain", SW_CONTROL_ALL,
-        .help = "on: no new spills are accepted (EDRAINING), restores and drops go on; off: spills are accepted "
-                "again. With no mode: shows whether the service is draining, and what is still stored.",
+        .help = "on: the service accepts no new spills (EDRAINING); restores and drops go on. off: it accepts spills "
+                "again. Without a mode: shows whether the service is draining, and what is still stored.",
         {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
-        .help = "Makes room in the first tier: begins to move regions to one behind, those first that would leave by "
-                "themselves, until about so many stored bytes have left. (GPU memory is its client's to spill.)",
-        {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much."}}},
+        .help = "Makes room in the first tier (host): begins to move regions to a tier behind it (nvme), in the order "
+                "in which they would leave by themselves, until about this many stored bytes have left. (It does not "
+                "free GPU memory, which only a client can spill.)",
+        {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much room to make."}}},
     [SW_CONTROL_DEMOTE] = {"demote", SW_CONTROL_ALL,
-        .help = "Begins to move a region from the first tier (host) to one behind (nvme); regions shows when it is there.",
+        .help = "Begins to move a region from the first tier (host) to one behind it (nvme); regions shows when it has "
+                "arrived.",
         {REGION}},
     [SW_CONTROL_PROMOTE] = {"promote", SW_CONTROL_ALL,
-        .help = "Begins to move a region back to the first tier (host); regions shows when it is there.",
+        .help = "Begins to move a region back to the first tier (host); regions shows when it has arrived.",
         {REGION}},
     [SW_CONTROL_DROP] = {"drop", SW_CONTROL_ALL,
-        .help = "Forgets a region and frees its space. Its bytes are gone, and its client is told ESTALE when it asks "
-                "for them.",
+        .help = "Removes a region and frees its space. Its bytes are lost, and its client gets ESTALE when it asks for "
+                "them.",
         {REGION}},
     [SW_CONTROL_LOG_LEVEL] = {"log.level", SW_CONTROL_ALL,
-        .help = "Sets which log lines are printed, like the option log_level; without a level, tells it.",
-        {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug", .help = "The least important ones."}}},
+        .help = "Sets which log lines are printed, like the option log_level; without a level, shows the present one.",
+        {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug",
+          .help = "The least important level to print."}}},
     [SW_CONTROL_EVENTS] = {"events", SW_CONTROL_READ,
-        .help = "Tells this connection of events as they happen, by notifications `event`: the log lines of level "
-                "info and above, and those of each spill and restore, whatever log_level prints. Slow readers get a "
-                "count of the events they missed, by `dropped`.",
+        .help = "Sends events to this connection as they happen, as notifications `event`: the log lines of level info "
+                "and above, and the lines of each spill and restore, whatever log_level prints. Slow readers get a "
+                "count of the events they missed, as `dropped`.",
         {{"only", SW_PARAM_TEXT, .max = 256,
-          .help = "Only events of these names, separated by commas; a name's beginning up to a dot will do: "
-                "session,spill.done"},
-         {"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "on, if it is left out; off: no more."}},
+          .help = "Only events of these names, separated by commas. The part of a name before a dot stands for all "
+                "events that begin so: session,spill.done"},
+         {"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "on if omitted; off: send no more events."}},
         .sets_up = true},
     [SW_CONTROL_METRICS] = {"metrics", SW_CONTROL_READ,
-        .help = "All figures in Prometheus' text format, as one string."},
+        .help = "Prints all statistics in Prometheus' text format, as one string."},
 };
 /* clang-format on */
 

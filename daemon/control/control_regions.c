@@ -9,7 +9,7 @@
 
 enum {
     PAGE = 100,
-    SLOTS_PER_PAGE = 16384, /* looked at: a filter that fits nothing must not hold the loop */
+    SLOTS_PER_PAGE = 16384, /* examined at most: a filter that matches nothing must not block the loop */
 };
 
 static struct sw_service *service_of(void *context) {
@@ -44,7 +44,7 @@ int sw_on_control_sessions(void *context, struct sw_rpc_caller *caller, const st
     (void)err;
     for (const struct sw_list *node = sessions ? sessions->next : NULL; node && node != sessions; node = node->next) {
         const struct sw_session *session = SW_CONTAINER_OF(node, struct sw_session, node);
-        if (!session->closing) /* of one that is, the owner may be gone */
+        if (!session->closing) /* the owner of a closing session may be gone */
             (void)json_array_append_new(array, session_to_json(session));
     }
     *ret_result = json_pack("{s:o}", "sessions", array);
@@ -60,7 +60,7 @@ struct page {
 
 enum { ARG_SESSION, ARG_UID, ARG_TIER, ARG_STATE, ARG_LIMIT, ARG_CURSOR };
 
-/* Of regions without a session the engine knows it. */
+/* For a region without a session the engine knows the uid. */
 static uint32_t uid_of(const struct sw_region_view *view) {
     const struct sw_session *session = view->tag;
     return session ? (uint32_t)session->peer.uid : view->uid;
@@ -83,7 +83,7 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
     if (!fits(page, view))
         return true;
     if (json_array_size(page->regions) >= page->limit)
-        return false; /* the next page begins with this one */
+        return false; /* the next page begins with this region */
     (void)snprintf(region, sizeof region, "%" PRIu32 ":%" PRIu32, view->id.slot, view->id.gen);
     json_t *object = json_pack("{s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:s, s:I, s:b, s:b, s:I}",               //
                                "region", region,                                                             //
@@ -159,7 +159,7 @@ int sw_on_control_drop(void *context, struct sw_rpc_caller *caller, const struct
         rc = sw_engine_query(owner, id_of(args), &info, err);
     if (rc == 0 && info.state == SW_REGION_IN)
         rc = sw_err_set(err, -SW_ESTATE, SW_SCOPE_REQUEST,
-                        "it is restored: its client has yet to ask what became of it");
+                        "the region was restored: its client has not acknowledged this yet");
     if (rc == 0)
         rc = sw_engine_drop(owner, id_of(args), err);
     sw_tenants_forget_idle(service_of(context));

@@ -32,7 +32,7 @@ int sw_control_groups(struct sw_control_groups *ret, const struct sw_config *con
     return rc ? rc : find_group(&ret->read, "control_read_group", config->control_read_group, userns, err);
 }
 
-/* Whether the peer's process had the group when it connected. */
+/* Returns whether the peer's process had the group when it connected. */
 static bool is_member(int socket, gid_t own, gid_t group) {
     return group != SW_CONTROL_NO_GROUP && (own == group || sw_peer_in_group(socket, group));
 }

@@ -1,4 +1,4 @@
-/* control_rights.h - what whoever connects to the control socket may do, by the credentials of the connection.
+/* control_rights.h - what a peer may do on the control socket, by the credentials of its connection.
  *
  * thread: any, no state. */
 #ifndef SW_DAEMON_CONTROL_RIGHTS_H
@@ -18,14 +18,14 @@ struct sw_control_groups {
     gid_t all, read; /* SW_CONTROL_NO_GROUP: none */
 };
 
-/* Numbers of both groups of a configuration that has a control socket, by name or number; none without one. May ask
- * over the network, as the system looks groups up: not while clients are served. errors: -SW_ECONFIG (there is no such
- * group, or its number stands for all groups that the user namespace does not map). */
+/* Finds the numbers of both groups of a configuration that has a control socket, given by name or number; none without
+ * a control socket. The system may look groups up over the network: do not call this while clients are served. errors:
+ * -SW_ECONFIG (there is no such group, or its number stands for all groups that the user namespace does not map). */
 int sw_control_groups(struct sw_control_groups *ret, const struct sw_config *config, const struct sw_userns *userns,
                       struct sw_err *err);
 
-/* root, this process's user and members of `all` may do everything, members of `read` may look. A uid that is not one
- * user's is neither root's nor this process's. */
+/* Returns the peer's right: root, this process's user and members of `all` may do everything, members of `read` may
+ * look. A uid that stands for several users is neither root nor this process's user. */
 enum sw_control_right sw_control_right(int socket, const struct sw_peer *peer, const struct sw_control_groups *groups,
                                        const struct sw_userns *userns);
 

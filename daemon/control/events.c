@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_LINES = 1024 }; /* that wait for the loop */
+enum { MAX_LINES = 1024 }; /* waiting for the loop */
 
 struct line {
     struct sw_list node;
@@ -28,7 +28,7 @@ struct sw_events {
     pthread_mutex_t lock; /* guards the rest */
     struct sw_list lines;
     unsigned n_lines;
-    uint64_t n_lost; /* found the queue full */
+    uint64_t n_lost; /* lines for which the queue was full */
 };
 
 static int64_t wall_ms(void) {
@@ -37,7 +37,7 @@ static int64_t wall_ms(void) {
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* On any thread. */
+/* Called on any thread. */
 static void on_line(enum sw_log_level level, const char *text, void *arg) {
     struct sw_events *events = arg;
     const size_t bytes = strlen(text) + 1;
@@ -56,7 +56,7 @@ static void on_line(enum sw_log_level level, const char *text, void *arg) {
     (void)uv_async_send(&events->async);
 }
 
-/* {"time_ms": ..., "event": "spill.done", "session": 4, ...}; copies the event's name. */
+/* Returns {"time_ms": ..., "event": "spill.done", "session": 4, ...}; copies the event's name. */
 static json_t *to_json(const struct line *line, char *ret_event, size_t event_bytes) {
     struct sw_logfmt_field field;
     json_t *object = json_pack("{s:I}", "time_ms", (json_int_t)line->time_ms);
@@ -71,7 +71,7 @@ static json_t *to_json(const struct line *line, char *ret_event, size_t event_by
     return object;
 }
 
-/* "session" wants session.open, "session.open" itself; "sess" neither. */
+/* "session" matches session.open, and so does "session.open"; "sess" does not. */
 static bool wants(const struct sw_subscriber *subscriber, const char *event) {
     if (!subscriber->only[0])
         return true;
@@ -139,7 +139,7 @@ static void on_wake(uv_async_t *async) {
 int sw_events_open(struct sw_events **ret, uv_loop_t *loop, struct sw_err *err) {
     struct sw_events *events = sw_alloc(sizeof *events);
     if (!events)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for events");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for events");
     const int rc = uv_async_init(loop, &events->async, on_wake);
     if (rc < 0) {
         sw_free(events);

@@ -10,13 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Who asks does so as soon as it is connected: silence may be cut short, so that it keeps others out for no longer. */
+/* A client sends its request as soon as it is connected, so a silent connection is ended early and does not keep others
+ * out. */
 enum { MAX_CONNECTIONS = 64, TIMEOUT_S = 2, BACKLOG = 64, PARTS = 2 };
 
 struct sw_http {
     struct MHD_Daemon *mhd;
     uv_poll_t poll;   /* the library's epoll descriptor */
-    uv_timer_t timer; /* its next time-out */
+    uv_timer_t timer; /* for its next time-out */
     unsigned open_handles;
     char *(*make_text)(void *arg);
     void *arg;
@@ -75,8 +76,8 @@ static unsigned count(const struct sw_http *http) {
     return info ? info->num_connections : 0;
 }
 
-/* Does what is due, and asks to be called when more is. With as many connections as there may be the library stops
- * listening, and begins again only when it is run after some of them have ended: nothing else would call it then. */
+/* Runs the library, and schedules the next run. With the maximum of connections it stops listening, and starts again
+ * only if it is run after some of them have ended; nothing else would run it then. */
 static void go_on(struct sw_http *http) {
     MHD_UNSIGNED_LONG_LONG ms;
     const unsigned before = count(http);
@@ -100,7 +101,7 @@ static int listen_on(unsigned port, struct sw_err *err) {
     if (fd >= 0)
         (void)close(fd);
     return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "metrics_port %u: %s%s", port, strerror(failure),
-                      failure == EADDRINUSE ? ": name another, or end who listens there (ss -ltnp)" : "");
+                      failure == EADDRINUSE ? ": choose another port, or stop the program that has it (ss -ltnp)" : "");
 }
 
 int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*make_text)(void *arg), void *arg,
@@ -117,7 +118,7 @@ int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*m
         http && http->mhd ? MHD_get_daemon_info(http->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
     if (!info || uv_poll_init(loop, &http->poll, info->epoll_fd) < 0) {
         if (http && http->mhd)
-            MHD_stop_daemon(http->mhd); /* and with it the socket */
+            MHD_stop_daemon(http->mhd); /* this closes the socket, too */
         else
             (void)close(socket);
         sw_free(http);

@@ -1,7 +1,7 @@
 /* http.h - metrics for Prometheus on a port of 127.0.0.1: GET /metrics, and nothing else.
  *
- * libmicrohttpd on the service's own loop: it never waits, and has no thread. Everybody on the machine may read.
- * thread: loop. */
+ * It runs libmicrohttpd on the service's own loop: it never waits, and has no thread. Every user of the machine may
+ * read. thread: loop. */
 #ifndef SW_DAEMON_HTTP_H
 #define SW_DAEMON_HTTP_H
 
@@ -10,8 +10,8 @@
 
 struct sw_http;
 
-/* make_text: what to answer with (freed by free()), NULL: there is no memory. errors: -SW_EIO (the port is taken, or
- * may not be had), -SW_ENOMEM, -SW_ENOTSUP (built without libmicrohttpd). */
+/* Serves the port. make_text: returns the text of an answer (freed by free()), NULL: out of memory. errors: -SW_EIO
+ * (the port is taken, or not permitted), -SW_ENOMEM, -SW_ENOTSUP (built without libmicrohttpd). */
 int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*make_text)(void *arg), void *arg,
                  struct sw_err *err);
 /* Ends every connection, calls `closed` once, later. */

@@ -1,4 +1,4 @@
-/* http_absent.c - in builds without libmicrohttpd. */
+/* http_absent.c - replaces http.c in builds without libmicrohttpd. */
 #include "base/assert.h"
 #include "daemon/control/http.h"
 
@@ -9,7 +9,7 @@ int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*m
     (void)make_text;
     (void)arg;
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON,
-                      "metrics_port %u: built without libmicrohttpd; spillwayctl metrics has the figures", port);
+                      "metrics_port %u: built without libmicrohttpd: use spillwayctl metrics instead", port);
 }
 
 void sw_http_close(struct sw_http *http, void (*closed)(void *arg), void *arg) {

@@ -14,50 +14,48 @@ static void begin(FILE *out, const char *name, enum kind kind, const char *help)
     (void)fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kinds[kind]);
 }
 
-/* A metric without labels. */
+/* Writes a metric without labels. */
 static void put(FILE *out, const char *name, enum kind kind, const char *help, uint64_t value) {
     begin(out, name, kind, help);
     (void)fprintf(out, "%s %" PRIu64 "\n", name, value);
 }
 
 static void put_service(FILE *out, const struct sw_service *service, const struct sw_events *events) {
-    begin(out, "spillway_build_info", GAUGE, "Always 1; the labels tell the build.");
+    begin(out, "spillway_build_info", GAUGE, "Always 1; the labels describe the build.");
     (void)fprintf(out, "spillway_build_info{version=\"%s\"} 1\n", SW_VERSION);
     begin(out, "spillway_uptime_seconds", GAUGE, "Time since the service started.");
     (void)fprintf(out, "spillway_uptime_seconds %.6f\n", (double)(sw_clock_us() - service->started_us) / 1e6);
-    put(out, "spillway_draining", GAUGE, "1 while no new spills are accepted.", service->draining);
-    put(out, "spillway_sessions", GAUGE, "Clients that are connected.", service->n_sessions);
-    put(out, "spillway_sessions_limit", GAUGE, "Most clients at once.", service->config->max_sessions);
+    put(out, "spillway_draining", GAUGE, "1 while the service accepts no new spills.", service->draining);
+    put(out, "spillway_sessions", GAUGE, "Connected clients.", service->n_sessions);
+    put(out, "spillway_sessions_limit", GAUGE, "Most clients at once (max_sessions).", service->config->max_sessions);
     put(out, "spillway_gpus", GAUGE, "GPUs in use.", service->n_gpus);
-    put(out, "spillway_event_subscribers", GAUGE, "Connections that are told of events.",
-        sw_events_subscribers(events));
-    put(out, "spillway_events_dropped_total", COUNTER, "Events left out because they were not read in time.",
-        sw_events_dropped(events));
-    begin(out, "spillway_errors_total", COUNTER, "Requests and sessions that failed, by name of the error.");
+    put(out, "spillway_event_subscribers", GAUGE, "Connections that receive events.", sw_events_subscribers(events));
+    put(out, "spillway_events_dropped_total", COUNTER, "Events that slow readers missed.", sw_events_dropped(events));
+    begin(out, "spillway_errors_total", COUNTER, "Failed requests and sessions, by name of the error.");
     for (int i = 0; i < SW_ERR_COUNT; i++)
         (void)fprintf(out, "spillway_errors_total{name=\"%s\"} %" PRIu64 "\n", sw_err_name_at(i), service->n_errors[i]);
 }
 
 static void put_engine(FILE *out, const struct sw_engine_stats *stats, uint64_t scratch_limit_bytes) {
     put(out, "spillway_regions", GAUGE, "Regions of all sessions.", stats->n_regions);
-    put(out, "spillway_memories", GAUGE, "Client memories that are handed over.", stats->n_mems);
+    put(out, "spillway_memories", GAUGE, "Client memories known to the service.", stats->n_mems);
     put(out, "spillway_mapped_memories", GAUGE, "Client memories that are mapped.", stats->n_mapped);
-    put(out, "spillway_operations_in_flight", GAUGE, "Spills and restores that wait or run: the depth of the queue.",
-        stats->n_ops);
+    put(out, "spillway_operations_in_flight", GAUGE, "Spills and restores that wait or run.", stats->n_ops);
     put(out, "spillway_operations_failed_total", COUNTER, "Spills and restores that failed.", stats->failed_ops);
     put(out, "spillway_operations_canceled_total", COUNTER, "Spills and restores that were canceled.",
         stats->canceled_ops);
     put(out, "spillway_packs_total", COUNTER, "Spills that were packed in place.", stats->packs);
-    put(out, "spillway_demotions_total", COUNTER, "Regions moved from a tier to one behind.", stats->demotions);
+    put(out, "spillway_demotions_total", COUNTER, "Regions moved from a tier to one behind it.", stats->demotions);
     put(out, "spillway_promotions_total", COUNTER, "Regions moved back to the first tier.", stats->promotions);
-    put(out, "spillway_scratch_bytes", GAUGE, "Device memory that the service holds for its work, all GPUs.",
+    put(out, "spillway_scratch_bytes", GAUGE, "Device memory that the service holds for its work, on all GPUs.",
         stats->scratch_bytes);
-    put(out, "spillway_scratch_limit_bytes", GAUGE, "Bound of spillway_scratch_bytes.", scratch_limit_bytes);
-    begin(out, "spillway_compression_ratio", GAUGE, "Raw bytes by stored bytes of all spills; 1 before the first.");
+    put(out, "spillway_scratch_limit_bytes", GAUGE, "Limit of spillway_scratch_bytes.", scratch_limit_bytes);
+    begin(out, "spillway_compression_ratio", GAUGE,
+          "Raw bytes divided by stored bytes of all spills; 1 before the first.");
     (void)fprintf(out, "spillway_compression_ratio %.6f\n",
                   stats->spilled_stored_bytes ? (double)stats->spilled_raw_bytes / (double)stats->spilled_stored_bytes
                                               : 1.0);
-    begin(out, "spillway_spill_reasons_total", COUNTER, "Spills by why they were compressed, or were not.");
+    begin(out, "spillway_spill_reasons_total", COUNTER, "Spills by the reason why they were compressed, or were not.");
     for (int i = 0; i < SW_COST_REASON_NR; i++)
         (void)fprintf(out, "spillway_spill_reasons_total{reason=\"%s\"} %" PRIu64 "\n",
                       sw_cost_reason_text((enum sw_cost_reason)i), stats->reasons[i]);
@@ -72,15 +70,17 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
         const char *name, *help;
         size_t offset;
     } rows[] = {
-        {"spillway_tier_capacity_bytes", "Configured bound of a tier; 0: there is none.",
+        {"spillway_tier_capacity_bytes", "Configured size of the tier; 0: the tier does not exist.",
          offsetof(struct sw_tier_stats, capacity_bytes)},
-        {"spillway_tier_backed_bytes", "Taken from the system so far.", offsetof(struct sw_tier_stats, backed_bytes)},
-        {"spillway_tier_used_bytes", "Occupied by frames.", offsetof(struct sw_tier_stats, used_bytes)},
-        {"spillway_tier_largest_free_bytes", "Longest free run.", offsetof(struct sw_tier_stats, largest_free_bytes)},
-        {"spillway_tier_frames", "Frames that are stored.", offsetof(struct sw_tier_stats, committed_frames)},
-        {"spillway_tier_write_bytes_per_second", "Rate of late while writing; 0: not known.",
+        {"spillway_tier_backed_bytes", "Bytes taken from the system so far.",
+         offsetof(struct sw_tier_stats, backed_bytes)},
+        {"spillway_tier_used_bytes", "Bytes occupied by frames.", offsetof(struct sw_tier_stats, used_bytes)},
+        {"spillway_tier_largest_free_bytes", "Bytes of the longest free run.",
+         offsetof(struct sw_tier_stats, largest_free_bytes)},
+        {"spillway_tier_frames", "Stored frames.", offsetof(struct sw_tier_stats, committed_frames)},
+        {"spillway_tier_write_bytes_per_second", "Recent rate while writing; 0: not known.",
          offsetof(struct sw_tier_stats, write_bytes_per_s)},
-        {"spillway_tier_read_bytes_per_second", "Rate of late while reading; 0: not known.",
+        {"spillway_tier_read_bytes_per_second", "Recent rate while reading; 0: not known.",
          offsetof(struct sw_tier_stats, read_bytes_per_s)},
     };
     struct sw_tier_shown tier;
@@ -95,7 +95,7 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
     put(out, "spillway_tier_waiting", GAUGE, "Reservations that wait for the first tier to grow.",
         stats->tiers[0].n_waiting);
     put(out, "spillway_tier_limit_bytes", GAUGE,
-        "Of the first tier, for frames at rest: the watermarks are parts of it.",
+        "Room of the first tier for frames at rest; the watermarks are percentages of it.",
         sw_engine_limit_bytes(service->engine, 0));
     begin(out, "spillway_tier_watermark_bytes", GAUGE,
           "Above high, regions leave the first tier until low is reached.");
@@ -136,14 +136,15 @@ static void put_histogram(FILE *out, const char *labels, const struct sw_histogr
 static void put_figures(FILE *out, const struct sw_service *service) {
     const struct sw_figures *figures = sw_engine_figures(service->engine);
     char labels[64];
-    put_flow(out, service, "spillway_operations_total", "Spills and restores that ended well.",
+    put_flow(out, service, "spillway_operations_total", "Spills and restores that succeeded.",
              offsetof(struct sw_flow, operations));
-    put_flow(out, service, "spillway_raw_bytes_total", "Bytes of clients that were spilled and restored.",
+    put_flow(out, service, "spillway_raw_bytes_total", "Clients' bytes that were spilled and restored.",
              offsetof(struct sw_flow, raw_bytes));
-    put_flow(out, service, "spillway_stored_bytes_total", "What these took, or had taken, in the tier.",
+    put_flow(out, service, "spillway_stored_bytes_total",
+             "Bytes that these operations stored in the tier, or read from it.",
              offsetof(struct sw_flow, stored_bytes));
     begin(out, "spillway_latency_seconds", HISTOGRAM,
-          "Time of operations that ended well, by stage: waiting until memory is mapped, planning, moving, the whole.");
+          "Time of operations that succeeded, by stage: waiting until memory is mapped, planning, moving, the whole.");
     for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
         for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++) {
             (void)snprintf(labels, sizeof labels, "kind=\"%s\",stage=\"%s\"", sw_figures_kind_name(kind),

@@ -24,7 +24,7 @@ json_t *sw_rpc_text(const char *text) {
     return string;
 }
 
-/* Ends in a newline, which no JSON that is dumped compactly has inside. */
+/* Appends a newline, which compact JSON never contains. */
 static char *to_line(json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
     json_decref(value);
@@ -72,13 +72,13 @@ static json_t *carry_out(const struct call *call, const struct sw_control_row *r
     struct sw_err err = {0};
     json_t *result = NULL;
     if (call->caller->right < row->right) {
-        (void)sw_err_set(&err, -SW_EACCES, SW_SCOPE_REQUEST, "%s: not permitted to this user", row->name);
+        (void)sw_err_set(&err, -SW_EACCES, SW_SCOPE_REQUEST, "%s: this user lacks the permission", row->name);
         return error_answer(id, SW_RPC_FAILED, &err);
     }
     if (sw_control_check(row, params, &args, &err) < 0)
         return error_answer(id, SW_RPC_INVALID_PARAMS, &err);
     const int rc = call->fn[row - sw_control_rows](call->context, call->caller, &args, &result, &err);
-    /* What may have changed something; questions are not worth a line. */
+    /* Calls that may have changed something are logged; questions are not. */
     if (row->right == SW_CONTROL_ALL && (args.arg[0].given || !row->params[0].name))
         log_call(call->caller, row, rc, &err);
     if (rc < 0) {
@@ -86,11 +86,11 @@ static json_t *carry_out(const struct call *call, const struct sw_control_row *r
         return error_answer(id, SW_RPC_FAILED, &err);
     }
     if (!result)
-        return refuse(id, SW_RPC_FAILED, -SW_ENOMEM, "no memory for the answer");
+        return refuse(id, SW_RPC_FAILED, -SW_ENOMEM, "out of memory for the answer");
     return json_pack("{s:s, s:o, s:O}", "jsonrpc", "2.0", "result", result, "id", id ? id : json_null());
 }
 
-/* It does nothing but answer: what for, if nobody gets the answer? */
+/* Returns true for a method that only answers. As a notification it would have no effect. */
 static bool is_question(const struct sw_control_row *row) {
     return row->right == SW_CONTROL_READ && !row->sets_up;
 }
@@ -129,7 +129,7 @@ static json_t *answer_request(const struct call *call, const json_t *request) {
     return NULL;
 }
 
-/* A bracket or a comma goes before each answer. One that there is no memory for is left out. */
+/* Adds a bracket or a comma before each answer. An answer that exceeds memory is left out. */
 static void add_answer(struct sw_rpc_work *work, json_t *answer) {
     char *line = to_line(answer);
     const size_t bytes = line ? strlen(line) - 1 : 0;

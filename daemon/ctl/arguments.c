@@ -8,27 +8,24 @@
 #include <string.h>
 
 const char sw_ctl_summary[] = "Manages a running spillwayd.";
-const char sw_ctl_exit_codes[] = "0 done, 1 the service refused (also a wrong parameter of a command) or failed, "
-                                 "2 wrong use of the command line, 3 no service answers, or one that is not trusted.";
+const char sw_ctl_exit_codes[] = "0 success, 1 the service refused the command (also for a wrong parameter) or failed, "
+                                 "2 wrong use of the command line, 3 no service answers, or it is not trusted.";
 const char sw_ctl_top_help[] =
-    "Shows rates, tiers and sessions, again and again, also over a restart; `q` ends it. On a "
-    "terminal it shows what fits the window. It takes no --json: use stats, tiers and "
-    "sessions for that.";
-const char sw_ctl_help_help[] = "Prints what a command does and takes; without a command, this of all.";
+    "Shows rates, tiers and sessions, and updates them until `q` is pressed, also across a restart. On a "
+    "terminal it shows what fits the window. It takes no --json: use stats, tiers and sessions instead.";
+const char sw_ctl_help_help[] = "Prints what a command does and takes; without a command, for all commands.";
 
 const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_SOCKET] =
         {"socket", 's', "PATH",
-         "the service's control socket; $SPILLWAY_CONTROL_SOCKET, or " SW_CTL_SOCKET
-         ", if it is left out. It must be served by root, by this user, by the owner of its folder "
-         "or by the user whose uid is in $SPILLWAY_SERVICE_UID"},
-    [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print what the service answers as JSON; not for top"},
+         "the service's control socket; if omitted, $SPILLWAY_CONTROL_SOCKET, or " SW_CTL_SOCKET
+         ". It must be served by root, by this user, by the owner of its folder or by the user whose uid is in "
+         "$SPILLWAY_SERVICE_UID"},
+    [SW_CTL_OPTION_JSON] = {"json", 'j', NULL, "print the service's answer as JSON; not for top"},
     [SW_CTL_OPTION_ONCE] = {"once", 0, NULL, "top: print one snapshot and exit"},
-    [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS",
-                                "top: time between two looks, 0.05 to 3600; 1 if it is left out"},
-    [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: go on until interrupted, also over a restart"},
-    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER",
-                             "events: wait for so many, at least 1, and exit; 1 if it is left out"},
+    [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS", "top: time between two updates, 0.05 to 3600; 1 if omitted"},
+    [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: continue until interrupted, also across a restart"},
+    [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after this many, at least 1; 1 if omitted"},
     [SW_CTL_OPTION_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_CTL_OPTION_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_CTL_OPTION_NR] = {.name = NULL},
@@ -82,14 +79,14 @@ static int unknown_command(struct sw_err *err, const char *said) {
         sw_similar_try(&best, said, own_commands[i]);
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
         sw_similar_try(&best, said, sw_ctl_command(command, sizeof command, &sw_control_rows[i]));
-        command[strcspn(command, " ")] = 0; /* also what several begin with */
+        command[strcspn(command, " ")] = 0; /* also the first word of commands of two */
         sw_similar_try(&best, said, command);
     }
     return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "there is no command '%.40s'%s", said,
                       sw_similar_hint(hint, sizeof hint, &best));
 }
 
-/* Whether some command of two words begins with this one. */
+/* Returns whether a command of two words begins with this word. */
 static bool begins_command(const char *word) {
     const size_t n = strlen(word);
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++)
@@ -98,7 +95,7 @@ static bool begins_command(const char *word) {
     return false;
 }
 
-/* The command's first or second word. */
+/* Takes the command's first or second word. */
 static int take_command(struct sw_ctl_arguments *ret, const char *word, struct sw_err *err) {
     char name[48];
     if (!ret->first[0] && !ret->is_help && strcmp(word, "help") == 0) {
@@ -157,7 +154,7 @@ static int unknown_option(const struct sw_control_row *row, const char *word, si
                       sw_similar_hint(hint, sizeof hint, &best));
 }
 
-/* -x, --name, --name=value; *at: the word, moved to the value if that is a word of its own. */
+/* Takes -x, --name, --name=value. *at: the word; moved to the value if it is a word of its own. */
 static int take_option(struct sw_ctl_arguments *ret, char **argv, int argc, int *at, struct sw_err *err) {
     const char *word = argv[*at], *name = word + (word[1] == '-' ? 2 : 1);
     const size_t bytes = word[1] == '-' ? strcspn(name, "=") : 1;
@@ -194,7 +191,7 @@ int sw_ctl_arguments(struct sw_ctl_arguments *ret, int argc, char **argv, struct
     }
     ret->is_help |= ret->given[SW_CTL_OPTION_HELP] != NULL;
     if (rc == 0 && ret->first[0] && !ret->row && !ret->is_help)
-        rc = wrong(err, "a word is missing behind", ret->first);
+        rc = wrong(err, "a word is missing after", ret->first);
     return rc;
 }
 
@@ -209,11 +206,11 @@ static void help_param(FILE *out, const struct sw_param *param) {
     char accepted[96];
     const int n = fprintf(out, "      --%s: ", param->name);
     (void)fprintf(out, "%s%s. ", sw_param_describe(accepted, sizeof accepted, param),
-                  param->required ? "; needed" : "");
-    sw_cli_wrap(out, param->help, 10, (unsigned)n + (unsigned)strlen(accepted) + (param->required ? 10 : 2));
+                  param->required ? "; required" : "");
+    sw_cli_wrap(out, param->help, 10, (unsigned)n + (unsigned)strlen(accepted) + (param->required ? 12 : 2));
 }
 
-/* Of the client, not of the service: they have no row. */
+/* Prints the help of spillwayctl's own commands, which have no row. */
 static void help_own(FILE *out, const char *name, const char *text) {
     (void)fprintf(out, "  %s\n      ", name);
     sw_cli_wrap(out, text, 6, 6);
@@ -226,7 +223,8 @@ static void help_row(FILE *out, const struct sw_control_row *row) {
         help_param(out, param);
 }
 
-/* Whether a command is the one that was named, or begins with its first word; all do if none was. */
+/* Returns whether the help should include a command: it was named, or it begins with the given first word, or no
+ * command was named. */
 static bool is_meant(const struct sw_ctl_arguments *arguments, const struct sw_control_row *row) {
     const size_t n = strlen(arguments->first);
     if (arguments->is_top)
@@ -234,7 +232,7 @@ static bool is_meant(const struct sw_ctl_arguments *arguments, const struct sw_c
     return arguments->row ? row == arguments->row : strncmp(row->name, arguments->first, n) == 0;
 }
 
-/* Options that only this command takes, or one of this name's row. */
+/* Prints options that only this command takes. */
 static void help_options_of(FILE *out, const char *command) {
     const size_t n = strlen(command);
     for (int i = 0; i < SW_CTL_OPTION_NR; i++)

@@ -17,11 +17,11 @@ struct sw_ctl {
     int socket;
     char *in;
     size_t in_bytes, in_cap;
-    size_t taken_bytes; /* of the line that was told last, with its newline */
+    size_t taken_bytes; /* length of the line returned last, with its newline */
     json_int_t id;
 };
 
-/* Whoever else had the path would be told what to change, and believed. */
+/* Another server on this path would receive the operator's commands, and its answers would be believed. */
 static int check_server(int socket, const char *path, struct sw_err *err) {
     int64_t service_uid;
     const int rc = sw_trust_from_environment(&service_uid, err);
@@ -31,7 +31,7 @@ static int check_server(int socket, const char *path, struct sw_err *err) {
 static int not_connected(const char *path, int cause, struct sw_err *err) {
     if (cause == EPROTOTYPE)
         return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION,
-                          "%.40s: a socket of another kind, as data.sock is; the control socket is control.sock", path);
+                          "%.40s is a socket of another kind, like data.sock; use control.sock", path);
     return sw_err_set(err, cause == EACCES ? -SW_EACCES : -SW_ENOSERVICE, SW_SCOPE_SESSION, "%.60s: %s%s", path,
                       strerror(cause), cause == ENOENT || cause == ECONNREFUSED ? "; is spillwayd running there?" : "");
 }
@@ -40,7 +40,7 @@ int sw_ctl_open(struct sw_ctl **ret, const char *path, struct sw_err *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
     if (bytes >= sizeof address.sun_path)
-        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%.40s...: longer than a socket's path may be", path);
+        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%.40s...: too long for the path of a socket", path);
     memcpy(address.sun_path, path, bytes + 1);
     struct sw_ctl *ctl = sw_alloc(sizeof *ctl);
     if (!ctl)
@@ -87,14 +87,14 @@ int sw_ctl_send(struct sw_ctl *ctl, const char *line, struct sw_err *err) {
     return rc < 0 ? rc : send_all(ctl, "\n", 1, err);
 }
 
-/* Reads what there is, at least a byte. */
+/* Reads available input, at least one byte. */
 static int fill(struct sw_ctl *ctl, int timeout_ms, struct sw_err *err) {
     struct pollfd wait = {.fd = ctl->socket, .events = POLLIN};
     if (ctl->in_cap - ctl->in_bytes < READ_BYTES) {
         const size_t cap = 2 * ctl->in_cap + READ_BYTES;
         char *in = cap <= MAX_LINE_BYTES ? sw_realloc(ctl->in, cap) : NULL;
         if (!in)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for an answer");
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for an answer");
         ctl->in = in;
         ctl->in_cap = cap;
     }
@@ -105,7 +105,7 @@ static int fill(struct sw_ctl *ctl, int timeout_ms, struct sw_err *err) {
     if (n < 0 && errno == EINTR)
         return 0;
     if (n <= 0)
-        return lost(err, n == 0 ? "the service has ended it" : strerror(errno));
+        return lost(err, n == 0 ? "the service has closed it" : strerror(errno));
     ctl->in_bytes += (size_t)n;
     return 0;
 }
@@ -137,11 +137,11 @@ static int error_of(const json_t *error, struct sw_err *err) {
     return sw_err_set(err, code ? code : -SW_EPROTO, SW_SCOPE_REQUEST, "%s", message ? message : "failed");
 }
 
-/* An answer to request `id`, or to the connection as a whole; notifications are passed over. 1: it is neither. */
+/* Takes an answer to request `id`, or to the connection as a whole; skips notifications. Returns 1 if it is neither. */
 static int take_answer(const char *line, json_int_t id, json_t **ret_result, struct sw_err *err) {
     json_t *answer = json_loads(line, 0, NULL);
     if (!answer)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "what answers is not a control socket");
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "the peer is not a control socket");
     json_t *result = json_object_get(answer, "result"), *error = json_object_get(answer, "error");
     const json_t *answered = json_object_get(answer, "id");
     int rc = 1;
@@ -163,7 +163,7 @@ int sw_ctl_call(struct sw_ctl *ctl, const char *method, json_t *params, json_t *
     int rc = text ? sw_ctl_send(ctl, text, err) : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory");
     free(text);
     if (rc == -SW_ECONN)
-        rc = 0; /* the service may have said why before it hung up */
+        rc = 0; /* the service may have sent the reason before it closed the connection */
     const char *line;
     while (rc == 0) {
         rc = sw_ctl_receive(ctl, TIMEOUT_MS, &line, err);

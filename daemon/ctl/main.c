@@ -35,7 +35,7 @@ static int flush(struct sw_err *err) {
     return sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "standard output: %s", strerror(errno));
 }
 
-/* Notifications, until `left` of them were printed; negative: without end. */
+/* Prints notifications until `left` of them were printed; negative: without end. */
 static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *err) {
     int rc = 0;
     while (left != 0 && rc == 0) {
@@ -49,7 +49,7 @@ static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *er
         else if (method && strcmp(method, "event") == 0)
             sw_ctl_print_event(stdout, params);
         else if (method)
-            (void)printf("%.0f events were left out\n", json_number_value(json_object_get(params, "events")));
+            (void)printf("missed %.0f events\n", json_number_value(json_object_get(params, "events")));
         rc = rc ? rc : flush(err);
         left -= method && left > 0;
         json_decref(message);
@@ -57,12 +57,12 @@ static int follow(struct sw_ctl *ctl, long left, bool as_json, struct sw_err *er
     return rc;
 }
 
-/* Else it would look as if it hung. */
+/* Otherwise the command would look as if it hung. */
 static void say_what_is_awaited(long n) {
     if (n < 0)
-        (void)fprintf(stderr, "spillwayctl: waiting for events; Ctrl-C ends it\n");
+        (void)fprintf(stderr, "spillwayctl: waiting for events; Ctrl-C ends this\n");
     else
-        (void)fprintf(stderr, "spillwayctl: waiting for %ld event%s; Ctrl-C ends it, --follow goes on without end\n", n,
+        (void)fprintf(stderr, "spillwayctl: waiting for %ld event%s; Ctrl-C ends this, --follow has no end\n", n,
                       n == 1 ? "" : "s");
 }
 
@@ -131,7 +131,7 @@ static int run_top(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments,
     return rc;
 }
 
-/* Options that are for one command, and numbers that are none. */
+/* Checks options that are for one command only, and numbers. */
 static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
     const bool is_events = arguments->row == &sw_control_rows[SW_CONTROL_EVENTS];
     const char *interval = arguments->given[SW_CTL_OPTION_INTERVAL], *count = arguments->given[SW_CTL_OPTION_COUNT];
@@ -144,11 +144,12 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
                               for_top ? "top" : "events");
     }
     if (arguments->given[SW_CTL_OPTION_JSON] && arguments->is_top)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: stats has the figures");
-    if (interval && (!(strtod(interval, &end) >= 0.05 && strtod(interval, &end) <= 3600) || *end)) /* NaN is neither */
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--interval: '%.24s' is not 0.05 to 3600", interval);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: use stats");
+    if (interval && (!(strtod(interval, &end) >= 0.05 && strtod(interval, &end) <= 3600) || *end)) /* NaN fails both */
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--interval: '%.24s' is not a number from 0.05 to 3600",
+                          interval);
     if (count && (strtol(count, &end, 10) < 1 || *end))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--count: '%.24s' is not a number from 1", count);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--count: '%.24s' is not a number of at least 1", count);
     if (!arguments->row && !arguments->is_top)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a command is missing");
     return 0;
@@ -156,8 +157,8 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
 
 static int run(const struct sw_ctl_arguments *arguments) {
     const char *from_environment = getenv("SPILLWAY_CONTROL_SOCKET"), *path = arguments->given[SW_CTL_OPTION_SOCKET];
-    /* What goes on until interrupted outlives a restart: who connects meanwhile waits in the service manager's socket.
-     */
+    /* Commands that run until interrupted continue across a restart: the new connection waits in the service manager's
+     * socket. */
     const bool goes_on =
         arguments->given[SW_CTL_OPTION_FOLLOW] || (arguments->is_top && !arguments->given[SW_CTL_OPTION_ONCE]);
     struct sw_ctl *ctl = NULL;

@@ -1,5 +1,5 @@
-/* manual.c - writes the manual pages and the shell's completion, at build time, from the tables that --help is made
- * from: manual PAGE FILE. Not installed. */
+/* manual.c - writes the manual pages and the completion for bash at build time, from the tables behind --help: manual
+ * PAGE FILE. Not installed. */
 #include "config/config.h"
 #include "daemon/control/event_names.h"
 #include "daemon/ctl/arguments.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text as roff prints it literally. */
+/* Prints text so that roff shows it literally. */
 static void put(const char *text) {
     const char *start = text;
     for (; *text; text++) {
@@ -60,16 +60,16 @@ static void spillwayd_page(void) {
     (void)printf("\\fBspillwayd\\fR [\\fIOPTION\\fR]...\n");
     section("DESCRIPTION");
     paragraph(sw_spillwayd_summary);
-    paragraph("It compresses memory of GPUs on the GPU, parks it in host memory or on an NVMe disk, and puts the same "
+    paragraph("It compresses GPU memory on the GPU, stores it in host memory or on an NVMe disk, and puts the same "
               "bytes back. Clients use libspillway; operators use spillwayctl.");
     options(sw_spillwayd_options);
     section("SIGNALS");
-    (void)printf(".TP\nSIGTERM, SIGINT\nStops in order; a second one exits without waiting.\n.TP\nSIGHUP\n"
-                 "Reads the configuration again and applies what may change at run time.\n");
+    (void)printf(".TP\nSIGTERM, SIGINT\nStops the service in order; a second signal exits at once.\n.TP\nSIGHUP\n"
+                 "Reads the configuration again and applies the options that may change at run time.\n");
     section("\"EXIT STATUS\"");
     paragraph(sw_spillwayd_exit_codes);
     section("FILES");
-    (void)printf(".TP\n" SW_CONFIG_FILE "\nThe configuration, by the unit of systemd.\n"
+    (void)printf(".TP\n" SW_CONFIG_FILE "\nThe configuration that the systemd unit uses.\n"
                  ".TP\n/run/spillway/data.sock, /run/spillway/control.sock\nThe sockets of clients and operators.\n");
     section("\"SEE ALSO\"");
     (void)printf(".BR spillwayctl (1),\n.BR spillwayd.json (5),\n.BR libspillway (3)\n");
@@ -79,9 +79,9 @@ static void config_page(void) {
     struct sw_config_option option;
     title("SPILLWAYD.JSON", "5", "configuration of spillwayd");
     section("DESCRIPTION");
-    paragraph("One JSON object whose keys are the options below; what is left out has its default. An unknown or "
-              "repeated key, a wrong type or a value out of bounds is refused with an error that names it. A size "
-              "is " SW_SIZE_WRITTEN "; with a unit it is a string: \"256 MiB\".");
+    paragraph("The file is one JSON object whose keys are the options below. An omitted option has its default. An "
+              "unknown or repeated key, a wrong type or a value out of bounds is refused with an error that names it. "
+              "A size is " SW_SIZE_WRITTEN "; with a unit it is a string: \"256 MiB\".");
     section("OPTIONS");
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
         (void)printf(".TP\n\\fB");
@@ -109,7 +109,7 @@ static void parameter(const struct sw_param *param) {
     char accepted[96];
     (void)printf(".RS\n.TP\n\\fB\\-\\-");
     put(param->name);
-    (void)printf("\\fR%s\n", param->required ? " (needed)" : "");
+    (void)printf("\\fR%s\n", param->required ? " (required)" : "");
     paragraph(param->help);
     (void)printf("Accepted: ");
     put(sw_param_describe(accepted, sizeof accepted, param));
@@ -122,9 +122,9 @@ static void spillwayctl_page(void) {
     section("SYNOPSIS");
     (void)printf("\\fBspillwayctl\\fR [\\fIOPTION\\fR]... \\fICOMMAND\\fR [\\fIARGUMENT\\fR]...\n");
     section("DESCRIPTION");
-    paragraph("Talks to the control socket of spillwayd. root, the service's own user and members of control_group may "
-              "use every command, members of control_read_group those that change nothing. Parameters are given by "
-              "name, or in the order below.");
+    paragraph("spillwayctl talks to the control socket of spillwayd. root, the service's own user and members of "
+              "control_group may use every command; members of control_read_group may use the commands that change "
+              "nothing. Give parameters by name, or in the order below.");
     options(sw_ctl_options);
     section("COMMANDS");
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
@@ -141,7 +141,7 @@ static void spillwayctl_page(void) {
     (void)printf(".TP\n\\fBhelp\\fR [\\fICOMMAND\\fR]\n");
     paragraph(sw_ctl_help_help);
     section("EVENTS");
-    paragraph("Names that `events` can be restricted to, by --only; the beginning of one up to a dot stands for all "
+    paragraph("The option --only of `events` takes these names. The part of a name before a dot stands for all events "
               "that begin so:");
     for (const char *const *name = sw_event_names; *name; name++) {
         put(*name);
@@ -163,7 +163,7 @@ static const struct sw_control_row *same_command(const char *first, size_t bytes
     return NULL;
 }
 
-/* Words behind a command that take one of a list of choices, and its parameters' names. */
+/* Prints the words after a command: the names of its parameters, and the choices of one that takes a choice. */
 static void completion_case(const struct sw_control_row *row) {
     char command[48];
     (void)printf("    '%s') words='", sw_ctl_command(command, sizeof command, row));
@@ -179,7 +179,7 @@ static void completion_case(const struct sw_control_row *row) {
     (void)printf("' ;;\n");
 }
 
-/* Behind the first word of commands of two. */
+/* Prints the second words of commands of two. */
 static void completion_first(const struct sw_control_row *row) {
     const size_t n = strcspn(row->name, ".");
     if (!row->name[n] || same_command(row->name, n) != row)

@@ -36,7 +36,7 @@ static bool ends_with(const char *text, const char *end) {
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* Length of the control character there, in UTF-8; 0: it is another one. */
+/* Returns the length of the control character at this place, in UTF-8; 0: it is another character. */
 static size_t control_bytes(const char *text) {
     const unsigned char first = (unsigned char)text[0], second = first ? (unsigned char)text[1] : 0;
     if (first == 0xc2 && second >= 0x80 && second < 0xa0)
@@ -44,8 +44,7 @@ static size_t control_bytes(const char *text) {
     return first < 0x20 || first == 0x7f;
 }
 
-/* A number with a unit of its own does not stand under a heading that says another one: "stored", not "stored_bytes",
- * above "4.0 KiB". */
+/* A value with its own unit gets a heading without unit: "stored", not "stored_bytes", above "4.0 KiB". */
 static const char *heading(char *ret, const char *name, const json_t *value) {
     static const char *const units[] = {"_bytes_per_s", "_bytes", "_us"};
     (void)snprintf(ret, NAME_BYTES, "%s", strcmp(name, "bytes") == 0 && json_is_number(value) ? "size" : name);
@@ -90,7 +89,7 @@ struct column {
     bool right;
 };
 
-/* Columns are the names of all rows, in the order in which they come up. */
+/* Columns are the names in all rows, in the order of their first appearance. */
 static unsigned find_columns(const json_t *rows, struct column columns[MAX_COLUMNS]) {
     unsigned n = 0;
     size_t i;
@@ -184,7 +183,7 @@ void sw_ctl_print(FILE *out, const json_t *result) {
         (void)fputs(json_string_value(result), out);
         return;
     }
-    const bool alone = json_object_size(result) == 1; /* the one thing needs no headline */
+    const bool alone = json_object_size(result) == 1; /* a single table needs no title */
     print_members(out, result, 0);
     json_object_foreach((json_t *)result, name, value) {
         if (!json_is_object(value) && !is_table(value))

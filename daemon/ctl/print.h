@@ -1,6 +1,6 @@
-/* print.h - what the service answers, for people: names and values in columns, lists as tables.
+/* print.h - prints the service's answers for people: names and values in columns, lists as tables.
  *
- * Works on any answer: what a value is, is told by the end of its name (_bytes, _us). thread: any. */
+ * It works on any answer: the end of a name (_bytes, _us) tells the unit of its value. thread: any. */
 #ifndef SW_CTL_PRINT_H
 #define SW_CTL_PRINT_H
 
@@ -10,10 +10,10 @@
 struct json_t; /* jansson.h */
 
 void sw_ctl_print(FILE *out, const struct json_t *result);
-/* An event as a line: time, name, and the rest as name=value. */
+/* Prints an event as a line: time, name, and the rest as name=value. */
 void sw_ctl_print_event(FILE *out, const struct json_t *params);
 
-/* "1.5 GiB", "12 ms"; return ret. */
+/* Format "1.5 GiB", "12 ms"; return ret. */
 const char *sw_ctl_bytes(char *ret, size_t ret_bytes, double bytes);
 const char *sw_ctl_time(char *ret, size_t ret_bytes, double us);
 

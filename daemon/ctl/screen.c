@@ -15,10 +15,10 @@ static bool has_keys;
 
 static void on_end(int number) {
     (void)tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    (void)raise(number); /* by its default, which SA_RESETHAND has put back */
+    (void)raise(number); /* with its default action, which SA_RESETHAND has restored */
 }
 
-/* It only interrupts what waits. */
+/* It only has to interrupt the wait. */
 static void on_resize(int number) {
     (void)number;
 }
@@ -44,7 +44,7 @@ void sw_screen_end(void) {
     has_keys = false;
 }
 
-/* Where a line ends that may have so many characters. */
+/* Returns the end of a line that may have this many characters. */
 static const char *cut(const char *line, const char *end, unsigned columns) {
     unsigned n = 0;
     for (; line < end; line++) {
@@ -87,6 +87,6 @@ bool sw_screen_wait(double seconds) {
     if (poll(&keys, 1, (int)(seconds * 1e3)) <= 0)
         return false;
     const ssize_t n = read(STDIN_FILENO, &key, 1);
-    has_keys = n == 1; /* else nobody is there any more */
+    has_keys = n == 1; /* false: the terminal is gone */
     return key == 'q' || key == 'Q';
 }

@@ -1,24 +1,24 @@
-/* screen.h - a page that is shown again and again: on a terminal cut to its window, and ended by a key.
+/* screen.h - a page that is updated: on a terminal it is cut to the window, and a key ends it.
  *
- * Without a terminal pages follow each other, whole. The terminal gets its settings back at the end, also by a signal.
- * thread: one; one screen at a time. */
+ * Without a terminal, whole pages follow each other. The terminal's settings are restored at the end, also after a
+ * signal. thread: one; one screen at a time. */
 #ifndef SW_CTL_SCREEN_H
 #define SW_CTL_SCREEN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Standard input hears single keys from now on, without echo, if it is a terminal. */
+/* If standard input is a terminal, makes it deliver single keys without echo. */
 void sw_screen_begin(void);
-/* Shows a page in place of the one before. */
+/* Shows a page in place of the previous one. */
 void sw_screen_show(const char *page);
-/* Waits; less long if the window changes its size. True: `q` was pressed. */
+/* Waits; returns earlier if the window changes its size. Returns true if `q` was pressed. */
 bool sw_screen_wait(double seconds);
-/* Not begun: no-op. */
+/* Restores the terminal. No-op if not begun. */
 void sw_screen_end(void);
 
-/* The part of a page that fits, with what a terminal needs to draw it over the page before. Owned by the caller, free
- * it by free(); NULL: no memory. columns: of one character each, whatever its bytes in UTF-8. */
+/* Returns the part of a page that fits, with the control sequences that draw it over the previous page. Owned by the
+ * caller, free it by free(); NULL: out of memory. columns: one character each, whatever its bytes in UTF-8. */
 char *sw_screen_fit(const char *page, unsigned rows, unsigned columns);
 
 #endif

@@ -40,7 +40,7 @@ static const char *text(const json_t *object, const char *name) {
     return value ? value : "-";
 }
 
-/* How fast a total of `stats` has lately grown, per second. */
+/* Returns the recent growth of a total of `stats`, per second. */
 static double rate(const struct sw_top *now, const struct sw_top *before, const char *name) {
     const double seconds = before ? now->at_s - before->at_s : number(now->status, "uptime_us") / 1e6;
     const double grown = number(now->stats, name) - (before ? number(before->stats, name) : 0);
@@ -101,7 +101,7 @@ static int by_stored(const void *a, const void *b) {
     return (y > x) - (y < x);
 }
 
-/* Those that have stored most. */
+/* Prints the sessions with the most stored bytes. */
 static void print_sessions(FILE *out, const json_t *answer) {
     const json_t *all = json_object_get(answer, "sessions");
     const size_t n = json_array_size(all), shown = n < MAX_SESSIONS ? n : MAX_SESSIONS;

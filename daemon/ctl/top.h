@@ -1,4 +1,4 @@
-/* top.h - what the service does, on one screen.
+/* top.h - the service's activity on one screen.
  *
  * thread: any. */
 #ifndef SW_CTL_TOP_H
@@ -7,15 +7,15 @@
 #include "daemon/ctl/connection.h"
 #include <stdio.h>
 
-/* What is looked at; the look before gives rates. */
+/* One state of the service; two of them give rates. */
 struct sw_top {
     struct json_t *status, *stats, *tiers, *sessions; /* owned */
     double at_s;
 };
-/* errors: those of sw_ctl_call(); *ret is then empty. */
+/* Asks the service for its state. errors: sw_ctl_call()'s; *ret is then empty. */
 int sw_top_look(struct sw_top *ret, struct sw_ctl *ctl, struct sw_err *err);
 void sw_top_fini(struct sw_top *top);
-/* before: NULL, or the look before; without it rates are those since the service started. */
+/* Prints a state. before: the previous state, or NULL; then rates are since the service's start. */
 void sw_top_print(FILE *out, const struct sw_top *now, const struct sw_top *before);
 
 #endif

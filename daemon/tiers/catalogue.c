@@ -1,4 +1,4 @@
-/* catalogue.c - the catalogue that says what is in the tiers, as the service manager keeps it. */
+/* catalogue.c - the catalogue of the tiers' content, kept by the service manager. */
 #include "daemon/tiers/tiers.h"
 
 #include "base/log.h"
@@ -9,31 +9,31 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the manager keeps it as. That of version 1 has no number. */
+/* The names under which the manager keeps it. Version 1 has no number. */
 #define OLD_CATALOGUE_NAME "catalogue"
 #define CATALOGUE_PREFIX "catalogue-"
 #define CATALOGUE_NAME CATALOGUE_PREFIX "2"
 _Static_assert(SW_CATALOGUE_VERSION == 2, "its name says so");
 
-/* A service manager starts the unit again at once, and gives up after a number of starts, and with the unit the
- * descriptors. The pause keeps it from that; it ends with a signal. */
+/* A service manager restarts the unit at once, and gives up after a number of starts, and then drops the unit's
+ * descriptors. The pause prevents this; a signal ends it. */
 enum { REFUSED_START_PAUSE_S = 2 };
 
 static int refuse_newer(unsigned long version, struct sw_err *err) {
     const struct timespec pause = {.tv_sec = REFUSED_START_PAUSE_S};
     sw_log(SW_LOG_ERROR, "catalogue.newer",
-           "version=%lu known=%u then=\"not started; all regions stay stored\" hint=\"start the later version of "
-           "spillwayd again; or stop the unit, which gives up its regions, and start it\"",
+           "version=%lu known=%u then=\"the service does not start; all regions stay stored\" hint=\"start the later "
+           "version of spillwayd again; or stop the unit, which gives up its regions, and start it\"",
            version, SW_CATALOGUE_VERSION);
     (void)nanosleep(&pause, NULL);
     return sw_err_set(err, -SW_EVERSION, SW_SCOPE_DAEMON,
-                      "a later version has stored regions (catalogue %lu, here %u): start that one, or stop the unit "
-                      "to give them up",
+                      "a later version has stored regions (catalogue %lu, here %u): start it, or stop the unit to give "
+                      "them up",
                       version, SW_CATALOGUE_VERSION);
 }
 
-/* *ret: the catalogue that counts; -1: there is none. Both are there if a start was killed or has failed after the old
- * one had been copied: the copy is then the newer one. */
+/* *ret: the valid catalogue; -1: there is none. Two exist if a start was killed or failed after copying the old one;
+ * the copy is newer then. */
 static int take_catalogue(struct sw_service *service, int *ret, struct sw_err *err) {
     unsigned long newest = 0;
     const char *version;
@@ -60,7 +60,7 @@ static int take_catalogue(struct sw_service *service, int *ret, struct sw_err *e
     return 0;
 }
 
-/* The manager does not say so when it has no room. */
+/* The manager does not report that it has no room. */
 static int keep_copy(struct sw_service *service, struct sw_err *err) {
     if (sw_fdstore_count(service->fdstore) < sw_fdstore_limit() &&
         sw_fdstore_keep(CATALOGUE_NAME, sw_catalogue_fd(service->catalogue)))
@@ -91,7 +91,7 @@ int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err) {
         rc = open_catalogue(service, fd, err);
         if (rc != -SW_EFRAME)
             return rc;
-        sw_log(SW_LOG_ERROR, "catalogue.refused", "name=%s text=\"%s\" then=\"regions of before are lost\"",
+        sw_log(SW_LOG_ERROR, "catalogue.refused", "name=%s text=\"%s\" then=\"all stored regions are lost\"",
                sw_err_name(rc), err->msg);
         forget_catalogue(service);
         rc = 0;

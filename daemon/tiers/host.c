@@ -1,11 +1,11 @@
-/* host.c - the arena in host memory, with the slabs that the service manager has kept of it. */
+/* host.c - the arena in host memory, with its slabs that the service manager has kept. */
 #include "daemon/tiers/row.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
 #include "daemon/memory.h"
-#include "daemon/tiers/witness.h"
+#include "daemon/tiers/io_pipe.h"
 #include "spill/tier/host/tier_host.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,28 +13,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Slabs come in multiples of this. Besides them the manager keeps the catalogue, two sockets, the disk's key, and
- * a witness for each process whose requests at the disk have not ended. */
+/* Slabs are multiples of this. Besides them the manager keeps the catalogue, two sockets, the disk's key, and an
+ * in-flight I/O pipe for each process whose disk requests have not ended. */
 enum { SLAB_UNIT_BYTES = 2 << 20, OTHERS_KEPT = 8 };
 
 #define SLAB_PREFIX "arena-"
 
-/* On the tier's thread: only the log. */
+/* Called on the tier's thread: only logs. */
 static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, void *arg) {
     char text[300], detail[300];
     (void)arg;
     if (failure)
         sw_log(SW_LOG_WARNING, "tier.grow_failed",
                "name=%s text=%s detail=%s backed_bytes=%" PRIu64
-               " then=\"tried again for each spill that finds too little memory\"",
+               " then=\"each spill that finds too little memory tries again\"",
                sw_err_name(failure->code), sw_log_quote(text, sizeof text, failure->msg),
                sw_log_quote(detail, sizeof detail, failure->detail), backed_bytes);
     else
         sw_log(SW_LOG_INFO, "tier.ready", "tier=host backed_bytes=%" PRIu64, backed_bytes);
 }
 
-/* On the tier's thread. A slab that is not kept is used all the same: what lies in it is lost with this process, and
- * its regions say so then. */
+/* Called on the tier's thread. A slab that is not kept is used all the same: its content is lost with this process, and
+ * its regions are reported lost then. */
 static void keep_slab(int fd, uint64_t offset, void *arg) {
     char name[48];
     (void)arg;
@@ -42,7 +42,8 @@ static void keep_slab(int fd, uint64_t offset, void *arg) {
     (void)sw_fdstore_keep(name, fd);
 }
 
-/* On the loop, for slabs that a smaller bound has made needless; on the tier's thread for one that came to nothing. */
+/* Called on the loop for slabs that a smaller bound has made unnecessary; on the tier's thread for a slab that could
+ * not be used. */
 static void forget_slab(uint64_t offset, void *arg) {
     char name[48];
     (void)arg;
@@ -50,14 +51,14 @@ static void forget_slab(uint64_t offset, void *arg) {
     sw_fdstore_forget(name);
 }
 
-/* Slabs of a predecessor; at most so many are made, one allocation for all. NULL: there are none. */
+/* Takes a predecessor's slabs, in one allocation. NULL: there are none. */
 static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned *ret_n, uint64_t *ret_bytes) {
     struct sw_tier_host_slab *slabs = NULL;
     struct stat memory;
     const char *offset;
     for (int fd; (fd = sw_fdstore_take_any(service->fdstore, SLAB_PREFIX, &offset)) >= 0;) {
         struct sw_tier_host_slab *more = sw_realloc(slabs, (*ret_n + 1) * sizeof *slabs);
-        if (!more) { /* its regions will be found lost */
+        if (!more) { /* its regions will be reported lost */
             (void)close(fd);
             break;
         }
@@ -68,8 +69,8 @@ static struct sw_tier_host_slab *take_slabs(struct sw_service *service, unsigned
     return slabs;
 }
 
-/* A slab that the manager has no room for would be lost with this process, and it would not say so: where the bound is
- * more slabs than it keeps, those to come are larger than configured. */
+/* A slab that the manager has no room for would be lost with this process without a warning. So if the bound needs more
+ * slabs than the manager keeps, new slabs are larger than configured. */
 static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint64_t kept_bytes) {
     const unsigned limit = sw_fdstore_limit(), n_max = limit > OTHERS_KEPT ? limit - OTHERS_KEPT : 0;
     const uint64_t n = n_kept < n_max ? n_max - n_kept : 1, /* OTHERS_KEPT has a few to spare */
@@ -79,28 +80,27 @@ static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint
     if (least <= config->host_tier_slab_bytes)
         return config->host_tier_slab_bytes;
     sw_log(SW_LOG_INFO, "tier.larger_slabs",
-           "tier=host slab_bytes=%" PRIu64 " why=\"the manager keeps %u descriptors\"", least, limit);
+           "tier=host slab_bytes=%" PRIu64 " why=\"the service manager keeps at most %u descriptors\"", least, limit);
     return least;
 }
 
-/* Its memory is taken as it is needed, so that this would show only when it is too late. */
+/* Memory is taken as it is needed, so without this warning a bound that is too high would show too late. */
 static void warn_of_bound(const struct sw_config *config) {
     const uint64_t most = sw_memory_bytes("");
     if (config->host_tier_bytes > most)
         sw_log(SW_LOG_WARNING, "tier.exceeds_memory",
                "tier=host host_tier_bytes=%" PRIu64 " memory_bytes=%" PRIu64
-               " then=\"taken as far as it goes: the system may end processes, this one among them, before spills are "
-               "refused\"",
+               " then=\"the system may kill processes, this one among them, before the tier is full: lower the bound\"",
                config->host_tier_bytes, most);
 }
 
 static int open_host(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
-    unsigned n_witnesses = 0;
-    int *witnesses = NULL;
+    unsigned n_io_pipes = 0;
+    int *io_pipes = NULL;
     (void)ret_own;
-    int rc = service->catalogue ? sw_witness_take(service, &witnesses, &n_witnesses, err) : 0;
+    int rc = service->catalogue ? sw_io_pipe_take(service, &io_pipes, &n_io_pipes, err) : 0;
     if (rc)
         return rc;
     warn_of_bound(service->config);
@@ -118,11 +118,11 @@ static int open_host(struct sw_service *service, struct sw_tier **ret, void **re
         .forget = service->catalogue ? forget_slab : NULL,
         .kept = kept,
         .n_kept = n_kept,
-        .witnesses = witnesses,
-        .n_witnesses = n_witnesses};
+        .io_pipes = io_pipes,
+        .n_io_pipes = n_io_pipes};
     rc = sw_tier_host_open(ret, &config, err);
     sw_free(kept);
-    sw_free(witnesses);
+    sw_free(io_pipes);
     return rc;
 }
 

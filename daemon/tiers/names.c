@@ -1,4 +1,4 @@
-/* names.c - the names in tiers.def, for who does not link the tiers. */
+/* names.c - the names in tiers.def, for programs that do not link the tiers. */
 #include "daemon/tiers/names.h"
 
 #ifndef SW_TIERS_DEF

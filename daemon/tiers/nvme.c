@@ -1,25 +1,25 @@
-/* nvme.c - the tier on a disk: its folder, and what the service manager keeps of it, the key and a witness. */
+/* nvme.c - the tier on a disk: its folder, its key and its in-flight I/O pipe, which the service manager keeps. */
 #include "daemon/tiers/row.h"
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
-#include "daemon/tiers/witness.h"
+#include "daemon/tiers/io_pipe.h"
 #include "spill/tier/nvme/nvme_check.h"
 #include "spill/tier/nvme/tier_nvme.h"
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Requests of 1 MiB that a disk needs to be busy. */
+/* Requests of 1 MiB that keep a disk busy. */
 enum { NVME_QUEUE_DEPTH = 64 };
 
-/* Length of a data file, each of which stays open: so long that a disk of terabytes is few files. */
+/* Length of a data file. Each stays open, so files are long: a disk of terabytes has few of them. */
 #define NVME_FILE_BYTES ((uint64_t)4 << 30)
 
 #define NVME_KEY_NAME "nvme-key"
 
-/* The predecessor's key, if it was kept: without it frames that were kept cannot be read, so they stay encrypted
+/* Takes the predecessor's key, if it was kept. Without it the kept frames cannot be read, so they stay encrypted
  * whatever the option says now. */
 static int take_key(struct sw_service *service, struct sw_nvme_key *ret, bool *ret_encrypt, struct sw_err *err) {
     const bool encrypt = strcmp(service->config->nvme_encrypt, "on") == 0;
@@ -32,24 +32,24 @@ static int take_key(struct sw_service *service, struct sw_nvme_key *ret, bool *r
     return encrypt ? sw_nvme_key_make(ret, err) : 0;
 }
 
-/* Started without its disk, for which regions wait: the manager goes on keeping what was encrypted with. */
+/* For a start without the disk, while regions wait for it: the manager still keeps the key. */
 static void leave_key(struct sw_service *service) {
     const int fd = service->catalogue ? sw_fdstore_take(service->fdstore, NVME_KEY_NAME) : -1;
     if (fd >= 0)
         (void)close(fd);
 }
 
-/* A disk that cannot be read must not cost what lies in memory, which is gone when the manager gives up on a service
- * that does not start. Nothing is changed on the disk: a start that can read it has its regions again. */
+/* A disk that cannot be read must not cost the regions in memory, which are lost when the manager gives up on a service
+ * that does not start. Nothing is changed on the disk: a start that can read it recovers its regions. */
 static bool goes_on_without(const struct sw_service *service, int rc, const struct sw_err *err) {
     char text[300], detail[300];
     if (rc != -SW_EIO || !sw_catalogue_is_adopted(service->catalogue))
         return false;
-    sw_log(
-        SW_LOG_ERROR, "tier.unreadable",
-        "tier=nvme name=%s text=%s detail=%s then=\"the service goes on without it: regions on it are lost, unless a "
-        "restart can read it\"",
-        sw_err_name(rc), sw_log_quote(text, sizeof text, err->msg), sw_log_quote(detail, sizeof detail, err->detail));
+    sw_log(SW_LOG_ERROR, "tier.unreadable",
+           "tier=nvme name=%s text=%s detail=%s then=\"the service works without it: regions on it are lost, unless a "
+           "restart can read it\"",
+           sw_err_name(rc), sw_log_quote(text, sizeof text, err->msg),
+           sw_log_quote(detail, sizeof detail, err->detail));
     return true;
 }
 
@@ -57,7 +57,7 @@ static void log_damage(const struct sw_manifest_damage *damage) {
     if (damage->n_places)
         sw_log(SW_LOG_ERROR, "tier.damaged",
                "tier=nvme file=manifest offset=%" PRIu64 " text=\"%s\" places=%zu doubtful_frames=%" PRIu64
-               " dropped_frames=%" PRIu64 " then=\"what is whole is kept; regions that are not are named as lost\"",
+               " dropped_frames=%" PRIu64 " then=\"whole frames are kept; each region that is not whole is named\"",
                damage->at, damage->what, damage->n_places, damage->n_doubtful, damage->n_dropped);
 }
 
@@ -68,12 +68,12 @@ static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool 
     log_damage(&info.damage);
     if (info.emptied.code)
         sw_log(SW_LOG_WARNING, "tier.emptied",
-               "tier=nvme name=%s text=\"%s\" then=\"its files are removed: frames of before are nobody's\"",
+               "tier=nvme name=%s text=\"%s\" then=\"its files are removed: no catalogue knows their frames\"",
                sw_err_name(info.emptied.code), info.emptied.msg);
     if (!info.reserved)
         sw_log(SW_LOG_WARNING, "tier.not_reserved",
                "tier=nvme bytes=%" PRIu64 " why=\"the file system does not support fallocate()\" then=\"space is taken "
-               "as it is written: if others fill the disk before, spills fail\"",
+               "when it is written: if others fill the disk earlier, spills fail\"",
                config->nvme_tier_bytes);
     sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config->nvme_tier_directory), config->nvme_tier_bytes,
@@ -81,10 +81,10 @@ static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool 
            encrypt ? "yes" : "no");
 }
 
-/* What goes with the tier. */
+/* The tier's own data. */
 struct own {
-    struct sw_nvme_key key; /* empty where nothing is encrypted */
-    char witness[SW_WITNESS_NAME_BYTES];
+    struct sw_nvme_key key; /* empty without encryption */
+    char io_pipe[SW_IO_PIPE_NAME_BYTES];
 };
 
 static uint64_t bytes_of(const struct sw_config *config) {
@@ -101,21 +101,21 @@ static uint64_t count_files(const struct sw_config *config) {
 
 static int open_folder(struct sw_service *service, struct own *own, bool encrypt, struct sw_tier **ret,
                        struct sw_err *err) {
-    const int witness = sw_witness_make(service, own->witness);
+    const int io_pipe = sw_io_pipe_make(service, own->io_pipe);
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = service->config->nvme_tier_bytes,
                                                .file_bytes = file_bytes(service->config),
                                                .queue_depth = NVME_QUEUE_DEPTH,
-                                               /* Without one none of its requests may outlive the process. */
-                                               .method = service->catalogue && witness < 0 ? SW_TIER_NVME_THREADS
+                                               /* Without a kept pipe no request may outlive the process. */
+                                               .method = service->catalogue && io_pipe < 0 ? SW_TIER_NVME_THREADS
                                                                                            : SW_TIER_NVME_AUTO,
-                                               .witness = witness < 0 ? NULL : &witness,
+                                               .io_pipe = io_pipe < 0 ? NULL : &io_pipe,
                                                .key = encrypt ? &own->key : NULL,
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
     const int rc = sw_tier_nvme_open(ret, &config, err);
-    if (witness >= 0)
-        (void)close(witness);
+    if (io_pipe >= 0)
+        (void)close(io_pipe);
     if (rc)
         sw_err_context(err, "nvme_tier_directory %.60s", config.directory);
     return rc;
@@ -123,7 +123,7 @@ static int open_folder(struct sw_service *service, struct own *own, bool encrypt
 
 static void nvme_closed(void *arg) {
     struct own *own = arg;
-    sw_witness_forget(own->witness);
+    sw_io_pipe_forget(own->io_pipe);
     sw_nvme_key_fini(&own->key);
     sw_free(own);
 }
@@ -165,7 +165,7 @@ static void print_places(const struct sw_nvme_check *check, FILE *out) {
         (void)fprintf(out, "damage      manifest at byte %" PRIu64 ", %" PRIu64 " bytes: %s\n", check->places[i].at,
                       check->places[i].bytes, check->places[i].what);
     if (check->n_places > SW_MANIFEST_MAX_PLACES)
-        (void)fprintf(out, "damage      %zu places more\n", check->n_places - SW_MANIFEST_MAX_PLACES);
+        (void)fprintf(out, "damage      %zu more places\n", check->n_places - SW_MANIFEST_MAX_PLACES);
 }
 
 static void print_summary(const struct sw_nvme_check *check, FILE *out) {
@@ -176,16 +176,17 @@ static void print_summary(const struct sw_nvme_check *check, FILE *out) {
                   "frames      %" PRIu64 ", %" PRIu64 " bytes; %" PRIu64
                   " perhaps released, since records are missing; %" PRIu64 " overwritten and left out\n",
                   check->n_frames, check->frame_bytes, check->n_doubtful, check->n_dropped);
-    (void)fprintf(out, "read        %" PRIu64 ", of these bad: %" PRIu64 "%s%s\n", check->n_read, check->n_bad,
-                  check->is_encrypted ? "; encrypted ones cannot be read without the service's key" : "",
-                  check->in_use ? "; a service uses the folder, so that frames come and go" : "");
+    (void)fprintf(out, "read        %" PRIu64 ", of these damaged: %" PRIu64 "%s%s\n", check->n_read, check->n_bad,
+                  check->is_encrypted ? "; encrypted frames cannot be read without the service's key" : "",
+                  check->in_use ? "; a service uses the folder, so no frames were read" : "");
     (void)fprintf(out, "result      %s\n", sw_nvme_check_is_good(check) ? "nothing is damaged" : "damaged");
 }
 
 static int check_folder(const struct sw_config *config, FILE *out, bool *ret_good, struct sw_err *err) {
     struct sw_nvme_check check;
     if (!bytes_of(config))
-        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "nvme_tier_directory is none: name the folder to check");
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                          "nvme_tier_directory is none: set it to the folder to check");
     const int rc = sw_nvme_check(&check, config->nvme_tier_directory, file_bytes(config), print_bad, out, err);
     if (rc < 0) {
         sw_err_context(err, "nvme_tier_directory %.60s", config->nvme_tier_directory);

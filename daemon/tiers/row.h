@@ -1,6 +1,6 @@
-/* row.h - a kind of tier as the service knows it: how much of it is configured, and how it is opened.
+/* row.h - a kind of tier in the service: its configured size, and how it is opened.
  *
- * A kind is added by a file that defines its row, and a line in tiers.def. thread: loop. */
+ * To add a kind: a file that defines its row, and a line in tiers.def. thread: loop. */
 #ifndef SW_DAEMON_TIERS_ROW_H
 #define SW_DAEMON_TIERS_ROW_H
 
@@ -9,18 +9,18 @@
 
 struct sw_tier_row {
     const struct sw_tier_kind *kind;
-    const char *title;                                         /* as in "the NVMe tier" */
-    const char *option;                                        /* that is "none" without it; NULL: it is always there */
-    uint64_t (*bytes)(const struct sw_config *config);         /* its bound; 0: there is none */
-    uint64_t (*n_descriptors)(const struct sw_config *config); /* that it keeps open; NULL: few */
-    /* With what was kept of a predecessor's; also called where bytes() is 0. *ret stays NULL if there is none, or if
-     * the service goes on without it. *ret_own: what goes with it, for closed(), also after an error. errors: the
+    const char *title;  /* its name in texts, as in "the NVMe tier" */
+    const char *option; /* the option that is "none" without it; NULL: the tier always exists */
+    uint64_t (*bytes)(const struct sw_config *config);         /* its configured size; 0: it does not exist */
+    uint64_t (*n_descriptors)(const struct sw_config *config); /* descriptors that it keeps open; NULL: few */
+    /* Opens the tier with what was kept of a predecessor's; also called if bytes() is 0. *ret stays NULL if there is no
+     * tier, or if the service works without it. *ret_own: own data, for closed(), also after an error. errors: the
      * tier's. */
     int (*open)(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err);
-    /* After the tier's own close(); not called if open() has left *ret_own NULL. */
+    /* Frees own data, after the tier's close(). Not called if open() has left *ret_own NULL. */
     void (*closed)(void *own);
-    /* Looks at what lies there, without a service, and writes what it has found. NULL: that is not possible. errors:
-     * -SW_ECONFIG (there is no such tier) and others; damage is none. */
+    /* Checks the tier's content without a service, and prints the result. NULL: not possible. errors: -SW_ECONFIG
+     * (there is no such tier) and others; damage is no error. */
     int (*check)(const struct sw_config *config, FILE *out, bool *ret_good, struct sw_err *err);
 };
 

@@ -1,4 +1,4 @@
-/* rows.c - the table of tiers.def. A test may have another one. */
+/* rows.c - the table of tiers.def. A test may define another one. */
 #include "daemon/tiers/row.h"
 
 #ifndef SW_TIERS_DEF

@@ -4,7 +4,7 @@
 #include "spill/operator.h"
 #include <string.h>
 
-/* Frames on their way, of each GPU. */
+/* Frames on their way, for each GPU. */
 enum { STAGED_FRAMES = 16 };
 
 int sw_tiers_open(struct sw_service *service, struct sw_err *err) {
@@ -53,7 +53,7 @@ uint64_t sw_tiers_descriptors(const struct sw_config *config) {
     return n;
 }
 
-/* The options have their names from when only one tier had another behind it. */
+/* The options are named after the host tier, which was once the only one with another tier behind it. */
 struct sw_tiers_marks sw_tiers_marks(const struct sw_config *config) {
     return (struct sw_tiers_marks){(unsigned)config->host_tier_high_pct, (unsigned)config->host_tier_low_pct};
 }

@@ -9,11 +9,11 @@
 
 #include <string.h>
 
-/* Regions that are moved at once, and one after the other before the books are looked at again. */
+/* Regions that are moved at once before the state is looked at again. */
 enum { MAX_MOVES = 4 };
 
 struct move {
-    struct sw_move known; /* to the store */
+    struct sw_move known; /* known to the store */
     struct sw_job job;    /* comes back from the worker */
     struct sw_request request;
 };
@@ -23,7 +23,7 @@ static void cancel(struct sw_move *known) {
     atomic_store(&move->job.signals.cancel, true);
 }
 
-/* from: of a demotion; NULL: it is a promotion. */
+/* from: the tier to demote from; NULL: a promotion. */
 static int start_move(struct sw_balance *balance, struct sw_region *region, struct sw_tier *from) {
     struct move *move = sw_alloc(sizeof *move);
     if (!move)
@@ -71,7 +71,7 @@ static size_t candidates(struct sw_balance *balance, unsigned rank, struct sw_po
     return n;
 }
 
-/* How full a tier is, and is not to be. */
+/* Returns how full a tier is, and its watermarks. */
 static struct sw_policy_level level_of(const struct sw_balance *balance, unsigned rank) {
     return (struct sw_policy_level){.used_bytes = sw_tier_stats_of(balance->store->place.tiers.at[rank]).used_bytes,
                                     .limit_bytes = balance->store->place.limit_bytes[rank],
@@ -80,7 +80,8 @@ static struct sw_policy_level level_of(const struct sw_balance *balance, unsigne
                                     .moving = balance->is_demoting[rank]};
 }
 
-/* Begins to move what has to leave a tier. Returns how many bytes; 0 also where there is no memory to find out. */
+/* Begins to move regions that have to leave a tier. Returns how many bytes; 0 also if there is no memory to choose
+ * them. */
 static uint64_t make_room(struct sw_balance *balance, unsigned rank, const struct sw_policy_level *level) {
     size_t victims[MAX_MOVES];
     uint64_t moved_bytes = 0;
@@ -91,7 +92,7 @@ static uint64_t make_room(struct sw_balance *balance, unsigned rank, const struc
         return 0;
     const size_t n = candidates(balance, rank, all, balance->store->regions.n_used);
     const size_t n_victims = sw_policy_victims(level, all, n, victims, MAX_MOVES);
-    for (size_t i = 0; i < n_victims; i++) { /* what cannot be started now is looked at another time */
+    for (size_t i = 0; i < n_victims; i++) { /* a move that cannot start now is tried another time */
         struct sw_region *region = &balance->store->regions.regions[all[victims[i]].index];
         if (start_move(balance, region, balance->store->place.tiers.at[rank]) == 0)
             moved_bytes += all[victims[i]].stored_bytes;
@@ -100,7 +101,7 @@ static uint64_t make_room(struct sw_balance *balance, unsigned rank, const struc
     return moved_bytes;
 }
 
-/* An operator's wish counts like a tier that holds just these bytes and is to be empty. */
+/* An operator's request counts like a tier that holds just these bytes and has to become empty. */
 static void balance_first(struct sw_balance *balance) {
     struct sw_policy_level level = level_of(balance, 0);
     const uint64_t room_bytes = balance->room_bytes, excess_bytes = sw_policy_excess_bytes(&level);
@@ -125,8 +126,8 @@ static bool has_failed(const struct sw_job *job) {
     return job->run.outcome.err.code && job->run.outcome.err.code != -SW_ECANCELED;
 }
 
-/* The frames that were replaced can go once the record names those in their place; where it cannot be written, these go
- * instead, and the move has failed. */
+/* Replaced frames are released once the record names the new ones. If the record cannot be written, the new ones are
+ * released instead, and the move has failed. */
 static void settle_replaced(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_job *job) {
     struct sw_err err = {0};
     bool any = false;
@@ -171,7 +172,7 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
         region->move = NULL;
         region->tier = sw_frames_tier(region->frames, region->tier_bytes);
         if (!job->from)
-            region->used_us = sw_clock_us(); /* not to be the first to leave again */
+            region->used_us = sw_clock_us(); /* so that it is not the first to leave again */
         balance->moved(region);
     }
     sw_free(move);
@@ -182,11 +183,11 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
     } else {
         sw_balance_look(balance);
     }
-    if (makes_room) /* not before the next has begun: who waits for room waits on */
+    if (makes_room) /* after the next move has begun, so that operations waiting for room wait on */
         sw_placement_demotion_ended(&balance->store->place);
 }
 
-/* Stored bytes of a region, at rest, that lie behind the first tier. */
+/* Returns the stored bytes of a region, at rest, in tiers after the first. */
 static uint64_t bytes_behind(const struct sw_region *region) {
     uint64_t bytes = 0;
     for (unsigned i = 1; i < SW_TIERS_MAX; i++)

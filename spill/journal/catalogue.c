@@ -15,22 +15,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC UINT64_C(0x3147544357505300) /* "\0SPWCTG1": of every version */
+#define MAGIC UINT64_C(0x3147544357505300) /* "\0SPWCTG1": in every version */
 enum { GROW_CELLS = 8192, SPARE_CELLS = 65536, CELLS_A_REGION = 3 };
 
 enum kind { KIND_SESSION = 1, KIND_REGION = 2 };
-enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* below: the priority */
-/* Beside the hints; what is set stays. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
+enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* the lower bits: the priority */
+/* Stored with the hints; these bits stay once set. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
 enum { NO_REQUEST = 1u << 11, NO_HOLES = 1u << 12, STAYS = NO_REQUEST | NO_HOLES };
 
-/* A record is a chain of cells; only the first one has a commit word. What a cell has behind this head is content. */
+/* A record is a chain of cells; only the first one has a commit word. The bytes after this head are content. */
 struct cell {
     atomic_ullong commit;  /* 0: no valid record begins here; else checksum and kind */
-    atomic_ullong used_us; /* the two are not part of the checksum */
+    atomic_ullong used_us; /* this and `hints` are not part of the checksum */
     atomic_uint hints;
     uint32_t bytes;   /* of the record's content */
-    uint32_t next;    /* cell, 0: last; of free cells: the next free one */
-    uint32_t retired; /* first of a record on that list: the next record */
+    uint32_t next;    /* next cell, 0: last; of a free cell: the next free one */
+    uint32_t retired; /* in the first cell of a retired record: the next such record */
     uint8_t body[];
 };
 _Static_assert(sizeof(struct cell) == 32, "cells are shared with other versions of the program");
@@ -39,8 +39,8 @@ struct header { /* in place of cell 0; zeros follow */
     uint64_t magic;
     uint32_t version, cell_bytes;
     atomic_uint generation;
-    atomic_uint n_slots; /* 0 of the first versions of the program: as many as max_regions */
-    uint64_t epoch;      /* the same: 0 */
+    atomic_uint n_slots; /* 0 in the first versions of the program: as many as max_regions */
+    uint64_t epoch;      /* likewise 0 in the first versions */
 };
 _Static_assert(sizeof(struct header) == sizeof(struct cell), "the header is a cell");
 
@@ -48,17 +48,17 @@ struct sw_catalogue {
     int fd;
     bool adopted, copied;
     const struct sw_catalogue_format *format;
-    uint8_t *memory; /* max_cells are mapped, n_cells are there */
+    uint8_t *memory; /* max_cells are mapped, n_cells exist */
     uint32_t n_cells, max_cells;
-    uint32_t n_touched;  /* from here on none was ever used */
+    uint32_t n_touched;  /* no cell from here on was ever used */
     uint32_t first_free; /* 0: none */
     unsigned n_lost;     /* records that were damaged, and so not copied */
     uint64_t sequence;
-    struct sw_catalogue_content scratch; /* a record's, while it is written or read */
+    struct sw_catalogue_content scratch; /* the record that is being written or read */
 };
 
-/* A process that is killed has done what stands before the instruction that it was killed at, and nothing behind it:
- * for whoever comes next only the compiler could bring that into another order. */
+/* A process that is killed has executed all stores before some instruction, and none after it. So only the compiler
+ * could reorder the stores that a successor sees. */
 static void keep_order(void) {
     atomic_signal_fence(memory_order_seq_cst);
 }
@@ -96,7 +96,7 @@ static int grow(struct sw_catalogue *c, struct sw_err *err) {
     return 0;
 }
 
-/* is_private: what is written stays in this process. */
+/* is_private: writes stay in this process. */
 static int map(struct sw_catalogue *c, bool is_private, struct sw_err *err) {
     void *base = mmap(NULL, mapped_bytes(c), PROT_READ | PROT_WRITE,
                       (is_private ? MAP_PRIVATE : MAP_SHARED) | MAP_NORESERVE, c->fd, 0);
@@ -125,12 +125,12 @@ static int make(struct sw_catalogue *c, struct sw_err *err) {
     return 0;
 }
 
-/* Whose format it is in. */
+/* Finds the format of the catalogue. */
 static int look_at_header(struct sw_catalogue *c, struct sw_err *err) {
     static const struct sw_catalogue_format *const formats[] = {&sw_catalogue_v1, &sw_catalogue_v2};
     struct header header;
     if (pread(c->fd, &header, sizeof header, 0) != (ssize_t)sizeof header || header.magic != MAGIC)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "what was kept as the catalogue is none");
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "the memory that was kept is no catalogue");
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i]->version == header.version)
             c->format = formats[i];
@@ -155,7 +155,8 @@ static int load(struct sw_catalogue *c, struct sw_err *err) {
     return map(c, c->format->version != SW_CATALOGUE_VERSION, err);
 }
 
-/* ret: NULL after an error. fd: moved. max_cells: at least so many, which may be more than a catalogue has. */
+/* Opens one catalogue. ret: NULL after an error. fd: moved. max_cells: at least this many; may be more than a catalogue
+ * has. */
 static int open_one(struct sw_catalogue **ret, int fd, uint64_t max_cells, struct sw_err *err) {
     struct sw_catalogue *c = sw_alloc(sizeof *c);
     *ret = NULL;
@@ -178,7 +179,7 @@ static int open_one(struct sw_catalogue **ret, int fd, uint64_t max_cells, struc
 
 static int copy_records(struct sw_catalogue *to, struct sw_catalogue *from, struct sw_err *err);
 
-/* Replaces *c by a copy in the version of this program. A cell of the copy holds more than one of the old: twice as
+/* Replaces *c by a copy in the version of this program. A cell of the copy holds more than one of the old, so twice as
  * many are enough. */
 static int copy(struct sw_catalogue **c, uint64_t max_cells, struct sw_err *err) {
     struct sw_catalogue *old = *c;
@@ -261,7 +262,7 @@ static uint32_t take_cell(struct sw_catalogue *c, struct sw_err *err) {
     return at;
 }
 
-/* Writes what is in `scratch` and makes it valid. region: whose it is; NULL: a session's. */
+/* Writes the content of `scratch` and makes it valid. region: the recorded one; NULL: it is a session's. */
 static int put(struct sw_catalogue *c, const struct sw_catalogue_region *region, uint32_t *ret, struct sw_err *err) {
     const enum kind kind = region ? KIND_REGION : KIND_SESSION;
     uint32_t first = 0, last = 0;
@@ -351,7 +352,7 @@ void sw_catalogue_free(struct sw_catalogue *c, uint32_t *record) {
     if (!c || !*record)
         return;
     atomic_store_explicit(&cell_at(c, *record)->commit, 0, memory_order_release);
-    keep_order(); /* what follows writes to cells of no record, and what the record named is reused only then */
+    keep_order(); /* only then its cells, and what the record named, may be reused */
     give_chain(c, *record);
     *record = 0;
 }
@@ -414,14 +415,14 @@ struct scan {
     unsigned damaged;
 };
 
-/* Gathers a record's content in `scratch` and checks it; its cells are then taken. errors: -SW_EFRAME (damaged),
+/* Gathers a record's content in `scratch` and checks it. Then its cells are taken. errors: -SW_EFRAME (damaged),
  * -SW_ENOMEM. */
 static int gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     const struct cell *head = cell_at(c, first);
     const size_t most = body_bytes(c), bytes = head->bytes;
     uint32_t at = first;
     c->scratch.n = 0;
-    if (bytes / most >= c->n_cells) /* or a chain that bites its tail would be followed for as long as it says */
+    if (bytes / most >= c->n_cells) /* otherwise a circular chain would be followed for as many bytes as it claims */
         return -SW_EFRAME;
     while (c->scratch.n < bytes) {
         const size_t left = bytes - c->scratch.n;
@@ -455,14 +456,14 @@ static int note_region(struct sw_catalogue *c, struct scan *scan, uint32_t at) {
     return 0;
 }
 
-/* Frees the record while the free cells are not listed yet. */
+/* Frees a record before the free cells are listed. */
 static void refuse(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     atomic_store(&cell_at(c, first)->commit, 0);
     for (uint32_t at = first; at && scan->is_taken[at]; at = cell_at(c, at)->next)
         scan->is_taken[at] = 0;
 }
 
-/* What was gathered is a session, and no more. */
+/* Returns true if the gathered content is a session and nothing else. */
 static bool is_session(const struct sw_catalogue *c, struct sw_catalogue_session *ret) {
     struct sw_catalogue_reader reader = {c->scratch.bytes, c->scratch.n};
     return c->format->take_session(&reader, ret) && reader.left == 0;
@@ -506,8 +507,8 @@ uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *c) {
     return longest;
 }
 
-/* Of one slot the newest first: one that is only waiting to be told of may still be recorded when the slot has another
- * region. */
+/* For one slot the newest comes first: a region that only waits for its client's acknowledgement may still be recorded
+ * when the slot has another region. */
 static int by_id(const void *a, const void *b) {
     const struct found *x = a, *y = b;
     if (x->slot_gen != y->slot_gen)
@@ -519,7 +520,7 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
                         uint32_t at) {
     struct sw_catalogue_region region;
     char name[SW_REGION_NAME_BYTES];
-    if (gather(c, NULL, at)) /* it was good a moment ago */
+    if (gather(c, NULL, at)) /* it was valid a moment ago */
         return -SW_ENOMEM;
     const int rc = sw_catalogue_read_region(c->format, c->scratch.bytes, c->scratch.n, &region, name);
     if (rc == -SW_ENOMEM)
@@ -547,7 +548,7 @@ static int visit_regions(struct sw_catalogue *c, struct scan *scan, const struct
     qsort(scan->regions, scan->n_regions, sizeof scan->regions[0], by_id);
     for (size_t i = 0; !rc && i < scan->n_regions; i++) {
         const bool is_old = i > 0 && scan->regions[i].slot_gen == scan->regions[i - 1].slot_gen;
-        if (is_old) /* replaced, and its process was killed before it was freed */
+        if (is_old) /* replaced, and the process was killed before the record was freed */
             refuse(c, scan, scan->regions[i].at);
         else
             rc = visit_region(c, scan, visitor, scan->regions[i].at);
@@ -572,7 +573,7 @@ int sw_catalogue_recover(struct sw_catalogue *c, const struct sw_catalogue_visit
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the catalogue") : 0;
 }
 
-/* ---- copying what an earlier version has written ---- */
+/* ---- copying an earlier version's records ---- */
 
 struct copying {
     struct sw_catalogue *to;
@@ -595,8 +596,7 @@ static bool copy_region(void *arg, struct sw_catalogue_region *region, uint32_t 
     return true;
 }
 
-/* `from` is mapped for this process alone, so that its memory stays as it is. What comes is found again like any other
- * catalogue. */
+/* `from` is mapped privately, so that its memory stays unchanged. The copied records are recovered like any others. */
 static int copy_records(struct sw_catalogue *to, struct sw_catalogue *from, struct sw_err *err) {
     struct copying copying = {.to = to, .err = err};
     const struct sw_catalogue_visitor visitor = {.session = copy_session, .found = copy_region, .arg = &copying};
@@ -608,7 +608,7 @@ static int copy_records(struct sw_catalogue *to, struct sw_catalogue *from, stru
     atomic_store(&header->generation, atomic_load(&header_of(from)->generation));
     atomic_store(&header->n_slots, atomic_load(&header_of(from)->n_slots));
     to->adopted = to->copied = true;
-    to->n_touched = 1; /* as for anybody who finds it */
+    to->n_touched = 1; /* as in any catalogue before its recovery */
     to->first_free = 0;
     return 0;
 }

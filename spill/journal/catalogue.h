@@ -1,15 +1,14 @@
-/* catalogue.h - what a successor must know to find sessions and regions again: records in memory that outlives the
- * process.
+/* catalogue.h - the records by which a successor finds sessions and regions again, in memory that outlives the process.
  *
  * The memory is a memfd that the service manager keeps (daemon/fdstore.h). A record is written in full into cells that
- * no valid record has, and then made valid by one store of its commit word, which carries a checksum of the record; one
- * store of 0 frees it. So whatever instruction a process is killed at, each record is either there or not. A record
- * that replaces another is made valid before that one is freed: of two for one region the later one counts. Not made
- * for the end of the machine, which takes the memory with it.
+ * no valid record uses. One store of its commit word, which carries a checksum of the record, makes it valid; one store
+ * of 0 frees it. So at whatever instruction a process is killed, each record is either there or not. A record that
+ * replaces another becomes valid before the other is freed: of two records for one region the later one counts. A crash
+ * of the machine loses the memory.
  *
- * Invariant: whatever a valid record names is there: callers record what has been committed, and free a record before
- * the space that it names. Records are known by their number, never 0. A NULL catalogue keeps nothing: recording
- * succeeds with number 0, and freeing 0 is a no-op. thread: the loop's, all of it. */
+ * Invariant: whatever a valid record names exists: callers record what was committed, and free a record before the
+ * space that it names. Records are known by their number, never 0. A NULL catalogue keeps nothing: recording succeeds
+ * with number 0, and freeing 0 is a no-op. thread: loop, all calls. */
 #ifndef SW_SPILL_CATALOGUE_H
 #define SW_SPILL_CATALOGUE_H
 
@@ -26,101 +25,103 @@ struct sw_catalogue_session {
     uint64_t number;
     uint32_t uid;
     uint8_t token[SW_TOKEN_BYTES];
-    struct sw_process process; /* the client's; of sessions that version 1 has recorded the pid alone, any number */
+    struct sw_process process; /* the client's; version 1 has recorded the pid only, for any session */
 };
 
-/* What may change while a record is valid, each by one store. */
+/* The fields that may change while a record is valid, each by one store. */
 struct sw_catalogue_hints {
     uint64_t used_us;
     uint8_t priority;
     bool pinned;
-    bool broken; /* its bytes are not whole: lost, or packing or unpacking is under way */
-    bool is_in;  /* restored: the bytes are in the client's memory, who may not know it; frames mean nothing */
+    bool broken; /* its bytes are not whole: it is lost, or packing or unpacking is under way */
+    bool
+        is_in; /* restored: the bytes are in the memory of the client, which may not know it yet; frames mean nothing */
 };
 
 struct sw_catalogue_region {
-    uint64_t session;        /* its number */
+    uint64_t session;        /* the session's number */
     uint32_t slot, gen;      /* the region's id */
-    uint32_t request, piece; /* of the session's that made it; request 0: not known, or forgotten */
-    uint64_t batch;          /* regions that are one batch have the same number; 0: none */
+    uint32_t request, piece; /* of the session's request that made it; request 0: not known, or forgotten */
+    uint64_t batch;          /* the same for all regions of a batch; 0: none */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
-    /* A version of the program has recorded it whose clients do not make their memory's pages before a restore, so that
-     * the service makes them. Each record says that it is of a later one; only a copy of an older record does not. */
+    /* A version of the program recorded it whose clients do not make their memory's pages before a restore, so the
+     * service makes them. Records of later versions say so; only a copy of an older record does not. */
     bool may_fill_holes;
     struct sw_catalogue_hints hints;
-    const char *name; /* durable: it outlives its session; NULL: it does not. Found: borrowed for the call */
-    uint32_t uid;     /* whose it is then */
-    /* put: all committed, or NULL while there are none. Found: owned by `found`; frames have no tier yet, and extents
-     * without memory, allocated one by one. A frame `awaits` its tier; on a disk it has no extents if version 1 has
-     * recorded it. */
+    const char *name; /* durable: outlives its session; NULL: not durable. Found: borrowed for the call */
+    uint32_t uid;     /* the tenant of a durable region */
+    /* put: all committed, or NULL while there are none. Found: owned by `found`. The frames have no tier yet, and
+     * extents without memory, allocated one by one. A frame `awaits` its tier. On a disk it has no extents if version 1
+     * has recorded it. */
     struct sw_frames *frames;
 };
 
-/* The version that this program writes. It reads this one and all before it. */
+/* The version that this program writes. It reads this version and all earlier ones. */
 #define SW_CATALOGUE_VERSION 2u
 
-/* Opens the catalogue in `fd` (moved, also on error), or makes one if it is -1. max_regions bounds its length: a cell
- * of 256 bytes holds a region of three chunks, and there are three for each and 65536 more.
+/* Opens the catalogue in `fd` (moved, also on error), or makes one if fd is -1. max_regions limits its length: a cell
+ * of 256 bytes holds a region of three chunks; there are three cells for each region and 65536 more.
  *
- * What an earlier version has written is copied to a new memory, and stays as it is: the caller has the new memory kept
- * before it gives up the old one. errors: -SW_ENOMEM, -SW_EVERSION (of a later version of the program), -SW_EFRAME (not
- * a catalogue), -SW_EIO (no random bytes for a new one). */
+ * An earlier version's catalogue is copied to new memory, and stays unchanged: the caller has the new memory kept
+ * before it gives up the old one. errors: -SW_ENOMEM, -SW_EVERSION (written by a later version), -SW_EFRAME (not a
+ * catalogue), -SW_EIO (no random bytes for a new one). */
 int sw_catalogue_open(struct sw_catalogue **ret, int fd, unsigned max_regions, struct sw_err *err);
-/* True: this is a copy of what an earlier version has written. */
+/* Returns true if this is a copy of an earlier version's catalogue. */
 bool sw_catalogue_is_copy(const struct sw_catalogue *catalogue);
-/* False: this process has made it, or there is none, and so there is nothing that it could know of. */
+/* Returns false if this process has made it, or there is none, so that it names nothing of a predecessor. */
 bool sw_catalogue_is_adopted(const struct sw_catalogue *catalogue);
-/* The memory, for whoever keeps it; borrowed. */
+/* Returns the memory's descriptor, to have it kept; borrowed. */
 int sw_catalogue_fd(const struct sw_catalogue *catalogue);
-/* Valid records stay in the memory. NULL is a no-op. */
+/* Closes it. Valid records stay in the memory. NULL is a no-op. */
 void sw_catalogue_close(struct sw_catalogue *catalogue);
 
-/* Makes a record valid, and then frees `replaced` (0: none). errors: -SW_ENOMEM, -SW_ELIMIT (all cells are taken):
+/* Make a record valid, and then free `replaced` (0: none). errors: -SW_ENOMEM, -SW_ELIMIT (all cells are taken):
  * nothing has changed. */
 int sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_catalogue_session *session, uint32_t *ret,
                              struct sw_err *err);
 int sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region, uint32_t replaced,
                             uint32_t *ret, struct sw_err *err);
 void sw_catalogue_hint(struct sw_catalogue *catalogue, uint32_t record, const struct sw_catalogue_hints *hints);
-/* From now on the region is found with request 0. */
+/* Has the region found with request 0 from now on. */
 void sw_catalogue_forget_request(struct sw_catalogue *catalogue, uint32_t record);
-/* From now on the region is found as one that may not fill holes. */
+/* Has the region found from now on as one that may not fill holes. */
 void sw_catalogue_forbid_holes(struct sw_catalogue *catalogue, uint32_t record);
 /* Frees a record and forgets its number. */
 void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 
-/* Keeps a record, as that of a region that is_in, until its client has been told: puts it on the list that begins with
- * *list (0: empty). From then on the space that it names may be reused. */
+/* Keeps the record of a region that is_in until its client has acknowledged it: adds it to the list that begins with
+ * *list (0: empty). From now on the space that it names may be reused. */
 void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
-/* No region's generation is beyond this one. It only rises, so that ids are not used again by a successor. And no
- * region's slot is at or beyond n_slots, so that a successor has them all, however few regions it may have. */
+/* Note an id. No region's generation is beyond the one noted, which only rises, so that a successor does not use ids
+ * again. No region's slot is at or beyond n_slots, so that a successor has all of them, however few regions it may
+ * have. */
 void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
 uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
-/* Ids are those of one catalogue, and the next one begins with the same. Of what lies where more than one may have left
- * something, this number, random and made with the catalogue, tells whose it is. 0: there is none, or an earlier
- * version of the program has made it. */
+/* Returns a random number made with the catalogue. Ids are unique in one catalogue only, and the next one begins with
+ * the same ids. Where several catalogues may have left frames, this number tells which one owns them. 0: there is no
+ * catalogue, or an earlier version of the program made it. */
 uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
-/* The longest chunk of a region that is recorded, 0: there is none. Whoever is to restore it needs room for it. */
+/* Returns the longest chunk of a recorded region, 0: there is none. A restore needs room for it. */
 uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *catalogue);
 
-/* Called for each valid record, sessions before regions; of two records for one region the older one is freed. Each
- * returns false to have the record freed. */
+/* Called for each valid record, sessions before regions; of two records for one region the older one is freed. A
+ * callback that returns false has the record freed. */
 struct sw_catalogue_visitor {
     bool (*session)(void *arg, const struct sw_catalogue_session *session, uint32_t record);
     bool (*found)(void *arg, struct sw_catalogue_region *region, uint32_t record);
     void *arg;
 };
-/* Finds what a predecessor left, once, before anything is recorded. *ret_damaged: records that were valid and make no
- * sense; they are freed. errors: -SW_ENOMEM. */
+/* Visits a predecessor's records, once, before anything is recorded. *ret_damaged: records with valid checksums that
+ * make no sense; they are freed. errors: -SW_ENOMEM. */
 int sw_catalogue_recover(struct sw_catalogue *catalogue, const struct sw_catalogue_visitor *visitor,
                          unsigned *ret_damaged, struct sw_err *err);
-/* Of frames as `found` gets them: forgets those that no tier has claimed, with their extents. NULL is a no-op. */
+/* Forgets the frames that no tier has claimed, with their extents, of frames as `found` gets them. NULL is a no-op. */
 void sw_catalogue_free_unclaimed(struct sw_frames *frames);
-/* The same: frees them with their extents, but for those that a tier has claimed. */
+/* Frees frames as `found` gets them, with their extents, except those that a tier has claimed. */
 void sw_catalogue_frames_free(struct sw_frames *frames);
 
 #endif

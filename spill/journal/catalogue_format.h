@@ -1,19 +1,19 @@
-/* catalogue_format.h - what a record of the catalogue contains: a stream of bytes, which catalogue.c keeps in cells.
+/* catalogue_format.h - the content of a catalogue record: a stream of bytes, which catalogue.c keeps in cells.
  *
  *   session   a session body
- *   region    a region body; its name, if it is durable; the buffers, if they are several; then its chunks, each with
- *             its extents, and where the region is packed with the range that it takes
+ *   region    a region body; its name, if it is durable; its buffers, if there are several; then its chunks, each with
+ *             its extents and, if the region is packed, the range that it takes
  *
- * What differs between versions is a row of this table. Integers are little endian, structures have no padding. Bytes
- * of a record have a valid checksum, and are checked all the same: another version of the program may have written
- * them. Private to catalogue*.c. thread: the loop's. */
+ * The differences between versions are a row of this table. Integers are little endian, structures have no padding. The
+ * bytes of a record have a valid checksum, and are checked all the same: another version of the program may have
+ * written them. Private to catalogue*.c. thread: loop. */
 #ifndef SW_SPILL_CATALOGUE_FORMAT_H
 #define SW_SPILL_CATALOGUE_FORMAT_H
 
 #include "spill/journal/catalogue.h"
 #include <stddef.h>
 
-/* What a region's record begins with, in every version: enough to find the newest record and the longest chunk. */
+/* The beginning of a region's record, in every version: enough to find the newest record and the longest chunk. */
 struct sw_region_key {
     uint64_t sequence, session;
     uint32_t slot, gen;
@@ -34,11 +34,11 @@ struct sw_chunk_head {
     uint64_t frame_bytes, identity;
     uint32_t n_extents, n_symbols;
     unsigned codec, value_type, segment_log2;
-    uint8_t tier; /* sw_tier_kind.id; 0: in none */
+    uint8_t tier; /* sw_tier_kind.id; 0: none */
     bool is_packed;
 };
 
-/* A record's content being read. */
+/* A position in a record's content. */
 struct sw_catalogue_reader {
     const uint8_t *at;
     size_t left;
@@ -46,7 +46,7 @@ struct sw_catalogue_reader {
 
 struct sw_catalogue_format {
     uint32_t version, cell_bytes;
-    size_t region_bytes; /* of its body */
+    size_t region_bytes; /* length of its body */
     /* Read a body. False: the content ends before, or makes no sense. */
     bool (*take_session)(struct sw_catalogue_reader *reader, struct sw_catalogue_session *ret);
     bool (*take_region)(struct sw_catalogue_reader *reader, struct sw_region_head *ret);
@@ -55,11 +55,11 @@ struct sw_catalogue_format {
 
 extern const struct sw_catalogue_format sw_catalogue_v1, sw_catalogue_v2;
 
-/* Takes the next bytes of the content. False: there are too few. */
+/* Takes the next bytes of the content. Returns false if there are too few. */
 bool sw_catalogue_take(struct sw_catalogue_reader *reader, void *ret, size_t bytes);
 
-/* A region's content. *ret_name is zero-ended, and empty where the region is not durable; ret->name points to it.
- * errors: -SW_EFRAME (makes no sense), -SW_ENOMEM. */
+/* Reads a region's content. *ret_name is zero-terminated, and empty if the region is not durable; ret->name points to
+ * it. errors: -SW_EFRAME (makes no sense), -SW_ENOMEM. */
 int sw_catalogue_read_region(const struct sw_catalogue_format *format, const void *content, size_t bytes,
                              struct sw_catalogue_region *ret, char ret_name[SW_REGION_NAME_BYTES]);
 

@@ -1,4 +1,4 @@
-/* catalogue_record.c - the bodies of version 2, and what all versions have in common of a region's content. */
+/* catalogue_record.c - the bodies of version 2, and the parts of a region's content that all versions share. */
 #include "spill/journal/catalogue_format.h"
 
 #include "base/alloc.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reserved bytes are zero; a record where they are not is of no version that is known. */
+/* Reserved bytes are zero; otherwise the record is of an unknown version. */
 struct session_body {
     uint64_t number;
     uint32_t uid, zero;
@@ -29,12 +29,12 @@ struct region_body {
 _Static_assert(sizeof(struct region_body) == 80, "the format: with three chunks of an extent each it fills a cell");
 enum { HAS_FRAMES = 1, HAS_NAME = 2, IS_PACKED = 4 };
 
-struct name_body { /* version 1, too */
+struct name_body { /* also in version 1 */
     uint32_t uid;
     char name[SW_REGION_NAME_BYTES];
 };
 
-struct part_body { /* version 1, too */
+struct part_body { /* also in version 1 */
     uint64_t raw_bytes, chunk_bytes;
 };
 
@@ -47,9 +47,9 @@ struct chunk_body {
 };
 _Static_assert(sizeof(struct chunk_body) == 32, "the format");
 
-enum { LEAST_CHUNK_BYTES = 16 }; /* of a chunk's body, in any version */
+enum { LEAST_CHUNK_BYTES = 16 }; /* least length of a chunk's body, in any version */
 
-struct range_body { /* version 1, too */
+struct range_body { /* also in version 1 */
     uint64_t offset, bytes;
 };
 
@@ -75,7 +75,7 @@ int sw_catalogue_add_session(struct sw_catalogue_content *content, const struct 
     return sw_catalogue_add(content, &body, sizeof body);
 }
 
-/* Also of frames that were found, and that no tier has claimed yet. */
+/* Returns the tier's id, also of a frame that was found and not claimed by its tier yet. */
 static uint8_t tier_of(const struct sw_stored *stored) {
     return stored->tier ? stored->tier->kind->id : stored->awaits;
 }
@@ -233,7 +233,7 @@ static bool makes_sense(const struct sw_chunk_head *head) {
 static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_head *head, struct sw_stored *ret) {
     struct range_body range;
     ret->awaits = head->tier;
-    ret->bytes = head->tier ? head->frame_bytes : 0; /* version 1 has not recorded all extents */
+    ret->bytes = head->tier ? head->frame_bytes : 0; /* version 1 did not record all extents */
     if (head->n_extents > r->left / sizeof range)
         return -SW_EFRAME;
     if (head->n_extents > 0 && !(ret->extents = sw_alloc_array(head->n_extents, sizeof ret->extents[0])))
@@ -248,13 +248,13 @@ static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_hea
             return -SW_EFRAME;
         ret->extents[e] = (struct sw_extent){.offset = range.offset, .bytes = range.bytes};
     }
-    if (head->n_extents > 0) /* of a packed region's frame only the beginning is in a tier */
+    if (head->n_extents > 0) /* only the beginning of a packed region's frame is in a tier */
         ret->bytes = bytes;
     return 0;
 }
 
-/* A frame lies in its extents whole, and is no longer than one of the chunk can be. Of a packed region's chunk only a
- * part may lie there. */
+/* Returns true if a frame lies in its extents whole, and is no longer than a frame of the chunk can be. Of a packed
+ * region's frame only a part may lie there. */
 static bool fits(const struct sw_frames *frames, size_t i) {
     const struct sw_stored *stored = &frames->stored[i];
     const uint64_t frame_bytes = frames->layouts[i].frame_bytes;
@@ -262,7 +262,7 @@ static bool fits(const struct sw_frames *frames, size_t i) {
            (frames->packed ? stored->bytes <= frame_bytes : stored->bytes == frame_bytes);
 }
 
-/* What a packed region's chunk takes lies inside the region. */
+/* Returns true if the range of a packed chunk lies inside the region. */
 static bool is_inside(const struct range_body *range, uint64_t raw_bytes) {
     return range->offset <= raw_bytes && range->bytes <= raw_bytes - range->offset;
 }
@@ -291,12 +291,12 @@ static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalo
     return 0;
 }
 
-/* Chunks of a buffer; 0 of one that has none, or that makes no sense. */
+/* Returns the number of a buffer's chunks; 0 if it has none, or makes no sense. */
 static uint64_t count_chunks(uint64_t raw_bytes, uint64_t chunk_bytes) {
     return chunk_bytes ? raw_bytes / chunk_bytes + (raw_bytes % chunk_bytes != 0) : 0;
 }
 
-/* Nothing is allocated that the record has no content for. */
+/* Allocates nothing that the record has no content for. */
 static int new_frames(struct sw_catalogue_reader *r, const struct sw_region_head *head, struct sw_frames **ret) {
     struct sw_frames_part parts[SW_FRAMES_MAX_PARTS];
     const struct sw_region_key *key = &head->key;

@@ -1,5 +1,5 @@
-/* catalogue_v1.c - the bodies of version 1, which are only read. They know no identities, and of frames on the disk no
- * extents. */
+/* catalogue_v1.c - the bodies of version 1, which are only read. They have no identities, and no extents of frames on
+ * the disk. */
 #include "spill/journal/catalogue_format.h"
 
 #include <string.h>
@@ -17,12 +17,12 @@ struct region_body {
     uint64_t stored_bytes;
     uint32_t n_chunks, request, piece;
     uint8_t codec, reason;
-    uint8_t shape; /* SHAPE_PACKED, or how many buffers it has, if they are several */
+    uint8_t shape; /* SHAPE_PACKED, or the number of buffers if there are several */
     uint8_t has;
 };
 _Static_assert(sizeof(struct region_body) == 64, "as version 1 has recorded it");
 enum { HAS_FRAMES = 1, HAS_NAME = 2, SHAPE_PACKED = 1 };
-enum { IN_NO_TIER, IN_HOST_TIER, IN_NVME_TIER }; /* as later versions number them, too */
+enum { IN_NO_TIER, IN_HOST_TIER, IN_NVME_TIER }; /* as in later versions */
 
 struct chunk_body {
     uint64_t frame_bytes;

@@ -50,7 +50,7 @@ void sw_region_consume(struct sw_catalogue *catalogue, struct sw_region *region)
     sw_region_end(region);
 }
 
-/* The record stays as it is: its session is not found any more, and then it is its tenant's. */
+/* The record stays unchanged: a successor does not find its session, so the region belongs to the tenant then. */
 void sw_region_let_go(struct sw_catalogue *catalogue, struct sw_region *region) {
     if (region->name && region->owner->heir)
         sw_region_give(region, region->owner->heir);

@@ -1,22 +1,22 @@
-/* record.h - what the catalogue has of each region, and how a region goes: its record before its space. A NULL
- * catalogue keeps nothing. thread: loop. */
+/* record.h - records regions in the catalogue, and ends regions: the record first, then the space. A NULL catalogue
+ * keeps nothing. thread: loop. */
 #ifndef SW_SPILL_RECORD_H
 #define SW_SPILL_RECORD_H
 
 #include "spill/journal/catalogue.h"
 #include "spill/store/region.h"
 
-/* Records a region as it is now, in place of what was recorded before; nothing if its owner has no name. errors:
- * -SW_ENOMEM, -SW_ELIMIT: the old record stands. */
+/* Records a region as it is now, in place of its earlier record; no-op if its owner has no name. errors: -SW_ENOMEM,
+ * -SW_ELIMIT: the old record stands. */
 int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_err *err);
-/* Records what is known about its future, and whether its bytes are whole. */
+/* Records a region's priority, pin and time of use, and whether its bytes are whole. */
 void sw_region_record_hints(struct sw_catalogue *catalogue, const struct sw_region *region);
 
 /* Frees the region's record and its frames, and ends its id. */
 void sw_region_forget(struct sw_catalogue *catalogue, struct sw_region *region);
-/* The same of one whose bytes are back: until its client has been told, a successor finds it IN. */
+/* Ends a region whose bytes were restored. Until its client has acknowledged this, a successor finds it IN. */
 void sw_region_consume(struct sw_catalogue *catalogue, struct sw_region *region);
-/* Its owner is closed: to the heir, if it is durable, else it is forgotten. */
+/* Ends a region whose owner is closed: a durable region goes to the tenant owner, any other is forgotten. */
 void sw_region_let_go(struct sw_catalogue *catalogue, struct sw_region *region);
 
 #endif

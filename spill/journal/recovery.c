@@ -13,7 +13,7 @@ struct recovery {
     struct sw_store *store;
     struct sw_catalogue *catalogue;
     struct sw_recovered *result;
-    struct sw_owner *last; /* found */
+    struct sw_owner *last; /* the session found last */
     bool no_memory;
 };
 
@@ -36,7 +36,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     return true;
 }
 
-/* An heir's number is of this process, and says nothing. */
+/* A tenant owner's number is of this process only, and does not count. */
 static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
     if (r->last && r->last->number == number)
         return r->last;
@@ -48,7 +48,7 @@ static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
     return r->last = NULL;
 }
 
-/* Who has the durable regions of a uid whose sessions are gone; NULL: no memory. */
+/* Returns the tenant owner, which has the durable regions of a uid whose sessions are gone. NULL: out of memory. */
 static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
     struct sw_owner *owner = NULL;
     for (struct sw_list *node = r->store->owners.next; node != &r->store->owners; node = node->next) {
@@ -82,7 +82,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     struct sw_region *region = owner ? sw_region_adopt(&r->store->regions, owner, id, state) : NULL;
     if (!region && owner && state == SW_REGION_IN)
         r->no_memory |= !(region = sw_region_new_beside(owner, id));
-    if (!region || state != SW_REGION_OUT) { /* frames of others may be in their place by now */
+    if (!region || state != SW_REGION_OUT) { /* other frames may be in their place by now */
         sw_catalogue_frames_free(found->frames);
         found->frames = NULL;
     }
@@ -105,7 +105,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->frames = found->frames;
     if (found->name && sw_region_set_name(region, found->name))
         r->no_memory = true;
-    if (found->session > r->store->last_owner) /* of a session that is gone: not to be given out again */
+    if (found->session > r->store->last_owner) /* the number of a session that is gone must not be used again */
         r->store->last_owner = found->session;
     sw_list_append(region->is_beside ? &owner->beside : &owner->regions, &region->node);
     owner->n_regions += !region->is_beside;
@@ -114,12 +114,12 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     return true;
 }
 
-/* A chunk that the record says is in a tier, and that has not been found there yet. */
+/* Returns true if the record says that the chunk is in a tier, and it was not found there yet. */
 static bool awaits_frame(const struct sw_stored *stored) {
     return !stored->tier && stored->awaits;
 }
 
-/* The frame that was found lies where the record says; version 1 has not recorded where. */
+/* Returns true if the frame found lies where the record says. Version 1 did not record the place. */
 static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_stored *found) {
     if (recorded->bytes != found->bytes || (recorded->n_extents && recorded->n_extents != found->n_extents))
         return false;
@@ -130,7 +130,7 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
     return true;
 }
 
-/* Where a frame belongs that a durable tier has; NULL: nowhere, no record names it. */
+/* Returns the place of a durable tier's frame in its region. NULL: no record names it. */
 static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_tier_key *key) {
     const struct sw_region_table *table = &r->store->regions;
     const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
@@ -140,9 +140,9 @@ static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_ti
     return is_named ? &region->frames->stored[chunk] : NULL;
 }
 
-/* Of two frames for one chunk, which a manifest has only if it is damaged, the one in the place that the record names
- * counts, or, of a record of version 1, the later one, which comes first. What is doubtful is taken only if it lies in
- * that place, or can be told from others when it is read. */
+/* Only a damaged manifest has two frames for one chunk. Then the frame in the recorded place counts; for a record of
+ * version 1 the later one, which comes first. A doubtful frame is taken only if it lies in the recorded place, or has a
+ * check that recognises it when it is read. */
 static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                        bool doubtful) {
     struct recovery *r = arg;
@@ -151,7 +151,7 @@ static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const 
     struct sw_stored *chunk = find_chunk(r, &key);
     const bool fits = chunk && awaits_frame(chunk) && chunk->awaits == stored->tier->kind->id &&
                       is_in_its_place(chunk, stored) &&
-                      (!doubtful || chunk->n_extents || sw_tier_key_is_told(key.check));
+                      (!doubtful || chunk->n_extents || sw_tier_key_has_check(key.check));
     if (!fits) {
         r->result->n_released++;
         return false;
@@ -172,7 +172,7 @@ static void each_region(struct recovery *r, void (*visit)(struct recovery *r, st
 }
 
 struct claims {
-    uint8_t id;                /* of the tier's kind */
+    uint8_t id;                /* id of the tier's kind */
     struct sw_stored **frames; /* NULL: only counting */
     size_t n;
 };
@@ -190,7 +190,7 @@ static void list_frames(struct recovery *r, struct sw_region *region, void *arg)
     }
 }
 
-/* What a tier without a record of its own is to find. */
+/* Lists the frames that a tier without a record of its own should find. */
 static int list_claims(struct recovery *r, const struct sw_tier *tier, struct claims *ret, struct sw_err *err) {
     *ret = (struct claims){.id = tier->kind->id};
     if (sw_tier_can(tier, SW_TIER_DURABLE))
@@ -214,7 +214,7 @@ static int recover_tier(struct recovery *r, struct sw_tier *tier, struct sw_err 
     return rc;
 }
 
-/* Without a catalogue only what durable tiers have found is to be released. */
+/* Without a catalogue only durable tiers are asked, to release the frames that they have found. */
 static int recover_tiers(struct recovery *r, struct sw_err *err) {
     const struct sw_tiers *tiers = &r->store->place.tiers;
     int rc = 0;
@@ -244,15 +244,15 @@ static void report_lost(const struct sw_observer *observer, const struct sw_regi
         observer->lost_region(&lost, observer->arg);
 }
 
-/* Whether a frame that was not found may be where it was: in a tier that was not opened, or in place of which another
- * was, as another disk. */
+/* Returns whether a frame that was not found may still exist: in a tier that was not opened, or on a disk that is
+ * replaced by another one at the moment. */
 static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
     const struct sw_tier *tier = sw_tiers_find(&r->store->place.tiers, stored->awaits);
     return awaits_frame(stored) && (!tier || sw_tier_can(tier, SW_TIER_DURABLE));
 }
 
-/* What clients of an earlier version have stored they restore into memory without pages, which their library does not
- * make. They may, once, and only from this process: what we pay for that is bounded by what they had stored then. */
+/* Clients of an earlier version restore their regions into memory without pages, which their library does not make.
+ * They may do so once, and only from this process: the cost to us is bounded by what they had stored then. */
 static void settle_holes(struct recovery *r, struct sw_region *region) {
     if (region->state != SW_REGION_OUT)
         region->may_fill_holes = false;
@@ -260,8 +260,8 @@ static void settle_holes(struct recovery *r, struct sw_region *region) {
         sw_catalogue_forbid_holes(r->catalogue, region->record);
 }
 
-/* What is recorded and not there is lost, and says so. Of a region that lacks only what is away the record stands, and
- * what of it is here stays, for a start with the right tier. */
+/* A recorded region that is not whole is lost, and reported. If it only lacks frames that are away, its record stands
+ * and its other frames stay, for a start with the right tier. */
 static void check_whole(struct recovery *r, struct sw_region *region, void *arg) {
     struct sw_frames *frames = region->frames;
     size_t n_here = 0, n_away = 0, n_gone = 0;
@@ -270,7 +270,7 @@ static void check_whole(struct recovery *r, struct sw_region *region, void *arg)
         struct sw_stored *stored = &frames->stored[i];
         const bool is_here = stored->tier || (frames->packed && stored->bytes == 0);
         *(is_here ? &n_here : is_away(r, stored) ? &n_away : &n_gone) += 1;
-        if (is_away(r, stored)) { /* where it was stays in the record */
+        if (is_away(r, stored)) { /* the record still has the place */
             sw_free(stored->extents);
             stored->extents = NULL;
             stored->n_extents = 0;
@@ -307,7 +307,7 @@ int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, stru
     if (catalogue)
         rc = sw_catalogue_recover(catalogue, &visitor, &ret->n_damaged, err);
     if (!rc && r.no_memory)
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the sessions that were kept");
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the kept sessions");
     if (!rc)
         rc = recover_tiers(&r, err);
     if (rc)
@@ -329,7 +329,7 @@ static void unname_left(struct sw_store *store) {
 
 void sw_recovery_forget_left(struct sw_store *store) {
     struct sw_list *node, *at;
-    unname_left(store); /* while the heirs are there */
+    unname_left(store); /* while the tenant owners exist */
     while ((node = sw_list_take_first(&store->left))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
         while (!sw_list_empty(&owner->beside))

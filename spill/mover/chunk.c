@@ -1,10 +1,10 @@
-/* chunk.c - the ways of long regions: a chunk is encoded and its frame stored; frames are loaded and decoded, several
- * in one step. */
+/* chunk.c - long regions: on the spill path a chunk is encoded and its frame stored; on the restore path frames are
+ * loaded and decoded, several in one step. */
 #include "spill/mover/mover_state.h"
 
 enum { STORING = SW_ENCODE_STEPS, RESTORING };
 
-/* ---- out ---- */
+/* ---- spill ---- */
 
 static bool wants_spill(struct sw_mover *m, struct sw_run *run) {
     (void)m;
@@ -21,7 +21,7 @@ static int queue_store(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
     return sw_slot_copy_out(m, slot, err);
 }
 
-/* Copies the frame to host memory, where it stays, or from where it goes on. */
+/* Copies the frame to host memory, where it stays, or from where it moves on. */
 static void store(struct sw_mover *m, struct sw_slot *slot) {
     slot->step = STORING;
     sw_slot_store(m, slot, slot->frame.frame_bytes, queue_store);
@@ -55,16 +55,16 @@ static void spill_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const 
 const struct sw_workflow sw_workflow_spill = {
     .wants = wants_spill, .start = start_spill, .step_ended = spill_ended, .resume = resume_spill};
 
-/* ---- back ---- */
+/* ---- restore ---- */
 
-/* Where a frame begins in the buffer behind one that ends at `end`. */
+/* Returns where a frame begins in the buffer after one that ends at `end`. */
 static uint64_t next_frame_at(uint64_t end) {
     return (end + SW_FRAME_DATA_ALIGN - 1) / SW_FRAME_DATA_ALIGN * SW_FRAME_DATA_ALIGN;
 }
 
-/* How many chunks, the slot's and those behind it, go in one step: as many compressed frames as its buffer holds, so
- * that fewer launches wait for a busy GPU, but not so many that a slot would have nothing to do. One beside other runs:
- * with more in a turn than a spill's a restore would take its slots and its share of the link. */
+/* Returns how many chunks, from the slot's on, go in one step: as many compressed frames as its buffer holds, so that
+ * fewer launches wait for a busy GPU, but not so many that another slot would have nothing to do. One beside other
+ * runs: a restore with longer turns than a spill's would take its slots and its share of the link. */
 static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot) {
     const struct sw_frames *frames = slot->run->frames;
     const uint64_t buffer_bytes = m->device->ops->info(m->device)->buffer_bytes;
@@ -83,8 +83,8 @@ static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot)
     return n;
 }
 
-/* Nothing is queued of a run in which a frame is not the one that was stored: it would be written to the client's
- * memory. What was read from the disk was checked then. */
+/* Checks the step's frames in memory before anything is queued: a frame that is not the stored one would be written to
+ * the client's memory. Frames from the disk were checked when they were read. */
 static int check_run(const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_frames *frames = slot->run->frames;
     int rc = 0;
@@ -93,7 +93,7 @@ static int check_run(const struct sw_slot *slot, struct sw_err *err) {
     return rc;
 }
 
-/* Loads and decodes the slot's chunks. */
+/* Queues the loading and decoding of the slot's chunks. */
 static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
     struct sw_decode_item items[SW_DECODE_MAX];
@@ -113,7 +113,8 @@ static int restore_run(struct sw_mover *m, const struct sw_slot *slot, struct sw
                                        slot->n_chunks, err);
 }
 
-/* Chunks of the same request come directly: there is only a part of the link, and a wait behind many of them. */
+/* Returns true if chunks of the same request come directly meanwhile: then the step only has a part of the link, and
+ * waits behind many chunks. */
 static bool is_beside_direct(const struct sw_mover *m, const struct sw_run *run) {
     bool found = run->course.is_mixed;
     for (unsigned s = 0; s < m->n_slots; s++)
@@ -131,7 +132,7 @@ static int restore_steps(struct sw_mover *m, struct sw_slot *slot, struct sw_err
         frame_bytes += run->frames->layouts[slot->chunk + i].frame_bytes;
     }
     sw_link_take(m, slot, SW_LINK_BACK, frame_bytes);
-    /* How slow kernels are for raw frames is known only beside others that come directly. */
+    /* The kernels' rate for raw frames only shows beside others that come directly. */
     if (slot->frame.codec == SW_CODEC_RAW || !is_beside_direct(m, run))
         sw_measure_begin(m, slot, SW_MEASURE_RESTORE, slot->frame.codec, slot->frame.raw_bytes, raw_bytes);
     return restore_run(m, slot, err);
@@ -155,7 +156,7 @@ static bool start_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_ru
     return true;
 }
 
-/* The last chunk is done even if somebody has lost interest. */
+/* A last chunk that is restored counts, even if the job was canceled. */
 static void restore_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                           const struct sw_err *err) {
     (void)result;

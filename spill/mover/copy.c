@@ -1,9 +1,8 @@
-/* copy.c - raw chunks whose bytes are moved without being encoded: several of them in one step of a slot.
+/* copy.c - moves raw chunks without encoding them, several in one step of a slot.
  *
- * Beside a busy GPU a step that has a kernel takes milliseconds, however little it does, so that steps must be long
- * (cost.h says how long). A step needs no buffer of its slot: room in the tier is all that it takes. A spill's step is
- * cut where the host tier has no more; the chunk that did not fit is the first one of the next step, which waits or
- * fails as any other. */
+ * Beside a busy GPU a step with a kernel takes milliseconds, however little it does, so steps must be long (cost.h says
+ * how long). A step needs no buffer of its slot, only room in the tier. A spill's step is cut where the host tier has
+ * no more room. The chunk that did not fit is the first one of the next step, which waits or fails like any other. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
@@ -20,7 +19,7 @@ static struct sw_cost_direct region_of(const struct sw_mover *m, const struct sw
                                    .is_mixed = run->request->operation == SW_OP_SPILL && run->course.is_mixed};
 }
 
-/* Chunks of the run, from `first` on, that a step would take at most. */
+/* Returns how many chunks of the run, from `first` on, a step would take at most. */
 static unsigned step_chunks(const struct sw_mover *m, const struct sw_run *run, size_t first) {
     const struct sw_cost_direct region = region_of(m, run);
     const size_t left = run->frames->n_chunks - first;
@@ -54,17 +53,17 @@ static uint64_t items_bytes(const struct sw_direct *d) {
     return bytes;
 }
 
-/* What a step measures: a stage of its own, as the chunks that it has. Not beside compressed ones: with them it shares
- * the link. */
+/* A step is measured as a stage of its own, by its chunks' length. It is not measured beside compressed chunks, with
+ * which it shares the link. */
 static void measure(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind) {
     if (!sw_slot_shares_link(m, slot))
         sw_measure_begin(m, slot, kind, SW_CODEC_RAW, slot->direct.items[0].frame.raw_bytes,
                          items_bytes(&slot->direct));
 }
 
-/* ---- out ---- */
+/* ---- spill ---- */
 
-/* How long the frame of the run's next chunk will be is known. */
+/* Returns the layout of the next chunk's raw frame, which is known before it is made. */
 static struct sw_frame_layout next_frame(const struct sw_run *run) {
     struct sw_frame_layout frame;
     sw_frame_layout_init(&frame, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, sw_frames_chunk_bytes(run->frames, run->n_dealt),
@@ -72,7 +71,7 @@ static struct sw_frame_layout next_frame(const struct sw_run *run) {
     return frame;
 }
 
-/* Deals the run's next chunk to the slot; its frame counts as encoded. */
+/* Deals the run's next chunk to the slot. Its frame counts as encoded. */
 static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_frame_layout *frame,
                       const struct sw_stored *room) {
     struct sw_run *run = slot->run;
@@ -82,7 +81,7 @@ static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_
         sw_run_set_phase(m, run, SW_PHASE_STORING);
 }
 
-/* Room for one more chunk. False: there is none, or not where frames come to rest. */
+/* Reserves room for one more chunk. Returns false if there is none, or none where frames stay. */
 static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->run);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
@@ -106,7 +105,7 @@ static int queue_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
                                      sw_cost_chunks_by_cpu(&region, slot->chunk, d->n), err);
 }
 
-/* Takes the run's next chunk, and others behind it. While a plan is to be made by this slot nothing goes. */
+/* Takes the run's next chunks. While this slot is to make a plan, nothing goes. */
 static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     const size_t chunk = run->n_dealt;
     const struct sw_snapshot now = sw_run_snapshot(m, run);
@@ -121,7 +120,7 @@ static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run 
     return true;
 }
 
-/* What is in its place: of the chunks behind the first one. */
+/* Commits the chunks after the first one. */
 static int commit_more(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
     struct sw_direct *d = &slot->direct;
@@ -167,9 +166,9 @@ static void spill_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const 
 const struct sw_workflow sw_workflow_copy_out = {
     .start = start_spill, .step_ended = spill_ended, .resume = resume_spill};
 
-/* ---- back ---- */
+/* ---- restore ---- */
 
-/* Chunks from `first` on that lie in host memory as raw frames, at most `most`. */
+/* Returns how many chunks, from `first` on, lie in host memory as raw frames, at most `most`. */
 static unsigned count_raw(const struct sw_run *run, size_t first, unsigned most) {
     const struct sw_frames *frames = run->frames;
     unsigned n = 0;
@@ -179,8 +178,8 @@ static unsigned count_raw(const struct sw_run *run, size_t first, unsigned most)
     return n;
 }
 
-/* How many of the run's next chunks come directly, in one step; 0: they do not. One that is not in its place goes
- * alone. */
+/* Returns how many of the run's next chunks come directly in one step; 0: none. A frame that was brought into memory
+ * goes alone. */
 static unsigned count_direct(struct sw_mover *m, struct sw_run *run) {
     const struct sw_frames *frames = run->frames;
     const size_t first = run->n_dealt;
@@ -198,7 +197,8 @@ static int queue_restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err
     const struct sw_direct *d = &slot->direct;
     const struct sw_cost_direct region = region_of(m, slot->run);
     int rc = 0;
-    for (unsigned i = 0; !rc && !sw_slot_is_staged(slot) && i < d->n; i++) /* what was brought was checked then */
+    for (unsigned i = 0; !rc && !sw_slot_is_staged(slot) && i < d->n;
+         i++) /* a frame that was brought was checked then */
         rc = sw_frames_check_memory(slot->run->frames, d->chunks[i], d->items[i].stored, err);
     if (rc)
         return rc;
@@ -234,7 +234,7 @@ static void restore_ended(struct sw_mover *m, struct sw_slot *slot, int rc, cons
         sw_slot_fail_at(m, slot, slot->direct.n, err);
     if (!slot->run->outcome.err.code)
         slot->run->n_done += slot->direct.n;
-    slot->direct.n = 0; /* no room of its own */
+    slot->direct.n = 0; /* its places are the region's, or the slot's `stored` */
     sw_slot_give(m, slot);
 }
 

@@ -1,11 +1,11 @@
-/* deal.c - whose turn it is to get a free slot: by turns.h, the buffers of one operation among themselves by
- * Johnson's rule (rules.h), half of the slots from either part of it. */
+/* deal.c - decides which run gets a free slot: by turns.h, and among the buffers of one operation by Johnson's rule
+ * (rules.h), with half of the slots for each of the rule's two groups. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 #include "spill/planner/rules.h"
 
-/* Of a mixed run chunks go directly while a plan is being made. */
+/* A mixed run deals chunks directly while a plan is being made. */
 static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_run *run) {
     return run->course.is_mixed && run->request->operation == SW_OP_SPILL && run->n_dealt < run->frames->n_chunks &&
            !sw_run_has_direct_step(m, run);
@@ -25,14 +25,14 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     return false;
 }
 
-/* It is known what its next chunk is, and how that is stored. */
+/* Returns true if the run's next chunk is known, and how it is stored. */
 static bool can_be_ordered(const struct sw_run *run) {
     const bool is_known = run->request->operation == SW_OP_RESTORE ||
                           (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING);
     return is_known && run->n_dealt < run->frames->n_chunks;
 }
 
-/* Whether a slot makes a plan for a buffer of that operation. */
+/* Returns true if the slot makes a plan for a buffer of this operation. */
 static bool slot_plans_op(const struct sw_slot *slot, uint64_t op_number) {
     const bool is_group = slot->group.n > 0;
     return slot->plans && (is_group ? slot->group.runs[0] : slot->run)->request->number == op_number;
@@ -45,10 +45,10 @@ static bool any_slot_plans_op(const struct sw_mover *m, uint64_t op_number) {
     return false;
 }
 
-/* What an operation might go on with. */
+/* The candidates for an operation's next step. */
 struct op_next {
     struct sw_run *unplanned;
-    struct sw_run *ordered[2]; /* the first ones by Johnson's rule of those that are early by it, and of the rest */
+    struct sw_run *ordered[2]; /* the first by Johnson's rule among the early buffers, and among the others */
     struct sw_rules_stages stages[2];
 };
 
@@ -65,10 +65,10 @@ static void consider(struct sw_mover *m, struct sw_run *run, struct op_next *nex
     }
 }
 
-/* The rule lets what keeps one stage busy go before what keeps the other one busy, and takes it that any number may
- * wait between the two. Here the slots are all that there is to wait in, so that most of the time one stage would stand
- * still: each kind gets half of them, while there are both. A run's kind is that of its last chunk that was dealt so;
- * which slots it had before does not matter for long. */
+/* Johnson's rule lets buffers that keep one stage busy go before those that keep the other busy, and assumes unlimited
+ * room between the stages. Here the slots are the only room, so one stage would mostly be idle. Therefore each group
+ * gets half of the slots while both have buffers. A run's group is its last dealt chunk's; the slots that it had before
+ * do not matter for long. */
 static struct sw_run *choose(const struct sw_mover *m, const struct op_next *next) {
     struct sw_run *early = next->ordered[0], *rest = next->ordered[1];
     int more_early = 0;
@@ -94,9 +94,9 @@ static void consider_peer(struct sw_turn *turn, void *arg) {
         consider(peers->mover, run, &peers->next);
 }
 
-/* Of the buffers of one operation, `first` being the one whose turn it would be, that which should go before the
- * others. Those that have no plan yet go before chunks, but one at a time once a buffer has one: beside a plan that is
- * being made chunks go, so that the link does not wait until there are all. */
+/* Returns the buffer of an operation that should go first; `first` is the one whose turn it is. Buffers without a plan
+ * go before chunks, but one at a time once some buffer has a plan: while a plan is being made, chunks go, so that the
+ * link is not idle until all plans exist. */
 static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
     struct peers peers = {.mover = m};
     sw_turns_each_peer(&first->turn, consider_peer, &peers);
@@ -109,7 +109,7 @@ static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
 
 /* ---- among all runs ---- */
 
-/* A restore's step queues its copy at once, unless its frame is still to be brought to memory. */
+/* A restore's step queues its copy at once, unless its frame has yet to be brought into memory. */
 static bool has_link(struct sw_mover *m, const struct sw_run *run) {
     return run->request->operation != SW_OP_RESTORE || run->n_dealt == run->frames->n_chunks ||
            !m->sink->ops->has(m->sink, run, run->n_dealt) ||

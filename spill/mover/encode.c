@@ -1,5 +1,4 @@
-/* encode.c - from a chunk's bytes to its frame in a slot's buffer, and the plan for that: what spills and packs have in
- * common. */
+/* encode.c - makes a chunk's frame in a slot's buffer, and the plan for it: the steps that spills and packs share. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -7,7 +6,7 @@
 
 #include <string.h>
 
-/* Part of the range that has not been dealt out. */
+/* Returns the bytes of the range that were not dealt yet. */
 static uint64_t rest_bytes(const struct sw_run *run) {
     return run->buffer->bytes -
            (run->n_dealt < run->frames->n_chunks ? run->n_dealt * run->frames->chunk_bytes : run->buffer->bytes);
@@ -34,7 +33,7 @@ static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset,
         sw_slot_drain(m, slot, 0, &err);
 }
 
-/* Goes by the plan that a slot has made, from chunk `first` on. */
+/* Uses the plan that a slot has made, from chunk `first` on. */
 static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t first) {
     struct sw_run *run = slot->run;
     const struct sw_snapshot now = sw_run_snapshot(m, run);
@@ -47,7 +46,7 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
-/* Queues the slot's chunk, by the run's plan. */
+/* Queues the encoding of the slot's chunk by the run's plan. */
 static void encode_chunk(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_run *run = slot->run;
@@ -64,7 +63,7 @@ static void encode_chunk(struct sw_mover *m, struct sw_slot *slot) {
         sw_slot_drain(m, slot, 0, &err);
 }
 
-/* A chunk's frame is complete on the device: keeps the books and looks whether the data have drifted. */
+/* Records a frame that is complete on the device, and checks whether the data have drifted. */
 static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     sw_run_note_frame(run, slot->chunk, run->course.plan.codec, &slot->frame);
@@ -79,14 +78,14 @@ static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
         .chunk_bytes = run->frames->chunk_bytes,
         .n_retrained = run->course.n_retrained,
     };
-    /* Chunks that were under way with the plan before this one say nothing about this one. */
+    /* Chunks that were under way by an earlier plan say nothing about the present one. */
     if (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING &&
         slot->plan_number == run->course.plan_number && sw_rules_retrain(&drift))
-        sw_planner_drifts(&m->planner, &run->course, &now, &slot->frame);
-    sw_planner_weigh_again(&m->planner, &run->course, &now);
+        sw_planner_handle_drift(&m->planner, &run->course, &now, &slot->frame);
+    sw_planner_reevaluate(&m->planner, &run->course, &now);
 }
 
-/* Has a plan made for the slot's chunk, whose frame is given up, and those behind it. */
+/* Discards the frame of the slot's chunk, and has a plan made from this chunk on. */
 static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     const uint64_t begin = slot->chunk * run->frames->chunk_bytes;
@@ -96,18 +95,18 @@ static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     make_plan(m, slot, run->buffer->offset + begin, run->buffer->bytes - begin);
 }
 
-/* The frame is in the slot's buffer: true if it will do, else it is made again by another plan. */
+/* Checks the frame in the slot's buffer. Returns true if it is kept; otherwise it is made again by another plan. */
 static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
     slot->frame = result->frame;
     const struct sw_snapshot now = sw_run_snapshot(m, slot->run);
-    switch (sw_planner_judge(&m->planner, &slot->run->course, &now, slot->plan_number, &slot->frame)) {
-    case SW_MISFIT_AGAIN:
+    switch (sw_planner_check_frame(&m->planner, &slot->run->course, &now, slot->plan_number, &slot->frame)) {
+    case SW_MISMATCH_RETRY:
         encode_chunk(m, slot);
         return false;
-    case SW_MISFIT_PLAN:
+    case SW_MISMATCH_REPLAN:
         plan_again(m, slot);
         return false;
-    case SW_MISFIT_ACCEPT:
+    case SW_MISMATCH_ACCEPT:
         break;
     }
     slot->compresses = slot->frame.codec != SW_CODEC_RAW;

@@ -8,7 +8,7 @@ static bool goes_before(const struct sw_fair_node *a, const struct sw_fair_node 
     return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
 
-/* Of two heaps, roots without siblings, makes one. */
+/* Joins two heaps, given as roots without siblings. */
 static struct sw_fair_node *meld(struct sw_fair_node *a, struct sw_fair_node *b) {
     if (!a || !b)
         return a ? a : b;
@@ -26,7 +26,7 @@ static struct sw_fair_node *detach(struct sw_fair_node *root) {
     return root;
 }
 
-/* Makes one heap of a row of siblings: pairs from the left, then all of them from the right. */
+/* Joins a row of siblings into one heap: first in pairs from the left, then all pairs from the right. */
 static struct sw_fair_node *meld_row(struct sw_fair_node *row) {
     struct sw_fair_node *pairs = NULL, *all = NULL;
     while (row) {
@@ -61,7 +61,7 @@ void sw_fair_enter(struct sw_fair *fair, struct sw_fair_node *node) {
     SW_ASSERT(!node->is_in);
     if (fair->clock == SW_FAIR_BY_FIRST)
         node->at = sw_fair_place(node->at, fair->now);
-    else if (node->at == 0) /* for the first time */
+    else if (node->at == 0) /* it enters for the first time */
         node->at = fair->now;
     insert(fair, node);
 }

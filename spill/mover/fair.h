@@ -1,11 +1,11 @@
-/* fair.h - fair queueing: those that wait get about as many bytes each, whatever the lengths of their pieces.
+/* fair.h - fair queueing: nodes that wait get about as many bytes each, however long their steps are.
  *
- * Each node has a place on a scale of bytes: where it came in, plus the bytes that it has been served since. The node
- * with the lowest place is next. Unlike deficit round robin, which gives the same shares, this needs no length before
- * something is served, and a node that comes back after a pause is next, and not behind a round of all others.
+ * Each node has a place on a scale of bytes: where it entered, plus the bytes that it has been served since. The node
+ * with the lowest place is next. Deficit round robin gives the same shares. Unlike it, this queue needs no length
+ * before a node is served, and a node that returns after a pause is next, and does not wait for a round of all others.
  *
- * A heap (pairing heap: M. L. Fredman and others, 1986): entering takes constant time, leaving and serving logarithmic
- * time on average. All zero is an empty queue, and a node that waits in none. Pure: no clock, no lock, no
+ * The queue is a pairing heap (M. L. Fredman and others, 1986): entering takes constant time, leaving and serving take
+ * logarithmic time on average. All zero is an empty queue, or a node that waits in none. Pure: no clock, no lock, no
  * allocation. */
 #ifndef SW_SPILL_FAIR_H
 #define SW_SPILL_FAIR_H
@@ -14,36 +14,37 @@
 #include <stdint.h>
 
 struct sw_fair_node {
-    struct sw_fair_node *child, *next, *prev; /* prev: the parent of a first child */
+    struct sw_fair_node *child, *next, *prev; /* prev: a first child's parent */
     uint64_t at, order;                       /* place; equal places go by order */
     bool is_in;
 };
 
-/* Where the queue stands, and so where a node comes in that has had nothing lately. */
+/* The queue's own position: where a node enters that was not served recently. */
 enum sw_fair_clock {
-    SW_FAIR_BY_FIRST, /* at the node served last: who comes in is next. For nodes that are remembered when they leave */
-    SW_FAIR_BY_SHARE  /* at what each node would have got by now: for nodes that come once, or those that are in would
-                         wait for ever behind a stream of new ones */
+    SW_FAIR_BY_FIRST, /* the place of the node served last, so a new node is next. For nodes that are remembered when
+                         they leave */
+    SW_FAIR_BY_SHARE  /* what each node would have got by now. For nodes that come once: otherwise a stream of new ones
+                         would starve those inside */
 };
 
 struct sw_fair {
     enum sw_fair_clock clock;
-    struct sw_fair_node *first; /* the next one; NULL: none waits */
+    struct sw_fair_node *first; /* the next node; NULL: none waits */
     uint64_t now, last_order;
     unsigned n;
 };
 
-/* Where a node comes in that has had nothing for long: so far before the others, so that it is served before those that
- * have just had their turn. */
+/* How far before the others a node enters that was not served for long: it goes before nodes that have just had their
+ * turn. */
 #define SW_FAIR_CREDIT_BYTES ((uint64_t)32 << 20)
-/* The place of a node that comes in again at `now`, having left at `at`: it keeps what it has had too much, and of what
- * it has not used at most the credit. */
+/* Returns the place of a node that enters again at `now` after leaving at `at`. It keeps what it was served too much,
+ * and at most the credit of what it did not use. */
 uint64_t sw_fair_place(uint64_t at, uint64_t now);
 
-/* The node waits; its `at` is kept from when it left. */
+/* Adds a node to those that wait. Its `at` is kept from when it left. */
 void sw_fair_enter(struct sw_fair *fair, struct sw_fair_node *node);
 void sw_fair_leave(struct sw_fair *fair, struct sw_fair_node *node);
-/* The node, which may wait or not, has been served `bytes`. */
+/* Records that the node, waiting or not, was served `bytes`. */
 void sw_fair_charge(struct sw_fair *fair, struct sw_fair_node *node, uint64_t bytes);
 
 #endif

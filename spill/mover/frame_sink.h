@@ -1,7 +1,8 @@
 /* frame_sink.h - where the frames of a mover's runs go, and where they come from.
  *
- * The host gives it: tiers in the daemon (transfer.h). A place (struct sw_stored) belongs to the run until it is
- * released, or its frame has been handed on by put(). All calls: the mover's thread. Errors of a call are the run's. */
+ * The mover's host provides the sink: in the daemon, tiers (transfer.h). A place (struct sw_stored) belongs to the run
+ * until it is released, or until put() has taken its frame. thread: the mover's, for all calls. An error of a call is
+ * the run's. */
 #ifndef SW_SPILL_MOVER_FRAME_SINK_H
 #define SW_SPILL_MOVER_FRAME_SINK_H
 
@@ -11,44 +12,44 @@ struct sw_frame_sink;
 struct sw_mover;
 
 struct sw_frame_sink_ops {
-    /* Whether a frame of so many bytes would come to rest in memory now. */
+    /* Returns whether a frame of this length would stay in memory now. */
     bool (*rests)(struct sw_frame_sink *sink, uint64_t bytes);
     void (*room)(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret);
-    /* Host memory for a frame of so many bytes, or for the beginning of one. must_rest: it stays there; else it may
-     * have to go on (ret->use). -SW_EAGAIN: there is none now, but there will be. Nothing is reserved after an error.
-     */
+    /* Reserves host memory for a frame of this length, or for its beginning. must_rest: the frame stays there;
+     * otherwise it may have to move on (ret->use). errors: -SW_EAGAIN: there is no memory now, but there will be.
+     * Nothing is reserved after an error. */
     int (*reserve)(struct sw_frame_sink *sink, struct sw_run *run, uint64_t bytes, bool must_rest,
                    struct sw_stored *ret, struct sw_err *err);
-    /* The frame is complete in its place, where it rests. */
+    /* Commits a complete frame in the place where it stays. */
     int (*commit)(struct sw_frame_sink *sink, struct sw_stored *stored, struct sw_err *err);
-    /* The chunk's frame is complete, and goes on. Takes *stored over, which is empty then. Once the frame is where it
-     * should be it is run->frames->stored[chunk], and sw_mover_stored() tells the mover; sw_mover_fail() if it will
-     * never be. */
+    /* Takes over the chunk's complete frame, which moves on, and leaves *stored empty. When the frame has arrived, it
+     * is in run->frames->stored[chunk], and the sink calls sw_mover_stored(). If it never arrives, the sink calls
+     * sw_mover_fail(). */
     void (*put)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *stored);
-    /* A restore that is under way wants its frames in memory, those that it will want next first: begins to bring some,
-     * or notes that deal() is to; sw_mover_wake() says that one is there. Called again and again. True: anything was
-     * begun or noted. */
+    /* Brings frames that a restore under way needs into memory, in the order of need, or notes that deal() is to bring
+     * them. The sink calls sw_mover_wake() when one has arrived. The mover calls this again and again. Returns true if
+     * anything was begun or noted. */
     bool (*get)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* Whether the chunk's frame is in memory. */
+    /* Returns whether the chunk's frame is in memory. */
     bool (*has)(struct sw_frame_sink *sink, const struct sw_run *run, size_t chunk);
-    /* The place of a frame that get() has brought, and that is the run's then. False: it rests in memory, in
+    /* Hands over the place of a frame that get() has brought. Returns false if the frame stays in memory, in
      * run->frames->stored[chunk]. */
     bool (*take)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *ret);
-    /* Gives a place of the run's back, and empties *stored; an empty one is a no-op, and may be of no run. */
+    /* Releases one of the run's places, and empties *stored. An empty one is a no-op and needs no run. */
     void (*release)(struct sw_frame_sink *sink, struct sw_run *run, struct sw_stored *stored);
-    /* Begins what is to be done next of what runs have put() and want, by their turns. True: anything was begun. NULL:
-     * nothing waits for a turn. */
+    /* Begins the next work on frames that runs have put() or want, by their turns. Returns true if anything was begun.
+     * NULL: nothing waits for a turn. */
     bool (*deal)(struct sw_frame_sink *sink);
-    /* Goes on with a run of SW_OP_MOVE, whose n_dealt and n_done are the sink's. True: anything was begun or done.
-     * NULL: there are none. */
+    /* Continues a run of SW_OP_MOVE, whose n_dealt and n_done belong to the sink. Returns true if anything was begun or
+     * done. NULL: the sink has no moves. */
     bool (*move)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* A run has failed: what was brought for it is given up, and what has been put() and not begun. Called again and
-     * again until n_in_sink is 0. */
+    /* Gives up what a failed run has in the sink: frames that were brought for it, and frames put() and not begun. The
+     * mover calls this until n_in_sink is 0. */
     void (*abandon)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* A run is over, and has nothing more in the sink. NULL: that makes no difference. */
+    /* Reports that a run is over and has nothing left in the sink. NULL: the sink does not care. */
     void (*ended)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* Whether anything has ended that was under way, and takes that in: reports it to the mover. NULL: nothing ever is.
-     */
+    /* has_news() returns whether work under way has ended; collect() takes it in and reports it to the mover. NULL: no
+     * work is ever under way. */
     bool (*has_news)(const struct sw_frame_sink *sink);
     bool (*collect)(struct sw_frame_sink *sink);
 };
@@ -56,21 +57,21 @@ struct sw_frame_sink_ops {
 /* Every implementation embeds this first. */
 struct sw_frame_sink {
     const struct sw_frame_sink_ops *ops;
-    uint64_t chunk_bytes;   /* the longest chunk of which a frame fits, whatever it holds */
-    struct sw_mover *mover; /* whose it is: set by sw_mover_new() */
+    uint64_t chunk_bytes;   /* the longest chunk whose frame fits, whatever it holds */
+    struct sw_mover *mover; /* set by sw_mover_new() */
 };
 
-/* For sinks, from any of their calls. A frame that was put() is stored; or a frame that was wanted is there. */
+/* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);
-/* What waits, and what nothing will be reported of, is to be looked at again then, at the latest. */
+/* Has the mover look again, at this time at the latest, at what waits without being reported. */
 void sw_mover_look_at(struct sw_mover *mover, uint64_t us);
-/* The first failure is the run's. A context that died takes every run of the device with it. _at: where it is known at
- * which chunks. */
+/* Fails a run; its first failure stands. A dead context fails all runs of the device. _at: the failed chunks are known.
+ */
 void sw_mover_fail(struct sw_mover *mover, struct sw_run *run, const struct sw_err *cause);
 void sw_mover_fail_at(struct sw_mover *mover, struct sw_run *run, size_t chunk, size_t n_chunks,
                       const struct sw_err *cause);
-/* Fails it with -SW_ECANCELED if that was asked for. */
+/* Fails the run with -SW_ECANCELED if its cancellation was asked for. */
 void sw_run_check_canceled(struct sw_run *run);
 
 #endif

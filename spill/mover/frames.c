@@ -33,8 +33,8 @@ static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, 
     return frames;
 }
 
-/* Of a chunk, beside its own two records: its part of the catalogue's record, an extent more than the one that a frame
- * has at least, and the free run that its place may leave behind. */
+/* For each chunk, besides its own two records: its part of the catalogue's record, one extent more than the least that
+ * a frame has, and the free extent that its place may leave behind. */
 enum { CHUNK_OVERHEAD_BYTES = 160 };
 
 static uint64_t kept_bytes(uint64_t n_chunks, bool packed) {
@@ -124,7 +124,7 @@ uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part) {
     return frames->n_parts ? frames->parts[part].raw_bytes : frames->raw_bytes;
 }
 
-/* The buffer that has a chunk of several. */
+/* Returns the buffer that owns a chunk, of several buffers. */
 static const struct sw_frames_part *part_of(const struct sw_frames *frames, size_t i) {
     const struct sw_frames_part *part = frames->parts;
     while (i >= part->first + part->n_chunks)
@@ -151,7 +151,7 @@ bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
     return true;
 }
 
-/* Extents but the last are whole blocks of their tier. */
+/* All extents but the last are whole blocks of their tier. */
 uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory) {
     uint64_t left = frames->layouts[i].counts_offset;
     struct sw_identity identity;
@@ -229,5 +229,5 @@ struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *fram
                                           .n_symbols = (uint16_t)layout->n_symbols}; /* 255 at most */
     if (frames->stored[i].bytes && layout->codec != SW_CODEC_RAW)
         chunk.codec = SPILLWAY_CODEC_ELSEWHERE;
-    return chunk; /* a raw frame is longer than its chunk: all that is here of it is its content */
+    return chunk; /* a raw frame is longer than its chunk: only its content is here */
 }

@@ -1,14 +1,13 @@
 /* group.c - short runs that wait at the same time go through a slot together.
  *
- * A launch, a wait for its end and a round of bookkeeping take longer than the bytes of a short region. So whoever is
- * served with a short run has all others like it that wait served with it, as far as a slot's buffers go: one step
- * encodes them, one copies their frames to where each has its own room, one restores them. Only the steps are shared;
- * each run keeps its own frame, its own outcome, and fails alone where the failure is its own. Nothing is released or
- * unmapped before the slot has reported: until then each member counts the slot as one of its own.
+ * A launch, a wait for its end and a round of bookkeeping take longer than the bytes of a short region. So when a slot
+ * takes a short run, it also takes all compatible runs that wait, as far as its buffers go: one step encodes them, one
+ * step copies their frames to where each has its own room, one step restores them. Only the steps are shared. Each run
+ * keeps its own frame and its own outcome, and a failure of its own fails it alone. Nothing is released or unmapped
+ * before the slot has reported; until then each member counts the slot as its own.
  *
- * A client can harm only itself: runs of several sessions meet in a group only as restores, and where a step of such a
- * group fails late each is dealt again, alone. A step that cannot even be queued fails them all.
- */
+ * A client can harm only itself: runs of several sessions share a group only as restores, and if a step of such a group
+ * fails after it was queued, each member is dealt again, alone. A step that cannot be queued fails all members. */
 #include "spill/mover/mover_state.h"
 
 #include "base/alloc.h"
@@ -17,15 +16,15 @@
 
 #include <string.h>
 
-/* Above, a region's own bytes take longer than its steps (20 us at 50 GB/s), and a slot is full after a few. */
+/* In longer runs the bytes take longer than the steps (20 us at 50 GB/s), and a few runs fill a slot. */
 #define MAX_RUN_BYTES ((uint64_t)1 << 20)
-/* Enough to give most of a GPU work (64 of 64 KiB); with more runs than that at hand the next slot takes the others,
- * and the worker's part of one group goes on beside the device's of another. */
+/* Enough work for most of a GPU (64 of 64 KiB). If more runs wait, the next slot takes them, and the worker's part of
+ * one group overlaps with the device's part of another. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
-/* Jobs that are looked at for a group: among many long ones the short ones are not looked for. */
+/* Jobs that are examined for a group: among many long ones the search for short ones ends here. */
 #define MOST_SEEN 1024u
 enum { PREPARING, ENCODING, STORING, RESTORING, DRAINING };
-/* Where frames go that are not to be stored. */
+/* Place of frames that are not to be stored. */
 static const struct sw_stored nowhere;
 
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err) {
@@ -45,7 +44,7 @@ void sw_group_fini(struct sw_group *group) {
 
 /* ---- gathering ---- */
 
-/* One chunk, all of whose steps are those of a group: from device to host memory or back. */
+/* Returns true for a run of one chunk that a group can serve: it moves from device to host memory or back. */
 static bool is_eligible(const struct sw_mover *m, const struct sw_run *run) {
     if ((run->stage != SW_STAGE_WAITING && !run->regroups) || run->outcome.err.code || run->buffer->bytes == 0 ||
         run->buffer->bytes > MAX_RUN_BYTES)
@@ -65,9 +64,9 @@ static bool follows(const struct sw_run *a, const struct sw_run *b) {
     return a->buffer->memory == b->buffer->memory && a->buffer->offset + a->buffer->bytes <= b->buffer->offset;
 }
 
-/* Two restores to the same bytes are the client's mistake, but no reason to call what they restore damaged. */
+/* Two restores to the same bytes are the client's mistake, but must not make their regions look damaged. */
 static bool overlaps_any(const struct sw_group *g, const struct sw_run *run) {
-    if (g->is_ascending && follows(g->runs[g->n - 1], run)) /* as a batch mostly is */
+    if (g->is_ascending && follows(g->runs[g->n - 1], run)) /* the usual order of a batch */
         return false;
     for (unsigned i = 0; i < g->n; i++)
         if (overlaps(g->runs[i], run))
@@ -75,7 +74,7 @@ static bool overlaps_any(const struct sw_group *g, const struct sw_run *run) {
     return false;
 }
 
-/* Those that have left a group go by the plan that was found for them then. */
+/* Runs that have left a group keep the plan that was found for them then. */
 static bool has_same_plan(const struct sw_run *a, const struct sw_run *b) {
     return a->course.plan_key == b->course.plan_key && a->regroups == b->regroups &&
            a->course.plan_state == b->course.plan_state && a->course.plan_choice.tried == b->course.plan_choice.tried &&
@@ -89,7 +88,7 @@ static bool may_join(const struct sw_group *g, const struct sw_run *run) {
     return g->kind == SW_OP_SPILL ? has_same_plan(first, run) : !overlaps_any(g, run);
 }
 
-/* False: does not fit any more, into the slot or into the host tier. */
+/* Adds a run. Returns false if it does not fit any more, into the slot or into the host tier. */
 static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     const struct sw_device_info *info = m->device->ops->info(m->device);
     const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(run->buffer->bytes);
@@ -105,8 +104,8 @@ static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     return true;
 }
 
-/* Others of its tenant that may be served with `first`, in their order. No other tenant's: none is to wait for another
- * one's bytes. False: there are none. */
+/* Gathers other runs of the tenant that can be served with `first`, in order. Runs of other tenants are left out, so
+ * that no tenant waits for another one's bytes. Returns false if there are none. */
 static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first) {
     g->n = 0;
     g->kind = first->request->operation;
@@ -133,7 +132,7 @@ static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first)
 static void take(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
     sw_slot_take(m, slot, &sw_workflow_group, NULL);
-    for (unsigned i = g->n; i-- > 0;) { /* backwards: the first one's turn is before the others' */
+    for (unsigned i = g->n; i-- > 0;) { /* backwards, so that the first run's turn stays before the others' */
         sw_turns_rest(&m->turns, &g->runs[i]->turn);
         sw_run_hold_slot(g->runs[i]);
     }
@@ -154,7 +153,7 @@ static void give(struct sw_mover *m, struct sw_slot *slot) {
     sw_slot_give(m, slot);
 }
 
-/* Before a step is queued with them: those that have failed leave, the others close up. */
+/* Before a step is queued: failed members leave, the others close up. */
 static void drop_failed(struct sw_mover *m, struct sw_group *g) {
     unsigned n = 0;
     for (unsigned i = 0; i < g->n; i++) {
@@ -174,13 +173,13 @@ static void fail_all(struct sw_mover *m, struct sw_group *g, const struct sw_err
             sw_mover_fail(m, g->runs[i], err);
 }
 
-/* Whose fault a step's failure was cannot be told. Restores stay, to be done again one by one. */
+/* It is not known which member made a step fail. Restores stay, to be repeated one by one. */
 static void step_failed(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
     if (g->kind == SW_OP_SPILL || err->code == -SW_EGPULOST)
         fail_all(m, g, err);
 }
 
-/* A step could not be queued: what is already queued on the slot must end. */
+/* A step could not be queued. The steps that are already queued on the slot must end. */
 static void fail_slot(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err) {
     step_failed(m, &slot->group, err);
     slot->step = DRAINING;
@@ -196,16 +195,16 @@ static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_pha
 
 /* ---- steps ---- */
 
-static struct sw_weighed weighed(const struct sw_group *g, const struct sw_room *room) {
-    return (struct sw_weighed){
+static struct sw_workload workload_of(const struct sw_group *g, const struct sw_room *room) {
+    return (struct sw_workload){
         .raw_bytes = g->raw_bytes, .chunk_bytes = g->raw_bytes, .n_chunks = 1, .room = room, .shares_step = true};
 }
 
-/* By the group's plan, which has just been made or found. */
+/* Queues the encoding by the group's plan, which was just made or found. */
 static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_group *g = &slot->group;
     const struct sw_room room = sw_run_room(m, g->runs[0]);
-    const struct sw_weighed all = weighed(g, &room);
+    const struct sw_workload all = workload_of(g, &room);
     const enum sw_cost_reason reason = sw_planner_decide(&m->planner, false, &all, false, &g->plan).reason;
     const uint64_t now_us = sw_clock_us();
     for (unsigned i = 0; i < g->n; i++) {
@@ -219,7 +218,7 @@ static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
     return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &g->plan, g->items, g->n, err);
 }
 
-/* Most bytes that a plan is made for and on. */
+/* Returns the member with the most bytes, on which a plan is made. */
 static struct sw_run *longest(const struct sw_group *g) {
     struct sw_run *ret = g->runs[0];
     for (unsigned i = 1; i < g->n; i++)
@@ -228,7 +227,7 @@ static struct sw_run *longest(const struct sw_group *g) {
     return ret;
 }
 
-/* Has a plan made on the longest one, which is then the others', too. */
+/* Has a plan made on the longest member, for all of them. */
 static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = longest(&slot->group);
     run->course.plan_state = SW_PLAN_STATE_SETTLED;
@@ -241,7 +240,7 @@ static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *er
 static bool find_plan(struct sw_mover *m, struct sw_group *g) {
     struct sw_run *first = g->runs[0];
     const struct sw_room room = sw_run_room(m, first);
-    const struct sw_plan_query query = {.what = weighed(g, &room),
+    const struct sw_plan_query query = {.what = workload_of(g, &room),
                                         .key = first->course.plan_key,
                                         .bytes = longest(g)->buffer->bytes,
                                         .choice = &first->course.plan_choice};
@@ -263,7 +262,7 @@ static int spill(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     return is_found ? encode(m, slot, err) : make_plan(m, slot, err);
 }
 
-/* A rate is known of one codec or the other. */
+/* Rates are measured for a single codec. */
 static bool is_of_one_codec(const struct sw_group *g) {
     for (unsigned i = 1; i < g->n; i++)
         if (g->items[i].frame.codec != g->items[0].frame.codec)
@@ -283,7 +282,7 @@ static int restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
     return m->device->ops->restore_group(m->device, sw_slot_index(m, slot), g->items, g->n, err);
 }
 
-/* Maps the memory. */
+/* Maps the memory, and fills the member's item. */
 static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *ret, struct sw_err *err) {
     const int rc = run->regroups ? 0 : sw_run_start(m, run, err);
     if (rc)
@@ -342,13 +341,14 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
         fail_slot(m, slot, &err);
 }
 
-/* What is to be done about the first member of a group that its plan does not suit, and so about the others. */
-struct misfits {
+/* What to do about the first member that does not match the group's plan, and so about the others. */
+struct mismatches {
     const struct sw_run *first; /* NULL: there is none yet */
-    enum sw_misfit answer;
+    enum sw_plan_mismatch answer;
 };
 
-static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsigned i, struct misfits *misfits) {
+static enum sw_plan_mismatch check_frame(struct sw_mover *m, const struct sw_group *g, unsigned i,
+                                         struct mismatches *mismatches) {
     struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     const struct sw_room room = sw_run_room(m, run);
@@ -361,45 +361,47 @@ static enum sw_misfit judge(struct sw_mover *m, const struct sw_group *g, unsign
                                         .bytes = run->buffer->bytes,
                                         .choice = &run->course.plan_choice};
     if (run->course.plan_state != SW_PLAN_STATE_UNPROVEN)
-        return SW_MISFIT_ACCEPT;
+        return SW_MISMATCH_ACCEPT;
     if (!sw_planner_is_stale(&g->plan, frame)) {
-        sw_plan_cache_suits(&m->planner.plans, run->course.plan_key, &run->course.plan_choice);
-        return SW_MISFIT_ACCEPT;
+        sw_plan_cache_note_match(&m->planner.plans, run->course.plan_key, &run->course.plan_choice);
+        return SW_MISMATCH_ACCEPT;
     }
-    if (misfits->first && misfits->answer != SW_MISFIT_ACCEPT) {
-        run->course.plan = misfits->first->course.plan;
-        run->course.plan_choice = misfits->first->course.plan_choice;
-        return misfits->answer;
+    if (mismatches->first && mismatches->answer != SW_MISMATCH_ACCEPT) {
+        run->course.plan = mismatches->first->course.plan;
+        run->course.plan_choice = mismatches->first->course.plan_choice;
+        return mismatches->answer;
     }
     run->course.plan = g->plan;
-    misfits->first = run;
-    misfits->answer = sw_planner_misfits(&m->planner, &query, frame, &run->course.plan);
-    return misfits->answer;
+    mismatches->first = run;
+    mismatches->answer = sw_planner_handle_mismatch(&m->planner, &query, frame, &run->course.plan);
+    return mismatches->answer;
 }
 
-/* Leaves the group for another plan, with the others that do. */
-static void regroup(struct sw_run *run, enum sw_misfit why) {
+/* The run leaves the group for another plan, together with others that do. */
+static void regroup(struct sw_run *run, enum sw_plan_mismatch why) {
     run->n_dealt = 0;
     run->regroups = true;
-    run->course.plan_state = why == SW_MISFIT_PLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
+    run->course.plan_state = why == SW_MISMATCH_REPLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
 }
 
-/* Room for a member's frame. False: it has to leave, to be served alone or because it has failed. */
-static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct misfits *misfits) {
+/* Reserves room for a member's frame. Returns false if the member has to leave: for another plan, to be served alone,
+ * or because it has failed. */
+static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct mismatches *mismatches) {
     struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
     struct sw_err err = {0};
-    const enum sw_misfit misfit = judge(m, g, i, &misfits[frame->codec == SW_CODEC_RAW]);
-    if (misfit != SW_MISFIT_ACCEPT) {
-        regroup(run, misfit);
+    const enum sw_plan_mismatch mismatch = check_frame(m, g, i, &mismatches[frame->codec == SW_CODEC_RAW]);
+    if (mismatch != SW_MISMATCH_ACCEPT) {
+        regroup(run, mismatch);
         return false;
     }
-    if (!m->sink->ops->rests(m->sink, frame->frame_bytes)) { /* the tier has filled up since; by the same plan */
+    if (!m->sink->ops->rests(m->sink,
+                             frame->frame_bytes)) { /* the tier has filled up meanwhile; the run keeps the plan */
         run->course.plan = g->plan;
         run->n_dealt = 0;
         return false;
     }
-    /* An uncommitted frame is released with the run's others, once no slot uses it. */
+    /* An uncommitted frame is released with the run, once no slot uses it. */
     if (m->sink->ops->reserve(m->sink, run, frame->frame_bytes, true, &run->frames->stored[0], &err)) {
         sw_mover_fail(m, run, &err);
         return false;
@@ -410,13 +412,13 @@ static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, str
 
 static void encoded(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_group *g = &slot->group;
-    struct misfits misfits[2] = {0}; /* of frames that shrank, and of those that did not */
+    struct mismatches mismatches[2] = {0}; /* for frames that shrank, and for frames that did not */
     struct sw_err err = {0};
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_run *run = g->runs[i];
         sw_run_check_canceled(run);
-        if (!run->outcome.err.code && accept_frame(m, g, i, misfits)) {
+        if (!run->outcome.err.code && accept_frame(m, g, i, mismatches)) {
             g->items[i].stored = &run->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;
         } else {
@@ -463,8 +465,8 @@ static void restored(struct sw_mover *m, struct sw_group *g) {
     }
 }
 
-/* A step has come to nothing: who has not failed with it is served again, alone, since nobody gathers a run that has
- * begun. */
+/* A step had no result: members that have not failed are dealt again, alone, since runs that have begun are not
+ * gathered. */
 static void give_unserved(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 0; i < slot->group.n; i++)
         if (slot->group.runs[i] && !slot->group.runs[i]->outcome.err.code)

@@ -1,15 +1,15 @@
 /* in_place.c - pack and unpack: frames that stay at the front of the client's own range.
  *
  * Pack encodes chunks side by side into the slots' buffers and places the frames one behind the other, in order. Frame
- * i ends at or before the end of chunk i's raw bytes, so placing it overwrites raw bytes of chunks up to i only, all of
+ * i ends at or before the end of chunk i's raw bytes. So placing it only overwrites raw bytes of chunks up to i, all of
  * which have been encoded. Unpack goes from the last chunk to the first: chunk i's raw bytes lie behind all frames
  * before i. (README.md, "In place".)
  *
- * What is true at every moment: a chunk whose directory entry says `is_packed` has its frame in the range; one whose
- * entry does not has its raw bytes in their place, but for chunks whose step is under way: these have their frame in
- * the slot's buffer. If such a step fails the slot is TORN and keeps the buffer until the step has been undone:
- * a failed pack decodes it to its place, and then every chunk packed before, last one first; a failed unpack places it
- * again and leaves the rest packed. */
+ * At every moment: a chunk whose directory entry says `is_packed` has its frame in the range. A chunk whose entry does
+ * not say so has its raw bytes in their place, unless its step is under way: then its frame is in the slot's buffer. If
+ * such a step fails, the slot is TORN and keeps the buffer until the step has been undone. A failed pack decodes the
+ * frame to its place, and then every chunk packed before, last one first. A failed unpack places the frame again and
+ * leaves the rest packed. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
@@ -18,17 +18,17 @@
 
 enum { HOLDING = SW_ENCODE_STEPS, PLACING, COMPARING, FETCHING, UNPACKING, DECODING, TORN };
 
-#define PLACE_ALIGN_BYTES 128u /* of frames in the range: copies run faster between aligned addresses */
-#define MAX_RECOVERIES 8       /* failed attempts to undo; a step that fails that often will not work again */
+#define PLACE_ALIGN_BYTES 128u /* of frames in the range: copies are faster between aligned addresses */
+#define MAX_RECOVERIES 8       /* failed attempts to undo; a step that fails this often will not succeed */
 
-/* Bytes that a chunk's frame occupies and those its raw bytes do, from the start of the range. */
+/* Returns true if the bytes of one chunk's frame overlap another chunk's raw bytes. */
 static bool overlaps_raw(const struct sw_frames *frames, size_t framed, size_t raw) {
     const struct sw_packed_chunk *frame = &frames->packed[framed];
     uint64_t start = raw * frames->chunk_bytes;
     return frame->offset < start + sw_frames_chunk_bytes(frames, raw) && start < frame->offset + frame->bytes;
 }
 
-/* Bytes of a chunk's frame that lie in the tier. */
+/* Returns how many bytes of a chunk's frame lie in the tier. */
 static uint64_t front_bytes(const struct sw_run *run, size_t chunk) {
     return run->frames->stored[chunk].bytes;
 }
@@ -41,8 +41,9 @@ static bool proves_damage(int code) {
 
 static void note_failure(struct sw_mover *m, struct sw_run *run, const struct sw_err *err) {
     sw_mover_fail(m, run, err);
-    run->in_place.n_recoveries += run->in_place.is_recovering; /* else the step was under way when another failed */
-    /* Of a frame that is not what it should be an unpack can put back what was there. */
+    run->in_place.n_recoveries +=
+        run->in_place.is_recovering; /* otherwise the step was already under way when another one failed */
+    /* An unpack can place a frame again even if the frame is damaged; a pack cannot be undone then. */
     if ((proves_damage(err->code) && run->request->operation == SW_OP_PACK) || err->code == -SW_EGPULOST ||
         run->in_place.n_recoveries > MAX_RECOVERIES)
         run->in_place.lost = true;
@@ -50,20 +51,20 @@ static void note_failure(struct sw_mover *m, struct sw_run *run, const struct sw
 
 /* ---- pack ---- */
 
-/* Asks which frame it is that lies in the slot's buffer, or will when what is queued has ended. */
+/* Queues the identification of the frame in the slot's buffer, after the steps that are already queued. */
 static int identify_buffer(struct sw_mover *m, struct sw_slot *slot, size_t chunk, struct sw_err *err) {
     slot->heads.n = 1;
     slot->heads.items[0] = (struct sw_head_item){.bytes = slot->run->frames->layouts[chunk].counts_offset};
     return m->device->ops->identify(m->device, sw_slot_index(m, slot), NULL, slot->heads.items, 1, err);
 }
 
-/* Has the first bytes of the frame copied to where they rest. */
+/* Copies the beginning of the frame to its place in the tier. */
 static int store_front(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes, struct sw_err *err) {
     const int rc = m->sink->ops->reserve(m->sink, slot->run, bytes, true, &slot->stored, err);
     return rc ? rc : sw_slot_copy_out(m, slot, err);
 }
 
-/* Decides where a frame goes and queues its way there. What of it goes to the tier is identified there. */
+/* Decides where a frame goes and queues its placing. The part in the tier is identified there. */
 static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
     struct sw_frames *frames = run->frames;
@@ -71,7 +72,7 @@ static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
     uint64_t raw_bytes = sw_frames_chunk_bytes(frames, slot->chunk);
     uint64_t front = slot->frame.frame_bytes > raw_bytes ? slot->frame.data_offset : 0;
     chunk->offset = run->in_place.end_bytes;
-    /* The data section is padded to 16 bytes: those behind the chunk's length are not data. */
+    /* The data section is padded to 16 bytes: what exceeds the chunk's length is not data. */
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
     run->in_place.end_bytes += (chunk->bytes + PLACE_ALIGN_BYTES - 1) / PLACE_ALIGN_BYTES * PLACE_ALIGN_BYTES;
     SW_ASSERT(chunk->offset + chunk->bytes <= slot->chunk * frames->chunk_bytes + raw_bytes);
@@ -81,7 +82,7 @@ static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
                                       run->buffer->offset + chunk->offset, front, chunk->bytes, err);
 }
 
-/* A slot that works in place has the run as long as it has a step. */
+/* A slot that works in place keeps its run as long as it has a step. */
 static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw_run *run, int step) {
     for (unsigned s = 0; s < m->n_slots; s++)
         if (m->slots[s].run == run && m->slots[s].step == step)
@@ -89,7 +90,7 @@ static const struct sw_slot *find_slot(const struct sw_mover *m, const struct sw
     return NULL;
 }
 
-/* The slot that holds the frame whose turn it is. */
+/* Returns the slot whose frame is the next to be placed. */
 static struct sw_slot *next_in_order(struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++) {
         struct sw_slot *slot = &m->slots[s];
@@ -115,9 +116,9 @@ static void hold(struct sw_mover *m, struct sw_slot *slot) {
     }
 }
 
-/* ---- unpack, and the undoing of a pack ---- */
+/* ---- unpack, and undoing a pack ---- */
 
-/* Passes over chunks that an unpack before this one has done. */
+/* Skips chunks that an earlier unpack has done. */
 static void skip_raw(struct sw_run *run) {
     while (run->n_dealt < run->frames->n_chunks &&
            !run->frames->packed[run->frames->n_chunks - 1 - run->n_dealt].is_packed) {
@@ -126,7 +127,7 @@ static void skip_raw(struct sw_run *run) {
     }
 }
 
-/* One of the frames of chunks [first, first + n) lies where a chunk's raw bytes belong. */
+/* Returns true if a frame of the chunks [first, first + n) lies where the raw bytes of chunk `raw` belong. */
 static bool any_overlaps_raw(const struct sw_frames *frames, size_t first, size_t n, size_t raw) {
     for (size_t i = first; i < first + n; i++)
         if (overlaps_raw(frames, i, raw))
@@ -134,7 +135,7 @@ static bool any_overlaps_raw(const struct sw_frames *frames, size_t first, size_
     return false;
 }
 
-/* A chunk's raw bytes may be written only where no frame lies whose own chunk may still need it. */
+/* A chunk's raw bytes may be written only where no frame lies that its own chunk may still need. */
 static bool may_write(const struct sw_mover *m, const struct sw_run *run, size_t chunk) {
     for (unsigned s = 0; s < m->n_slots; s++) {
         const struct sw_slot *slot = &m->slots[s];
@@ -156,7 +157,7 @@ static bool may_unpack(struct sw_mover *m, struct sw_run *run) {
 
 /* ---- comparing ---- */
 
-/* The part of a frame that lies in the tier is its beginning. If that is another frame's it is gone. */
+/* The beginning of the frame lies in the tier. If it is not the stored frame's, the frame is lost. */
 static int check_front(const struct sw_run *run, size_t chunk, struct sw_err *err) {
     if (sw_frames_check_memory(run->frames, chunk, &run->frames->stored[chunk], NULL) == 0)
         return 0;
@@ -164,8 +165,8 @@ static int check_front(const struct sw_run *run, size_t chunk, struct sw_err *er
                       chunk);
 }
 
-/* Gathers the next frames that are to be compared, as many as go in one step. Those that lie in the tier, and those of
- * which no identity is known, need none. */
+/* Gathers the next frames to compare, as many as fit in one step. Frames that begin in the tier, and frames without a
+ * known identity, need no step. */
 static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct sw_run *run, struct sw_err *err) {
     const struct sw_frames *frames = run->frames;
     uint64_t left = m->device->ops->info(m->device)->head_bytes;
@@ -190,9 +191,9 @@ static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct s
     return rc;
 }
 
-/* Before the first byte is written all frames are compared: to what is in the client's memory until then the right
- * bytes can be put back. A client that writes there meanwhile harms its own bytes. The device turns to us meanwhile,
- * for the decoding. */
+/* All frames are compared before the first byte is written: until then the client's memory is unchanged, and the
+ * failure leaves it so. A client that writes there meanwhile harms only its own bytes. The device is woken meanwhile, for
+ * the decoding. */
 static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
     if (run->in_place.n_compared == 0)
@@ -244,12 +245,13 @@ static int decode(struct sw_mover *m, const struct sw_slot *slot, struct sw_err 
     return m->device->ops->decode(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, &item, 1, err);
 }
 
-/* The frame can be decoded where it lies, and left. */
+/* Returns true if the frame can be decoded where it lies, and left there. */
 static bool stays(const struct sw_run *run, size_t chunk) {
     return !overlaps_raw(run->frames, chunk, chunk) && front_bytes(run, chunk) == 0;
 }
 
-/* How many chunks, `last` and those before it, go in one step. Not so many that a slot would have nothing to do. */
+/* Returns how many chunks, `last` and earlier ones, go in one step; not so many that another slot would have nothing to
+ * do. */
 static unsigned run_length(const struct sw_mover *m, const struct sw_run *run, size_t last) {
     const size_t share = (last + 1) / m->n_slots;
     unsigned n = 1;
@@ -274,9 +276,10 @@ static int unpack_run(struct sw_mover *m, const struct sw_slot *slot, struct sw_
                                   slot->n_chunks, err);
 }
 
-/* Where a chunk's raw bytes fall on its own frame the frame is fetched first, and that is reported first, to know
- * whether the buffer holds it when the decoding fails; the same if the tier has a part of it. Elsewhere the frame is
- * decoded where it lies, and left; but not where a pack is undone, whose frames were not compared before. */
+/* If a chunk's raw bytes overlap its own frame, the frame is fetched first. The fetch is reported on its own, so that
+ * it is known whether the buffer holds the frame when decoding fails. The same holds if the tier has a part of the
+ * frame. Otherwise the frame is decoded where it lies, and left; but not when a pack is undone, whose frames were not
+ * compared before. */
 static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run, size_t chunk) {
     struct sw_err err = {0};
     const bool frame_stays = run->request->operation == SW_OP_UNPACK && stays(run, chunk);
@@ -290,7 +293,7 @@ static void begin_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run
     }
 }
 
-/* The slot may stay free. */
+/* May leave the slot free. */
 static bool start_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     if (!may_unpack(m, run))
         return false;
@@ -309,7 +312,7 @@ static void placed(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     struct sw_packed_chunk *chunk = &run->frames->packed[slot->chunk];
     struct sw_err err = {0};
-    if (!chunk->is_packed) /* else an unpack is taken back */
+    if (!chunk->is_packed) /* otherwise an unpack is being undone */
         run->frames->identities[slot->chunk] = slot->stored.extents
                                                    ? sw_frames_identify(run->frames, slot->chunk, &slot->stored)
                                                    : slot->heads.items[0].identity;
@@ -353,7 +356,7 @@ static void fetched(struct sw_mover *m, struct sw_slot *slot) {
     if (sw_frames_check(run->frames, slot->chunk, slot->heads.items[0].identity, &err))
         note_failure(m, run, &err);
     if (err.code || run->in_place.lost || (run->outcome.err.code && run->request->operation == SW_OP_UNPACK))
-        sw_slot_give(m, slot); /* nothing has been written */
+        sw_slot_give(m, slot); /* nothing was written */
     else
         begin_decode(m, slot);
 }
@@ -389,9 +392,9 @@ static void ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct
     }
 }
 
-/* ---- pack, up to the frame ---- */
+/* ---- pack, until the frame exists ---- */
 
-/* Whether a kept plan will do is seen from a first frame. Those behind it could not be taken back. */
+/* The first frame shows whether a kept plan matches. Later frames could not be taken back. */
 static bool wants_pack(struct sw_mover *m, struct sw_run *run) {
     (void)m;
     return run->n_dealt < run->frames->n_chunks &&
@@ -430,7 +433,7 @@ static bool release_slots(struct sw_mover *m, const struct sw_run *run, int step
     return advanced;
 }
 
-/* A pack has left no traces. */
+/* Returns true if a pack has left no traces. */
 static bool all_raw(const struct sw_run *run) {
     for (size_t i = 0; run->frames && i < run->frames->n_begun; i++)
         if (run->frames->packed[i].is_packed)
@@ -438,7 +441,7 @@ static bool all_raw(const struct sw_run *run) {
     return !run->in_place.torn;
 }
 
-/* Gives up: what a torn slot held is gone. */
+/* Gives up: the frames that torn slots held are lost. */
 static bool give_up(struct sw_mover *m, struct sw_run *run) {
     bool advanced = release_slots(m, run, TORN);
     run->in_place.torn |= advanced;
@@ -454,7 +457,8 @@ static void finish(struct sw_run *run) {
     if (!run->outcome.err.code || !bytes_lost)
         return;
     struct sw_err cause = run->outcome.err;
-    (void)sw_err_set(&run->outcome.err, -SW_ELOST, SW_SCOPE_REGION, "could not be undone: the memory's bytes are lost");
+    (void)sw_err_set(&run->outcome.err, -SW_ELOST, SW_SCOPE_REGION,
+                     "the operation failed and could not be undone: the memory's bytes are lost");
     (void)sw_err_detail(&run->outcome.err, "%s", cause.msg);
 }
 
@@ -462,7 +466,7 @@ static bool is_undone(const struct sw_run *run) {
     return run->request->operation != SW_OP_PACK || run->in_place.lost || all_raw(run);
 }
 
-/* Busy: steps of the run are queued somewhere. */
+/* Returns true if steps of the run are queued on any slot. */
 static bool is_busy(const struct sw_mover *m, const struct sw_run *run) {
     for (unsigned s = 0; s < m->n_slots; s++)
         if (m->slots[s].run == run && m->slots[s].step != TORN)
@@ -483,7 +487,7 @@ static struct sw_slot *last_torn(struct sw_mover *m, const struct sw_run *run) {
 /* Undoes the last chunk that is not raw. */
 static bool recover_pack(struct sw_mover *m, struct sw_run *run) {
     struct sw_slot *torn = last_torn(m, run), *free_slot = NULL;
-    size_t n = run->frames ? run->frames->n_begun : 0; /* no frames: it had not begun */
+    size_t n = run->frames ? run->frames->n_begun : 0; /* no frames: the run had not begun */
     while (n > 0 && !run->frames->packed[n - 1].is_packed && !(torn && torn->chunk == n - 1))
         n--;
     if (n == 0)
@@ -499,7 +503,7 @@ static bool recover_pack(struct sw_mover *m, struct sw_run *run) {
     return free_slot != NULL;
 }
 
-/* Puts the frame of a chunk that could not be unpacked back. */
+/* Places the frame of a chunk again that could not be unpacked. */
 static bool recover_unpack(struct sw_mover *m, struct sw_run *run) {
     struct sw_slot *torn = last_torn(m, run);
     struct sw_err err = {0};

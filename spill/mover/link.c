@@ -1,25 +1,25 @@
-/* link.c - how much is queued on the link to host memory at a time.
+/* link.c - limits how much is queued on the link to host memory at a time.
  *
- * What is queued there cannot be overtaken: a copy of 64 KiB that comes behind the copies of all other slots waits for
- * all of them. So, beside other tenants, the next long copy is queued only when the one before is about to end, or both
- * are short. When that will be is known by the rate that the link has had; as long as none has been measured, long
- * copies go one by one. Where there is no link nothing waits. */
+ * What is queued there cannot be overtaken: a copy of 64 KiB behind the copies of all other slots waits for all of
+ * them. So, beside other tenants, the next long copy is queued only when the one before is about to end, or both are
+ * short. The link's measured rate says when this will be. While no rate has been measured, long copies go one by one.
+ * Without a link nothing waits. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
 
-/* Never wait, and are not waited for: a group at most, or a short region. */
+/* Steps up to this length never wait, and are not waited for: at most a group, or a short region. */
 #define SHORT_BYTES ((uint64_t)1 << 20)
-/* A copy is launched so long before the one ahead of it ends. */
+/* A copy is launched this long before the one ahead of it ends. */
 #define EARLY_US 20u
-/* Of a chunk: as much may be queued. What waits waits for kernels, too. */
+/* Part of a chunk that may be queued. What waits there waits for kernels, too. */
 #define PART 0.75
 
 static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* Bytes per second; 0: not known. Both directions of a link are as fast. */
+/* Returns bytes per second; 0: not known. Both directions of a link have the same rate. */
 static double rate_of(const struct sw_mover *m) {
     double rate = 0;
     for (int class = 0; class < SW_COST_CLASSES; class ++) {

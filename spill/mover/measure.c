@@ -1,4 +1,4 @@
-/* measure.c - what a mover measures of its stages, and what that says of a run. */
+/* measure.c - measures the mover's stages, and describes a run to the planner. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot) {
     const bool is_direct = slot->direct.n > 0;
     if (slot->run->course.is_mixed &&
-        slot->run->course.trial != SW_TRIAL_WANTED) /* until it is tried, nothing is compressed */
+        slot->run->course.trial != SW_TRIAL_WANTED) /* before its trial, nothing is compressed */
         return true;
     for (unsigned s = 0; s < m->n_slots; s++) {
         const struct sw_slot *other = &m->slots[s];
@@ -48,7 +48,7 @@ void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts) {
     struct sw_slot_measure *measure = &slot->measure;
     if (!measure->meter)
         return;
-    /* While the worker slept on another slot this one may have ended long ago. */
+    /* While the worker slept on another slot, this one may have ended long ago. */
     counts = counts && measure->begun_us >= m->woke_us;
     sw_meter_end(measure->meter, sw_clock_us(), counts ? measure->bytes : 0);
     measure->meter = NULL;
@@ -88,7 +88,7 @@ struct sw_rules_stages sw_run_stages(struct sw_mover *m, const struct sw_run *ru
     const double coder_s = raw / coder, link_s = stored / rates.link_out;
     if (!is_back)
         return (struct sw_rules_stages){coder_s, link_s};
-    /* Loading and decoding are measured as one; the link is as fast in both directions. */
+    /* Loading and decoding are measured as one. The link has the same rate in both directions. */
     return (struct sw_rules_stages){link_s, coder_s > link_s ? coder_s - link_s : 0};
 }
 

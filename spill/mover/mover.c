@@ -1,4 +1,4 @@
-/* mover.c - deals chunks of the runs to free slots, and takes the reports of those that work. */
+/* mover.c - deals the runs' chunks to free slots, and takes the slots' reports. */
 #include "spill/mover/mover_state.h"
 
 #include "base/alloc.h"
@@ -20,7 +20,7 @@ static void slot_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
 
 /* ---- dealing ---- */
 
-/* What a plan counts for, which keeps a slot busy as long as so many bytes or more. */
+/* Bytes that a plan is charged as: it keeps a slot busy at least as long. */
 #define PLAN_BYTES ((uint64_t)16 << 20)
 
 static void find_plan(struct sw_mover *m, struct sw_run *run) {
@@ -45,12 +45,12 @@ static bool begin(struct sw_mover *m, struct sw_run *run) {
     return true;
 }
 
-/* Serves a run, and charges it for what that deals out. */
+/* Serves a run, and charges it for what was dealt. */
 static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     const struct sw_workflows *workflows = sw_workflows(run->request->operation);
     const struct sw_workflow *const *next = workflows->first;
     const uint64_t dealt_bytes = sw_run_dealt_bytes(run);
-    /* Those of several runs begin, and charge, each of them. */
+    /* Shared workflows begin and charge each of their runs. */
     for (; *next && (*next)->is_shared; next++)
         if ((*next)->start(m, slot, run))
             return;
@@ -77,7 +77,7 @@ static bool deal(struct sw_mover *m) {
         if (m->slots[s].workflow)
             continue;
         struct sw_run *run = sw_mover_next_run(m, count_free(m));
-        if (!run) /* for no other slot either */
+        if (!run) /* nor for any other slot */
             break;
         serve_turn(m, &m->slots[s], run);
         advanced = true;
@@ -85,7 +85,7 @@ static bool deal(struct sw_mover *m) {
     return advanced;
 }
 
-/* Of the slots whose frames wait and that are not among the `passed` ones, the one whose turn it is; NULL: none. */
+/* Returns the slot whose waiting frame has its turn, apart from the `passed` slots. NULL: none. */
 static struct sw_slot *next_waiting(struct sw_mover *m, unsigned passed) {
     struct sw_slot *best = NULL;
     for (unsigned s = 0; s < m->n_slots; s++) {
@@ -96,7 +96,7 @@ static struct sw_slot *next_waiting(struct sw_mover *m, unsigned passed) {
     return best;
 }
 
-/* Frames that waited for the link, or for host memory: tries again, or gives up with their run. */
+/* Frames that waited for the link, or for host memory: tries again, or gives up if their run has failed. */
 static bool store_waiting(struct sw_mover *m) {
     bool advanced = false;
     struct sw_slot *slot;
@@ -108,7 +108,7 @@ static bool store_waiting(struct sw_mover *m) {
     return advanced;
 }
 
-/* What the sink is to do next for the runs. */
+/* Lets the sink do its next work for the runs. */
 static bool transfer(struct sw_mover *m) {
     const struct sw_frame_sink_ops *ops = m->sink->ops;
     bool advanced = ops->collect && ops->collect(m->sink);
@@ -123,7 +123,7 @@ static bool transfer(struct sw_mover *m) {
     return advanced;
 }
 
-/* Runs that have failed, in whatever stage: one may have frames in the sink while another plan is made for its rest. */
+/* Failed runs are abandoned in any stage: one may have frames in the sink while a plan is made for its rest. */
 static bool abandon_runs(struct sw_mover *m) {
     bool advanced = false;
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
@@ -139,7 +139,7 @@ static bool abandon_runs(struct sw_mover *m) {
     return advanced;
 }
 
-/* Nothing more is to be undone. */
+/* Returns true if nothing is left to undo. */
 static bool is_abandoned(const struct sw_run *run) {
     return run->is_undone || !sw_workflows(run->request->operation)->main->abandon;
 }
@@ -235,7 +235,7 @@ bool sw_mover_step(struct sw_mover *m, bool is_polling) {
         }
     }
     m->woke_us = 0;
-    /* With hundreds of short runs a look at all of them takes longer than one at the slots. */
+    /* Looking at hundreds of short runs takes longer than polling the slots. */
     const bool looks = m->look_us && sw_clock_us() >= m->look_us;
     if (is_polling && m->is_settled && !advanced && !looks && !sink_has_news(m))
         return false;

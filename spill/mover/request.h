@@ -1,8 +1,8 @@
-/* request.h - what is asked of a mover, and what becomes of it.
+/* request.h - what a mover is asked to do, and its outcome.
  *
- * A request is an operation on one or several buffers. It does not change while any of its runs is out. Each buffer has
- * a run of its own, which belongs to the mover from sw_mover_add() until the host's finished(); then its outcome and
- * its frames are the host's. Host and mover meet in `signals` alone, meanwhile. */
+ * A request is an operation on one or several buffers. It does not change while any of its runs is in the mover. Each
+ * buffer has its own run, which belongs to the mover from sw_mover_add() until the host's finished(). After that its
+ * outcome and its frames belong to the host. Meanwhile host and mover communicate only by `signals`. */
 #ifndef SW_SPILL_MOVER_REQUEST_H
 #define SW_SPILL_MOVER_REQUEST_H
 
@@ -19,115 +19,116 @@ enum sw_operation {
     SW_OP_SPILL,
     SW_OP_RESTORE,
     SW_OP_PACK,   /* a spill that leaves its frames at the front of the buffer */
-    SW_OP_UNPACK, /* its restore */
-    SW_OP_MOVE,   /* stored frames change their place in the sink: without a device, and without buffers */
+    SW_OP_UNPACK, /* the restore of a pack */
+    SW_OP_MOVE,   /* stored frames change their place in the sink: no device, no buffers */
     SW_OP_NR
 };
-/* "spill" ... */
+/* Returns the operation's name, such as "spill". */
 const char *sw_operation_name(enum sw_operation operation);
 
-/* True for those that make frames. */
+/* Returns true for operations that make frames. */
 static inline bool sw_operation_encodes(enum sw_operation operation) {
     return operation == SW_OP_SPILL || operation == SW_OP_PACK;
 }
 
-/* True for those that read and write one range of a client's memory. */
+/* Returns true for operations that read and write one range of a client's memory. */
 static inline bool sw_operation_is_in_place(enum sw_operation operation) {
     return operation == SW_OP_PACK || operation == SW_OP_UNPACK;
 }
 
-/* A client's memory. The mover's while any run that uses it is out. */
+/* A client's memory. It belongs to the mover while any run that uses it is there. */
 struct sw_run_memory {
-    struct sw_mem_desc desc; /* until mapped */
+    struct sw_mem_desc desc; /* valid until it is mapped */
     struct sw_mapping *mapping;
-    bool once; /* unmapped at the end of the first run that uses it */
+    bool once; /* unmap it at the end of the first run that uses it */
 };
 
 /* A range of a memory. */
 struct sw_buffer {
     struct sw_run_memory *memory;
     uint64_t offset, bytes;
-    enum sw_value_type type; /* spill, pack: what its bytes are */
+    enum sw_value_type type; /* spill, pack: type of its values */
 };
 
 struct sw_request {
     enum sw_operation operation;
-    const void *tenant;     /* whose turns its runs take; NULL: nobody's, which counts as one tenant's */
+    const void *tenant;     /* whose turns its runs take; NULL: no tenant, which counts as one */
     uint64_t session;       /* of that tenant; from 1, never reused */
-    uint64_t number;        /* of one with several buffers: unique; 0: there is one */
-    struct sw_budget *kept; /* memory that may be kept for its frames' records; NULL: nobody counts */
-    bool may_fill_holes;    /* restore, unpack: pages that the client's memory lacks may be made at our expense */
+    uint64_t number;        /* unique for a request of several buffers; 0: there is one buffer */
+    struct sw_budget *kept; /* budget for the records of its frames; NULL: not counted */
+    bool may_fill_holes;    /* restore, unpack: pages that the client's memory lacks may be allocated at the daemon's
+                               expense */
     unsigned n_buffers;
     const struct sw_buffer *buffers; /* [n_buffers] */
 };
 
-/* How far a spill or pack has come, for the host to follow. */
+/* The progress of a spill or pack, for the host. */
 enum sw_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
-/* What host and mover tell each other while a run is out. */
+/* What host and mover tell each other during a run. */
 struct sw_signals {
-    atomic_bool cancel; /* by the host */
-    atomic_int phase;   /* enum sw_phase, by the mover */
+    atomic_bool cancel; /* set by the host */
+    atomic_int phase;   /* enum sw_phase, set by the mover */
 };
 
 struct sw_run_outcome {
     struct sw_err err; /* code 0: success */
-    /* Which chunks the step was at work on that failed first: one, or a few side by side. n 0: none in particular. */
+    /* The chunks of the step that failed first: one, or a few side by side. n 0: not known. */
     struct sw_failed_chunks {
         size_t first, n;
     } failed;
     uint64_t stored_bytes, codec_raw_bytes[SW_CODEC_NR];
-    uint64_t kept_bytes;            /* taken from request->kept; the host's from then on, also after a failure */
-    uint64_t started_us;            /* when it was first dealt with, 0: never */
-    uint64_t mapped_us, planned_us; /* when the memory was mapped, the first plan made; 0: never */
-    enum sw_cost_reason reason;     /* why it was compressed, or was not: of the last plan */
+    uint64_t kept_bytes; /* taken from request->kept; belongs to the host after the run, also after a failure */
+    uint64_t started_us; /* when it began, 0: never */
+    uint64_t mapped_us, planned_us; /* when the memory was mapped, and the first plan made; 0: never */
+    enum sw_cost_reason reason;     /* why the last plan compressed, or did not */
 };
 
-/* Where a run stands inside the mover. */
+/* The run's stage in the mover. */
 enum sw_run_stage {
-    SW_STAGE_WAITING,   /* memory not mapped yet */
+    SW_STAGE_WAITING,   /* the memory is not mapped yet */
     SW_STAGE_PREPARING, /* a slot gathers a sample and makes a plan */
     SW_STAGE_RUNNING    /* chunks may be dealt */
 };
 
 struct sw_run {
     const struct sw_request *request;
-    unsigned index;                 /* of its buffer */
+    unsigned index;                 /* the buffer's */
     const struct sw_buffer *buffer; /* NULL: a move */
     struct sw_signals *signals;
-    /* Spill, pack: made by the mover, NULL after a failure; restore, move: the host's, read, or changed by its sink;
-     * unpack: the host's, changed. */
+    /* Spill, pack: made by the mover, NULL after a failure. Restore, move: the host's; a restore reads them, the sink
+     * changes a move's. Unpack: the host's, changed. */
     struct sw_frames *frames;
     struct sw_run_outcome outcome;
 
-    /* The sink's: how much it has under way for the run, or holds for it. The run ends at 0. */
+    /* The sink's: how much it has under way for the run, or holds for it. The run can end at 0. */
     unsigned n_in_sink;
 
-    /* The mover's; its sink may look at it. */
+    /* The mover's; its sink may read it. */
     unsigned n_placeless; /* slots whose frames wait for a place */
 
     /* The mover's own. */
-    struct sw_list node; /* of the runs that are out */
+    struct sw_list node; /* in the list of active runs */
     enum sw_run_stage stage;
-    unsigned n_slots;    /* working on it now */
-    struct sw_turn turn; /* its place among those that want slots */
+    unsigned n_slots;    /* slots that work on it now */
+    struct sw_turn turn; /* its place among the runs that want slots */
     size_t n_dealt, n_encoded, n_done;
-    bool is_early;  /* of several buffers: its last chunk that was dealt was, by Johnson's rule (deal.c) */
-    bool is_undone; /* it has failed, and what its workflow has to undo has been undone, or is lost */
-    bool regroups;  /* has left a group, to be served with others that have left it for the same reason (group.c) */
+    bool is_early;  /* of several buffers: its last dealt chunk was early by Johnson's rule (deal.c) */
+    bool is_undone; /* it has failed, and its workflow has undone what it can, or the bytes are lost */
+    bool regroups;  /* it has left a group, to be served with other runs that left for the same reason (group.c) */
     struct sw_course course; /* the planner's */
     struct sw_run_in_place {
-        size_t n_ordered;      /* pack: chunks whose frames have a place, the first ones */
-        uint64_t end_bytes;    /* pack: where the next frame goes, from the start of the range */
-        size_t n_compared;     /* unpack: chunks, the first ones, whose frames have been or are being compared */
-        bool is_recovering;    /* nothing is under way but attempts to undo what failed */
-        unsigned n_recoveries; /* of these, that failed, too */
-        bool lost;             /* too many did */
-        bool torn;             /* and a chunk's only good copy went with them */
+        size_t n_ordered;   /* pack: number of chunks, from the first, whose frames have a place */
+        uint64_t end_bytes; /* pack: where the next frame goes, from the start of the range */
+        size_t n_compared;  /* unpack: number of chunks, from the first, whose frames have been or are being compared */
+        bool is_recovering; /* only attempts to undo the failure are under way */
+        unsigned n_recoveries; /* attempts to undo that have failed */
+        bool lost;             /* too many failed */
+        bool torn;             /* and a chunk's only good copy was lost */
     } in_place;
 };
 
-/* A run of the request's buffer of that index, all zero before. Borrows both. */
+/* Initialises a run for one of the request's buffers. All zero before. Borrows request and signals. */
 void sw_run_init(struct sw_run *run, const struct sw_request *request, unsigned index, struct sw_signals *signals);
 
 #endif

@@ -1,4 +1,4 @@
-/* run.c - a run's beginning and end in the mover, and what may come between. */
+/* run.c - how a run begins and ends in the mover, and what it shares in between. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -26,10 +26,10 @@ void sw_mover_unmap(struct sw_mover *m, struct sw_run_memory *memory) {
         memory->mapping = NULL;
         m->n_mapped--;
     }
-    sw_mem_desc_fini(&memory->desc); /* still there if mapping failed */
+    sw_mem_desc_fini(&memory->desc); /* still there if mapping has failed */
 }
 
-/* The context has died, and takes every run with it. */
+/* Notes that the context has died, which fails every run. */
 static void note_lost(struct sw_mover *m, const struct sw_err *cause) {
     if (cause->code != -SW_EGPULOST || m->lost.code)
         return;
@@ -44,7 +44,7 @@ static int refuse_lost(const struct sw_mover *m, struct sw_err *err) {
     return m->lost.code;
 }
 
-/* For a run, whose failure is noted as such. */
+/* Maps for a run; the caller notes a failure as the run's. */
 static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *err) {
     if (memory->mapping)
         return 0;
@@ -52,7 +52,7 @@ static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *
     if (rc)
         return rc;
     m->n_mapped++;
-    sw_mem_desc_fini(&memory->desc); /* the mapping has what it needs; descriptors are scarce */
+    sw_mem_desc_fini(&memory->desc); /* the mapping has what it needs, and descriptors are scarce */
     return 0;
 }
 
@@ -70,7 +70,7 @@ int sw_mover_canary(struct sw_mover *m, struct sw_err *err) {
     return rc;
 }
 
-/* Microseconds of each stage, for whoever looks for the slow one; a stage that was not reached counts 0. */
+/* Logs the microseconds of each stage, to find the slow one. A stage that was not reached counts 0. */
 static void run_log(const struct sw_run *run, uint64_t moved_us, uint64_t end_us) {
     const uint64_t mapped = run->outcome.mapped_us ? run->outcome.mapped_us : moved_us;
     const uint64_t planned = run->outcome.planned_us ? run->outcome.planned_us : mapped;
@@ -120,12 +120,13 @@ void sw_mover_fail_at(struct sw_mover *m, struct sw_run *run, size_t chunk, size
 }
 
 uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
-    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->sink->chunk_bytes;
-    const uint64_t most = run->request->operation == SW_OP_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
+    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, sink_bytes = m->sink->chunk_bytes;
+    const uint64_t most =
+        run->request->operation == SW_OP_SPILL && sink_bytes < device_bytes ? sink_bytes : device_bytes;
     return sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
 }
 
-/* Not so few raw ones as bytes leave that shrink but for some places. */
+/* A few raw chunks do not count: data that shrink may have places that do not. */
 static bool has_raw_and_others(const struct sw_frames *frames) {
     size_t n_raw = 0;
     for (size_t i = 0; i < frames->n_chunks; i++)
@@ -133,7 +134,7 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
     return n_raw > frames->n_chunks / 8 && n_raw < frames->n_chunks;
 }
 
-/* Frames for a run that makes some, once it is known that their records may be kept. */
+/* Makes the frames of a spill or pack, once the budget allows to keep their records. */
 static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
     const uint64_t chunk_bytes = sw_run_chunk_bytes(m, run);
     const bool packed = run->request->operation == SW_OP_PACK;
@@ -167,7 +168,7 @@ int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
         return make_frames(m, run, err);
     if (longest_chunk(run->frames) > device_chunk_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "region has chunks of up to %llu bytes, this device takes %llu",
+                          "region has chunks of up to %llu bytes, but this device takes %llu at most",
                           (unsigned long long)longest_chunk(run->frames), (unsigned long long)device_chunk_bytes);
     if (run->request->operation == SW_OP_RESTORE)
         run->course.is_mixed = has_raw_and_others(run->frames);
@@ -208,7 +209,7 @@ int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err
     const struct sw_turn_key key = {.tenant = run->request->tenant,
                                     .session = run->request->session,
                                     .request = run->request->number,
-                                    .piece_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
+                                    .step_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
     return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
 }

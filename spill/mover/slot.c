@@ -1,4 +1,4 @@
-/* slot.c - taking a slot, giving it back, and what fails or waits on it: for workflows. */
+/* slot.c - taking a slot and giving it back, failing and waiting: for workflows. */
 #include "spill/mover/mover_state.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ int sw_slot_copy_in(struct sw_mover *m, const struct sw_slot *slot, const struct
     return rc;
 }
 
-/* A frame that goes on is the sink's from then on. */
+/* A frame that moves on belongs to the sink from now on. */
 int sw_slot_stored(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = slot->run;
     run->frames->identities[slot->chunk] = sw_frames_identify(run->frames, slot->chunk, &slot->stored);

@@ -3,18 +3,18 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 
-/* While jobs of both lanes wait, for as many bytes that come back one may go out. */
+/* While jobs of both lanes wait: bytes that come back for each byte that goes out. */
 #define BACK_PER_OUT 3
-/* What a job takes at least, however short: a launch takes as long as more bytes on the link. */
+/* The least that a job is charged, however short: a launch takes as long as more bytes on the link. */
 #define LEAST_BYTES ((uint64_t)16 << 10)
-/* The slot that is kept free is not for longer pieces. */
+/* The slot that is kept free is not for longer steps. */
 #define SHORT_BYTES ((uint64_t)4 << 20)
-/* Sessions without jobs that a lane remembers since they have had more than others. */
+/* Sessions without jobs that a lane remembers because they have had more than others. */
 enum { MOST_IDLE = 64 };
 
 struct sw_turn_session {
-    struct sw_fair_node node; /* of the lane's sessions: one of its turns is ready */
-    struct sw_list listed;    /* of the lane's `all` */
+    struct sw_fair_node node; /* among the lane's sessions, while one of its turns is ready */
+    struct sw_list listed;    /* in the lane's `all` */
     struct sw_turn_tenant *tenant;
     enum sw_turn_lane lane;
     uint64_t number;
@@ -25,7 +25,7 @@ struct sw_turn_session {
 
 struct lane {
     struct sw_fair sessions;
-    struct sw_list all; /* used last: first */
+    struct sw_list all; /* the one used last is first */
 };
 
 struct sw_turn_tenant {
@@ -34,7 +34,7 @@ struct sw_turn_tenant {
     uint64_t at, last_us;
     unsigned n_turns, n_ready, n_held;
     int64_t out_credit; /* bytes that may go out before others come back */
-    bool is_passed;     /* nothing of it gets on now */
+    bool is_passed;     /* none of its jobs can advance now */
     struct lane lanes[SW_TURN_LANES];
 };
 
@@ -54,7 +54,7 @@ static bool is_recent(const struct sw_turn_tenant *tenant, uint64_t now_us) {
     return tenant->n_turns > 0 || now_us < tenant->last_us + SW_TURNS_RECENT_US;
 }
 
-/* It has had less than its share. Those that wait for their turn have had just that, at least. */
+/* Returns true if the tenant has had less than its share. Waiting tenants have had at least that. */
 static bool is_light(const struct sw_turns *turns, const struct sw_turn_tenant *tenant) {
     return tenant->at < turns->now;
 }
@@ -75,7 +75,7 @@ static void free_tenant(struct sw_turn_tenant *tenant) {
     sw_free(tenant);
 }
 
-/* Those that nothing is to be remembered of. */
+/* Frees tenants about which nothing has to be remembered. */
 static void forget_tenants(struct sw_turns *turns, uint64_t now_us) {
     for (struct sw_list *node = turns->tenants.next, *next; node != &turns->tenants; node = next) {
         next = node->next;
@@ -98,7 +98,7 @@ static struct sw_turn_tenant *find_tenant(struct sw_turns *turns, const void *ke
     return tenant;
 }
 
-/* Sessions without jobs that have had no more than others, and the oldest where there are too many. */
+/* Frees sessions without jobs that have had no more than others, and the oldest ones if there are too many. */
 static void forget_sessions(struct lane *lane) {
     unsigned n = 0;
     for (struct sw_list *node = lane->all.next, *next; node != &lane->all; node = next) {
@@ -120,7 +120,7 @@ static struct sw_turn_session *new_session(struct sw_turn_tenant *tenant, const 
     session->lane = key->lane;
     session->number = key->session;
     session->requests.clock = SW_FAIR_BY_SHARE;
-    session->requests.now = 1; /* 0 is the place of those that come for the first time */
+    session->requests.now = 1; /* 0 is the place of requests that come for the first time */
     sw_list_init(&session->line);
     sw_list_init(&session->peers);
     sw_list_init(&session->listed);
@@ -160,7 +160,7 @@ static struct sw_turn *turn_of_peer(struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct sw_turn, peers);
 }
 
-/* Those of one request stand side by side. New ones mostly have the highest number. */
+/* Turns of one request stand side by side. New ones mostly have the highest number. */
 static void join_peers(struct sw_turn_session *session, struct sw_turn *turn) {
     struct sw_list *after = session->peers.prev;
     while (after != &session->peers && turn_of_peer(after)->request > turn->request)
@@ -183,15 +183,15 @@ int sw_turns_add(struct sw_turns *turns, struct sw_turn *turn, const struct sw_t
     struct sw_turn_tenant *tenant = find_tenant(turns, key->tenant);
     struct sw_turn_session *session = tenant ? find_session(tenant, key) : NULL;
     if (!session)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a place in the line");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a turn");
     turn->session = session;
     turn->request = key->request;
-    turn->piece_bytes = key->piece_bytes;
+    turn->step_bytes = key->step_bytes;
     sw_list_append(&session->line, &turn->line);
     sw_list_init(&turn->peers);
     if (turn->request)
         join_peers(session, turn);
-    if (has_peers(turn)) /* its place is theirs */
+    if (has_peers(turn)) /* it shares their place */
         turn->node.at = turn_of_peer(is_peer(turn, turn->peers.prev) ? turn->peers.prev : turn->peers.next)->node.at;
     turns->n_requests += !has_peers(turn);
     session->n_turns++;
@@ -252,7 +252,7 @@ bool sw_turns_tenant_holds(const struct sw_turn *turn) {
     return turn->session && turn->session->tenant->n_held > 0;
 }
 
-/* Jobs that bring bytes back go first, but not before those that have waited for their quarter. */
+/* Jobs that bring bytes back go first, unless jobs that take bytes out are owed their quarter. */
 static enum sw_turn_lane first_lane(const struct sw_turn_tenant *tenant) {
     const bool back = tenant->lanes[SW_TURN_BACK].sessions.first, out = tenant->lanes[SW_TURN_OUT].sessions.first;
     return back && (!out || tenant->out_credit <= 0) ? SW_TURN_BACK : SW_TURN_OUT;
@@ -301,7 +301,7 @@ void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t byte
     sw_list_append(&session->line, &turn->line);
 }
 
-/* ---- whose turn ---- */
+/* ---- the next turn ---- */
 
 static struct sw_turn *next_of_lane(struct sw_turns *turns, struct lane *lane,
                                     const struct sw_turn_question *question) {
@@ -331,16 +331,16 @@ static bool holds_none(const struct sw_turns *turns, const struct sw_turn_tenant
     return tenant->n_held == 0 && is_light(turns, tenant);
 }
 
-static uint64_t piece_bytes(const struct sw_turn_tenant *tenant) {
+static uint64_t step_bytes(const struct sw_turn_tenant *tenant) {
     struct sw_fair_node *session = tenant->lanes[first_lane(tenant)].sessions.first;
-    return turn_of_node(session_of_node(session)->requests.first)->piece_bytes;
+    return turn_of_node(session_of_node(session)->requests.first)->step_bytes;
 }
 
-/* The last free slot is for short pieces of a light tenant without one, as long as there is one besides. */
+/* The last free slot is for short steps of a light tenant that holds no slot, as long as such a tenant exists. */
 static bool may_have_slot(const struct sw_turns *turns, const struct sw_turn_tenant *tenant,
                           const struct sw_turn_question *question) {
     if (question->n_free > 1 || question->n_slots == 1 ||
-        (holds_none(turns, tenant) && piece_bytes(tenant) <= SHORT_BYTES))
+        (holds_none(turns, tenant) && step_bytes(tenant) <= SHORT_BYTES))
         return true;
     for (struct sw_list *node = turns->tenants.next; node != &turns->tenants; node = node->next) {
         const struct sw_turn_tenant *other = tenant_of(node);
@@ -358,7 +358,8 @@ static struct sw_turn_tenant *next_tenant(const struct sw_turns *turns, const st
         if (tenant->n_ready == 0 || tenant->is_passed || !may_have_slot(turns, tenant, question))
             continue;
         const uint64_t end =
-            tenant->at + piece_bytes(tenant); /* of two that have had as much the shorter piece first */
+            tenant->at +
+            step_bytes(tenant); /* of two tenants with equal shares the one with the shorter step goes first */
         if (best && end >= best_end)
             continue;
         best = tenant;

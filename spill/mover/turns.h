@@ -1,17 +1,17 @@
-/* turns.h - whose turn it is to get a slot, or whatever else is dealt out: fair shares of bytes (fair.h) by tenant,
+/* turns.h - decides which job gets the next slot, or whatever else is dealt: fair shares of bytes (fair.h) by tenant,
  * then session, then request.
  *
- * A turn stands for a job; it is *ready* while the job wants a slot, or may, and rests otherwise. Of a tenant's jobs
- * those that bring bytes back go before those that take them out, since queries wait for them; but these get a quarter
- * of the bytes at least. Jobs of one request (of several buffers) are charged as one.
+ * A turn stands for a job. It is *ready* while the job wants a slot, or may want one; otherwise it rests. A tenant's
+ * jobs that bring bytes back go before its jobs that take bytes out, since queries wait for them; the latter get at
+ * least a quarter of the bytes. Jobs of one request (of several buffers) are charged as one.
  *
- * A tenant that has had less than its share is *light*: what it wants next goes before what others want. While there is
- * a light tenant that holds no slot, the last free slot is kept for it. It counts for SW_TURNS_RECENT_US after its last
- * job, so that a client that comes again and again does not wait for a slot each time. Its price is that slot. Where
- * something else than slots is dealt out, a question that says that two are free keeps none.
+ * A tenant that has had less than its share is *light*: its next job goes before the others'. While a light tenant
+ * holds no slot, the last free slot is kept for it. It counts for SW_TURNS_RECENT_US after its last job, so that a
+ * client that returns again and again does not wait for a slot each time. The price is this one slot. Where something
+ * other than slots is dealt, a question with n_free 2 keeps none.
  *
- * Invariant: no call takes time that grows with the number of jobs that wait, but for the logarithm. owns: tenants and
- * sessions; turns are the caller's. The caller has the clock and the lock. */
+ * Invariant: no call takes time that grows with the number of waiting jobs, except logarithmically. owns: tenants and
+ * sessions; turns belong to the caller. The caller provides the clock and the lock. */
 #ifndef SW_SPILL_TURNS_H
 #define SW_SPILL_TURNS_H
 
@@ -26,52 +26,52 @@ enum sw_turn_lane { SW_TURN_BACK, SW_TURN_OUT, SW_TURN_LANES };
 struct sw_turn_session;
 struct sw_turn_tenant;
 
-/* All zero: not among the turns. */
+/* A job's turn. All zero: not added. */
 struct sw_turn {
-    struct sw_fair_node node; /* of the session's requests: it is ready */
+    struct sw_fair_node node; /* among the session's requests, while ready */
     struct sw_turn_session *session;
-    struct sw_list line;  /* of the session's, those that were dealt last at the end */
-    struct sw_list peers; /* of the session's that belong to requests of several, by number */
-    uint64_t request;     /* 0: it is one of its own */
-    uint64_t piece_bytes; /* about what it takes at a time */
+    struct sw_list line;  /* the session's turns; the one dealt last is at the end */
+    struct sw_list peers; /* the session's turns of requests with several jobs, by number */
+    uint64_t request;     /* 0: a request of one job */
+    uint64_t step_bytes;  /* about the bytes that it takes at a time */
 };
 
 struct sw_turns {
     struct sw_list tenants;
-    uint64_t now; /* on the scale of bytes of tenants */
+    uint64_t now; /* on the scale of tenants' bytes */
     unsigned n_requests;
 };
 
 struct sw_turn_key {
-    const void *tenant; /* NULL: of none, which counts as one */
-    uint64_t session, request, piece_bytes;
+    const void *tenant; /* NULL: no tenant, which counts as one */
+    uint64_t session, request, step_bytes;
     enum sw_turn_lane lane;
 };
 
 void sw_turns_init(struct sw_turns *turns);
-/* No turn may be in it. */
+/* Frees tenants and sessions. No turn may be left. */
 void sw_turns_fini(struct sw_turns *turns);
 
-/* The turn is ready. errors: -SW_ENOMEM. */
+/* Adds a turn, which is ready. errors: -SW_ENOMEM. */
 int sw_turns_add(struct sw_turns *turns, struct sw_turn *turn, const struct sw_turn_key *key, uint64_t now_us,
                  struct sw_err *err);
-/* Those that were not added, or removed, are no-ops for this one and the next two. */
+/* Removes a turn. For a turn that was not added, or was removed, this and the next two calls are no-ops. */
 void sw_turns_remove(struct sw_turns *turns, struct sw_turn *turn, uint64_t now_us);
 void sw_turns_rest(struct sw_turns *turns, struct sw_turn *turn);
 void sw_turns_wake(struct sw_turns *turns, struct sw_turn *turn);
-/* The turn's job has one slot more, or one less. */
+/* Notes that the turn's job has one slot more, or one less. */
 void sw_turns_hold(struct sw_turn *turn);
 void sw_turns_give(struct sw_turn *turn);
-/* True if its tenant has any. */
+/* Returns true if the turn's tenant holds any slot. */
 bool sw_turns_tenant_holds(const struct sw_turn *turn);
-/* The turn's job has been dealt as many bytes: charged to its tenant, its session, and its request. */
+/* Charges bytes that were dealt to the turn's job to its tenant, its session and its request. */
 void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t bytes);
 
-/* What the caller says of a turn whose turn it is. */
+/* The caller's answer about the turn that would be next. */
 enum sw_turn_answer {
     SW_TURN_TAKE,
-    SW_TURN_REST, /* it wants nothing now: rests, until it is woken */
-    SW_TURN_LATER /* nor do others of its tenant in this lane get on now */
+    SW_TURN_REST, /* it wants nothing now, and rests until it is woken */
+    SW_TURN_LATER /* no job of its tenant in this lane can advance now */
 };
 struct sw_turn_question {
     enum sw_turn_answer (*ask)(struct sw_turn *turn, void *arg);
@@ -79,19 +79,19 @@ struct sw_turn_question {
     unsigned n_free, n_slots; /* slots, at least one of them free */
     uint64_t now_us;
 };
-/* Whose turn it is, NULL: no one's. */
+/* Returns the next turn. NULL: there is none. */
 struct sw_turn *sw_turns_next(struct sw_turns *turns, const struct sw_turn_question *question);
 
-/* Others of the same session and lane, then those of other sessions of its tenant, in line; NULL: no more. `turn` is
- * the one before. */
+/* Iterate over the other turns of the same session and lane, then of its tenant's other sessions, in order. NULL: no
+ * more. `turn` is the previous one. */
 struct sw_turn *sw_turns_line_first(const struct sw_turn *of);
 struct sw_turn *sw_turns_line_next(const struct sw_turn *of, const struct sw_turn *turn);
-/* Others of the same request: calls back for each, `turn` too. */
+/* Calls visit() for each turn of the same request, `turn` included. */
 void sw_turns_each_peer(struct sw_turn *turn, void (*visit)(struct sw_turn *turn, void *arg), void *arg);
 
-/* True if another tenant than the turn's has jobs, or has lately had some. */
+/* Returns true if a tenant other than the turn's has jobs, or recently had some. */
 bool sw_turns_has_neighbours(const struct sw_turns *turns, const struct sw_turn *turn, uint64_t now_us);
-/* Of two that want the same: a should have it before b. */
+/* Returns true if a should get before b what both want. */
 bool sw_turns_goes_before(const struct sw_turn *a, const struct sw_turn *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* workflows.c - which ways an operation's runs take through the slots. To add one: a row, in a file of its own. */
+/* workflows.c - the workflows of each operation. To add one: a file of its own, and a place in this table. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
@@ -7,7 +7,7 @@ static bool advance_move(struct sw_mover *m, struct sw_run *run) {
     return m->sink->ops->move(m->sink, run);
 }
 
-/* The sink does all of it. */
+/* The sink does all of a move. */
 static const struct sw_workflow move = {.advance = advance_move};
 
 static const struct sw_workflows rows[SW_OP_NR] = {

@@ -1,31 +1,32 @@
 #include "spill/planner/contention.h"
 
-/* A slot encodes about half of the time: its frame waits in line among the raw chunks on the link. At the end some
- * chunks that are being encoded are waited for. */
+/* A slot encodes about half of the time: its frame waits among the raw chunks for the link. At the end some chunks that
+ * are still being encoded are waited for. */
 #define ENCODING_PART 0.5
 #define LAST_CHUNKS 1
 #define LEAST_CHUNKS 16
-/* The link's rate seldom changes: so many times as much has to be saved for its probe. */
+/* The link's rate seldom changes: a probe of it must be worth this many times its cost. */
 #define LINK_PRICE 4
-#define STAKE_PART 0.01
-#define MOST_DOUBTS 16u
-#define MOST_WASTED 6u /* so that the next plan has to be worth 64 of them */
+#define TRY_PART 0.01
+#define MOST_MISMATCHES 16u
+#define MOST_WASTED 6u /* then the next plan has to be worth 64 plans */
 
-/* ---- in part ---- */
+/* ---- partial compression ---- */
 
 size_t sw_contention_step_chunks(size_t n_chunks, uint64_t raw_bytes, size_t most) {
     const size_t n = (n_chunks * SW_COST_KERNEL_LINK_BYTES + raw_bytes - 1) / raw_bytes;
     return n < most ? n : most;
 }
 
-bool sw_contention_can_go_in_part(const struct sw_cost_question *q) {
+bool sw_contention_can_compress_partially(const struct sw_cost_question *q) {
     return sw_cost_is_long(q->raw_bytes) && q->n_slots > 1 && !q->to_disk && !q->room_is_short &&
            q->n_chunks >=
                sw_contention_step_chunks(q->n_chunks, q->raw_bytes, SW_COST_STEP_MOST_CHUNKS) + q->n_slots - 1;
 }
 
-/* The encoder takes what it can, while the link never stands still. False: it can take all. */
-static bool time_in_part(const struct sw_cost_question *q, struct sw_cost_time *ret) {
+/* Computes the time if the encoder takes what it can while the link is never idle. Returns false if the encoder can
+ * take everything. */
+static bool partial_time(const struct sw_cost_question *q, struct sw_cost_time *ret) {
     const struct sw_cost_rates *r = &q->rates;
     const double raw = (double)q->raw_bytes, saved = 1 - 1 / q->expected_ratio,
                  encode = ENCODING_PART * r->encode[q->codec],
@@ -40,59 +41,59 @@ static bool time_in_part(const struct sw_cost_question *q, struct sw_cost_time *
     return coded < raw;
 }
 
-/* By more than noise, since it takes more room. What is won on the way back by compressing all does not count: the
- * encoder that is hardly faster than the link is a busy GPU's, whose slots have their turns together and then the link,
- * so that all takes longer than it seems. */
-bool sw_contention_pays_in_part(const struct sw_cost_question *q, const struct sw_cost_time *raw,
-                                const struct sw_cost_time *coded, bool coded_pays, struct sw_cost_time *ret) {
-    return sw_contention_can_go_in_part(q) && q->n_chunks >= LEAST_CHUNKS && time_in_part(q, ret) &&
+/* It must save more than noise, since it takes more room. What compressing everything would gain on the restore path
+ * does not count: an encoder that is hardly faster than the link runs on a busy GPU, where the slots take their turns
+ * together and then wait for the link, so everything takes longer than the rates say. */
+bool sw_contention_pays_partially(const struct sw_cost_question *q, const struct sw_cost_time *raw,
+                                  const struct sw_cost_time *coded, bool coded_pays, struct sw_cost_time *ret) {
+    return sw_contention_can_compress_partially(q) && q->n_chunks >= LEAST_CHUNKS && partial_time(q, ret) &&
            SW_COST_TOLERANCE * ret->out_s < raw->out_s && sw_cost_round_trip_s(ret) < sw_cost_round_trip_s(raw) &&
            (!coded_pays || SW_COST_TOLERANCE * ret->out_s < coded->out_s);
 }
 
-bool sw_contention_probes_in_part(const struct sw_cost_question *q, bool encoder_is_slow) {
-    return encoder_is_slow && sw_contention_can_go_in_part(q);
+bool sw_contention_probes_partially(const struct sw_cost_question *q, bool encoder_is_slow) {
+    return encoder_is_slow && sw_contention_can_compress_partially(q);
 }
 
-bool sw_contention_probes_link(struct sw_probe_budget *budget, struct sw_meter *direct_out, double in_part_s,
+bool sw_contention_probes_link(struct sw_probe_budget *budget, struct sw_meter *direct_out, double partial_s,
                                double raw_s) {
-    if (!sw_probe_is_due(budget, SW_PROBE_LINK, in_part_s, LINK_PRICE * (raw_s - in_part_s)))
+    if (!sw_probe_is_due(budget, SW_PROBE_LINK, partial_s, LINK_PRICE * (raw_s - partial_s)))
         return false;
     sw_meter_age(direct_out);
     return true;
 }
 
-/* ---- stakes ---- */
+/* ---- replanning ---- */
 
-bool sw_stakes_cover(struct sw_stakes *stakes, double cost_s, double prize_s) {
-    stakes->saved_s += STAKE_PART * prize_s;
-    if (stakes->saved_s < cost_s)
+bool sw_replan_may_try(struct sw_replan_budget *budget, double cost_s, double gain_s) {
+    budget->saved_s += TRY_PART * gain_s;
+    if (budget->saved_s < cost_s)
         return false;
-    stakes->saved_s -= cost_s;
+    budget->saved_s -= cost_s;
     return true;
 }
 
-void sw_stakes_won(struct sw_stakes *stakes, double prize_s) {
-    stakes->saved_s = prize_s > stakes->saved_s ? prize_s : stakes->saved_s;
+void sw_replan_try_won(struct sw_replan_budget *budget, double gain_s) {
+    budget->saved_s = gain_s > budget->saved_s ? gain_s : budget->saved_s;
 }
 
-bool sw_stakes_forgo(struct sw_stakes *stakes, bool pays, double part) {
-    if (pays && stakes->n_doubts < MOST_DOUBTS) {
-        stakes->n_doubts++;
+bool sw_replan_add_regret(struct sw_replan_budget *budget, bool pays, double part) {
+    if (pays && budget->n_mismatches < MOST_MISMATCHES) {
+        budget->n_mismatches++;
         return true;
     }
-    stakes->forgone += part;
-    return stakes->forgone >= (double)(1u << stakes->n_wasted);
+    budget->regret += part;
+    return budget->regret >= (double)(1u << budget->n_wasted);
 }
 
-void sw_stakes_planned(struct sw_stakes *stakes) {
-    stakes->forgone = 0;
+void sw_replan_planned(struct sw_replan_budget *budget) {
+    budget->regret = 0;
 }
 
-void sw_stakes_wasted(struct sw_stakes *stakes) {
-    stakes->n_wasted += stakes->n_wasted < MOST_WASTED;
+void sw_replan_plan_wasted(struct sw_replan_budget *budget) {
+    budget->n_wasted += budget->n_wasted < MOST_WASTED;
 }
 
-void sw_stakes_earned(struct sw_stakes *stakes) {
-    stakes->n_wasted = 0;
+void sw_replan_plan_paid(struct sw_replan_budget *budget) {
+    budget->n_wasted = 0;
 }

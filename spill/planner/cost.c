@@ -2,12 +2,12 @@
 
 #include "spill/planner/contention.h"
 
-#define MIN_RATIO 1.05 /* as for plans: less is not worth a decoder's work */
+#define MIN_RATIO 1.05 /* as for plans: a smaller gain is not worth the decoder's work */
 #define CLEARLY 1.25
-#define SELDOM 0.1 /* of a region's time: what costs nothing is not done for more than one in ten either */
+#define SELDOM 0.1 /* of a region's time: even a probe that costs nothing is made for at most one region in ten */
 #define MIN_BYTES_LOG2 18
-/* For all slots, of which a buffer of several has some. A guess, so a low one: a GPU that shares its units with others
- * makes no more of several chunks at a time than of one. */
+/* Factor for having all slots, where one of several buffers has a share. A guess, so a low one: a GPU that shares its
+ * units with others gains nothing from several chunks at a time. */
 #define WITH_ALL_SLOTS 1.5
 #define MOST_CHUNKS_SHARED 4
 const char *sw_cost_reason_text(enum sw_cost_reason reason) {
@@ -17,10 +17,10 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason) {
         [SW_COST_NO_GAIN] = "does not shrink",
         [SW_COST_ENCODER] = "encoder slower than raw",
         [SW_COST_DECODER] = "decoder slower than raw",
-        [SW_COST_SHORT] = "too short to tell",
+        [SW_COST_SHORT] = "too short to judge",
         [SW_COST_ROOM] = "saves room",
         [SW_COST_RETRY] = "tried again",
-        [SW_COST_IN_PART] = "pays in part",
+        [SW_COST_PARTIAL] = "partially compressed",
     };
     return texts[reason];
 }
@@ -35,13 +35,13 @@ static double larger(double a, double b) {
 
 /* ---- the choice ---- */
 
-/* The way out, and out and back together, take hardly longer than raw. */
+/* The spill, and spill and restore together, take hardly longer than raw. */
 static bool pays(const struct sw_cost_time *raw, const struct sw_cost_time *coded) {
     return coded->out_s <= SW_COST_TOLERANCE * raw->out_s &&
            sw_cost_round_trip_s(coded) <= SW_COST_TOLERANCE * sw_cost_round_trip_s(raw);
 }
 
-static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cost_answer *a) {
+static enum sw_cost_reason evaluate(const struct sw_cost_question *q, struct sw_cost_answer *a) {
     struct sw_cost_time *raw = &a->times[SW_CODEC_RAW], *coded = &a->times[q->codec];
     *raw = sw_cost_raw_time_of(q, &a->direct);
     if (q->expected_ratio < MIN_RATIO)
@@ -52,9 +52,9 @@ static enum sw_cost_reason weigh(const struct sw_cost_question *q, struct sw_cos
         return SW_COST_UNKNOWN;
     *coded = sw_cost_time_of(q, q->codec);
     struct sw_cost_time mixed;
-    if (sw_contention_pays_in_part(q, raw, coded, pays(raw, coded), &mixed)) {
+    if (sw_contention_pays_partially(q, raw, coded, pays(raw, coded), &mixed)) {
         *coded = mixed;
-        return SW_COST_IN_PART;
+        return SW_COST_PARTIAL;
     }
     if (pays(raw, coded))
         return SW_COST_PAYS;
@@ -78,15 +78,15 @@ static bool stays_raw(enum sw_cost_reason reason) {
 
 void sw_cost_choose(const struct sw_cost_question *question, struct sw_cost_answer *ret) {
     *ret = (struct sw_cost_answer){0};
-    ret->reason = weigh(question, ret);
+    ret->reason = evaluate(question, ret);
     ret->codec = stays_raw(ret->reason) ? SW_CODEC_RAW : question->codec;
 }
 
 bool sw_cost_stops_paying(const struct sw_cost_question *q, struct sw_cost_answer *ret) {
     sw_cost_choose(q, ret);
-    if (ret->reason != SW_COST_IN_PART && ret->reason != SW_COST_ENCODER)
+    if (ret->reason != SW_COST_PARTIAL && ret->reason != SW_COST_ENCODER)
         return false;
-    const double other_s = ret->times[ret->reason == SW_COST_IN_PART ? q->codec : SW_CODEC_RAW].out_s;
+    const double other_s = ret->times[ret->reason == SW_COST_PARTIAL ? q->codec : SW_CODEC_RAW].out_s;
     return sw_cost_time_of(q, q->codec).out_s > CLEARLY * other_s;
 }
 
@@ -96,8 +96,8 @@ bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer
         return false;
     const double raw_s = ret->times[SW_CODEC_RAW].out_s;
     const double tolerance =
-        ret->reason == SW_COST_PAYS ? SW_COST_TOLERANCE : 1; /* in part it is done for the time alone */
-    if ((ret->reason == SW_COST_PAYS || ret->reason == SW_COST_IN_PART) &&
+        ret->reason == SW_COST_PAYS ? SW_COST_TOLERANCE : 1; /* partial compression only saves time */
+    if ((ret->reason == SW_COST_PAYS || ret->reason == SW_COST_PARTIAL) &&
         ret->times[q->codec].out_s + q->plan_s > tolerance * raw_s) {
         ret->reason = SW_COST_ENCODER;
         ret->codec = SW_CODEC_RAW;
@@ -121,7 +121,7 @@ int sw_cost_class(uint64_t chunk_bytes) {
 
 void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *ret) {
     ret->direct_out = sw_meter_rate(&c->direct_out);
-    /* Frames that cross beside copies that go directly get only their share of the link. */
+    /* Frames that cross beside direct copies only get their share of the link. */
     ret->link_out = larger(sw_meter_rate(&c->link_out), ret->direct_out);
     ret->direct_back = sw_meter_rate(&c->direct_back);
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
@@ -141,7 +141,7 @@ bool sw_cost_probe_encoding(struct sw_cost_class *c, const struct sw_cost_questi
     const double raw_s = sw_cost_round_trip_s(&a->times[SW_CODEC_RAW]),
                  coded_s = sw_cost_round_trip_s(&a->times[q->codec]);
     double extra_s = q->plan_s;
-    const double n_tried = sw_contention_probes_in_part(q, a->reason == SW_COST_ENCODER) ? q->n_slots - 1 : 1;
+    const double n_tried = sw_contention_probes_partially(q, a->reason == SW_COST_ENCODER) ? q->n_slots - 1 : 1;
     if (coded_s > raw_s)
         extra_s += n_tried * (coded_s - raw_s) / (double)(q->n_chunks ? q->n_chunks : 1);
     if (!sw_probe_is_due(&c->probes, SW_PROBE_ENCODING, raw_s, extra_s))
@@ -181,14 +181,15 @@ bool sw_cost_probe_direct_back(struct sw_cost_class *c, uint64_t region_bytes) {
     return true;
 }
 
-/* ---- the direct way ---- */
+/* ---- direct steps ---- */
 
 static bool is_for_cpu(const struct sw_cost_direct *region) {
     return region->is_back ? region->raw_bytes <= SW_COST_KERNEL_LINK_BYTES : !sw_cost_is_long(region->raw_bytes);
 }
 
-/* As many steps for each slot, of about one length: a short one at the end would wait for its kernel alone. What the
- * CPU hashes goes out chunk by chunk: it seals one while the next is on its way. Back it hashes them meanwhile. */
+/* Each slot gets the same number of steps of about one length: a short step at the end would wait for its kernel alone.
+ * On the spill path, chunks that the CPU hashes go one by one: the CPU seals one while the next is on its way. On the
+ * restore path the CPU hashes them meanwhile. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? SW_COST_STEP_MOST_CHUNKS : MOST_CHUNKS_SHARED;
     if (region->has_neighbours)
@@ -201,8 +202,9 @@ unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     return (unsigned)divide_up(region->n_chunks, n_rounds * region->n_slots);
 }
 
-/* On its way back what a kernel hashes must have arrived. So that nobody waits for it the CPU hashes what arrives after
- * that, where it comes from. No more: the 16 CPUs of that host read 92 GB/s together, of which the copies take 55. */
+/* On the restore path a kernel can only hash bytes that have arrived. To avoid waiting for the kernel, the CPU hashes
+ * the chunks that arrive after its launch, at their source. It does not hash more: the 16 CPUs of that host read 92
+ * GB/s together, of which the copies take 55. */
 unsigned sw_cost_chunks_by_cpu(const struct sw_cost_direct *region, size_t first, unsigned n) {
     if (is_for_cpu(region))
         return n;

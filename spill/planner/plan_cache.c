@@ -3,9 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ALIKE 0.9  /* of plans of one column what they promise differs by less */
-#define LITTLE 0.1 /* of the price of a plan */
-/* A region's sample may be so many times longer or shorter than that of its plan. At 7 times, text takes half as much
+#define ALIKE 0.9  /* the estimates of one column's plans differ by less */
+#define LITTLE 0.1 /* of a plan's price */
+/* A region's sample may be this many times longer or shorter than the plan's. At 7 times, text takes half as much room
  * again in long regions, and more than twice as much in short ones. */
 #define LENGTHS_ALIKE 2u
 
@@ -34,7 +34,7 @@ static bool is_for_length(const struct sw_kept_plan *kept, uint64_t bytes) {
     return sample <= LENGTHS_ALIKE * kept->sample_bytes && kept->sample_bytes <= LENGTHS_ALIKE * sample;
 }
 
-/* After the one that is expected those behind it: columns mostly come in the order in which they came first. */
+/* After the expected plan the following ones are tried: columns mostly come in the order in which they came first. */
 const struct sw_plan *sw_plan_cache_find(const struct sw_plan_cache *cache, uint64_t key, uint64_t bytes,
                                          struct sw_plan_choice *choice) {
     const int at = index_of(cache, key);
@@ -61,48 +61,48 @@ bool sw_plan_cache_use(struct sw_plan_cache *cache, uint64_t key, struct sw_plan
     kept->paid += part;
     if (kept->paid >= 1) {
         kept->paid = 0;
-        sw_stakes_earned(&entry->stakes);
+        sw_replan_plan_paid(&entry->replan);
         choice->is_due = true;
         return false;
     }
-    entry->last = choice->number; /* presumably: another region may begin before it is known */
+    entry->last = choice->number; /* presumably: another region may begin before this is known */
     return true;
 }
 
-void sw_plan_cache_suits(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice) {
+void sw_plan_cache_note_match(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry)
         return;
     entry->n_in_row = 0;
     if (choice->tried == 0)
         return;
-    sw_stakes_won(&entry->stakes, choice->prize_s);
+    sw_replan_try_won(&entry->replan, choice->gain_s);
     entry->kept[choice->before].next = choice->number;
     entry->last = choice->number;
 }
 
-void sw_plan_cache_misfits(struct sw_plan_choice *choice) {
+void sw_plan_cache_note_mismatch(struct sw_plan_choice *choice) {
     choice->tried |= 1u << choice->number;
 }
 
-bool sw_plan_cache_stakes(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
-                          double prize_s) {
+bool sw_plan_cache_may_try(struct sw_plan_cache *cache, uint64_t key, struct sw_plan_choice *choice, double cost_s,
+                           double gain_s) {
     struct sw_plan_cache_entry *entry = find(cache, key);
-    if (!entry || !sw_stakes_cover(&entry->stakes, cost_s, prize_s))
+    if (!entry || !sw_replan_may_try(&entry->replan, cost_s, gain_s))
         return false;
-    choice->prize_s = prize_s;
+    choice->gain_s = gain_s;
     return true;
 }
 
-bool sw_plan_cache_forgo(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
-                         double part) {
+bool sw_plan_cache_add_regret(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice, bool pays,
+                              double part) {
     struct sw_plan_cache_entry *entry = find(cache, key);
     if (!entry)
         return true;
     entry->last = choice->before;
-    if (++entry->n_in_row > 1) /* it is another column's turn, for longer: the next region tries another plan */
+    if (++entry->n_in_row > 1) /* another column has its turn, for longer: the next region tries another plan */
         entry->kept[choice->before].next = (choice->number + 1) % (entry->n_kept ? entry->n_kept : 1);
-    return sw_stakes_forgo(&entry->stakes, pays, part);
+    return sw_replan_add_regret(&entry->replan, pays, part);
 }
 
 void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
@@ -110,7 +110,7 @@ void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct s
     struct sw_plan_cache_entry *entry = find(cache, key);
     struct sw_kept_plan *kept = entry && choice->number < entry->n_kept ? &entry->kept[choice->number] : NULL;
     if (kept && kept->seen_ratio <= 0 && kept->plan.codec == plan->codec &&
-        kept->plan.expected_ratio == plan->expected_ratio) /* what is not worth keeping has no place */
+        kept->plan.expected_ratio == plan->expected_ratio) /* a plan that is not worth keeping has no entry */
         kept->seen_ratio = ratio;
 }
 
@@ -120,17 +120,17 @@ double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const
                                                                  : cache->entries[at].kept[choice->number].seen_ratio;
 }
 
-double sw_plan_cache_promise(const struct sw_plan_cache *cache, uint64_t key) {
+double sw_plan_cache_estimate(const struct sw_plan_cache *cache, uint64_t key) {
     const int at = index_of(cache, key);
     double best = 0;
-    if (at < 0 || cache->entries[at].n_promises < SW_PLAN_PROMISES)
+    if (at < 0 || cache->entries[at].n_estimates < SW_PLAN_ESTIMATES)
         return 0;
-    for (int i = 0; i < SW_PLAN_PROMISES; i++)
-        best = best > cache->entries[at].promises[i] ? best : cache->entries[at].promises[i];
+    for (int i = 0; i < SW_PLAN_ESTIMATES; i++)
+        best = best > cache->entries[at].estimates[i] ? best : cache->entries[at].estimates[i];
     return best;
 }
 
-/* The key's, or in place of the one that has not been used for longest a new one. */
+/* Returns the key's entry. If there is none, a new entry replaces the one that was not used for longest. */
 static struct sw_plan_cache_entry *make_entry(struct sw_plan_cache *cache, uint64_t key) {
     int oldest = index_of(cache, key);
     if (oldest >= 0)
@@ -148,9 +148,9 @@ static bool is_alike(double a, double b) {
     return a > ALIKE * b && b > ALIKE * a;
 }
 
-static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_plan_choice *choice, double promise) {
+static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_plan_choice *choice, double estimate) {
     unsigned oldest = 0;
-    if (choice->is_due && is_alike(entry->kept[choice->number].plan.expected_ratio, promise))
+    if (choice->is_due && is_alike(entry->kept[choice->number].plan.expected_ratio, estimate))
         return choice->number;
     if (entry->n_kept < SW_PLANS_KEPT)
         return entry->n_kept++;
@@ -158,7 +158,7 @@ static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_pla
         if (entry->kept[i].age < entry->kept[oldest].age)
             oldest = i;
     if (entry->kept[oldest].paid < LITTLE)
-        sw_stakes_wasted(&entry->stakes);
+        sw_replan_plan_wasted(&entry->replan);
     return oldest;
 }
 
@@ -166,9 +166,9 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes
                        const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = make_entry(cache, key);
     entry->age = ++cache->clock;
-    sw_stakes_planned(&entry->stakes);
+    sw_replan_planned(&entry->replan);
     if (bytes >= SW_SAMPLE_MAX_BYTES)
-        entry->promises[entry->n_promises++ % SW_PLAN_PROMISES] = plan->expected_ratio;
+        entry->estimates[entry->n_estimates++ % SW_PLAN_ESTIMATES] = plan->expected_ratio;
     if (plan->codec == SW_CODEC_RAW || plan->expected_ratio < SW_PLAN_MIN_RATIO)
         return;
     const unsigned n_before = entry->n_kept, number = place_for(entry, choice, plan->expected_ratio);

@@ -1,25 +1,26 @@
-/* planner.c - by which plan a run goes: one of its session's that are kept, a new one, or none.
+/* planner.c - chooses a run's plan: one of its session's kept plans, a new one, or none.
  *
- * A plan that is kept is used as long as a new one would cost more than a small part of the time that its regions have
- * taken since. The first frame that it makes of a region tells whether it suits the bytes. If it does not, the
- * session's other plans are tried, where that costs less than it may win; then the frame is accepted as it is, and what
- * was lost by that is noted, until as much has been lost as a new plan costs. So neither new columns nor columns in
- * turn make spills slower than raw ones by more than a part of what they win. */
+ * A kept plan is used as long as a new one would cost more than a small part of the time that its regions have taken
+ * since. The first frame that it makes of a region shows whether it matches the bytes. If it does not match, the
+ * session's other plans are tried, where this costs less than it may gain. After that the frame is accepted as it is.
+ * The time lost by this is added up until it reaches the price of a new plan. So neither new columns nor columns in
+ * turn make spills slower than raw by more than a part of what they gain. */
 #include "spill/planner/planner.h"
 
-#define MOST_NUMBERS_RATIO 1000 /* of equal ones */
-#define PLAN_PART 0.03          /* of the time that its regions take: a new plan may cost as much */
-/* While rates are not known: regions up to here go by a kept plan, which is made anew after so many. */
+#define MOST_NUMBERS_RATIO 1000 /* the ratio of equal numbers */
+#define PLAN_PART 0.03          /* of its regions' time: the most that a new plan may cost */
+/* While rates are not known: regions up to this length use a kept plan, which is made anew after this many uses. */
 #define SHORT_BYTES ((uint64_t)4 << 20)
 #define SHORT_USES 256
-/* A frame by another column's table that shrinks less than this is hardly of text: what is lost by leaving it counts
- * for a small part only, since most likely no plan would shrink it. */
+/* A frame by another column's table that shrinks less than this is hardly text. The loss from leaving it counts for a
+ * small part only, since most likely no plan would shrink it. */
 #define LEAST_RATIO 1.05
-#define DOUBT_PART 0.01
-#define BETTER_PART 0.25 /* of the bytes left: numbers that shrink better than promised may by another codec */
-#define ALIKE_PART 0.03  /* of a frame's ratio: of one column's frames it differs by less */
-#define MOST_RATIO 100   /* of a frame's data: beyond that it makes no difference */
-#define TRY_PART 0.25    /* of what another plan may win: trying it costs less */
+#define UNLIKELY_PART 0.01
+#define BETTER_PART                                                                                                    \
+    0.25 /* of the bytes left: another codec may save this much of numbers that shrink better than expected */
+#define ALIKE_PART 0.03 /* of a frame's ratio: frames of one column differ by less */
+#define MOST_RATIO 100  /* of a frame's data: a higher one makes no difference */
+#define TRY_PART 0.25   /* of what another plan may gain: the most that a try may cost */
 
 void sw_planner_set_segments(const struct sw_planner *p, struct sw_plan *plan, uint64_t chunk_bytes) {
     if (sw_codec_has_segments(plan->codec))
@@ -41,7 +42,7 @@ struct sw_cost_rates sw_planner_rates(struct sw_planner *p, uint64_t chunk_bytes
     return rates;
 }
 
-/* Where a frame of so many bytes would come to rest: 0 memory, i a place behind it, -1 nowhere. */
+/* Returns where a frame of this length would stay: 0 memory, i a place after memory, -1 nowhere. */
 static int place_of(const struct sw_room *room, uint64_t bytes) {
     if (bytes <= room->memory_bytes)
         return 0;
@@ -51,7 +52,7 @@ static int place_of(const struct sw_room *room, uint64_t bytes) {
     return -1;
 }
 
-/* Where the run's frames would go, and how fast that place is, if it is behind memory. */
+/* Adds where the run's frames would go, and the rates of that place if it is not memory. */
 static void ask_room(const struct sw_room *room, struct sw_cost_question *q) {
     const int raw = place_of(room, q->raw_bytes);
     const int coded = place_of(room, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
@@ -63,7 +64,7 @@ static void ask_room(const struct sw_room *room, struct sw_cost_question *q) {
     }
 }
 
-struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_weighed *what, enum sw_codec_id codec,
+struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_workload *what, enum sw_codec_id codec,
                                        double expected_ratio) {
     struct sw_cost_question question = {.codec = codec,
                                         .expected_ratio = expected_ratio,
@@ -82,12 +83,12 @@ void sw_planner_observe_plan(struct sw_planner *p, uint64_t us) {
     p->plan_s = p->plan_s > 0 ? (3 * p->plan_s + s) / 4 : s;
 }
 
-/* ---- is it worth it ---- */
+/* ---- whether a plan pays ---- */
 
-/* Of the codecs that would do for numbers the sample's choice shrinks them most; another one may take less time. */
-static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw_weighed *what, struct sw_plan *plan) {
+/* The sample's choice is the codec for numbers that shrinks them most. Another codec may take less time. */
+static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw_workload *what, struct sw_plan *plan) {
     struct sw_cost_question best = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
-    /* Where room is short the densest one stands: a looser one might find none. */
+    /* Where room is short the densest codec stands: frames of another one might find no room. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
             continue;
@@ -100,53 +101,53 @@ static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw
     return best;
 }
 
-/* Where a retry is weighed it is not NULL: of chunks that short no rates are known, so that a coded plan stands. */
-static struct sw_cost_class *costs_of(struct sw_planner *p, const struct sw_weighed *what) {
+/* Not NULL where a retry is evaluated: for chunks too short to have rates a compressing plan stands. */
+static struct sw_cost_class *costs_of(struct sw_planner *p, const struct sw_workload *what) {
     return sw_planner_costs(p, what->chunk_bytes, what->shares_step);
 }
 
-static bool probes_link(struct sw_planner *p, const struct sw_weighed *what, enum sw_codec_id codec,
+static bool probes_link(struct sw_planner *p, const struct sw_workload *what, enum sw_codec_id codec,
                         const struct sw_cost_answer *answer) {
     struct sw_cost_class *costs = costs_of(p, what);
-    return answer->reason == SW_COST_IN_PART &&
+    return answer->reason == SW_COST_PARTIAL &&
            sw_contention_probes_link(&costs->probes, &costs->direct_out, answer->times[codec].out_s,
                                      answer->times[SW_CODEC_RAW].out_s);
 }
 
-struct sw_verdict sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_weighed *what, bool may_retry,
-                                    struct sw_plan *plan) {
+struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_workload *what,
+                                          bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
-    /* Packing, or without a link, it is done for the room: time does not count. */
+    /* Packs, and devices without a link, compress to save room: time does not count. */
     if (is_pack || !p->has_link)
-        return (struct sw_verdict){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
+        return (struct sw_plan_decision){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
     if (probes_link(p, what, question.codec, &answer)) {
         sw_plan_init_raw(plan);
-        return (struct sw_verdict){.reason = SW_COST_RETRY, .is_direct = true};
+        return (struct sw_plan_decision){.reason = SW_COST_RETRY, .is_direct = true};
     }
     if (answer.codec != SW_CODEC_RAW)
-        return (struct sw_verdict){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_IN_PART};
+        return (struct sw_plan_decision){.reason = answer.reason, .is_mixed = answer.reason == SW_COST_PARTIAL};
     if (answer.reason != SW_COST_NO_GAIN &&
         (may_retry || sw_cost_probe_encoding(costs_of(p, what), &question, &answer)))
-        return (struct sw_verdict){.reason = SW_COST_RETRY,
-                                   .is_direct = answer.direct,
-                                   .is_mixed =
-                                       sw_contention_probes_in_part(&question, answer.reason == SW_COST_ENCODER)};
+        return (struct sw_plan_decision){
+            .reason = SW_COST_RETRY,
+            .is_direct = answer.direct,
+            .is_mixed = sw_contention_probes_partially(&question, answer.reason == SW_COST_ENCODER)};
     sw_plan_init_raw(plan);
-    return (struct sw_verdict){.reason = answer.reason, .is_direct = answer.direct};
+    return (struct sw_plan_decision){.reason = answer.reason, .is_direct = answer.direct};
 }
 
-/* A run from its chunk `first` on. */
-static struct sw_weighed part_of(const struct sw_snapshot *now, size_t first) {
-    return (struct sw_weighed){.raw_bytes = now->raw_bytes - first * now->chunk_bytes,
-                               .chunk_bytes = now->n_chunks > 1 ? now->chunk_bytes : now->raw_bytes,
-                               .n_chunks = now->n_chunks - first,
-                               .room = &now->room,
-                               .shares_slots = now->shares_slots};
+/* Returns the rest of a run from its chunk `first` on. */
+static struct sw_workload part_of(const struct sw_snapshot *now, size_t first) {
+    return (struct sw_workload){.raw_bytes = now->raw_bytes - first * now->chunk_bytes,
+                                .chunk_bytes = now->n_chunks > 1 ? now->chunk_bytes : now->raw_bytes,
+                                .n_chunks = now->n_chunks - first,
+                                .room = &now->room,
+                                .shares_slots = now->shares_slots};
 }
 
-/* It looks for a plan for that part. */
+/* Returns the query for a plan for this rest. */
 static struct sw_plan_query query_of(struct sw_course *course, const struct sw_snapshot *now, size_t first) {
     return (struct sw_plan_query){.is_pack = now->is_pack,
                                   .what = part_of(now, first),
@@ -155,21 +156,21 @@ static struct sw_plan_query query_of(struct sw_course *course, const struct sw_s
                                   .choice = &course->plan_choice};
 }
 
-void sw_planner_weigh(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first) {
-    const struct sw_weighed rest = part_of(now, first);
-    const struct sw_verdict verdict =
+void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first) {
+    const struct sw_workload rest = part_of(now, first);
+    const struct sw_plan_decision decision =
         sw_planner_decide(p, now->is_pack, &rest, course->trial == SW_TRIAL_WANTED, &course->plan);
-    course->reason = verdict.reason;
-    course->is_direct = verdict.is_direct;
-    course->is_mixed = verdict.is_mixed;
-    course->trial = verdict.reason == SW_COST_RETRY && course->plan.codec != SW_CODEC_RAW && !verdict.is_mixed
+    course->reason = decision.reason;
+    course->is_direct = decision.is_direct;
+    course->is_mixed = decision.is_mixed;
+    course->trial = decision.reason == SW_COST_RETRY && course->plan.codec != SW_CODEC_RAW && !decision.is_mixed
                         ? SW_TRIAL_NEXT_CHUNK
                         : SW_TRIAL_NONE;
 }
 
-void sw_planner_weigh_again(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
-    /* As if it began: what is left alone would have the slots to fill once more. */
-    const struct sw_weighed all = part_of(now, 0);
+void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    /* Asks about the whole run as if it began: for the rest alone, filling the slots would count once more. */
+    const struct sw_workload all = part_of(now, 0);
     struct sw_cost_answer answer;
     if (now->is_pack || (course->reason != SW_COST_PAYS && course->reason != SW_COST_UNKNOWN) || !now->is_running ||
         course->plan_state == SW_PLAN_STATE_MISSING || now->n_dealt == now->n_chunks || !p->has_link)
@@ -178,11 +179,11 @@ void sw_planner_weigh_again(struct sw_planner *p, struct sw_course *course, cons
     if (!sw_cost_stops_paying(&question, &answer))
         return;
     course->reason = answer.reason;
-    course->is_mixed = answer.reason == SW_COST_IN_PART;
+    course->is_mixed = answer.reason == SW_COST_PARTIAL;
     if (course->is_mixed)
         return;
     sw_plan_init_raw(&course->plan);
-    course->plan_number++; /* what is under way says nothing about this one */
+    course->plan_number++; /* frames under way say nothing about the new plan */
     course->is_direct = answer.direct;
 }
 
@@ -192,7 +193,8 @@ static bool counts_time(const struct sw_planner *p, bool is_pack) {
     return !is_pack && p->has_link;
 }
 
-/* A time in prices of a plan. While either is not known: of short regions a little, of others one. */
+/* Converts a time to prices of a plan. While one of the two is not known, a short region counts a little, a long one a
+ * whole price. */
 static double in_plans(const struct sw_planner *p, double part, double s, uint64_t raw_bytes) {
     if (s > 0 && p->plan_s > 0)
         return part * s / p->plan_s;
@@ -200,7 +202,7 @@ static double in_plans(const struct sw_planner *p, double part, double s, uint64
 }
 
 enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_query *query, struct sw_plan *ret) {
-    const struct sw_weighed *what = &query->what;
+    const struct sw_workload *what = &query->what;
     const struct sw_plan *plan = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice);
     struct sw_cost_answer answer;
     if (!plan)
@@ -208,13 +210,13 @@ enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_qu
     *ret = *plan;
     const struct sw_cost_question question = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
     const double rate = question.rates.encode[plan->codec];
-    double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* where only the room counts */
+    double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* used where only room counts */
     if (counts_time(p, query->is_pack)) {
         sw_cost_choose(&question, &answer);
         if (answer.codec == SW_CODEC_RAW)
-            return SW_PLAN_USABLE; /* it would not pay now, whoever's it is */
+            return SW_PLAN_USABLE; /* compressing would not pay now, whichever plan it is */
         s = answer.times[plan->codec].out_s;
-        if (s <= 0) /* that codec has not been measured yet */
+        if (s <= 0) /* the codec has not been measured yet */
             s = answer.times[SW_CODEC_RAW].out_s;
     }
     const double part = in_plans(p, PLAN_PART, s, what->raw_bytes);
@@ -231,37 +233,37 @@ static double data_ratio_of(const struct sw_frame_layout *frame) {
     return raw < MOST_RATIO * data ? raw / data : MOST_RATIO;
 }
 
-/* What bytes take longer on the link if they shrink like that and not as promised; if they shrink better than that, a
- * part of all that they take. */
+/* Returns the time that bytes lose on the link if they shrink to `ratio` and not as expected. If they shrink better
+ * than expected: a part of their whole time. */
 static double lost_s(const struct sw_cost_question *q, double ratio) {
     const double part = ratio < q->expected_ratio ? 1 / ratio - 1 / q->expected_ratio : BETTER_PART / ratio;
     return q->rates.link_out > 0 ? (double)q->raw_bytes * part / q->rates.link_out : 0;
 }
 
-/* Another plan is tried if that costs little beside what it may win. One is in any case for short regions, but for
- * those that look as if nothing shrank them, and for members of a group, who share the step. */
+/* Another plan is tried if the try costs little beside its possible gain. The first try is free for short regions,
+ * unless they look incompressible, and for members of a group, which share the step. */
 static bool may_try(struct sw_planner *p, const struct sw_plan_query *query, const struct sw_cost_question *q,
                     const struct sw_frame_layout *frame) {
-    const struct sw_weighed *what = &query->what;
+    const struct sw_workload *what = &query->what;
     const bool looks_raw = ratio_of(frame) < LEAST_RATIO;
     const int n_tried = __builtin_popcount(query->choice->tried);
-    /* What is under way is encoded again, too. */
+    /* Chunks that are under way are encoded again, too. */
     const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots),
                  rate = q->rates.encode[q->codec], cost_s = rate > 0 ? n_chunks * (double)frame->raw_bytes / rate : 0,
                  gain_s = counts_time(p, query->is_pack) ? lost_s(q, ratio_of(frame)) : p->plan_s;
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
-    return looks_raw ? sw_plan_cache_stakes(&p->plans, query->key, query->choice, cost_s, gain_s)
+    return looks_raw ? sw_plan_cache_may_try(&p->plans, query->key, query->choice, cost_s, gain_s)
                      : n_tried * cost_s < gain_s * TRY_PART || cost_s <= 0;
 }
 
-/* One that promises more than the bytes have shrunk. */
+/* Finds a kept plan whose estimate is higher than the ratio seen. */
 static bool find_other(struct sw_planner *p, const struct sw_plan_query *query, double ratio, struct sw_plan *ret) {
     const struct sw_plan *other;
     while ((other = sw_plan_cache_find(&p->plans, query->key, query->bytes, query->choice)) != NULL) {
         if (other->expected_ratio > ratio)
             return sw_planner_find(p, query, ret) != SW_PLAN_NONE;
-        sw_plan_cache_misfits(query->choice);
+        sw_plan_cache_note_mismatch(query->choice);
     }
     return false;
 }
@@ -272,29 +274,30 @@ bool sw_planner_is_stale(const struct sw_plan *plan, const struct sw_frame_layou
                                   plan->value_type != SW_VALUE_NONE);
 }
 
-enum sw_misfit sw_planner_misfits(struct sw_planner *p, const struct sw_plan_query *query,
-                                  const struct sw_frame_layout *frame, struct sw_plan *plan) {
-    const struct sw_weighed *what = &query->what;
+enum sw_plan_mismatch sw_planner_handle_mismatch(struct sw_planner *p, const struct sw_plan_query *query,
+                                                 const struct sw_frame_layout *frame, struct sw_plan *plan) {
+    const struct sw_workload *what = &query->what;
     const struct sw_cost_question question = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
     const double ratio = ratio_of(frame);
     struct sw_cost_answer answer;
     struct sw_plan other;
-    sw_plan_cache_misfits(query->choice);
+    sw_plan_cache_note_mismatch(query->choice);
     if (may_try(p, query, &question, frame) && find_other(p, query, ratio, &other)) {
         *plan = other;
-        return SW_MISFIT_AGAIN;
+        return SW_MISMATCH_RETRY;
     }
     if (!counts_time(p, query->is_pack) || question.room_is_short)
-        return SW_MISFIT_PLAN;
+        return SW_MISMATCH_REPLAN;
     sw_cost_choose(&question, &answer);
-    const double lost = in_plans(p, ratio < LEAST_RATIO ? DOUBT_PART : 1, lost_s(&question, ratio), what->raw_bytes);
+    const double lost = in_plans(p, ratio < LEAST_RATIO ? UNLIKELY_PART : 1, lost_s(&question, ratio), what->raw_bytes);
     const bool pays = answer.codec != SW_CODEC_RAW;
-    return sw_plan_cache_forgo(&p->plans, query->key, query->choice, pays, lost) ? SW_MISFIT_PLAN : SW_MISFIT_ACCEPT;
+    return sw_plan_cache_add_regret(&p->plans, query->key, query->choice, pays, lost) ? SW_MISMATCH_REPLAN
+                                                                                      : SW_MISMATCH_ACCEPT;
 }
 
-/* Of the codecs of that type, the one that has lately encoded fastest. Those that have not been measured do not count
- * beside others: which suit no column never will be. */
-static enum sw_codec_id fastest_codec(struct sw_planner *p, const struct sw_weighed *what, enum sw_value_type type) {
+/* Returns the codec of this type that has recently encoded fastest. Beside measured codecs an unmeasured one does not
+ * count: a codec that matches no column is never measured. */
+static enum sw_codec_id fastest_codec(struct sw_planner *p, const struct sw_workload *what, enum sw_value_type type) {
     const struct sw_cost_class *costs = costs_of(p, what);
     enum sw_codec_id best = SW_CODEC_RAW;
     double best_rate = 0;
@@ -312,31 +315,31 @@ static enum sw_codec_id fastest_codec(struct sw_planner *p, const struct sw_weig
     return best;
 }
 
-/* Chunks of a region in part, or of one that would go directly as a whole, go directly while its plan is being made:
- * there have to be some left. */
+/* While the plan is being made, chunks of a region that is partially compressed, or that would go directly as a whole,
+ * go directly. Some must be left when the plan is ready. */
 static bool outlasts_plan(const struct sw_planner *p, const struct sw_cost_answer *answer) {
     return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
 }
 
 /* ---- at a run's beginning ---- */
 
-/* True if making a plan could not pay, by what the session's last ones promised. */
-static bool turn_away(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
-    const struct sw_weighed rest = part_of(now, now->n_dealt);
+/* Returns true if, by the estimates of the session's recent plans, a new plan could not pay. */
+static bool skip_planning(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    const struct sw_workload rest = part_of(now, now->n_dealt);
     struct sw_cost_answer answer;
     if (!counts_time(p, now->is_pack) || !costs_of(p, &rest))
         return false;
-    const double promise = sw_plan_cache_promise(&p->plans, course->plan_key);
+    const double estimate = sw_plan_cache_estimate(&p->plans, course->plan_key);
     const bool is_typed = now->type != SW_VALUE_NONE;
     struct sw_cost_question question = sw_planner_ask(p, &rest, fastest_codec(p, &rest, now->type),
-                                                      promise > 0 ? promise
-                                                      : is_typed  ? MOST_NUMBERS_RATIO
-                                                                  : SW_PLAN_MOST_BYTES_RATIO);
+                                                      estimate > 0 ? estimate
+                                                      : is_typed   ? MOST_NUMBERS_RATIO
+                                                                   : SW_PLAN_MOST_BYTES_RATIO);
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
-    course->is_mixed = answer.reason == SW_COST_IN_PART;
-    course->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+    course->is_mixed = answer.reason == SW_COST_PARTIAL;
+    course->reason = SW_COST_ENCODER; /* stands if all chunks have gone before the plan is ready */
     question.plan_s = p->plan_s;
-    if (!hopeless && promise > 0) {
+    if (!hopeless && estimate > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
         if (course->is_mixed)
             hopeless = !outlasts_plan(p, &answer);
@@ -344,10 +347,11 @@ static bool turn_away(struct sw_planner *p, struct sw_course *course, const stru
     if (!hopeless)
         return false;
     course->is_mixed = false;
-    course->reason = answer.reason == SW_COST_IN_PART ? SW_COST_ENCODER : answer.reason; /* with its plan */
+    course->reason =
+        answer.reason == SW_COST_PARTIAL ? SW_COST_ENCODER : answer.reason; /* the time of its plan included */
     if (sw_cost_probe_encoding(costs_of(p, &rest), &question, &answer)) {
         course->trial = SW_TRIAL_WANTED;
-        course->is_mixed = sw_contention_can_go_in_part(&question) && outlasts_plan(p, &answer);
+        course->is_mixed = sw_contention_can_compress_partially(&question) && outlasts_plan(p, &answer);
         return false;
     }
     sw_plan_init_raw(&course->plan);
@@ -356,13 +360,14 @@ static bool turn_away(struct sw_planner *p, struct sw_course *course, const stru
     return true;
 }
 
-/* Of a run whose kept plan is due. */
-static void goes_in_part_meanwhile(struct sw_planner *p, struct sw_course *course, const struct sw_weighed *rest) {
+/* For a run whose kept plan is to be made anew. */
+static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course *course,
+                                         const struct sw_workload *rest) {
     const struct sw_cost_question question = sw_planner_ask(p, rest, course->plan.codec, course->plan.expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
-    course->is_mixed = answer.reason == SW_COST_IN_PART && outlasts_plan(p, &answer);
-    course->reason = SW_COST_ENCODER; /* should all chunks have gone before there is a plan */
+    course->is_mixed = answer.reason == SW_COST_PARTIAL && outlasts_plan(p, &answer);
+    course->reason = SW_COST_ENCODER; /* stands if all chunks have gone before the plan is ready */
 }
 
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
@@ -370,36 +375,36 @@ bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const stru
     switch (sw_planner_find(p, &query, &course->plan)) {
     case SW_PLAN_USABLE:
         course->plan_state = SW_PLAN_STATE_UNPROVEN;
-        sw_planner_weigh(p, course, now, now->n_dealt);
+        sw_planner_evaluate(p, course, now, now->n_dealt);
         return true;
     case SW_PLAN_DUE:
-        goes_in_part_meanwhile(p, course, &query.what);
+        compress_partially_meanwhile(p, course, &query.what);
         return false;
     case SW_PLAN_NONE:
-        return turn_away(p, course, now);
+        return skip_planning(p, course, now);
     }
     return false;
 }
 
 /* ---- at its first frame ---- */
 
-/* Goes on by a plan that does not suit, as far as that shrinks. */
+/* Continues with a plan that does not match, at the ratio that it reaches. */
 static void accept(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                    const struct sw_frame_layout *frame) {
     course->plan_state = SW_PLAN_STATE_SETTLED;
     course->plan.expected_ratio = ratio_of(frame);
     if (now->n_dealt < now->n_chunks) {
-        course->plan_number++; /* what is under way was promised more */
-        sw_planner_weigh(p, course, now, now->n_dealt);
+        course->plan_number++; /* chunks under way had a higher estimate */
+        sw_planner_evaluate(p, course, now, now->n_dealt);
     } else if (frame->codec == SW_CODEC_RAW) {
         course->reason = SW_COST_NO_GAIN;
     }
 }
 
-/* For packing room counts, and a plan that is only good enough for time may leave much of it: the region's bytes have
- * to be as the plan's own. */
-static bool suits(const struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
-                  const struct sw_frame_layout *frame) {
+/* A pack is for room, and a plan that only saves time may leave much of it. So the region's first frame must shrink as
+ * the plan's own first frame did. */
+static bool plan_matches(const struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
+                         const struct sw_frame_layout *frame) {
     if (!now->is_pack)
         return !sw_planner_is_stale(&course->plan, frame);
     const double seen = sw_plan_cache_seen(&p->plans, course->plan_key, &course->plan_choice),
@@ -407,37 +412,39 @@ static bool suits(const struct sw_planner *p, const struct sw_course *course, co
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
 }
 
-enum sw_misfit sw_planner_judge(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
-                                unsigned plan_number, const struct sw_frame_layout *frame) {
+enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_course *course,
+                                             const struct sw_snapshot *now, unsigned plan_number,
+                                             const struct sw_frame_layout *frame) {
     const bool is_by_current = plan_number == course->plan_number;
     if (course->plan_state != SW_PLAN_STATE_UNPROVEN) {
         if (is_by_current)
             sw_plan_cache_saw(&p->plans, course->plan_key, &course->plan_choice, &course->plan, data_ratio_of(frame));
-        return SW_MISFIT_ACCEPT;
+        return SW_MISMATCH_ACCEPT;
     }
-    if (suits(p, course, now, frame)) {
+    if (plan_matches(p, course, now, frame)) {
         if (is_by_current && course->plan.codec != SW_CODEC_RAW) {
-            sw_plan_cache_suits(&p->plans, course->plan_key, &course->plan_choice);
+            sw_plan_cache_note_match(&p->plans, course->plan_key, &course->plan_choice);
             course->plan_state = SW_PLAN_STATE_SETTLED;
         }
-        return SW_MISFIT_ACCEPT;
+        return SW_MISMATCH_ACCEPT;
     }
-    if (!is_by_current) /* another plan is being tried since */
-        return SW_MISFIT_AGAIN;
-    const struct sw_plan_query query = query_of(course, now, now->n_encoded); /* what is under way by that plan, too */
-    const enum sw_misfit misfit = sw_planner_misfits(p, &query, frame, &course->plan);
-    if (misfit == SW_MISFIT_AGAIN) {
+    if (!is_by_current) /* another plan is being tried already */
+        return SW_MISMATCH_RETRY;
+    const struct sw_plan_query query =
+        query_of(course, now, now->n_encoded); /* includes the chunks under way by that plan */
+    const enum sw_plan_mismatch mismatch = sw_planner_handle_mismatch(p, &query, frame, &course->plan);
+    if (mismatch == SW_MISMATCH_RETRY) {
         course->plan_number++;
-        sw_planner_weigh(p, course, now, now->n_encoded);
-    } else if (misfit == SW_MISFIT_ACCEPT) {
+        sw_planner_evaluate(p, course, now, now->n_encoded);
+    } else if (mismatch == SW_MISMATCH_ACCEPT) {
         accept(p, course, now, frame);
     }
-    return misfit;
+    return mismatch;
 }
 
-void sw_planner_drifts(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
-                       const struct sw_frame_layout *frame) {
-    const struct sw_weighed rest = part_of(now, now->n_dealt);
+void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
+                             const struct sw_frame_layout *frame) {
+    const struct sw_workload rest = part_of(now, now->n_dealt);
     struct sw_cost_answer answer;
     struct sw_cost_question question = sw_planner_ask(p, &rest, course->plan.codec, course->plan.expected_ratio);
     question.plan_s = p->plan_s;
@@ -451,7 +458,7 @@ void sw_planner_drifts(struct sw_planner *p, struct sw_course *course, const str
 
 /* ---- the next step ---- */
 
-/* Of raw chunks, but those of short regions now and then, to see how fast the kernels are. */
+/* True for raw chunks. Now and then one chunk of a short region goes by kernels instead, to measure them. */
 static bool goes_directly(struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
                           uint64_t step_bytes) {
     const uint64_t left = now->raw_bytes - now->n_dealt * now->chunk_bytes,
@@ -460,7 +467,7 @@ static bool goes_directly(struct sw_planner *p, const struct sw_course *course, 
     if (now->is_pack)
         return false;
     if (course->is_mixed)
-        return !now->has_copying; /* one slot does, all others encode */
+        return !now->has_copying; /* one slot copies, the others encode */
     if (!course->is_direct || course->plan.codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_out(costs, raw_bytes, step_bytes);
@@ -475,28 +482,28 @@ enum sw_step sw_planner_next_step(struct sw_planner *p, const struct sw_course *
     return goes_directly(p, course, now, step_bytes) ? SW_STEP_COPY : SW_STEP_ENCODE;
 }
 
-static enum sw_way_back choose_way_back(struct sw_planner *p, const struct sw_course *course,
-                                        const struct sw_snapshot *now, uint64_t raw_bytes) {
+static enum sw_restore_path choose_restore_path(struct sw_planner *p, const struct sw_course *course,
+                                                const struct sw_snapshot *now, uint64_t raw_bytes) {
     struct sw_cost_class *costs = sw_planner_costs(p, raw_bytes, false);
     if (!p->has_link)
-        return SW_WAY_BACK_KERNELS;
+        return SW_RESTORE_PATH_KERNELS;
     if (sw_cost_is_long(now->raw_bytes))
-        return SW_WAY_BACK_DIRECT;
+        return SW_RESTORE_PATH_DIRECT;
     if (!costs)
-        return SW_WAY_BACK_KERNELS;
+        return SW_RESTORE_PATH_KERNELS;
     const struct sw_cost_rates rates = sw_planner_rates(p, raw_bytes, false);
     /* Beside frames of other codecs nothing is measured. */
     if (sw_cost_restores_directly(&rates) || (!course->is_mixed && sw_cost_probe_direct_back(costs, now->raw_bytes)))
-        return SW_WAY_BACK_DIRECT;
-    return SW_WAY_BACK_KERNELS;
+        return SW_RESTORE_PATH_DIRECT;
+    return SW_RESTORE_PATH_KERNELS;
 }
 
 enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                                        uint64_t raw_bytes, uint64_t step_bytes) {
     struct sw_cost_class *costs = sw_planner_costs(p, raw_bytes, false);
-    if (course->way_back == SW_WAY_BACK_OPEN)
-        course->way_back = choose_way_back(p, course, now, raw_bytes);
-    if (course->way_back == SW_WAY_BACK_KERNELS)
+    if (course->restore_path == SW_RESTORE_PATH_OPEN)
+        course->restore_path = choose_restore_path(p, course, now, raw_bytes);
+    if (course->restore_path == SW_RESTORE_PATH_KERNELS)
         return SW_STEP_ENCODE;
     return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_back(costs, raw_bytes, step_bytes)
                ? SW_STEP_COPY
@@ -508,7 +515,7 @@ void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const 
     course->plan = *plan;
     course->plan_state = SW_PLAN_STATE_SETTLED;
     sw_plan_cache_put(&p->plans, course->plan_key, now->raw_bytes, &course->plan_choice, plan);
-    if (first < now->n_chunks) /* else it came too late for this one */
-        sw_planner_weigh(p, course, now, first);
+    if (first < now->n_chunks) /* otherwise the plan came too late for this run */
+        sw_planner_evaluate(p, course, now, first);
     course->plan_number++;
 }

@@ -1,8 +1,8 @@
-/* planner.h - what to do with a run's bytes: by which plan they are encoded, or whether they go as they are.
+/* planner.h - decides how a run's bytes move: encoded by which plan, or raw.
  *
- * The planner knows what steps have lately taken on one device, and the plans that are kept. Of a run it is shown a
- * snapshot, and keeps its course. Whoever schedules the steps asks for the next one, and says what they took. Pure: no
- * clock, no lock, no allocation, no device. */
+ * The planner knows how long recent steps took on one device, and which plans are kept. The mover shows it a snapshot
+ * of a run and stores the run's course. The mover asks for the next step and reports how long steps took. The planner
+ * is pure: it has no clock, no lock, no allocation and no device. */
 #ifndef SW_SPILL_PLANNER_H
 #define SW_SPILL_PLANNER_H
 
@@ -12,167 +12,169 @@
 #include "spill/planner/plan_cache.h"
 #include "spill/planner/rules.h"
 
-/* Of what is to be encoded. */
+/* Where the plan for the run's chunks comes from. */
 enum sw_plan_state {
-    SW_PLAN_STATE_MISSING,  /* to be found among those that are kept, or made, or it is being made */
-    SW_PLAN_STATE_UNPROVEN, /* made for another region; no frame has shown yet whether it suits this one */
-    SW_PLAN_STATE_SETTLED   /* what is left goes by it; also the one that stores bytes as they are */
+    SW_PLAN_STATE_MISSING,  /* to be found among the kept plans, or made, or it is being made */
+    SW_PLAN_STATE_UNPROVEN, /* made for another region; no frame has shown yet whether it matches this one */
+    SW_PLAN_STATE_SETTLED   /* the rest of the run uses it; also the plan that stores bytes raw */
 };
 
-/* Compressing does not pay, but is tried on one chunk, or in part, to see whether that is still so. */
+/* Compressing does not pay, but it is tried on one chunk, or on a part of the region, to see whether this still holds.
+ */
 enum sw_trial {
     SW_TRIAL_NONE,
-    SW_TRIAL_WANTED,    /* once there is a plan, which is made for this */
-    SW_TRIAL_NEXT_CHUNK /* the plan is for that; those behind it go raw */
+    SW_TRIAL_WANTED,    /* as soon as a plan exists; the plan is made for the trial */
+    SW_TRIAL_NEXT_CHUNK /* the plan is for the next chunk only; later chunks go raw */
 };
 
-/* Raw frames of a region: chosen once, so that its steps do not share the link with steps of the other way, but for the
- * single one that shows how fast kernels are. */
-enum sw_way_back { SW_WAY_BACK_OPEN, SW_WAY_BACK_DIRECT, SW_WAY_BACK_KERNELS };
+/* How a region's raw frames are restored. This is chosen once per region, so that its steps do not share the link with
+ * steps of the other kind. A single step may still go the other way, to measure the kernels. */
+enum sw_restore_path { SW_RESTORE_PATH_OPEN, SW_RESTORE_PATH_DIRECT, SW_RESTORE_PATH_KERNELS };
 
-/* A run's, all zero at its beginning. */
+/* The planner's state for one run. All zero when the run begins. */
 struct sw_course {
-    uint64_t plan_key; /* whose plans may suit it */
+    uint64_t plan_key; /* key of the plans that may match */
     enum sw_plan_state plan_state;
     enum sw_trial trial;
     unsigned plan_number, n_retrained;
     struct sw_plan plan;
     struct sw_plan_choice plan_choice;
-    enum sw_cost_reason reason; /* why it is compressed, or not: of the last plan */
-    enum sw_way_back way_back;
-    bool is_direct; /* raw chunks go directly: by copy engines, without kernels for each */
-    /* Out: some chunks are compressed, others go directly meanwhile; back: there are frames of both. What shares the
-     * link with others is not measured. */
+    enum sw_cost_reason reason; /* why the last plan compresses, or does not */
+    enum sw_restore_path restore_path;
+    bool is_direct; /* copy engines move raw chunks, without a kernel for each */
+    /* Spill: some chunks are compressed while others go directly. Restore: the region has frames of both kinds. Steps
+     * that share the link with others are not measured. */
     bool is_mixed;
 };
 
 enum { SW_ROOM_PLACES_MAX = 3 };
 
-/* Where frames may go now, in the order in which they look for room. */
+/* The room that frames find now, in the order in which they look for it. */
 struct sw_room {
-    uint64_t memory_bytes; /* frames that would come to rest in memory */
-    unsigned n_behind;     /* places behind it, to which frames go on */
+    uint64_t memory_bytes; /* room for frames that stay in memory */
+    unsigned n_behind;     /* number of places after memory, to which frames move on */
     struct sw_room_place {
-        uint64_t bytes;     /* frames that would come to rest there */
+        uint64_t bytes;     /* room for frames that stay there */
         double write, read; /* bytes per second; 0: not known */
     } behind[SW_ROOM_PLACES_MAX];
-    uint64_t allowed_bytes; /* frames that the run's tenant may store yet */
+    uint64_t allowed_bytes; /* what the run's tenant may still store */
 };
 
-/* A run as it is now. */
+/* A run's present state. */
 struct sw_snapshot {
-    bool is_pack;     /* done for the room alone */
-    bool is_running;  /* chunks are dealt; no plan is being made */
-    bool has_copying; /* a slot moves chunks of it directly */
+    bool is_pack;     /* done only to save room */
+    bool is_running;  /* chunks are being dealt; no plan is being made */
+    bool has_copying; /* a slot is moving chunks of it directly */
     enum sw_value_type type;
     uint64_t raw_bytes, chunk_bytes;
     size_t n_chunks, n_dealt, n_encoded;
-    bool shares_slots; /* with the other buffers of its request */
+    bool shares_slots; /* it shares the slots with the other buffers of its request */
     struct sw_room room;
 };
 
-/* What one device has shown. */
+/* What the planner has learned about one device. */
 struct sw_planner {
     unsigned n_slots;
-    uint32_t full_segments; /* of the device */
-    bool has_link;          /* the same: false of one that works in host memory */
+    uint32_t full_segments; /* segments that keep the device busy */
+    bool has_link;          /* false: the device works in host memory, without a link */
     struct sw_plan_cache plans;
-    /* Many frames in one step take longer than one, so that groups would say nothing true of a chunk. */
+    /* Many frames in one step take longer than one frame, so groups have rates of their own. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
-    double plan_s; /* what making a plan has lately taken; 0: not known */
+    double plan_s; /* recent time to make a plan; 0: not known */
 };
 
-/* What is to be encoded by a plan: the rest of a region, or a group, which counts as one chunk. */
-struct sw_weighed {
+/* The bytes that a plan would encode: the rest of a region, or a group, which counts as one chunk. */
+struct sw_workload {
     uint64_t raw_bytes, chunk_bytes, n_chunks;
     const struct sw_room *room;
-    bool shares_step;  /* a group of chunk_bytes in all, or a member of it */
-    bool shares_slots; /* with the other buffers of its request */
+    bool shares_step;  /* a group of chunk_bytes in all, or a member of one */
+    bool shares_slots; /* it shares the slots with the other buffers of its request */
 };
 
 /* ---- the next step ---- */
 
 enum sw_step {
-    SW_STEP_WAIT,   /* nothing is left */
-    SW_STEP_PLAN,   /* a plan is to be made for what is left */
-    SW_STEP_COPY,   /* the next chunks go directly */
-    SW_STEP_ENCODE, /* the next chunk by the course's plan */
+    SW_STEP_WAIT,   /* nothing is left to deal */
+    SW_STEP_PLAN,   /* make a plan for the rest */
+    SW_STEP_COPY,   /* move the next chunks directly */
+    SW_STEP_ENCODE, /* encode the next chunk by the course's plan */
 };
-/* Of a spill or pack. step_bytes: of the chunks that a direct step would take. */
+/* Returns the next step of a spill or a pack. step_bytes: length of the chunks that a direct step would take. */
 enum sw_step sw_planner_next_step(struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
                                   uint64_t step_bytes);
-/* Of a restore whose next chunk, of raw_bytes, is raw, COPY or ENCODE: directly or by kernels. */
+/* Returns the next step of a restore whose next chunk is raw and raw_bytes long: COPY (directly) or ENCODE (by
+ * kernels). */
 enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                                        uint64_t raw_bytes, uint64_t step_bytes);
-/* How long making a plan took. */
+/* Reports how long making a plan took. */
 void sw_planner_observe_plan(struct sw_planner *p, uint64_t us);
-/* A plan has been made for what is left from chunk `first` on: the course goes by it, if that pays. */
+/* Hands over a plan that was made for the chunks from `first` on. The course uses it if it pays. */
 void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first,
                           const struct sw_plan *plan);
 
 /* ---- rates ---- */
 
-/* What is known of chunks, or of groups, of that length; NULL: they are too short. */
+/* Returns what was measured with chunks, or groups, of this length. NULL: they are too short. */
 struct sw_cost_class *sw_planner_costs(struct sw_planner *p, uint64_t chunk_bytes, bool is_group);
-/* The rates of chunks of that length. All zero: nothing is known. */
+/* Returns the rates for chunks of this length. All zero: nothing is known. */
 struct sw_cost_rates sw_planner_rates(struct sw_planner *p, uint64_t chunk_bytes, bool is_group);
-/* What cost.h is to be asked about it, by the rates measured. */
-struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_weighed *what, enum sw_codec_id codec,
+/* Returns the question for cost.h about this workload, with the measured rates. */
+struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_workload *what, enum sw_codec_id codec,
                                        double expected_ratio);
 
 /* ---- plans ---- */
 
-/* Segments as long as they may be for chunks of that length, if the plan's frames have any. */
+/* Makes the plan's segments as long as chunks of this length allow, if the plan's frames have segments. */
 void sw_planner_set_segments(const struct sw_planner *p, struct sw_plan *plan, uint64_t chunk_bytes);
-/* Keeps a plan, or turns it into one that stores bytes as they are, and says why. may_retry: it was made to be tried on
- * one chunk, should it not pay. */
-struct sw_verdict {
+/* Keeps a plan, or turns it into one that stores bytes raw, and returns the reason. may_retry: the plan was made to be
+ * tried on one chunk even if it does not pay. */
+struct sw_plan_decision {
     enum sw_cost_reason reason;
-    bool is_direct; /* raw chunks: directly */
-    bool is_mixed;  /* some chunks as the plan says, some directly */
+    bool is_direct; /* raw chunks go directly */
+    bool is_mixed;  /* some chunks follow the plan, others go directly */
 };
-struct sw_verdict sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_weighed *what, bool may_retry,
-                                    struct sw_plan *plan);
-/* The same for a run that has got a plan, from its chunk `first` on. */
-void sw_planner_weigh(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first);
-/* Of a run under way, a spill that is being compressed: looks whether that still pays by what has been measured since
- * it was weighed. If not, what is left goes in part, or raw. */
-void sw_planner_weigh_again(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
-/* Who looks for a plan among those that are kept. */
+struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_workload *what,
+                                          bool may_retry, struct sw_plan *plan);
+/* Decides for a run that has just got a plan, from its chunk `first` on. */
+void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first);
+/* Checks whether compressing still pays, by what was measured since the last decision. If it does not, the rest of the
+ * run goes partially compressed, or raw. For a spill that is being compressed. */
+void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
+/* A search for a kept plan. */
 struct sw_plan_query {
     bool is_pack;
-    struct sw_weighed what;        /* is to be encoded by it */
-    uint64_t key;                  /* of plans that may suit */
-    uint64_t bytes;                /* of the region, or of a group's longest */
-    struct sw_plan_choice *choice; /* what it has had of them so far */
+    struct sw_workload what;       /* to be encoded by the plan */
+    uint64_t key;                  /* of the plans that may match */
+    uint64_t bytes;                /* length of the region, or of a group's longest member */
+    struct sw_plan_choice *choice; /* which plans were tried so far */
 };
 enum sw_plan_found {
     SW_PLAN_NONE,
-    SW_PLAN_DUE, /* *ret was worth what a new one costs, which should be made if there is need of one */
+    SW_PLAN_DUE, /* *ret has earned the price of a new plan: make one if it is needed */
     SW_PLAN_USABLE
 };
-/* The kept plan that should be tried (next) for what has that key. */
+/* Finds the kept plan to try (next) for the query's key. */
 enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_query *query, struct sw_plan *ret);
-/* True if a plan made for another region is not for the bytes of this frame. */
+/* Returns true if the frame shows that a plan made for another region does not match its bytes. */
 bool sw_planner_is_stale(const struct sw_plan *plan, const struct sw_frame_layout *frame);
-enum sw_misfit {
-    SW_MISFIT_ACCEPT, /* the frame will do */
-    SW_MISFIT_AGAIN,  /* it is to be made again, by another kept plan */
-    SW_MISFIT_PLAN    /* a plan is to be made */
+enum sw_plan_mismatch {
+    SW_MISMATCH_ACCEPT, /* keep the frame */
+    SW_MISMATCH_RETRY,  /* encode again by another kept plan */
+    SW_MISMATCH_REPLAN  /* make a new plan */
 };
-/* What to do with a frame that shows that the plan it is by, a kept one, does not suit. AGAIN: *plan is the other one.
- */
-enum sw_misfit sw_planner_misfits(struct sw_planner *p, const struct sw_plan_query *query,
-                                  const struct sw_frame_layout *frame, struct sw_plan *plan);
-/* Of a run that begins: true if it needs no plan of its own, since it has got a kept one, or one that stores bytes as
- * they are: making one could not pay, by what the session's last ones promised. */
+/* Decides about a frame that does not match the kept plan it was made by. RETRY: *plan is the other kept plan. */
+enum sw_plan_mismatch sw_planner_handle_mismatch(struct sw_planner *p, const struct sw_plan_query *query,
+                                                 const struct sw_frame_layout *frame, struct sw_plan *plan);
+/* Prepares a run that begins. Returns true if it needs no plan of its own: it has got a kept plan, or it stores bytes
+ * raw because, by the estimates of the session's recent plans, a new plan could not pay. */
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
-/* Looks at a frame of the run, made by its plan of that number. */
-enum sw_misfit sw_planner_judge(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
-                                unsigned plan_number, const struct sw_frame_layout *frame);
-/* A frame shows that the bytes are others than those that the run's plan was made for: has a new one made for the rest,
- * if that may pay. */
-void sw_planner_drifts(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
-                       const struct sw_frame_layout *frame);
+/* Checks a frame that the run's plan of this number has made. */
+enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_course *course,
+                                             const struct sw_snapshot *now, unsigned plan_number,
+                                             const struct sw_frame_layout *frame);
+/* Handles a frame which shows that the bytes differ from those that the run's plan was made for. Has a new plan made
+ * for the rest, if it may pay. */
+void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
+                             const struct sw_frame_layout *frame);
 
 #endif

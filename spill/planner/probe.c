@@ -1,7 +1,7 @@
 #include "spill/planner/probe.h"
 
-#define PART 0.01 /* of the time: well within what ways may differ by (cost.c) */
-/* A probe that nobody has asked for during so many questions holds up no other. */
+#define PART 0.01 /* of the time: less than the noise between paths (cost.c) */
+/* A probe that was not asked for in this many questions holds up no other probe. */
 #define PATIENCE 16u
 
 static bool waits_longer(const struct sw_probe_budget *b, int other, enum sw_probe probe) {
@@ -17,7 +17,7 @@ bool sw_probe_is_due(struct sw_probe_budget *b, enum sw_probe probe, double take
     for (int other = 0; other < SW_PROBE_NR; other++)
         if (waits_longer(b, other, probe))
             return false;
-    b->saved_s = 0; /* and not by the cost: what nothing was to be had for is not spent at once later */
+    b->saved_s = 0; /* not reduced by the cost: time that could not be spent is not spent at once later */
     b->made[probe] = b->n_asked;
     return true;
 }

@@ -1,8 +1,8 @@
-/* probe.h - looking now and then whether the way that was not taken would be the better one by now.
+/* probe.h - decides when to try the path that was not chosen, to see whether it is faster by now.
  *
- * What a way takes is known from when it was taken last, so ways that were turned away have to be tried again. One
- * budget pays for all of these probes: 1 % of the time that the ways chosen take. When it suffices for several, the
- * probe goes first that was made least recently. Pure. All zero at the start. */
+ * The time that a path takes is known from its last use, so rejected paths have to be tried again. One budget pays for
+ * all of these probes: 1 % of the time that the chosen paths take. If the budget suffices for several probes, the one
+ * made least recently goes first. Pure. All zero at the start. */
 #ifndef SW_SPILL_PROBE_H
 #define SW_SPILL_PROBE_H
 
@@ -10,19 +10,20 @@
 
 enum sw_probe {
     SW_PROBE_ENCODING, /* whether compressing pays */
-    SW_PROBE_KERNELS,  /* how fast kernels are, where raw chunks go by copy engines */
-    SW_PROBE_DIRECT,   /* how fast copy engines are, where raw chunks go by kernels */
-    SW_PROBE_LINK,     /* how fast raw chunks go that have the link for themselves */
+    SW_PROBE_KERNELS,  /* how fast kernels are, where copy engines move raw chunks */
+    SW_PROBE_DIRECT,   /* how fast copy engines are, where kernels move raw chunks */
+    SW_PROBE_LINK,     /* how fast raw chunks are that have the link for themselves */
     SW_PROBE_NR
 };
 
 struct sw_probe_budget {
     double saved_s;
-    unsigned n_asked;                               /* a clock */
-    unsigned asked[SW_PROBE_NR], made[SW_PROBE_NR]; /* the last time, by it */
+    unsigned n_asked;                               /* serves as a clock */
+    unsigned asked[SW_PROBE_NR], made[SW_PROBE_NR]; /* the clock at the last question and the last probe */
 };
 
-/* Something is about to be done that takes taken_s. True: the probe is to be made with it, which costs cost_s more. */
+/* Adds taken_s, the time of the step about to be done, to the budget. Returns true if this step should be the probe,
+ * which costs cost_s more. */
 bool sw_probe_is_due(struct sw_probe_budget *budget, enum sw_probe probe, double taken_s, double cost_s);
 
 #endif

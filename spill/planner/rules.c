@@ -2,11 +2,11 @@
 
 #define CHUNK_ALIGN_BYTES (32u << 10)
 #define MIN_CHUNK_BYTES (4u << 20) /* below, launch and table (2.3 KB) start to show */
-#define CHUNKS_PER_SLOT 2          /* one is encoded while the other is copied */
+#define CHUNKS_PER_SLOT 2          /* one is encoded while another is copied */
 #define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
 #define MIN_SEGMENT_LOG2 8
-#define MIN_JUDGED_BYTES 4096 /* of less, padding and chance decide how far it shrinks */
-#define MOST_JUDGED_RATIO 64  /* beyond it header and records decide: numbers that are all equal take no data */
+#define MIN_JUDGED_BYTES 4096 /* of fewer bytes, padding and chance decide the ratio */
+#define MOST_JUDGED_RATIO 64  /* above, header and records decide: numbers that are all equal take no data */
 #define MIN_REST_CHUNKS 2
 #define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
 

@@ -8,7 +8,7 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* The slowest stage, and of the others what the first chunk takes. */
+/* Returns the time of the slowest stage, plus the first chunk's time in the other stages. */
 static double overlapped_s(double a, double b, double c, uint64_t n_chunks) {
     const double slowest = larger(a, larger(b, c));
     return slowest + (a + b + c - slowest) / (double)(n_chunks ? n_chunks : 1);
@@ -44,7 +44,7 @@ double sw_cost_direct_back_rate(const struct sw_cost_rates *r) {
     return r->direct_back > 0 ? r->direct_back : r->link_out;
 }
 
-/* Of a raw region whose bytes are moved by copy engines alone. */
+/* The time of a raw region whose bytes only copy engines move. */
 static struct sw_cost_time direct_time_of(const struct sw_cost_question *q) {
     const struct sw_cost_rates *r = &q->rates;
     const double raw = (double)q->raw_bytes, out = sw_cost_direct_out_rate(r), back = sw_cost_direct_back_rate(r);

@@ -1,11 +1,11 @@
-/* times.h - what the ways take that a region can go, by the rates that their stages have lately had.
+/* times.h - how long each path of a region takes, by the rates that its stages had recently.
  *
- * A region on its way out is encoded, crosses the link, and is written to the disk if it goes there; on its way back it
- * is read, and loaded and decoded, which a slot does in one go and which is measured as one. Raw frames take the same
- * way: they are encoded, too (a copy with checksums), and all of their bytes cross. Or they go directly: the link's
- * copy engines bring the bytes, and hashes are made beside that, by few and long kernels or by the CPU. Stages overlap
- * but for the first chunk, so that a long region takes as long as its slowest stage, and a region of one chunk as long
- * as all together. Pure. */
+ * On the spill path a region is encoded, crosses the link, and is written to the disk if it goes there. On the restore
+ * path it is read, then loaded and decoded, which one slot does in one go and which is measured as one. Raw frames take
+ * the same path: encoding them is a copy with checksums, and all of their bytes cross. Or raw frames go directly: the
+ * link's copy engines move the bytes, and beside this few long kernels, or the CPU, make the hashes. Stages overlap
+ * except for the first chunk. So a long region takes as long as its slowest stage, and a region of one chunk as long as
+ * all stages together. Pure. */
 #ifndef SW_SPILL_TIMES_H
 #define SW_SPILL_TIMES_H
 
@@ -13,32 +13,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Times that differ by less cannot be told from noise. */
+/* A smaller difference between times is noise. */
 #define SW_COST_TOLERANCE 1.03
-/* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In that time the
- * link brings 115 MB, and copies whose bytes the CPU hashes 84. */
+/* Beside a busy GPU a kernel takes 2.1 ms from its launch to its end, however little it hashes (H200). In this time the
+ * link moves 115 MB, and copies whose bytes the CPU hashes move 84 MB. */
 #define SW_COST_KERNEL_LINK_BYTES ((uint64_t)115000000)
 #define SW_COST_KERNEL_CPU_BYTES ((uint64_t)84000000)
-/* Of chunks that go directly. A step keeps its slot, and the link, for longer than others would like to wait: 16 chunks
- * of 26 MiB are 8 ms. */
+/* Most chunks of a direct step. A step keeps its slot and the link busy, and others wait: 16 chunks of 26 MiB take 8
+ * ms. */
 #define SW_COST_STEP_MOST_CHUNKS 16
 
-/* Bytes per second, 0: not known. Of codecs: uncompressed bytes; of link and disk: those that cross. */
+/* Bytes per second; 0: not known. Codecs: uncompressed bytes; link and disk: bytes that cross. */
 struct sw_cost_rates {
     double encode[SW_CODEC_NR], link_out;
-    double restore[SW_CODEC_NR];    /* load and decode in one go, at the ratio of what was restored lately */
-    double direct_out, direct_back; /* copy and checksums; not known: that of link_out */
+    double restore[SW_CODEC_NR];    /* load and decode in one go, at the ratio of recent restores */
+    double direct_out, direct_back; /* copy and checksums; not known: link_out's */
     double disk_write, disk_read;
 };
 
 struct sw_cost_question {
-    enum sw_codec_id codec; /* that would compress it */
+    enum sw_codec_id codec; /* the codec that would compress the bytes */
     double expected_ratio;
     uint64_t raw_bytes, n_chunks;
     unsigned n_slots;
-    bool to_disk;       /* it goes on to an asynchronous tier */
-    bool room_is_short; /* raw, it may find no room where it would find some compressed */
-    double plan_s;      /* what making a plan takes, if that is still to be done */
+    bool to_disk;       /* the frames go on to an asynchronous tier */
+    bool room_is_short; /* raw frames may find no room where compressed ones would */
+    double plan_s;      /* time to make a plan that does not exist yet */
     struct sw_cost_rates rates;
 };
 
@@ -52,17 +52,17 @@ static inline double sw_cost_round_trip_s(const struct sw_cost_time *time) {
 
 bool sw_cost_knows_out(const struct sw_cost_question *q);
 bool sw_cost_knows_back(const struct sw_cost_question *q);
-/* Until the direct way has been measured, as fast as the link. */
+/* Until direct steps have been measured, these return the link's rate. */
 double sw_cost_direct_out_rate(const struct sw_cost_rates *r);
 double sw_cost_direct_back_rate(const struct sw_cost_rates *r);
-/* A stage that is not known takes no time. */
+/* A stage whose rate is not known takes no time. */
 double sw_cost_stage_s(double bytes, double rate);
-/* By kernels for each chunk. */
+/* Returns the time by kernels for each chunk. */
 struct sw_cost_time sw_cost_time_of(const struct sw_cost_question *q, enum sw_codec_id codec);
-/* Raw, by the better way. What comes back chooses anew. */
+/* Returns the time of raw frames by the faster path. A restore chooses its path anew. */
 struct sw_cost_time sw_cost_raw_time_of(const struct sw_cost_question *q, bool *ret_direct);
-/* True of a raw region that goes directly whatever is known of rates: a kernel hashes its bytes while they cross, which
- * takes no time of its own even beside a busy GPU. */
+/* Returns true if a raw region is so long that it goes directly whatever the rates: a kernel hashes its bytes while
+ * they cross, which takes no extra time even beside a busy GPU. */
 bool sw_cost_is_long(uint64_t region_bytes);
 
 #endif

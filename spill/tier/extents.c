@@ -13,14 +13,14 @@ static bool run_less(const struct sw_run *a, const struct sw_run *b) {
 }
 
 static uint32_t next_random(struct sw_extents *x) {
-    /* xorshift32: treap priorities need no more. */
+    /* xorshift32 suffices for treap priorities. */
     x->random ^= x->random << 13;
     x->random ^= x->random >> 17;
     x->random ^= x->random << 5;
     return x->random;
 }
 
-/* Cuts a treap into runs below and not below `pivot`. */
+/* Splits a treap into the runs below `pivot` and the rest. */
 static void treap_split(struct sw_run *tree, const struct sw_run *pivot, struct sw_run **ret_low,
                         struct sw_run **ret_high) {
     while (tree) {
@@ -37,7 +37,7 @@ static void treap_split(struct sw_run *tree, const struct sw_run *pivot, struct 
     *ret_low = *ret_high = NULL;
 }
 
-/* Joins two treaps, all runs of `low` being below those of `high`, at *ret. */
+/* Joins two treaps at *ret; all runs of `low` are below those of `high`. */
 static void treap_join(struct sw_run *low, struct sw_run *high, struct sw_run **ret) {
     while (low && high) {
         if (low->priority > high->priority) {
@@ -79,7 +79,7 @@ static void remove_free(struct sw_extents *x, struct sw_run *run) {
     x->n_free_runs--;
 }
 
-/* Smallest free run of at least `count` blocks, or NULL. */
+/* Returns the smallest free run of at least `count` blocks, or NULL. */
 static struct sw_run *best_fit(const struct sw_extents *x, uint64_t count) {
     struct sw_run *best = NULL;
     for (struct sw_run *run = x->root; run;) {
@@ -141,7 +141,7 @@ void sw_extents_remove(struct sw_extents *x, struct sw_run *run) {
     sw_free(run);
 }
 
-/* Shortens a run that is in no treap to `count` blocks; `rest`, which is filled in, becomes a free run above it. */
+/* Shortens a run that is in no treap to `count` blocks. `rest`, which is filled in, becomes the free run above it. */
 static void cut(struct sw_extents *x, struct sw_run *run, uint64_t count, struct sw_run *rest) {
     rest->first = run->first + count;
     rest->count = run->count - count;
@@ -227,7 +227,7 @@ void sw_places_sort(struct sw_place *places, size_t n, bool order) {
 int sw_extents_take_places(struct sw_extents *x, struct sw_run *slab_run, struct sw_place *places, size_t n,
                            size_t *ret_n_looked_at) {
     const uint64_t end = slab_run->first + slab_run->count;
-    struct sw_run *rest = slab_run; /* free, behind all that was taken; NULL: there is no more */
+    struct sw_run *rest = slab_run; /* free, after all places taken so far; NULL: nothing is left */
     size_t i = 0;
     for (; i < n && places[i].first < end; i++) {
         struct sw_place *p = &places[i];
@@ -256,7 +256,7 @@ struct sw_run *sw_extents_take_free(struct sw_extents *x, struct sw_run *slab_ru
     return taken;
 }
 
-/* Joins `run` and its upper neighbour, neither of which is in the treap; the neighbour is freed. */
+/* Joins `run` and its upper neighbour, neither of which is in the treap. The neighbour is freed. */
 static void merge_above(struct sw_run *run) {
     struct sw_run *above = run->above;
     run->count += above->count;

@@ -1,9 +1,9 @@
-/* extents.h - which blocks of an arena are free: best fit, coalescing, no allocation when space is given back.
+/* extents.h - which blocks of an arena are free: best fit, coalescing, no allocation when space is released.
  *
- * Space is added slab by slab and cut into runs of blocks. Each slab keeps its runs, free and taken, in address order
- * (neighbours merge when freed); free runs of all slabs are also in one treap ordered by length. A request gets the
- * smallest run that holds it whole, else several runs, longest first: fragmentation never fails a request that fits in
- * total. Invariant: no two neighbouring runs of a slab are both free.
+ * Space is added slab by slab and cut into runs of blocks. Each slab keeps its runs, free and taken, in address order;
+ * free neighbours merge. Free runs of all slabs are also in one treap ordered by length. A request gets the smallest
+ * run that holds it whole, else several runs, longest first: fragmentation never fails a request that fits in total.
+ * Invariant: no two neighbouring runs of a slab are both free.
  *
  * Not thread safe: the tier's lock guards it. units: blocks. Must not be used for addressing: it only counts. */
 #ifndef SW_SPILL_EXTENTS_H
@@ -13,11 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A run of blocks of one slab. Fields are the allocator's own, readable by who took the run. */
+/* A run of blocks of one slab. The allocator owns the fields; the run's taker may read them. */
 struct sw_run {
     uint64_t first, count;
     void *slab;                   /* as given to sw_extents_add() */
-    struct sw_run *next;          /* taken: next run of the same request */
+    struct sw_run *next;          /* taken: the next run of the same request */
     struct sw_run *below, *above; /* neighbours in the slab; NULL at its ends */
     struct sw_run *left, *right;  /* free: treap */
     uint32_t priority;
@@ -32,37 +32,37 @@ struct sw_extents {
 };
 
 void sw_extents_init(struct sw_extents *ret);
-/* Everything must have been given back. */
+/* Frees everything. All blocks must have been given back. */
 void sw_extents_fini(struct sw_extents *extents);
 
-/* Adds a slab of blocks [first, first + count), which no other slab has. ret_run: NULL, or gets the one free run that
- * it is: its lowest from then on, as long as there is the slab. errors: -SW_ENOMEM, nothing changed. */
+/* Adds a slab of blocks [first, first + count), which no other slab has. ret_run: NULL, or gets its one free run, which
+ * remains the slab's lowest run as long as the slab exists. errors: -SW_ENOMEM, nothing changed. */
 int sw_extents_add(struct sw_extents *extents, uint64_t first, uint64_t count, void *slab, struct sw_run **ret_run);
 
 /* Removes a slab of which nothing is taken: `run` is all of it. */
 void sw_extents_remove(struct sw_extents *extents, struct sw_run *run);
 
-/* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give().
- * errors: -SW_ENOSPACE (fewer are free), -SW_ENOMEM; nothing changed. */
+/* Takes `count` blocks (at least 1) as a chain of runs. owns: caller, until sw_extents_give(). errors: -SW_ENOSPACE
+ * (fewer are free), -SW_ENOMEM; nothing changed. */
 int sw_extents_take(struct sw_extents *extents, uint64_t count, struct sw_run **ret_runs, unsigned *ret_n_runs);
-/* Blocks of the longest free run, 0 if there is none. */
+/* Returns the length of the longest free run, 0 if there is none. */
 uint64_t sw_extents_longest(const struct sw_extents *extents);
-/* Where something lies that outlived its process. */
+/* A place that was in use in an earlier process. */
 struct sw_place {
     uint64_t first, count;
     size_t order;       /* the caller's */
-    struct sw_run *run; /* taken for it; NULL: not */
+    struct sw_run *run; /* taken for it; NULL: not taken */
 };
 /* Sorts places by address, or by `order`. */
 void sw_places_sort(struct sw_place *places, size_t n, bool by_order);
-/* Takes those of places[0 .. n), sorted by address, that lie in the slab, of which nothing has been taken yet: its one
- * run is `slab_run`. Returns how many were looked at: those before the slab's end. A place that overlaps one before it,
- * or begins before the slab, is left alone: its run is NULL. errors: -SW_ENOMEM: what was taken stays taken. */
+/* Takes those of places[0 .. n), sorted by address, that lie in the slab. Nothing of the slab may be taken yet:
+ * `slab_run` is its one run. Gets how many places were examined: those before the slab's end. A place that overlaps an
+ * earlier one, or begins before the slab, is skipped: its run is NULL. errors: -SW_ENOMEM: taken places stay taken. */
 int sw_extents_take_places(struct sw_extents *extents, struct sw_run *slab_run, struct sw_place *places, size_t n,
                            size_t *ret_n_looked_at);
-/* Takes all that is free of a slab, of which `slab_run` is the lowest run, as a chain; NULL: nothing is. */
+/* Takes all free runs of a slab as a chain; `slab_run` is its lowest run. NULL: nothing is free. */
 struct sw_run *sw_extents_take_free(struct sw_extents *extents, struct sw_run *slab_run);
-/* Takes blocks [first, first + count) out of the free run `from`, which holds them. The free rest behind it is
+/* Takes blocks [first, first + count) out of the free run `from`, which holds them. The free rest after them is
  * (*ret)->above. errors: -SW_ENOMEM, nothing changed. */
 int sw_extents_take_at(struct sw_extents *extents, struct sw_run *from, uint64_t first, uint64_t count,
                        struct sw_run **ret);

@@ -7,7 +7,7 @@
 
 static uint32_t hash_beginning(const struct sw_stored *in_memory, uint64_t bytes) {
     uint32_t hash = 1;
-    for (unsigned i = 0; i < in_memory->n_extents && bytes > 0; i++) { /* all but the last are whole blocks */
+    for (unsigned i = 0; i < in_memory->n_extents && bytes > 0; i++) { /* all extents but the last are whole blocks */
         const struct sw_extent *extent = &in_memory->extents[i];
         const uint64_t n = extent->bytes < bytes ? extent->bytes : bytes;
         hash = sw_hash_update(hash, extent->memory, (size_t)n);
@@ -22,12 +22,12 @@ uint64_t sw_tier_key_check(const struct sw_stored *in_memory, const struct sw_fr
     return IS_CHECK | bytes << 32 | hash_beginning(in_memory, bytes);
 }
 
-bool sw_tier_key_is_told(uint64_t check) {
+bool sw_tier_key_has_check(uint64_t check) {
     return check & IS_CHECK;
 }
 
-bool sw_tier_key_fits(const struct sw_stored *in_memory, uint64_t check) {
+bool sw_tier_key_matches(const struct sw_stored *in_memory, uint64_t check) {
     const uint64_t bytes = check >> 32 & MOST_CHECKED_BYTES;
-    return !sw_tier_key_is_told(check) ||
+    return !sw_tier_key_has_check(check) ||
            (bytes <= in_memory->bytes && hash_beginning(in_memory, bytes) == (uint32_t)check);
 }

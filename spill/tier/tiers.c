@@ -1,15 +1,15 @@
 #include "spill/tier/tiers.h"
 
-/* What is wrong with the i-th tier; NULL: nothing. */
-static const char *misfit(const struct sw_tiers *tiers, unsigned i) {
+/* Returns what is wrong with the i-th tier; NULL: nothing. */
+static const char *find_fault(const struct sw_tiers *tiers, unsigned i) {
     const struct sw_tier *tier = tiers->at[i];
     if (sw_tier_can(tier, SW_TIER_ADDRESSABLE) != (i == 0))
-        return "the first tier, and no other, is addressable";
+        return "the first tier, and only the first, must be addressable";
     if (sw_tier_can(tier, SW_TIER_ASYNCHRONOUS) != (i > 0) || sw_tier_can(tier, SW_TIER_VIA) != (i > 0))
-        return "each tier behind the first is asynchronous, and reached by way of it";
+        return "each tier after the first must be asynchronous, and reached through it";
     for (unsigned k = 0; k < i; k++)
         if (tiers->at[k]->kind->id == tier->kind->id)
-            return "it is there twice";
+            return "a tier of this kind is listed twice";
     return NULL;
 }
 
@@ -17,7 +17,7 @@ int sw_tiers_settle(struct sw_tiers *tiers, struct sw_err *err) {
     if (tiers->n == 0 || tiers->n > SW_TIERS_MAX)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "%u tiers: one to %d are possible", tiers->n, SW_TIERS_MAX);
     for (unsigned i = 0; i < tiers->n; i++) {
-        const char *why = misfit(tiers, i);
+        const char *why = find_fault(tiers, i);
         if (why)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "tier %s cannot be number %u: %s",
                               tiers->at[i]->kind->name, i + 1, why);

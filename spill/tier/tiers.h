@@ -1,7 +1,8 @@
-/* tiers.h - the tiers of one engine, fastest first: frames rest in the first one that has room.
+/* tiers.h - the tiers of one engine, fastest first. A frame is stored in the first one that has room.
  *
- * The first tier is addressable, and the only one that is: frames on their way to and from the others go by way of it.
- * No two are of one kind. Packed regions lie in their client's memory, which is no tier. thread: any, once settled. */
+ * The first tier is addressable, and it is the only one: frames on their way to and from the others go through it. No
+ * two tiers are of one kind. Packed regions lie in their client's memory, which is no tier. thread: any, once settled.
+ */
 #ifndef SW_SPILL_TIERS_H
 #define SW_SPILL_TIERS_H
 
@@ -14,11 +15,11 @@ struct sw_tiers {
     unsigned n;
 };
 
-/* Checks the order and tells each tier its rank. errors: -SW_EINVAL. */
+/* Checks the order and sets each tier's rank. errors: -SW_EINVAL. */
 int sw_tiers_settle(struct sw_tiers *tiers, struct sw_err *err);
-/* The tier of the kind that has this id; NULL: there is none. */
+/* Returns the tier of the kind with this id. NULL: there is none. */
 struct sw_tier *sw_tiers_find(const struct sw_tiers *tiers, uint8_t id);
-/* Figures of a tier, all 0 for NULL. */
+/* Returns the statistics of a tier, all 0 for NULL. */
 struct sw_tier_stats sw_tier_stats_of(struct sw_tier *tier);
 
 #endif

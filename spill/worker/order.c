@@ -37,8 +37,8 @@ static int check(int fd, uint64_t bytes, struct sw_err *err) {
 static int map(struct sw_order_page *page, int fd, struct sw_err *err) {
     void *words = mmap(NULL, page->mapped_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (words == MAP_FAILED)
-        return sw_err_set(err, errno == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST, "map the order page: %s",
-                          strerror(errno));
+        return sw_err_set(err, errno == ENOMEM ? -SW_ENOMEM : -SW_EFDS, SW_SCOPE_REQUEST,
+                          "the order page cannot be mapped: %s", strerror(errno));
     page->words = words;
     return 0;
 }
@@ -48,7 +48,7 @@ static uint64_t whole_pages(uint64_t bytes) {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
-/* All that a mapping can cost us: if the client leaves holes, reading makes pages at our expense. */
+/* Returns the most that a mapping can cost us: if the client leaves holes, reading makes pages at our expense. */
 static uint64_t kept_bytes(const struct sw_order_page *page) {
     return sizeof *page + page->mapped_bytes;
 }
@@ -61,7 +61,7 @@ static int page_new(struct sw_order_page **ret, uint64_t bytes, struct sw_budget
     *ret = sw_alloc(sizeof new);
     if (!*ret) {
         sw_budget_give(kept, kept_bytes(&new));
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an order page");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an order page");
     }
     **ret = new;
     return 0;
@@ -96,17 +96,18 @@ void sw_order_page_unref(struct sw_order_page *page) {
     if (!page || --page->n_refs > 0)
         return;
     void *words;
-    memcpy(&words, &page->words, sizeof words); /* munmap wants it without its qualifiers */
+    memcpy(&words, &page->words, sizeof words); /* munmap needs the pointer without its qualifiers */
     SW_ASSERT(munmap(words, page->mapped_bytes) == 0);
     page_free(page);
 }
 
 int sw_order_find(struct sw_order *ret, struct sw_order_page *page, uint32_t word, uint64_t value, struct sw_err *err) {
     if (word >= page->bytes / sizeof page->words[0])
-        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "the order page has %llu words: there is no word %u",
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "the order page has %llu words, and no word %u",
                           (unsigned long long)(page->bytes / sizeof page->words[0]), word);
     if (value == 0)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "nothing waits for the value 0, which a word starts with");
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "an order cannot wait for the value 0, which each word starts with");
     *ret = (struct sw_order){.page = page, .word = &page->words[word], .value = value};
     return 0;
 }

@@ -3,7 +3,7 @@
 enum {
     FIRST_PAUSE_US = 100,
     LAST_PAUSE_US = 5000,
-    WAIT_TO_PAUSE = 8 /* a look that is late by a pause adds an eighth to the wait, on average half of that */
+    WAIT_TO_PAUSE = 8 /* a look that is late by a pause adds at most an eighth to the wait, half of this on average */
 };
 
 void sw_order_queue_init(struct sw_order_queue *queue, uint64_t spin_us) {

@@ -7,24 +7,24 @@
 
 #include <string.h>
 
-/* Chunks of one job that are read or written at once: with 1 MiB requests enough for any disk's queue. */
+/* Chunks of one job that are read or written at once: with requests of 1 MiB enough for any disk's queue. */
 enum { MAX_READ_AHEAD = 6, MAX_MOVES = 4 };
-/* What another worker's frames give back is not reported to this one: it looks again. */
+/* Memory that another worker's frames release is not reported to this worker, so it looks again after this time. */
 #define LOOK_US 100u
 
 struct sw_transfer {
-    struct sw_list node; /* of the sink's `ended`, or of the job's `ready` or `writes` */
+    struct sw_list node; /* in the sink's `ended`, or in the job's `ready` or `writes` */
     struct sw_tier_io io;
     struct sw_tier_sink *sink;
     struct sw_job *job;
     size_t chunk;
-    struct sw_tier_ask ask;  /* what a tier has been asked for */
+    struct sw_tier_ask ask;  /* what the tier was asked for */
     struct sw_stored staged; /* in memory */
-    struct sw_stored target; /* out, move: in the tier that it goes to */
-    bool is_relayed;         /* move: from a tier behind to another, so that `staged` is on its way */
+    struct sw_stored target; /* out, move: the place in the target tier */
+    bool is_relayed;         /* move: between two tiers behind memory, so that `staged` is in transit */
 };
 
-/* After a read. */
+/* Verifies a frame after a read. */
 static void check_frame(struct sw_transfer *t) {
     struct sw_tier_key key;
     memcpy(&key, t->io.key, sizeof key);
@@ -32,15 +32,16 @@ static void check_frame(struct sw_transfer *t) {
     if (t->io.err.code)
         return;
     const bool is_frame = frames->identities[t->chunk] ? sw_frames_check_memory(frames, t->chunk, &t->staged, NULL) == 0
-                                                       : sw_tier_key_fits(&t->staged, key.check);
+                                                       : sw_tier_key_matches(&t->staged, key.check);
     if (!is_frame)
         (void)sw_err_set(&t->io.err, -SW_ECHECKSUM, SW_SCOPE_REGION,
-                         "chunk %zu is not in its place in the %s tier: a write of it was lost, or one of another",
-                         t->chunk, t->io.stored->tier->kind->name);
+                         "chunk %zu is not in its place in the %s tier: the disk lost or misdirected a write", t->chunk,
+                         t->io.stored->tier->kind->name);
 }
 
-/* On the tier's thread, which outlives the mover. Once the lock is open the worker may take the transfer, and if that
- * was the last one of a service that stops, the mover and the sink are freed: nothing of them is touched then. */
+/* Called on the tier's thread, which outlives the mover. Once the lock is released the worker may take the transfer. If
+ * it was the last one of a service that stops, the mover and the sink are freed then: nothing of them is touched after
+ * the unlock. */
 static void on_done(struct sw_tier_io *io, void *arg) {
     struct sw_transfer *t = arg;
     struct sw_tier_sink *s = t->sink;
@@ -73,7 +74,7 @@ static bool moves(const struct sw_job *job) {
     return job->run.request->operation == SW_OP_MOVE;
 }
 
-/* The job has to wait for it. */
+/* Counts the transfer; the job has to wait for it. */
 static void count(struct sw_transfer *t) {
     t->job->n_transfers++;
     t->job->run.n_in_sink++;
@@ -94,12 +95,12 @@ static uint64_t check_of(const struct sw_transfer *t) {
     return sw_tier_key_check(&t->staged, &t->job->run.frames->layouts[t->chunk]);
 }
 
-/* in_tier: reserved, or stored there. The transfer was counted. */
+/* Submits a counted transfer. in_tier: a reservation, or a stored frame. */
 static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_stored *in_tier) {
     const struct sw_tier_key key = {.slot = t->job->region_slot,
                                     .gen = t->job->region_gen,
                                     .chunk = sw_frames_key(t->job->run.frames, t->chunk),
-                                    .check = kind == SW_TIER_WRITE ? check_of(t) : 0, /* a read brings it */
+                                    .check = kind == SW_TIER_WRITE ? check_of(t) : 0, /* a read fills it in */
                                     .epoch = t->sink->place->epoch};
     t->io.kind = kind;
     t->io.stored = in_tier;
@@ -158,7 +159,8 @@ static int reserve(struct sw_frame_sink *sink, struct sw_run *run, uint64_t byte
     int rc = job->quota ? sw_quota_take(job->quota, bytes, err) : 0;
     if (rc)
         return rc;
-    rc = goes_on ? sw_way_stage(&s->way, job, bytes, ret, err) : memory->ops->reserve(memory, bytes, ret, err);
+    rc =
+        goes_on ? sw_transit_reserve(&s->transit, job, bytes, ret, err) : memory->ops->reserve(memory, bytes, ret, err);
     if (rc && job->quota)
         sw_quota_give(job->quota, bytes);
     if (!rc)
@@ -173,14 +175,14 @@ static int commit(struct sw_frame_sink *sink, struct sw_stored *stored, struct s
 
 static void release(struct sw_frame_sink *sink, struct sw_run *run, struct sw_stored *stored) {
     if (stored->tier && stored->use != SW_STORED_RESTS)
-        sw_way_unstage(&of(sink)->way, sw_job_of_run(run), stored);
+        sw_transit_release(&of(sink)->transit, sw_job_of_run(run), stored);
     else
         sw_stored_release(stored);
 }
 
-/* ---- out ---- */
+/* ---- spill ---- */
 
-/* Its frame is in memory, and is to be written when it is its turn. */
+/* Queues a frame in memory for its turn to be written. */
 static void add_write(struct sw_transfer *t) {
     count(t);
     sw_list_append(&t->job->writes, &t->node);
@@ -191,7 +193,7 @@ static void put(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, st
     struct sw_job *job = sw_job_of_run(run);
     struct sw_err err = {0};
     struct sw_transfer *t = transfer_new(s, job, chunk, &err);
-    /* Committed here too: what its last block has beyond the frame is then zero, and not another tenant's. */
+    /* Committed in memory, too: this zeroes the rest of its last block, which may have another tenant's bytes. */
     if (!t || stored->tier->ops->commit(stored->tier, stored, &err) ||
         sw_placement_reserve_behind(s->place, stored->tier, stored->bytes, &t->target, &err)) {
         fail(s, job, &err);
@@ -202,7 +204,7 @@ static void put(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, st
     t->staged = *stored;
     memset(stored, 0, sizeof *stored);
     add_write(t);
-    sw_way_wake(&s->way, job);
+    sw_transit_wake(&s->transit, job);
 }
 
 static struct sw_transfer *next_write(const struct sw_job *job) {
@@ -220,13 +222,14 @@ static void drop_writes(struct sw_job *job) {
     while ((t = next_write(job))) {
         sw_list_remove(&t->node);
         sw_stored_release(&t->target);
-        sw_way_unstage(&t->sink->way, job, &t->staged);
+        sw_transit_release(&t->sink->transit, job, &t->staged);
         discount(t);
         sw_free(t);
     }
 }
 
-/* Makes room for a chunk's new frame. The old one is released at once, or kept until the loop has recorded the new. */
+/* Makes way for a chunk's new frame. The old one is released at once, or kept until the loop has recorded the new one.
+ */
 static void replace(struct sw_job *job, size_t chunk) {
     if (job->replaced)
         job->replaced[chunk] = job->run.frames->stored[chunk];
@@ -234,7 +237,7 @@ static void replace(struct sw_job *job, size_t chunk) {
         sw_stored_release(&job->run.frames->stored[chunk]);
 }
 
-/* A frame has been written, or not. */
+/* A frame was written, or its write has failed. */
 static void arrived_out(struct sw_transfer *t) {
     struct sw_tier_sink *s = t->sink;
     struct sw_job *job = t->job;
@@ -251,13 +254,13 @@ static void arrived_out(struct sw_transfer *t) {
         sw_mover_stored(s->sink.mover, &job->run);
     }
     if (!moves(job) || t->is_relayed)
-        sw_way_unstage(&s->way, job, &t->staged);
+        sw_transit_release(&s->transit, job, &t->staged);
     sw_free(t);
 }
 
-/* ---- in ---- */
+/* ---- restore ---- */
 
-/* The next frame that the restore wants read; NULL: none now. */
+/* Returns the next frame that the restore wants read. NULL: none now. */
 static struct sw_stored *next_read(struct sw_job *job) {
     struct sw_frames *frames = job->run.frames;
     while (job->n_read < frames->n_chunks && !sw_stored_is_away(&frames->stored[job->n_read]))
@@ -269,19 +272,19 @@ static bool get(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_tier_sink *s = of(sink);
     struct sw_job *job = sw_job_of_run(run);
     struct sw_err err = {0};
-    if (job->way_turn.session || !next_read(job))
+    if (job->transit_turn.session || !next_read(job))
         return false;
-    if (sw_way_join(&s->way, job, &err))
+    if (sw_transit_join(&s->transit, job, &err))
         fail(s, job, &err);
     return true;
 }
 
-/* -SW_EAGAIN: waits for memory; another failure is the job's. */
+/* Reads the next frame. -SW_EAGAIN: it waits for memory; any other failure is the job's. */
 static int read_next(struct sw_tier_sink *s, struct sw_job *job) {
     struct sw_stored *stored = next_read(job);
     struct sw_err err = {0};
     struct sw_transfer *t = transfer_new(s, job, job->n_read, &err);
-    const int rc = t ? sw_way_stage(&s->way, job, stored->bytes, &t->staged, &err) : -SW_ENOMEM;
+    const int rc = t ? sw_transit_reserve(&s->transit, job, stored->bytes, &t->staged, &err) : -SW_ENOMEM;
     if (rc) {
         sw_free(t);
         if (rc != -SW_EAGAIN)
@@ -310,7 +313,7 @@ static bool has(struct sw_frame_sink *sink, const struct sw_run *run, size_t chu
     return !sw_stored_is_away(&run->frames->stored[chunk]) || find_ready(sw_job_of_run(run), chunk);
 }
 
-/* A job gives up a frame that was read for it. */
+/* The job gives up a frame that was read for it. */
 static void forget_ready(struct sw_job *job, struct sw_transfer *t) {
     job->n_ahead--;
     job->run.n_in_sink--;
@@ -325,7 +328,7 @@ static bool take(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, s
         return false;
     *ret = t->staged;
     forget_ready(job, t);
-    sw_way_wake(&of(sink)->way, job);
+    sw_transit_wake(&of(sink)->transit, job);
     return true;
 }
 
@@ -348,23 +351,24 @@ static void abandon(struct sw_frame_sink *sink, struct sw_run *run) {
 }
 
 static void ended(struct sw_frame_sink *sink, struct sw_run *run) {
-    sw_way_leave(&of(sink)->way, sw_job_of_run(run));
+    sw_transit_leave(&of(sink)->transit, sw_job_of_run(run));
 }
 
-/* ---- whose turn ---- */
+/* ---- turns ---- */
 
 struct dealing {
     struct sw_tier_sink *sink;
     enum sw_tier_io_kind kind;
-    bool lacks_tier[SW_TIERS_MAX]; /* whose turn it is waits for that tier, by rank, and those behind it with it */
-    bool lacks_memory;             /* the same, but for short newcomers */
-    bool has_none;                 /* not even for these */
+    bool lacks_tier[SW_TIERS_MAX]; /* by rank: the job whose turn it is waits for this tier, and later jobs that want it
+                                      wait with it */
+    bool lacks_memory;             /* the same for memory, except for short newcomers */
+    bool has_none;                 /* there is no memory even for short newcomers */
 };
 
 static const struct sw_stored *next_frame(struct sw_job *job) {
     if (job->run.outcome.err.code)
         return NULL;
-    if (sw_way_kind(job) == SW_TIER_READ)
+    if (sw_transit_kind(job) == SW_TIER_READ)
         return next_read(job);
     const struct sw_transfer *t = next_write(job);
     return t ? &t->target : NULL;
@@ -372,7 +376,7 @@ static const struct sw_stored *next_frame(struct sw_job *job) {
 
 static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
     struct dealing *d = arg;
-    struct sw_job *job = SW_CONTAINER_OF(turn, struct sw_job, way_turn);
+    struct sw_job *job = SW_CONTAINER_OF(turn, struct sw_job, transit_turn);
     struct sw_tier_share *share = &d->sink->place->share;
     const struct sw_stored *frame = next_frame(job);
     const uint64_t now_us = sw_clock_us();
@@ -382,14 +386,14 @@ static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
     const bool is_shared = sw_tier_share_note(share, job->run.request->tenant, now_us);
     const bool is_bound = is_shared && d->sink->asked_bytes[what.rank][d->kind] > 0;
     d->lacks_tier[what.rank] |= !sw_tier_share_has_room(share, &what, is_bound, now_us);
-    const bool lacks_memory = d->has_none || (d->lacks_memory && !sw_way_is_short_newcomer(job, frame->bytes));
+    const bool lacks_memory = d->has_none || (d->lacks_memory && !sw_transit_is_short_newcomer(job, frame->bytes));
     return d->lacks_tier[what.rank] || lacks_memory ? SW_TURN_LATER : SW_TURN_TAKE;
 }
 
-/* False: it waits for memory. */
+/* Returns false if it waits for memory. */
 static bool serve(struct dealing *d, struct sw_job *job) {
     const uint64_t bytes = next_frame(job)->bytes;
-    const bool is_newcomer = sw_way_is_short_newcomer(job, bytes);
+    const bool is_newcomer = sw_transit_is_short_newcomer(job, bytes);
     if (d->kind == SW_TIER_WRITE) {
         write_next(job);
     } else if (read_next(d->sink, job) == -SW_EAGAIN) {
@@ -397,7 +401,7 @@ static bool serve(struct dealing *d, struct sw_job *job) {
         d->has_none |= is_newcomer;
         return false;
     }
-    sw_turns_charge(&d->sink->way.turns[d->kind], &job->way_turn, bytes);
+    sw_turns_charge(&d->sink->transit.turns[d->kind], &job->transit_turn, bytes);
     return true;
 }
 
@@ -407,8 +411,8 @@ static bool deal_kind(struct sw_tier_sink *s, enum sw_tier_io_kind kind) {
         .ask = ask, .arg = &d, .n_free = 2, .n_slots = 2, .now_us = sw_clock_us()};
     struct sw_turn *turn;
     bool any = false, looks;
-    while ((turn = sw_turns_next(&s->way.turns[kind], &question)))
-        any |= serve(&d, SW_CONTAINER_OF(turn, struct sw_job, way_turn));
+    while ((turn = sw_turns_next(&s->transit.turns[kind], &question)))
+        any |= serve(&d, SW_CONTAINER_OF(turn, struct sw_job, transit_turn));
     looks = d.has_none;
     for (unsigned rank = 0; rank < SW_TIERS_MAX; rank++)
         looks |= d.lacks_tier[rank];
@@ -424,26 +428,26 @@ static bool deal(struct sw_frame_sink *sink) {
 
 /* ---- move ---- */
 
-/* Begins to copy a chunk to a tier behind; one that is not in memory is read first. errors: also -SW_EAGAIN. */
+/* Begins to copy a chunk to a tier behind. A chunk that is not in memory is read first. errors: also -SW_EAGAIN. */
 static int demote(struct sw_transfer *t, struct sw_err *err) {
     struct sw_placement *place = t->sink->place;
     struct sw_stored *stored = &t->job->run.frames->stored[t->chunk];
     t->is_relayed = sw_stored_is_away(stored);
     int rc = sw_placement_reserve_behind(place, stored->tier, stored->bytes, &t->target, err);
     if (!rc && t->is_relayed)
-        rc = sw_way_stage(&t->sink->way, t->job, stored->bytes, &t->staged, err);
+        rc = sw_transit_reserve(&t->sink->transit, t->job, stored->bytes, &t->staged, err);
     if (rc) {
         sw_stored_release(&t->target);
         return rc;
     }
     if (!t->is_relayed)
-        t->staged = *stored; /* stays the region's until the copy is there */
+        t->staged = *stored; /* stays the region's until the copy is complete */
     count(t);
     submit(t, t->is_relayed ? SW_TIER_READ : SW_TIER_WRITE, t->is_relayed ? stored : &t->target);
     return 0;
 }
 
-/* Begins to copy a chunk from a tier behind to where it is to rest. */
+/* Begins to copy a chunk from a tier behind into memory, where it is to stay. */
 static int promote(struct sw_transfer *t, struct sw_err *err) {
     struct sw_stored *stored = &t->job->run.frames->stored[t->chunk];
     struct sw_tier *memory = sw_placement_memory(t->sink->place);
@@ -471,7 +475,7 @@ static void arrived_promoted(struct sw_transfer *t) {
     sw_free(t);
 }
 
-/* A chunk on its way between tiers behind has been read. */
+/* A chunk on its way between two tiers behind memory was read. */
 static void arrived_half_way(struct sw_transfer *t) {
     check_frame(t);
     if (!t->io.err.code && !t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
@@ -480,16 +484,16 @@ static void arrived_half_way(struct sw_transfer *t) {
     }
     fail_at(t, 1);
     sw_stored_release(&t->target);
-    sw_way_unstage(&t->sink->way, t->job, &t->staged);
+    sw_transit_release(&t->sink->transit, t->job, &t->staged);
     sw_free(t);
 }
 
-/* Whether the move is not about this chunk: it is where it is to go, or was elsewhere. */
+/* Returns whether the move ignores this chunk: it is where it should go, or was not in the source tier. */
 static bool stays(const struct sw_job *job, const struct sw_stored *stored) {
     return job->from ? stored->tier != job->from : !sw_stored_is_away(stored);
 }
 
-/* What the clients leave of a tier is enough for the chunk. tier NULL: there is none that could take it. */
+/* Returns true if clients leave enough of the tier's rate for the chunk. tier NULL: no tier could take it. */
 static bool may_move(struct sw_tier_sink *s, const struct sw_job *job, const struct sw_tier *tier,
                      enum sw_tier_io_kind kind, uint64_t bytes) {
     if (!tier)
@@ -502,7 +506,7 @@ static bool may_move(struct sw_tier_sink *s, const struct sw_job *job, const str
     return may;
 }
 
-/* Whether the first step of moving a chunk may begin: it is read where it is away, else written to the next tier. */
+/* Returns true if the first step of moving a chunk may begin: a read if it is away, else a write to the next tier. */
 static bool may_begin(struct sw_tier_sink *s, const struct sw_job *job, const struct sw_stored *stored) {
     if (sw_stored_is_away(stored))
         return may_move(s, job, stored->tier, SW_TIER_READ, stored->bytes);
@@ -510,7 +514,7 @@ static bool may_begin(struct sw_tier_sink *s, const struct sw_job *job, const st
     return may_move(s, job, behind, SW_TIER_WRITE, stored->bytes);
 }
 
-/* Chunks on their way between tiers behind that have been read. */
+/* Begins to write chunks that were read on their way between two tiers behind memory. */
 static bool relay(struct sw_tier_sink *s, struct sw_job *job) {
     const struct sw_transfer *t;
     bool began = false;
@@ -550,7 +554,7 @@ static bool move(struct sw_frame_sink *sink, struct sw_run *run) {
     return began;
 }
 
-/* ---- both ---- */
+/* ---- all transfers ---- */
 
 static bool has_news(const struct sw_frame_sink *sink) {
     return atomic_load(&of(sink)->has_ended);
@@ -605,13 +609,13 @@ static const struct sw_frame_sink_ops ops = {.rests = rests,
 void sw_tier_sink_init(struct sw_tier_sink *s, struct sw_placement *place, void (*arrived)(void *arg), void *arg) {
     *s = (struct sw_tier_sink){
         .sink = {.ops = &ops, .chunk_bytes = place->chunk_bytes}, .place = place, .arrived = arrived, .arg = arg};
-    sw_way_init(&s->way, place);
+    sw_transit_init(&s->transit, place);
     sw_list_init(&s->ended);
     (void)pthread_mutex_init(&s->lock, NULL);
 }
 
 void sw_tier_sink_fini(struct sw_tier_sink *s) {
     SW_ASSERT(s->n_transfers == 0);
-    sw_way_fini(&s->way);
+    sw_transit_fini(&s->transit);
     (void)pthread_mutex_destroy(&s->lock);
 }

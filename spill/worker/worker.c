@@ -12,38 +12,38 @@
 #include <pthread.h>
 #include <time.h>
 
-/* How long to sleep when no slot is busy, but jobs are: they wait for the disk, or for room that others give back. */
+/* How long to sleep when no slot is busy, but jobs wait for the disk, or for room that others release. */
 #define NAP_US 100
-/* Where a device is polled at all, for how long at most because its steps run: a direct one takes 8 ms, 32 with three
- * others before it on the link. Sleeping on an event wakes 0.1 to 0.5 ms late (H200, virtual machine), which each
- * region would pay at its end. */
+/* The most time that a polled device is polled because its steps run: a direct step takes 8 ms, 32 behind three others
+ * on the link. Sleeping on an event wakes 0.1 to 0.5 ms late (H200, virtual machine), and each region would pay for
+ * this at its end. */
 #define STEP_POLL_US 50000
-/* Where a device is polled, so are clients' words, for so long: work that was queued just before a request is mostly
- * short, and a sleep of 100 us ends up to 0.25 ms late. */
+/* On a polled device, clients' words are polled for this time, too: work queued just before a request is mostly short,
+ * and a sleep of 100 us ends up to 0.25 ms late. */
 #define ORDER_SPIN_US 1000
 
-/* From where a worker has something to do to where it has not: the thread's. */
-struct spell {
+/* The time from a worker's first job to its last: a busy period. The thread's. */
+struct busy_period {
     enum sw_operation operation; /* of its first run */
     uint64_t bytes, begun_us;
     uint64_t announce_us; /* when to tell the loop that it ends soon; 0: not */
-    bool is_whole;        /* no job has come later, and all move bytes of clients */
+    bool is_whole;        /* no job was added later, and all jobs move clients' bytes */
 };
 
 struct sw_worker {
-    struct sw_device *device; /* asked for nothing by the thread between the end of its jobs and the next one */
+    struct sw_device *device; /* the thread does not call it between the end of its jobs and the next one */
     unsigned poll_us;         /* the device's */
     struct sw_tier_sink sink; /* the mover's */
     struct sw_mover *mover;   /* the thread's */
     void (*wake)(void *arg);
     void *arg;
     pthread_t thread;
-    struct sw_list finished;                /* the thread's: jobs of the present step */
+    struct sw_list finished;                /* the thread's: jobs finished in the present step */
     struct sw_order_queue ordered;          /* the thread's: jobs that wait for their clients' words */
     struct sw_list held;                    /* the loop's: jobs that wait for sw_worker_release() */
     bool holds;                             /* the loop's */
-    struct spell spell;                     /* the thread's, and so are forecasts */
-    struct sw_forecast forecasts[SW_OP_NR]; /* of spells that move clients' bytes, by operation */
+    struct busy_period period;              /* the thread's, like the forecasts */
+    struct sw_forecast forecasts[SW_OP_NR]; /* of busy periods that move clients' bytes, by operation */
     pthread_mutex_t lock;                   /* guards the lists and flags below */
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
@@ -59,7 +59,7 @@ static void on_finished(struct sw_run *run, void *arg) {
     sw_list_append(&w->finished, &sw_job_of_run(run)->node);
 }
 
-/* The loop looks at a phase when it is asked about the region: it is not woken for it. */
+/* The loop reads a phase when it is asked about the region, so it is not woken for a change. */
 static void on_progress(void *arg) {
     struct sw_worker *w = arg;
     atomic_store(&w->n_mapped, sw_mover_mapped(w->mover));
@@ -76,7 +76,7 @@ static void wake_loop(struct sw_worker *w) {
 static void hand_back(struct sw_worker *w) {
     if (sw_list_empty(&w->finished))
         return;
-    /* Published before the jobs, so that who sees the jobs sees these. */
+    /* Published before the jobs, so that a thread that sees the jobs sees these, too. */
     atomic_store(&w->lost, sw_mover_lost(w->mover));
     atomic_store(&w->n_mapped, sw_mover_mapped(w->mover));
     (void)pthread_mutex_lock(&w->lock);
@@ -85,7 +85,7 @@ static void hand_back(struct sw_worker *w) {
     wake_loop(w);
 }
 
-/* On a tier's thread: cuts a nap short. */
+/* Called on a tier's thread: cuts a nap short. */
 static void on_arrived(void *arg) {
     struct sw_worker *w = arg;
     (void)pthread_mutex_lock(&w->lock);
@@ -93,50 +93,50 @@ static void on_arrived(void *arg) {
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* SW_OP_MOVE also for jobs that are no runs: no bytes of clients are moved. */
+/* Returns SW_OP_MOVE also for jobs that are no runs: they move no clients' bytes. */
 static enum sw_operation operation_of(const struct sw_job *job) {
     return job->kind == SW_JOB_RUN ? job->run.request->operation : SW_OP_MOVE;
 }
 
-/* Jobs are about to join those that the mover has, if it has any. */
+/* Notes jobs that are about to be added to the mover's jobs, if it has any. */
 static void note_jobs(struct sw_worker *w, const struct sw_list *posted) {
-    struct spell *spell = &w->spell;
+    struct busy_period *period = &w->period;
     if (sw_list_empty(posted))
         return;
     if (sw_mover_busy(w->mover)) {
-        spell->is_whole = false;
-        spell->announce_us = 0;
+        period->is_whole = false;
+        period->announce_us = 0;
         return;
     }
-    *spell = (struct spell){.operation = operation_of(SW_CONTAINER_OF(posted->next, struct sw_job, node)),
-                            .begun_us = sw_clock_us(),
-                            .is_whole = w->poll_us > 0};
+    *period = (struct busy_period){.operation = operation_of(SW_CONTAINER_OF(posted->next, struct sw_job, node)),
+                                   .begun_us = sw_clock_us(),
+                                   .is_whole = w->poll_us > 0};
     for (const struct sw_list *node = posted->next; node != posted; node = node->next) {
         const struct sw_job *job = SW_CONTAINER_OF(node, const struct sw_job, node);
         const bool moves_client_bytes = operation_of(job) != SW_OP_MOVE;
-        spell->bytes += moves_client_bytes ? job->run.buffer->bytes : 0;
-        spell->is_whole &= moves_client_bytes;
+        period->bytes += moves_client_bytes ? job->run.buffer->bytes : 0;
+        period->is_whole &= moves_client_bytes;
     }
-    const uint64_t expected_us = spell->is_whole ? sw_forecast_us(&w->forecasts[spell->operation], spell->bytes) : 0;
-    if (expected_us > w->poll_us) /* for so long the loop is awake anyway */
-        spell->announce_us = spell->begun_us + expected_us - SW_FORECAST_EARLY_US;
+    const uint64_t expected_us = period->is_whole ? sw_forecast_us(&w->forecasts[period->operation], period->bytes) : 0;
+    if (expected_us > w->poll_us) /* until then the loop is awake anyway */
+        period->announce_us = period->begun_us + expected_us - SW_FORECAST_EARLY_US;
 }
 
-/* Tells the loop that a spell ends soon, and notes how long it was. */
-static void look_at_spell(struct sw_worker *w, uint64_t now_us) {
-    struct spell *spell = &w->spell;
+/* Tells the loop that the busy period ends soon, and records the length of one that has ended. */
+static void check_period(struct sw_worker *w, uint64_t now_us) {
+    struct busy_period *period = &w->period;
     if (!sw_mover_busy(w->mover)) {
-        if (spell->is_whole)
-            sw_forecast_note(&w->forecasts[spell->operation], spell->bytes, now_us - spell->begun_us);
-        *spell = (struct spell){0};
-    } else if (spell->announce_us > 0 && now_us >= spell->announce_us) {
-        spell->announce_us = 0;
+        if (period->is_whole)
+            sw_forecast_note(&w->forecasts[period->operation], period->bytes, now_us - period->begun_us);
+        *period = (struct busy_period){0};
+    } else if (period->announce_us > 0 && now_us >= period->announce_us) {
+        period->announce_us = 0;
         atomic_store(&w->ends_soon, true);
         wake_loop(w);
     }
 }
 
-/* Sleeps until a job is posted, or until then; UINT64_MAX: no longer than that. With the lock held. */
+/* Sleeps until a job is posted, or until this time; UINT64_MAX: without limit. With the lock held. */
 static void sleep_until(struct sw_worker *w, uint64_t until_us) {
     const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
                                    .tv_nsec = (long)(until_us % 1000000) * 1000};
@@ -146,9 +146,9 @@ static void sleep_until(struct sw_worker *w, uint64_t until_us) {
         (void)pthread_cond_timedwait(&w->posted, &w->lock, &until);
 }
 
-/* Takes what has been posted; with nothing else to do waits for a post, or for the time to look at clients' words, if
- * it `may_wait`. Returns whether the thread has been asked to end. *ret_expects: there is nothing to do yet, but soon
- * will be. */
+/* Takes posted jobs. If there is nothing else to do and it `may_wait`, waits for a job, or for the time to look at
+ * clients' words. Returns whether the thread was asked to end. *ret_expects: there is nothing to do yet, but soon will
+ * be. */
 static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret, bool *ret_expects) {
     const bool is_busy = sw_mover_busy(w->mover);
     const uint64_t look_us = sw_order_queue_next_us(&w->ordered, 0);
@@ -182,8 +182,8 @@ static void begin(struct sw_worker *w, struct sw_job *job) {
     sw_list_append(&w->finished, &job->node);
 }
 
-/* Moves the jobs that may begin into the mover: of those posted, and of those that have waited for a word. True: a
- * job has come, into the mover or to wait. */
+/* Starts the jobs that may begin: posted ones, and those whose word was written. Returns true if a job was added, to
+ * the mover or to the waiting ones. */
 static bool begin_jobs(struct sw_worker *w, struct sw_list *posted) {
     struct sw_list ready, *node;
     const uint64_t now_us = sw_clock_us();
@@ -208,8 +208,8 @@ static bool has_jobs(const struct sw_worker *w) {
     return sw_mover_busy(w->mover) || !sw_order_queue_is_empty(&w->ordered);
 }
 
-/* Nothing is to be waited for but the disk, other jobs' room, and clients' words: looks again in a moment, or when a
- * job is posted. */
+/* Sleeps for a moment, or until a job is posted: there is nothing to wait for but the disk, room of other jobs, and
+ * clients' words. */
 static void nap(struct sw_worker *w) {
     const uint64_t nap_us = sw_clock_us() + NAP_US, look_us = sw_order_queue_next_us(&w->ordered, 0);
     (void)pthread_mutex_lock(&w->lock);
@@ -218,8 +218,8 @@ static void nap(struct sw_worker *w) {
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Whether to look again at once, rather than to sleep until a step is done or a job is posted, after idle_us in which
- * nothing has moved. */
+/* Returns whether to look again at once, and not to sleep until a step is done or a job is posted, after idle_us
+ * without progress. */
 static bool keeps_polling(const struct sw_worker *w, uint64_t now_us, uint64_t idle_us) {
     if (w->poll_us == 0)
         return false;
@@ -241,7 +241,7 @@ static void *worker_main(void *arg) {
         advanced |= sw_mover_step(w->mover, polls) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();
-        look_at_spell(w, now_us);
+        check_period(w, now_us);
         if (advanced)
             advanced_us = now_us;
         polls = keeps_polling(w, now_us, now_us - advanced_us);
@@ -256,7 +256,7 @@ static void *worker_main(void *arg) {
     (void)pthread_mutex_lock(&w->lock);
     w->ended = true;
     if (!w->silent)
-        w->wake(w->arg); /* under the lock: who sees `ended` knows that no wake-up is to come */
+        w->wake(w->arg); /* under the lock: a thread that sees `ended` knows that no wake-up follows */
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;
 }

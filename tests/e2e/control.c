@@ -842,7 +842,7 @@ static const struct {
     {"control_group=there-is-no-such-group", "control_group: there is no group there-is-no-such-group"},
     {"control_read_group=4294967295", "control_read_group: there is no group"},
     {"control_socket=/nonexistent/folder/control.sock", "No such file or directory"},
-    {"control_socket=/dev/null", "is there and is no socket"},
+    {"control_socket=/dev/null", "exists and is no socket"},
 };
 
 START_TEST(start_fails_on_bad_options) {

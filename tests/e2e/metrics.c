@@ -362,7 +362,7 @@ START_TEST(a_port_that_is_taken) {
     (void)snprintf(option, sizeof option, "metrics_port=%u", port);
     ck_assert(!sw_test_daemon_try(&other, SW_SPILLWAYD_PATH, options, &exit_code));
     ck_assert_int_eq(exit_code, 1);
-    ck_assert_uint_eq(sw_test_daemon_logged(&other, "Address already in use: name another, or end who listens there"),
+    ck_assert_uint_eq(sw_test_daemon_logged(&other, "Address already in use: choose another port, or stop the program"),
                       1);
     sw_test_daemon_clean(&other);
 }

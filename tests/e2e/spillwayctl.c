@@ -94,7 +94,7 @@ static const struct {
     {"top --once", 0, "serving, up "},
     {"", 2, "a command is missing"},
     {"nonsense", 2, "there is no command 'nonsense'"},
-    {"config", 2, "a word is missing behind 'config'"},
+    {"config", 2, "a word is missing after 'config'"},
     {"config nonsense", 2, "there is no command 'config nonsense'\n"},
     {"config reaload", 2, "there is no command 'config reaload'; did you mean config reload?"},
     {"conf get", 2, "there is no command 'conf'; did you mean config get?"},
@@ -111,8 +111,8 @@ static const struct {
     {"events --only session,tier,restore.done --mode off", 0, ""},
     {"help drop", 0, "  drop\n"},
     {"help config", 0, "  config reload\n"},
-    {"help config set", 0, "      --value: a string, a number or a boolean; needed. "},
-    {"help top", 0, "      --interval SECONDS: time between two looks"},
+    {"help config set", 0, "      --value: a string, a number or a boolean; required. "},
+    {"help top", 0, "      --interval SECONDS: time between two updates"},
     {"drop --help", 0, "  drop\n"},
     {"help", 0, "Usage: spillwayctl"},
     {"help dorp", 2, "there is no command 'dorp'; did you mean drop?"},
@@ -122,9 +122,9 @@ static const struct {
     {"status --once", 2, "--once is for top only"},
     {"top --once --json", 2, "--json is not for top"},
     {"top --follow", 2, "--follow is for events only"},
-    {"top --interval nan", 2, "--interval: 'nan' is not 0.05 to 3600"},
-    {"top --interval 0", 2, "--interval: '0' is not 0.05 to 3600"},
-    {"events --count x", 2, "--count: 'x' is not a number from 1"},
+    {"top --interval nan", 2, "--interval: 'nan' is not a number from 0.05 to 3600"},
+    {"top --interval 0", 2, "--interval: '0' is not a number from 0.05 to 3600"},
+    {"events --count x", 2, "--count: 'x' is not a number of at least 1"},
     {"regions --limit", 2, "needs a value: '--limit'"},
     {"--json=1 status", 2, "takes no value: '--json=1'"},
     {"--socket /nonexistent/x status", 3,
@@ -151,8 +151,7 @@ START_TEST(socket_of_clients) {
     char line[512];
     (void)snprintf(line, sizeof line, "'%s' --socket '%s' status 2>&1", SW_SPILLWAYCTL_PATH, sw_served_daemon.socket);
     ck_assert_int_eq(finish(popen(line, "r")), 3);
-    ck_assert_msg(strstr(output, "a socket of another kind, as data.sock is; the control socket is control.sock"), "%s",
-                  output);
+    ck_assert_msg(strstr(output, "is a socket of another kind, like data.sock; use control.sock"), "%s", output);
 }
 END_TEST
 
@@ -240,7 +239,7 @@ START_TEST(events_are_followed) {
     FILE *watch = begin("events --only drain --count 2");
     char says[256];
     ck_assert_ptr_nonnull(fgets(says, sizeof says, watch)); /* at once, not with the first event */
-    ck_assert_str_eq(says, "spillwayctl: waiting for 2 events; Ctrl-C ends it, --follow goes on without end\n");
+    ck_assert_str_eq(says, "spillwayctl: waiting for 2 events; Ctrl-C ends this, --follow has no end\n");
     await_subscriber();
     ck_assert_int_eq(run("drain off"), 0);
     ck_assert_int_eq(run("log level info"), 0);

@@ -404,7 +404,7 @@ enum { N_SPILL_STEPS = 4, N_MIXED_STEPS = sizeof mixed_steps / sizeof mixed_step
 static void ck_is_mixed(const struct sw_one_run *job) {
     const uint64_t raw_bytes = job->job.run.outcome.codec_raw_bytes[SW_CODEC_RAW],
                    coded_bytes = job->job.run.outcome.codec_raw_bytes[job->job.run.course.plan.codec];
-    ck_assert_int_eq(job->job.run.outcome.reason, SW_COST_IN_PART);
+    ck_assert_int_eq(job->job.run.outcome.reason, SW_COST_PARTIAL);
     ck_assert_int_ne(job->job.run.course.plan.codec, SW_CODEC_RAW);
     ck_assert_uint_gt(raw_bytes, 0);
     ck_assert_uint_gt(coded_bytes, 0);
@@ -460,7 +460,7 @@ START_TEST(test_nobody_polls_for_room) {
     struct sw_one_run job;
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
     add(&job, SW_OP_SPILL, &quota, NULL);
-    while (job.job.run.course.reason != SW_COST_IN_PART)
+    while (job.job.run.course.reason != SW_COST_PARTIAL)
         advance();
     fill_host_memory();
     atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */

@@ -326,7 +326,7 @@ START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
     struct sw_err err = {0};
     told_room = 6 * MIB;
     ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
-    ck_assert_str_eq(err.msg, "needs 8388608 bytes more, the disk has 6291456");
+    ck_assert_str_eq(err.msg, "needs 8388608 more bytes, but the disk has 6291456");
     ck_assert_uint_eq(n_taken, 0);
     ck_assert_int_eq(sw_nvme_file_bytes("data-0000"), -1);
     config.capacity_bytes = 5 * MIB;
@@ -336,7 +336,7 @@ START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
     told_room = 2 * MIB;
     config.capacity_bytes = 8 * MIB;
     ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
-    ck_assert_ptr_nonnull(strstr(err.msg, ", the disk has 2097152"));
+    ck_assert_ptr_nonnull(strstr(err.msg, ", but the disk has 2097152"));
     ck_assert_uint_eq(n_taken, 0);
     config.capacity_bytes = 6 * MIB;
     tier = sw_nvme_open(&config);

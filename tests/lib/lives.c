@@ -22,7 +22,7 @@ const uint64_t sw_life_disks[2] = {0, 16 << 20};
 void sw_world_setup(void) {
     sw_world.catalogue = -1;
     sw_world.n_slabs = 0;
-    sw_world.witness = -1;
+    sw_world.io_pipe = -1;
     sw_world.max_regions = 100;
     sw_world.high_pct = 60;
     sw_world.low_pct = 40;
@@ -59,7 +59,7 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
     for (unsigned i = 0; i < sw_world.n_slabs; i++) /* the last made first: the order does not matter */
         kept[sw_world.n_slabs - 1 - i] =
             (struct sw_tier_host_slab){fcntl(sw_world.slabs[i].fd, F_DUPFD_CLOEXEC, 0), sw_world.slabs[i].offset};
-    const int witness = fcntl(sw_world.witness, F_DUPFD_CLOEXEC, 0); /* of -1: none */
+    const int io_pipe = fcntl(sw_world.io_pipe, F_DUPFD_CLOEXEC, 0); /* of -1: none */
     const struct sw_tier_host_config host = {.capacity_bytes = sw_world.host_bytes,
                                              .initial_bytes = sw_world.host_bytes,
                                              .slab_bytes = 2 << 20,
@@ -68,8 +68,8 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
                                              .keep = keep_slab,
                                              .kept = kept,
                                              .n_kept = sw_world.n_slabs,
-                                             .witnesses = &witness,
-                                             .n_witnesses = witness >= 0};
+                                             .io_pipes = &io_pipe,
+                                             .n_io_pipes = io_pipe >= 0};
     ck_assert_int_eq(sw_tier_host_open(&life->host, &host, NULL), 0);
     const struct sw_tier_nvme_config nvme = {.directory = sw_world.folder.path,
                                              .capacity_bytes = nvme_bytes,

@@ -18,7 +18,7 @@ struct sw_world {
     int catalogue; /* -1: the next life makes it */
     struct sw_tier_host_slab slabs[SW_WORLD_MAX_SLABS];
     unsigned n_slabs;
-    int witness; /* the next life's host tier has a copy; -1: none */
+    int io_pipe; /* the next life's host tier has a copy; -1: none */
     struct sw_nvme_folder folder;
     unsigned max_regions, high_pct, low_pct;
     uint64_t host_bytes;

@@ -202,9 +202,9 @@ START_TEST(rights_are_looked_at) {
     const char *look = REQUEST("status", ""), *change = REQUEST("drain", "");
     ck_assert_str_eq(answer_as(SW_CONTROL_READ, look, strlen(look)), DONE("7"));
     ck_assert_str_eq(answer_as(SW_CONTROL_READ, change, strlen(change)),
-                     ERROR("-32000", "drain: not permitted to this user", "EACCES", "7"));
+                     ERROR("-32000", "drain: this user lacks the permission", "EACCES", "7"));
     ck_assert_str_eq(answer_as(SW_CONTROL_NOTHING, look, strlen(look)),
-                     ERROR("-32000", "status: not permitted to this user", "EACCES", "7"));
+                     ERROR("-32000", "status: this user lacks the permission", "EACCES", "7"));
     ck_assert_uint_eq(n_calls, 1);
 }
 END_TEST

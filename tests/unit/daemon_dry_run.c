@@ -151,13 +151,13 @@ START_TEST(test_who_goes_and_why) {
     ck_assert_int_eq(dry_run(&config, full, &err), 0);
     ck_assert_ptr_nonnull(strstr(output, "now: 730 of 900 bytes of the host tier in use (81.1 %)\n"
                                          "moving begins above 80 % and ends at 50 %\n"));
-    ck_assert(has_line("1", "last", "  lower priority than those that stay"));
-    ck_assert(has_line("2", "old", "  not used for longest"));
-    ck_assert(has_line("stays", "new", "  the low watermark is reached before"));
-    ck_assert(has_line("stays", "important", "  the low watermark is reached before"));
+    ck_assert(has_line("1", "last", "  lower priority than the regions that stay"));
+    ck_assert(has_line("2", "old", "  least recently used"));
+    ck_assert(has_line("stays", "new", "  the low watermark is reached earlier"));
+    ck_assert(has_line("stays", "important", "  the low watermark is reached earlier"));
     ck_assert(has_line("stays", "pinned", "  pinned"));
     ck_assert(has_line("stays", "away", "  is in the NVMe tier"));
-    ck_assert(has_line("stays", "packed", "  is packed in its memory"));
+    ck_assert(has_line("stays", "packed", "  is packed in its client's memory"));
     ck_assert_ptr_nonnull(strstr(output, "moved to the NVMe tier: 2 of 7 regions, 280 bytes\n"
                                          "then: 450 of 900 bytes of the host tier in use (50.0 %)\n"));
 }
@@ -185,9 +185,9 @@ START_TEST(test_all_go_and_it_is_not_enough) {
     struct sw_err err;
     config.host_tier_low_pct = 0;
     ck_assert_int_eq(dry_run(&config, full, &err), 0);
-    ck_assert(has_line("4", "important", "  so is all that may be moved"));
+    ck_assert(has_line("4", "important", "  every region that may be moved is moved"));
     ck_assert(has_line("stays", "pinned", "  pinned"));
-    ck_assert_ptr_nonnull(strstr(output, "too much by 200 bytes: no other region may be moved\n"));
+    ck_assert_ptr_nonnull(strstr(output, "200 bytes too many: no other region may be moved\n"));
 }
 END_TEST
 

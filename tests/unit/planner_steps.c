@@ -269,7 +269,7 @@ START_TEST(room_is_looked_for_in_order) {
     const struct room_case *c = &rooms[_i];
     struct sw_room room = c->room;
     room.allowed_bytes = room.allowed_bytes ? room.allowed_bytes : UINT64_MAX;
-    const struct sw_weighed what = {.raw_bytes = 64 * MIB, .chunk_bytes = CHUNK_BYTES, .n_chunks = 4, .room = &room};
+    const struct sw_workload what = {.raw_bytes = 64 * MIB, .chunk_bytes = CHUNK_BYTES, .n_chunks = 4, .room = &room};
     const struct sw_cost_question question = sw_planner_ask(&planner, &what, SW_CODEC_V5T, 2);
     ck_assert_msg(question.to_disk == c->is_behind, "%s: goes on: %d", c->name, question.to_disk);
     ck_assert_msg(question.room_is_short == c->is_short, "%s: is short: %d", c->name, question.room_is_short);

@@ -44,14 +44,14 @@ START_TEST(test_the_designs_numbers) {
     } rows[] = {
         {3.00, 700, 165, false, false, V5T, SW_COST_PAYS},   {3.00, 700, 165, true, false, V5T, SW_COST_PAYS},
         {1.02, 700, 56, false, false, RAW, SW_COST_NO_GAIN}, {1.02, 700, 56, false, true, RAW, SW_COST_NO_GAIN},
-        {3.00, 40, 165, false, false, V5T, SW_COST_IN_PART}, /* a busy GPU: slower than the link, which takes the rest
+        {3.00, 40, 165, false, false, V5T, SW_COST_PARTIAL}, /* a busy GPU: slower than the link, which takes the rest
                                                               */
         {3.00, 5, 165, false, false, RAW, SW_COST_ENCODER},  /* too slow even for that */
         {3.00, 40, 3, false, false, RAW, SW_COST_ENCODER},   /* nor would it be made up for on the way back */
         {3.00, 40, 165, false, true, V5T, SW_COST_PAYS},     /* but not than a disk */
         {3.00, 110, 165, false, false, V5T, SW_COST_PAYS},   /* the link is no bottleneck any more */
         {3.00, 60, 165, true, false, RAW, SW_COST_ENCODER},  /* one chunk: nothing overlaps */
-        {3.00, 54, 165, false, false, V5T, SW_COST_IN_PART}, /* as slow as raw: in part it is faster */
+        {3.00, 54, 165, false, false, V5T, SW_COST_PARTIAL}, /* as slow as raw: in part it is faster */
         {3.00, 2, 165, false, true, RAW, SW_COST_ENCODER},   {3.00, 700, 20, false, false, RAW, SW_COST_DECODER},
         {3.00, 700, 50, false, false, V5T, SW_COST_PAYS}, /* what was won on the way out makes up for it */
     };
@@ -211,7 +211,7 @@ START_TEST(test_what_the_encoder_gets_through_is_won) {
     struct sw_cost_answer answer;
     struct sw_cost_question q = part;
     sw_cost_choose(&q, &answer);
-    ck_assert(answer.codec == V5T && answer.reason == SW_COST_IN_PART && answer.direct);
+    ck_assert(answer.codec == V5T && answer.reason == SW_COST_PARTIAL && answer.direct);
     ck_assert_double_lt(answer.times[V5T].out_s, answer.times[RAW].out_s / 1.1);
     ck_assert_double_gt(answer.times[V5T].out_s, answer.times[RAW].out_s / 1.4);
     ck_assert_double_lt(answer.times[V5T].back_s, answer.times[RAW].back_s);
@@ -496,7 +496,7 @@ START_TEST(test_looking_again_in_part) {
         q.n_chunks = rows[i].n_chunks;
         sw_cost_choose(&q, &answer);
         ck_assert_int_eq(answer.codec, RAW);
-        ck_assert_int_eq(sw_contention_probes_in_part(&q, answer.reason == SW_COST_ENCODER), rows[i].in_part);
+        ck_assert_int_eq(sw_contention_probes_partially(&q, answer.reason == SW_COST_ENCODER), rows[i].in_part);
         while (!sw_cost_probe_encoding(&class, &q, &answer))
             n++;
         const double raw_s = answer.times[RAW].out_s + answer.times[RAW].back_s,

@@ -305,12 +305,12 @@ END_TEST
 START_TEST(test_groups_say_nothing_of_chunks) {
     struct rig r;
     const struct sw_room room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX};
-    const struct sw_weighed chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .room = &room},
-                            group = {.raw_bytes = 4 * MIB,
-                                     .chunk_bytes = 4 * MIB,
-                                     .n_chunks = 1,
-                                     .room = &room,
-                                     .shares_step = true};
+    const struct sw_workload chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .room = &room},
+                             group = {.raw_bytes = 4 * MIB,
+                                      .chunk_bytes = 4 * MIB,
+                                      .n_chunks = 1,
+                                      .room = &room,
+                                      .shares_step = true};
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     struct sw_slot *slot = &r.mover->slots[0];
     for (int i = 0; i < 6; i++) { /* encoded at 42 GB/s, over a link of 84 */
@@ -398,7 +398,7 @@ START_TEST(test_a_link_that_gets_slower_is_noticed) {
     int n = 0, n_in_part = 0;
     rig_open(&r, &speed, &datas[TEXT]);
     for (int i = 0; i < 20; i++)
-        n_in_part += reason_of_text(&r) == SW_COST_IN_PART;
+        n_in_part += reason_of_text(&r) == SW_COST_PARTIAL;
     ck_assert_int_ge(n_in_part, 15);
     speed.link_out = speed.link_back = 12 * GB; /* to which the encoder can keep up */
     sw_sim_set_speed(r.device, &speed);
@@ -463,7 +463,7 @@ START_TEST(test_long_regions_go_in_part_beside_short_ones) {
     (void)move_regions(&r, GIB, true, N_WARM);
     (void)move_regions(&r, 256 * MIB, true, N_SHORT);
     for (int i = 0; i < N_LONG; i++)
-        n_in_part += reason_of_text(&r) == SW_COST_IN_PART;
+        n_in_part += reason_of_text(&r) == SW_COST_PARTIAL;
     ck_assert_int_ge(n_in_part, N_LONG - 5);
     rig_close(&r);
 }

@@ -43,13 +43,13 @@ static bool spill(struct sw_plan_cache *cache, double ratio, unsigned *n_tried) 
     while ((plan = sw_plan_cache_find(cache, KEY, ANY, &choice)) != NULL) {
         ck_assert(sw_plan_cache_use(cache, KEY, &choice, 0));
         if (plan->expected_ratio == ratio) {
-            sw_plan_cache_suits(cache, KEY, &choice);
+            sw_plan_cache_note_match(cache, KEY, &choice);
             return true;
         }
-        sw_plan_cache_misfits(&choice);
+        sw_plan_cache_note_mismatch(&choice);
         ++*n_tried;
     }
-    (void)sw_plan_cache_forgo(cache, KEY, &choice, false, 0);
+    (void)sw_plan_cache_add_regret(cache, KEY, &choice, false, 0);
     return false;
 }
 
@@ -98,8 +98,8 @@ START_TEST(test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more) {
         const struct sw_plan *plan = sw_plan_cache_find(&cache, KEY, ANY, &choice);
         ck_assert_double_eq(plan->expected_ratio, i < 2 ? 3 : 2);
         ck_assert(sw_plan_cache_use(&cache, KEY, &choice, 0));
-        sw_plan_cache_misfits(&choice);
-        ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0));
+        sw_plan_cache_note_mismatch(&choice);
+        ck_assert(!sw_plan_cache_add_regret(&cache, KEY, &choice, false, 0));
     }
 }
 END_TEST
@@ -191,15 +191,15 @@ START_TEST(test_a_plan_is_made_when_its_price_has_been_lost) {
     const struct sw_plan_choice choice = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
     for (int i = 0; i < 10; i++)
-        ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0)); /* it would not pay */
+        ck_assert(!sw_plan_cache_add_regret(&cache, KEY, &choice, false, 0)); /* it would not pay */
     for (int i = 0; i < SW_PLANS_KEPT; i++)
-        ck_assert(sw_plan_cache_forgo(&cache, KEY, &choice, true, 0));
+        ck_assert(sw_plan_cache_add_regret(&cache, KEY, &choice, true, 0));
     for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(sw_plan_cache_forgo(&cache, KEY, &choice, true, 0.251), i == 3);
+        ck_assert_int_eq(sw_plan_cache_add_regret(&cache, KEY, &choice, true, 0.251), i == 3);
     for (int i = 0; i < 2 * SW_PLANS_KEPT; i++)
         put(&cache, KEY, SW_CODEC_V5T, 4 + i);
-    ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, true, 1.5));
-    ck_assert(sw_plan_cache_forgo(&cache, KEY + 1, &choice, true, 0)); /* it has been forgotten meanwhile */
+    ck_assert(!sw_plan_cache_add_regret(&cache, KEY, &choice, true, 1.5));
+    ck_assert(sw_plan_cache_add_regret(&cache, KEY + 1, &choice, true, 0)); /* it has been forgotten meanwhile */
 }
 END_TEST
 
@@ -210,15 +210,15 @@ START_TEST(test_what_tries_win_pays_for_more) {
     put(&cache, KEY, SW_CODEC_V5T, 3);
     put(&cache, KEY, SW_CODEC_V5T, 5);
     for (int i = 0; i < 10; i++)
-        ck_assert_int_eq(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1), i == 9);
-    ck_assert(!sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
+        ck_assert_int_eq(sw_plan_cache_may_try(&cache, KEY, &choice, 0.0999, 1), i == 9);
+    ck_assert(!sw_plan_cache_may_try(&cache, KEY, &choice, 0.0999, 1));
     ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
-    sw_plan_cache_misfits(&choice);
+    sw_plan_cache_note_mismatch(&choice);
     ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
-    sw_plan_cache_suits(&cache, KEY, &choice);
+    sw_plan_cache_note_match(&cache, KEY, &choice);
     for (int i = 0; i < 10; i++)
-        ck_assert(sw_plan_cache_stakes(&cache, KEY, &choice, 0.0999, 1));
-    ck_assert(!sw_plan_cache_stakes(&cache, KEY + 1, &choice, 0, 1));
+        ck_assert(sw_plan_cache_may_try(&cache, KEY, &choice, 0.0999, 1));
+    ck_assert(!sw_plan_cache_may_try(&cache, KEY + 1, &choice, 0, 1));
 }
 END_TEST
 
@@ -248,25 +248,25 @@ START_TEST(test_a_plan_is_for_regions_of_its_length) {
     choice = (struct sw_plan_choice){0};
     ck_assert_double_eq(sw_plan_cache_find(&cache, KEY, 2 * ANY, &choice)->expected_ratio, 3); /* as long a sample */
     ck_assert_double_eq(sw_plan_cache_find(&cache, KEY, 1000, &choice)->expected_ratio, 2);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 0);
-    for (int i = 1; i < SW_PLAN_PROMISES; i++)
+    ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY), 0);
+    for (int i = 1; i < SW_PLAN_ESTIMATES; i++)
         put(&cache, KEY, SW_CODEC_V5T, 3);
     sw_plan_cache_put(&cache, KEY, 1000, &choice, &of_short);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 3); /* short ones say nothing of long ones */
+    ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY), 3); /* short ones say nothing of long ones */
 }
 END_TEST
 
 START_TEST(test_the_last_promises_are_remembered) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
-    for (int i = 1; i < SW_PLAN_PROMISES; i++) {
-        ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 0); /* too few to tell */
+    for (int i = 1; i < SW_PLAN_ESTIMATES; i++) {
+        ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY), 0); /* too few to tell */
         put(&cache, KEY, SW_CODEC_RAW, 1);
     }
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 3); /* the best of them */
+    ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY), 3); /* the best of them */
     put(&cache, KEY, SW_CODEC_RAW, 1);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY), 1);
-    ck_assert_double_eq(sw_plan_cache_promise(&cache, KEY + 1), 0);
+    ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY), 1);
+    ck_assert_double_eq(sw_plan_cache_estimate(&cache, KEY + 1), 0);
 }
 END_TEST
 

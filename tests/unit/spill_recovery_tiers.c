@@ -484,16 +484,16 @@ START_TEST(a_check_is_of_one_frame) {
         bytes[i] = (uint8_t)(i * 7 + i / 256);
     const uint64_t check = sw_tier_key_check(&whole, &layout);
     ck_assert_uint_eq(check, sw_tier_key_check(&parted, &layout));
-    ck_assert(sw_tier_key_fits(&whole, check) && sw_tier_key_fits(&parted, check));
-    ck_assert(!sw_tier_key_fits(&shorter, check));
+    ck_assert(sw_tier_key_matches(&whole, check) && sw_tier_key_matches(&parted, check));
+    ck_assert(!sw_tier_key_matches(&shorter, check));
     for (size_t i = 0; i < 5100; i++) {
         bytes[i] ^= 1;
-        ck_assert(sw_tier_key_fits(&parted, check) == (i >= 5000));
+        ck_assert(sw_tier_key_matches(&parted, check) == (i >= 5000));
         bytes[i] ^= 1;
     }
     layout.counts_offset = 1 << 20; /* never beyond the frame */
-    ck_assert(sw_tier_key_fits(&shorter, sw_tier_key_check(&shorter, &layout)));
-    ck_assert(sw_tier_key_fits(&whole, 0) && sw_tier_key_fits(&whole, UINT64_MAX >> 1));
+    ck_assert(sw_tier_key_matches(&shorter, sw_tier_key_check(&shorter, &layout)));
+    ck_assert(sw_tier_key_matches(&whole, 0) && sw_tier_key_matches(&whole, UINT64_MAX >> 1));
 }
 END_TEST
 
@@ -550,7 +550,7 @@ START_TEST(the_disk_is_still_at_work_for_a_predecessor) {
     sw_world_fill(sw_world.memory.data, 1);
     ck_assert_int_eq(sw_life_run(&life, owner, 1, false, false), 0);
     sw_life_close(&life, owner, true);
-    sw_world.witness = ends[0];
+    sw_world.io_pipe = ends[0];
     sw_world.host_bytes += 2 << 20;
     sw_life_open(&life, 0);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);

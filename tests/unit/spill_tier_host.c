@@ -589,15 +589,15 @@ START_TEST(test_two_kept_slabs_for_one_place) {
 }
 END_TEST
 
-static struct sw_tier *open_witnessed(uint64_t capacity, const int *witnesses, unsigned n) {
+static struct sw_tier *open_with_pipes(uint64_t capacity, const int *io_pipes, unsigned n) {
     const struct sw_tier_host_config config = {.capacity_bytes = capacity,
                                                .slab_bytes = 2 * MIB,
                                                .keep = keep_slab,
                                                .forget = forget_slab,
                                                .kept = kept,
                                                .n_kept = n_kept,
-                                               .witnesses = witnesses,
-                                               .n_witnesses = n};
+                                               .io_pipes = io_pipes,
+                                               .n_io_pipes = n};
     struct sw_tier *tier = NULL;
     ck_assert_int_eq(sw_tier_host_open(&tier, &config, NULL), 0);
     return tier;
@@ -618,7 +618,7 @@ START_TEST(test_what_the_kernel_may_write_to_is_not_used) {
         reads[i] = ends[0];
         writes[i] = ends[1];
     }
-    tier = open_witnessed(6 * MIB, reads, N);
+    tier = open_with_pipes(6 * MIB, reads, N);
     claim_block(tier, 2 * MIB + 4096, &frame);
     ck_assert_uint_eq(stats_of(tier).held_bytes, 4 * MIB - 4096);
     ck_assert_uint_eq(stats_of(tier).used_bytes, 4 * MIB);
@@ -643,8 +643,8 @@ START_TEST(test_what_the_kernel_may_write_to_is_not_used) {
 }
 END_TEST
 
-/* Nothing was found, or it is closed with what it holds; its witnesses are closed in any case. */
-START_TEST(test_witnesses_are_closed) {
+/* Nothing was found, or it is closed with what it holds; its pipes are closed in any case. */
+START_TEST(test_pipes_are_closed) {
     struct sw_stored stored;
     int ends[2];
     struct sw_tier *tier = open_kept(2 * MIB);
@@ -654,7 +654,7 @@ START_TEST(test_witnesses_are_closed) {
         ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
         if (i == 1)
             (void)close(ends[1]);
-        tier = open_witnessed(2 * MIB, &ends[0], 1);
+        tier = open_with_pipes(2 * MIB, &ends[0], 1);
         if (i < 2)
             ck_assert_int_eq(recover(tier, NULL, 0), 0);
         if (i == 0)
@@ -720,7 +720,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_kept_slab_that_cannot_be_used_is_given_back);
     tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
     tcase_add_test(tcase, test_what_the_kernel_may_write_to_is_not_used);
-    tcase_add_test(tcase, test_witnesses_are_closed);
+    tcase_add_test(tcase, test_pipes_are_closed);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

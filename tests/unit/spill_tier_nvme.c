@@ -348,7 +348,7 @@ START_TEST(test_a_second_process_and_open_folders_are_refused) {
     struct stat st;
     static const char *const names[] = {"lock", "manifest", "data-0000", "data-0001"};
     ck_assert_int_eq(sw_tier_nvme_open(&second, &config, &err), -SW_EBUSY);
-    ck_assert_str_eq(err.msg, "is in use by another process: end that, or name another");
+    ck_assert_str_eq(err.msg, "is in use by another process: end it, or name another folder");
     ck_assert_uint_eq(sw_nvme_stats(tier).backed_bytes, 2 * MIB);
     for (unsigned i = 0; i < 4; i++) {
         ck_assert_int_eq(stat(sw_nvme_path(path, names[i]), &st), 0);
@@ -410,7 +410,7 @@ START_TEST(test_files_of_others_are_left_alone) {
                 write_text("lock", "");
             config.unwanted = i % 2;
             ck_assert_msg(sw_tier_nvme_open(&tier, &config, &err) == -SW_EEXIST, "%s", names[i]);
-            ck_assert_str_eq(err.msg, "not a folder of an NVMe tier: empty it or name another");
+            ck_assert_str_eq(err.msg, "not a folder of an NVMe tier: empty it, or name another");
             ck_text(names[i], theirs);
             ck_assert_int_eq(unlink(sw_nvme_path(path, names[i])), 0);
             if (with_lock)
@@ -490,8 +490,8 @@ START_TEST(test_opening_waits_for_transfers_of_a_killed_predecessor) {
 }
 END_TEST
 
-static bool has_ended(int witness, unsigned ms) {
-    struct pollfd end = {.fd = witness, .events = POLLIN};
+static bool has_ended(int io_pipe, unsigned ms) {
+    struct pollfd end = {.fd = io_pipe, .events = POLLIN};
     return poll(&end, 1, (int)ms) == 1 && (end.revents & POLLHUP);
 }
 
@@ -506,7 +506,7 @@ START_TEST(test_a_witness_sees_the_last_request_end) {
     if (!sw_nvme_allowed(config.method))
         return;
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
-    config.witness = &ends[1];
+    config.io_pipe = &ends[1];
     struct sw_tier *tier = sw_nvme_open(&config);
     (void)close(ends[1]);
     ck_assert_int_eq(sw_nvme_put(tier, 100000, 1, &stored, &err), 0);

@@ -1,4 +1,4 @@
-/* Whose turn it is: shares of bytes, whatever the lengths of the pieces; who comes in; what is kept free. */
+/* Whose turn it is: shares of bytes, whatever the lengths of the steps; who comes in; what is kept free. */
 #include "base/alloc.h"
 #include "spill/mover/turns.h"
 #include "tests/lib/content.h"
@@ -64,10 +64,10 @@ END_TEST
 
 /* ---- turns ---- */
 
-/* A job that always wants more, a piece at a time. */
+/* A job that always wants more, a step at a time. */
 struct work {
     struct sw_turn turn;
-    uint64_t piece_bytes, bytes;
+    uint64_t step_bytes, bytes;
     enum sw_turn_answer answer;
 };
 
@@ -77,9 +77,9 @@ static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
 }
 
 static void add(struct sw_turns *turns, struct work *work, const void *tenant, uint64_t session, enum sw_turn_lane lane,
-                uint64_t piece_bytes) {
-    const struct sw_turn_key key = {.tenant = tenant, .session = session, .lane = lane, .piece_bytes = piece_bytes};
-    *work = (struct work){.piece_bytes = piece_bytes};
+                uint64_t step_bytes) {
+    const struct sw_turn_key key = {.tenant = tenant, .session = session, .lane = lane, .step_bytes = step_bytes};
+    *work = (struct work){.step_bytes = step_bytes};
     ck_assert_int_eq(sw_turns_add(turns, &work->turn, &key, 0, NULL), 0);
 }
 
@@ -90,8 +90,8 @@ static struct work *next(struct sw_turns *turns, unsigned n_free, uint64_t now_u
 }
 
 static void serve(struct sw_turns *turns, struct work *work) {
-    sw_turns_charge(turns, &work->turn, work->piece_bytes);
-    work->bytes += work->piece_bytes;
+    sw_turns_charge(turns, &work->turn, work->step_bytes);
+    work->bytes += work->step_bytes;
 }
 
 static void run(struct sw_turns *turns, unsigned n) {
@@ -110,7 +110,7 @@ static void check_part(const struct work *work, uint64_t of, double part) {
     ck_assert_msg(got > 0.95 * part && got < 1.05 * part, "%g of all, not %g", got, part);
 }
 
-/* One tenant has many jobs in many sessions, another one job of long pieces, a third of short ones: a third each. */
+/* One tenant has many jobs in many sessions, another one job of long steps, a third of short ones: a third each. */
 START_TEST(test_tenants_have_equal_parts) {
     static const int tenants[3];
     struct sw_turns turns;
@@ -133,7 +133,7 @@ START_TEST(test_tenants_have_equal_parts) {
 }
 END_TEST
 
-/* Of a tenant: one session has a request, the other many, of which one has longer pieces. */
+/* Of a tenant: one session has a request, the other many, of which one has longer steps. */
 START_TEST(test_sessions_and_requests_have_equal_parts) {
     struct sw_turns turns;
     struct work works[5];
@@ -354,7 +354,7 @@ START_TEST(test_buffers_of_a_request_are_one) {
     for (int i = 0; i < REQUESTS * BUFFERS; i++) {
         const int k = i * 7 % (REQUESTS * BUFFERS);
         const struct sw_turn_key key = {.session = 1, .request = (uint64_t)(1 + k / BUFFERS), .lane = SW_TURN_OUT};
-        works[k] = (struct work){.piece_bytes = MIB};
+        works[k] = (struct work){.step_bytes = MIB};
         ck_assert_int_eq(sw_turns_add(&turns, &works[k].turn, &key, 0, NULL), 0);
     }
     add(&turns, &works[REQUESTS * BUFFERS], NULL, 1, SW_TURN_OUT, MIB);

@@ -27,8 +27,7 @@ static unsigned long read_number(const char *path) {
     return number;
 }
 
-/* Only a hint, which spares a pool that is too small from being emptied and refilled at each try: fallocate() decides.
- */
+/* Only a hint; fallocate() decides. It avoids emptying and refilling a pool that is too small at each try. */
 static bool pool_may_suffice(size_t bytes) {
     const unsigned long free_pages = read_number(HUGE_POOL "free_hugepages"),
                         promised_pages = read_number(HUGE_POOL "resv_hugepages");
@@ -44,7 +43,7 @@ static bool allocate(int fd, size_t bytes) {
     return rc == 0;
 }
 
-/* Backs a mapping's pages, by page faults that tell when they fail: only those make transparent huge pages. */
+/* Backs a mapping's pages by page faults, which report failures; only faults make transparent huge pages. */
 static bool touch(int fd, char *base, size_t bytes) {
     if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
         return true;
@@ -55,7 +54,7 @@ static bool touch(int fd, char *base, size_t bytes) {
     return true;
 }
 
-/* Returns what failed, with errno, or NULL. */
+/* Returns the call that failed, with errno, or NULL. */
 static const char *make(struct sw_fresh *ret, size_t bytes, bool huge, int *ret_fd) {
     const char *failed = NULL;
     char *base = MAP_FAILED;
@@ -64,13 +63,13 @@ static const char *make(struct sw_fresh *ret, size_t bytes, bool huge, int *ret_
         return "memfd_create";
     if (ftruncate(fd, (off_t)bytes) != 0) {
         failed = "ftruncate";
-    } else if (huge && !allocate(fd, bytes)) { /* a fault that finds the pool empty would be a SIGBUS */
+    } else if (huge && !allocate(fd, bytes)) { /* a fault that finds the pool empty would raise SIGBUS */
         failed = "fallocate";
     } else if ((base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
         failed = "mmap";
     } else {
         if (!huge)
-            (void)madvise(base, bytes, MADV_HUGEPAGE); /* advice: the system may have been told otherwise */
+            (void)madvise(base, bytes, MADV_HUGEPAGE); /* advice: the system may be configured otherwise */
         (void)madvise(base, bytes, MADV_DONTDUMP);
         if (!touch(fd, base, bytes))
             failed = "MADV_POPULATE_WRITE";

@@ -1,13 +1,13 @@
 /* tier_host.c - the host arena: memfd slabs, cut into 4 KiB blocks.
  *
- * One thread makes slabs, touches and pins them, with the lock open: at the start until `initial_bytes` are backed,
- * then whenever less than `ahead_bytes` is free or a reservation waits, up to the bound. The lock guards the extents
- * and the fields that the two sides share. A growth that fails fails the reservations that wait for it, and the thread
- * then rests until the next one has to wait: memory that is not there is not asked for in a loop.
+ * One thread makes slabs, touches and pins them, without holding the lock: at the start until `initial_bytes` are
+ * backed, then whenever less than `ahead_bytes` is free or a reservation waits, up to the bound. The lock guards the
+ * extents and the fields that both sides share. A growth that fails fails the reservations that wait for it. The thread
+ * then rests until the next reservation has to wait, so that it does not ask for missing memory in a loop.
  *
- * The kernel may write for a process that was killed, into space that this one had reserved, until its last request has
- * ended. So what no frame of a predecessor lies in is held, taken by nobody, while a witness has a writer; that is
- * looked at when room is asked for. Space of a frame that was found is no such space, also once it is released. */
+ * The kernel may still write for a process that was killed, into space that it had reserved, until its last request has
+ * ended. So kept space without a frame is held while an in-flight I/O pipe has a writer; the pipes are checked when
+ * room is asked for. Space of a frame that was found is not held, not even after its release. */
 #include "spill/tier/host/tier_host.h"
 
 #include "base/alloc.h"
@@ -34,9 +34,9 @@ struct slab {
     struct sw_list node;
     struct sw_fresh memory;
     uint64_t first_block;
-    struct sw_run *run; /* its lowest: all of the slab while nothing of it is taken */
-    unsigned n_pinned;  /* devices[0 .. n_pinned) have it pinned */
-    bool was_kept;      /* a predecessor's */
+    struct sw_run *run; /* its lowest: the whole slab while nothing of it is taken */
+    unsigned n_pinned;  /* devices[0 .. n_pinned) have pinned it */
+    bool was_kept;      /* from a predecessor */
 };
 
 enum reported { REPORTED_NOTHING, REPORTED_READY, REPORTED_FAILURE };
@@ -45,29 +45,29 @@ struct tier_host {
     struct sw_tier tier;
     struct sw_tier_host_config config;
     uint64_t ahead_blocks;
-    uint64_t bound_bytes; /* as configured; the capacity is more while a predecessor's slabs are */
+    uint64_t bound_bytes; /* as configured; the capacity is larger while a predecessor's slabs exceed it */
     pthread_t thread;
-    pthread_mutex_t lock;   /* guards all below */
+    pthread_mutex_t lock;   /* guards all fields below */
     pthread_cond_t wanted;  /* for the thread: a slab is wanted, or it is to stop */
-    pthread_cond_t changed; /* for reservations: a slab was added or failed, or blocks were given back */
+    pthread_cond_t changed; /* for reservations: a slab was added or failed, or blocks were released */
     bool stop, growing;
-    bool resting;           /* the last growth failed and nobody has waited for room since */
-    uint64_t demand_blocks; /* of the reservations that wait */
+    bool resting;           /* the last growth failed and no reservation has waited since */
+    uint64_t demand_blocks; /* of the waiting reservations */
     unsigned n_waiting, n_failures;
     struct sw_err failure; /* the last one */
     enum reported reported;
     struct sw_list slabs;
     struct sw_extents extents;
     unsigned n_slabs;
-    uint64_t next_block; /* of the next slab: behind all others */
+    uint64_t next_block; /* of the next slab: after all others */
     uint64_t backed_bytes, huge_bytes, committed_frames;
     struct sw_run *held;
     uint64_t held_blocks;
-    int *witnesses;
-    unsigned n_witnesses;
+    int *io_pipes;
+    unsigned n_io_pipes;
 };
 
-/* What sw_stored.extents points into: the runs stay with the reservation. */
+/* The owner of what sw_stored.extents points to: the runs stay with the reservation. */
 struct reservation {
     struct sw_run *runs;
     struct sw_extent extents[];
@@ -77,7 +77,7 @@ static struct tier_host *host_of(struct sw_tier *tier) {
     return SW_CONTAINER_OF(tier, struct tier_host, tier);
 }
 
-/* ---- slabs, made by the thread with the lock open ---- */
+/* ---- slabs, made by the thread without the lock ---- */
 
 static void slab_free(struct tier_host *t, struct slab *slab) {
     while (slab->n_pinned > 0) {
@@ -88,7 +88,7 @@ static void slab_free(struct tier_host *t, struct slab *slab) {
     sw_free(slab);
 }
 
-/* One that is kept, and needed no more. */
+/* Frees a kept slab that is no longer needed. */
 static void slab_give(struct tier_host *t, struct slab *slab) {
     if (t->config.forget)
         t->config.forget(slab->first_block * BLOCK_BYTES, t->config.keep_arg);
@@ -105,7 +105,7 @@ static bool is_stopping(struct tier_host *t) {
 static int slab_pin(struct tier_host *t, struct slab *slab, struct sw_err *err) {
     for (; slab->n_pinned < t->config.n_devices; slab->n_pinned++) {
         struct sw_device *device = t->config.devices[slab->n_pinned];
-        if (is_stopping(t)) /* each takes a while, and nobody will need it */
+        if (is_stopping(t)) /* each takes a while, and would be in vain */
             return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the host arena is closing");
         int rc = device->ops->pin(device, slab->memory.base, slab->memory.bytes, err);
         if (rc)
@@ -121,13 +121,13 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
         return NULL;
     }
     int fd = -1;
-    slab->first_block = t->next_block; /* the thread's own to change */
+    slab->first_block = t->next_block; /* only this thread changes it */
     int rc = sw_fresh_init(&slab->memory, bytes, t->config.keep ? &fd : NULL, err);
     if (!rc)
         rc = slab_pin(t, slab, err);
     if (!rc && t->config.keep) {
         t->config.keep(fd, slab->first_block * BLOCK_BYTES, t->config.keep_arg);
-        t->next_block += bytes / BLOCK_BYTES; /* a name is used once, whatever becomes of this one */
+        t->next_block += bytes / BLOCK_BYTES; /* a name is used once, even if this slab is not added */
     }
     if (fd >= 0)
         (void)close(fd);
@@ -140,19 +140,19 @@ static struct slab *slab_new(struct tier_host *t, size_t bytes, struct sw_err *e
     return slab;
 }
 
-/* ---- what a predecessor's requests may still write to; with the lock held ---- */
+/* ---- space that a predecessor's requests may still write to; with the lock held ---- */
 
-bool sw_tier_has_ended(int witness) {
-    struct pollfd end = {.fd = witness, .events = POLLIN};
+bool sw_tier_io_has_ended(int io_pipe) {
+    struct pollfd end = {.fd = io_pipe, .events = POLLIN};
     return poll(&end, 1, 0) > 0 && (end.revents & POLLHUP);
 }
 
-/* Drops those that have ended. */
-static void ask_witnesses(struct tier_host *t) {
-    for (unsigned i = 0; i < t->n_witnesses;)
-        if (sw_tier_has_ended(t->witnesses[i])) {
-            (void)close(t->witnesses[i]);
-            t->witnesses[i] = t->witnesses[--t->n_witnesses];
+/* Closes the pipes of requests that have ended. */
+static void check_io_pipes(struct tier_host *t) {
+    for (unsigned i = 0; i < t->n_io_pipes;)
+        if (sw_tier_io_has_ended(t->io_pipes[i])) {
+            (void)close(t->io_pipes[i]);
+            t->io_pipes[i] = t->io_pipes[--t->n_io_pipes];
         } else {
             i++;
         }
@@ -161,8 +161,8 @@ static void ask_witnesses(struct tier_host *t) {
 static void hold(struct tier_host *t) {
     struct sw_run **tail = &t->held;
     const uint64_t before = t->extents.free_blocks;
-    ask_witnesses(t);
-    for (struct sw_list *node = t->slabs.next; t->n_witnesses && node != &t->slabs; node = node->next) {
+    check_io_pipes(t);
+    for (struct sw_list *node = t->slabs.next; t->n_io_pipes && node != &t->slabs; node = node->next) {
         const struct slab *slab = SW_CONTAINER_OF(node, struct slab, node);
         if (!slab->was_kept)
             break;
@@ -179,18 +179,18 @@ static void give_held(struct tier_host *t) {
     t->held_blocks = 0;
 }
 
-static void look_after_held(struct tier_host *t) {
+static void check_held(struct tier_host *t) {
     if (!t->held_blocks)
         return;
-    ask_witnesses(t);
-    if (t->n_witnesses)
+    check_io_pipes(t);
+    if (t->n_io_pipes)
         return;
-    sw_log(SW_LOG_DEBUG, "tier.held_no_more", "tier=host bytes=%" PRIu64, t->held_blocks * BLOCK_BYTES);
+    sw_log(SW_LOG_DEBUG, "tier.held_released", "tier=host bytes=%" PRIu64, t->held_blocks * BLOCK_BYTES);
     give_held(t);
     (void)pthread_cond_broadcast(&t->changed);
 }
 
-/* ---- growth; all of it with the lock held unless said otherwise ---- */
+/* ---- growth; with the lock held unless said otherwise ---- */
 
 static bool wants_slab(const struct tier_host *t) {
     return !t->resting && t->backed_bytes < t->config.capacity_bytes &&
@@ -209,7 +209,7 @@ static int slab_add(struct tier_host *t, struct slab *slab, struct sw_err *err) 
     return 0;
 }
 
-/* Tells of a change, with the lock open meanwhile. */
+/* Reports a change, with the lock released meanwhile. */
 static void report(struct tier_host *t, enum reported what) {
     const struct sw_err failure = t->failure;
     const uint64_t backed_bytes = t->backed_bytes;
@@ -252,7 +252,7 @@ static void *growth_main(void *arg) {
     struct tier_host *t = arg;
     (void)pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        look_after_held(t);
+        check_held(t);
         if (wants_slab(t))
             grow(t);
         else if (!t->resting && t->reported != REPORTED_READY)
@@ -271,7 +271,7 @@ static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err
     const unsigned failures = t->n_failures;
     int rc = 0;
     t->demand_blocks += n_blocks;
-    look_after_held(t);
+    check_held(t);
     while (!rc && t->extents.free_blocks < n_blocks) {
         const uint64_t unbacked = (t->config.capacity_bytes - t->backed_bytes) / BLOCK_BYTES,
                        possible = t->extents.free_blocks + unbacked;
@@ -290,7 +290,7 @@ static int await_room(struct tier_host *t, uint64_t n_blocks, struct sw_err *err
             (void)pthread_cond_wait(&t->changed, &t->lock);
             t->n_waiting--;
         }
-        look_after_held(t);
+        check_held(t);
     }
     t->demand_blocks -= n_blocks;
     return rc;
@@ -313,7 +313,7 @@ static void give_blocks(struct tier_host *t, struct sw_run *runs) {
         (void)pthread_cond_broadcast(&t->changed);
 }
 
-/* The extents of a frame that has taken these runs. */
+/* Makes the extents of a frame from the runs that it has taken. */
 static struct reservation *reservation_new(struct sw_run *runs, unsigned n, uint64_t bytes) {
     struct reservation *r = sw_alloc(sizeof *r + n * sizeof r->extents[0]);
     if (!r)
@@ -359,8 +359,7 @@ static int host_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw
     (void)err; /* memory cannot fail to commit */
     SW_ASSERT(stored->extents && !stored->committed);
     const struct sw_extent *last = &stored->extents[stored->n_extents - 1];
-    if (last->bytes %
-        BLOCK_BYTES) /* whose bytes were there before is nobody's business, also where blocks are copied */
+    if (last->bytes % BLOCK_BYTES) /* clears an earlier frame's bytes, also where whole blocks are copied */
         memset((char *)last->memory + last->bytes, 0, BLOCK_BYTES - last->bytes % BLOCK_BYTES);
     (void)pthread_mutex_lock(&t->lock);
     t->committed_frames++;
@@ -386,7 +385,7 @@ static void host_release(struct sw_tier *tier, struct sw_stored *stored) {
 static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
     struct tier_host *t = host_of(tier);
     (void)pthread_mutex_lock(&t->lock);
-    look_after_held(t);
+    check_held(t);
     *ret = (struct sw_tier_stats){
         .capacity_bytes = t->config.capacity_bytes,
         .backed_bytes = t->backed_bytes,
@@ -402,10 +401,10 @@ static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
     (void)pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- what a predecessor left ---- */
+/* ---- memory of a predecessor ---- */
 
-/* What is no slab of ours is refused, its place left alone. What may go well another time is an error: the regions
- * would be given up for good. */
+/* A descriptor that is no slab is refused, and its place stays unused. A failure that may pass is an error, since
+ * without the slab its regions would be lost for good. */
 static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_err *err) {
     const uint64_t first_block = offset / BLOCK_BYTES;
     struct slab *slab = sw_alloc(sizeof *slab);
@@ -416,7 +415,7 @@ static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_er
     int rc = 0;
     if (offset % BLOCK_BYTES || first_block < t->next_block) {
         (void)close(fd);
-        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "kept memory is for a place that is taken");
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "kept memory overlaps other kept memory");
     }
     slab->first_block = first_block;
     slab->was_kept = true;
@@ -437,7 +436,8 @@ static int adopt_slab(struct tier_host *t, int fd, uint64_t offset, struct sw_er
     return 0;
 }
 
-/* The one behind `last` in order of address, of two at one place in that of their listing; NULL: there is none. */
+/* Returns the slab after `last` in order of address; slabs at the same place go in order of their listing. NULL: none.
+ */
 static const struct sw_tier_host_slab *next_kept(const struct tier_host *t, const struct sw_tier_host_slab *last) {
     const struct sw_tier_host_slab *next = NULL;
     for (unsigned i = 0; i < t->config.n_kept; i++) {
@@ -450,7 +450,7 @@ static const struct sw_tier_host_slab *next_kept(const struct tier_host *t, cons
     return next;
 }
 
-/* In order of address; there are few. */
+/* Adopts the slabs in order of address; they are few. */
 static int adopt(struct tier_host *t, struct sw_err *err) {
     int rc = 0;
     for (const struct sw_tier_host_slab *kept = next_kept(t, NULL); kept; kept = next_kept(t, kept))
@@ -459,26 +459,26 @@ static int adopt(struct tier_host *t, struct sw_err *err) {
         else
             (void)close(kept->fd);
     if (t->backed_bytes > t->config.capacity_bytes)
-        t->config.capacity_bytes = t->backed_bytes; /* somebody's bytes are in it */
+        t->config.capacity_bytes = t->backed_bytes; /* clients' bytes are in it */
     t->config.kept = NULL;
     return rc;
 }
 
-/* rc: that of what came before; after an error they are only closed. */
-static int take_witnesses(struct tier_host *t, int rc, struct sw_err *err) {
-    const unsigned n = t->config.n_witnesses;
-    t->witnesses = !rc && n ? sw_alloc_array(n, sizeof t->witnesses[0]) : NULL;
+/* rc: the result so far; after an error the pipes are only closed. */
+static int take_io_pipes(struct tier_host *t, int rc, struct sw_err *err) {
+    const unsigned n = t->config.n_io_pipes;
+    t->io_pipes = !rc && n ? sw_alloc_array(n, sizeof t->io_pipes[0]) : NULL;
     for (unsigned i = 0; i < n; i++)
-        if (t->witnesses)
-            t->witnesses[t->n_witnesses++] = t->config.witnesses[i];
+        if (t->io_pipes)
+            t->io_pipes[t->n_io_pipes++] = t->config.io_pipes[i];
         else
-            (void)close(t->config.witnesses[i]);
-    t->config.witnesses = NULL;
-    return rc || !n || t->witnesses ? rc
-                                    : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
+            (void)close(t->config.io_pipes[i]);
+    t->config.io_pipes = NULL;
+    return rc || !n || t->io_pipes ? rc
+                                   : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
 }
 
-/* Makes a frame of the places of its extents, or gives them back. */
+/* Makes a frame from the places of its extents, or gives them back. */
 static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struct sw_place *places) {
     struct sw_run *runs = NULL, **tail = &runs;
     bool whole = true;
@@ -503,7 +503,7 @@ static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struc
     return 0;
 }
 
-/* Places of all extents, in their order. NULL: no memory. */
+/* Lists the places of all extents, in their order. NULL: out of memory. */
 static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, size_t n_places) {
     struct sw_place *places = sw_alloc_array(n_places, sizeof *places);
     size_t k = 0;
@@ -517,8 +517,7 @@ static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, s
     return places;
 }
 
-/* With the lock held. Not in slabs that were made since, behind the kept ones: one may be where another was that is
- * gone. */
+/* With the lock held. Only in kept slabs, which come first: a new slab may lie where a lost one was. */
 static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
     int rc = 0;
     for (struct sw_list *node = t->slabs.next; !rc && node != &t->slabs; node = node->next) {
@@ -553,7 +552,7 @@ static int claim(struct tier_host *t, struct sw_stored *const *frames, size_t n,
     }
     (void)pthread_mutex_unlock(&t->lock);
     sw_free(places);
-    return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the frames that were kept") : 0;
+    return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the kept frames") : 0;
 }
 
 static int host_recover(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
@@ -565,7 +564,7 @@ static int host_recover(struct sw_tier *tier, const struct sw_tier_recovery *wha
     return rc;
 }
 
-/* With the lock held. The last of the slabs that are empty, if one has to go; NULL. */
+/* With the lock held. Removes the last empty slab if the arena exceeds its bound. NULL: none. */
 static struct slab *take_surplus(struct tier_host *t) {
     for (struct sw_list *node = t->slabs.prev; node != &t->slabs && t->backed_bytes > t->bound_bytes;
          node = node->prev) {
@@ -597,13 +596,13 @@ static uint64_t host_trim(struct sw_tier *tier) {
     return before - after;
 }
 
-/* The thread has ended, or was never started. */
+/* Frees everything. The thread has ended, or was never started. */
 static void fini(struct tier_host *t) {
     struct sw_list *node;
     give_held(t);
-    while (t->n_witnesses)
-        (void)close(t->witnesses[--t->n_witnesses]);
-    sw_free(t->witnesses);
+    while (t->n_io_pipes)
+        (void)close(t->io_pipes[--t->n_io_pipes]);
+    sw_free(t->io_pipes);
     sw_extents_fini(&t->extents);
     while ((node = sw_list_take_first(&t->slabs)))
         slab_free(t, SW_CONTAINER_OF(node, struct slab, node));
@@ -624,7 +623,7 @@ static void host_close(struct sw_tier *tier) {
     fini(t);
 }
 
-/* By the name that whoever keeps it knows a slab by. */
+/* Names the slab as the service manager does. */
 static void host_locate(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
                         uint64_t *ret_offset) {
     const struct reservation *r = SW_CONTAINER_OF(stored->extents, struct reservation, extents);
@@ -652,7 +651,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
         config->capacity_bytes > INT64_MAX || config->initial_bytes > config->capacity_bytes ||
         config->ahead_bytes > config->capacity_bytes)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON,
-                          "host tier of %llu bytes, %llu at start, %llu ahead, in slabs of %llu: not possible",
+                          "impossible host tier: %llu bytes, %llu at start, %llu ahead, slabs of %llu",
                           (unsigned long long)config->capacity_bytes, (unsigned long long)config->initial_bytes,
                           (unsigned long long)config->ahead_bytes, (unsigned long long)config->slab_bytes);
     struct tier_host *t = sw_alloc(sizeof *t);
@@ -668,7 +667,7 @@ int sw_tier_host_open(struct sw_tier **ret, const struct sw_tier_host_config *co
     (void)pthread_cond_init(&t->changed, NULL);
     sw_list_init(&t->slabs);
     sw_extents_init(&t->extents);
-    int rc = take_witnesses(t, adopt(t, err), err);
+    int rc = take_io_pipes(t, adopt(t, err), err);
     if (rc) {
         fini(t);
         return rc;

@@ -21,14 +21,14 @@
 struct sw_manifest {
     struct sw_manifest_config config;
     int fd;
-    int spare;           /* what the next rewrite goes to, or -1 */
+    int spare;           /* where the next rewrite goes, or -1 */
     uint64_t end;        /* where the next record goes */
-    uint64_t live_bytes; /* of commit records that no release follows, and of the header */
-    uint64_t compact_at; /* not before the file is that long */
+    uint64_t live_bytes; /* of the header and of commit records without a release */
+    uint64_t compact_at; /* no rewrite before the file has this length */
     uint64_t next_sequence;
     struct sw_list live;              /* sw_manifest_entry.node, ids ascending */
-    bool tail;                        /* there may be bytes behind `end` */
-    struct sw_manifest_damage damage; /* of the file as it is */
+    bool tail;                        /* there may be bytes after `end` */
+    struct sw_manifest_damage damage; /* of the present file */
 };
 
 static size_t commit_bytes(const struct sw_manifest_entry *entry) {
@@ -67,13 +67,13 @@ int sw_manifest_settle(struct sw_manifest *m, struct sw_err *err) {
     return 0;
 }
 
-/* One record at the end of the file, all of it or nothing. */
+/* Appends one record to the file, all of it or nothing. */
 static int append(struct sw_manifest *m, const void *record, size_t bytes, struct sw_err *err) {
     int rc = sw_manifest_settle(m, err);
     if (rc)
         return rc;
     rc = write_all(m, m->fd, record, bytes, m->end, err);
-    if (rc) { /* cut off at once: a record that is whole would count, even if its write was called a failure */
+    if (rc) { /* cut off at once: a whole record would count, even if its write was reported as a failure */
         m->tail = true;
         (void)sw_manifest_settle(m, NULL);
         return rc;
@@ -90,7 +90,7 @@ static void encode_head(struct sw_manifest_head *ret, enum sw_manifest_kind kind
     ret->hash = sw_manifest_head_hash(ret);
 }
 
-/* `ret` has room for commit_bytes(entry) and is aligned. */
+/* Encodes a commit. `ret` has room for commit_bytes(entry) and is aligned. */
 static void encode_commit(const struct sw_manifest *m, void *ret, const struct sw_manifest_entry *entry,
                           uint64_t sequence, uint64_t id) {
     const enum sw_manifest_kind kind =
@@ -104,14 +104,14 @@ static void encode_commit(const struct sw_manifest *m, void *ret, const struct s
     encode_head(head, kind, sequence, id, body, commit_bytes(entry) - sizeof *head);
 }
 
-/* Behind the last doubtful frame stands a head that is none: as long as others have not made sure of these frames, the
- * file is one in which records are missing. */
+/* An invalid head follows the last doubtful frame: until these frames have been verified, the file must show that
+ * records are missing. */
 static bool ends_doubt(const struct sw_manifest *m, const struct sw_manifest_entry *entry) {
     const struct sw_list *next = entry->node.next;
     return entry->doubtful && (next == &m->live || !SW_CONTAINER_OF(next, struct sw_manifest_entry, node)->doubtful);
 }
 
-/* Header and a commit for every frame, to a file without a name yet. */
+/* Writes a header, and a commit for every frame, to a file without a name yet. */
 static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size_t buffer_bytes, uint64_t *ret_end,
                          uint64_t *ret_next_sequence, struct sw_err *err) {
     struct sw_manifest_header header = {.magic = SW_NVME_MANIFEST_MAGIC,
@@ -143,8 +143,8 @@ static int write_compact(const struct sw_manifest *m, int fd, char *buffer, size
     return rc;
 }
 
-/* Makes the file that the next rewrite goes to, and takes room for it: so a full file system does not keep a manifest
- * of some size from being appended to and rewritten. Without that room it may work all the same. */
+/* Makes the file for the next rewrite, and reserves its room, so that a full file system does not prevent appends and
+ * rewrites up to some size. Without that room a rewrite may still work. */
 static int make_spare(struct sw_manifest *m, struct sw_err *err) {
     m->spare =
         openat(m->config.directory, SW_MANIFEST_NEW_FILE, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -191,7 +191,7 @@ static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     m->end = m->live_bytes = end;
     m->next_sequence = next_sequence;
     m->tail = false;
-    (void)make_spare(m, NULL); /* the next rewrite tries again */
+    (void)make_spare(m, NULL); /* if this fails, the next rewrite tries again */
     return 0;
 }
 
@@ -235,12 +235,12 @@ static void compact_if_due(struct sw_manifest *m) {
     struct sw_err err;
     uint64_t before = m->end;
     int rc = rewrite(m, &err);
-    m->compact_at = rc ? m->end * 2 : COMPACT_MIN_BYTES; /* what failed is not tried again at once */
+    m->compact_at = rc ? m->end * 2 : COMPACT_MIN_BYTES; /* after a failure it is not tried again at once */
     sw_log(SW_LOG_DEBUG, "tier.nvme.compact", "bytes_before=%" PRIu64 " bytes=%" PRIu64 " error=%s", before, m->end,
            rc ? sw_err_name(rc) : "none");
 }
 
-/* Encodes a record of `entry` with the next sequence number, to `ret` with room for it, and appends it. */
+/* Encodes a record of `entry` with the next sequence number to `ret`, which has room for it, and appends it. */
 static int append_record(struct sw_manifest *m, enum sw_manifest_kind kind, const struct sw_manifest_entry *entry,
                          void *ret, struct sw_err *err) {
     if (kind == SW_MANIFEST_RELEASE) {
@@ -251,7 +251,7 @@ static int append_record(struct sw_manifest *m, enum sw_manifest_kind kind, cons
     return append(m, ret, commit_bytes(entry), err);
 }
 
-/* In a full file system, room may be had from dead records. */
+/* In a full file system, dead records may make room. */
 static int append_or_compact(struct sw_manifest *m, enum sw_manifest_kind kind, const struct sw_manifest_entry *entry,
                              void *buffer, struct sw_err *err) {
     int rc = append_record(m, kind, entry, buffer, err);
@@ -301,7 +301,7 @@ static struct sw_extent *read_extents(const struct sw_manifest_commit *commit) {
     return extents;
 }
 
-/* The tier's entry for a frame that was found, NULL: no memory. */
+/* Returns the tier's entry for a frame that was found. NULL: out of memory. */
 static struct sw_manifest_entry *hand_over(const struct sw_manifest *m, const struct sw_manifest_commit *commit) {
     struct sw_extent *extents = read_extents(commit);
     struct sw_manifest_entry *entry = NULL, frame = {.id = commit->id,
@@ -317,7 +317,7 @@ static struct sw_manifest_entry *hand_over(const struct sw_manifest *m, const st
     return entry;
 }
 
-/* What was found becomes the tier's entries, and these the live ones. */
+/* Turns the frames that were found into the tier's entries, which become the live ones. */
 static int adopt(struct sw_manifest *m, const struct sw_manifest_scan *scan, struct sw_err *err) {
     for (size_t i = 0; i < scan->n_commits; i++) {
         const struct sw_manifest_commit *commit = &scan->commits[i];
@@ -358,7 +358,7 @@ static int read_image(struct sw_manifest *m, uint8_t **ret, uint64_t *ret_bytes,
     return 0;
 }
 
-/* Takes in what the file says. errors: -SW_EVERSION, -SW_ENOMEM. */
+/* Adopts the content of the file. errors: -SW_EVERSION, -SW_ENOMEM. */
 static int take_image(struct sw_manifest *m, const uint8_t *image, uint64_t bytes, uint64_t *ret_file_bytes,
                       struct sw_err *err) {
     struct sw_manifest_scan scan;
@@ -374,7 +374,8 @@ static int take_image(struct sw_manifest *m, const uint8_t *image, uint64_t byte
                                             .what = scan.n_places ? scan.places[0].what : NULL,
                                             .n_doubtful = scan.n_doubtful,
                                             .n_dropped = scan.n_dropped};
-    *ret_file_bytes = scan.file_bytes ? scan.file_bytes : m->config.file_bytes; /* who reads a frame finds out */
+    *ret_file_bytes =
+        scan.file_bytes ? scan.file_bytes : m->config.file_bytes; /* a wrong length shows when a frame is read */
     rc = adopt(m, &scan, err);
     sw_log(SW_LOG_DEBUG, "tier.nvme.replay",
            "bytes=%" PRIu64 " tail_bytes=%" PRIu64 " commits=%zu damaged=%zu error=%s", bytes,
@@ -383,7 +384,7 @@ static int take_image(struct sw_manifest *m, const uint8_t *image, uint64_t byte
     return rc;
 }
 
-/* Takes in the file that there is. */
+/* Loads the existing file. */
 static int load(struct sw_manifest *m, struct sw_err *err) {
     uint8_t *image = NULL;
     uint64_t bytes = 0, file_bytes = 0;

@@ -1,8 +1,8 @@
-/* manifest.h - the file that says which frames a tier of files holds, so that they outlive the process: MANIFEST.md.
+/* manifest.h - the file that lists the frames in a tier of files, so that they outlive the process: MANIFEST.md.
  *
- * A frame is in it if and only if its commit record is whole and no release record follows. Records are appended by one
- * pwrite() each; a process may be killed at any moment and the next one reads a prefix of what was written. It is not
- * made for power cuts: nothing is synced to the disk.
+ * A frame is in it if and only if its commit record is whole and no release record follows. Each record is appended by
+ * one pwrite(). A process may be killed at any moment, and the next one reads a prefix of what was written. Power cuts
+ * are not covered: nothing is synced to the disk.
  *
  * Not thread safe: the tier's thread owns it once it is open. All calls may wait for the file system. */
 #ifndef SW_SPILL_MANIFEST_H
@@ -13,62 +13,64 @@
 
 struct sw_manifest;
 
-/* A frame, embedded in what the tier keeps of it. owns: the tier; borrowed from commit, or `found`, to release. */
+/* A frame, embedded in the tier's own record of it. owns: the tier; borrowed from commit, or `found`, to release. */
 struct sw_manifest_entry {
     struct sw_list node; /* the manifest's */
-    uint64_t id;         /* the manifest's: never used twice in a directory */
+    uint64_t id;         /* set by the manifest: never used twice in a directory */
     uint8_t key[SW_TIER_KEY_BYTES];
     uint64_t bytes; /* of the frame */
-    bool encrypted; /* its blocks are */
-    bool doubtful;  /* records behind its commit are lost: its space may have been used again (manifest_scan.h) */
+    bool encrypted; /* its blocks are encrypted */
+    bool doubtful;  /* records after its commit are lost: its space may have been used again (manifest_scan.h) */
     const struct sw_extent *extents;
     unsigned n_extents;
 };
 
 struct sw_manifest_config {
     int directory;       /* borrowed while open */
-    uint64_t file_bytes; /* length of the data files; kept in the manifest */
+    uint64_t file_bytes; /* length of the data files; stored in the manifest */
     const struct sw_nvme_file_ops *files;
-    bool encrypted; /* frames are, but for those that were there before encryption was turned on */
-    bool lost; /* and those that are cannot be read: they are not found, and may be in the file until it is rewritten */
-    /* Called for each frame found, oldest first, while the manifest is opened: returns an entry of the tier's own with
+    bool encrypted; /* frames are encrypted, except those from before encryption was turned on */
+    bool lost; /* the encrypted frames cannot be read: they are not found, but may be in the file until it is rewritten
+                */
+    /* Called for each frame found, oldest first, while the manifest is opened. Returns an entry of the tier's own with
      * the same key, bytes, extents and encryption, or NULL without memory. *frame ends with the call. */
     struct sw_manifest_entry *(*found)(void *arg, const struct sw_manifest_entry *frame);
     void *arg;
 };
 
-/* What is wrong with the file. */
+/* The damage of the file. */
 struct sw_manifest_damage {
     size_t n_places;
-    uint64_t at;                    /* the first one's offset */
-    const char *what;               /* and what is wrong there; static */
-    uint64_t n_doubtful, n_dropped; /* frames that were found all the same; that were, but are not whole */
+    uint64_t at;                    /* offset of the first damaged place */
+    const char *what;               /* what is wrong there; static */
+    uint64_t n_doubtful, n_dropped; /* frames that were found all the same; frames that were found, but are overwritten
+                                       or beyond the files */
 };
 
-/* Opens or makes it. A damaged one gives the frames that it still vouches for (manifest_scan.h); it stays as it is.
- * Frames that were found are the tier's to free, also after an error. errors: -SW_EVERSION, -SW_ECONFIG (file_bytes
- * differs and there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+/* Opens or makes the manifest. A damaged one gives the frames that it still vouches for (manifest_scan.h), and stays
+ * unchanged. The tier frees the frames that were found, also after an error. errors: -SW_EVERSION, -SW_ECONFIG
+ * (file_bytes differs and there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
 int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *config, struct sw_err *err);
-/* Entries that are still in it stay in the file. NULL is a no-op. */
+/* Closes it. Its entries stay in the file. NULL is a no-op. */
 void sw_manifest_close(struct sw_manifest *manifest);
 
-/* NULL: the file is whole. Borrowed, until it is mended. */
+/* Returns the file's damage. NULL: the file is whole. Borrowed, until it is mended. */
 const struct sw_manifest_damage *sw_manifest_damage(const struct sw_manifest *manifest);
-/* Writes a damaged file anew, with the frames that are still in it, which from then on are as good as any: each
- * doubtful one must have been released, or must be known for certain to be told from others when it is read. A whole
- * one is left alone. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM: it is as damaged as it was. */
+/* Rewrites a damaged file with the frames that are still in it, which are then beyond doubt. Every doubtful frame must
+ * have been released before, or must be recognisable for certain when it is read. A whole file is left alone. errors:
+ * -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM: the damage stays. */
 int sw_manifest_mend(struct sw_manifest *manifest, struct sw_err *err);
-/* Takes a frame out that cannot be where its record says: as damage, without a release. why: static. */
+/* Removes a frame that cannot be where its record says: as damage, without a release. why: static. */
 void sw_manifest_drop(struct sw_manifest *manifest, struct sw_manifest_entry *entry, const char *why);
 
-/* Says of all frames that are in it that they are not encrypted, though from now on others are: in one step, whatever
- * the mark of the directory says (nvme_key.h). errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+/* Records that all frames in it are not encrypted, though new ones are: in one step, whatever the mark of the directory
+ * says (nvme_key.h). errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
 int sw_manifest_encrypt(struct sw_manifest *manifest, struct sw_err *err);
 
-/* Cuts off what a killed process or a failed append may have left behind the last record. Nothing may be written into
- * the space of a frame that is not in the manifest before this has succeeded. errors: -SW_EIO, ... */
+/* Cuts off bytes that a killed process or a failed append may have left after the last record. Nothing may be written
+ * into the space of a frame that is not in the manifest before this has succeeded. errors: -SW_EIO, ... */
 int sw_manifest_settle(struct sw_manifest *manifest, struct sw_err *err);
-/* Appends. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM; the entry is as it was, in or not in the manifest. */
+/* Append a record. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM; the entry is unchanged, in or not in the manifest. */
 int sw_manifest_commit(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);
 int sw_manifest_release(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);
 

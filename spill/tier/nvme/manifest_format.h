@@ -1,5 +1,5 @@
-/* manifest_format.h - what the records of a manifest look like, as MANIFEST.md has it. Shared by the code that writes
- * them (manifest.c) and the code that reads them (manifest_scan.c); nobody else needs it. */
+/* manifest_format.h - the records of a manifest, as in MANIFEST.md. Only for the code that writes them (manifest.c) and
+ * reads them (manifest_scan.c). */
 #ifndef SW_SPILL_MANIFEST_FORMAT_H
 #define SW_SPILL_MANIFEST_FORMAT_H
 

@@ -14,9 +14,9 @@ struct scanner {
     struct sw_manifest_scan *scan;
     const uint8_t *image;
     uint64_t bytes, at;
-    size_t doubt_until; /* commits before this one are doubtful */
-    bool any_sequence;  /* the header does not say which one the first record has */
-    bool may_skip;      /* that records are missing before the next one is known */
+    size_t doubt_until; /* commits before this index are doubtful */
+    bool any_sequence;  /* the header does not say the first record's number */
+    bool may_skip;      /* it is already known that records are missing before the next one */
     bool no_memory;
 };
 
@@ -32,8 +32,8 @@ static void damaged(struct scanner *s, uint64_t at, uint64_t bytes, const char *
 
 enum look {
     LOOK_RECORD,   /* whole */
-    LOOK_TORN,     /* its body goes on behind the end of the file */
-    LOOK_BAD_BODY, /* the head tells how long it is */
+    LOOK_TORN,     /* its body extends past the end of the file */
+    LOOK_BAD_BODY, /* the head says how long it is */
     LOOK_BAD_HEAD,
 };
 
@@ -47,7 +47,7 @@ static bool is_possible(const struct sw_manifest_head *head) {
            (head->body_bytes - sizeof(struct sw_manifest_body)) % sizeof(struct sw_manifest_extent) == 0;
 }
 
-/* What lies at `at`, where there is room for a head. */
+/* Examines what lies at `at`, where there is room for a head. */
 static enum look look_at(const struct scanner *s, uint64_t at, struct sw_manifest_head *ret) {
     memcpy(ret, s->image + at, sizeof *ret);
     if (sw_manifest_head_hash(ret) != ret->hash || !is_possible(ret))
@@ -62,8 +62,8 @@ static bool has_head(const struct scanner *s, uint64_t at) {
     return at <= s->bytes && s->bytes - at >= sizeof(struct sw_manifest_head);
 }
 
-/* The next place behind `at` where a whole record lies, one of after those that have been read; the file's end: there
- * is none. */
+/* Returns the next offset after `at` that has a whole record, newer than those that were read. The file's end: there is
+ * none. */
 static uint64_t find_record(const struct scanner *s, uint64_t at) {
     struct sw_manifest_head head;
     for (at += SW_MANIFEST_RECORD_ALIGN; has_head(s, at); at += SW_MANIFEST_RECORD_ALIGN)
@@ -72,8 +72,8 @@ static uint64_t find_record(const struct scanner *s, uint64_t at) {
     return s->bytes;
 }
 
-/* A frame's extents add up to it and lie at blocks; whether there is such a place, and one for each, is not looked at.
- */
+/* Returns whether a frame's extents add up to its length and lie at blocks. Whether these places exist, and are used
+ * once, is checked later. */
 static bool is_frame(const uint8_t *body, unsigned n_extents) {
     uint64_t left;
     memcpy(&left, body + offsetof(struct sw_manifest_body, bytes), sizeof left);
@@ -124,7 +124,7 @@ static struct sw_manifest_commit *find_commit(const struct sw_manifest_scan *sca
     return low < scan->n_commits && scan->commits[low].id == id ? &scan->commits[low] : NULL;
 }
 
-/* One whose commit is not there releases nothing, and says nothing new where records are missing anyway. */
+/* A release without its commit releases nothing. Where records are missing anyway, it is no further damage. */
 static bool add_release(const struct scanner *s, const struct sw_manifest_head *head) {
     struct sw_manifest_commit *commit = find_commit(s->scan, head->id);
     if (!commit)
@@ -140,7 +140,7 @@ static void take_record(struct scanner *s, const struct sw_manifest_head *head) 
     if (!s->any_sequence && !s->may_skip && head->sequence > s->scan->next_sequence)
         damaged(s, s->at, 0, "records are missing before it");
     if (!s->any_sequence && head->sequence < s->scan->next_sequence)
-        damaged(s, s->at, bytes, "record is one of before");
+        damaged(s, s->at, bytes, "record is older than the one before");
     else if (!(head->kind == SW_MANIFEST_RELEASE ? add_release(s, head) : add_commit(s, head)))
         damaged(s, s->at, bytes, "impossible record");
     if (s->any_sequence || head->sequence >= s->scan->next_sequence)
@@ -149,8 +149,8 @@ static void take_record(struct scanner *s, const struct sw_manifest_head *head) 
     s->at += bytes;
 }
 
-/* Damage up to the file's end: the next record goes behind it, so that it is seen until the file is written anew. Which
- * numbers the lost ones had, nobody knows: none of them is used again. */
+/* The damage reaches the file's end: the next record goes after it, so that it stays visible until the file is
+ * rewritten. The sequence numbers of the lost records are unknown: none of them may be used again. */
 static void end_in_damage(struct scanner *s, uint64_t from) {
     s->at = (s->bytes + SW_MANIFEST_RECORD_ALIGN - 1) / SW_MANIFEST_RECORD_ALIGN * SW_MANIFEST_RECORD_ALIGN;
     s->scan->next_sequence += (s->bytes - from) / sizeof(struct sw_manifest_head) + 1;
@@ -167,7 +167,7 @@ static void scan_records(struct scanner *s) {
             take_record(s, &head);
             continue;
         }
-        /* A head that is right says where the next record begins, and that this one was there. */
+        /* A valid head says where the next record begins, and that this one was there. */
         const uint64_t behind = from + sizeof head + head.body_bytes;
         const bool skips = look == LOOK_BAD_BODY && (s->any_sequence || head.sequence >= s->scan->next_sequence);
         s->at = skips ? behind : find_record(s, from);
@@ -199,7 +199,7 @@ static int scan_header(struct scanner *s, struct sw_err *err) {
         return 0;
     }
     if (header.version != SW_MANIFEST_VERSION || header.block_bytes != SW_MANIFEST_BLOCK_BYTES)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_DAEMON, "manifest has version %" PRIu32 ", this is made for %d",
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_DAEMON, "manifest has version %" PRIu32 ", this program reads %d",
                           header.version, SW_MANIFEST_VERSION);
     s->scan->file_bytes = header.file_bytes;
     if (header.file_bytes == 0 || header.first_sequence == 0)
@@ -212,10 +212,10 @@ static int scan_header(struct scanner *s, struct sw_err *err) {
 
 /* --- frames that overlap --- */
 
-/* Blocks between two neighbouring ends of extents are of the same frames: a cell. */
+/* Cells: the intervals between neighbouring ends of extents. All blocks of a cell belong to the same frames. */
 struct cells {
     uint64_t *bounds; /* [n], ascending: cell i is [bounds[i], bounds[i + 1]) */
-    size_t *free;     /* [n]: the first cell from i on that no frame has yet, by way of others; the last one is none */
+    size_t *free;     /* [n]: the first free cell from i on, through others (union-find); the last one is none */
     size_t n;
 };
 
@@ -299,7 +299,7 @@ static bool make_cells(struct cells *ret, const struct sw_manifest_scan *scan) {
 }
 
 /* Space is used again only after its frame's release was written. So a frame that a later commit overlaps was released,
- * whether that commit's frame is still there or not; and where no release was lost, there is none such. */
+ * whether this commit's frame is still there or not. If no release was lost, no frames overlap. */
 static void drop_overlapped(struct scanner *s) {
     struct sw_manifest_scan *scan = s->scan;
     struct cells cells = {0};

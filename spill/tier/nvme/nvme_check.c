@@ -31,7 +31,7 @@ static int failed(struct sw_err *err, const char *name) {
     return sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_DAEMON, "%s cannot be read: %s", name, strerror(cause));
 }
 
-/* Reads all of it; what lies behind the end of the file is an error. */
+/* Reads all bytes; reading past the end of the file is an error. */
 static int read_at(int fd, void *ret, uint64_t bytes, uint64_t offset, const char *name, struct sw_err *err) {
     for (uint64_t done = 0; done < bytes;) {
         const ssize_t n = pread(fd, (char *)ret + done, (size_t)(bytes - done), (off_t)(offset + done));
@@ -51,7 +51,7 @@ static int open_in(const struct check *check, const char *name, struct sw_err *e
     return fd < 0 ? failed(err, name) : fd;
 }
 
-/* Asks, and lets go at once: a service that starts now is not to be kept from it. */
+/* Tries the lock and releases it at once: a service that starts now must not be blocked. */
 static bool is_in_use(const struct check *check) {
     const int fd = open_in(check, "lock", NULL);
     const bool in_use = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -62,13 +62,13 @@ static bool is_in_use(const struct check *check) {
 
 /* --- frames --- */
 
-/* All extents, one behind the other. */
+/* Reads all extents, one after the other. */
 static int read_frame(const struct check *check, const struct sw_manifest_commit *commit, uint8_t *ret,
                       struct sw_err *err) {
     for (unsigned i = 0; i < commit->n_extents; i++) {
         struct sw_manifest_extent extent;
         memcpy(&extent, commit->body + sizeof(struct sw_manifest_body) + i * sizeof extent, sizeof extent);
-        while (extent.bytes > 0) { /* an extent may go on in the next file */
+        while (extent.bytes > 0) { /* an extent may continue in the next file */
             const uint64_t in_file = extent.offset % check->file_bytes, left = check->file_bytes - in_file,
                            n = extent.bytes < left ? extent.bytes : left;
             char name[SW_TIER_FILE_BYTES];
@@ -92,7 +92,7 @@ static int decode(const uint8_t *frame, uint64_t bytes, uint64_t check, struct s
     const struct sw_stored stored = {.extents = (void *)&extent, .n_extents = 1, .bytes = bytes};
     struct sw_frame_layout layout;
     uint64_t raw_bytes;
-    if (!sw_tier_key_fits(&stored, check))
+    if (!sw_tier_key_matches(&stored, check))
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "another frame lies in its place");
     int rc = sw_frame_parse(&layout, frame, (size_t)bytes, bytes, err);
     if (rc)

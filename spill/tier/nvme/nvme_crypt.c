@@ -24,17 +24,17 @@ struct worker {
 struct crypt {
     struct sw_nvme_method method;
     struct sw_nvme_method *inner;
-    pthread_mutex_t lock; /* guards the next four; held for list operations only */
+    pthread_mutex_t lock; /* guards the three lists and `stop`; held for list operations only */
     pthread_cond_t work;
     struct sw_list todo;      /* writes to encrypt, reads to decrypt */
-    struct sw_list encrypted; /* to go to the disk */
+    struct sw_list encrypted; /* to be sent to the disk */
     struct sw_list ended;     /* decrypted, or failed */
     bool stop;
-    /* The owner's own. */
+    /* The owner's own: */
     struct sw_list waiting; /* writes without a buffer */
     char *buffers[MAX_BUFFERS];
     unsigned n_free;
-    void *memory; /* of the buffers */
+    void *memory; /* the buffers' memory */
     unsigned n_workers;
     struct worker workers[MAX_THREADS];
 };
@@ -53,7 +53,7 @@ static EVP_CIPHER_CTX *cipher_new(const uint8_t *key, bool encrypts) {
     return NULL;
 }
 
-/* from and to: the same, or apart. bytes: whole blocks. */
+/* Encrypts or decrypts whole blocks. from and to: the same, or apart. */
 static bool run_cipher(EVP_CIPHER_CTX *cipher, const char *from, char *to, size_t bytes, uint64_t position) {
     bool good = true;
     for (size_t at = 0; good && at < bytes; at += BLOCK_BYTES) {
@@ -79,12 +79,12 @@ bool sw_nvme_crypt_mark(const struct sw_nvme_key *key, uint8_t ret[SW_NVME_MARK_
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
-/* Of a read that stopped short the whole blocks count: the owner reads the rest again. */
-static void run_piece(const struct worker *w, struct sw_nvme_piece *piece) {
-    const size_t bytes = piece->write ? piece->bytes : (size_t)piece->result / BLOCK_BYTES * BLOCK_BYTES;
-    const char *from = piece->write ? piece->plain : piece->memory;
-    if (!run_cipher(piece->write ? w->encrypts : w->decrypts, from, piece->memory, bytes, piece->position))
-        piece->result = -EIO;
+/* After a short read only the whole blocks count: the owner reads the rest again. */
+static void run_request(const struct worker *w, struct sw_nvme_request *request) {
+    const size_t bytes = request->write ? request->bytes : (size_t)request->result / BLOCK_BYTES * BLOCK_BYTES;
+    const char *from = request->write ? request->plain : request->memory;
+    if (!run_cipher(request->write ? w->encrypts : w->decrypts, from, request->memory, bytes, request->position))
+        request->result = -EIO;
 }
 
 static void *thread_main(void *arg) {
@@ -94,12 +94,12 @@ static void *thread_main(void *arg) {
     for (;;) {
         struct sw_list *node = sw_list_take_first(&c->todo);
         if (node) {
-            struct sw_nvme_piece *piece = SW_CONTAINER_OF(node, struct sw_nvme_piece, node);
+            struct sw_nvme_request *request = SW_CONTAINER_OF(node, struct sw_nvme_request, node);
             (void)pthread_mutex_unlock(&c->lock);
-            run_piece(w, piece);
+            run_request(w, request);
             (void)pthread_mutex_lock(&c->lock);
-            sw_list_append(piece->write && piece->result == 0 ? &c->encrypted : &c->ended, node);
-            /* Under the lock: the piece may be the last one, and the owner close. */
+            sw_list_append(request->write && request->result == 0 ? &c->encrypted : &c->ended, node);
+            /* Under the lock: this may be the last request, after which the owner closes. */
             c->inner->ops->wake(c->inner);
         } else if (c->stop) {
             break;
@@ -113,43 +113,43 @@ static void *thread_main(void *arg) {
 
 /* ---- the method -------------------------------------------------------------------------------------------------- */
 
-static void hand_over(struct crypt *c, struct sw_nvme_piece *piece) {
+static void hand_over(struct crypt *c, struct sw_nvme_request *request) {
     (void)pthread_mutex_lock(&c->lock);
-    sw_list_append(&c->todo, &piece->node);
+    sw_list_append(&c->todo, &request->node);
     (void)pthread_cond_signal(&c->work);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
-static void encrypt(struct crypt *c, struct sw_nvme_piece *piece) {
-    piece->plain = piece->memory;
-    piece->memory = c->buffers[--c->n_free];
-    piece->result = 0;
-    hand_over(c, piece);
+static void encrypt(struct crypt *c, struct sw_nvme_request *request) {
+    request->plain = request->memory;
+    request->memory = c->buffers[--c->n_free];
+    request->result = 0;
+    hand_over(c, request);
 }
 
-static void crypt_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+static void crypt_start(struct sw_nvme_method *method, struct sw_nvme_request *request) {
     struct crypt *c = crypt_of(method);
-    SW_ASSERT(!piece->write || !piece->is_plain);
-    if (!piece->write)
-        c->inner->ops->start(c->inner, piece);
+    SW_ASSERT(!request->write || !request->is_plain);
+    if (!request->write)
+        c->inner->ops->start(c->inner, request);
     else if (c->n_free > 0)
-        encrypt(c, piece);
+        encrypt(c, request);
     else
-        sw_list_append(&c->waiting, &piece->node);
+        sw_list_append(&c->waiting, &request->node);
 }
 
-static void end_piece(struct crypt *c, struct sw_nvme_piece *piece, struct sw_list *ret_ended) {
-    if (piece->write) {
-        c->buffers[c->n_free++] = piece->memory;
-        piece->memory = piece->plain;
+static void end_request(struct crypt *c, struct sw_nvme_request *request, struct sw_list *ret_ended) {
+    if (request->write) {
+        c->buffers[c->n_free++] = request->memory;
+        request->memory = request->plain;
         struct sw_list *next = sw_list_take_first(&c->waiting);
         if (next)
-            encrypt(c, SW_CONTAINER_OF(next, struct sw_nvme_piece, node));
+            encrypt(c, SW_CONTAINER_OF(next, struct sw_nvme_request, node));
     }
-    sw_list_append(ret_ended, &piece->node);
+    sw_list_append(ret_ended, &request->node);
 }
 
-/* What the threads are done with goes on to the disk, or back. */
+/* Sends encrypted requests on to the disk, and collects requests that have ended. */
 static void collect(struct crypt *c, struct sw_list *ret_ended) {
     struct sw_list encrypted, ended, *node;
     sw_list_init(&encrypted);
@@ -161,23 +161,23 @@ static void collect(struct crypt *c, struct sw_list *ret_ended) {
         sw_list_append(&ended, node);
     (void)pthread_mutex_unlock(&c->lock);
     while ((node = sw_list_take_first(&encrypted)))
-        c->inner->ops->start(c->inner, SW_CONTAINER_OF(node, struct sw_nvme_piece, node));
+        c->inner->ops->start(c->inner, SW_CONTAINER_OF(node, struct sw_nvme_request, node));
     while ((node = sw_list_take_first(&ended)))
-        end_piece(c, SW_CONTAINER_OF(node, struct sw_nvme_piece, node), ret_ended);
+        end_request(c, SW_CONTAINER_OF(node, struct sw_nvme_request, node), ret_ended);
 }
 
-/* Woken by a thread it returns without a piece, as if the owner had been: who then waits again. */
+/* If a thread woke it, it returns without a request, as if wake() had been called; the owner then waits again. */
 static void crypt_wait(struct sw_nvme_method *method, struct sw_list *ret_ended) {
     struct crypt *c = crypt_of(method);
     struct sw_list moved, *node;
     sw_list_init(&moved);
     c->inner->ops->wait(c->inner, &moved);
     while ((node = sw_list_take_first(&moved))) {
-        struct sw_nvme_piece *piece = SW_CONTAINER_OF(node, struct sw_nvme_piece, node);
-        if (!piece->write && !piece->is_plain && piece->result >= BLOCK_BYTES)
-            hand_over(c, piece);
+        struct sw_nvme_request *request = SW_CONTAINER_OF(node, struct sw_nvme_request, node);
+        if (!request->write && !request->is_plain && request->result >= BLOCK_BYTES)
+            hand_over(c, request);
         else
-            end_piece(c, piece, ret_ended);
+            end_request(c, request, ret_ended);
     }
     collect(c, ret_ended);
 }
@@ -187,7 +187,7 @@ static void crypt_wake(struct sw_nvme_method *method) {
     c->inner->ops->wake(c->inner);
 }
 
-/* Also a half-opened one; `inner` stays. */
+/* Frees the method, also a half-opened one; `inner` stays. */
 static void crypt_free(struct crypt *c) {
     (void)pthread_mutex_lock(&c->lock);
     c->stop = true;
@@ -196,7 +196,7 @@ static void crypt_free(struct crypt *c) {
     while (c->n_workers > 0) {
         struct worker *w = &c->workers[--c->n_workers];
         (void)pthread_join(w->thread, NULL);
-        EVP_CIPHER_CTX_free(w->encrypts); /* and clears the key's schedule */
+        EVP_CIPHER_CTX_free(w->encrypts); /* this clears the key schedule */
         EVP_CIPHER_CTX_free(w->decrypts);
     }
     (void)pthread_cond_destroy(&c->work);
@@ -228,7 +228,7 @@ static int start_worker(struct crypt *c, const struct sw_nvme_key *key, struct s
     if (!w->encrypts || !w->decrypts)
         rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "libcrypto has no AES-256-XTS");
     else if (sw_thread_start(&w->thread, thread_main, w) != 0)
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the NVMe tier");
     if (!rc) {
         c->n_workers++;
         return 0;
@@ -247,7 +247,7 @@ int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner
                        const struct sw_nvme_key *key, struct sw_err *err) {
     const unsigned n_buffers = depth < MAX_BUFFERS ? depth : MAX_BUFFERS;
     struct crypt *c = sw_alloc(sizeof *c);
-    char *memory = sw_alloc(n_buffers * SW_NVME_PIECE_BYTES + BLOCK_BYTES);
+    char *memory = sw_alloc(n_buffers * SW_NVME_REQUEST_BYTES + BLOCK_BYTES);
     if (!c || !memory) {
         sw_free(c);
         sw_free(memory);
@@ -256,9 +256,9 @@ int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner
     c->method.ops = &crypt_ops;
     c->inner = inner;
     c->memory = memory;
-    memory += BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES; /* for transfers around the page cache */
+    memory += BLOCK_BYTES - (uintptr_t)memory % BLOCK_BYTES; /* aligned for direct I/O */
     for (; c->n_free < n_buffers; c->n_free++)
-        c->buffers[c->n_free] = memory + c->n_free * SW_NVME_PIECE_BYTES;
+        c->buffers[c->n_free] = memory + c->n_free * SW_NVME_REQUEST_BYTES;
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_cond_init(&c->work, NULL);
     sw_list_init(&c->todo);

@@ -1,8 +1,7 @@
-/* nvme_file_ops.h - the two calls by which the NVMe tier's files are written and read, so that tests can make them
- * fail.
+/* nvme_file_ops.h - the two calls that write and read the NVMe tier's files, so that tests can make them fail.
  *
- * As pwrite(2) and pread(2), errno included. Called by the tier's own threads. With io_uring, only the manifest goes
- * through them. */
+ * Like pwrite(2) and pread(2), errno included. Called by the tier's own threads. With io_uring, only the manifest uses
+ * them. */
 #ifndef SW_SPILL_NVME_FILE_OPS_H
 #define SW_SPILL_NVME_FILE_OPS_H
 
@@ -14,8 +13,8 @@ struct sw_nvme_file_ops {
     ssize_t (*pread)(int fd, void *ret, size_t bytes, off_t offset);
 };
 
-/* Code for an errno value of the file system: -SW_ENOSPACE where it lets no more be written (full, a quota, a limit on
- * the length of files), else as sw_err_from_errno(). */
+/* Returns the code for an errno value of the file system: -SW_ENOSPACE where it refuses to store more (full, a quota, a
+ * limit on the length of files), else sw_err_from_errno()'s. */
 int sw_nvme_error(int errno_value);
 
 #endif

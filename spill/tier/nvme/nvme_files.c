@@ -15,7 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* How long a predecessor's last transfers may take: far more than any disk that works, less than a start may. */
+/* How long a predecessor's last transfers may take: far longer than on any working disk, shorter than a start may take.
+ */
 #define PREDECESSOR_WAIT_US 30000000u
 #define PREDECESSOR_POLL_US 1000u
 
@@ -57,7 +58,7 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
     return 0;
 }
 
-/* Whether a tier would write to a file of this name, or remove it. */
+/* Returns whether a tier would write to a file of this name, or remove it. */
 static bool is_tiers_name(const char *name) {
     static const char *const names[] = {"manifest", "manifest.new", "key-check", "key-check.new"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -80,12 +81,12 @@ static bool has_manifest(int directory) {
 }
 
 static int foreign(struct sw_err *err, const char *name) {
-    (void)sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "not a folder of an NVMe tier: empty it or name another");
+    (void)sw_err_set(err, -SW_EEXIST, SW_SCOPE_DAEMON, "not a folder of an NVMe tier: empty it, or name another");
     (void)sw_err_detail(err, "%.64s is not of a tier", name);
     return -SW_EEXIST;
 }
 
-/* Files that a tier would overwrite are others' unless there is a manifest, too. */
+/* Without a manifest, files that a tier would overwrite belong to others. */
 static int check_names(int directory, struct sw_err *err) {
     if (has_manifest(directory))
         return 0;
@@ -105,8 +106,9 @@ static int check_names(int directory, struct sw_err *err) {
     return rc;
 }
 
-/* The lock says that the folder is a tier's, before there is a manifest and when one has been lost. Earlier versions
- * have left it empty. What cannot be written there now, as the disk is full, is written another time. */
+/* Writes the lock's mark, which says that the folder is a tier's before there is a manifest and after one was lost.
+ * Earlier versions have left the lock empty. If the mark cannot be written now, because the disk is full, a later start
+ * writes it. */
 static int claim(const struct sw_nvme_files *files, struct sw_err *err) {
     struct stat st;
     if (begins_with_magic(files->lock, SW_NVME_LOCK_MAGIC))
@@ -118,7 +120,7 @@ static int claim(const struct sw_nvme_files *files, struct sw_err *err) {
         return rc;
     if (pwrite(files->lock, SW_NVME_LOCK_MAGIC, SW_NVME_MAGIC_BYTES, 0) != SW_NVME_MAGIC_BYTES)
         (void)ftruncate(files->lock, 0);
-    (void)fsync(files->lock); /* a power cut may take the manifest, which is not synced */
+    (void)fsync(files->lock); /* a power cut may lose the manifest, which is not synced */
     return 0;
 }
 
@@ -139,7 +141,7 @@ int sw_nvme_files_open(struct sw_nvme_files *ret, const char *directory, struct 
         rc = system_error(err, "openat", "lock file");
     else if (flock(ret->lock, LOCK_EX | LOCK_NB) != 0)
         rc = errno == EWOULDBLOCK ? sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON,
-                                               "is in use by another process: end that, or name another")
+                                               "is in use by another process: end it, or name another folder")
                                   : system_error(err, "flock", "lock file");
     else
         rc = claim(ret, err);
@@ -157,7 +159,8 @@ static int wait_for_predecessor(int fd, const char *name, struct sw_err *err) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return system_error(err, "flock", name);
         if (sw_clock_us() > deadline)
-            return sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON, "%s is still in use by a process that was killed", name);
+            return sw_err_set(err, -SW_EBUSY, SW_SCOPE_DAEMON,
+                              "%s is still in use by a process that was killed: try again later", name);
         (void)usleep(PREDECESSOR_POLL_US);
     }
     return 0;
@@ -173,7 +176,7 @@ static int allocate(struct sw_nvme_files *files, int fd, uint64_t bytes, const c
     do
         rc = fallocate(fd, 0, 0, (off_t)bytes);
     while (rc && errno == EINTR);
-    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS)) { /* the space is then taken when it is written */
+    if (rc && (errno == EOPNOTSUPP || errno == ENOSYS)) { /* writes then take the space */
         files->reserved = false;
         rc = ftruncate(fd, (off_t)bytes);
     }
@@ -185,8 +188,8 @@ static uint64_t length_of(const struct sw_nvme_files *files, unsigned index) {
     return left < files->file_bytes ? left : files->file_bytes;
 }
 
-/* What is too much is refused before any of it is taken: others on the file system may be about to need it. Where the
- * system does not say how much there is, it is tried. */
+/* Refuses a tier that is too large before any space is taken, which others on the file system may need. If the system
+ * does not say how much room there is, it is tried. */
 static int check_room(const struct sw_nvme_files *files, unsigned n, struct sw_err *err) {
     struct statvfs system;
     uint64_t needed = 0;
@@ -196,7 +199,8 @@ static int check_room(const struct sw_nvme_files *files, unsigned n, struct sw_e
         file_name name;
         name_of(name, i);
         const bool is_there = fstatat(files->directory, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-        const uint64_t has = is_there ? (uint64_t)st.st_size : 0; /* one whose space is not set aside is ours, too */
+        const uint64_t has =
+            is_there ? (uint64_t)st.st_size : 0; /* a file whose space is not reserved counts as well */
         needed += bytes > has ? bytes - has : 0;
     }
     if (fstatvfs(files->directory, &system) != 0 || system.f_blocks == 0)
@@ -204,8 +208,8 @@ static int check_room(const struct sw_nvme_files *files, unsigned n, struct sw_e
     const uint64_t room = (uint64_t)(geteuid() == 0 ? system.f_bfree : system.f_bavail) * system.f_frsize;
     if (needed <= room)
         return 0;
-    (void)sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_DAEMON, "needs %" PRIu64 " bytes more, the disk has %" PRIu64, needed,
-                     room);
+    (void)sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_DAEMON, "needs %" PRIu64 " more bytes, but the disk has %" PRIu64,
+                     needed, room);
     return sw_err_detail(err, "fstatvfs");
 }
 
@@ -226,7 +230,7 @@ static int open_data(struct sw_nvme_files *files, unsigned index, uint64_t bytes
     return rc ? rc : allocate(files, file->fd, bytes, name, err);
 }
 
-/* Data files from an index on. */
+/* Removes data files from an index on. */
 static void remove_from(int directory, unsigned index) {
     file_name name;
     do

@@ -20,12 +20,13 @@ enum { KEY_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
 static int failed(struct sw_err *err, const char *call) {
     const int cause = errno;
-    (void)sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_DAEMON, "key of the NVMe tier: %s", strerror(cause));
+    (void)sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_DAEMON, "the NVMe tier's key cannot be used: %s",
+                     strerror(cause));
     (void)sw_err_detail(err, "%s: %s", call, strerror(cause));
     return sw_nvme_error(cause);
 }
 
-/* Maps what the descriptor has, with a key in it or not yet. */
+/* Maps the descriptor's page, with or without a key in it. */
 static int map(struct sw_nvme_key *key, int fd, struct sw_err *err) {
     void *page = mmap(NULL, SW_NVME_KEY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED)
@@ -36,11 +37,11 @@ static int map(struct sw_nvme_key *key, int fd, struct sw_err *err) {
     const int cause = errno;
     (void)munmap(page, SW_NVME_KEY_BYTES);
     memset(key, 0, sizeof *key);
-    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "key of the NVMe tier: no memory that can be locked: %s",
-                      strerror(cause));
+    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON,
+                      "the NVMe tier's key cannot be locked in memory (raise RLIMIT_MEMLOCK): %s", strerror(cause));
 }
 
-/* Straight into the locked page: no copy of it is anywhere else. */
+/* Fills the locked page directly, so that no copy of the key exists elsewhere. */
 static bool fill(const struct sw_nvme_key *key) {
     uint8_t *bytes = (uint8_t *)key->bytes;
     for (size_t done = 0; done < SW_NVME_KEY_BYTES;) {
@@ -77,7 +78,7 @@ int sw_nvme_key_adopt(struct sw_nvme_key *ret, int fd, struct sw_err *err) {
     struct stat st;
     int rc = 0;
     memset(ret, 0, sizeof *ret);
-    /* Sealed, so that it cannot be cut off under the mapping. */
+    /* Sealed, so that it cannot be truncated under the mapping. */
     if (fstat(fd, &st) < 0 || st.st_size != SW_NVME_KEY_BYTES || (fcntl(fd, F_GET_SEALS) & KEY_SEALS) != KEY_SEALS)
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON, "descriptor %d holds no key of an NVMe tier", fd);
     else
@@ -99,7 +100,7 @@ void sw_nvme_key_fini(struct sw_nvme_key *key) {
 
 /* --- the mark --- */
 
-/* A file that cannot be read says nothing: whoever took it for a foreign mark, or for none, would remove frames. */
+/* A file that cannot be read proves nothing: taking it for a foreign mark, or for none, would remove frames. */
 static int read_mark(int directory, uint8_t ret[SW_NVME_MARK_BYTES], bool *ret_has, struct sw_err *err) {
     const int fd = openat(directory, SW_NVME_MARK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     memset(ret, 0, SW_NVME_MARK_BYTES);
@@ -108,7 +109,7 @@ static int read_mark(int directory, uint8_t ret[SW_NVME_MARK_BYTES], bool *ret_h
         return errno == ENOENT ? 0 : failed(err, "openat");
     ssize_t n;
     do
-        n = read(fd, ret, SW_NVME_MARK_BYTES); /* a short one is nobody's */
+        n = read(fd, ret, SW_NVME_MARK_BYTES); /* a short file matches no key */
     while (n < 0 && errno == EINTR);
     const int rc = n < 0 ? failed(err, "read") : 0;
     (void)close(fd);
@@ -131,7 +132,7 @@ static int remove_mark(int directory, struct sw_err *err) {
     return unlinkat(directory, SW_NVME_MARK_FILE, 0) < 0 && errno != ENOENT ? failed(err, "unlinkat") : 0;
 }
 
-/* The frames first: until the mark is right, whoever comes next finds the same difference and does the same again. */
+/* Removes the frames first: until the mark is right, the next process finds the same difference and repeats this. */
 static int start_over(const uint8_t *mark, int directory, struct sw_err *err) {
     if (sw_nvme_files_remove(directory) < 0)
         return failed(err, "unlinkat");
@@ -168,11 +169,12 @@ int sw_nvme_key_settle(const struct sw_nvme_key *key, bool keep_plain, int direc
     if (key && !key->is_new) {
         if (faccessat(directory, "manifest", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
             return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_DAEMON,
-                              "frames in the NVMe tier are not of the key that was kept");
-        if (!has_mark) /* nothing is there: made ours first, or a start that ends half-way would look like another's */
+                              "the NVMe tier's frames are not of the key that was kept");
+        if (!has_mark) /* nothing is there: mark it first, or a start that fails half-way would look like another key's
+                          folder */
             return write_mark(directory, mark, err);
     }
-    if (keep_plain) { /* without a key there is a mark, or there would be no difference */
+    if (keep_plain) { /* without a key there is a mark, since otherwise nothing would differ */
         *ret = has_mark ? SW_NVME_FRAMES_LOST : SW_NVME_FRAMES_PLAIN;
         return 0;
     }

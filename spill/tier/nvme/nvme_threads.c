@@ -6,13 +6,13 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* More add nothing: each has a request of up to 1 MiB at the disk. */
+/* More threads add nothing: each has a request of up to 1 MiB at the disk. */
 #define MAX_THREADS 16u
 
 struct threads {
     struct sw_nvme_method method;
     const struct sw_nvme_file_ops *files;
-    pthread_mutex_t lock; /* guards all below; held for list operations only */
+    pthread_mutex_t lock; /* guards all fields below; held for list operations only */
     pthread_cond_t work, news;
     struct sw_list waiting, ended;
     bool woken, stop;
@@ -24,10 +24,10 @@ static struct threads *threads_of(struct sw_nvme_method *method) {
     return SW_CONTAINER_OF(method, struct threads, method);
 }
 
-static void run_piece(const struct threads *t, struct sw_nvme_piece *piece) {
-    ssize_t n = piece->write ? t->files->pwrite(piece->fd, piece->memory, piece->bytes, piece->offset)
-                             : t->files->pread(piece->fd, piece->memory, piece->bytes, piece->offset);
-    piece->result = n < 0 ? -errno : n;
+static void run_request(const struct threads *t, struct sw_nvme_request *request) {
+    ssize_t n = request->write ? t->files->pwrite(request->fd, request->memory, request->bytes, request->offset)
+                               : t->files->pread(request->fd, request->memory, request->bytes, request->offset);
+    request->result = n < 0 ? -errno : n;
 }
 
 static void *thread_main(void *arg) {
@@ -37,7 +37,7 @@ static void *thread_main(void *arg) {
         struct sw_list *node = sw_list_take_first(&t->waiting);
         if (node) {
             (void)pthread_mutex_unlock(&t->lock);
-            run_piece(t, SW_CONTAINER_OF(node, struct sw_nvme_piece, node));
+            run_request(t, SW_CONTAINER_OF(node, struct sw_nvme_request, node));
             (void)pthread_mutex_lock(&t->lock);
             sw_list_append(&t->ended, node);
             (void)pthread_cond_signal(&t->news);
@@ -51,10 +51,10 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-static void threads_start(struct sw_nvme_method *method, struct sw_nvme_piece *piece) {
+static void threads_start(struct sw_nvme_method *method, struct sw_nvme_request *request) {
     struct threads *t = threads_of(method);
     (void)pthread_mutex_lock(&t->lock);
-    sw_list_append(&t->waiting, &piece->node);
+    sw_list_append(&t->waiting, &request->node);
     (void)pthread_cond_signal(&t->work);
     (void)pthread_mutex_unlock(&t->lock);
 }
@@ -115,7 +115,7 @@ int sw_nvme_threads_open(struct sw_nvme_method **ret, unsigned depth, const stru
     for (; t->n_threads < depth && t->n_threads < MAX_THREADS; t->n_threads++)
         if (sw_thread_start(&t->threads[t->n_threads], thread_main, t) != 0) {
             threads_close(&t->method);
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no thread for the NVMe tier");
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the NVMe tier");
         }
     *ret = &t->method;
     return 0;

@@ -1,7 +1,7 @@
-/* tier_nvme.c - space and frames of the NVMe tier; transfers are nvme_io.c's.
+/* tier_nvme.c - space and frames of the NVMe tier. nvme_io.c does the transfers.
  *
- * The lock guards the extents, the counters and the lists. A release gives its space back at once and leaves the record
- * of it in `released` for the tier's thread, which appends it before it starts a write that came later. */
+ * The lock guards the extents, the counters and the lists. A release frees its space at once and leaves its record in
+ * `released` for the tier's thread, which appends it before it starts a later write. */
 #include "spill/tier/nvme/tier_nvme.h"
 
 #include "base/alloc.h"
@@ -28,23 +28,23 @@ struct tier_nvme {
     struct sw_tier_nvme_config config;
     struct sw_tier_nvme_info info;
     struct sw_nvme_files files;
-    struct sw_manifest *manifest; /* the thread's once there is `io` */
+    struct sw_manifest *manifest; /* belongs to the thread once `io` exists */
     struct sw_nvme_io *io;
-    int witness; /* -1: none */
+    int io_pipe; /* -1: none */
     pthread_mutex_t lock;
     struct sw_extents extents;
-    struct sw_run *all_space; /* the one free run that they begin as */
+    struct sw_run *all_space; /* the one free run at the beginning */
     bool encrypts;
     uint64_t committed_frames;
     struct sw_list found;    /* committed by a predecessor, not handed over yet */
-    bool handed_over;        /* none was found, or all have been */
+    bool handed_over;        /* all found frames were handed over, or there were none */
     struct sw_list held;     /* reserved or committed */
-    struct sw_list released; /* space is free, the manifest does not know yet */
+    struct sw_list released; /* the space is free, but the manifest does not know yet */
 };
 
-/* What sw_stored.extents points into. */
+/* The owner of what sw_stored.extents points to. */
 struct reservation {
-    struct sw_list node; /* found, held or released */
+    struct sw_list node; /* in found, held or released */
     struct sw_run *runs;
     bool committed;
     struct sw_manifest_entry entry;
@@ -127,7 +127,7 @@ static void nvme_release(struct sw_tier *tier, struct sw_stored *stored) {
         }
         (void)pthread_mutex_unlock(&t->lock);
         if (committed)
-            sw_nvme_io_wake(t->io); /* which frees it */
+            sw_nvme_io_wake(t->io); /* the thread frees it */
         else
             sw_free(r);
     }
@@ -136,8 +136,8 @@ static void nvme_release(struct sw_tier *tier, struct sw_stored *stored) {
 
 /* --- on the tier's thread --- */
 
-/* A damaged manifest is written anew once its frames have been handed over, and those that nobody wanted are out of it:
- * until then whoever comes next has to find it as it was. */
+/* Rewrites a damaged manifest once its frames have been handed over, and unwanted ones are out of it. Until then the
+ * next process has to find it as it was. */
 static int mend(struct tier_nvme *t, struct sw_err *err) {
     (void)pthread_mutex_lock(&t->lock);
     const bool is_due = t->handed_over;
@@ -145,8 +145,8 @@ static int mend(struct tier_nvme *t, struct sw_err *err) {
     return is_due ? sw_manifest_mend(t->manifest, err) : 0;
 }
 
-/* Tells the manifest of all releases. One that it cannot take stays in the list: its space is not written to, because
- * the error is that of the writes that would. */
+/* Records all releases in the manifest. A release that fails stays in the list. Its space is not written to, because
+ * the error fails the writes that would. */
 static int settle(void *arg, struct sw_err *err) {
     struct tier_nvme *t = arg;
     int rc = sw_manifest_settle(t->manifest, err);
@@ -208,7 +208,7 @@ static struct sw_manifest_entry *found(void *arg, const struct sw_manifest_entry
     return &r->entry;
 }
 
-/* Lists a frame's extents as places[0 ...]. */
+/* Lists a frame's extents as places[first ...]. */
 static void list_extents(const struct reservation *r, struct sw_place *places, size_t first) {
     for (unsigned i = 0; i < r->entry.n_extents; i++) {
         const struct sw_extent *e = &r->extents[i];
@@ -253,7 +253,7 @@ static int place(struct tier_nvme *t, struct sw_place *taken, size_t n, struct s
     return 0;
 }
 
-/* Whether a frame ends beyond the capacity: in files that are there, for a larger one, or nowhere. */
+/* Whether a frame ends beyond the capacity: in existing files of a larger tier, or nowhere. */
 enum beyond { BEYOND_NOT, BEYOND_IN_FILES, BEYOND_NOWHERE };
 
 static enum beyond is_beyond(const struct tier_nvme *t, const struct reservation *r) {
@@ -270,7 +270,7 @@ static enum beyond is_beyond(const struct tier_nvme *t, const struct reservation
     return worst;
 }
 
-/* Frames where no file is are damage. Where there is one, the tier was larger, and is wanted as it was. */
+/* A frame where no file is counts as damage. Where a file exists, the tier was larger and is needed as it was. */
 static int check_found(struct tier_nvme *t, struct sw_err *err) {
     for (struct sw_list *node = t->found.next, *next; node != &t->found; node = next) {
         struct reservation *r = SW_CONTAINER_OF(node, struct reservation, node);
@@ -289,7 +289,7 @@ static int check_found(struct tier_nvme *t, struct sw_err *err) {
     return 0;
 }
 
-/* Marks the space of found frames as taken. */
+/* Takes the space of found frames. */
 static int place_found(struct tier_nvme *t, struct sw_err *err) {
     size_t n = 0;
     int rc = check_found(t, err);
@@ -366,7 +366,7 @@ void sw_tier_nvme_info(struct sw_tier *tier, struct sw_tier_nvme_info *ret) {
     *ret = nvme_of(tier)->info;
 }
 
-/* Forgets the frames of a list; in the directory they stay. */
+/* Forgets the frames of a list; they stay in the directory. */
 static void forget(struct tier_nvme *t, struct sw_list *list) {
     struct sw_list *node;
     while ((node = sw_list_take_first(list))) {
@@ -377,7 +377,7 @@ static void forget(struct tier_nvme *t, struct sw_list *list) {
     }
 }
 
-/* Also a half-opened one. */
+/* Closes the tier, also a half-opened one. */
 static void nvme_close(struct sw_tier *tier) {
     struct tier_nvme *t = nvme_of(tier);
     sw_nvme_io_close(t->io);
@@ -387,8 +387,8 @@ static void nvme_close(struct sw_tier *tier) {
     forget(t, &t->released);
     sw_extents_fini(&t->extents);
     sw_nvme_files_close(&t->files);
-    if (t->witness >= 0)
-        (void)close(t->witness);
+    if (t->io_pipe >= 0)
+        (void)close(t->io_pipe);
     (void)pthread_mutex_destroy(&t->lock);
     sw_free(t);
 }
@@ -411,7 +411,7 @@ static int open_method(struct tier_nvme *t, struct sw_nvme_method **ret, struct 
     int rc = -SW_ENOTSUP;
     t->info.method = SW_TIER_NVME_URING;
     if (config->method != SW_TIER_NVME_THREADS)
-        rc = sw_nvme_uring_open(ret, config->queue_depth, t->witness, err);
+        rc = sw_nvme_uring_open(ret, config->queue_depth, t->io_pipe, err);
     if (rc == -SW_ENOTSUP && config->method != SW_TIER_NVME_URING) {
         t->info.method = SW_TIER_NVME_THREADS;
         rc = sw_nvme_threads_open(ret, config->queue_depth, config->files, err);
@@ -442,8 +442,8 @@ static int open_io(struct tier_nvme *t, struct sw_err *err) {
     return rc;
 }
 
-/* Takes in what the directory holds. Where encryption is new, the manifest says first which frames are not encrypted,
- * and then the mark that others are. */
+/* Loads what the directory holds. If encryption is new, the manifest first records which frames are not encrypted; then
+ * the mark says that others are. */
 static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
     const int directory = t->files.directory;
@@ -469,12 +469,12 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
     return rc ? rc : place_found(t, err);
 }
 
-/* Whether it is what lies in the directory that is at fault, not the system. */
+/* Returns whether the content of the directory is at fault, not the system. */
 static bool is_of_content(int rc) {
     return rc == -SW_ECHECKSUM || rc == -SW_EVERSION || rc == -SW_ECONFIG;
 }
 
-/* What is wrong with a manifest that gave all that it could. */
+/* Notes the damage of a manifest that has given all it could. */
 static int note_damage(struct tier_nvme *t, struct sw_err *err) {
     const struct sw_manifest_damage *damage = sw_manifest_damage(t->manifest);
     if (!damage)
@@ -484,7 +484,7 @@ static int note_damage(struct tier_nvme *t, struct sw_err *err) {
                       damage->what);
 }
 
-/* Makes an empty directory of one that cannot be taken as it is. */
+/* Empties a directory that cannot be taken as it is. */
 static int start_over(struct tier_nvme *t, struct sw_err *err) {
     sw_manifest_close(t->manifest);
     t->manifest = NULL;
@@ -530,7 +530,7 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
         (capacity - 1) / config->file_bytes >= SW_NVME_MAX_FILES || config->queue_depth == 0 ||
         config->queue_depth > MAX_DEPTH)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DAEMON,
-                          "NVMe tier of %" PRIu64 " bytes in files of %" PRIu64 ", %u requests at once: not possible",
+                          "impossible NVMe tier: %" PRIu64 " bytes in files of %" PRIu64 ", %u requests at once",
                           config->capacity_bytes, config->file_bytes, config->queue_depth);
     struct tier_nvme *t = sw_alloc(sizeof *t);
     if (!t)
@@ -547,12 +547,12 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     sw_list_init(&t->found);
     sw_list_init(&t->held);
     sw_list_init(&t->released);
-    t->witness = config->witness ? fcntl(*config->witness, F_DUPFD_CLOEXEC, 0) : -1;
-    int rc = config->witness && t->witness < 0
+    t->io_pipe = config->io_pipe ? fcntl(*config->io_pipe, F_DUPFD_CLOEXEC, 0) : -1;
+    int rc = config->io_pipe && t->io_pipe < 0
                  ? sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_DAEMON, "no descriptor for the NVMe tier")
                  : open_all(t, config->directory, err);
     t->config.key = NULL;
-    t->config.witness = NULL;
+    t->config.io_pipe = NULL;
     t->info.direct = t->files.direct;
     t->info.reserved = t->files.reserved;
     sw_log(SW_LOG_DEBUG, "tier.nvme.open", "bytes=%" PRIu64 " frames=%" PRIu64 " direct=%d method=%s error=%s",

@@ -1,4 +1,4 @@
-/* control_figures.c - totals and tiers, as JSON. */
+/* control_stats.c - totals and tiers, as JSON. */
 #include "daemon/control/control_handlers.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
@@ -25,7 +25,7 @@ static json_t *flows_to_json(const struct sw_service *service) {
     return array;
 }
 
-/* The last bucket has no bound: told as null. */
+/* The last bucket has no bound: null. */
 static json_t *percentile(const struct sw_histogram *histogram, unsigned pct) {
     const uint64_t us = sw_histogram_percentile_us(histogram, pct);
     return us == UINT64_MAX ? json_null() : json_integer((json_int_t)us);
@@ -93,7 +93,7 @@ static void add(json_t *object, const char *name, uint64_t value) {
     (void)json_object_set_new(object, name, json_integer((json_int_t)value));
 }
 
-/* Marks are shown of the first tier in any case, and of others that have one behind. */
+/* Watermarks are shown for the first tier in any case, and for other tiers that have one behind them. */
 static json_t *tier_to_json(const struct sw_engine *engine, const struct sw_tier_shown *shown) {
     const struct sw_tier_stats *stats = &shown->stats;
     const unsigned rank = shown->tier->rank;

@@ -1,4 +1,4 @@
-#include "daemon/tiers/witness.h"
+#include "daemon/tiers/io_pipe.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,14 +14,14 @@
 
 #define PREFIX "transfers-"
 
-/* For all of them: longer than a disk takes for what it has been asked, unless something is wrong with it. */
+/* For all of them together: longer than a working disk takes for its pending requests. */
 enum { WAIT_US = 10000000, POLL_US = 1000 };
 
-int sw_witness_make(const struct sw_service *service, char ret_name[SW_WITNESS_NAME_BYTES]) {
+int sw_io_pipe_make(const struct sw_service *service, char ret_name[SW_IO_PIPE_NAME_BYTES]) {
     int ends[2];
     if (!service->catalogue || pipe2(ends, O_CLOEXEC) < 0)
         return -1;
-    (void)snprintf(ret_name, SW_WITNESS_NAME_BYTES, PREFIX "%" PRIx64, sw_clock_us()); /* used once */
+    (void)snprintf(ret_name, SW_IO_PIPE_NAME_BYTES, PREFIX "%" PRIx64, sw_clock_us()); /* used once */
     const bool is_kept = sw_fdstore_keep(ret_name, ends[0]);
     (void)close(ends[0]);
     if (is_kept)
@@ -31,13 +31,13 @@ int sw_witness_make(const struct sw_service *service, char ret_name[SW_WITNESS_N
     return -1;
 }
 
-void sw_witness_forget(const char *name) {
+void sw_io_pipe_forget(const char *name) {
     if (name[0])
         sw_fdstore_forget(name);
 }
 
 static bool ends_before(int fd, uint64_t deadline_us) {
-    while (!sw_tier_has_ended(fd)) {
+    while (!sw_tier_io_has_ended(fd)) {
         if (sw_clock_us() >= deadline_us)
             return false;
         (void)usleep(POLL_US);
@@ -45,9 +45,9 @@ static bool ends_before(int fd, uint64_t deadline_us) {
     return true;
 }
 
-int sw_witness_take(struct sw_service *service, int **ret, unsigned *ret_n, struct sw_err *err) {
+int sw_io_pipe_take(struct sw_service *service, int **ret, unsigned *ret_n, struct sw_err *err) {
     const uint64_t deadline_us = sw_clock_us() + WAIT_US;
-    char name[SW_WITNESS_NAME_BYTES];
+    char name[SW_IO_PIPE_NAME_BYTES];
     const char *rest;
     *ret = NULL;
     *ret_n = 0;
@@ -65,14 +65,15 @@ int sw_witness_take(struct sw_service *service, int **ret, unsigned *ret_n, stru
                 (void)close((*ret)[--*ret_n]);
             sw_free(*ret);
             *ret = NULL;
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for what a predecessor has left");
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON,
+                              "out of memory for a predecessor's in-flight I/O pipes");
         }
         *ret = more;
         more[(*ret_n)++] = fd;
     }
     if (*ret_n)
         sw_log(SW_LOG_WARNING, "tier.held",
-               "tier=host why=\"the disk is still at work for a process that was killed\" then=\"what is free of the "
-               "memory that it left is not used until that has ended\"");
+               "tier=host why=\"the disk still works for a process that was killed\" then=\"free space in the memory "
+               "that it left is not used until the disk has finished\"");
     return 0;
 }
