@@ -134,7 +134,7 @@ static struct batch *batch_begin(struct sw_session *session, const struct sw_msg
     if (deferred->once)
         (void)sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory %" PRIu32 " was handed over for one operation only",
                          operation->mem);
-    else if (sw_orders_find(&session->orders, operation->flags & SW_REQ_ORDER, word, value, &ret_range->order, err) ==
+    else if (sw_orders_find(&session->orders, operation->flags & SW_REQ9_ORDER, word, value, &ret_range->order, err) ==
                  0 &&
              sw_session_keep(deferred, bytes, "a batch", err) == 0 && !(batch = sw_alloc(bytes)))
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a batch of %u pieces", operation->n_pieces);
@@ -146,7 +146,7 @@ static struct batch *batch_begin(struct sw_session *session, const struct sw_msg
     batch->session = session;
     batch->begun_us = sw_clock_us();
     batch->is_spill = request->header.type == SW_MSG_SPILL_BATCH;
-    batch->keep = operation->flags & SW_REQ_KEEP;
+    batch->keep = operation->flags & SW_REQ9_KEEP;
     batch->n = operation->n_pieces;
     return batch;
 }
@@ -211,7 +211,7 @@ int sw_on_spill_batch(void *arg, const struct sw_received *request, struct sw_ms
     struct sw_session *session = arg;
     const struct sw_msg_spill_batch *spill = &request->msg->u.spill_batch;
     const struct sw_operation operation = {
-        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_ORDER, .n_pieces = spill->count};
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ9_ORDER, .n_pieces = spill->count};
     struct sw_range range = {.request = request->msg->header.seq};
     (void)ret_reply;
     struct batch *batch =
@@ -235,7 +235,7 @@ int sw_on_restore_batch(void *arg, const struct sw_received *request, struct sw_
     const struct sw_msg_restore_batch *restore = &request->msg->u.restore_batch;
     const struct sw_operation operation = {.mem = restore->mem,
                                            .flags = restore->flags,
-                                           .known_flags = SW_REQ_ORDER | SW_REQ_KEEP,
+                                           .known_flags = SW_REQ9_ORDER | SW_REQ9_KEEP,
                                            .n_pieces = restore->count};
     struct sw_range range = {0};
     (void)ret_reply;

@@ -107,11 +107,11 @@ int sw_on_restore_buffers(void *arg, const struct sw_received *request, struct s
     if (rc == 0)
         rc = check_overlap(&b, err);
     if (rc == 0)
-        rc = begin(session, request->msg, &b, restore->flags, SW_REQ_KEEP, &deferred, ranges, err);
+        rc = begin(session, request->msg, &b, restore->flags, SW_REQ9_KEEP, &deferred, ranges, err);
     if (rc < 0)
         return rc;
     sw_engine_hold(session->service->engine);
-    rc = sw_engine_restore_buffers(session->owner, id, ranges, b.count, restore->flags & SW_REQ_KEEP,
+    rc = sw_engine_restore_buffers(session->owner, id, ranges, b.count, restore->flags & SW_REQ9_KEEP,
                                    sw_operation_ended, deferred, err);
     sw_engine_release(session->service->engine);
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;

@@ -64,9 +64,9 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
 static int on_hello(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_hello *hello = &request->msg->u.hello;
-    if (hello->version != SW_PROTO_VERSION)
+    if (hello->version != SW_PROTO_OLDEST_VERSION)
         return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "client speaks version %" PRIu32 ", daemon speaks %u",
-                          hello->version, (unsigned)SW_PROTO_VERSION);
+                          hello->version, (unsigned)SW_PROTO_OLDEST_VERSION);
     char client[300];
     sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
     const int rc = name_session(session, hello, &ret_reply->u.hello_ok, err);
@@ -79,7 +79,7 @@ static int on_hello(void *arg, const struct sw_received *request, struct sw_msg 
         sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
                (int)session->peer.pid, (unsigned)session->peer.uid,
                sw_log_quote(client, sizeof client, session->client), ret_reply->u.hello_ok.resumed ? "yes" : "no");
-    ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
+    ret_reply->u.hello_ok.version = SW_PROTO_OLDEST_VERSION;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
     ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_PIECES;
@@ -157,16 +157,16 @@ static int spill(struct sw_session *session, const struct sw_received *request, 
     struct sw_region_id id;
     struct sw_range range = {.offset = spill->offset,
                              .bytes = spill->bytes,
-                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
+                             .in_place = (spill->flags & SW_REQ9_IN_PLACE) != 0,
                              .type = (enum sw_value_type)spill->value_type,
                              .request = request->msg->header.seq,
                              .name = (const char *)name};
     const struct sw_operation operation = {
-        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_ORDER | SW_REQ_IN_PLACE};
+        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ9_ORDER | SW_REQ9_IN_PLACE};
     int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_orders_find(&session->orders, spill->flags & SW_REQ_ORDER, spill->order_word, spill->order_value,
+    rc = sw_orders_find(&session->orders, spill->flags & SW_REQ9_ORDER, spill->order_word, spill->order_value,
                         &range.order, err);
     if (rc == 0 && name)
         rc = prepare_durable(session, name, err);
@@ -225,17 +225,17 @@ static int on_restore(void *arg, const struct sw_received *request, struct sw_ms
     struct sw_deferred_reply *deferred = NULL;
     const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
     struct sw_range range = {
-        .offset = restore->offset, .bytes = restore->bytes, .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
+        .offset = restore->offset, .bytes = restore->bytes, .in_place = (restore->flags & SW_REQ9_IN_PLACE) != 0};
     (void)ret_reply;
     const struct sw_operation operation = {
-        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_ORDER | SW_REQ_KEEP | SW_REQ_IN_PLACE};
+        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ9_ORDER | SW_REQ9_KEEP | SW_REQ9_IN_PLACE};
     int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
     if (rc < 0)
         return rc;
-    rc = sw_orders_find(&session->orders, restore->flags & SW_REQ_ORDER, restore->order_word, restore->order_value,
+    rc = sw_orders_find(&session->orders, restore->flags & SW_REQ9_ORDER, restore->order_word, restore->order_value,
                         &range.order, err);
     if (rc == 0)
-        rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, deferred,
+        rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ9_KEEP, sw_operation_ended, deferred,
                                err);
     return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
 }
@@ -334,7 +334,7 @@ const struct sw_command sw_commands[] = {
     {sw_on_spill_batch, SW_MSG_SPILL_BATCH, false},
     {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
     {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
-    {sw_on_settle, SW_MSG_SETTLE, false},
+    {sw_on_settle, SW_MSG_SETTLE9, false},
     {sw_on_spill_buffers, SW_MSG_SPILL_BUFFERS, false},
     {sw_on_restore_buffers, SW_MSG_RESTORE_BUFFERS, false},
     {sw_on_query_buffers, SW_MSG_QUERY_BUFFERS, false},

@@ -140,11 +140,13 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     return -SW_ENOMEM;
 }
 
-/* An error about the connection itself; who does not read it learns of the end alone. */
+/* An error about the connection itself, in the oldest version, which clients of all versions read. If it is not read,
+ * the peer learns of the end alone. */
 static void send_last_error(int socket, const struct sw_err *err) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_from_err(&msg, 0, err);
+    msg.header.version = SW_PROTO_OLDEST_VERSION;
     (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
 }
 
@@ -212,6 +214,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     session->service = service;
     session->id = id;
     session->socket = socket;
+    session->version = SW_PROTO_OLDEST_VERSION;
     session->opened_us = sw_clock_us();
     session->closed = closed;
     session->closed_arg = arg;
@@ -264,10 +267,11 @@ static int enqueue(struct sw_session *session, const uint8_t *packet, size_t byt
     return 0;
 }
 
-static void reply(struct sw_session *session, const struct sw_msg *msg) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+static void reply(struct sw_session *session, struct sw_msg *msg) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     if (session->closing)
         return;
+    msg->header.version = session->version;
     const size_t bytes = sw_msg_encode(msg, packet);
     int rc = sw_list_empty(&session->queue) ? sw_packet_send(session->socket, packet, bytes, NULL, 0) : -SW_EAGAIN;
     if (rc == -SW_EAGAIN) {
@@ -478,7 +482,7 @@ static unsigned turn_of(const struct sw_session *session) {
 }
 
 static void read_packets(struct sw_session *session) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     const unsigned most = turn_of(session);
     for (unsigned i = 0; i < most && !session->closing && may_read(session); i++) {

@@ -27,6 +27,7 @@ struct sw_session {
     struct sw_tenant *tenant;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
+    uint16_t version;              /* of the protocol, from HELLO to the end; before it, the oldest */
     bool may_settle;               /* it has come back, and has not said yet that it has asked for all */
     uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;

@@ -9,7 +9,7 @@
 
 struct settled {
     struct sw_session *session;
-    const struct sw_msg_settle *ask;
+    const struct sw_msg_settle9 *ask;
     unsigned n_there, n_in, n_lost, n_torn;
     struct sw_region_id ids[SW_PROTO_MAX_BATCH];
     bool there[SW_PROTO_MAX_BATCH];
@@ -17,11 +17,11 @@ struct settled {
     struct sw_region_info info; /* of the last one */
 };
 
-static bool is_spill(const struct sw_msg_settle *ask) {
+static bool is_spill(const struct sw_msg_settle9 *ask) {
     return ask->type == SW_MSG_SPILL || ask->type == SW_MSG_SPILL_BATCH || ask->type == SW_MSG_SPILL_BUFFERS;
 }
 
-static bool is_batch(const struct sw_msg_settle *ask) {
+static bool is_batch(const struct sw_msg_settle9 *ask) {
     return ask->type == SW_MSG_SPILL_BATCH || ask->type == SW_MSG_RESTORE_BATCH;
 }
 
@@ -49,7 +49,7 @@ static void drop_all(struct settled *s) {
 /* A spill whose reply has not come is taken back where it was not carried out as a whole, or where a restart has lost
  * what it stored: its client still has the bytes, but for those of a pack. */
 static int not_done(struct settled *s, struct sw_err *err) {
-    const struct sw_msg_settle *ask = s->ask;
+    const struct sw_msg_settle9 *ask = s->ask;
     if (is_spill(ask)) {
         drop_all(s);
         if (s->n_torn)
@@ -77,7 +77,7 @@ static void fill_reply(const struct settled *s, struct sw_msg *ret) {
 }
 
 int sw_on_settle(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct settled s = {.session = arg, .ask = &request->msg->u.settle};
+    struct settled s = {.session = arg, .ask = &request->msg->u.settle9};
     const uint32_t count = s.ask->count, most = is_batch(s.ask) ? SW_PROTO_MAX_BATCH : 1;
     if (!s.session->may_settle)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session has not come back, or has settled all");

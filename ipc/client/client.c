@@ -191,7 +191,7 @@ int sw_client_check_process(const struct spillway *c, struct spillway_error *err
 }
 
 static int hello(struct spillway *c, const char *path, uint64_t deadline_us, struct spillway_error *error) {
-    struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION};
+    struct sw_msg msg = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_OLDEST_VERSION};
     struct sw_err err = {0};
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
     const uint64_t now_us = sw_clock_us();
@@ -203,9 +203,9 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
     if (!t)
         return sw_client_report(error, &err);
     int rc = sw_client_copy_error(error, &t->error);
-    if (!rc && t->answer.hello.version != SW_PROTO_VERSION) {
+    if (!rc && t->answer.hello.version != SW_PROTO_OLDEST_VERSION) {
         (void)sw_err_set(&err, -SW_EVERSION, SW_SCOPE_SESSION, "the daemon speaks protocol version %u, libspillway %u",
-                         t->answer.hello.version, (unsigned)SW_PROTO_VERSION);
+                         t->answer.hello.version, (unsigned)SW_PROTO_OLDEST_VERSION);
         rc = sw_client_report(error, &err);
     }
     c->max_in_flight = t->answer.hello.max_in_flight;
@@ -292,7 +292,7 @@ static void await_hang_up(int socket) {
     const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
     uint64_t now_us;
     while ((now_us = sw_clock_us()) < deadline_us) {
-        uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+        _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
         struct pollfd wait = {.fd = socket, .events = POLLIN};
         if (poll(&wait, 1, (int)((deadline_us - now_us) / 1000) + 1) <= 0)
             continue;
@@ -344,7 +344,7 @@ void spillway_close(struct spillway *connection) {
 #define SET_RANGE(message, ticket, export, flags_)                                                                     \
     do {                                                                                                               \
         (message)->mem = (ticket)->transfer.mem;                                                                       \
-        (message)->flags = (flags_) | ((export)->mark ? SW_REQ_ORDER : 0);                                             \
+        (message)->flags = (flags_) | ((export)->mark ? SW_REQ9_ORDER : 0);                                            \
         (message)->offset = (export)->offset;                                                                          \
         (message)->bytes = (ticket)->transfer.bytes;                                                                   \
         if ((export)->mark) {                                                                                          \
@@ -387,7 +387,7 @@ static int start_staged(struct spillway *c, const struct sw_msg *operation, uint
                         uint64_t bytes, struct CUstream_st *stream, struct spillway_ticket **ret_ticket,
                         struct spillway_error *error) {
     struct sw_staging_request request = {.operation = operation->header.type,
-                                         .keep = flags & SW_REQ_KEEP,
+                                         .keep = flags & SW_REQ9_KEEP,
                                          .data = (uint8_t *)data, /* written to by restores only */
                                          .bytes = bytes,
                                          .stream = stream};
@@ -409,7 +409,7 @@ static int start(struct spillway *c, struct sw_msg *operation, uint32_t flags, c
         (void)sw_client_pump(c);
     if (c->lost.code)
         return sw_client_copy_error(error, &c->lost);
-    const bool in_place = flags & SW_REQ_IN_PLACE, durable = operation->header.type == SW_MSG_SPILL_DURABLE;
+    const bool in_place = flags & SW_REQ9_IN_PLACE, durable = operation->header.type == SW_MSG_SPILL_DURABLE;
     if (!in_place && operation->header.type == SW_MSG_RESTORE &&
         sw_region_is_composite((struct spillway_region){.slot = operation->u.restore.slot}))
         return start_staged(c, operation, flags, data, bytes, stream, ret_ticket, error);
@@ -498,7 +498,7 @@ int spillway_restore(struct spillway *connection, struct spillway_region region,
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "restore: unknown flags 0x%x", flags);
         return sw_client_report(error, &err);
     }
-    return start(connection, &msg, flags & SPILLWAY_RESTORE_KEEP ? SW_REQ_KEEP : 0, data, bytes, stream, ret_ticket,
+    return start(connection, &msg, flags & SPILLWAY_RESTORE_KEEP ? SW_REQ9_KEEP : 0, data, bytes, stream, ret_ticket,
                  error);
 }
 
@@ -512,7 +512,7 @@ int spillway_pack_typed(struct spillway *connection, void *data, uint64_t bytes,
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_SPILL);
     msg.u.spill.value_type = (uint32_t)type;
-    return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
+    return start(connection, &msg, SW_REQ9_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
 int spillway_unpack(struct spillway *connection, struct spillway_region region, void *data, uint64_t bytes,
@@ -521,7 +521,7 @@ int spillway_unpack(struct spillway *connection, struct spillway_region region, 
     restore_msg(&msg, region);
     if (sw_region_is_composite(region))
         return refuse_composite(region, error);
-    return start(connection, &msg, SW_REQ_IN_PLACE, data, bytes, stream, ret_ticket, error);
+    return start(connection, &msg, SW_REQ9_IN_PLACE, data, bytes, stream, ret_ticket, error);
 }
 
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *ret,

@@ -68,7 +68,7 @@ bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *
     return true;
 }
 
-void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret) {
+void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle9 *ret) {
     const struct sw_batch *batch = t->own.owner;
     ret->count = t->transfer.n_pieces;
     for (uint32_t i = 0; i < t->transfer.n_pieces && !is_spill(batch); i++) {
@@ -78,7 +78,7 @@ void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret)
 }
 
 static uint32_t flags_of(const struct sw_batch *batch, const struct section *section) {
-    return (section->mark ? SW_REQ_ORDER : 0) | (batch->keep || batch->drops ? SW_REQ_KEEP : 0);
+    return (section->mark ? SW_REQ9_ORDER : 0) | (batch->keep || batch->drops ? SW_REQ9_KEEP : 0);
 }
 
 /* Fields that SPILL_BATCH and RESTORE_BATCH have in common, written into either. */

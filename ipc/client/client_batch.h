@@ -15,7 +15,7 @@ void sw_batches_advance(struct spillway *c);
 /* Takes the answer to a packet; false if it is none for that packet. */
 bool sw_batch_take(struct spillway_ticket *t, const struct sw_msg_result_batch *message);
 /* Fills in the regions of a packet that is to be settled. */
-void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle *ret);
+void sw_batch_settle(const struct spillway_ticket *t, struct sw_msg_settle9 *ret);
 /* Nobody waits for the running batch any more: the caller's pieces are not touched again, and a spill stops. */
 void sw_batch_abandon(struct sw_batch *batch);
 /* Has the daemon drop the batch's regions, without waiting. */

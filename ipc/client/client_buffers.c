@@ -397,6 +397,6 @@ int spillway_restore_buffers(struct spillway *connection, struct spillway_region
     r.msg.u.restore_buffers.slot = region.slot;
     r.msg.u.restore_buffers.gen = region.generation;
     r.msg.u.restore_buffers.count = n;
-    r.msg.u.restore_buffers.flags = flags & SPILLWAY_RESTORE_KEEP ? SW_REQ_KEEP : 0;
+    r.msg.u.restore_buffers.flags = flags & SPILLWAY_RESTORE_KEEP ? SW_REQ9_KEEP : 0;
     return start(&r, buffers, n, flags, stream, ret_ticket, error);
 }

@@ -166,7 +166,8 @@ static uint32_t seq_of(const struct sw_packet *p) {
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
            !sw_ticket_is_resumed(t) && !is_on_buffers(t) &&
-           (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
+           (is_operation(t) ||
+            (t->resume.repeat && t->operation != SW_MSG_SETTLE9 && t->operation != SW_MSG_MEM_CLOSE));
 }
 
 /* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
@@ -177,7 +178,7 @@ static void mark_running(struct spillway *c) {
         next = n->next;
         if (can_wait(c, t))
             continue;
-        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
+        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE9) {
             complete(t, 0);
         } else if (is_operation(t)) {
             if (t->state == SW_TICKET_RUNS)
@@ -230,11 +231,12 @@ bool sw_resume_begin(struct spillway *c) {
 static int say_hello(struct spillway *c) {
     struct sw_resume *r = c->resume;
     struct epoll_event event = {.events = EPOLLIN};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_HELLO);
     msg.header.seq = r->hello_seq = c->next_seq++;
-    msg.u.hello.version = SW_PROTO_VERSION;
+    msg.header.version = SW_PROTO_OLDEST_VERSION;
+    msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
     memcpy(msg.u.hello.token, r->token, sizeof msg.u.hello.token);
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0)
@@ -245,8 +247,8 @@ static int say_hello(struct spillway *c) {
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
 static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
-    struct sw_msg_settle *settle = &ret->u.settle;
-    sw_msg_init(ret, SW_MSG_SETTLE);
+    struct sw_msg_settle9 *settle = &ret->u.settle9;
+    sw_msg_init(ret, SW_MSG_SETTLE9);
     settle->type = t->operation;
     settle->seq = t->resume.settled_seq;
     settle->count = 1;
@@ -321,7 +323,7 @@ static void come_back(struct spillway *c) {
         if (sw_ticket_is_resumed(t))
             ask(t, &asks);
     }
-    sw_msg_init(&all, SW_MSG_SETTLE);
+    sw_msg_init(&all, SW_MSG_SETTLE9);
     sw_client_submit_unattended(c, &all);
     sw_list_append_all(&c->outbox, &later);
     c->link = SW_LINK_UP;
@@ -337,7 +339,7 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
     const struct sw_msg_hello_ok *ok = &msg->u.hello_ok;
     if (msg->header.type != SW_MSG_HELLO_OK || msg->header.seq != r->hello_seq) {
         (void)sw_resume_begin(c); /* it is stopping, or full: tried again */
-    } else if (!ok->resumed || ok->version != SW_PROTO_VERSION) {
+    } else if (!ok->resumed || ok->version != SW_PROTO_OLDEST_VERSION) {
         hang_up(c);
         fail(c, -SW_ERESTARTED, "the service was restarted and has nothing of this connection any more");
     } else {

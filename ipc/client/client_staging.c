@@ -174,7 +174,7 @@ static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, uns
     } else {
         msg.u.spill.value_type = op->value_type;
     }
-    const int rc = sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ_KEEP, e, true, err);
+    const int rc = sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ9_KEEP, e, true, err);
     if (rc < 0) {
         sw_ticket_destroy(t);
         return rc;

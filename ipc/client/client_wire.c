@@ -49,12 +49,13 @@ void sw_ticket_destroy(struct spillway_ticket *t) {
 }
 
 struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err) {
-    struct sw_packet *p = sw_alloc(sizeof *p + sw_msg_packet_bytes(msg->header.type));
+    struct sw_packet *p = sw_alloc(sizeof *p + sw_msg_packet_bytes(msg));
     if (!p) {
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
         return NULL;
     }
     p->bytes = sw_msg_encode(msg, p->data);
+    memcpy(p->data + 4, &(uint16_t){SW_PROTO_OLDEST_VERSION}, sizeof(uint16_t)); /* what this library speaks */
     sw_list_append(group, &p->node);
     return p;
 }
@@ -470,7 +471,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
 
 /* Takes one packet in. Returns false when there is none. */
 static bool receive(struct spillway *c) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;

@@ -689,7 +689,7 @@ START_TEST(spill_that_nobody_has_heard_of) {
     enum { BYTES = 1000001 };
     static struct sw_supervisor s;
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
-    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}};
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE9}};
     struct sw_msg_region info;
     struct sw_region_id id;
     struct sw_wire wire;
@@ -709,7 +709,7 @@ START_TEST(spill_that_nobody_has_heard_of) {
     sw_wire_open(&wire, s.daemon.socket);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
-    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    msg.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     do
         ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
     while (strcmp((char *)info.tier, "nvme") != 0); /* ends with the test's time limit, if not */
@@ -738,24 +738,24 @@ START_TEST(seqs_come_round) {
     struct sw_msg_region info;
     struct sw_region_id old, new;
     struct sw_wire wire;
-    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}}, newer = msg;
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE9}}, newer = msg;
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
     sw_wire_open(&wire, s.daemon.socket);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &old), 0);
-    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    msg.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     for (int i = 0; _i && i < STEPS; i++) {
         wire.seq += STEP - 1;
         ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
     }
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &new), 0);
-    newer.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    newer.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));
     sw_wire_close(&wire);
     if (!_i)
-        wire.seq = msg.u.settle.seq - 3;
+        wire.seq = msg.u.settle9.seq - 3;
     ck_assert(sw_wire_resume(&wire, s.daemon.socket)); /* its first one may be any */
     ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);

@@ -31,14 +31,14 @@ START_TEST(spill_batches_that_cannot_be) {
         msg.u.spill_batch.count = counts[i];
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     }
-    static const uint32_t flags[] = {SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
+    static const uint32_t flags[] = {SW_REQ9_KEEP, SW_REQ9_IN_PLACE, 0x80000000u};
     for (unsigned i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         struct sw_msg msg = good;
         msg.u.spill_batch.flags = flags[i];
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     }
     struct sw_msg msg = good;
-    msg.u.spill_batch.flags = SW_REQ_ORDER; /* there is no order page */
+    msg.u.spill_batch.flags = SW_REQ9_ORDER; /* there is no order page */
     ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     /* The last piece, and the first, which is then all of the batch that was looked at. */
     for (unsigned piece = 0; piece < PIECES; piece += PIECES - 1) {
@@ -74,7 +74,7 @@ START_TEST(restore_batches_that_cannot_be) {
     for (int i = 0; i < 8; i++)
         bad[i] = good;
     bad[0].u.restore_batch.count = SW_PROTO_MAX_BATCH + 1;
-    bad[1].u.restore_batch.flags = SW_REQ_IN_PLACE;
+    bad[1].u.restore_batch.flags = SW_REQ9_IN_PLACE;
     bad[2].u.restore_batch.offset[3] -= 1; /* overlap */
     bad[3].u.restore_batch.offset[PIECES - 1] = 0;
     bad[4].u.restore_batch.gen[PIECES - 1]++;
@@ -188,7 +188,7 @@ START_TEST(spills_of_buffers_that_cannot_be) {
         msg.u.spill_buffers.count = counts[i];
         ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
     }
-    static const uint32_t flags[] = {SW_REQ_ORDER, SW_REQ_KEEP, SW_REQ_IN_PLACE, 0x80000000u};
+    static const uint32_t flags[] = {SW_REQ9_ORDER, SW_REQ9_KEEP, SW_REQ9_IN_PLACE, 0x80000000u};
     for (unsigned i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         struct sw_msg msg = good;
         msg.u.spill_buffers.flags = flags[i];
@@ -249,7 +249,7 @@ START_TEST(restores_of_buffers_that_cannot_be) {
         bad[i] = restore_buffers_msg(id, 1);
     bad[0].u.restore_buffers.count = BUFFERS - 1;
     bad[1].u.restore_buffers.count = SW_PROTO_MAX_BUFFERS + 1;
-    bad[2].u.restore_buffers.flags = SW_REQ_IN_PLACE;
+    bad[2].u.restore_buffers.flags = SW_REQ9_IN_PLACE;
     bad[3].u.restore_buffers.offset[2] = 1999; /* overlap */
     bad[4] = restore_buffers_msg(single, 1);
     bad[5].u.restore_buffers.gen++;

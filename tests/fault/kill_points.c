@@ -301,7 +301,7 @@ static void note_id(struct piece *p, const struct sw_msg *reply) {
 
 static void spill(struct piece *p, bool in_place) {
     struct sw_msg msg = sw_wire_spill_msg(open_mem(&p->from), 0, BYTES);
-    msg.u.spill.flags = in_place ? SW_REQ_IN_PLACE : 0;
+    msg.u.spill.flags = in_place ? SW_REQ9_IN_PLACE : 0;
     p->packed = in_place;
     if (ask(&msg, p, 1, SPILLING, STORED))
         note_id(p, &msg);
@@ -336,11 +336,11 @@ static void spill_batch(struct piece *p, unsigned n) {
 
 /* What is durable, or kept, stays stored. */
 static void restore(struct piece *p, uint32_t flags) {
-    const bool stays = p->durable || (flags & SW_REQ_KEEP);
+    const bool stays = p->durable || (flags & SW_REQ9_KEEP);
     if (p->stage != STORED)
         return;
     struct sw_msg msg = sw_wire_restore_msg(p->id, open_mem(p->packed ? &p->from : &p->to), 0, BYTES);
-    msg.u.restore.flags = flags | (p->packed ? SW_REQ_IN_PLACE : 0);
+    msg.u.restore.flags = flags | (p->packed ? SW_REQ9_IN_PLACE : 0);
     (void)ask(&msg, p, 1, stays ? STORED : RESTORING, stays ? STORED : GONE);
 }
 
@@ -540,7 +540,7 @@ static void alone(void) {
     struct piece *p = pieces_new(1), *kept = pieces_new(1), *late = pieces_new(1);
     spill(p, false);
     spill(kept, false);
-    restore(kept, SW_REQ_KEEP);
+    restore(kept, SW_REQ9_KEEP);
     restore(p, 0);
     spill(late, false);
     drop(kept);
@@ -619,7 +619,7 @@ static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bo
     wire = (struct sw_wire){.socket = pair[1]};
     n_pieces = last_mem = n_errors = 0;
     is_dead = false;
-    if (answered(sw_wire_hello(&wire, SW_PROTO_VERSION)))
+    if (answered(sw_wire_hello(&wire, SW_PROTO_OLDEST_VERSION)))
         s->run();
     const bool died = is_dead;
     if (!s->hangs_up) /* else it is killed while it cleans up, or when it has */

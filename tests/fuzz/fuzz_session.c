@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "tests/lib/service.h"
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -43,7 +44,7 @@ static int new_fd(unsigned kind) {
 
 /* Reads the replies and remembers the regions. */
 static void read_replies(int socket) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes;
     unsigned n_fds;
@@ -115,7 +116,7 @@ static unsigned type_of(uint8_t byte) {
 
 /* Feeds one record; returns the bytes it took, 0 at the end. */
 static size_t feed(struct sw_session *session, const uint8_t *data, size_t size, uint32_t seq) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     if (size < 3)
         return 0;
@@ -124,12 +125,17 @@ static size_t feed(struct sw_session *session, const uint8_t *data, size_t size,
     for (unsigned i = 0; i < n_fds; i++)
         fds[i] = new_fd(kind);
     if (data[0] == RAW_PACKET) {
-        sw_session_packet(session, data + 3, n, fds, n_fds);
+        uint8_t *copy = malloc(n ? n : 1); /* aligned, and not longer than it is */
+        SW_ASSERT(copy);
+        memcpy(copy, data + 3, n);
+        sw_session_packet(session, copy, n, fds, n_fds);
+        free(copy);
     } else {
         struct sw_msg msg;
         memset(&msg, 0, sizeof msg);
         msg.header.type = (uint16_t)type_of(data[0]);
         msg.header.seq = seq;
+        msg.header.version = SW_PROTO_OLDEST_VERSION;
         const size_t bytes = sw_msg_encode(&msg, packet), body = bytes - SW_PROTO_HEADER_BYTES;
         memcpy(packet + SW_PROTO_HEADER_BYTES, data + 3, n < body ? n : body);
         if ((msg.header.type >= SW_MSG_RESTORE && msg.header.type <= SW_MSG_QUERY) ||

@@ -134,7 +134,7 @@ static void leave_buffers(void) {
 /* Its bytes are this process's, and so are said. */
 static void leave_packed(void) {
     struct sw_msg msg = sw_wire_spill_msg(MEM, 0, packed.bytes);
-    msg.u.spill.flags = SW_REQ_IN_PLACE;
+    msg.u.spill.flags = SW_REQ9_IN_PLACE;
     fill(memory, &packed, SEED_OF_PACKED);
     SW_ASSERT(sw_wire_call(&wire, &msg, NULL, 0) == 0 && msg.header.type == SW_MSG_RESULT);
     (void)printf("%" PRIu32 " %" PRIu32 " packed %" PRIu64 "\n", msg.u.result.slot, msg.u.result.gen,
@@ -204,7 +204,7 @@ static void find_buffers(struct sw_region_id id) {
 
 static void find_packed(struct sw_region_id id) {
     struct sw_msg msg = sw_wire_restore_msg(id, MEM, 0, packed.bytes);
-    msg.u.restore.flags = SW_REQ_IN_PLACE;
+    msg.u.restore.flags = SW_REQ9_IN_PLACE;
     SW_ASSERT(sw_wire_call(&wire, &msg, NULL, 0) == 0 && holds(memory, &packed, SEED_OF_PACKED));
 }
 

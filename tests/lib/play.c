@@ -43,7 +43,7 @@ void sw_play_stop(void) {
 }
 
 static bool get(int socket, struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes;
     unsigned n_fds = 0;
@@ -59,7 +59,7 @@ bool sw_play_get(int socket, struct sw_msg *ret) {
     while (get(socket, ret)) {
         if (ret->header.type == SW_MSG_HELLO)
             sw_play.gpu.has_page = false;
-        if (ret->header.type == SW_MSG_SPILL && ret->u.spill.flags & SW_REQ_ORDER)
+        if (ret->header.type == SW_MSG_SPILL && ret->u.spill.flags & SW_REQ9_ORDER)
             SW_ASSERT(sw_play.gpu.has_page);
         if (ret->header.type != SW_MSG_ORDER_PAGE)
             return true;
@@ -76,9 +76,10 @@ void sw_play_expect(int socket, struct sw_msg *ret, unsigned type) {
 }
 
 void sw_play_put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     msg->header.type = (uint16_t)type;
     msg->header.seq = seq;
+    msg->header.version = SW_PROTO_OLDEST_VERSION;
     const size_t bytes = sw_msg_encode(msg, packet);
     (void)sw_packet_send(socket, packet, bytes, NULL, 0);
 }
@@ -106,9 +107,10 @@ void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_by
 
 void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
     struct sw_msg msg,
-        reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
+        reply = {.u.hello_ok = {
+                     .version = SW_PROTO_OLDEST_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
-    SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
+    SW_ASSERT(msg.u.hello.version == SW_PROTO_OLDEST_VERSION && msg.header.seq != 0);
     sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
 }
 

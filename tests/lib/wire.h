@@ -15,12 +15,13 @@ enum { SW_WIRE_TIMEOUT_MS = 60000 };
 struct sw_wire {
     int socket;
     uint32_t seq;      /* of the last request */
+    uint16_t version;  /* of the protocol, of packets, and of the last HELLO */
     uint8_t token[16]; /* of the session; all 0: none */
 };
 
 /* Connects, without HELLO; false if nobody listens. */
 bool sw_wire_connect(struct sw_wire *ret, const char *path);
-/* Connects and says HELLO; must succeed. */
+/* Connects and says HELLO of version 9, which all requests in short are of; must succeed. */
 void sw_wire_open(struct sw_wire *ret, const char *path);
 void sw_wire_close(struct sw_wire *wire);
 /* Connects again, to a successor, and goes on with the session; false if that does not know it. */

@@ -30,7 +30,7 @@ static void refuse_version(int socket) {
 
 static void speak_another_version(int socket) {
     struct sw_msg msg;
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     msg.header.type = SW_MSG_HELLO_OK;
     const size_t bytes = sw_msg_encode(&msg, packet);
@@ -755,14 +755,14 @@ static void say_too_much(int socket, uint32_t seq) {
 }
 
 static void say_too_little(int socket, uint32_t seq) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_RESULT, .seq = seq + 2}};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.version = SW_PROTO_OLDEST_VERSION, .type = SW_MSG_RESULT, .seq = seq + 2}};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     put_bytes(socket, packet, sw_msg_encode(&msg, packet) - 1, NULL, 0);
 }
 
 static void say_it_with_a_descriptor(int socket, uint32_t seq) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_OK, .seq = seq}};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.version = SW_PROTO_OLDEST_VERSION, .type = SW_MSG_OK, .seq = seq}};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const size_t bytes = sw_msg_encode(&msg, packet);
     put_bytes(socket, packet, bytes, &socket, 1);
 }

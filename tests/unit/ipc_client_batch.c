@@ -30,7 +30,7 @@ static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint3
     const struct sw_msg_spill_batch *m = &msg.u.spill_batch;
     SW_ASSERT(m->mem == mem && m->count == count && m->offset[0] == first * PIECE_BYTES);
     SW_ASSERT(m->offset[count - 1] == (first + count - 1) * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
-    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ_ORDER : 0));
+    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ9_ORDER : 0));
     SW_ASSERT(!sw_play.gpu.on || (m->order_word == 0 && m->order_value > 0));
     return msg.header.seq;
 }
@@ -79,13 +79,13 @@ static void serve_two_packets(int socket) {
     (void)sem_wait(&sw_play.go);
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     /* Kept until both are back. */
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_REQ_KEEP), 256, 1, 256 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), 44, 257, 44 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_REQ9_KEEP), 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_REQ9_KEEP), 44, 257, 44 * PIECE_BYTES);
     expect_drop_batch(socket, 256, 1);
     expect_drop_batch(socket, 44, 257);
     /* One packet is all or nothing by itself. */
     sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_REQ_KEEP), 2, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_REQ9_KEEP), 2, 1, 2 * PIECE_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -122,8 +122,8 @@ static void fail_second_packets(int socket) {
     sw_play_put_error(socket, take_spill_batch(socket, mem, 256, 44), "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     expect_drop_batch(socket, 256, 1);
-    first = take_restore_batch(socket, 0, 256, SW_REQ_KEEP);
-    sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
+    first = take_restore_batch(socket, 0, 256, SW_REQ9_KEEP);
+    sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_REQ9_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
                       "bad frame");
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     sw_play_expect_end(socket); /* nothing is dropped */

@@ -26,7 +26,8 @@ static uint32_t take_gpu_spill(int socket, uint32_t word) {
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
     sw_play_expect(socket, &spill, SW_MSG_SPILL);
     SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == spill.u.spill.mem);
-    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER && spill.u.spill.order_word == word && spill.u.spill.order_value > 0);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ9_ORDER && spill.u.spill.order_word == word &&
+              spill.u.spill.order_value > 0);
     return open.header.seq;
 }
 
@@ -276,7 +277,7 @@ static uint32_t take_part(int socket, unsigned type, uint32_t mem, uint64_t offs
         SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == offset && msg.u.spill.bytes == bytes);
     else
         SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == offset && msg.u.restore.bytes == bytes &&
-                  msg.u.restore.flags == SW_REQ_KEEP);
+                  msg.u.restore.flags == SW_REQ9_KEEP);
     return msg.header.seq;
 }
 

@@ -22,7 +22,7 @@ static atomic_bool is_back;
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
 static void greet(int socket, bool resumed) {
-    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION,
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_OLDEST_VERSION,
                                                .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
                                                .max_pieces = 100,
                                                .resumed = resumed,
@@ -50,8 +50,8 @@ static int come_back(void) {
 /* Nothing is left to be asked about. */
 static void expect_settled(int socket) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_SETTLE);
-    SW_ASSERT(msg.u.settle.count == 0);
+    sw_play_expect(socket, &msg, SW_MSG_SETTLE9);
+    SW_ASSERT(msg.u.settle9.count == 0);
     atomic_store(&is_back, true); /* before the client can have taken in all that comes */
     sw_play_put_ok(socket, msg.header.seq);
 }
@@ -280,7 +280,7 @@ static void serve_all(int socket) {
         SW_ASSERT(msg.header.type != SW_MSG_MEM_CLOSE);
         if (msg.header.type == SW_MSG_SPILL)
             sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
-        else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.count)
+        else if (msg.header.type == SW_MSG_SETTLE9 && msg.u.settle9.count)
             sw_play_put_error(socket, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
         else
             sw_play_put_ok(socket, msg.header.seq);
@@ -340,7 +340,7 @@ static uint32_t take_marked_spill(int socket) {
     struct sw_msg open, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
     sw_play_expect(socket, &spill, SW_MSG_SPILL);
-    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER);
+    SW_ASSERT(spill.u.spill.flags == SW_REQ9_ORDER);
     return open.header.seq;
 }
 
