@@ -9,6 +9,8 @@
 #include "spill/engine.h"
 #include <uv.h>
 
+struct sw_command;
+
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
 
 struct sw_service {
@@ -28,8 +30,10 @@ struct sw_service {
     unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
     bool is_stopping;           /* what sessions have recorded is left to the next process */
     struct sw_fdstore *fdstore; /* until the start is complete */
-    struct sw_catalogue *catalogue;  /* NULL: nothing survives this process */
-    bool has_old_catalogue;          /* the manager keeps that of an earlier version, too */
+    struct sw_catalogue *catalogue;    /* NULL: nothing survives this process */
+    bool has_old_catalogue;            /* the manager keeps that of an earlier version, too */
+    const struct sw_command *commands; /* that sessions serve: session/commands.h */
+    size_t n_commands;
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
     uint64_t started_us, start_us;   /* when it began to start; how long that took, 0 before it is over */
     uint64_t n_errors[SW_ERR_COUNT]; /* requests and sessions that failed, by sw_err_index() */

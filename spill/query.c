@@ -22,6 +22,9 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
         .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
         .in_place = region->in_place,
+        .n_buffers = !region->frames           ? 0
+                     : region->frames->n_parts ? region->frames->n_parts
+                                               : 1,
     };
     return 0;
 }

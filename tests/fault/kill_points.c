@@ -8,6 +8,7 @@
  * processor's trap flag. So it is x86-64 only. */
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/session/commands.h"
 #include "daemon/session/session.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
@@ -177,6 +178,8 @@ __attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
     sw_config_init(&config);
     service = (struct sw_service){.loop = &life.loop,
                                   .config = &config,
+                                  .commands = sw_commands,
+                                  .n_commands = sw_commands_count,
                                   .fds = {.limit = 256, .max_closing = 64},
                                   .engine = life.engine,
                                   .tiers = {.at = {life.host, life.nvme}, .n = life.nvme ? 2 : 1},

@@ -2,6 +2,7 @@
 #include "spill/tier/host/tier_host.h"
 
 #include "base/assert.h"
+#include "daemon/session/commands.h"
 #include "daemon/tiers/row.h"
 #include <string.h>
 #include <sys/socket.h>
@@ -29,6 +30,8 @@ void sw_test_service_start(struct sw_test_service *ret) {
     SW_ASSERT(uv_loop_init(&ret->loop) == 0);
     *service = (struct sw_service){.loop = &ret->loop,
                                    .config = &ret->config,
+                                   .commands = sw_commands,
+                                   .n_commands = sw_commands_count,
                                    .fds = {.limit = 256, .max_closing = 64},
                                    .device_lost = on_device_lost};
     sw_list_init(&service->tenants);

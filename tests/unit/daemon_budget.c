@@ -230,7 +230,11 @@ END_TEST
 START_TEST(records_of_chunks) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
-    const uint64_t bytes = use_up(c, OP_BYTES + SW_REGION_KEPT_BYTES + sizeof(struct sw_deferred_reply) + 50);
+    const uint64_t before = used_bytes();
+    send_spill(c, 1000);
+    const uint64_t accepted_bytes = used_bytes() - before;
+    ck_assert_int_eq(await(c), 0);
+    const uint64_t bytes = use_up(c, accepted_bytes + 50);
     send_spill(c, 1000);
     ck_assert_uint_eq(c->session->n_operations, 1);
     ck_assert_int_eq(await(c), -SW_ETENANTMEMORY);
