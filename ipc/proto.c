@@ -29,6 +29,7 @@ ALIGNED(sw_wire_result)
 ALIGNED(sw_wire_frame)
 ALIGNED(sw_wire_id)
 ALIGNED(sw_wire_text)
+ALIGNED(sw_wire_listed)
 #undef ALIGNED
 
 /* FIXED_BYTES_hello and so on: of the body without its arrays. */

@@ -137,6 +137,13 @@ struct sw_wire_id {
     uint32_t slot, gen;
 };
 
+/* A durable region of the tenant. */
+struct sw_wire_listed {
+    char name[SW_PROTO_NAME_BYTES], state[16], tier[16]; /* zero padded */
+    uint64_t raw_bytes, stored_bytes;
+    uint32_t slot, gen; /* 0:0: the session does not have it */
+};
+
 /* A name of an error, codec, tier, coder or state, or a reason; zero padded. */
 struct sw_wire_text {
     char text[32];
@@ -200,6 +207,10 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     U32(n_all) U16(n_results) U16(n_buffers) U16(n_frames) U16(n_texts) U32(flags) \
     ARRAY(struct sw_wire_result, results, n_results) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
     ARRAY(struct sw_wire_frame, frames, n_frames) ARRAY(struct sw_wire_text, texts, n_texts)
+/* after: of names, the first one that is listed is behind it; all zero: the first of all. */
+#define SW_FIELDS_LIST(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U32(max) BYTES(after, SW_PROTO_NAME_BYTES)
+#define SW_FIELDS_LISTING(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
+    U16(n_items) U16(reserved) U32(reserved2) ARRAY(struct sw_wire_listed, items, n_items)
 /* bytes: length of the page, a multiple of 8. */
 #define SW_FIELDS_ORDER_PAGE(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U64(bytes)
 #define SW_FIELDS_ADOPT(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      BYTES(name, SW_PROTO_NAME_BYTES)
@@ -209,6 +220,7 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(STATUS, status, 9) X(ADVISE, advise, 10) X(ADOPT, adopt, 24) X(ORDER_PAGE, order_page, 27) \
     X(BUILD, build, 30) X(READ, read, 31) X(DISCARD, discard, 32) X(INSPECT, inspect, 33) X(SETTLE, settle, 34) \
+    X(LIST, list, 35) X(LISTING, listing, 112) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) \
     X(RESULTS, results, 110) X(DETAILS, details, 111) \
     SW_MESSAGES_9(X)

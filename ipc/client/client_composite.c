@@ -2,6 +2,7 @@
  *
  * The ids are those of a table, like the daemon's: a slot, with the top bit set, and a generation that rises when the
  * slot is reused. */
+#include "ipc/client/client_questions.h"
 #include "ipc/client/client_staging.h"
 
 #include "base/alloc.h"
@@ -77,18 +78,20 @@ static void forget(struct spillway *c, struct sw_composite *composite) {
     sw_free(composite);
 }
 
-static struct sw_msg drop_msg(struct spillway_region part) {
-    return (struct sw_msg){.header.type = SW_MSG_DROP, .u.drop = {.slot = part.slot, .gen = part.generation}};
-}
-
+/* Has the daemon drop, or consume, all parts, without waiting. */
 static void end_parts(struct spillway *c, struct sw_composite *composite, bool consume) {
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+    uint16_t n = 0;
     for (uint32_t i = 0; i < composite->n_parts && !c->lost.code; i++) {
         const struct spillway_region part = composite->parts[i];
-        struct sw_msg msg = drop_msg(part);
-        if (consume)
-            msg = (struct sw_msg){.header.type = SW_MSG_CONSUME, .u.consume = {part.slot, part.generation}};
         if (part.generation)
+            ids[n++] = (struct sw_wire_id){part.slot, part.generation};
+        if (n == SW_PROTO_MAX_ITEMS || (n && i + 1 == composite->n_parts)) {
+            const struct sw_msg msg = {.header.type = SW_MSG_DISCARD,
+                                       .u.discard = {.flags = consume ? SW_REQ_CONSUME : 0, .n_ids = n, .ids = ids}};
             sw_client_submit_unattended(c, &msg);
+            n = 0;
+        }
     }
     forget(c, composite);
 }
@@ -107,15 +110,6 @@ void sw_composites_free(struct spillway *c) {
     sw_free(c->composites.slots);
 }
 
-/* Asks the daemon about one part and waits. Returns the done ticket, or NULL with *ret_rc and *error set. */
-static struct spillway_ticket *ask_part(struct spillway *c, struct sw_msg *msg, int *ret_rc,
-                                        struct spillway_error *error) {
-    struct sw_err err = {0};
-    struct spillway_ticket *t = sw_client_call(c, msg, c->timeout_ms, &err);
-    *ret_rc = t ? sw_client_copy_error(error, &t->error) : sw_client_report(error, &err);
-    return t;
-}
-
 int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_composite *composite = sw_composite_find(c, id, &err);
@@ -131,12 +125,10 @@ int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spil
         return sw_client_report(error, &err);
     /* The first is waited for, so that a daemon that is gone is told of; the others go the same way, in order. */
     composite->busy = true; /* no restore may begin meanwhile */
-    struct sw_msg msg = drop_msg(composite->parts[0]);
-    struct spillway_ticket *t = ask_part(c, &msg, &rc, error);
+    rc = sw_client_discard(c, &composite->parts[0], 1, error);
     composite->busy = false;
-    if (!t)
+    if (rc == -SW_ETIMEDOUT || rc == -SW_ENOMEM || c->lost.code)
         return rc;
-    sw_ticket_destroy(t);
     composite->parts[0].generation = 0;
     sw_composite_discard(c, composite);
     return rc;
@@ -166,21 +158,17 @@ int sw_composite_query(struct spillway *c, struct spillway_region id, struct spi
                 (void)snprintf(info.state, sizeof info.state, "restoring");
             break;
         }
-        const struct spillway_region part = composite->parts[i];
-        struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = part.slot, .gen = part.generation}};
-        struct spillway_ticket *t = ask_part(c, &msg, &rc, error);
-        if (t && !rc)
-            combine(&info, &t->answer.region);
-        if (t)
-            sw_ticket_destroy(t);
+        struct spillway_region_info part = {.size = sizeof part};
+        rc = sw_client_inspect(c, composite->parts[i], &part, error);
         if (rc < 0)
             return rc;
+        combine(&info, &part);
     }
     *ret = info;
     return sw_client_report(error, &err);
 }
 
-int sw_composite_advise(struct spillway *c, struct spillway_region id, struct sw_msg *advise,
+int sw_composite_advise(struct spillway *c, struct spillway_region id, uint32_t advice, uint32_t value,
                         struct spillway_error *error) {
     struct sw_err err = {0};
     for (uint32_t i = 0;; i++) {
@@ -188,11 +176,7 @@ int sw_composite_advise(struct spillway *c, struct spillway_region id, struct sw
         int rc = 0;
         if (!composite || i == composite->n_parts)
             return sw_client_report(error, &err);
-        advise->u.advise.slot = composite->parts[i].slot;
-        advise->u.advise.gen = composite->parts[i].generation;
-        struct spillway_ticket *t = ask_part(c, advise, &rc, error);
-        if (t)
-            sw_ticket_destroy(t);
+        rc = sw_client_advise(c, composite->parts[i], advice, value, error);
         if (rc < 0)
             return rc;
     }

@@ -7,8 +7,8 @@
  *   -> lost       the deadline is over, or the daemon does not know the session
  *
  * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
-#include "ipc/client/client_batch.h"
 #include "ipc/client/client_staging.h"
+#include "ipc/client/client_transfer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -132,14 +132,8 @@ static void fail_late(struct spillway *c) {
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */
 
-/* Its memories were opened before it, by tickets of their own, and may have gone with the daemon. */
-static bool is_on_buffers(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL_BUFFERS || t->operation == SW_MSG_RESTORE_BUFFERS;
-}
-
 static bool is_operation(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH || is_on_buffers(t);
+    return (t->operation == SW_MSG_BUILD || t->operation == SW_MSG_READ) && t->transfer.n_items;
 }
 
 static void complete(struct spillway_ticket *t, int code) {
@@ -165,9 +159,8 @@ static uint32_t seq_of(const struct sw_packet *p) {
  * memory is not: by then that may have been handed over again. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !sw_ticket_is_resumed(t) && !is_on_buffers(t) &&
-           (is_operation(t) ||
-            (t->resume.repeat && t->operation != SW_MSG_SETTLE9 && t->operation != SW_MSG_MEM_CLOSE));
+           !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened && /* which may have gone with the daemon */
+           (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
 /* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
@@ -178,7 +171,7 @@ static void mark_running(struct spillway *c) {
         next = n->next;
         if (can_wait(c, t))
             continue;
-        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE9) {
+        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);
         } else if (is_operation(t)) {
             if (t->state == SW_TICKET_RUNS)
@@ -231,39 +224,38 @@ bool sw_resume_begin(struct spillway *c) {
 static int say_hello(struct spillway *c) {
     struct sw_resume *r = c->resume;
     struct epoll_event event = {.events = EPOLLIN};
-    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_HELLO);
     msg.header.seq = r->hello_seq = c->next_seq++;
-    msg.header.version = SW_PROTO_OLDEST_VERSION;
-    msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
+    msg.u.hello.version = SW_PROTO_VERSION;
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, program_invocation_short_name);
     memcpy(msg.u.hello.token, r->token, sizeof msg.u.hello.token);
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0)
         return -SW_ECONN;
-    return sw_packet_send(c->socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+    return sw_packet_send(c->socket, c->received, sw_msg_encode(&msg, c->received), NULL, 0);
 }
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
-static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
-    struct sw_msg_settle9 *settle = &ret->u.settle9;
-    sw_msg_init(ret, SW_MSG_SETTLE9);
-    settle->type = t->operation;
-    settle->seq = t->resume.settled_seq;
-    settle->count = 1;
-    settle->slot[0] = t->transfer.region.slot;
-    settle->gen[0] = t->transfer.region.generation;
-    if (t->operation == SW_MSG_SPILL_BATCH || t->operation == SW_MSG_RESTORE_BATCH)
-        sw_batch_settle(t, settle);
+static bool make_settle(const struct spillway_ticket *t, struct sw_list *ret) {
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_SETTLE);
+    if (t->transfer.is_of_call)
+        sw_transfer_settle(t, ids);
+    else
+        ids[0] = (struct sw_wire_id){t->transfer.region.slot, t->transfer.region.generation};
+    msg.u.settle = (struct sw_msg_settle){.type = t->operation,
+                                          .seq = t->resume.settled_seq,
+                                          .flags = t->transfer.is_each ? 0 : SW_REQ_ALL,
+                                          .n_ids = (uint16_t)t->transfer.n_items,
+                                          .ids = ids};
+    return sw_packet_new(ret, &msg, NULL);
 }
 
 static bool make_ask(struct spillway *c, const struct spillway_ticket *t, struct sw_list *ret) {
-    struct sw_msg msg;
-    if (t->state == SW_TICKET_SETTLING) {
-        fill_settle(t, &msg);
-        return sw_packet_new(ret, &msg, NULL);
-    }
+    if (t->state == SW_TICKET_SETTLING)
+        return make_settle(t, ret);
     struct sw_packet *copy = sw_packet_copy(c, &t->resume.repeat->node);
     if (copy)
         sw_list_append(ret, &copy->node);
@@ -323,7 +315,7 @@ static void come_back(struct spillway *c) {
         if (sw_ticket_is_resumed(t))
             ask(t, &asks);
     }
-    sw_msg_init(&all, SW_MSG_SETTLE9);
+    sw_msg_init(&all, SW_MSG_SETTLE);
     sw_client_submit_unattended(c, &all);
     sw_list_append_all(&c->outbox, &later);
     c->link = SW_LINK_UP;
@@ -339,7 +331,7 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
     const struct sw_msg_hello_ok *ok = &msg->u.hello_ok;
     if (msg->header.type != SW_MSG_HELLO_OK || msg->header.seq != r->hello_seq) {
         (void)sw_resume_begin(c); /* it is stopping, or full: tried again */
-    } else if (!ok->resumed || ok->version != SW_PROTO_OLDEST_VERSION) {
+    } else if (!ok->resumed || ok->version != SW_PROTO_VERSION) {
         hang_up(c);
         fail(c, -SW_ERESTARTED, "the service was restarted and has nothing of this connection any more");
     } else {

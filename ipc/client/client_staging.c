@@ -10,6 +10,7 @@
  */
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_arena.h"
+#include "ipc/client/client_transfer.h"
 
 #include "base/alloc.h"
 #include "base/descriptors.h"
@@ -30,7 +31,7 @@ struct sw_staged {
     struct sw_composite *composite; /* NULL: there is none, see error; without an id: one region of the daemon */
     uint8_t *data;
     uint64_t bytes;
-    uint32_t value_type; /* spill */
+    uint16_t value_type; /* spill */
     bool keep;
     enum stage stage;
     struct sw_mark *mark;                    /* in the caller's stream; in the end behind the arena's last copy */
@@ -61,7 +62,7 @@ static struct sw_staged *staged_of(struct sw_list *node) {
 }
 
 static bool is_spill(const struct sw_staged *op) {
-    return op->ticket->operation == SW_MSG_SPILL;
+    return op->ticket->operation == SW_MSG_BUILD;
 }
 
 /* ---- staging ----------------------------------------------------------------------------------------------------- */
@@ -116,13 +117,14 @@ static uint64_t part_bytes(const struct sw_staged *op, uint32_t part) {
 }
 
 static void add_result(struct sw_staged *op, const struct spillway_result *part) {
-    struct spillway_result *sum = &op->ticket->answer.transfer;
+    struct spillway_result *sum = op->ticket->result;
     sum->raw_bytes += part->raw_bytes;
     sum->stored_bytes += part->stored_bytes;
     sum->service_us += part->service_us;
     sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
     sw_client_combine(sum->tier, sizeof sum->tier, part->tier);
     sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
+    sw_client_combine(sum->coder, sizeof sum->coder, part->coder);
 }
 
 /* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
@@ -130,7 +132,7 @@ static void part_done(struct spillway_ticket *t) {
     struct sw_staged *op = t->own.owner;
     struct sw_composite *composite = op->composite;
     const bool lies =
-        !t->error.code && sw_region_is_composite(composite->id) && t->answer.transfer.raw_bytes != t->transfer.bytes;
+        !t->error.code && sw_region_is_composite(composite->id) && t->result->raw_bytes != t->transfer.bytes;
     struct sw_err err = {0};
     op->n_in_flight--;
     if (lies) {
@@ -140,15 +142,15 @@ static void part_done(struct spillway_ticket *t) {
     } else if (t->error.code) {
         sw_client_note_error(&op->error, &t->error);
     } else {
-        add_result(op, &t->answer.transfer);
+        add_result(op, t->result);
         if (is_spill(op))
-            composite->parts[t->own.part] = t->answer.transfer.region;
+            composite->parts[t->own.part] = t->result->region;
     }
     if (!op->arena)
         return;
     struct sw_place *place = &op->arena->places[t->own.place];
     place->arrived = !op->error.code && !is_spill(op);
-    place->arrived_bytes = t->answer.transfer.raw_bytes;
+    place->arrived_bytes = t->result->raw_bytes;
     if (!place->arrived)
         give_back(op, t->own.place);
 }
@@ -156,29 +158,22 @@ static void part_done(struct spillway_ticket *t) {
 /* Asks the daemon to move one piece. e: the memory; its mark moves on. */
 static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, unsigned place, struct sw_export *e,
                      struct sw_err *err) {
-    const struct spillway_region region = op->composite->parts[op->n_started];
-    struct sw_msg msg;
-    struct spillway_ticket *t = sw_ticket_new(c, op->ticket->operation, err);
+    const struct sw_one one = {.is_spill = is_spill(op),
+                               .keep = true,
+                               .region = op->composite->parts[op->n_started],
+                               .type = op->value_type,
+                               .mem = mem,
+                               .offset = e->offset,
+                               .bytes = part_bytes(op, op->n_started),
+                               .mark = e->mark,
+                               .on_done = part_done,
+                               .owner = op};
+    struct spillway_ticket *t = sw_client_send_one(c, &one, err);
     if (!t)
-        return -SW_ENOMEM;
-    sw_msg_init(&msg, op->ticket->operation);
-    t->transfer.mem = mem;
-    t->transfer.bytes = part_bytes(op, op->n_started);
-    t->own.on_done = part_done;
-    t->own.owner = op;
+        return err->code;
+    e->mark = NULL;
     t->own.part = op->n_started;
     t->own.place = place;
-    if (!is_spill(op)) {
-        msg.u.restore.slot = region.slot;
-        msg.u.restore.gen = region.generation;
-    } else {
-        msg.u.spill.value_type = op->value_type;
-    }
-    const int rc = sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ9_KEEP, e, true, err);
-    if (rc < 0) {
-        sw_ticket_destroy(t);
-        return rc;
-    }
     op->n_started++;
     op->n_in_flight++;
     return 0;
@@ -382,8 +377,9 @@ static void finish(struct spillway *c, struct sw_staged *op) {
     struct spillway_ticket *t = op->ticket;
     struct sw_composite *composite = op->composite;
     t->error = op->error;
+    t->result->code = op->error.code;
     if (composite) {
-        t->answer.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
+        t->result->region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
         composite->busy = false;
         if (is_spill(op) ? op->error.code != 0 : !op->error.code && !op->keep) {
             (is_spill(op) ? sw_composite_discard : sw_composite_consume)(c, composite);
@@ -451,10 +447,13 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
 }
 
 void sw_staging_abandon(struct sw_staged *op) {
+    if (is_spill(op))
+        sw_staging_cancel(op, -SW_ECANCELED, "nobody waits for the spill any more");
+}
+
+void sw_staging_cancel(struct sw_staged *op, int code, const char *text) {
     struct sw_err err = {0};
-    if (!is_spill(op))
-        return;
-    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the spill any more");
+    (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", text);
     sw_client_note_err(&op->error, &err);
     wake_after(op->ticket->connection->staging, AT_ONCE_NS);
 }
@@ -502,25 +501,26 @@ static void answered(struct spillway_ticket *t) {
     op->n_in_flight--;
     if (t->error.code)
         sw_client_note_error(&op->error, &t->error);
-    else
-        op->composite->raw_bytes = t->answer.region.raw_bytes;
+}
+
+static bool take_length(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_staged *op = t->own.owner;
+    if (msg->header.type != SW_MSG_DETAILS || msg->u.details.n_results != 1)
+        return false;
+    op->composite->raw_bytes = msg->u.details.results[0].raw_bytes;
+    return true;
 }
 
 /* The memory is longer than the arena: is the region, too? */
 static int ask_length(struct spillway *c, struct sw_staged *op, struct sw_err *err) {
     const struct spillway_region region = op->composite->parts[0];
-    struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
-    struct sw_list group;
-    sw_list_init(&group);
-    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_QUERY, err);
-    if (!t || !sw_packet_new(&group, &msg, err)) {
-        sw_free(t);
-        return -SW_ENOMEM;
-    }
-    t->resume.repeat = sw_packet_copy(c, group.next);
+    const struct sw_msg msg = {.header.type = SW_MSG_INSPECT,
+                               .u.inspect = {.slot = region.slot, .gen = region.generation}};
+    struct spillway_ticket *t = sw_client_ask(c, &msg, take_length, NULL, err);
+    if (!t)
+        return err->code;
     t->own.on_done = answered;
     t->own.owner = op;
-    sw_client_submit(t, &group);
     op->stage = STAGE_ASK;
     op->n_in_flight++;
     return 0;
@@ -616,11 +616,16 @@ static void unprepare(struct spillway *c, struct sw_staged *op) {
 static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_request *r, struct sw_err *err) {
     struct spillway_ticket *t = sw_ticket_new(c, r->operation, err);
     struct sw_staged *op = t ? sw_alloc(sizeof *op) : NULL;
-    if (!op) {
+    struct spillway_result *result = sw_alloc(sizeof *result);
+    if (!op || !result) {
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
+        sw_free(result);
+        sw_free(op);
         sw_free(t);
         return NULL;
     }
+    t->result = result;
+    t->user = r->user;
     *op = (struct sw_staged){
         .ticket = t, .data = r->data, .bytes = r->bytes, .value_type = r->value_type, .keep = r->keep};
     t->transfer.bytes = r->bytes;
@@ -643,6 +648,7 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
     struct spillway_ticket *t = op->ticket;
     if (prepare(c, op, request, &err) < 0) {
         unprepare(c, op);
+        sw_free(t->result);
         sw_free(t);
         return sw_client_report(error, &err);
     }
@@ -652,6 +658,46 @@ int sw_staging_start(struct spillway *c, const struct sw_staging_request *reques
     sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
     err.code = 0;             /* what prepare() found on its way is no error */
     return sw_client_report(error, &err);
+}
+
+static bool is_settled(const void *arg) {
+    const struct sw_arena *arena = arg;
+    return arena->open || arena->error.code;
+}
+
+/* A mark in the default stream of the memory's GPU makes all that marks need. */
+static int prepare_marks(struct spillway *c, const void *memory, struct sw_err *err) {
+    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+    int rc = sw_export_order(&e, &c->cuda, NULL, memory, NULL, err);
+    if (!rc && e.mark)
+        rc = sw_client_share_marks(c, err);
+    sw_export_fini(&e);
+    return rc;
+}
+
+int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *err) {
+    struct sw_arena *arena = NULL;
+    int gpu = SW_ARENA_HOST;
+    int rc = c->staging ? 0 : staging_new(c, err);
+    const int place = rc < 0 ? rc : sw_cuda_locate(&c->cuda, memory, 1, &gpu, err);
+    if (place < 0)
+        return place;
+    if (place == SW_CUDA_GPU)
+        rc = prepare_marks(c, memory, err);
+    else
+        rc = sw_host_check(memory, 1, false, err);
+    if (!rc)
+        rc = sw_arena_get(c, &c->staging->arenas, place == SW_CUDA_GPU ? gpu : SW_ARENA_HOST, memory, &arena, err);
+    for (unsigned i = 0; !rc && i < SW_ARENA_PIECES; i++)
+        rc = sw_arena_make(arena, i, SW_PIECE_BYTES, err);
+    if (rc < 0)
+        return rc;
+    arena->n_users++; /* so that it stays meanwhile */
+    rc = sw_client_wait_answer(c, is_settled, arena, c->timeout_ms, "MEM_OPEN", err);
+    arena->n_users--;
+    if (!rc && arena->error.code)
+        rc = sw_err_set(err, arena->error.code, SW_SCOPE_REQUEST, "%s", arena->error.text);
+    return rc;
 }
 
 void sw_staging_reopen(struct spillway *c) {

@@ -18,9 +18,10 @@ enum { SW_ARENA_PIECES = 4 };
 /* ---- client_staging.c: transfers in pieces ----------------------------------------------------------------------- */
 
 struct sw_staging_request {
-    unsigned operation;            /* SW_MSG_SPILL or SW_MSG_RESTORE */
+    unsigned operation;            /* SW_MSG_BUILD or SW_MSG_READ */
     struct spillway_region region; /* restore: a composite, or the daemon's */
-    uint32_t value_type;           /* spill */
+    uint16_t value_type;           /* spill */
+    void *user;                    /* the caller's */
     bool keep;
     uint8_t *data;
     uint64_t bytes;
@@ -31,10 +32,15 @@ struct sw_staging_request {
  * of one region of the daemon into memory that cannot be handed over. errors: as spillway_spill(). */
 int sw_staging_start(struct spillway *c, const struct sw_staging_request *request, struct spillway_ticket **ret,
                      struct spillway_error *error);
+/* Makes the arena of the memory's GPU, or the host's, with all its pages, and what orders operations behind streams,
+ * and waits until the daemon has it. errors: those of spillway_prepare(). */
+int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *err);
 /* Does what can be done without waiting; at most `copies` pieces of the host's memory are copied. */
 void sw_staging_advance(struct spillway *c, unsigned copies);
 /* Nobody waits for the running ticket any more: a spill stops. */
 void sw_staging_abandon(struct sw_staged *op);
+/* A running transfer stops, with this code. */
+void sw_staging_cancel(struct sw_staged *op, int code, const char *text);
 /* A descriptor that becomes readable when sw_staging_advance() is due without a packet; -1: none. */
 int sw_staging_fd(const struct spillway *c);
 /* The connection has come back: hands the arenas over again. Transfers straight into memory that was theirs fail. */
@@ -74,11 +80,11 @@ struct sw_composite *sw_composite_find(const struct spillway *c, struct spillway
 void sw_composite_discard(struct spillway *c, struct sw_composite *composite);
 /* As sw_composite_discard(), because its bytes are back: of a durable region the stored copy stays. */
 void sw_composite_consume(struct spillway *c, struct sw_composite *composite);
-/* spillway_drop(), spillway_query() and spillway_advise() of a composite; *advise is changed. */
+/* spillway_drop(), spillway_query() and spillway_advise() of a composite. */
 int sw_composite_drop(struct spillway *c, struct spillway_region id, struct spillway_error *error);
 int sw_composite_query(struct spillway *c, struct spillway_region id, struct spillway_region_info *ret,
                        struct spillway_error *error);
-int sw_composite_advise(struct spillway *c, struct spillway_region id, struct sw_msg *advise,
+int sw_composite_advise(struct spillway *c, struct spillway_region id, uint32_t advice, uint32_t value,
                         struct spillway_error *error);
 /* Frees what is left at the end of the connection. */
 void sw_composites_free(struct spillway *c);

@@ -1,7 +1,7 @@
 /* client_wire.c - moves packets between the outbox, the socket and the tickets. */
-#include "ipc/client/client_batch.h"
-#include "ipc/client/client_buffers.h"
+#include "ipc/client/client_results.h"
 #include "ipc/client/client_staging.h"
+#include "ipc/client/client_transfer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,14 +17,12 @@
 enum { FIRST_RETRY_US = 1000, LAST_RETRY_US = 64000 }; /* of a socket that claims to have room but takes nothing */
 
 static bool is_transfer(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH || t->operation == SW_MSG_SPILL_BUFFERS ||
-           t->operation == SW_MSG_RESTORE_BUFFERS;
+    return t->operation == SW_MSG_BUILD || t->operation == SW_MSG_READ;
 }
 
-/* One that the daemon counts: not a transfer in pieces or a batch, which itself sends nothing. */
+/* One that the daemon counts: neither a caller's, which itself sends nothing, nor one that only cancels. */
 static bool is_in_flight(const struct spillway_ticket *t) {
-    return is_transfer(t) && t->packets.n;
+    return is_transfer(t) && t->transfer.n_items;
 }
 
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err) {
@@ -42,8 +40,8 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
     sw_mark_unref(t->transfer.mark);
-    sw_batch_free(t->batch);
-    sw_buffers_free(t->buffers);
+    sw_transfer_free(t->calls);
+    sw_free(t->result);
     sw_free(t->resume.repeat);
     sw_free(t);
 }
@@ -55,7 +53,6 @@ struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg,
         return NULL;
     }
     p->bytes = sw_msg_encode(msg, p->data);
-    memcpy(p->data + 4, &(uint16_t){SW_PROTO_OLDEST_VERSION}, sizeof(uint16_t)); /* what this library speaks */
     sw_list_append(group, &p->node);
     return p;
 }
@@ -107,23 +104,15 @@ static void close_unused_memory(const struct spillway_ticket *t) {
         sw_client_close_memory(t->connection, t->transfer.mem);
 }
 
-static void drop_region(struct spillway *c, struct spillway_region region) {
-    struct sw_msg msg = {.header.type = SW_MSG_DROP, .u.drop = {.slot = region.slot, .gen = region.generation}};
-    struct sw_composite *composite = NULL;
-    if (!sw_region_is_composite(region))
-        sw_client_submit_unattended(c, &msg);
-    else if ((composite = sw_composite_find(c, region, NULL)))
-        sw_composite_discard(c, composite);
-}
-
 /* Regions whose ids nobody has seen. */
 static void drop_unseen_regions(const struct spillway_ticket *t) {
-    if (t->error.code || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
+    struct sw_composite *composite = NULL;
+    if (t->operation != SW_MSG_BUILD || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
         return;
-    if (t->operation == SW_MSG_SPILL_BATCH)
-        sw_batch_drop(t->batch);
-    else if (t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS)
-        drop_region(t->connection, t->answer.transfer.region);
+    if (t->calls)
+        sw_transfer_drop_unseen(t->calls);
+    else if (t->result && !t->error.code && (composite = sw_composite_find(t->connection, t->result->region, NULL)))
+        sw_composite_discard(t->connection, composite);
 }
 
 void sw_ticket_complete(struct spillway_ticket *t) {
@@ -159,8 +148,8 @@ void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
     if (t->staged)
         sw_staging_abandon(t->staged);
-    if (t->batch && !sw_ticket_is_done(t))
-        sw_batch_abandon(t->batch);
+    if (t->calls && !sw_ticket_is_done(t))
+        sw_transfer_abandon(t->calls);
     if (!sw_ticket_is_done(t))
         return;
     drop_unseen_regions(t);
@@ -298,105 +287,21 @@ static void take_error(struct spillway_error *ret, const struct sw_msg_error *me
 
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
 
-static bool take_result(struct spillway_ticket *t, const struct sw_msg_result *m) {
-    struct spillway_result *r = &t->answer.transfer;
-    *r = (struct spillway_result){.region = {m->slot, m->gen},
-                                  .raw_bytes = m->raw_bytes,
-                                  .stored_bytes = m->stored_bytes,
-                                  .service_us = m->service_us};
-    COPY_TEXT(r->codec, m->codec);
-    COPY_TEXT(r->tier, m->tier);
-    COPY_TEXT(r->reason, m->reason);
-    if (sw_region_is_composite(r->region)) /* none of the daemon's */
-        return false;
-    if (t->operation == SW_MSG_ADOPT)
-        return true;
-    const bool is_spill = t->operation == SW_MSG_SPILL || t->operation == SW_MSG_SPILL_BUFFERS;
-    return is_spill ? m->raw_bytes == t->transfer.bytes : m->raw_bytes <= t->transfer.bytes;
-}
-
-static void take_region(struct spillway_region_info *ret, const struct sw_msg_region *m) {
-    *ret = (struct spillway_region_info){.raw_bytes = m->raw_bytes, .stored_bytes = m->stored_bytes};
-    COPY_TEXT(ret->state, m->state);
-    COPY_TEXT(ret->codec, m->codec);
-    COPY_TEXT(ret->tier, m->tier);
-}
-
-_Static_assert((int)SPILLWAY_MAX_REASONS == SW_PROTO_MAX_REASONS, "as many as may come");
-
-static void take_status(struct spillway_status *ret, const struct sw_msg_status_ok *m) {
-    *ret = (struct spillway_status){.n_gpus = m->n_gpus,
-                                    .sessions = m->sessions,
-                                    .regions = m->regions,
-                                    .scratch_bytes = m->scratch_bytes,
-                                    .scratch_limit_bytes = m->scratch_limit_bytes,
-                                    .tier_capacity_bytes = m->tier_capacity_bytes,
-                                    .tier_backed_bytes = m->tier_backed_bytes,
-                                    .tier_used_bytes = m->tier_used_bytes,
-                                    .nvme_capacity_bytes = m->nvme_capacity_bytes,
-                                    .nvme_used_bytes = m->nvme_used_bytes,
-                                    .mapped_memories = m->mapped_memories};
-    COPY_TEXT(ret->version, m->version);
-    COPY_TEXT(ret->device, m->device);
-    ret->n_reasons = m->n_reasons < SPILLWAY_MAX_REASONS ? m->n_reasons : SPILLWAY_MAX_REASONS;
-    for (uint32_t i = 0; i < ret->n_reasons; i++) {
-        struct spillway_reason *reason = &ret->reasons[i];
-        sw_msg_text(reason->text, sizeof reason->text, m->reasons + (size_t)i * SW_PROTO_REASON_BYTES,
-                    SW_PROTO_REASON_BYTES);
-        reason->spills = m->reason_spills[i];
-    }
-}
-
-/* A region without chunks is the only one of which none are told. */
-static bool take_packed(struct spillway_ticket *t, const struct sw_msg_region_packed *m) {
-    if (m->count > SW_PROTO_MAX_CHUNKS || m->count > m->n_chunks || (m->n_chunks && !m->count))
-        return false;
-    t->answer.packed.n = m->count;
-    t->answer.packed.n_chunks = m->n_chunks;
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (m->type[i] > SPILLWAY_F64 || m->n_symbols[i] > UINT16_MAX)
-            return false;
-        t->answer.packed.chunk[i] = (struct spillway_packed_chunk){.offset = m->offset[i],
-                                                                   .bytes = m->bytes[i],
-                                                                   .raw_bytes = m->raw_bytes[i],
-                                                                   .codec = m->codec[i],
-                                                                   .type = (uint16_t)m->type[i],
-                                                                   .n_symbols = (uint16_t)m->n_symbols[i]};
-    }
-    return true;
-}
-
-/* The one type, beside ERROR, that answers packet `index` of the ticket's group. */
-static unsigned answer_type(const struct spillway_ticket *t, unsigned index) {
-    if (index + 1 < t->packets.n)
-        return SW_MSG_OK;
-    switch (t->operation) {
-    case SW_MSG_HELLO:
-        return SW_MSG_HELLO_OK;
-    case SW_MSG_SPILL:
-    case SW_MSG_RESTORE:
-    case SW_MSG_SPILL_BUFFERS:
-    case SW_MSG_RESTORE_BUFFERS:
-    case SW_MSG_ADOPT:
-        return SW_MSG_RESULT;
-    case SW_MSG_QUERY_BUFFERS:
-        return SW_MSG_REGION_BUFFERS;
-    case SW_MSG_QUERY_PACKED:
-        return SW_MSG_REGION_PACKED;
-    case SW_MSG_SPILL_BATCH:
-    case SW_MSG_RESTORE_BATCH:
-        return SW_MSG_RESULT_BATCH;
-    case SW_MSG_QUERY:
-        return SW_MSG_REGION;
-    case SW_MSG_STATUS:
-        return SW_MSG_STATUS_OK;
-    default:
-        return SW_MSG_OK;
-    }
+void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {
+    struct spillway_result result;
+    struct sw_err err = {0};
+    char text[sizeof ret->text];
+    const uint32_t scope = m->results[i].scope < SW_SCOPE_NR ? m->results[i].scope : SW_SCOPE_REQUEST;
+    (void)sw_results_read(m, i, &result);
+    (void)sw_err_set(&err, result.code, (enum sw_scope)scope, "%s", sw_err_text(result.code));
+    (void)sw_client_report(ret, &err);
+    if (m->text_bytes)
+        memcpy(ret->text, sw_msg_text(text, sizeof text, (const uint8_t *)m->text, m->text_bytes), sizeof text);
 }
 
 /* Takes the answer to packet `index` of the ticket's group; false if it is none for that packet. */
 static bool take_answer(struct spillway_ticket *t, unsigned index, const struct sw_msg *msg) {
+    const bool is_last = index + 1 == t->packets.n;
     if (msg->header.type == SW_MSG_ERROR) {
         if (!t->error.code || index < t->packets.error_index) {
             take_error(&t->error, &msg->u.error);
@@ -404,36 +309,18 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         }
         return true;
     }
-    if (msg->header.type != answer_type(t, index))
-        return false;
-    switch (msg->header.type) {
-    case SW_MSG_HELLO_OK:
-        t->answer.hello = msg->u.hello_ok;
-        return true;
-    case SW_MSG_RESULT:
-        return take_result(t, &msg->u.result);
-    case SW_MSG_RESULT_BATCH:
-        return sw_batch_take(t, &msg->u.result_batch);
-    case SW_MSG_REGION_BUFFERS:
-        return sw_buffers_take(t, &msg->u.region_buffers);
-    case SW_MSG_REGION_PACKED:
-        return take_packed(t, &msg->u.region_packed);
-    case SW_MSG_REGION:
-        take_region(&t->answer.region, &msg->u.region);
-        return true;
-    case SW_MSG_STATUS_OK:
-        take_status(&t->answer.status, &msg->u.status_ok);
-        return true;
-    default:
-        t->transfer.mem_open = t->transfer.mem_open || index == 0;
-        return true;
-    }
+    if (is_last && t->abandoned && !t->own.on_done && msg->header.type >= SW_MSG_HELLO_OK)
+        return true; /* whatever it says */
+    if (is_last && t->take)
+        return t->take(t, msg);
+    t->transfer.mem_open = t->transfer.mem_open || index == 0;
+    return msg->header.type == SW_MSG_OK;
 }
 
 /* A drop that was sent twice may find nothing the second time. */
 static void forgive_repeated_drop(struct spillway_ticket *t) {
     if (t->state == SW_TICKET_REPEATED && (t->error.code == -SW_ESTALE || t->error.code == -SW_ENOENT) &&
-        (t->operation == SW_MSG_DROP || t->operation == SW_MSG_DROP_BATCH))
+        t->operation == SW_MSG_DISCARD)
         t->error = (struct spillway_error){0};
 }
 
@@ -471,7 +358,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
 
 /* Takes one packet in. Returns false when there is none. */
 static bool receive(struct spillway *c) {
-    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    uint8_t *packet = c->received;
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
@@ -508,9 +395,25 @@ int sw_client_pump(struct spillway *c) {
     if (rc < 0 && !c->lost.code && c->link == link && !sw_resume_begin(c))
         sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
     sw_staging_advance(c, 1);
-    sw_batches_advance(c);
-    sw_buffers_advance(c);
+    sw_transfers_advance(c);
     return c->lost.code;
+}
+
+void sw_client_set_timer(struct spillway *c) {
+    const uint64_t us = sw_transfers_deadline_us(c);
+    struct epoll_event event = {.events = EPOLLIN};
+    struct itimerspec time = {0}; /* never */
+    if (c->timer < 0) {
+        c->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (c->timer >= 0 && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timer, &event) < 0) {
+            (void)close(c->timer);
+            c->timer = -1;
+        }
+    }
+    if (us != UINT64_MAX)
+        time.it_value = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    if (c->timer >= 0)
+        (void)timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &time, NULL);
 }
 
 /* Waits until the socket has something, or room for what waits, or a transfer in pieces can go on; true if it claims to
@@ -519,13 +422,14 @@ int sw_client_pump(struct spillway *c) {
 static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
                            {.fd = sw_staging_fd(c), .events = POLLIN},
-                           {.fd = sw_resume_fd(c), .events = POLLIN}};
+                           {.fd = sw_resume_fd(c), .events = POLLIN},
+                           {.fd = c->timer, .events = POLLIN}};
     if (!stuck && c->link == SW_LINK_UP && !sw_list_empty(&c->outbox))
         fds[0].events |= POLLOUT;
     if (stuck)
         timeout_us = 1000;
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
-    (void)ppoll(fds, 3, timeout_us < 0 ? NULL : &timeout, NULL);
+    (void)ppoll(fds, sizeof fds / sizeof fds[0], timeout_us < 0 ? NULL : &timeout, NULL);
     return fds[0].revents & POLLOUT;
 }
 
@@ -587,18 +491,7 @@ int sw_client_wait_answer(struct spillway *c, bool (*ended)(const void *arg), co
 }
 
 static struct sw_forecast *forecast_of(struct spillway_ticket *t) {
-    switch (t->operation) {
-    case SW_MSG_SPILL:
-    case SW_MSG_SPILL_BATCH:
-    case SW_MSG_SPILL_BUFFERS:
-        return &t->connection->forecasts[0];
-    case SW_MSG_RESTORE:
-    case SW_MSG_RESTORE_BATCH:
-    case SW_MSG_RESTORE_BUFFERS:
-        return &t->connection->forecasts[1];
-    default:
-        return NULL;
-    }
+    return is_transfer(t) ? &t->connection->forecasts[t->operation == SW_MSG_READ] : NULL;
 }
 
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {

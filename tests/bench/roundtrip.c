@@ -10,6 +10,7 @@
 #include "base/mem_kind.h"
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/parallel_fill.h"
 #include "tests/lib/spillwayd.h"
 
@@ -109,7 +110,7 @@ static double finish(struct bench *b, struct spillway_ticket *ticket, struct spi
                      bool watch) {
     struct spillway_error error;
     int rc;
-    while ((rc = spillway_wait(ticket, watch ? 1 : -1, ret, &error)) == -SPILLWAY_EAGAIN)
+    while ((rc = easy_wait(ticket, watch ? 1 : -1, ret, &error)) == -SPILLWAY_EAGAIN)
         sample_memory(b);
     const double s = now_s() - start;
     if (rc < 0)
@@ -162,8 +163,8 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     for_content(b, buffer, true);
     registered(b, buffer, mode, true);
     double start = now_s();
-    if ((mode == IN_PLACE ? spillway_pack(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)
-                          : spillway_spill(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)) < 0)
+    if ((mode == IN_PLACE ? easy_pack(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)
+                          : easy_spill(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)) < 0)
         fail(error.name, error.text);
     *ret_away_s = finish(b, ticket, result, start, watch);
     const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
@@ -176,8 +177,8 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
         fail("fill", err.msg);
     start = now_s();
     if ((mode == IN_PLACE
-             ? spillway_unpack(b->connection, result->region, buffer->data, buffer->bytes, b->stream, &ticket, &error)
-             : spillway_restore(b->connection, result->region, buffer->data, buffer->bytes, b->stream, 0, &ticket,
+             ? easy_unpack(b->connection, result->region, buffer->data, buffer->bytes, b->stream, &ticket, &error)
+             : easy_restore(b->connection, result->region, buffer->data, buffer->bytes, b->stream, 0, &ticket,
                                 &error)) < 0)
         fail(error.name, error.text);
     *ret_back_s = finish(b, ticket, NULL, start, watch);
@@ -335,7 +336,7 @@ int main(int argc, char **argv) {
         sw_test_daemon_clean(&b.daemon);
         return 77;
     }
-    if (spillway_open(&b.connection, b.daemon.socket, &error) < 0)
+    if (easy_open(&b.connection, b.daemon.socket, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     b.rows = json_array();

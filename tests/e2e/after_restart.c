@@ -4,6 +4,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -38,7 +39,7 @@ static uint8_t *new_memory(void) {
 static struct spillway *connect_to(const struct sw_supervisor *s) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    MUST(spillway_open(&connection, s->daemon.socket, &error) == 0, &error);
+    MUST(easy_open(&connection, s->daemon.socket, &error) == 0, &error);
     return connection;
 }
 
@@ -47,8 +48,8 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     struct spillway_result result;
     struct spillway_error error;
     sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
-    MUST(spillway_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    MUST(easy_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -65,11 +66,11 @@ START_TEST(lost_store_ends_the_connection) {
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     sw_supervisor_forget(&s);
     ck_assert(sw_supervisor_spawn(&s));
-    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(easy_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
     ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     connection = connect_to(&s);
-    ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
+    ck_assert_int_lt(easy_query(connection, region, &info, &error), 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
@@ -97,7 +98,7 @@ START_TEST(too_few_descriptors_for_a_connection) {
         struct spillway *connection = NULL;
         struct spillway_error error;
         sw_leave_fds(n);
-        const int rc = spillway_open(&connection, s.daemon.socket, &error);
+        const int rc = easy_open(&connection, s.daemon.socket, &error);
         sw_leave_all_fds();
         ck_assert_msg(rc == (n < NEEDED ? -SPILLWAY_ELIMIT : 0), "%u left: %s: %s", n, error.name, error.text);
         ck_assert_int_eq(error.scope, rc < 0 ? SPILLWAY_SCOPE_SESSION : SPILLWAY_SCOPE_REQUEST);
@@ -156,8 +157,8 @@ START_TEST(nobody_comes_back) {
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
     memset(memory, 0, 100000);
-    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
     uint8_t *expected = new_memory();
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
@@ -195,8 +196,8 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
-    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
     spillway_close(other);
     spillway_close(idle);
     (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */
@@ -257,7 +258,7 @@ END_TEST
 /* A start that fails has taken nothing from the store: the next one finds all of it. */
 static void wait_for(struct spillway_ticket *ticket) {
     struct spillway_error error;
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
 }
 
@@ -284,21 +285,21 @@ START_TEST(longer_chunks_come_back) {
     const struct spillway_region long_one = spill_some(connection, big, BIG),
                                  short_one = spill_some(connection, small, SMALL);
     memcpy(in_place, expected, PLACE_BYTES);
-    MUST(spillway_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &packed, &error) == 0, &error);
+    MUST(easy_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, &packed, &error) == 0, &error);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     s.options = rows[_i].after;
     ck_assert(sw_supervisor_spawn(&s));
     memset(big, 0, BIG);
     memset(small, 0, SMALL);
-    MUST(spillway_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(big, expected, BIG);
-    MUST(spillway_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(small, expected, SMALL);
-    MUST(spillway_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(in_place, expected, PLACE_BYTES);
     spillway_close(connection);
@@ -327,8 +328,8 @@ START_TEST(failed_start_keeps_what_is_stored) {
     s.options = in_memory;
     ck_assert(sw_supervisor_spawn(&s));
     memset(memory, 0, PLACE_BYTES);
-    MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, NULL, &error) == 0, &error);
+    MUST(easy_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
@@ -348,8 +349,8 @@ static struct spillway_region spill_random(struct spillway *connection, uint8_t 
     struct spillway_result result;
     struct spillway_error error;
     sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
-    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, -1, &result, &error) == 0, &error);
+    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, -1, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -361,9 +362,9 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
     memset(memory, 0, RANDOM_BYTES);
-    MUST(spillway_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error) == 0,
+    MUST(easy_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) == 0,
          &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    const int rc = easy_wait(ticket, -1, NULL, &error);
     spillway_ticket_free(ticket);
     if (!rc)
         ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
@@ -484,8 +485,8 @@ START_TEST(a_killed_process_has_requests_at_the_disk) {
     ck_assert(sw_supervisor_spawn(&s));
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
     ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
-    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &error), -SPILLWAY_ENOSPACE);
+    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &error), -SPILLWAY_ENOSPACE);
     spillway_ticket_free(ticket);
     (void)close(ends[1]);
     const struct spillway_region other = spill_random(connection, memory, 2);

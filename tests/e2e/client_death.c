@@ -6,6 +6,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
@@ -156,17 +157,17 @@ static void staging(struct client *c) {
     struct spillway_ticket *ticket;
     struct spillway_result outcome;
     char *data = malloc(BYTES);
-    if (!data || spillway_open(&connection, daemon_process.socket, &error) < 0)
+    if (!data || easy_open(&connection, daemon_process.socket, &error) < 0)
         _exit(3);
     memset(data, 'x', BYTES);
     there(c);
     for (;;) {
-        if (spillway_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
-            spillway_wait(ticket, -1, &outcome, &error) < 0)
+        if (easy_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
+            easy_wait(ticket, -1, &outcome, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
-        if (spillway_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
-            spillway_wait(ticket, -1, NULL, &error) < 0)
+        if (easy_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
+            easy_wait(ticket, -1, NULL, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
     }

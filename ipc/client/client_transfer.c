@@ -1,0 +1,891 @@
+/* client_transfer.c - see client_transfer.h. */
+#include "ipc/client/client_transfer.h"
+#include "ipc/client/client_call.h"
+#include "ipc/client/client_results.h"
+#include "ipc/client/client_staging.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS && (int)SPILLWAY_MAX_BUFFERS <= (int)SW_MARKS_MAX,
+               "as many as a request has room for");
+
+/* One buffer of an item, in a memory that the daemon knows by its number. */
+struct piece {
+    uint32_t mem;
+    uint64_t offset, bytes;
+    struct sw_mark *mark; /* in the request's stream; a reference; NULL: nothing to wait for */
+};
+
+/* One request of the call. */
+struct item {
+    const struct sw_call_request *request;
+    uint32_t first; /* of its pieces, request->n_buffers of them */
+    bool is_stored; /* spill: the daemon has the region */
+};
+
+/* A memory that is opened for the call. */
+struct opened {
+    uint32_t mem;
+    struct sw_export export;
+    uintptr_t base; /* address of its first byte, where the kind has one; else 0 */
+    bool is_open;   /* sent to be opened, and not to be closed */
+};
+
+struct sw_transfer {
+    struct sw_list ending;          /* of spillway.ending, or alone */
+    struct spillway_ticket *ticket; /* the caller's */
+    struct sw_call *call;           /* owned */
+    bool has_several_packets;
+    uint64_t deadline_us; /* UINT64_MAX: none */
+    int cancel_code;      /* of what was canceled; 0: nothing was */
+    const char *cancel_text;
+    struct spillway_error error;      /* the first */
+    struct spillway_error open_error; /* the first memory that could not be opened */
+    bool told;                        /* the caller knows that it has succeeded */
+    uint32_t n_opened, cap_opened;
+    struct opened *opened;
+    uint32_t n_sent, n_in_flight;    /* items; tickets of the library's own */
+    struct item *items;              /* [call->n] */
+    struct piece *pieces;            /* [call->n_buffers] */
+    struct spillway_result *results; /* [call->n] */
+};
+
+static bool is_spill(const struct sw_transfer *x) {
+    return x->call->is_spill;
+}
+
+static bool is_each(const struct sw_transfer *x) {
+    return x->call->flags & SPILLWAY_EACH;
+}
+
+/* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
+static bool drops_at_end(const struct sw_transfer *x) {
+    return !is_spill(x) && !is_each(x) && x->has_several_packets;
+}
+
+/* ---- discards ---------------------------------------------------------------------------------------------------- */
+
+static void send_discard(struct spillway *c, const struct sw_wire_id *ids, uint16_t n, uint32_t flags) {
+    const struct sw_msg msg = {.header.type = SW_MSG_DISCARD, .u.discard = {.flags = flags, .n_ids = n, .ids = ids}};
+    if (n && !c->lost.code)
+        sw_client_submit_unattended(c, &msg);
+}
+
+/* Has the daemon forget the regions of all items that `chosen` picks. */
+static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transfer *x, uint32_t i), uint32_t flags) {
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+    uint16_t n = 0;
+    for (uint32_t i = 0; i < x->call->n; i++) {
+        if (!chosen(x, i))
+            continue;
+        ids[n++] = (struct sw_wire_id){x->results[i].region.slot, x->results[i].region.generation};
+        x->items[i].is_stored = false;
+        if (n < SW_PROTO_MAX_ITEMS)
+            continue;
+        send_discard(x->ticket->connection, ids, n, flags);
+        n = 0;
+    }
+    send_discard(x->ticket->connection, ids, n, flags);
+}
+
+static bool is_stored(const struct sw_transfer *x, uint32_t i) {
+    return x->items[i].is_stored;
+}
+
+static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
+    return x->items[i].is_stored && !(x->told && x->items[i].request->name_bytes);
+}
+
+static bool is_to_go(const struct sw_transfer *x, uint32_t i) {
+    return !(x->items[i].request->flags & SPILLWAY_KEEP);
+}
+
+void sw_transfer_drop_unseen(struct sw_transfer *x) {
+    discard(x, is_unseen, 0);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const struct sw_transfer *x, uint32_t i) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < x->items[i].request->n_buffers; k++)
+        bytes += x->pieces[x->items[i].first + k].bytes;
+    return bytes;
+}
+
+static bool is_daemons(struct spillway_region region) {
+    return region.generation && !sw_region_is_composite(region);
+}
+
+/* False: it does not fit what was asked for. */
+static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway_result *result) {
+    const uint64_t bytes = bytes_of(x, i);
+    struct spillway_result *ret = &x->results[i];
+    if (!result->code && (is_spill(x) ? result->raw_bytes != bytes || !is_daemons(result->region)
+                                      : result->raw_bytes > bytes))
+        return false;
+    *ret = *result;
+    if (!is_spill(x))
+        ret->region = x->items[i].request->region;
+    else if (result->code)
+        ret->region = (struct spillway_region){0};
+    x->items[i].is_stored = is_spill(x) && !result->code;
+    return true;
+}
+
+static bool take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_transfer *x = t->own.owner;
+    const struct sw_msg_results *m = &msg->u.results;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
+        return false;
+    for (uint32_t i = 0; i < m->n_results; i++) {
+        struct spillway_result result;
+        if (!sw_results_read(m, i, &result) || !take_result(x, t->own.part + i, &result))
+            return false;
+        if (result.code && !x->error.code)
+            sw_client_result_error(&x->error, m, i);
+    }
+    return true;
+}
+
+static void release_marks(struct piece *pieces, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        sw_mark_unref(pieces[i].mark);
+        pieces[i].mark = NULL;
+    }
+}
+
+static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (error->code != -SW_ECANCELED || !x->cancel_code)
+        return;
+    (void)sw_err_set(&err, x->cancel_code, SW_SCOPE_REQUEST, "%s", x->cancel_text);
+    (void)sw_client_report(error, &err);
+}
+
+/* Calls are told of in the order in which their last replies came. */
+static void note_ending(struct sw_transfer *x) {
+    if (!x->n_in_flight && sw_list_empty(&x->ending))
+        sw_list_append(&x->ticket->connection->ending, &x->ending);
+}
+
+static void packet_done(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    x->n_in_flight--;
+    release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
+    note_canceled(x, &t->error);
+    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++)
+        x->results[t->own.part + i].code = t->error.code;
+    if (t->error.code)
+        sw_client_note_error(&x->error, &t->error);
+    note_ending(x);
+}
+
+/* Of a memory that is opened before, or closed behind, the packets. */
+static void memory_done(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    x->n_in_flight--;
+    if (t->operation != SW_MSG_MEM_CLOSE && t->error.code)
+        sw_client_note_error(&x->open_error, &t->error);
+    note_ending(x);
+}
+
+void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret) {
+    const struct sw_transfer *x = t->own.owner;
+    for (uint32_t i = 0; i < t->transfer.n_items; i++) {
+        const struct spillway_region region = x->items[t->own.part + i].request->region;
+        ret[i] = is_spill(x) ? (struct sw_wire_id){0} : (struct sw_wire_id){region.slot, region.generation};
+    }
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+/* The arrays of the BUILD or READ that is being made. */
+struct sw_arrays {
+    uint16_t n_items, n_chunks, name_bytes;
+    struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_buffer buffers[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_chunk chunks[SW_PROTO_MAX_ITEMS];
+    char names[SW_PROTO_MAX_ITEMS * (SW_PROTO_NAME_BYTES - 1)];
+};
+
+int sw_transfers_init(struct spillway *c) {
+    c->arrays = sw_alloc(sizeof *c->arrays);
+    return c->arrays ? 0 : -SW_ENOMEM;
+}
+
+/* The connection's, empty; every record that is added is written whole. */
+static struct sw_arrays *new_arrays(struct spillway *c) {
+    c->arrays->n_items = c->arrays->n_chunks = c->arrays->name_bytes = 0;
+    return c->arrays;
+}
+
+static void add_chunk(struct sw_arrays *a, const struct piece *piece, uint16_t buffer, uint16_t type) {
+    a->buffers[a->n_chunks] = (struct sw_wire_buffer){.raw_bytes = piece->bytes, .value_type = type};
+    struct sw_wire_chunk *chunk = &a->chunks[a->n_chunks++];
+    *chunk =
+        (struct sw_wire_chunk){.raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = buffer};
+    if (!piece->mark)
+        return;
+    chunk->order_word = sw_mark_word(piece->mark);
+    chunk->order_value = sw_mark_value(piece->mark);
+}
+
+static void add_build(struct sw_arrays *a, const struct sw_call_request *r, uint32_t number) {
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE;
+    a->builds[a->n_items] = (struct sw_wire_build){
+        .build = number,
+        .flags = (uint16_t)(SW_BUILD_BEGIN | SW_BUILD_COMMIT | (in_place ? SW_BUILD_IN_PLACE : 0)),
+        .n_buffers = (uint16_t)r->n_buffers,
+        .n_chunks = (uint16_t)r->n_buffers,
+        .name_bytes = r->name_bytes,
+        .keep_priority = r->keep_priority};
+    memcpy(a->names + a->name_bytes, r->name, r->name_bytes);
+    a->name_bytes = (uint16_t)(a->name_bytes + r->name_bytes);
+}
+
+static void add_read(struct sw_arrays *a, const struct sw_call_request *r, uint32_t number, bool keep) {
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE;
+    a->reads[a->n_items] =
+        (struct sw_wire_read){.read = number,
+                              .flags = (uint16_t)(SW_READ_BEGIN | SW_READ_END | (keep ? SW_READ_KEEP : 0) |
+                                                  (in_place ? SW_READ_IN_PLACE : 0)),
+                              .n_chunks = (uint16_t)r->n_buffers,
+                              .slot = r->region.slot,
+                              .gen = r->region.generation};
+}
+
+static void add_item(const struct sw_transfer *x, struct sw_arrays *a, uint32_t i, uint32_t number) {
+    const struct sw_call_request *r = x->items[i].request;
+    for (uint32_t k = 0; k < r->n_buffers; k++)
+        add_chunk(a, &x->pieces[x->items[i].first + k], (uint16_t)k, r->buffers[k].type);
+    if (is_spill(x))
+        add_build(a, r, number);
+    else
+        add_read(a, r, number, (r->flags & SPILLWAY_KEEP) || drops_at_end(x));
+    a->n_items++;
+}
+
+static struct sw_packet *new_packet(struct sw_list *group, const struct sw_arrays *a, bool spill, bool all,
+                                    struct sw_err *err) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, spill ? SW_MSG_BUILD : SW_MSG_READ);
+    if (spill)
+        msg.u.build = (struct sw_msg_build){.flags = all ? SW_REQ_ALL : 0,
+                                            .n_builds = a->n_items,
+                                            .n_buffers = a->n_chunks,
+                                            .n_chunks = a->n_chunks,
+                                            .name_bytes = a->name_bytes,
+                                            .builds = a->builds,
+                                            .buffers = a->buffers,
+                                            .chunks = a->chunks,
+                                            .names = a->names};
+    else
+        msg.u.read = (struct sw_msg_read){.flags = all ? SW_REQ_ALL : 0,
+                                          .n_reads = a->n_items,
+                                          .n_chunks = a->n_chunks,
+                                          .reads = a->reads,
+                                          .chunks = a->chunks};
+    return sw_packet_new(group, &msg, err);
+}
+
+/* How many of the next items fit into one packet, and how many pieces they have. 0: the first one has to wait. */
+static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_pieces) {
+    uint32_t n = 0, pieces = 0;
+    for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
+        const uint32_t more = x->items[i].request->n_buffers;
+        if (pieces + more > SW_PROTO_MAX_ITEMS || c->n_pieces + pieces + more > c->max_pieces)
+            break;
+        pieces += more;
+    }
+    *ret_pieces = pieces;
+    return n;
+}
+
+/* What the daemon is to know before it is told of these pieces. */
+static int make_ready(struct spillway *c, const struct sw_transfer *x, uint32_t first, uint32_t n, struct sw_err *err) {
+    bool has_marks = false;
+    int rc = 0;
+    for (uint32_t i = first; !rc && i < first + n; i++) {
+        has_marks |= x->pieces[i].mark != NULL;
+        if (i == first || x->pieces[i].mem != x->pieces[i - 1].mem)
+            rc = sw_registered_ready(c, x->pieces[i].mem, err);
+    }
+    return !rc && has_marks ? sw_client_share_marks(c, err) : rc;
+}
+
+/* A ticket of a packet of n items, and the packet; the memory that is handed over with it comes first. */
+static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer *x, uint32_t n, struct sw_list *group,
+                                          struct sw_err *err) {
+    struct sw_arrays *a = new_arrays(c);
+    struct spillway_ticket *t = sw_ticket_new(c, is_spill(x) ? SW_MSG_BUILD : SW_MSG_READ, err);
+    int rc = t ? 0 : -SW_ENOMEM;
+    for (uint32_t i = 0; !rc && i < n; i++)
+        add_item(x, a, x->n_sent + i, sw_client_new_number(c, i == 0 ? &t->transfer.number : NULL));
+    if (!rc && x->n_opened == 1 && !x->opened[0].is_open)
+        rc = sw_client_add_memory(group, x->opened[0].mem, true, &x->opened[0].export, err);
+    if (!rc && !new_packet(group, a, is_spill(x), !is_each(x), err))
+        rc = -SW_ENOMEM;
+    if (!rc)
+        return t;
+    sw_packets_free(group);
+    sw_free(t);
+    if (!err->code)
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+    return NULL;
+}
+
+/* The next n items cannot be sent. Returns whether the call goes on with the others. */
+static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err *err) {
+    sw_client_note_err(&x->error, err);
+    for (uint32_t i = 0; is_each(x) && i < n; i++)
+        x->results[x->n_sent++].code = err->code;
+    return is_each(x);
+}
+
+/* Sends the next packet. False: it is not its time, or it failed. */
+static bool send_packet(struct spillway *c, struct sw_transfer *x) {
+    struct sw_err err = {0};
+    struct sw_list group;
+    uint32_t n_pieces;
+    if (c->n_in_flight >= c->max_in_flight) /* which may be fewer after a restart */
+        return false;
+    const uint32_t n = next_items(c, x, &n_pieces);
+    if (!n)
+        return false;
+    sw_list_init(&group);
+    const int rc = make_ready(c, x, x->items[x->n_sent].first, n_pieces, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : packet_new(c, x, n, &group, &err);
+    if (!t)
+        return packet_failed(x, n, &err);
+    t->take = take_results;
+    t->own.on_done = packet_done;
+    t->own.owner = x;
+    t->own.part = x->n_sent;
+    t->transfer.n_items = n;
+    t->transfer.n_pieces = n_pieces;
+    t->transfer.mem = x->pieces[x->items[x->n_sent].first].mem;
+    t->transfer.is_of_call = true;
+    t->transfer.is_each = is_each(x);
+    t->transfer.is_of_opened = x->n_opened && x->opened[0].is_open;
+    for (uint32_t i = 0; i < n; i++)
+        t->transfer.bytes += bytes_of(x, x->n_sent + i);
+    x->n_sent += n;
+    x->n_in_flight++;
+    sw_client_submit(t, &group);
+    return true;
+}
+
+static bool close_opened(struct spillway *c, struct sw_transfer *x, struct opened *o) {
+    const struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = o->mem};
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_MEM_CLOSE, NULL);
+    if (!t || !sw_packet_new(&group, &msg, NULL)) {
+        sw_free(t);
+        return false;
+    }
+    o->is_open = false;
+    t->own.on_done = memory_done;
+    t->own.owner = x;
+    x->n_in_flight++;
+    sw_client_submit(t, &group);
+    return true;
+}
+
+/* Behind the last packet, whose operations the daemon waits for. False: without memory for it, it is tried again. */
+static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        if (x->opened[i].is_open && !c->lost.code && !close_opened(c, x, &x->opened[i]))
+            return false;
+    return true;
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+static void set_codes(struct sw_transfer *x) {
+    for (uint32_t i = 0; x->error.code && i < x->call->n; i++)
+        if (!is_each(x) || i >= x->n_sent)
+            x->results[i].code = x->error.code;
+}
+
+static void finish(struct spillway *c, struct sw_transfer *x) {
+    /* The daemon knows nothing of a memory that could not be opened: that is the cause. */
+    if (x->error.code == -SW_ENOENT && x->open_error.code)
+        x->error = x->open_error;
+    set_codes(x);
+    x->ticket->error = x->error;
+    release_marks(x->pieces, x->call->n_buffers);
+    if (is_spill(x) && !is_each(x) && x->error.code)
+        discard(x, is_stored, 0);
+    else if (drops_at_end(x) && !x->error.code)
+        discard(x, is_to_go, SW_REQ_CONSUME);
+    c->n_transfers--;
+    sw_ticket_complete(x->ticket);
+}
+
+static void check_time(struct sw_transfer *x) {
+    if (sw_clock_us() < x->deadline_us)
+        return;
+    x->deadline_us = UINT64_MAX;
+    sw_transfer_cancel(x, -SW_ETIMEDOUT, "the request's timeout_ms is over");
+}
+
+static bool has_ended(const struct sw_transfer *x) {
+    return x->n_sent == x->call->n || (x->error.code && !is_each(x)) || x->cancel_code ||
+           x->ticket->connection->lost.code;
+}
+
+static void finish_if_ended(struct spillway *c, struct sw_transfer *x) {
+    if (has_ended(x) && close_all_opened(c, x) && !x->n_in_flight)
+        finish(c, x);
+}
+
+/* Of several calls none overtakes one that waits for room. */
+static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
+    if (c->lost.code)
+        sw_client_note_error(&x->error, &c->lost);
+    if (x->deadline_us != UINT64_MAX)
+        check_time(x);
+    while (*room && !has_ended(x))
+        *room = send_packet(c, x) || has_ended(x);
+    finish_if_ended(c, x);
+}
+
+void sw_transfers_advance(struct spillway *c) {
+    bool room = true;
+    for (struct sw_list *n; (n = sw_list_take_first(&c->ending));)
+        finish_if_ended(c, SW_CONTAINER_OF(n, struct sw_transfer, ending));
+    for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
+        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        next = n->next;
+        advance(c, x, &room);
+    }
+}
+
+uint64_t sw_transfers_deadline_us(const struct spillway *c) {
+    uint64_t first = UINT64_MAX;
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        first = x->deadline_us < first ? x->deadline_us : first;
+    }
+    return first;
+}
+
+/* Asks the daemon to end one packet's items; what they come to is told by their own reply. */
+static void cancel_packet(struct spillway *c, const struct spillway_ticket *t) {
+    struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg;
+    for (uint32_t i = 0; i < t->transfer.n_items; i++) {
+        builds[i] = (struct sw_wire_build){.build = t->transfer.number + i, .flags = SW_BUILD_ABORT};
+        reads[i] = (struct sw_wire_read){.read = t->transfer.number + i, .flags = SW_READ_END | SW_READ_KEEP};
+    }
+    const uint16_t n = (uint16_t)t->transfer.n_items;
+    sw_msg_init(&msg, t->operation);
+    if (t->operation == SW_MSG_BUILD)
+        msg.u.build = (struct sw_msg_build){.n_builds = n, .builds = builds};
+    else
+        msg.u.read = (struct sw_msg_read){.n_reads = n, .reads = reads};
+    sw_client_submit_unattended(c, &msg);
+}
+
+void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
+    struct spillway *c = x->ticket->connection;
+    struct sw_err err = {0};
+    if (x->cancel_code || c->lost.code)
+        return;
+    x->cancel_code = code;
+    x->cancel_text = text;
+    (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", text);
+    if (x->n_sent < x->call->n)
+        sw_client_note_err(&x->error, &err);
+    for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
+        const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        if (t->own.on_done == packet_done && t->own.owner == x)
+            cancel_packet(c, t);
+    }
+}
+
+void sw_transfer_abandon(struct sw_transfer *x) {
+    struct sw_err err = {0};
+    if (!is_spill(x) || x->n_sent == x->call->n || x->cancel_code)
+        return;
+    x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the call any more");
+    sw_client_note_err(&x->error, &err);
+}
+
+void sw_transfer_told(struct sw_transfer *x) {
+    x->told |= !x->error.code;
+}
+
+uint32_t sw_transfer_results(const struct sw_transfer *x, const struct spillway_result **ret) {
+    *ret = x->results;
+    return x->call->n;
+}
+
+static bool use(const struct piece *pieces, uint32_t n, uint32_t mem) {
+    for (uint32_t i = 0; i < n; i++)
+        if (pieces[i].mem == mem)
+            return true;
+    return false;
+}
+
+bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
+    const struct sw_transfer *x = t->own.owner;
+    return use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
+}
+
+bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        if (use(x->pieces, x->call->n_buffers, mem))
+            return true;
+    }
+    return false;
+}
+
+void sw_transfer_free(struct sw_transfer *x) {
+    if (!x)
+        return;
+    if (x->pieces && x->call)
+        release_marks(x->pieces, x->call->n_buffers);
+    sw_list_remove(&x->ending);
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        sw_export_fini(&x->opened[i].export);
+    sw_free(x->opened);
+    sw_free(x->items);
+    sw_free(x->pieces);
+    sw_free(x->results);
+    sw_call_free(x->call);
+    sw_free(x);
+}
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+static bool is_same_file(int fd, int other) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static bool is_same_memory(const struct sw_export *e, const struct sw_export *other) {
+    if (e->kind != other->kind || e->bytes != other->bytes)
+        return false;
+    return e->kind == SW_MEM_CUDA_IPC ? memcmp(e->handle, other->handle, sizeof e->handle) == 0
+                                      : e->kind == SW_MEM_MEMFD && is_same_file(e->fds[0], other->fds[0]);
+}
+
+/* A block of cudaMalloc that holds the range and is opened already: found without asking the driver again. */
+static const struct opened *find_block(const struct sw_transfer *x, const struct spillway_buffer *buffer) {
+    const uintptr_t address = (uintptr_t)buffer->data;
+    for (uint32_t i = 0; i < x->n_opened; i++) {
+        const struct opened *o = &x->opened[i];
+        if (o->base && address >= o->base && address - o->base <= o->export.bytes &&
+            buffer->bytes <= o->export.bytes - (address - o->base))
+            return o;
+    }
+    return NULL;
+}
+
+static const struct opened *find_same(const struct sw_transfer *x, const struct sw_export *e) {
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        if (is_same_memory(e, &x->opened[i].export))
+            return &x->opened[i];
+    return NULL;
+}
+
+/* Takes the export over; it is handed over when all of the call is known. */
+static const struct opened *add_opened(struct spillway *c, struct sw_transfer *x, struct sw_export *e, const void *data,
+                                       struct sw_err *err) {
+    if (x->n_opened == x->cap_opened) {
+        const uint32_t cap = x->cap_opened ? 2 * x->cap_opened : 4;
+        struct opened *more = sw_realloc(x->opened, cap * sizeof *more);
+        if (!more) {
+            (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+            return NULL;
+        }
+        x->opened = more;
+        x->cap_opened = cap;
+    }
+    struct opened *o = &x->opened[x->n_opened++];
+    *o = (struct opened){.mem = sw_client_new_mem(c),
+                         .export = *e,
+                         .base = e->kind == SW_MEM_CUDA_IPC ? (uintptr_t)data - e->offset : 0};
+    o->export.mark = NULL;
+    *e = (struct sw_export){.kind = e->kind, .offset = e->offset, .mark = e->mark};
+    return o;
+}
+
+/* What is known of the streams' marks while a call is prepared. */
+struct preparation {
+    struct spillway *c;
+    struct sw_transfer *x;
+    struct CUstream_st *stream;
+    struct sw_marks marks; /* of that stream, borrowed: one for each context */
+    uint32_t mem;          /* of the buffer before, in that stream; 0: there is none */
+    struct sw_mark *mark;  /* its mark, borrowed */
+};
+
+static void note_mark(struct preparation *p, struct sw_mark *mark) {
+    for (unsigned i = 0; i < p->marks.n; i++)
+        if (p->marks.marks[i] == mark)
+            return;
+    if (mark && p->marks.n < SW_MARKS_MAX)
+        p->marks.marks[p->marks.n++] = mark;
+}
+
+/* Finds the memory of a buffer: registered, opened for this call already, or to be opened. *ret_inside: a byte of it.
+ */
+static int find_memory(struct preparation *p, const struct spillway_buffer *buffer, struct sw_export *e,
+                       uint32_t *ret_mem, const void **ret_inside, struct sw_err *err) {
+    const struct sw_registered *registered = sw_registered_find(p->c, buffer->data, buffer->bytes, e);
+    *ret_inside = registered ? registered->data : buffer->data;
+    if (registered) {
+        *ret_mem = registered->mem;
+        return sw_registered_ready(p->c, registered->mem, err);
+    }
+    const struct opened *o = find_block(p->x, buffer);
+    if (o) {
+        e->kind = o->export.kind;
+        e->offset = (uintptr_t)buffer->data - o->base;
+        *ret_mem = o->mem;
+        return 0;
+    }
+    const int rc = sw_export_find(e, &p->c->cuda, buffer->data, buffer->bytes, err);
+    p->x->call->is_copied = sw_export_is_copied(rc);
+    if (rc < 0)
+        return rc;
+    o = find_same(p->x, e);
+    if (!o)
+        o = add_opened(p->c, p->x, e, buffer->data, err);
+    if (!o)
+        return -SW_ENOMEM;
+    *ret_mem = o->mem;
+    return 0;
+}
+
+static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct piece *piece,
+                          bool is_written, struct sw_err *err) {
+    struct sw_export e = {0};
+    const void *inside;
+    int rc = find_memory(p, buffer, &e, &piece->mem, &inside, err);
+    if (!rc && piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
+        e.mark = p->mark ? sw_mark_ref(p->mark) : NULL;
+    else if (!rc)
+        rc = sw_export_order(&e, &p->c->cuda, &p->marks, inside, p->stream, err);
+    if (!rc && is_written)
+        rc = sw_export_make_pages(&e, buffer->data, buffer->bytes, err);
+    if (!rc) {
+        piece->offset = e.offset;
+        piece->bytes = buffer->bytes;
+        piece->mark = p->mark = e.mark;
+        p->mem = piece->mem;
+        note_mark(p, e.mark);
+        e.mark = NULL;
+    }
+    sw_export_fini(&e);
+    return rc;
+}
+
+/* Buffers without bytes have no memory of their own, perhaps not even an address, where others have some. */
+static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
+    const struct sw_call_request *r = p->x->items[i].request;
+    struct piece *pieces = &p->x->pieces[p->x->items[i].first];
+    const bool is_written = !is_spill(p->x) || r->flags & SPILLWAY_IN_PLACE;
+    uint32_t some = r->n_buffers;
+    int rc = 0;
+    if (r->stream != p->stream)
+        p->marks.n = p->mem = 0;
+    p->stream = r->stream;
+    for (uint32_t k = 0; !rc && k < r->n_buffers; k++) {
+        if (!r->buffers[k].bytes && r->n_buffers > 1)
+            continue;
+        rc = prepare_buffer(p, &r->buffers[k], &pieces[k], is_written, err);
+        if (rc < 0 && r->n_buffers > 1)
+            sw_err_context(err, "buffer %u", k + 1);
+        some = k;
+    }
+    if (!rc && some == r->n_buffers)
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers without any bytes", r->n_buffers);
+    for (uint32_t k = 0; !rc && k < r->n_buffers; k++)
+        if (!r->buffers[k].bytes)
+            pieces[k].mem = pieces[some].mem;
+    if (rc < 0 && p->x->call->n > 1)
+        sw_err_context(err, "request %u of %u", i + 1, p->x->call->n);
+    return rc;
+}
+
+/* A transfer of the call, which it owns, with a ticket that is on no list yet. NULL: no memory. */
+static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call, struct sw_err *err) {
+    struct sw_transfer *x = sw_alloc(sizeof *x);
+    struct spillway_ticket *t = sw_ticket_new(c, call->is_spill ? SW_MSG_BUILD : SW_MSG_READ, err);
+    if (x) {
+        sw_list_init(&x->ending);
+        x->call = call;
+        x->deadline_us = UINT64_MAX;
+        x->items = sw_alloc_array(call->n, sizeof *x->items);
+        x->pieces = sw_alloc_array(call->n_buffers, sizeof *x->pieces);
+        x->results = sw_alloc_array(call->n, sizeof *x->results);
+    }
+    if (!x || !t || !x->items || !x->pieces || !x->results) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a call of %u requests", call->n);
+        if (x) {
+            x->call = NULL;
+            sw_free(x->items);
+            sw_free(x->pieces);
+            sw_free(x->results);
+            sw_free(x);
+        }
+        sw_free(t);
+        return NULL;
+    }
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < call->n; i++) {
+        x->items[i] = (struct item){.request = &call->requests[i], .first = first};
+        first += call->requests[i].n_buffers;
+        t->transfer.bytes += call->requests[i].bytes;
+        t->is_durable |= call->requests[i].name_bytes > 0;
+    }
+    x->has_several_packets =
+        call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_pieces;
+    x->ticket = t;
+    t->calls = x;
+    t->user = call->user;
+    return x;
+}
+
+/* Hands over the memory that several packets, or several memories of one packet, need; one memory of one packet goes
+ * with that. */
+static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_err *err) {
+    if (x->n_opened <= 1 && !x->has_several_packets)
+        return 0;
+    for (uint32_t i = 0; i < x->n_opened; i++) {
+        struct spillway_ticket *t = sw_client_open_memory(c, x->opened[i].mem, &x->opened[i].export, err);
+        if (!t)
+            return -SW_ENOMEM;
+        t->own.on_done = memory_done;
+        t->own.owner = x;
+        x->opened[i].is_open = true;
+        x->n_in_flight++;
+    }
+    return 0;
+}
+
+static void set_deadline(struct sw_transfer *x) {
+    if (!x->call->timeout_ms)
+        return;
+    x->deadline_us = sw_clock_us() + x->call->timeout_ms * UINT64_C(1000);
+    sw_client_set_timer(x->ticket->connection);
+}
+
+/* What would never have room. */
+static int check_limit(const struct spillway *c, const struct sw_call *call, struct sw_err *err) {
+    for (uint32_t i = 0; i < call->n; i++)
+        if (call->requests[i].n_buffers > c->max_pieces)
+            return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u buffers: the service allows %u in flight",
+                              call->requests[i].n_buffers, c->max_pieces);
+    return 0;
+}
+
+/* Nothing of it has been sent, and nothing will be. */
+static bool failed_at_once(const struct sw_transfer *x) {
+    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->ticket->connection->lost.code;
+}
+
+/* So the call itself fails. */
+static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct sw_err *err) {
+    (void)sw_err_set(err, x->error.code, (enum sw_scope)x->error.scope, "%s", x->error.text);
+    *ret = NULL;
+    x->call = NULL; /* still the caller's */
+    sw_ticket_destroy(x->ticket);
+    return err->code;
+}
+
+int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err) {
+    struct sw_transfer *x = transfer_new(c, call, err);
+    if (!x)
+        return -SW_ENOMEM;
+    struct preparation p = {.c = c, .x = x};
+    int rc = check_limit(c, call, err);
+    for (uint32_t i = 0; !rc && i < call->n; i++)
+        rc = prepare_item(&p, i, err);
+    if (rc < 0) {
+        release_marks(x->pieces, call->n_buffers);
+        sw_free(x->pieces);
+        x->pieces = NULL;
+        x->call = NULL; /* still the caller's */
+        sw_ticket_destroy(x->ticket);
+        return rc;
+    }
+    sw_list_append(&c->transfers, &x->ticket->node);
+    c->n_transfers++;
+    *ret = x->ticket;
+    if (open_memories(c, x, err) < 0) {
+        sw_client_note_err(&x->error, err);
+        err->code = 0; /* told by the ticket: what is open has to be closed first */
+    }
+    set_deadline(x);
+    sw_transfers_advance(c);
+    return failed_at_once(x) ? take_back(x, ret, err) : 0;
+}
+
+/* ---- one piece for the library's own ----------------------------------------------------------------------------- */
+
+static bool take_one(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct spillway_result result;
+    if (msg->header.type != SW_MSG_RESULTS || msg->u.results.n_results != 1 ||
+        !sw_results_read(&msg->u.results, 0, &result))
+        return false;
+    if (result.code) {
+        sw_client_result_error(&t->error, &msg->u.results, 0);
+        return true;
+    }
+    *t->result = result;
+    return t->operation == SW_MSG_BUILD ? result.raw_bytes == t->transfer.bytes && is_daemons(result.region)
+                                        : result.raw_bytes <= t->transfer.bytes;
+}
+
+struct spillway_ticket *sw_client_send_one(struct spillway *c, const struct sw_one *one, struct sw_err *err) {
+    const struct sw_call_request request = {
+        .n_buffers = 1, .flags = one->keep ? SPILLWAY_KEEP : 0, .region = one->region};
+    const struct piece piece = {.mem = one->mem, .offset = one->offset, .bytes = one->bytes, .mark = one->mark};
+    struct sw_list group;
+    sw_list_init(&group);
+    if (sw_registered_ready(c, one->mem, err) < 0 || (one->mark && sw_client_share_marks(c, err) < 0))
+        return NULL;
+    struct sw_arrays *a = new_arrays(c);
+    struct spillway_ticket *t = sw_ticket_new(c, one->is_spill ? SW_MSG_BUILD : SW_MSG_READ, err);
+    if (t) {
+        add_chunk(a, &piece, 0, one->type);
+        const uint32_t number = sw_client_new_number(c, &t->transfer.number);
+        if (one->is_spill)
+            add_build(a, &request, number);
+        else
+            add_read(a, &request, number, one->keep);
+        a->n_items = 1;
+    }
+    struct spillway_result *result = sw_alloc(sizeof *result);
+    if (!t || !result || !new_packet(&group, a, one->is_spill, true, err)) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+        sw_free(result);
+        sw_free(t);
+        return NULL;
+    }
+    t->take = take_one;
+    t->result = result;
+    t->own.on_done = one->on_done;
+    t->own.owner = one->owner;
+    t->transfer.mem = one->mem;
+    t->transfer.bytes = one->bytes;
+    t->transfer.n_items = t->transfer.n_pieces = 1;
+    t->transfer.region = one->region;
+    t->transfer.mark = one->mark;
+    sw_client_submit(t, &group);
+    return t;
+}
