@@ -315,8 +315,7 @@ static void destroy_tickets(struct sw_list *list) {
 /* Any request may be about memory that was handed over, or hand some over. One that has only just been connected to
  * again has none. */
 static bool may_have_our_memory(const struct spillway *c) {
-    return c->link == SW_LINK_UP &&
-           (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers) || sw_staging_is_running(c));
+    return c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers));
 }
 
 /* The daemon hangs up when it has let go of the session's memory. What it still says until then is of no interest. */
@@ -364,7 +363,6 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->counted);
     destroy_tickets(&connection->done);
     sw_staging_free(connection);
-    sw_composites_free(connection);
     sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
     sw_free(connection->arrays);
@@ -373,46 +371,8 @@ void spillway_close(struct spillway *connection) {
 
 /* ---- spill and restore ------------------------------------------------------------------------------------------- */
 
-uint32_t sw_client_new_number(struct spillway *c, uint32_t *ret_first) {
-    const uint32_t number = c->next_number++;
-    if (ret_first)
-        *ret_first = number;
-    return number;
-}
-
-/* One region of one buffer can be copied in pieces; no other one. */
-static bool may_be_copied(const struct sw_call *call) {
-    return call->n == 1 && call->n_buffers == 1 && !(call->requests[0].flags & SPILLWAY_IN_PLACE) &&
-           !call->requests[0].name_bytes;
-}
-
-static int start_staged(struct spillway *c, const struct sw_call *call, struct spillway_ticket **ret_ticket,
-                        struct spillway_error *error) {
-    const struct sw_call_request *r = &call->requests[0];
-    const struct sw_staging_request request = {.operation = call->is_spill ? SW_MSG_BUILD : SW_MSG_READ,
-                                               .region = r->region,
-                                               .keep = r->flags & SPILLWAY_KEEP,
-                                               .data = r->buffers[0].data,
-                                               .bytes = r->bytes,
-                                               .value_type = r->buffers[0].type,
-                                               .stream = r->stream,
-                                               .user = call->user};
-    return sw_staging_start(c, &request, ret_ticket, error);
-}
-
-static int start_call(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret_ticket,
-                      struct spillway_error *error) {
-    struct sw_err err = {0};
-    if (may_be_copied(call) && sw_region_is_composite(call->requests[0].region))
-        return start_staged(c, call, ret_ticket, error);
-    if (c->n_transfers >= c->max_in_flight) {
-        (void)sw_client_too_many(c->n_transfers, &err);
-        return sw_client_report(error, &err);
-    }
-    const int rc = sw_transfer_start(c, call, ret_ticket, &err);
-    if (rc < 0 && call->is_copied && may_be_copied(call))
-        return start_staged(c, call, ret_ticket, error);
-    return sw_client_report(error, &err);
+uint32_t sw_client_new_number(struct spillway *c) {
+    return c->next_number++;
 }
 
 static int start(struct spillway *c, bool is_spill, const struct spillway_request *requests, uint32_t n,
@@ -429,12 +389,15 @@ static int start(struct spillway *c, bool is_spill, const struct spillway_reques
         return sw_client_copy_error(error, &c->lost);
     if (sw_call_new(&call, is_spill, requests, n, &err) < 0)
         return sw_client_report(error, &err);
-    const int rc = start_call(c, call, &t, error);
-    if (rc < 0 || !t->calls)
+    if (c->n_transfers >= c->max_in_flight)
+        (void)sw_client_too_many(c->n_transfers, &err);
+    else
+        (void)sw_transfer_start(c, call, &t, &err);
+    if (err.code)
         sw_call_free(call);
-    if (!rc)
+    else
         *ret_ticket = t;
-    return rc;
+    return sw_client_report(error, &err);
 }
 
 int spillway_spill(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
@@ -447,37 +410,27 @@ int spillway_restore(struct spillway *connection, const struct spillway_request 
     return start(connection, false, requests, n, ret_ticket, error);
 }
 
-/* How many results a ticket has. */
-static uint32_t results_of(const struct spillway_ticket *t, const struct spillway_result **ret) {
-    if (t->calls)
-        return sw_transfer_results(t->calls, ret);
-    *ret = t->result;
-    return 1;
-}
-
 /* The first version of the struct ends there. */
 #define RESULT_BYTES sizeof(struct spillway_result)
 
 static int check_results(const struct spillway_ticket *t, const struct spillway_result *results, uint32_t n,
                          struct spillway_error *error) {
-    const struct spillway_result *all;
+    const uint32_t n_requests = t->call->call->n;
     struct sw_err err = {0};
-    if (results && n != results_of(t, &all))
+    if (results && n != n_requests)
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "room for %u results, the call has %u requests", n,
-                         results_of(t, &all));
+                         n_requests);
     if (!results || err.code)
         return sw_client_report(error, &err);
     return sw_check_size(results->size, RESULT_BYTES, "struct spillway_result", error);
 }
 
 static void fill_results(const struct spillway_ticket *t, struct spillway_result *results) {
-    const struct spillway_result *all;
     const size_t stride = results->size;
-    const uint32_t n = results_of(t, &all);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < t->call->call->n; i++) {
         uint8_t *to = (uint8_t *)results + i * stride;
         memcpy(to, &stride, sizeof stride);
-        sw_versioned_fill(to, &all[i], sizeof all[i]);
+        sw_versioned_fill(to, &t->call->results[i], sizeof *results);
     }
 }
 
@@ -513,8 +466,8 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
         fill_results(ticket, results);
     if (results)
         ticket->state = SW_TICKET_DELIVERED;
-    else if (ticket->calls)
-        sw_transfer_told(ticket->calls);
+    else
+        sw_transfer_told(ticket->call);
     return sw_client_copy_error(error, &ticket->error);
 }
 
@@ -522,10 +475,7 @@ int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error
     const int rc = sw_client_check_process(ticket->connection, error);
     if (rc < 0 || sw_ticket_is_done(ticket))
         return rc;
-    if (ticket->calls)
-        sw_transfer_cancel(ticket->calls, -SW_ECANCELED, "canceled by spillway_cancel()");
-    else if (ticket->staged)
-        sw_staging_cancel(ticket->staged, -SW_ECANCELED, "canceled by spillway_cancel()");
+    sw_transfer_cancel(ticket->call, -SW_ECANCELED, "canceled by spillway_cancel()");
     return rc;
 }
 

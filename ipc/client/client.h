@@ -2,9 +2,9 @@
  *
  * A ticket stands for a group of packets with consecutive seqs, of which the last is the request and those before it
  * hand over its memory. It is done when every packet of the group was answered, or the connection is lost. The caller's
- * tickets, of a transfer in pieces (client_staging.h) and of a call (client_transfer.h), have no packets; their parts
- * are tickets of the library's own. Every ticket is on one of the connection's lists until it is freed. Nothing here
- * waits but sw_client_wait*(). thread: any, one at a time per connection. */
+ * tickets, of calls (client_transfer.h), have no packets: those are tickets of the library's own. Every ticket is on
+ * one of the connection's lists until it is freed. Nothing here waits but sw_client_wait*(). thread: any, one at a time
+ * per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
 
@@ -28,11 +28,10 @@ struct sw_packet {
     _Alignas(SW_PROTO_ALIGN) uint8_t data[];
 };
 
-struct sw_arrays;    /* client_transfer.c's own */
-struct sw_transfer;  /* a call, to the end of its ticket */
-struct sw_staged;    /* a transfer in pieces that runs */
-struct sw_staging;   /* all of them, and the arenas */
-struct sw_composite; /* a region that the daemon has in pieces */
+struct sw_arrays;   /* client_transfer.c's own */
+struct sw_transfer; /* a call, to the end of its ticket */
+struct sw_staged;   /* what a call needs for memory that is copied */
+struct sw_staging;  /* the arenas */
 
 /* Where a ticket is on its way:
  *
@@ -51,7 +50,7 @@ enum sw_ticket_state {
 };
 
 struct spillway_ticket {
-    struct sw_list node; /* of spillway: running, fresh, counted, done, transfers; or of sw_staging: running */
+    struct sw_list node; /* of spillway: running, fresh, counted, done, transfers */
     struct spillway *connection;
     unsigned operation; /* enum sw_msg_type of the last packet; BUILD or READ also of a caller's ticket */
     enum sw_ticket_state state;
@@ -73,22 +72,17 @@ struct spillway_ticket {
         uint32_t settled_seq;     /* SETTLING: of the request */
         struct sw_packet *repeat; /* a request that may be sent twice; owned; NULL: none */
     } resume;
-    struct {                           /* of a packet that spills or restores */
-        uint32_t number;               /* of its first build or read; those of the others follow */
-        uint32_t mem;                  /* of its first item; also where it is only handed over */
-        bool mem_open;                 /* the daemon has accepted MEM_OPEN */
-        bool is_of_call;               /* own.owner is a sw_transfer */
-        bool is_of_opened;             /* in memory that was opened before it, for its call */
-        bool is_each;                  /* its items succeed or fail one by one */
-        uint64_t bytes;                /* length of all buffers */
-        uint32_t n_items, n_pieces;    /* builds or reads, and their buffers */
-        struct spillway_region region; /* restore of one item */
-        struct sw_mark *mark;          /* in the caller's stream; a reference */
+    struct {                        /* of a packet that spills or restores */
+        uint32_t mem;               /* of its first item; also where it is only handed over */
+        bool mem_open;              /* the daemon has accepted MEM_OPEN */
+        bool is_of_call;            /* own.owner is a sw_transfer */
+        bool is_of_opened;          /* in memory that was opened before it, for its call */
+        bool is_each;               /* its items succeed or fail one by one */
+        uint64_t bytes;             /* length of all buffers */
+        uint32_t n_items, n_pieces; /* builds or reads, and their buffers */
+        bool is_append;             /* of a build or read of several packets, which ends with the daemon */
     } transfer;
-    /* A caller's: one of these is not NULL. */
-    struct sw_staged *staged;       /* NULL also when it no longer runs */
-    struct spillway_result *result; /* of a transfer in pieces, or of one piece of it; owned */
-    struct sw_transfer *calls;      /* owned */
+    struct sw_transfer *call; /* a caller's; owned */
     struct { /* one of the library's own: told when it is done, and destroyed then; must not send anything */
         void (*on_done)(struct spillway_ticket *t);
         void *owner;    /* what on_done() is about */
@@ -143,13 +137,6 @@ struct spillway {
     int timer;                       /* in epoll, for calls with a bound; -1: never needed */
     struct sw_staging *staging;      /* NULL: never needed */
     struct sw_forecast forecasts[2]; /* of waits: for what goes out, for what comes back */
-    struct sw_composites {           /* ids of regions in pieces, by slot */
-        struct sw_composite_slot {
-            struct sw_composite *composite; /* NULL: free */
-            uint32_t generation, next_free;
-        } * slots;
-        uint32_t n, cap, first_free, n_free;
-    } composites;
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };
 
@@ -185,8 +172,8 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 int sw_client_check_process(const struct spillway *c, struct spillway_error *error);
 /* What result i of a reply says went wrong, with the reply's text if it is about that one. */
 void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i);
-/* A number that no build or read of the connection has. *ret_first, if it is not NULL, becomes it, too. */
-uint32_t sw_client_new_number(struct spillway *c, uint32_t *ret_first);
+/* A number that no build or read of the connection has. */
+uint32_t sw_client_new_number(struct spillway *c);
 
 /* Sends one message that hands over no memory; take and into are those of its ticket. Returns its ticket. errors:
  * -SW_ENOMEM, that of c->lost. */

@@ -23,7 +23,6 @@ struct sw_call {
     uint32_t flags;        /* SPILLWAY_EACH, or 0 */
     uint32_t timeout_ms;   /* the shortest; 0: none */
     void *user;
-    bool is_copied; /* a buffer's memory cannot be handed over */
     struct sw_call_request *requests;
     struct spillway_buffer *buffers;
     char *names;
@@ -44,9 +43,5 @@ int sw_call_new(struct sw_call **ret, bool is_spill, const struct spillway_reque
                 struct sw_err *err);
 /* NULL is a no-op. */
 void sw_call_free(struct sw_call *call);
-
-/* client_transfer.c: starts a call, in memory that the daemon opens itself. owns: call moves into the ticket, but after
- * an error. errors: those of spillway_spill(). */
-int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err);
 
 #endif

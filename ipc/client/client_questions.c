@@ -1,10 +1,8 @@
-#include "ipc/client/client_questions.h"
+/* client_questions.c - requests that move no bytes, and whose reply is waited for. */
 #include "ipc/client/client_call.h"
 #include "ipc/client/client_results.h"
-#include "ipc/client/client_staging.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
 
@@ -26,11 +24,6 @@ static int ask(struct spillway *c, const struct sw_msg *msg,
     return rc;
 }
 
-/* A region in pieces, of a connection that can be asked about it. */
-static bool is_own_composite(const struct spillway *c, struct spillway_region region) {
-    return sw_region_is_composite(region) && !c->lost.code && c->process == getpid();
-}
-
 /* ---- drop -------------------------------------------------------------------------------------------------------- */
 
 static bool take_discarded(struct spillway_ticket *t, const struct sw_msg *msg) {
@@ -48,8 +41,8 @@ static bool take_discarded(struct spillway_ticket *t, const struct sw_msg *msg) 
     return true;
 }
 
-int sw_client_discard(struct spillway *c, const struct spillway_region *regions, uint32_t n,
-                      struct spillway_error *error) {
+static int discard(struct spillway *c, const struct spillway_region *regions, uint32_t n,
+                   struct spillway_error *error) {
     struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
     for (uint32_t i = 0; i < n; i++)
         ids[i] = (struct sw_wire_id){regions[i].slot, regions[i].generation};
@@ -60,16 +53,9 @@ int sw_client_discard(struct spillway *c, const struct spillway_region *regions,
 int spillway_drop(struct spillway *connection, const struct spillway_region *regions, uint32_t n,
                   struct spillway_error *error) {
     struct spillway_error first = {0};
-    for (uint32_t i = 0, run; i < n; i += run) {
+    for (uint32_t i = 0; i < n; i += SW_PROTO_MAX_ITEMS) {
         struct spillway_error e = {0};
-        run = 1;
-        if (is_own_composite(connection, regions[i])) {
-            (void)sw_composite_drop(connection, regions[i], &e);
-        } else {
-            while (i + run < n && run < SW_PROTO_MAX_ITEMS && !is_own_composite(connection, regions[i + run]))
-                run++;
-            (void)sw_client_discard(connection, regions + i, run, &e);
-        }
+        (void)discard(connection, regions + i, n - i < SW_PROTO_MAX_ITEMS ? n - i : SW_PROTO_MAX_ITEMS, &e);
         if (e.code)
             sw_client_note_error(&first, &e);
     }
@@ -116,7 +102,7 @@ static bool take_adopted(struct spillway_ticket *t, const struct sw_msg *msg) {
         sw_client_result_error(&t->error, &msg->u.results, 0);
     else
         *ret = result.region;
-    return result.code || (result.region.generation && !sw_region_is_composite(result.region));
+    return result.code || (result.region.generation);
 }
 
 int spillway_adopt(struct spillway *connection, const char *name, struct spillway_region *ret,
@@ -198,16 +184,6 @@ static struct sw_msg inspect_msg(struct spillway_region region, enum sw_inspect 
                            .u.inspect = {.slot = region.slot, .gen = region.generation, .what = what, .first = first}};
 }
 
-int sw_client_inspect(struct spillway *c, struct spillway_region region, struct spillway_region_info *ret,
-                      struct spillway_error *error) {
-    const struct sw_msg msg = inspect_msg(region, SW_INSPECT_REGION, 0);
-    struct spillway_region_info info;
-    const int rc = ask(c, &msg, take_info, &info, error);
-    if (!rc)
-        *ret = info;
-    return rc;
-}
-
 /* The least that the first version of a struct has. */
 #define INFO_BYTES sizeof(struct spillway_region_info)
 
@@ -217,8 +193,8 @@ int spillway_query(struct spillway *connection, struct spillway_region region, s
     const int sized = sw_check_size(ret->size, INFO_BYTES, "struct spillway_region_info", error);
     if (sized < 0)
         return sized;
-    const int rc = is_own_composite(connection, region) ? sw_composite_query(connection, region, &info, error)
-                                                        : sw_client_inspect(connection, region, &info, error);
+    const struct sw_msg msg = inspect_msg(region, SW_INSPECT_REGION, 0);
+    const int rc = ask(connection, &msg, take_info, &info, error);
     if (!rc)
         sw_versioned_fill(ret, &info, sizeof info);
     return rc;
@@ -250,18 +226,7 @@ int spillway_query_buffers(struct spillway *connection, struct spillway_region r
                            uint32_t *ret_n, struct spillway_error *error) {
     const struct sw_msg msg = inspect_msg(region, SW_INSPECT_BUFFERS, 0);
     struct buffer_infos infos;
-    struct spillway_region_info info = {.size = sizeof info};
-    int rc;
-    if (sw_region_is_composite(region)) {
-        rc = spillway_query(connection, region, &info, error);
-        if (rc < 0)
-            return rc;
-        *ret = (struct spillway_buffer_info){.raw_bytes = info.raw_bytes, .stored_bytes = info.stored_bytes};
-        memcpy(ret->codec, info.codec, sizeof ret->codec);
-        *ret_n = 1;
-        return rc;
-    }
-    rc = ask(connection, &msg, take_buffers, &infos, error);
+    const int rc = ask(connection, &msg, take_buffers, &infos, error);
     if (rc < 0)
         return rc;
     *ret_n = infos.n;
@@ -297,20 +262,10 @@ static bool take_packed(struct spillway_ticket *t, const struct sw_msg *msg) {
     return true;
 }
 
-/* No region in pieces is packed. */
-static int refuse_composite(struct spillway_region region, struct spillway_error *error) {
-    struct sw_err err = {0};
-    (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed: restore it", region.slot,
-                     region.generation);
-    return sw_client_report(error, &err);
-}
-
 int spillway_query_packed(struct spillway *connection, struct spillway_region region, struct spillway_packed_chunk *ret,
                           uint32_t max, uint32_t *ret_n, struct spillway_error *error) {
     struct packed_chunks chunks;
     uint32_t first = 0;
-    if (sw_region_is_composite(region))
-        return refuse_composite(region, error);
     do {
         const struct sw_msg msg = inspect_msg(region, SW_INSPECT_FRAMES, first);
         const int rc = ask(connection, &msg, take_packed, &chunks, error);
@@ -323,19 +278,12 @@ int spillway_query_packed(struct spillway *connection, struct spillway_region re
     return 0;
 }
 
-int sw_client_advise(struct spillway *c, struct spillway_region region, uint32_t advice, uint32_t value,
-                     struct spillway_error *error) {
-    const struct sw_msg msg = {
-        .header.type = SW_MSG_ADVISE,
-        .u.advise = {.slot = region.slot, .gen = region.generation, .advice = advice, .value = value}};
-    return ask(c, &msg, NULL, NULL, error);
-}
-
 int spillway_advise(struct spillway *connection, struct spillway_region region, enum spillway_advice advice,
                     unsigned value, struct spillway_error *error) {
-    return is_own_composite(connection, region)
-               ? sw_composite_advise(connection, region, (uint32_t)advice, value, error)
-               : sw_client_advise(connection, region, (uint32_t)advice, value, error);
+    const struct sw_msg msg = {
+        .header.type = SW_MSG_ADVISE,
+        .u.advise = {.slot = region.slot, .gen = region.generation, .advice = (uint32_t)advice, .value = value}};
+    return ask(connection, &msg, NULL, NULL, error);
 }
 
 /* ---- the service ------------------------------------------------------------------------------------------------- */

@@ -159,7 +159,8 @@ static uint32_t seq_of(const struct sw_packet *p) {
  * memory is not: by then that may have been handed over again. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened && /* which may have gone with the daemon */
+           !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened &&
+           !t->transfer.is_append && /* which may have gone with the daemon */
            (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
@@ -171,7 +172,9 @@ static void mark_running(struct spillway *c) {
         next = n->next;
         if (can_wait(c, t))
             continue;
-        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
+        if (t->transfer.is_append) {
+            complete(t, -SW_ERESTARTED);
+        } else if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);
         } else if (is_operation(t)) {
             if (t->state == SW_TICKET_RUNS)
@@ -241,10 +244,7 @@ static bool make_settle(const struct spillway_ticket *t, struct sw_list *ret) {
     struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_SETTLE);
-    if (t->transfer.is_of_call)
-        sw_transfer_settle(t, ids);
-    else
-        ids[0] = (struct sw_wire_id){t->transfer.region.slot, t->transfer.region.generation};
+    sw_transfer_settle(t, ids);
     msg.u.settle = (struct sw_msg_settle){.type = t->operation,
                                           .seq = t->resume.settled_seq,
                                           .flags = t->transfer.is_each ? 0 : SW_REQ_ALL,

@@ -1,6 +1,6 @@
 /* client_transfer.c - see client_transfer.h. */
 #include "ipc/client/client_transfer.h"
-#include "ipc/client/client_call.h"
+#include "ipc/client/client_packets.h"
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_staging.h"
 
@@ -14,58 +14,13 @@
 _Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS && (int)SPILLWAY_MAX_BUFFERS <= (int)SW_MARKS_MAX,
                "as many as a request has room for");
 
-/* One buffer of an item, in a memory that the daemon knows by its number. */
-struct piece {
-    uint32_t mem;
-    uint64_t offset, bytes;
-    struct sw_mark *mark; /* in the request's stream; a reference; NULL: nothing to wait for */
-};
-
-/* One request of the call. */
-struct item {
-    const struct sw_call_request *request;
-    uint32_t first; /* of its pieces, request->n_buffers of them */
-    bool is_stored; /* spill: the daemon has the region */
-};
-
-/* A memory that is opened for the call. */
-struct opened {
-    uint32_t mem;
-    struct sw_export export;
-    uintptr_t base; /* address of its first byte, where the kind has one; else 0 */
-    bool is_open;   /* sent to be opened, and not to be closed */
-};
-
-struct sw_transfer {
-    struct sw_list ending;          /* of spillway.ending, or alone */
-    struct spillway_ticket *ticket; /* the caller's */
-    struct sw_call *call;           /* owned */
-    bool has_several_packets;
-    uint64_t deadline_us; /* UINT64_MAX: none */
-    int cancel_code;      /* of what was canceled; 0: nothing was */
-    const char *cancel_text;
-    struct spillway_error error;      /* the first */
-    struct spillway_error open_error; /* the first memory that could not be opened */
-    bool told;                        /* the caller knows that it has succeeded */
-    uint32_t n_opened, cap_opened;
-    struct opened *opened;
-    uint32_t n_sent, n_in_flight;    /* items; tickets of the library's own */
-    struct item *items;              /* [call->n] */
-    struct piece *pieces;            /* [call->n_buffers] */
-    struct spillway_result *results; /* [call->n] */
-};
-
 static bool is_spill(const struct sw_transfer *x) {
     return x->call->is_spill;
 }
 
-static bool is_each(const struct sw_transfer *x) {
-    return x->call->flags & SPILLWAY_EACH;
-}
-
 /* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
 static bool drops_at_end(const struct sw_transfer *x) {
-    return !is_spill(x) && !is_each(x) && x->has_several_packets;
+    return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->staged;
 }
 
 /* ---- discards ---------------------------------------------------------------------------------------------------- */
@@ -102,7 +57,11 @@ static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
 }
 
 static bool is_to_go(const struct sw_transfer *x, uint32_t i) {
-    return !(x->items[i].request->flags & SPILLWAY_KEEP);
+    return !x->results[i].code && !(x->items[i].request->flags & SPILLWAY_KEEP);
+}
+
+void sw_transfer_consume(struct sw_transfer *x) {
+    discard(x, is_to_go, SW_REQ_CONSUME);
 }
 
 void sw_transfer_drop_unseen(struct sw_transfer *x) {
@@ -118,16 +77,12 @@ static uint64_t bytes_of(const struct sw_transfer *x, uint32_t i) {
     return bytes;
 }
 
-static bool is_daemons(struct spillway_region region) {
-    return region.generation && !sw_region_is_composite(region);
-}
-
 /* False: it does not fit what was asked for. */
 static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway_result *result) {
     const uint64_t bytes = bytes_of(x, i);
     struct spillway_result *ret = &x->results[i];
-    if (!result->code && (is_spill(x) ? result->raw_bytes != bytes || !is_daemons(result->region)
-                                      : result->raw_bytes > bytes))
+    if (!result->code &&
+        (is_spill(x) ? result->raw_bytes != bytes || !result->region.generation : result->raw_bytes > bytes))
         return false;
     *ret = *result;
     if (!is_spill(x))
@@ -138,7 +93,7 @@ static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway
     return true;
 }
 
-static bool take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
+bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct sw_transfer *x = t->own.owner;
     const struct sw_msg_results *m = &msg->u.results;
     if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
@@ -153,7 +108,7 @@ static bool take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
     return true;
 }
 
-static void release_marks(struct piece *pieces, uint32_t n) {
+static void release_marks(struct sw_piece *pieces, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         sw_mark_unref(pieces[i].mark);
         pieces[i].mark = NULL;
@@ -174,10 +129,11 @@ static void note_ending(struct sw_transfer *x) {
         sw_list_append(&x->ticket->connection->ending, &x->ending);
 }
 
-static void packet_done(struct spillway_ticket *t) {
+void sw_transfer_packet_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
     x->n_in_flight--;
-    release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
+    if (!x->staged)
+        release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
     note_canceled(x, &t->error);
     for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++)
         x->results[t->own.part + i].code = t->error.code;
@@ -205,96 +161,6 @@ void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret)
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 
-/* The arrays of the BUILD or READ that is being made. */
-struct sw_arrays {
-    uint16_t n_items, n_chunks, name_bytes;
-    struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
-    struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];
-    struct sw_wire_buffer buffers[SW_PROTO_MAX_ITEMS];
-    struct sw_wire_chunk chunks[SW_PROTO_MAX_ITEMS];
-    char names[SW_PROTO_MAX_ITEMS * (SW_PROTO_NAME_BYTES - 1)];
-};
-
-int sw_transfers_init(struct spillway *c) {
-    c->arrays = sw_alloc(sizeof *c->arrays);
-    return c->arrays ? 0 : -SW_ENOMEM;
-}
-
-/* The connection's, empty; every record that is added is written whole. */
-static struct sw_arrays *new_arrays(struct spillway *c) {
-    c->arrays->n_items = c->arrays->n_chunks = c->arrays->name_bytes = 0;
-    return c->arrays;
-}
-
-static void add_chunk(struct sw_arrays *a, const struct piece *piece, uint16_t buffer, uint16_t type) {
-    a->buffers[a->n_chunks] = (struct sw_wire_buffer){.raw_bytes = piece->bytes, .value_type = type};
-    struct sw_wire_chunk *chunk = &a->chunks[a->n_chunks++];
-    *chunk =
-        (struct sw_wire_chunk){.raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = buffer};
-    if (!piece->mark)
-        return;
-    chunk->order_word = sw_mark_word(piece->mark);
-    chunk->order_value = sw_mark_value(piece->mark);
-}
-
-static void add_build(struct sw_arrays *a, const struct sw_call_request *r, uint32_t number) {
-    const bool in_place = r->flags & SPILLWAY_IN_PLACE;
-    a->builds[a->n_items] = (struct sw_wire_build){
-        .build = number,
-        .flags = (uint16_t)(SW_BUILD_BEGIN | SW_BUILD_COMMIT | (in_place ? SW_BUILD_IN_PLACE : 0)),
-        .n_buffers = (uint16_t)r->n_buffers,
-        .n_chunks = (uint16_t)r->n_buffers,
-        .name_bytes = r->name_bytes,
-        .keep_priority = r->keep_priority};
-    memcpy(a->names + a->name_bytes, r->name, r->name_bytes);
-    a->name_bytes = (uint16_t)(a->name_bytes + r->name_bytes);
-}
-
-static void add_read(struct sw_arrays *a, const struct sw_call_request *r, uint32_t number, bool keep) {
-    const bool in_place = r->flags & SPILLWAY_IN_PLACE;
-    a->reads[a->n_items] =
-        (struct sw_wire_read){.read = number,
-                              .flags = (uint16_t)(SW_READ_BEGIN | SW_READ_END | (keep ? SW_READ_KEEP : 0) |
-                                                  (in_place ? SW_READ_IN_PLACE : 0)),
-                              .n_chunks = (uint16_t)r->n_buffers,
-                              .slot = r->region.slot,
-                              .gen = r->region.generation};
-}
-
-static void add_item(const struct sw_transfer *x, struct sw_arrays *a, uint32_t i, uint32_t number) {
-    const struct sw_call_request *r = x->items[i].request;
-    for (uint32_t k = 0; k < r->n_buffers; k++)
-        add_chunk(a, &x->pieces[x->items[i].first + k], (uint16_t)k, r->buffers[k].type);
-    if (is_spill(x))
-        add_build(a, r, number);
-    else
-        add_read(a, r, number, (r->flags & SPILLWAY_KEEP) || drops_at_end(x));
-    a->n_items++;
-}
-
-static struct sw_packet *new_packet(struct sw_list *group, const struct sw_arrays *a, bool spill, bool all,
-                                    struct sw_err *err) {
-    struct sw_msg msg;
-    sw_msg_init(&msg, spill ? SW_MSG_BUILD : SW_MSG_READ);
-    if (spill)
-        msg.u.build = (struct sw_msg_build){.flags = all ? SW_REQ_ALL : 0,
-                                            .n_builds = a->n_items,
-                                            .n_buffers = a->n_chunks,
-                                            .n_chunks = a->n_chunks,
-                                            .name_bytes = a->name_bytes,
-                                            .builds = a->builds,
-                                            .buffers = a->buffers,
-                                            .chunks = a->chunks,
-                                            .names = a->names};
-    else
-        msg.u.read = (struct sw_msg_read){.flags = all ? SW_REQ_ALL : 0,
-                                          .n_reads = a->n_items,
-                                          .n_chunks = a->n_chunks,
-                                          .reads = a->reads,
-                                          .chunks = a->chunks};
-    return sw_packet_new(group, &msg, err);
-}
-
 /* How many of the next items fit into one packet, and how many pieces they have. 0: the first one has to wait. */
 static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_pieces) {
     uint32_t n = 0, pieces = 0;
@@ -308,8 +174,8 @@ static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x
     return n;
 }
 
-/* What the daemon is to know before it is told of these pieces. */
-static int make_ready(struct spillway *c, const struct sw_transfer *x, uint32_t first, uint32_t n, struct sw_err *err) {
+int sw_transfer_make_ready(struct sw_transfer *x, uint32_t first, uint32_t n, struct sw_err *err) {
+    struct spillway *c = x->ticket->connection;
     bool has_marks = false;
     int rc = 0;
     for (uint32_t i = first; !rc && i < first + n; i++) {
@@ -320,17 +186,37 @@ static int make_ready(struct spillway *c, const struct sw_transfer *x, uint32_t 
     return !rc && has_marks ? sw_client_share_marks(c, err) : rc;
 }
 
+static void add_item(struct sw_transfer *x, struct sw_arrays *a, uint32_t i) {
+    struct sw_item *item = &x->items[i];
+    const struct sw_call_request *r = item->request;
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE, keep = (r->flags & SPILLWAY_KEEP) || drops_at_end(x);
+    item->number = sw_client_new_number(x->ticket->connection);
+    if (is_spill(x))
+        sw_arrays_add_item(a, item, SW_BUILD_BEGIN | SW_BUILD_COMMIT | (in_place ? SW_BUILD_IN_PLACE : 0u));
+    else
+        sw_arrays_add_item(
+            a, item, SW_READ_BEGIN | SW_READ_END | (keep ? SW_READ_KEEP : 0u) | (in_place ? SW_READ_IN_PLACE : 0u));
+    for (uint32_t k = 0; k < r->n_buffers; k++) {
+        const struct sw_piece *piece = &x->pieces[item->first + k];
+        const struct sw_wire_chunk chunk = {
+            .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)k};
+        if (is_spill(x))
+            sw_arrays_add_buffer(a, piece->bytes, 0, r->buffers[k].type);
+        sw_arrays_add_chunk(a, &chunk, piece->mark);
+    }
+}
+
 /* A ticket of a packet of n items, and the packet; the memory that is handed over with it comes first. */
 static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer *x, uint32_t n, struct sw_list *group,
                                           struct sw_err *err) {
-    struct sw_arrays *a = new_arrays(c);
+    struct sw_arrays *a = sw_arrays_begin(x);
     struct spillway_ticket *t = sw_ticket_new(c, is_spill(x) ? SW_MSG_BUILD : SW_MSG_READ, err);
     int rc = t ? 0 : -SW_ENOMEM;
     for (uint32_t i = 0; !rc && i < n; i++)
-        add_item(x, a, x->n_sent + i, sw_client_new_number(c, i == 0 ? &t->transfer.number : NULL));
+        add_item(x, a, x->n_sent + i);
     if (!rc && x->n_opened == 1 && !x->opened[0].is_open)
         rc = sw_client_add_memory(group, x->opened[0].mem, true, &x->opened[0].export, err);
-    if (!rc && !new_packet(group, a, is_spill(x), !is_each(x), err))
+    if (!rc && !sw_arrays_packet(a, !sw_transfer_is_each(x), group, err))
         rc = -SW_ENOMEM;
     if (!rc)
         return t;
@@ -344,9 +230,9 @@ static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer
 /* The next n items cannot be sent. Returns whether the call goes on with the others. */
 static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err *err) {
     sw_client_note_err(&x->error, err);
-    for (uint32_t i = 0; is_each(x) && i < n; i++)
+    for (uint32_t i = 0; sw_transfer_is_each(x) && i < n; i++)
         x->results[x->n_sent++].code = err->code;
-    return is_each(x);
+    return sw_transfer_is_each(x);
 }
 
 /* Sends the next packet. False: it is not its time, or it failed. */
@@ -360,19 +246,19 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     if (!n)
         return false;
     sw_list_init(&group);
-    const int rc = make_ready(c, x, x->items[x->n_sent].first, n_pieces, &err);
+    const int rc = sw_transfer_make_ready(x, x->items[x->n_sent].first, n_pieces, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : packet_new(c, x, n, &group, &err);
     if (!t)
         return packet_failed(x, n, &err);
-    t->take = take_results;
-    t->own.on_done = packet_done;
+    t->take = sw_transfer_take_results;
+    t->own.on_done = sw_transfer_packet_done;
     t->own.owner = x;
     t->own.part = x->n_sent;
     t->transfer.n_items = n;
     t->transfer.n_pieces = n_pieces;
     t->transfer.mem = x->pieces[x->items[x->n_sent].first].mem;
     t->transfer.is_of_call = true;
-    t->transfer.is_each = is_each(x);
+    t->transfer.is_each = sw_transfer_is_each(x);
     t->transfer.is_of_opened = x->n_opened && x->opened[0].is_open;
     for (uint32_t i = 0; i < n; i++)
         t->transfer.bytes += bytes_of(x, x->n_sent + i);
@@ -382,7 +268,7 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     return true;
 }
 
-static bool close_opened(struct spillway *c, struct sw_transfer *x, struct opened *o) {
+static bool close_opened(struct spillway *c, struct sw_transfer *x, struct sw_opened *o) {
     const struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = o->mem};
     struct sw_list group;
     sw_list_init(&group);
@@ -409,10 +295,14 @@ static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
+/* What has no outcome of its own has that of the call. */
 static void set_codes(struct sw_transfer *x) {
-    for (uint32_t i = 0; x->error.code && i < x->call->n; i++)
-        if (!is_each(x) || i >= x->n_sent)
+    const bool has_stopped = x->cancel_code || x->ticket->connection->lost.code;
+    for (uint32_t i = 0; x->error.code && i < x->call->n; i++) {
+        const bool is_open = x->staged ? has_stopped && !x->items[i].is_stored : i >= x->n_sent;
+        if (!sw_transfer_is_each(x) || (is_open && !x->results[i].code))
             x->results[i].code = x->error.code;
+    }
 }
 
 static void finish(struct spillway *c, struct sw_transfer *x) {
@@ -422,10 +312,12 @@ static void finish(struct spillway *c, struct sw_transfer *x) {
     set_codes(x);
     x->ticket->error = x->error;
     release_marks(x->pieces, x->call->n_buffers);
-    if (is_spill(x) && !is_each(x) && x->error.code)
+    if (is_spill(x) && !sw_transfer_is_each(x) && x->error.code)
         discard(x, is_stored, 0);
     else if (drops_at_end(x) && !x->error.code)
-        discard(x, is_to_go, SW_REQ_CONSUME);
+        sw_transfer_consume(x);
+    sw_staged_free(x->staged);
+    x->staged = NULL;
     c->n_transfers--;
     sw_ticket_complete(x->ticket);
 }
@@ -438,7 +330,9 @@ static void check_time(struct sw_transfer *x) {
 }
 
 static bool has_ended(const struct sw_transfer *x) {
-    return x->n_sent == x->call->n || (x->error.code && !is_each(x)) || x->cancel_code ||
+    if (x->staged)
+        return sw_staged_has_ended(x->staged);
+    return x->n_sent == x->call->n || (x->error.code && !sw_transfer_is_each(x)) || x->cancel_code ||
            x->ticket->connection->lost.code;
 }
 
@@ -453,7 +347,7 @@ static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
         sw_client_note_error(&x->error, &c->lost);
     if (x->deadline_us != UINT64_MAX)
         check_time(x);
-    while (*room && !has_ended(x))
+    while (*room && !x->staged && !has_ended(x))
         *room = send_packet(c, x) || has_ended(x);
     finish_if_ended(c, x);
 }
@@ -463,7 +357,7 @@ void sw_transfers_advance(struct spillway *c) {
     for (struct sw_list *n; (n = sw_list_take_first(&c->ending));)
         finish_if_ended(c, SW_CONTAINER_OF(n, struct sw_transfer, ending));
     for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
-        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
         next = n->next;
         advance(c, x, &room);
     }
@@ -472,28 +366,19 @@ void sw_transfers_advance(struct spillway *c) {
 uint64_t sw_transfers_deadline_us(const struct spillway *c) {
     uint64_t first = UINT64_MAX;
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
-        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
         first = x->deadline_us < first ? x->deadline_us : first;
     }
     return first;
 }
 
 /* Asks the daemon to end one packet's items; what they come to is told by their own reply. */
-static void cancel_packet(struct spillway *c, const struct spillway_ticket *t) {
-    struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
-    struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];
-    struct sw_msg msg;
-    for (uint32_t i = 0; i < t->transfer.n_items; i++) {
-        builds[i] = (struct sw_wire_build){.build = t->transfer.number + i, .flags = SW_BUILD_ABORT};
-        reads[i] = (struct sw_wire_read){.read = t->transfer.number + i, .flags = SW_READ_END | SW_READ_KEEP};
-    }
-    const uint16_t n = (uint16_t)t->transfer.n_items;
-    sw_msg_init(&msg, t->operation);
-    if (t->operation == SW_MSG_BUILD)
-        msg.u.build = (struct sw_msg_build){.n_builds = n, .builds = builds};
-    else
-        msg.u.read = (struct sw_msg_read){.n_reads = n, .reads = reads};
-    sw_client_submit_unattended(c, &msg);
+static void cancel_packet(struct sw_transfer *x, const struct spillway_ticket *t) {
+    struct sw_arrays *a = sw_arrays_begin(x);
+    for (uint32_t i = 0; i < t->transfer.n_items; i++)
+        sw_arrays_add_item(a, &x->items[t->own.part + i],
+                           is_spill(x) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
+    sw_arrays_send_unattended(x, a);
 }
 
 void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
@@ -504,33 +389,32 @@ void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
     x->cancel_code = code;
     x->cancel_text = text;
     (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", text);
-    if (x->n_sent < x->call->n)
+    if (x->staged || x->n_sent < x->call->n)
         sw_client_note_err(&x->error, &err);
-    for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
+    if (x->staged)
+        sw_staged_cancel(x->staged);
+    for (struct sw_list *n = c->running.next; n != &c->running && !x->staged; n = n->next) {
         const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
-        if (t->own.on_done == packet_done && t->own.owner == x)
-            cancel_packet(c, t);
+        if (t->own.on_done == sw_transfer_packet_done && t->own.owner == x)
+            cancel_packet(x, t);
     }
 }
 
 void sw_transfer_abandon(struct sw_transfer *x) {
     struct sw_err err = {0};
-    if (!is_spill(x) || x->n_sent == x->call->n || x->cancel_code)
+    if (!is_spill(x) || (!x->staged && x->n_sent == x->call->n) || x->cancel_code)
         return;
     x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the call any more");
     sw_client_note_err(&x->error, &err);
+    if (x->staged)
+        sw_staged_cancel(x->staged);
 }
 
 void sw_transfer_told(struct sw_transfer *x) {
     x->told |= !x->error.code;
 }
 
-uint32_t sw_transfer_results(const struct sw_transfer *x, const struct spillway_result **ret) {
-    *ret = x->results;
-    return x->call->n;
-}
-
-static bool use(const struct piece *pieces, uint32_t n, uint32_t mem) {
+static bool use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
     for (uint32_t i = 0; i < n; i++)
         if (pieces[i].mem == mem)
             return true;
@@ -539,12 +423,12 @@ static bool use(const struct piece *pieces, uint32_t n, uint32_t mem) {
 
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
     const struct sw_transfer *x = t->own.owner;
-    return use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
+    return x->staged ? t->transfer.mem == mem : use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
 }
 
 bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
-        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->calls;
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
         if (use(x->pieces, x->call->n_buffers, mem))
             return true;
     }
@@ -557,6 +441,7 @@ void sw_transfer_free(struct sw_transfer *x) {
     if (x->pieces && x->call)
         release_marks(x->pieces, x->call->n_buffers);
     sw_list_remove(&x->ending);
+    sw_staged_free(x->staged);
     for (uint32_t i = 0; i < x->n_opened; i++)
         sw_export_fini(&x->opened[i].export);
     sw_free(x->opened);
@@ -582,10 +467,10 @@ static bool is_same_memory(const struct sw_export *e, const struct sw_export *ot
 }
 
 /* A block of cudaMalloc that holds the range and is opened already: found without asking the driver again. */
-static const struct opened *find_block(const struct sw_transfer *x, const struct spillway_buffer *buffer) {
+static const struct sw_opened *find_block(const struct sw_transfer *x, const struct spillway_buffer *buffer) {
     const uintptr_t address = (uintptr_t)buffer->data;
     for (uint32_t i = 0; i < x->n_opened; i++) {
-        const struct opened *o = &x->opened[i];
+        const struct sw_opened *o = &x->opened[i];
         if (o->base && address >= o->base && address - o->base <= o->export.bytes &&
             buffer->bytes <= o->export.bytes - (address - o->base))
             return o;
@@ -593,7 +478,7 @@ static const struct opened *find_block(const struct sw_transfer *x, const struct
     return NULL;
 }
 
-static const struct opened *find_same(const struct sw_transfer *x, const struct sw_export *e) {
+static const struct sw_opened *find_same(const struct sw_transfer *x, const struct sw_export *e) {
     for (uint32_t i = 0; i < x->n_opened; i++)
         if (is_same_memory(e, &x->opened[i].export))
             return &x->opened[i];
@@ -601,11 +486,11 @@ static const struct opened *find_same(const struct sw_transfer *x, const struct 
 }
 
 /* Takes the export over; it is handed over when all of the call is known. */
-static const struct opened *add_opened(struct spillway *c, struct sw_transfer *x, struct sw_export *e, const void *data,
-                                       struct sw_err *err) {
+static const struct sw_opened *add_opened(struct spillway *c, struct sw_transfer *x, struct sw_export *e,
+                                          const void *data, struct sw_err *err) {
     if (x->n_opened == x->cap_opened) {
         const uint32_t cap = x->cap_opened ? 2 * x->cap_opened : 4;
-        struct opened *more = sw_realloc(x->opened, cap * sizeof *more);
+        struct sw_opened *more = sw_realloc(x->opened, cap * sizeof *more);
         if (!more) {
             (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
             return NULL;
@@ -613,10 +498,10 @@ static const struct opened *add_opened(struct spillway *c, struct sw_transfer *x
         x->opened = more;
         x->cap_opened = cap;
     }
-    struct opened *o = &x->opened[x->n_opened++];
-    *o = (struct opened){.mem = sw_client_new_mem(c),
-                         .export = *e,
-                         .base = e->kind == SW_MEM_CUDA_IPC ? (uintptr_t)data - e->offset : 0};
+    struct sw_opened *o = &x->opened[x->n_opened++];
+    *o = (struct sw_opened){.mem = sw_client_new_mem(c),
+                            .export = *e,
+                            .base = e->kind == SW_MEM_CUDA_IPC ? (uintptr_t)data - e->offset : 0};
     o->export.mark = NULL;
     *e = (struct sw_export){.kind = e->kind, .offset = e->offset, .mark = e->mark};
     return o;
@@ -643,14 +528,15 @@ static void note_mark(struct preparation *p, struct sw_mark *mark) {
 /* Finds the memory of a buffer: registered, opened for this call already, or to be opened. *ret_inside: a byte of it.
  */
 static int find_memory(struct preparation *p, const struct spillway_buffer *buffer, struct sw_export *e,
-                       uint32_t *ret_mem, const void **ret_inside, struct sw_err *err) {
+                       uint32_t *ret_mem, const void **ret_inside, bool in_place, bool *ret_is_copied,
+                       struct sw_err *err) {
     const struct sw_registered *registered = sw_registered_find(p->c, buffer->data, buffer->bytes, e);
     *ret_inside = registered ? registered->data : buffer->data;
     if (registered) {
         *ret_mem = registered->mem;
         return sw_registered_ready(p->c, registered->mem, err);
     }
-    const struct opened *o = find_block(p->x, buffer);
+    const struct sw_opened *o = find_block(p->x, buffer);
     if (o) {
         e->kind = o->export.kind;
         e->offset = (uintptr_t)buffer->data - o->base;
@@ -658,7 +544,7 @@ static int find_memory(struct preparation *p, const struct spillway_buffer *buff
         return 0;
     }
     const int rc = sw_export_find(e, &p->c->cuda, buffer->data, buffer->bytes, err);
-    p->x->call->is_copied = sw_export_is_copied(rc);
+    *ret_is_copied = sw_export_is_copied(rc) && !in_place;
     if (rc < 0)
         return rc;
     o = find_same(p->x, e);
@@ -670,11 +556,27 @@ static int find_memory(struct preparation *p, const struct spillway_buffer *buff
     return 0;
 }
 
-static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct piece *piece,
-                          bool is_written, struct sw_err *err) {
+/* The library copies it, if it is readable or writable at all. */
+static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+                        struct sw_err *err) {
+    struct sw_transfer *x = p->x;
+    const int rc = x->staged ? 0 : sw_staged_new(&x->staged, x, err);
+    piece->bytes = buffer->bytes;
+    return rc < 0 ? rc : sw_staged_prepare(x->staged, piece, buffer, p->stream, err);
+}
+
+static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+                          const struct sw_call_request *r, struct sw_err *err) {
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE, is_written = !is_spill(p->x) || in_place;
     struct sw_export e = {0};
     const void *inside;
-    int rc = find_memory(p, buffer, &e, &piece->mem, &inside, err);
+    bool is_copied = false;
+    int rc = find_memory(p, buffer, &e, &piece->mem, &inside, in_place, &is_copied, err);
+    if (is_copied) {
+        sw_export_fini(&e);
+        err->code = 0;
+        return stage_buffer(p, buffer, piece, err);
+    }
     if (!rc && piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
         e.mark = p->mark ? sw_mark_ref(p->mark) : NULL;
     else if (!rc)
@@ -696,8 +598,7 @@ static int prepare_buffer(struct preparation *p, const struct spillway_buffer *b
 /* Buffers without bytes have no memory of their own, perhaps not even an address, where others have some. */
 static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     const struct sw_call_request *r = p->x->items[i].request;
-    struct piece *pieces = &p->x->pieces[p->x->items[i].first];
-    const bool is_written = !is_spill(p->x) || r->flags & SPILLWAY_IN_PLACE;
+    struct sw_piece *pieces = &p->x->pieces[p->x->items[i].first];
     uint32_t some = r->n_buffers;
     int rc = 0;
     if (r->stream != p->stream)
@@ -706,7 +607,7 @@ static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     for (uint32_t k = 0; !rc && k < r->n_buffers; k++) {
         if (!r->buffers[k].bytes && r->n_buffers > 1)
             continue;
-        rc = prepare_buffer(p, &r->buffers[k], &pieces[k], is_written, err);
+        rc = prepare_buffer(p, &r->buffers[k], &pieces[k], r, err);
         if (rc < 0 && r->n_buffers > 1)
             sw_err_context(err, "buffer %u", k + 1);
         some = k;
@@ -714,7 +615,7 @@ static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     if (!rc && some == r->n_buffers)
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers without any bytes", r->n_buffers);
     for (uint32_t k = 0; !rc && k < r->n_buffers; k++)
-        if (!r->buffers[k].bytes)
+        if (!r->buffers[k].bytes && k != some)
             pieces[k].mem = pieces[some].mem;
     if (rc < 0 && p->x->call->n > 1)
         sw_err_context(err, "request %u of %u", i + 1, p->x->call->n);
@@ -747,7 +648,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
     }
     uint32_t first = 0;
     for (uint32_t i = 0; i < call->n; i++) {
-        x->items[i] = (struct item){.request = &call->requests[i], .first = first};
+        x->items[i] = (struct sw_item){.request = &call->requests[i], .first = first};
         first += call->requests[i].n_buffers;
         t->transfer.bytes += call->requests[i].bytes;
         t->is_durable |= call->requests[i].name_bytes > 0;
@@ -755,7 +656,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
     x->has_several_packets =
         call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_pieces;
     x->ticket = t;
-    t->calls = x;
+    t->call = x;
     t->user = call->user;
     return x;
 }
@@ -763,7 +664,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
 /* Hands over the memory that several packets, or several memories of one packet, need; one memory of one packet goes
  * with that. */
 static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_err *err) {
-    if (x->n_opened <= 1 && !x->has_several_packets)
+    if (x->n_opened <= 1 && !x->has_several_packets && !x->staged)
         return 0;
     for (uint32_t i = 0; i < x->n_opened; i++) {
         struct spillway_ticket *t = sw_client_open_memory(c, x->opened[i].mem, &x->opened[i].export, err);
@@ -795,7 +696,8 @@ static int check_limit(const struct spillway *c, const struct sw_call *call, str
 
 /* Nothing of it has been sent, and nothing will be. */
 static bool failed_at_once(const struct sw_transfer *x) {
-    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->ticket->connection->lost.code;
+    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->staged &&
+           !x->ticket->connection->lost.code;
 }
 
 /* So the call itself fails. */
@@ -832,60 +734,7 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     }
     set_deadline(x);
     sw_transfers_advance(c);
+    if (x->staged)
+        sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
     return failed_at_once(x) ? take_back(x, ret, err) : 0;
-}
-
-/* ---- one piece for the library's own ----------------------------------------------------------------------------- */
-
-static bool take_one(struct spillway_ticket *t, const struct sw_msg *msg) {
-    struct spillway_result result;
-    if (msg->header.type != SW_MSG_RESULTS || msg->u.results.n_results != 1 ||
-        !sw_results_read(&msg->u.results, 0, &result))
-        return false;
-    if (result.code) {
-        sw_client_result_error(&t->error, &msg->u.results, 0);
-        return true;
-    }
-    *t->result = result;
-    return t->operation == SW_MSG_BUILD ? result.raw_bytes == t->transfer.bytes && is_daemons(result.region)
-                                        : result.raw_bytes <= t->transfer.bytes;
-}
-
-struct spillway_ticket *sw_client_send_one(struct spillway *c, const struct sw_one *one, struct sw_err *err) {
-    const struct sw_call_request request = {
-        .n_buffers = 1, .flags = one->keep ? SPILLWAY_KEEP : 0, .region = one->region};
-    const struct piece piece = {.mem = one->mem, .offset = one->offset, .bytes = one->bytes, .mark = one->mark};
-    struct sw_list group;
-    sw_list_init(&group);
-    if (sw_registered_ready(c, one->mem, err) < 0 || (one->mark && sw_client_share_marks(c, err) < 0))
-        return NULL;
-    struct sw_arrays *a = new_arrays(c);
-    struct spillway_ticket *t = sw_ticket_new(c, one->is_spill ? SW_MSG_BUILD : SW_MSG_READ, err);
-    if (t) {
-        add_chunk(a, &piece, 0, one->type);
-        const uint32_t number = sw_client_new_number(c, &t->transfer.number);
-        if (one->is_spill)
-            add_build(a, &request, number);
-        else
-            add_read(a, &request, number, one->keep);
-        a->n_items = 1;
-    }
-    struct spillway_result *result = sw_alloc(sizeof *result);
-    if (!t || !result || !new_packet(&group, a, one->is_spill, true, err)) {
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
-        sw_free(result);
-        sw_free(t);
-        return NULL;
-    }
-    t->take = take_one;
-    t->result = result;
-    t->own.on_done = one->on_done;
-    t->own.owner = one->owner;
-    t->transfer.mem = one->mem;
-    t->transfer.bytes = one->bytes;
-    t->transfer.n_items = t->transfer.n_pieces = 1;
-    t->transfer.region = one->region;
-    t->transfer.mark = one->mark;
-    sw_client_submit(t, &group);
-    return t;
 }

@@ -39,9 +39,7 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
-    sw_mark_unref(t->transfer.mark);
-    sw_transfer_free(t->calls);
-    sw_free(t->result);
+    sw_transfer_free(t->call);
     sw_free(t->resume.repeat);
     sw_free(t);
 }
@@ -106,20 +104,14 @@ static void close_unused_memory(const struct spillway_ticket *t) {
 
 /* Regions whose ids nobody has seen. */
 static void drop_unseen_regions(const struct spillway_ticket *t) {
-    struct sw_composite *composite = NULL;
-    if (t->operation != SW_MSG_BUILD || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
+    if (!t->call || t->operation != SW_MSG_BUILD || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
         return;
-    if (t->calls)
-        sw_transfer_drop_unseen(t->calls);
-    else if (t->result && !t->error.code && (composite = sw_composite_find(t->connection, t->result->region, NULL)))
-        sw_composite_discard(t->connection, composite);
+    sw_transfer_drop_unseen(t->call);
 }
 
 void sw_ticket_complete(struct spillway_ticket *t) {
     struct spillway *c = t->connection;
     t->state = SW_TICKET_DONE;
-    sw_mark_unref(t->transfer.mark);
-    t->transfer.mark = NULL;
     c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
     c->n_pieces -= t->transfer.n_pieces;
     close_unused_memory(t);
@@ -146,10 +138,8 @@ void sw_ticket_known(struct spillway_ticket *t) {
 
 void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
-    if (t->staged)
-        sw_staging_abandon(t->staged);
-    if (t->calls && !sw_ticket_is_done(t))
-        sw_transfer_abandon(t->calls);
+    if (t->call && !sw_ticket_is_done(t))
+        sw_transfer_abandon(t->call);
     if (!sw_ticket_is_done(t))
         return;
     drop_unseen_regions(t);
