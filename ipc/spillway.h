@@ -62,7 +62,7 @@
  *   - The service opens these kinds of memory itself, and they move at full speed: cudaMalloc (also the middle of a
  *     block), VMM allocations with exportable handles, cudaMallocAsync from a pool with POSIX descriptor export, and
  *     memfds mapped MAP_SHARED. A memfd must be made with MFD_ALLOW_SEALING, because the library seals it against
- *     shrinking, and its descriptor must stay open while calls name the memory, unless the memory is registered.
+ *     shrinking, and its descriptor must stay open while calls name the memory, and while it is registered.
  *   - All other memory is copied through a staging arena of 64 MiB, which the library makes when it first needs it, one
  *     for the host and one on each GPU: default pools of cudaMallocAsync, managed memory, malloc, mmap, page-locked
  *     memory, memfds of huge pages or that cannot be sealed. Calls and promises are the same, except:
