@@ -14,10 +14,19 @@
  *     spillway_ticket_free(t);
  *
  *     request.region = result.region;
- *     spillway_restore(c, &request, 1, &t, NULL);  // into memory of at least the same length
+ *     spillway_restore(c, &request, 1, &t, NULL);  // into the same memory, or other memory of at least its length
  *     spillway_wait(t, -1, &result, 1, NULL);      // 0: the bytes are back, and the region is gone
  *     spillway_ticket_free(t);
  *     spillway_close(c);
+ *
+ * A real program passes a struct spillway_error in place of the last NULL, and looks at each return value.
+ *
+ * Terms
+ *   - A region is what one spill stores: one or more buffers. It has an id.
+ *   - A ticket stands for a call of spillway_spill() or spillway_restore() under way. Free it after its end, also after
+ *     an error.
+ *   - A durable region has a name and outlives the connection. A packed region is compressed in its own memory.
+ *   - A tier is where regions are stored: host memory, or the disk (NVMe).
  *
  * What a program must not do
  *   - Write to or free memory between spillway_spill() and the end of its ticket: the service reads it.
@@ -33,13 +42,18 @@
  *
  * Conventions
  *   - Units are bytes, times are milliseconds.
- *   - A function that can fail returns 0 or more, or a negative SPILLWAY_E... code. Its last argument, if not NULL, says
- *     what failed, why, and what is unusable now. Other outputs are unchanged after an error.
+ *   - A function that can fail returns 0 or more, or a negative code: -SPILLWAY_ENOSPACE (spillway_errors.h has all).
+ *     Its last argument, if not NULL, says what failed, why, and what is unusable now. Other outputs are unchanged
+ *     after an error.
  *   - Pointers must not be NULL unless the function says what NULL means. NULL memory is EINVAL.
- *   - Structs begin with `size`: the caller's sizeof, which is also the stride of an array. The library reads fields that
- *     an older caller does not have as 0. Bytes that a newer caller has and the library does not know must be 0
- *     (EINVAL). Reserved fields must be 0.
- *   - The library copies a request during the call. Only the memory that its buffers name must stay.
+ *   - Some structs begin with `size`: set it to the sizeof the struct, also in an output. So the library can serve
+ *     programs that were compiled with another version of this header: it takes fields that the caller does not have
+ *     as 0, and refuses bytes that it does not know itself unless they are 0 (EINVAL). Structs without `size` keep
+ *     their length. Reserved fields must be 0.
+ *   - An array's stride is the size of its first element. Requests must all have that size. In arrays of outputs only
+ *     the first size is read; the library sets the others.
+ *   - The library copies requests, their arrays of buffers and their names during the call. Only the memory that the
+ *     buffers name must stay.
  *   - Calls take up to 48 KiB of stack, beside what the CUDA driver takes.
  *   - The header is plain C and C++ and needs no CUDA header. The library finds the CUDA driver at run time, and works
  *     without one for memory of the host. If it was built without nvcc, GPU pointers fail with EMEMKIND.
@@ -47,15 +61,16 @@
  * Memory
  *   - The service opens these kinds of memory itself, and they move at full speed: cudaMalloc (also the middle of a
  *     block), VMM allocations with exportable handles, cudaMallocAsync from a pool with POSIX descriptor export, and
- *     memfds mapped MAP_SHARED (the library seals them against shrinking).
+ *     memfds mapped MAP_SHARED. A memfd must be made with MFD_ALLOW_SEALING, because the library seals it against
+ *     shrinking, and its descriptor must stay open while calls name the memory, and while it is registered.
  *   - All other memory is copied through a staging arena of 64 MiB, which the library makes when it first needs it, one
  *     for the host and one on each GPU: default pools of cudaMallocAsync, managed memory, malloc, mmap, page-locked
  *     memory, memfds of huge pages or that cannot be sealed. Calls and promises are the same, except:
  *       - The calls that wait or take replies in copy the host's memory, 16 MiB a call, so keep calling them;
  *         spillway_fd() says when. An arena that cannot be allocated on a full GPU is ENOMEM: see spillway_prepare().
  *       - Packs, unpacks and spillway_register() refuse such memory (EMEMKIND, EUNSEALED).
- *   - Before the service writes to a memfd the library allocates the pages that are missing, so that they are charged to
- *     this process.
+ *   - Before the service writes to a memfd the library allocates the pages that are missing, so that they are
+ *     charged to this process.
  *
  * When the service goes away
  *   - If its service manager keeps the stored memory (systemd does), a connection outlives a restart or a crash of the
@@ -98,12 +113,13 @@ enum spillway_scope {
     SPILLWAY_SCOPE_DAEMON   /* the service */
 };
 
+/* Says why a call failed. Whether it has failed, its return value says. */
 struct spillway_error {
     int code; /* negative SPILLWAY_E..., 0: none */
     enum spillway_scope scope;
     int cuda;       /* CUDA driver's code, or 0 */
     char name[16];  /* "ENOSPACE" */
-    char text[256]; /* what failed, with which arguments */
+    char text[256]; /* what failed, with which arguments; without the name: print both */
 };
 
 struct spillway;        /* a connection; opaque */
@@ -122,8 +138,8 @@ enum { SPILLWAY_SERVED_BY = 1 }; /* flag of spillway_options: server_uid is set 
 struct spillway_options {
     size_t size;
     const char *socket_path; /* NULL: $SPILLWAY_SOCKET, else /run/spillway/data.sock */
-    int connect_ms;   /* how long spillway_open() waits for the service; 0: 10 s, -1: no limit */
-    int call_ms;      /* how long calls wait for an answer; 0: 30 s, -1: no limit */
+    int connect_ms;          /* how long spillway_open() waits for the service; 0: 10 s, -1: no limit */
+    int call_ms;             /* how long calls wait for an answer; 0: 30 s, -1: no limit */
     int reconnect_ms; /* how long the library tries to come back; 0 or -1: as long as the service keeps the session */
     uint32_t flags;
     uint32_t server_uid; /* SPILLWAY_SERVED_BY: the user who may serve the socket */
@@ -150,7 +166,7 @@ int spillway_open(struct spillway **ret, const struct spillway_options *options,
  * - NULL is a no-op. */
 void spillway_close(struct spillway *connection);
 
-/* Changes reconnect_ms of a connection. 0: stop at once, also an attempt under way; -1: as long as the service waits. */
+/* Changes reconnect_ms. 0: stop at once, also an attempt under way; -1: as long as the service waits. */
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms);
 
 /* Changes call_ms of a connection. -1: no limit. */
@@ -166,11 +182,12 @@ int spillway_prepare(struct spillway *connection, const void *memory, struct spi
 
 enum { SPILLWAY_MAX_BUFFERS = 64 };
 
-/* A range of memory. Fields behind `type` are reserved for parts of regions and must be 0. */
+/* A range of memory. Fields behind `type` are reserved for parts of regions and must be 0. A spill only reads `data`,
+ * so memory that is const may be cast. */
 struct spillway_buffer {
-    void *data; /* anything if there are no bytes */
+    void *data; /* one of several buffers may be of 0 bytes: anything */
     uint64_t bytes;
-    uint16_t type;   /* spill: enum spillway_value_type, what the bytes are; any bytes come back whatever it says */
+    uint16_t type;   /* spill: SPILLWAY_BYTES (0), SPILLWAY_I32 ... of spillway_packed.h; restore: not looked at */
     uint16_t source; /* 0 */
     uint32_t stride; /* 0 */
     uint64_t source_offset; /* 0 */
@@ -186,35 +203,39 @@ enum {
     SPILLWAY_EACH = 16     /* of all requests of a call, or of none: each succeeds or fails by itself */
 };
 
-/* One region to spill or to restore. */
+/* One region to spill or to restore. To restore with the request of the spill, set `region`, and name and keep_priority
+ * to 0. */
 struct spillway_request {
     size_t size;
     const struct spillway_buffer *buffers; /* 1 to SPILLWAY_MAX_BUFFERS; they make one region together */
     uint32_t n_buffers, flags;
     struct spillway_region region; /* restore: which; spill: 0 */
-    const char *name;              /* spill: makes the region durable, 1 to 63 bytes; NULL: it is not */
+    const char *name;              /* spill: 1 to 63 bytes, makes the region durable; else and for a restore: NULL */
     struct CUstream_st *stream;    /* NULL: the default stream */
-    uint32_t timeout_ms;           /* 0: none */
+    uint32_t timeout_ms;           /* 0: none; cancels the call, where that of spillway_wait() only ends the wait */
     uint8_t urgency;               /* 0, reserved */
-    uint8_t keep_priority;         /* spill: as SPILLWAY_ADVICE_PRIORITY */
+    uint8_t keep_priority;         /* spill: as SPILLWAY_ADVICE_PRIORITY, 0: by age; restore: 0 */
     uint16_t reserved;
     void *user; /* of the first request: spillway_ticket_user() */
 };
 
 /* Starts to spill requests[0..n), each to a region of its own, and returns at once.
  *
+ * - n: at least 1. The library sends as many at a time as the service allows.
  * - All or nothing: if one request fails, none is stored, and the error's text counts requests from 1. With
  *   SPILLWAY_EACH each request has its own outcome (spillway_result.code). Many small regions in one call cost little
  *   more than one.
  * - stream: the service reads the memory after the work that was queued on it before this call. A non-blocking stream
- *   without work costs least. For memory of the host that is not page-locked, and for memfds, wait for the stream first.
- *   A stream that is being captured is EINVAL; the default stream works while other streams are captured.
+ *   without work costs least. For memory of the host that is not page-locked, and for memfds, wait for the
+ *   stream first. A stream that is being captured is EINVAL; the default stream works while others are captured.
  * - When the ticket completes with success, the bytes are stored, and the memory may be freed unless it is registered.
- *   When it completes with an error the memory is as it was.
- * - name: the region does not end with the connection. Other connections of the same user find it by spillway_adopt().
- *   It ends by spillway_drop() or by an operator only: a restore keeps it. It survives a restart of the service as
- *   regions do, but not `systemctl stop`, or a service in the foreground that ends.
- * - type: the service chooses among the codecs of that type. The length must be a multiple of the type's, little endian.
+ *   The ids are in spillway_result.region. When it completes with an error the memory is as it was.
+ * - name: any bytes but 0. The region does not end with the connection. Other connections of the same user find it by
+ *   spillway_adopt(). It ends by spillway_drop() or by an operator only: a restore keeps it. It survives a restart of
+ *   the service as regions do, but not `systemctl stop`, or a service in the foreground that ends. At most 256 requests
+ *   with names, of 256 buffers together, can be stored all or nothing (ELIMIT); with SPILLWAY_EACH any number.
+ * - type: the service chooses among the codecs of that type. Values are little endian, one behind the other; the length
+ *   must be a multiple of the value's (EINVAL). Bytes that are not of that type come back all the same.
  * - SPILLWAY_IN_PLACE packs: the bytes are compressed to the front of their own memory, stored_bytes long, and the rest
  *   is free until spillway_restore() with SPILLWAY_IN_PLACE. One buffer, no name; several packs in one call need
  *   SPILLWAY_EACH. Kernels can read packed memory (spillway_device.cuh, spillway_query_packed()). Packed bytes that
@@ -225,72 +246,86 @@ struct spillway_request {
  * - errors of the call: EINVAL, EMEMKIND (not accessible memory, or none that this call takes), EUNSEALED, ENOPROC
  *   (/proc is not mounted), ERANGE (not all of it is there), ENOTSUP, ELIMIT (too much is under way), ECONN, EGPU, EIO,
  *   ENOMEM. errors of the ticket also: EDEVICE (the service does not use this GPU), ENOTSUP (its driver cannot open
- *   such memory), EEXIST (name), ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING, ETENANTBYTES,
- *   ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED, ELOST (packs). */
+ *   such memory), EEXIST (name), ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING,
+ *   ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED,
+ *   ELOST (packs). */
 int spillway_spill(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* Starts to restore requests[0..n).region into their buffers, and returns at once.
  *
- * - A region of several buffers needs as many, in the same order, each at least as long as it was. Destinations of one
- *   call must not overlap.
+ * - A region of several buffers needs as many, in the same order, each at least as long as it was (ETOOSMALL). Bytes
+ *   behind that length are not written. Destinations of one call must not overlap.
  * - All or nothing: if one request fails, every region is still stored, except one that was found damaged (ELOST,
  *   ECHECKSUM, EFRAME), and the content of all destinations is undefined. With SPILLWAY_EACH each has its own outcome.
  * - When the ticket completes with success the bytes are visible to work queued afterwards, and the regions are gone,
  *   unless SPILLWAY_KEEP is set or they have names. A region has one restore at a time (EBUSY).
  * - A memfd is written to also where this process has mapped it for reading only.
- * - SPILLWAY_IN_PLACE unpacks: the buffer starts with the packed bytes, where they were packed or in a copy. Packed bytes
- *   of another region or chunk are refused with ECHECKSUM before anything is written. After an error the memory belongs
- *   to the region: put the right bytes back and call again, which goes on from there.
+ * - SPILLWAY_IN_PLACE unpacks: the buffer starts with the packed bytes, where they were packed or in a copy, and is as
+ *   long as the memory was before the pack. Packed bytes of another region or chunk are refused with ECHECKSUM
+ *   before anything is written. After an error the memory belongs to the region: put the right bytes back and call
+ *   again, which goes on from there.
  * - errors of the call: as spillway_spill(). errors of the ticket also: ENOENT, ESTALE (it is gone), ESTATE, EBUSY,
  *   ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, EACCES (a memfd sealed against writing or opened for appending),
- *   EUNALLOCATED (holes were punched into the memfd after the call), ENOTSUP (chunks longer than this service takes). */
+ *   EUNALLOCATED (holes were punched into the memfd after the call), ENOTSUP (chunks that are too long for it). */
 int spillway_restore(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
                      struct spillway_ticket **ret_ticket, struct spillway_error *error);
 
 /* What became of one request. Texts are zero-terminated. */
 struct spillway_result {
-    size_t size; /* set by the caller */
-    int code;    /* 0, or the request's error */
-    struct spillway_region region;
+    size_t size;                      /* set by the caller */
+    int code;                         /* 0, or the request's error, negative */
+    struct spillway_region region;    /* that was spilled or restored; all zero: its spill failed */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the memory are in use */
-    uint64_t service_us; /* from the service's receipt to its reply */
-    char codec[16];      /* "v5t", "for", ..., "raw": of most bytes */
-    char tier[16];       /* "host", "nvme", "device" (packed) */
-    char reason[32];     /* why it was compressed, or was not: "pays", "does not shrink", ... */
-    char coder[8];       /* which process encodes or decodes: "daemon" */
+    uint64_t service_us;              /* from the service's receipt to its reply */
+    char codec[16];                   /* "v5t", "for", ..., "raw": of most bytes */
+    char tier[16];                    /* "host", "nvme", "device" (packed) */
+    char reason[32];                  /* why it was compressed, or was not: "pays", "does not shrink", ... */
+    char coder[8];                    /* which process has encoded or decoded it; "": the service */
 };
 
 /* Waits for a ticket, while others complete as well.
  *
  * - timeout_ms: -1 no limit, 0 only looks. EAGAIN: not yet.
- * - results: room for n results, one for each request of the call, whose `size` the caller has set; n is the number of
- *   requests. NULL and 0: not wanted; then regions without a name that were spilled are dropped with the ticket.
+ * - results: room for n results, the first of which has its `size` set; n is the number of requests of the call, else
+ *   EINVAL. NULL and 0: not wanted; then regions without a name that were spilled are dropped with the ticket.
  * - Returns 0, or the call's error; with SPILLWAY_EACH the first request's that failed, and the results are filled in
- *   all the same. May be called again.
+ *   all the same. May be called again, and still gives results after spillway_next_done() has told of the ticket.
  * - Polls for 0.2 ms, and near the time when similar calls took steadily long; else sleeps. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,
                   struct spillway_error *error);
 
-/* Asks to end a ticket's call early. The ticket still completes: with ECANCELED, or as it would have. */
+/* Asks to end a ticket's call early, and returns at once. The ticket still completes: with ECANCELED, or as it would
+ * have. Until then the memory is not the caller's. No-op once the ticket has completed. */
 int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error);
 
 /* Frees a ticket. What runs goes on, but a spill of memory that is copied, or of several requests, stops. Regions whose
- * results spillway_wait() has not told are dropped, except those with a name that it has reported success for. NULL is a
- * no-op. */
+ * results spillway_wait() has not told are dropped, except those with a name that it has reported success for.
+ *
+ * - NULL is a no-op. */
 void spillway_ticket_free(struct spillway_ticket *ticket);
 
 /* The `user` of the ticket's first request. */
 void *spillway_ticket_user(const struct spillway_ticket *ticket);
 
-/* ---- event loops ---- */
+/* ---- event loops ----
+ *
+ *     whenever spillway_fd() is readable (POLLIN):
+ *         if (spillway_dispatch(c, &error) < 0)
+ *             ... the connection is lost: every ticket has completed, with its error
+ *         while ((t = spillway_next_done(c))) {
+ *             int rc = spillway_wait(t, 0, &result, 1, &error);   // at once: its outcome
+ *             ... spillway_ticket_user(t) says which
+ *             spillway_ticket_free(t);
+ *         }
+ */
 
-/* A descriptor that is readable when spillway_dispatch() has something to do. The connection owns it. Once the
- * connection is lost it stays readable. */
+/* A descriptor that is readable when spillway_dispatch() has something to do, also after another call has seen a ticket
+ * complete. The connection owns it. Once the connection is lost it stays readable. */
 int spillway_fd(const struct spillway *connection);
 
-/* Takes replies in without blocking. Returns how many tickets have completed that no call has told of, or an error of
- * the connection. */
+/* Takes replies in without blocking. Returns how many tickets have completed of which no call has told, this one
+ * included, or an error of the connection. Take all of them by spillway_next_done(): they are counted only once. */
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error);
 
 /* The next ticket that has completed and that neither this call nor spillway_wait() has told of; NULL: none. Takes no
@@ -325,20 +360,20 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
 struct spillway_list_item {
     size_t size; /* set by the caller */
     char name[64];
-    struct spillway_region region;    /* all zero: another connection has it, or it was not adopted yet */
+    struct spillway_region region; /* all zero: another connection has it, or it was not adopted yet */
     uint64_t raw_bytes, stored_bytes;
-    char state[16], tier[16];
+    char state[16], tier[16]; /* as in spillway_region_info */
 };
 
 /* Lists this user's durable regions in the order of their names.
  *
- * - after: the last name of the call before; NULL: from the first. items: room for max.
+ * - after: the last name of the call before; NULL: from the first. items: room for max, the first with its `size` set.
  * - Returns how many it has filled in; fewer than max: there are no more. errors: EINVAL, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_list(struct spillway *connection, const char *after, struct spillway_list_item *items, uint32_t max,
                   struct spillway_error *error);
 
-/* Forgets regions[0..n), as many as can be. Returns 0, or the error of the first that it could not: ENOENT (never was,
- * or is another connection's), ESTALE (is gone), EBUSY, ECONN, ETIMEDOUT, ENOMEM. */
+/* Drops regions[0..n), and the names that they have, as many as can be. Returns 0, or the error of the first that it
+ * could not: ENOENT (never was, or is another connection's), ESTALE (is gone), EBUSY, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_drop(struct spillway *connection, const struct spillway_region *regions, uint32_t n,
                   struct spillway_error *error);
 
@@ -404,7 +439,7 @@ struct spillway_status {
     uint64_t tier_capacity_bytes, tier_backed_bytes, tier_used_bytes; /* host memory */
     uint64_t nvme_capacity_bytes, nvme_used_bytes;                    /* 0: no NVMe tier */
     uint64_t mapped_memories;                                         /* client memories open in the service now */
-    uint32_t n_reasons;                                               /* known to this service, also those of 0 spills */
+    uint32_t n_reasons; /* known to this service, also those of 0 spills */
     struct spillway_reason reasons[SPILLWAY_MAX_REASONS];
 };
 

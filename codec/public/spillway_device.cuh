@@ -1,8 +1,8 @@
 /* spillway_device.cuh - packed regions read where they lie, by an engine's own kernels.
  *
- * spillway_pack_typed() leaves a column of numbers compressed at the front of its memory. What is here decodes it
- * there, a value, a vector or a tile at a time, into registers or shared memory; nothing is unpacked, nothing is
- * written.
+ * A spill with SPILLWAY_IN_PLACE and a type leaves a column of numbers compressed at the front of its memory. What is
+ * here decodes it there, a value, a vector or a tile at a time, into registers or shared memory; nothing is unpacked,
+ * nothing is written.
  *
  *   host     spillway_query_packed() tells where the chunks lie; spillway_column_init() makes of it what a kernel takes
  *            by value.
