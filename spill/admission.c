@@ -186,7 +186,7 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
 /* As many destinations as the region has buffers, each with room for its own. */
 static int check_destinations(const struct sw_owner *owner, const struct sw_region *region,
                               const struct sw_range *ranges, unsigned n, struct sw_err *err) {
-    const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
+    const unsigned n_buffers = sw_frames_n_buffers(region->frames);
     int rc = 0;
     if (n != n_buffers)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
@@ -194,9 +194,9 @@ static int check_destinations(const struct sw_owner *owner, const struct sw_regi
     for (unsigned i = 0; !rc && i < n; i++) {
         rc = check_stays(&ranges[i], n, err);
         if (!rc)
-            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+            rc = check_range(&ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
         if (!rc)
-            rc = check_alone(owner, &ranges[i], sw_frames_part_bytes(region->frames, i), err);
+            rc = check_alone(owner, &ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
         if (rc && n > 1)
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }

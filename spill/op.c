@@ -22,8 +22,11 @@ static struct sw_op *op_alloc(unsigned n) {
 static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range) {
     struct sw_op_part *part = &op->parts[i];
     part->mem = range->mem;
-    op->buffers[i] = (struct sw_buffer){
-        .memory = &range->mem->memory, .offset = range->offset, .bytes = range->bytes, .type = range->type};
+    op->buffers[i] = (struct sw_buffer){.memory = &range->mem->memory,
+                                        .offset = range->offset,
+                                        .bytes = range->bytes,
+                                        .type = range->type,
+                                        .number = op->request.n_buffers > 1 ? i + 1 : 0};
     sw_job_init_run(&part->job, &op->request, i);
     part->job.quota = op->owner->quota;
     part->job.order = range->order;
@@ -96,8 +99,9 @@ int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *
     op->frames = frames;
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_run *run = &op->parts[i].job.run;
-        op->buffers[i].bytes = sw_frames_part_bytes(frames, i);
-        run->frames = has_several(op) ? sw_frames_view(frames, i) : frames;
+        const struct sw_frames_part buffer = sw_frames_part(frames, i);
+        op->buffers[i].bytes = buffer.raw_bytes;
+        run->frames = has_several(op) ? sw_frames_view(frames, i, 0, buffer.n_chunks) : frames;
         if (!run->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
