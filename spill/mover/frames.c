@@ -130,8 +130,8 @@ struct sw_frames_part sw_frames_part(const struct sw_frames *frames, unsigned pa
 struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i, size_t first, size_t n_chunks) {
     const struct sw_frames_part part = sw_frames_part(frames, i);
     SW_ASSERT(first + n_chunks <= part.n_chunks);
-    const uint64_t bytes = first + n_chunks == part.n_chunks ? part.raw_bytes - first * part.chunk_bytes
-                                                             : n_chunks * part.chunk_bytes;
+    const uint64_t bytes =
+        first + n_chunks == part.n_chunks ? part.raw_bytes - first * part.chunk_bytes : n_chunks * part.chunk_bytes;
     struct sw_frames *view = frames_alloc(bytes, part.chunk_bytes, n_chunks);
     if (!view)
         return NULL;

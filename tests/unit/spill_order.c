@@ -360,8 +360,8 @@ START_TEST(chunks_go_beside_plans) {
     rig_init(&r, &speed);
     for (unsigned i = 0; i < MANY; i++) {
         mems[i].once = true;
-        buffers[i] = (struct sw_buffer){
-            .memory = &mems[i], .offset = i * BUFFER_BYTES, .bytes = BUFFER_BYTES, .number = i + 1};
+        buffers[i] =
+            (struct sw_buffer){.memory = &mems[i], .offset = i * BUFFER_BYTES, .bytes = BUFFER_BYTES, .number = i + 1};
         sw_job_init_run(&jobs[i], &request, i);
         sw_mover_add(r.mover, &jobs[i].run);
     }
