@@ -427,16 +427,16 @@ static const struct odd {
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, 16 | SW_BUILD_BEGIN | SW_BUILD_COMMIT), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_ABORT | SW_BUILD_BEGIN), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_ABORT | SW_BUILD_COMMIT), -SW_EINVAL, false},
-    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_BEGIN), -SW_ENOTSUP, false},
-    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_COMMIT), -SW_ENOTSUP, false},
-    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, 0), -SW_ENOTSUP, false},
-    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_ABORT), -SW_ENOTSUP, false},
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_COMMIT), -SW_EINVAL, false}, /* it has buffers */
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, 0), -SW_EINVAL, false},
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_ABORT), -SW_EINVAL, false}, /* it has chunks */
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, SW_BUILD_BEGIN | SW_BUILD_IN_PLACE), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, codec, 1), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, reason, 1), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, stored_bytes, 1), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, value_type, SW_VALUE_NR), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, value_type, UINT16_MAX), -SW_EINVAL, false},
-    {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, chunk_bytes, 4096), -SW_ENOTSUP, false},
+    {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, chunk_bytes, 4096), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, raw_bytes, BYTES + 1), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUFFER, sw_wire_buffer, raw_bytes, 0), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, reserved, 1), -SW_EINVAL, false},
@@ -518,7 +518,7 @@ START_TEST(one_of_one_that_fails_is_an_error) {
 }
 END_TEST
 
-/* Several chunks of a buffer are for open builds; out of order they are wrong in any case. */
+/* Unless the build says how long its chunks are; out of order they are wrong in any case. */
 START_TEST(a_buffer_has_one_chunk) {
     for (int is_read = 0; is_read < 2; is_read++)
         for (unsigned at = BYTES; at <= BYTES + 1; at++) {
@@ -531,7 +531,7 @@ START_TEST(a_buffer_has_one_chunk) {
                 (void)sw_test_add_chunk(&packet, MEM, BYTES, BYTES);
             }
             packet.chunks[1].at = at;
-            ck_assert_int_eq(call_packet(&packet), at == BYTES ? -SW_ENOTSUP : -SW_EINVAL);
+            ck_assert_int_eq(call_packet(&packet), -SW_EINVAL);
         }
     ck_at_rest(2, N_MEMS);
 }
@@ -772,6 +772,12 @@ START_TEST(a_drained_service_builds_nothing_and_gives_all_back) {
 }
 END_TEST
 
+/* As the client's counter would number them behind n others. */
+static void number_builds(struct sw_test_packet *p, unsigned n) {
+    for (unsigned i = 0; i < p->msg.u.build.n_builds; i++)
+        p->builds[i].build += n;
+}
+
 /* Packets count, whatever is in them; until the loop runs none has ended. */
 START_TEST(packets_in_flight_have_their_bounds) {
     unsigned n_codes[2] = {0};
@@ -779,6 +785,7 @@ START_TEST(packets_in_flight_have_their_bounds) {
     service.config.tenant_operations = _i ? 3 : 0;
     for (unsigned i = 0; i < 5; i++) {
         plain_builds(&packet, i + 1, 0);
+        number_builds(&packet, i * MOST);
         (void)send_msg(&packet.msg, NULL, 0);
     }
     for (unsigned i = 0; i < 5; i++) {
@@ -797,6 +804,7 @@ START_TEST(buffers_in_flight_have_their_bound) {
     const unsigned n_full = SW_SESSION_MAX_PIECES / MOST;
     for (unsigned i = 0; i < n_full; i++) {
         plain_builds(&packet, MOST, 0);
+        number_builds(&packet, i * MOST);
         for (unsigned k = 0; k < MOST; k++)
             packet.buffers[k].raw_bytes = packet.chunks[k].raw_bytes = 0; /* the tier has room for all */
         (void)send_msg(&packet.msg, NULL, 0);
@@ -804,6 +812,7 @@ START_TEST(buffers_in_flight_have_their_bound) {
     ck_assert_uint_eq(session->n_pieces, SW_SESSION_MAX_PIECES);
     for (unsigned n = 1; n <= 2; n++) {
         plain_builds(&packet, n, 0);
+        number_builds(&packet, (n_full + n) * MOST);
         (void)send_msg(&packet.msg, NULL, 0);
     }
     for (unsigned i = 0; i < n_full + 2; i++) {
