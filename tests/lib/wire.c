@@ -63,7 +63,7 @@ uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, 
 }
 
 int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret) {
-    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static _Thread_local _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;

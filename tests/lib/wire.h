@@ -31,7 +31,8 @@ bool sw_wire_resume(struct sw_wire *wire, const char *path);
 bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, int fd, unsigned n_fds);
 /* Sends a message under the next seq, which it returns. */
 uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, unsigned n_fds);
-/* Next packet, whatever it is. Returns 1, or 0 when the daemon has closed, or -1 when nothing came in time. */
+/* Next packet, whatever it is; its arrays are there until the thread receives the next one. Returns 1, or 0 when the
+ * daemon has closed, or -1 when nothing came in time. */
 int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret);
 /* Next packet must answer seq: 0, or the negative code of an ERROR (kept in *ret); -SW_ECONN if closed. */
 int sw_wire_await(struct sw_wire *wire, uint32_t seq, struct sw_msg *ret);
