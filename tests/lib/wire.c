@@ -24,9 +24,13 @@ bool sw_wire_connect(struct sw_wire *ret, const char *path) {
     return false;
 }
 
-void sw_wire_open(struct sw_wire *ret, const char *path) {
+void sw_wire_open_version(struct sw_wire *ret, const char *path, uint32_t version) {
     SW_ASSERT(sw_wire_connect(ret, path));
-    SW_ASSERT(sw_wire_hello(ret, SW_PROTO_OLDEST_VERSION) == 0);
+    SW_ASSERT(sw_wire_hello(ret, version) == 0);
+}
+
+void sw_wire_open(struct sw_wire *ret, const char *path) {
+    sw_wire_open_version(ret, path, SW_PROTO_OLDEST_VERSION);
 }
 
 void sw_wire_close(struct sw_wire *wire) {

@@ -23,6 +23,8 @@ struct sw_wire {
 bool sw_wire_connect(struct sw_wire *ret, const char *path);
 /* Connects and says HELLO of version 9, which all requests in short are of; must succeed. */
 void sw_wire_open(struct sw_wire *ret, const char *path);
+/* The same in a version of the caller's choice; the requests in short that it has can be used. */
+void sw_wire_open_version(struct sw_wire *ret, const char *path, uint32_t version);
 void sw_wire_close(struct sw_wire *wire);
 /* Connects again, to a successor, and goes on with the session; false if that does not know it. */
 bool sw_wire_resume(struct sw_wire *wire, const char *path);
