@@ -27,6 +27,7 @@ struct sw_service {
     struct sw_budget_pool kept; /* memory for all tenants, bookkeeping_bytes */
     unsigned n_sessions;
     unsigned hello_ms;          /* that a client has from the connection to its HELLO; 0: without end */
+    unsigned open_ms;           /* after which a build or read on which nothing works expires; 0: never */
     unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
     bool is_stopping;           /* what sessions have recorded is left to the next process */
     struct sw_fdstore *fdstore; /* until the start is complete */

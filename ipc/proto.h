@@ -5,13 +5,13 @@
  * ORDER_PAGE only. A client sends requests, each with a `seq` of its choice that it does not use again while a reply is
  * due. The daemon answers every request with exactly one packet of the same seq: the request's reply type, or ERROR.
  * HELLO comes first. Replies may come in any order. An ERROR of seq 0 answers no request: it is about the connection
- * (it is refused, or a packet's seq could not be read), so requests begin at seq 1. After an ERROR of scope SESSION or
- * wider the daemon closes the connection. While a client does not read its replies, the daemon does not read its
- * requests.
+ * (it is refused, or a packet's seq could not be read), so requests begin at seq 1. Before HELLO it is in a packet of
+ * the oldest version, which clients of every version read. After an ERROR of scope SESSION or wider the daemon closes
+ * the connection. While a client does not read its replies, the daemon does not read its requests.
  *
  * The client names memory (`mem`, any number, unique in its session), so it can send MEM_OPEN, its MEM_PARTS and the
  * request that uses it without waiting for replies. If MEM_OPEN or MEM_PARTS fail, what names that memory fails too.
- * Memory opened `once` is mapped with the one packet that names it and closed with it. Other memory is mapped before
+ * Memory opened `once` is mapped with the one packet that names it, and closed with it. Other memory is mapped before
  * its last packet is answered, serves any number of requests, and is closed by MEM_CLOSE, which is answered when those
  * have ended and it is unmapped.
  *
@@ -32,7 +32,9 @@
  * what was built with them.
  *
  * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. A new field or message raises
- * SW_PROTO_VERSION. Messages of version 9 (proto9.h) are still understood. */
+ * SW_PROTO_VERSION. A session speaks the version of its HELLO, 9 or 10, to its end: hello.version and the headers of
+ * all its packets say so. Messages of version 9 are those of proto9.h, and those of this file that version 10 has not
+ * replaced. */
 #ifndef SW_IPC_PROTO_H
 #define SW_IPC_PROTO_H
 

@@ -143,6 +143,8 @@ struct sw_range {
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
     const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
+    unsigned buffer;         /* append: of which buffer of the region it is a part */
+    uint64_t at;             /* the same: where in that buffer it begins */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.

@@ -24,7 +24,7 @@ int sw_check_reserved(uint64_t reserved, struct sw_err *err) {
     return 0;
 }
 
-static int check_chunk(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err) {
+int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err) {
     const int rc = sw_check_reserved(chunk->reserved, err);
     if (rc < 0)
         return rc;
@@ -42,7 +42,7 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
     memset(ret, 0, n * sizeof *ret);
     for (unsigned i = 0; i < n_chunks; i++) {
         const struct sw_wire_chunk *chunk = &chunks[i];
-        const int rc = check_chunk(chunk, n, err);
+        const int rc = sw_chunk_check(chunk, n, err);
         if (rc < 0)
             return rc;
         const struct sw_wire_chunk *before = ret[chunk->buffer];
@@ -52,8 +52,8 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
                               "a chunk at %" PRIu64 " of buffer %u, the one before it ends at %" PRIu64, chunk->at,
                               (unsigned)chunk->buffer, at);
         if (before)
-            return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                              "buffer %u has several chunks, which is not supported yet: send it as one",
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "buffer %u has several chunks and no chunk_bytes: say how long its chunks are",
                               (unsigned)chunk->buffer);
         ret[chunk->buffer] = chunk;
     }
@@ -62,7 +62,8 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
 
 int sw_chunk_range(struct sw_piece *piece, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
                    struct sw_err *err) {
-    *ret = (struct sw_range){.offset = chunk->offset, .bytes = chunk->raw_bytes};
+    *ret =
+        (struct sw_range){.offset = chunk->offset, .bytes = chunk->raw_bytes, .buffer = chunk->buffer, .at = chunk->at};
     const int rc = sw_piece_memory(piece, chunk->mem, n, &ret->mem, err);
     return rc < 0 ? rc : sw_piece_order(piece, chunk->order_word, chunk->order_value, &ret->order, err);
 }

@@ -9,8 +9,11 @@ int sw_check_count(unsigned n, unsigned least, const char *what, struct sw_err *
 int sw_check_flags(uint32_t flags, uint32_t known, struct sw_err *err);
 int sw_check_reserved(uint64_t reserved, struct sw_err *err);
 
-/* Finds the chunk of each of n buffers (at most SW_PROTO_MAX_BUFFERS), or NULL. errors: -SW_EINVAL (no such buffer,
- * chunks out of order), -SW_ENOTSUP (frames, several chunks of a buffer, a part of one). */
+/* errors: -SW_EINVAL (not one of n buffers, a reserved field), -SW_ENOTSUP (frames). */
+int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err);
+
+/* Finds the chunk of each of n buffers (at most SW_PROTO_MAX_BUFFERS), or NULL. errors: those of sw_chunk_check();
+ * -SW_EINVAL (chunks out of order, several chunks of a buffer, a part of one). */
 int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsigned n, const struct sw_wire_chunk **ret,
                    struct sw_err *err);
 

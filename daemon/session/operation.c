@@ -12,7 +12,11 @@ enum { POSTED_PIECES = 64 };
 
 struct sw_piece {
     struct sw_operation *operation;
-    bool is_under_way, is_done;
+    struct sw_open whole; /* its number, while has_number */
+    struct sw_open *ends; /* the build of several packets that ends with it; NULL: none, or it has ended */
+    unsigned n_waiting;   /* calls of the engine that are due */
+    bool has_number, is_done;
+    bool tells_all; /* sw_piece_ended() tells its result */
     uint8_t keep_priority;
 };
 
@@ -51,7 +55,7 @@ static void log_done(const struct sw_operation *op) {
     char of_one[SW_SESSION_LOG_NAME_BYTES + 40], name[SW_SESSION_LOG_NAME_BYTES];
     for (unsigned i = 0; i < op->results.n; i++) {
         const struct sw_result *one = &op->results.all[i];
-        if (one->code)
+        if (one->code || !one->codec)
             continue;
         sum.raw_bytes += one->raw_bytes;
         sum.stored_bytes += one->stored_bytes;
@@ -59,6 +63,8 @@ static void log_done(const struct sw_operation *op) {
         sum.tier = mixed(sum.tier, one->tier);
         sum.reason = mixed(sum.reason, one->reason);
     }
+    if (!sum.codec) /* nothing has ended well */
+        return;
     if (is_single)
         (void)snprintf(of_one, sizeof of_one, "%s region=%" PRIu32 ":%" PRIu32,
                        sw_session_log_name(name, op->deferred->region_name), op->results.all[0].id.slot,
@@ -97,7 +103,7 @@ static void send_results(const struct sw_operation *op, bool consumes) {
     if (op->results.n_failed)
         sw_session_report_failure(op->session, op->deferred->request, op->deferred->node.id, op->deferred->region_name,
                                   &op->results.err);
-    if (sw_tenant_may_log(op->session->tenant, SW_LINES_OTHER))
+    if (op->ask.ends && sw_tenant_may_log(op->session->tenant, SW_LINES_OTHER))
         log_done(op);
 }
 
@@ -140,42 +146,83 @@ static void all_ended(struct sw_operation *op) {
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
+void sw_piece_cancel(struct sw_piece *piece) {
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
+    if (piece->ends)
+        sw_build_fail(piece->ends->build, &err);
+    else
+        sw_engine_cancel(owner_of(piece->operation), *sw_piece_id(piece));
+}
+
 static void fail(struct sw_piece *piece, const struct sw_err *cause) {
     struct sw_operation *op = piece->operation;
+    if (result_of(piece)->code) /* what its build is told then is no other cause */
+        return;
     sw_results_fail(&op->results, index_of(piece), cause);
     if (op->ask.is_build)
         result_of(piece)->id = (struct sw_region_id){0};
     for (unsigned i = 0; op->ask.all && op->results.n_failed == 1 && i < op->n_turns; i++)
-        if (op->pieces[i].is_under_way)
-            sw_engine_cancel(owner_of(op), op->results.all[i].id);
+        if (op->pieces[i].n_waiting && &op->pieces[i] != piece)
+            sw_piece_cancel(&op->pieces[i]);
 }
 
 static void succeed(struct sw_piece *piece, const struct sw_outcome *outcome) {
     struct sw_result *result = result_of(piece);
-    piece->is_done = true;
-    result->id = outcome->region;
     result->raw_bytes = outcome->raw_bytes;
     result->stored_bytes = outcome->stored_bytes;
     result->codec = sw_codec_name(outcome->codec);
     result->tier = outcome->tier;
     result->reason = outcome->reason;
-    if (piece->keep_priority)
-        (void)sw_engine_advise(owner_of(piece->operation), result->id, SW_ADVISE_PRIORITY, piece->keep_priority, NULL);
+}
+
+static void leave_number(struct sw_piece *piece) {
+    if (piece->has_number)
+        sw_opens_leave(piece->operation->session, &piece->whole);
+    piece->has_number = false;
+}
+
+static void ended_one(struct sw_piece *piece) {
+    struct sw_operation *op = piece->operation;
+    if (--piece->n_waiting)
+        return;
+    leave_number(piece);
+    piece->is_done = !result_of(piece)->code;
+    if (++op->n_ended == op->n_begun)
+        all_ended(op);
+}
+
+static void note(struct sw_piece *piece, const struct sw_outcome *outcome) {
+    struct sw_operation *op = piece->operation;
+    op->queued_us = outcome->queued_us;
+    if (outcome->name[0] && (op->results.n == 1 || outcome->err.code))
+        memcpy(op->deferred->region_name, outcome->name, sizeof op->deferred->region_name);
+    if (outcome->err.code)
+        fail(piece, &outcome->err);
+}
+
+void sw_piece_moved(const struct sw_outcome *outcome, void *arg) {
+    struct sw_piece *piece = arg;
+    note(piece, outcome);
+    if (!outcome->err.code && !piece->tells_all)
+        succeed(piece, outcome);
+    ended_one(piece);
 }
 
 void sw_piece_ended(const struct sw_outcome *outcome, void *arg) {
     struct sw_piece *piece = arg;
     struct sw_operation *op = piece->operation;
-    piece->is_under_way = false;
-    op->queued_us = outcome->queued_us;
-    if (op->results.n == 1 || outcome->err.code)
-        memcpy(op->deferred->region_name, outcome->name, sizeof op->deferred->region_name);
-    if (outcome->err.code)
-        fail(piece, &outcome->err);
-    else
+    if (piece->ends)
+        sw_open_end(op->session, piece->ends);
+    piece->ends = NULL;
+    note(piece, outcome);
+    if (!outcome->err.code) {
         succeed(piece, outcome);
-    if (++op->n_ended == op->n_begun)
-        all_ended(op);
+        result_of(piece)->id = outcome->region;
+        if (piece->keep_priority)
+            (void)sw_engine_advise(owner_of(op), outcome->region, SW_ADVISE_PRIORITY, piece->keep_priority, NULL);
+    }
+    ended_one(piece);
 }
 
 /* Memory that is handed over for one use is unmapped with the only job that uses it, or stays until all have ended. */
@@ -183,8 +230,16 @@ static bool has_several_jobs(const struct sw_operation *op) {
     return op->ask.n > 1 || op->ask.n_buffers > 1;
 }
 
+int sw_piece_moot(const struct sw_piece *piece, struct sw_err *err) {
+    const struct sw_operation *op = piece->operation;
+    if (!op->ask.all || !op->results.n_failed)
+        return 0;
+    *err = op->results.err;
+    return err->code;
+}
+
 struct sw_piece *sw_operation_next(struct sw_operation *op, uint32_t number, uint8_t keep_priority) {
-    if (op->n_turns == op->ask.n || (op->ask.all && op->results.n_failed))
+    if (op->n_turns == op->ask.n)
         return NULL;
     if (op->n_turns == 0 && has_several_jobs(op))
         sw_engine_hold(op->session->service->engine);
@@ -213,15 +268,45 @@ struct sw_region_id *sw_piece_id(struct sw_piece *piece) {
     return &result_of(piece)->id;
 }
 
+uint32_t sw_piece_seq(const struct sw_piece *piece) {
+    return piece->operation->deferred->node.id;
+}
+
+unsigned sw_piece_index(const struct sw_piece *piece) {
+    return index_of(piece);
+}
+
+/* Version 9 has no numbers. */
+int sw_piece_enter(struct sw_piece *piece, bool is_read, struct sw_err *err) {
+    struct sw_session *session = piece->operation->session;
+    if (session->version < SW_PROTO_VERSION)
+        return 0;
+    piece->whole = (struct sw_open){.piece = piece, .is_read = is_read};
+    const int rc = sw_opens_enter(session, result_of(piece)->number, &piece->whole, err);
+    piece->has_number = rc == 0;
+    return rc;
+}
+
+void sw_piece_end(struct sw_piece *piece, struct sw_open *open) {
+    open->piece = piece;
+    piece->ends = open;
+    piece->tells_all = true;
+}
+
+void sw_piece_expect(struct sw_piece *piece) {
+    piece->n_waiting++;
+}
+
 void sw_piece_begun(struct sw_piece *piece, int rc, const struct sw_err *err) {
     struct sw_operation *op = piece->operation;
     struct sw_engine *engine = op->session->service->engine;
     if (rc < 0) {
+        leave_number(piece);
         fail(piece, err);
         return;
     }
-    piece->is_under_way = true;
     op->n_begun++;
+    op->n_ended += piece->n_waiting == 0;
     /* Destinations stay untouched if any piece of reads is refused. */
     if (op->ask.is_build && op->n_begun % POSTED_PIECES == 0 && has_several_jobs(op)) {
         sw_engine_release(engine);
@@ -234,7 +319,9 @@ void sw_piece_begun(struct sw_piece *piece, int rc, const struct sw_err *err) {
 static int admit(const struct sw_session *session, const struct sw_ask *ask, unsigned n_pieces, struct sw_err *err) {
     const uint64_t most = session->service->config->max_session_operations,
                    tenants = session->service->config->tenant_operations;
-    if (ask->is_build && session->service->draining)
+    if (ask->only_cancels)
+        return 0;
+    if (ask->is_build && ask->begins && session->service->draining)
         return sw_err_set(err, -SW_EDRAINING, SW_SCOPE_REQUEST, "the service is being drained: no new spills");
     if (session->n_operations >= most)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
@@ -288,6 +375,8 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
         sw_session_cancel_reply(deferred);
         return rc;
     }
+    if (ask->only_cancels)
+        return 0;
     deferred->is_operation = true;
     deferred->n_pieces = n_pieces;
     session->n_operations++;
@@ -299,8 +388,11 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
 int sw_operation_go(struct sw_operation *op, struct sw_err *err) {
     if (has_several_jobs(op))
         sw_engine_release(op->session->service->engine);
-    if (op->n_begun)
+    if (op->n_begun) {
+        if (op->n_ended == op->n_begun)
+            all_ended(op);
         return SW_REPLY_LATER;
+    }
     *err = op->results.err;
     struct sw_deferred_reply *deferred = op->deferred;
     sw_free(op);

@@ -22,10 +22,11 @@ static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
     for (unsigned i = 0; (m->flags & SW_REQ_ALL) && m->n_reads > 1 && i < m->n_reads; i++) {
         if (m->reads[i].flags & SW_READ_IN_PLACE)
             return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                              "unpacks cannot be all or nothing: unpack one in a packet, or without SW_REQ_ALL");
+                              "an unpack cannot be undone, so several are not done all or none: unpack each by itself");
         if ((m->reads[i].flags ^ m->reads[0].flags) & SW_READ_KEEP)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "reads with SW_REQ_ALL keep the stored copies of all, or of none");
+                              "some of the regions are to be kept, some not: where all or none are restored, all are "
+                              "kept, or none");
     }
     return 0;
 }
@@ -45,6 +46,17 @@ static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
     return rc == 0 ? sw_chunks_check_overlap(m->chunks, m->n_chunks, err) : rc;
 }
 
+static bool cancels(const struct sw_wire_read *read) {
+    return read->flags == (SW_READ_END | SW_READ_KEEP) && !read->n_chunks;
+}
+
+static bool only_cancels(const struct sw_msg_read *m) {
+    unsigned n = 0;
+    while (n < m->n_reads && cancels(&m->reads[n]))
+        n++;
+    return n == m->n_reads;
+}
+
 /* ---- one read ---------------------------------------------------------------------------------------------------- */
 
 static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
@@ -57,6 +69,17 @@ static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack has one chunk, not %u",
                           (unsigned)read->n_chunks);
     return rc;
+}
+
+/* Of a read under way; its own packet tells what has become of it. */
+static int cancel(struct sw_session *session, uint32_t number, struct sw_err *err) {
+    struct sw_open *open;
+    const int rc = sw_opens_find(session, number, true, &open, err);
+    if (rc < 0)
+        return rc;
+    sw_piece_cancel(open->piece);
+    return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST,
+                      "read %" PRIu32 " was canceled: the reply to its last packet says what has become of it", number);
 }
 
 /* Buffers without a chunk must have no bytes. */
@@ -102,23 +125,35 @@ static int begin(struct sw_session *session, struct sw_piece *piece, const struc
                  const struct sw_wire_chunk *chunks, bool keeps, struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
     unsigned n = 0;
+    if (cancels(read))
+        return cancel(session, read->read, err);
     ranges[0] = (struct sw_range){0};
-    int rc = check_read(read, err);
+    int rc = sw_piece_moot(piece, err);
+    if (rc == 0)
+        rc = check_read(read, err);
     if (rc == 0)
         rc = fill_ranges(session, piece, read, chunks, ranges, &n, err);
+    if (rc == 0)
+        rc = sw_piece_enter(piece, true, err);
     if (rc < 0)
         return rc;
     ranges[0].in_place = (read->flags & SW_READ_IN_PLACE) != 0;
     *sw_piece_id(piece) = (struct sw_region_id){read->slot, read->gen};
-    return sw_engine_restore_buffers(session->owner, *sw_piece_id(piece), ranges, n,
-                                     keeps || (read->flags & SW_READ_KEEP), sw_piece_ended, piece, err);
+    rc = sw_engine_restore_buffers(session->owner, *sw_piece_id(piece), ranges, n,
+                                   keeps || (read->flags & SW_READ_KEEP), sw_piece_ended, piece, err);
+    if (rc == 0)
+        sw_piece_expect(piece);
+    return rc;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *m,
                      struct sw_err *err) {
-    const struct sw_ask ask = {.all = (m->flags & SW_REQ_ALL) && m->n_reads > 1,
+    const struct sw_ask ask = {.begins = true,
+                               .ends = true,
+                               .only_cancels = only_cancels(m),
+                               .all = (m->flags & SW_REQ_ALL) && m->n_reads > 1,
                                .keep = m->reads[0].flags & SW_READ_KEEP,
                                .n = m->n_reads,
                                .n_buffers = m->n_chunks};

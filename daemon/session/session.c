@@ -13,7 +13,7 @@
 
 enum {
     PACKETS_PER_TURN = 32, /* that the sessions of one tenant may have handled before the others get their turn */
-    HANDLES = 3,           /* of the loop, that each session has: poll and timers */
+    HANDLES = 4,           /* of the loop, that each session has: poll and timers */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
     AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
     MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
@@ -79,8 +79,10 @@ void sw_session_close(struct sw_session *session, const char *why) {
     uv_close((uv_handle_t *)&session->poll, on_handle_closed);
     uv_close((uv_handle_t *)&session->timer, on_handle_closed);
     uv_close((uv_handle_t *)&session->hello_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&session->opens.timer, on_handle_closed);
     drop_queue(session);
     session->mems.owner_closing = true;
+    sw_opens_close(session);
     if (session->service->is_stopping)
         sw_owner_leave(session->owner, on_owner_closed, session);
     else
@@ -221,6 +223,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
     sw_idmap_init(&session->deferred);
+    sw_opens_init(session);
     sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds, kept(session),
                      (unsigned)service->config->max_session_memories);
     session->poll.data = session->timer.data = session->hello_timer.data = session;
@@ -229,6 +232,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
         return give_up(session, rc, err);
     SW_ASSERT(uv_timer_init(service->loop, &session->timer) == 0);
     SW_ASSERT(uv_timer_init(service->loop, &session->hello_timer) == 0);
+    SW_ASSERT(uv_timer_init(service->loop, &session->opens.timer) == 0);
     if (service->hello_ms)
         (void)uv_timer_start(&session->hello_timer, on_no_hello, service->hello_ms, 0);
     session->open_handles = HANDLES;

@@ -9,6 +9,7 @@
 
 #include "daemon/service.h"
 #include "daemon/session/memtable.h"
+#include "daemon/session/open.h"
 #include "daemon/session/orders.h"
 #include "daemon/session/tenant.h"
 #include "ipc/peer.h"
@@ -34,6 +35,7 @@ struct sw_session {
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_orders orders;
+    struct sw_opens opens;
     struct sw_idmap deferred; /* replies due, by seq */
     unsigned n_operations;    /* packets of builds or reads among them */
     unsigned n_pieces;        /* buffers of those packets that have several */

@@ -6,6 +6,7 @@
 #include "tests/lib/descriptors.h"
 #include "tests/lib/easy.h"
 #include "tests/lib/must.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -730,6 +731,60 @@ START_TEST(spill_that_nobody_has_heard_of) {
 }
 END_TEST
 
+/* Three builds, each by itself or all or nothing: a restart later they are found by seq and index. Then they are read
+ * back. Once the reply is in the socket nothing is left of them, or soon after it. */
+START_TEST(packets_are_settled) {
+    enum { N = 3, BYTES = 100000 };
+    const uint32_t flags = _i ? SW_REQ_ALL : 0;
+    static struct sw_test_packet packet;
+    static struct sw_supervisor s;
+    struct sw_region_id ids[N];
+    struct sw_wire wire = {0};
+    const int fd = sw_wire_content_memfd(N * BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open_version(&wire, s.daemon.socket, SW_PROTO_VERSION);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, N * BYTES, false), 0);
+    for (int is_read = 0; is_read < 2; is_read++) {
+        sw_test_packet(&packet, is_read ? SW_MSG_READ : SW_MSG_BUILD, flags);
+        for (unsigned i = 0; i < N; i++) {
+            if (is_read) {
+                (void)sw_test_add_read(&packet, ids[i], 0);
+                (void)sw_test_add_room(&packet, 1, i * (uint64_t)BYTES, BYTES);
+                continue;
+            }
+            (void)sw_test_add_build(&packet, NULL);
+            (void)sw_test_add_buffer(&packet, BYTES, 0);
+            (void)sw_test_add_chunk(&packet, 1, i * (uint64_t)BYTES, BYTES);
+        }
+        ck_assert_int_eq(sw_wire_call(&wire, &packet.msg, NULL, 0), 0);
+        const uint32_t seq = wire.seq;
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+        ck_assert(sw_supervisor_spawn(&s));
+        sw_wire_close(&wire);
+        ck_assert(sw_wire_resume(&wire, s.daemon.socket));
+        ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, N * BYTES, false), 0);
+        sw_test_packet(&packet, SW_MSG_SETTLE, flags);
+        packet.msg.u.settle.type = is_read ? SW_MSG_READ : SW_MSG_BUILD;
+        packet.msg.u.settle.seq = seq;
+        for (unsigned i = 0; i < N; i++)
+            sw_test_add_id(&packet, is_read ? ids[i] : (struct sw_region_id){0});
+        const int rc = sw_wire_call(&wire, &packet.msg, NULL, 0);
+        ck_assert(rc == 0 || (is_read && rc == -SW_ESTALE));
+        for (unsigned i = 0; !is_read && i < N; i++) {
+            ck_assert_int_eq(sw_test_result_code(&packet.msg, i), 0);
+            ids[i] = sw_test_result_id(&packet.msg, i);
+        }
+        sw_test_packet(&packet, SW_MSG_SETTLE, 0);
+        ck_assert_int_eq(sw_wire_call(&wire, &packet.msg, NULL, 0), 0);
+    }
+    ck_assert(sw_wire_memfd_holds(fd, N * BYTES, SW_CONTENT_RANDOM, 1));
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
  * spilled with a seq the last time is not what is spilled with it now. */
 START_TEST(seqs_come_round) {
@@ -822,6 +877,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_disk_that_cannot_be_read, 0, 2);
     tcase_add_test(tcase, a_damaged_frame);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
+    tcase_add_loop_test(tcase, packets_are_settled, 0, 2);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);

@@ -24,9 +24,13 @@ bool sw_wire_connect(struct sw_wire *ret, const char *path) {
     return false;
 }
 
-void sw_wire_open(struct sw_wire *ret, const char *path) {
+void sw_wire_open_version(struct sw_wire *ret, const char *path, uint32_t version) {
     SW_ASSERT(sw_wire_connect(ret, path));
-    SW_ASSERT(sw_wire_hello(ret, SW_PROTO_OLDEST_VERSION) == 0);
+    SW_ASSERT(sw_wire_hello(ret, version) == 0);
+}
+
+void sw_wire_open(struct sw_wire *ret, const char *path) {
+    sw_wire_open_version(ret, path, SW_PROTO_OLDEST_VERSION);
 }
 
 void sw_wire_close(struct sw_wire *wire) {
@@ -63,7 +67,7 @@ uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, 
 }
 
 int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret) {
-    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static _Thread_local _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;

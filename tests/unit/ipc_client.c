@@ -88,8 +88,8 @@ START_TEST(open_needs_somebody_there) {
                      "199 bytes");
     ck_assert_int_eq(easy_open(&sw_play.connection, "/nonexistent/socket", NULL), -SPILLWAY_ENOSERVICE);
     ck_assert_int_eq(setenv("SPILLWAY_SOCKET", "/nonexistent/other", 1), 0);
-    sw_play_ck_error(easy_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ENOSERVICE,
-                     SPILLWAY_SCOPE_SESSION, "/nonexistent/other");
+    sw_play_ck_error(easy_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION,
+                     "/nonexistent/other");
     ck_assert_uint_eq(sw_count_fds(), before);
 }
 END_TEST
@@ -124,10 +124,9 @@ START_TEST(a_user_that_is_named_is_no_stranger) {
     sw_play_start(greet_and_end);
     if (_i)
         ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0);
-    ck_assert_int_eq(
-        _i ? easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error)
-           : easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER, &sw_play.error),
-        0);
+    ck_assert_int_eq(_i ? easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error)
+                        : easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER, &sw_play.error),
+                     0);
     spillway_close(sw_play.connection);
     sw_play_stop();
     ck_assert_int_eq(sw_alloc_live(), 0);
@@ -138,9 +137,8 @@ START_TEST(another_one_that_is_named_does_not_help) {
     sw_play.stranger = STRANGER;
     sw_play_start(expect_silence);
     ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0); /* the call names another one */
-    sw_play_ck_error(
-        easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER + 1, &sw_play.error),
-        SPILLWAY_EUNTRUSTED, SPILLWAY_SCOPE_SESSION, "uid 4242");
+    sw_play_ck_error(easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER + 1, &sw_play.error),
+                     SPILLWAY_EUNTRUSTED, SPILLWAY_SCOPE_SESSION, "uid 4242");
     sw_play_stop();
 }
 END_TEST
@@ -310,8 +308,7 @@ START_TEST(wait_gives_up_in_time) {
     struct spillway_ticket *ticket = sw_play_spill();
     sw_play_ck_error(easy_wait(ticket, 0, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
                      "still runs");
-    sw_play_ck_error(easy_wait(ticket, 30, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
-                     "30 ms");
+    sw_play_ck_error(easy_wait(ticket, 30, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "30 ms");
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(easy_wait(ticket, 60000, &result, &sw_play.error), 0);
     sw_play_close(); /* frees the ticket as well */
@@ -798,14 +795,10 @@ static void lie_about_the_length(int socket, uint32_t seq) {
     sw_play_put_result(socket, seq + 2, 1, SW_PLAY_BYTES + 1);
 }
 
-static void name_a_region_of_ours(int socket, uint32_t seq) {
-    sw_play_put_result(socket, seq + 2, SW_COMPOSITE_SLOT, SW_PLAY_BYTES);
-}
-
 static void (*const lies[])(int socket, uint32_t seq) = {
-    say_noise,    say_one_byte,         say_too_much,          say_too_little,        say_it_with_a_descriptor,
-    say_it_twice, answer_nobody,        answer_the_dead,       answer_something_else, answer_early,
-    ask_back,     lie_about_the_length, name_a_region_of_ours,
+    say_noise,    say_one_byte,         say_too_much,    say_too_little,        say_it_with_a_descriptor,
+    say_it_twice, answer_nobody,        answer_the_dead, answer_something_else, answer_early,
+    ask_back,     lie_about_the_length,
 };
 static void (*lie)(int socket, uint32_t seq);
 
@@ -834,13 +827,13 @@ END_TEST
 START_TEST(arguments_are_checked) {
     struct spillway_ticket *none = NULL;
     sw_play_open(serve_one);
-    sw_play_ck_error(easy_restore(sw_play.connection, (struct spillway_region){1, 1}, sw_play.data, SW_PLAY_BYTES,
-                                      NULL, 32, &none, &sw_play.error),
+    sw_play_ck_error(easy_restore(sw_play.connection, (struct spillway_region){1, 1}, sw_play.data, SW_PLAY_BYTES, NULL,
+                                  32, &none, &sw_play.error),
                      SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "0x20");
     sw_play_ck_error(easy_spill(sw_play.connection, NULL, 1, NULL, &none, &sw_play.error), SPILLWAY_EINVAL,
                      SPILLWAY_SCOPE_REQUEST, "NULL");
-    sw_play_ck_error(easy_spill(sw_play.connection, (void *)4096, 8, NULL, &none, &sw_play.error),
-                     SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "neither");
+    sw_play_ck_error(easy_spill(sw_play.connection, (void *)4096, 8, NULL, &none, &sw_play.error), SPILLWAY_EMEMKIND,
+                     SPILLWAY_SCOPE_REQUEST, "neither");
     sw_play_ck_error(easy_pack(sw_play.connection, &none, 8, NULL, &none, &sw_play.error), SPILLWAY_EMEMKIND,
                      SPILLWAY_SCOPE_REQUEST, "neither");
     sw_play_ck_error(easy_spill(sw_play.connection, sw_play.data, (uint64_t)1 << 46, NULL, &none, &sw_play.error),
