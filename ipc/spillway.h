@@ -203,14 +203,14 @@ enum {
     SPILLWAY_EACH = 16     /* of all requests of a call, or of none: each succeeds or fails by itself */
 };
 
-/* One region to spill or to restore. To restore with the request of the spill, set `region`, and name and keep_priority
- * to 0. */
+/* One region to spill or to restore. A restore does not look at name and keep_priority, so the request of a spill serves
+ * again once `region` is set. */
 struct spillway_request {
     size_t size;
     const struct spillway_buffer *buffers; /* 1 to SPILLWAY_MAX_BUFFERS; they make one region together */
     uint32_t n_buffers, flags;
     struct spillway_region region; /* restore: which; spill: 0 */
-    const char *name;              /* spill: 1 to 63 bytes, makes the region durable; else and for a restore: NULL */
+    const char *name;              /* spill: 1 to 63 bytes, makes the region durable; NULL: it is not */
     struct CUstream_st *stream;    /* NULL: the default stream */
     uint32_t timeout_ms;           /* 0: none; cancels the call, where that of spillway_wait() only ends the wait */
     uint8_t urgency;               /* 0, reserved */
@@ -368,7 +368,7 @@ struct spillway_list_item {
 /* Lists this user's durable regions in the order of their names.
  *
  * - after: the last name of the call before; NULL: from the first. items: room for max, the first with its `size` set.
- * - Returns how many it has filled in; fewer than max: there are no more. errors: EINVAL, ECONN, ETIMEDOUT, ENOMEM. */
+ * - Returns how many it has filled in; fewer than max: there are no more. max 0: 0. errors: EINVAL, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_list(struct spillway *connection, const char *after, struct spillway_list_item *items, uint32_t max,
                   struct spillway_error *error);
 
@@ -431,6 +431,7 @@ struct spillway_reason {
 enum { SPILLWAY_MAX_REASONS = 16 };
 
 struct spillway_status {
+    size_t size; /* set by the caller */
     char version[32];
     char device[64]; /* first GPU's name, or "host" */
     uint32_t n_gpus, sessions, regions;
@@ -443,7 +444,7 @@ struct spillway_status {
     struct spillway_reason reasons[SPILLWAY_MAX_REASONS];
 };
 
-/* Asks the service about itself. errors: ECONN, ETIMEDOUT, ENOMEM. */
+/* Asks the service about itself. errors: EINVAL (size), ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error);
 
 /* The library's version: "0.2.0". */

@@ -69,13 +69,11 @@ static int check_flags(const struct spillway_request *r, bool is_spill, struct s
     return 0;
 }
 
-static int check_name(const struct spillway_request *r, bool is_spill, struct sw_err *err) {
+static int check_name(const struct spillway_request *r, struct sw_err *err) {
     const size_t bytes = r->name ? strnlen(r->name, SW_PROTO_NAME_BYTES) : 1;
     if (bytes == 0 || bytes >= SW_PROTO_NAME_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must have 1 to %d bytes",
                           SW_PROTO_NAME_BYTES - 1);
-    if (r->name && !is_spill)
-        return invalid(err, "restore: a name is for spills; spillway_adopt() finds a region by its name");
     if (r->name && r->flags & SPILLWAY_IN_PLACE)
         return invalid(err, "a packed region cannot be durable");
     return 0;
@@ -84,7 +82,7 @@ static int check_name(const struct spillway_request *r, bool is_spill, struct sw
 static int check_request(const struct spillway_request *r, bool is_spill, struct sw_err *err) {
     int rc = check_flags(r, is_spill, err);
     if (!rc)
-        rc = check_name(r, is_spill, err);
+        rc = is_spill ? check_name(r, err) : 0;
     if (!rc && (!r->buffers || r->n_buffers < 1 || r->n_buffers > SPILLWAY_MAX_BUFFERS))
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", r->n_buffers,
                         SPILLWAY_MAX_BUFFERS);
@@ -94,8 +92,6 @@ static int check_request(const struct spillway_request *r, bool is_spill, struct
         rc = invalid(err, "reserved fields of a request are not 0");
     if (!rc && is_spill && (r->region.slot || r->region.generation))
         rc = invalid(err, "spill: region is set");
-    if (!rc && !is_spill && r->keep_priority)
-        rc = invalid(err, "restore: keep_priority is for spills");
     for (uint32_t i = 0; !rc && i < r->n_buffers; i++) {
         rc = check_buffer(&r->buffers[i], is_spill, err);
         if (rc < 0 && r->n_buffers > 1)
@@ -153,7 +149,7 @@ static int check_requests(bool is_spill, const struct spillway_request *requests
         if (rc < 0 && n > 1)
             sw_err_context(err, "request %u of %u", i + 1, n);
         *ret_buffers += rc ? 0 : r.n_buffers;
-        *ret_name_bytes += !rc && r.name ? strlen(r.name) : 0;
+        *ret_name_bytes += !rc && is_spill && r.name ? strlen(r.name) : 0;
     }
     if (!rc && *ret_buffers > UINT32_MAX)
         rc = invalid(err, "too many buffers");
@@ -163,17 +159,18 @@ static int check_requests(bool is_spill, const struct spillway_request *requests
 static void copy_request(struct sw_call *call, uint32_t i, const struct spillway_request *r, char **names) {
     struct sw_call_request *to = &call->requests[i];
     struct spillway_buffer *buffers = call->buffers + call->n_buffers;
+    const char *name = call->is_spill ? r->name : NULL;
     *to = (struct sw_call_request){.buffers = buffers,
                                    .n_buffers = r->n_buffers,
                                    .flags = r->flags,
                                    .region = r->region,
                                    .name = *names,
-                                   .name_bytes = (uint8_t)(r->name ? strlen(r->name) : 0),
+                                   .name_bytes = (uint8_t)(name ? strlen(name) : 0),
                                    .keep_priority = r->keep_priority,
                                    .stream = r->stream};
     memcpy(buffers, r->buffers, r->n_buffers * sizeof *buffers);
-    if (r->name)
-        memcpy(*names, r->name, to->name_bytes);
+    if (name)
+        memcpy(*names, name, to->name_bytes);
     *names += to->name_bytes;
     call->n_buffers += r->n_buffers;
     for (uint32_t k = 0; k < r->n_buffers; k++)

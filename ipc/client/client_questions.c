@@ -145,6 +145,8 @@ static bool take_listing(struct spillway_ticket *t, const struct sw_msg *msg) {
 
 int spillway_list(struct spillway *connection, const char *after, struct spillway_list_item *items, uint32_t max,
                   struct spillway_error *error) {
+    if (max == 0)
+        return 0;
     struct listing l = {
         .items = items, .stride = items->size, .max = max < SW_PROTO_MAX_ITEMS ? max : SW_PROTO_MAX_ITEMS};
     struct sw_msg msg;
@@ -320,10 +322,12 @@ static bool take_status(struct spillway_ticket *t, const struct sw_msg *msg) {
 
 int spillway_status(struct spillway *connection, struct spillway_status *ret, struct spillway_error *error) {
     const struct sw_msg msg = {.header.type = SW_MSG_STATUS};
-    struct spillway_status status;
-    const int rc = ask(connection, &msg, take_status, &status, error);
+    struct spillway_status status = {0};
+    int rc = sw_check_size(ret->size, sizeof status, "struct spillway_status", error);
     if (!rc)
-        *ret = status;
+        rc = ask(connection, &msg, take_status, &status, error);
+    if (!rc)
+        sw_versioned_fill(ret, &status, sizeof status);
     return rc;
 }
 

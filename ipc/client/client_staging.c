@@ -596,7 +596,6 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     }
     if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
         come_back(&round, AT_ONCE_NS);
-    sw_arenas_free_unused(c, &s->arenas);
     wake_after(s, round.wake_ns);
 }
 
@@ -723,6 +722,10 @@ void sw_staging_reopen(struct spillway *c) {
         if (op && op->stage != STAGE_OVER)
             fail_begun(op);
     }
+}
+
+void sw_staging_free_unused(struct spillway *c) {
+    sw_arenas_free_unused(c, &c->staging->arenas);
 }
 
 bool sw_staging_uses(const struct spillway *c, uint32_t mem) {

@@ -316,8 +316,11 @@ static void finish(struct spillway *c, struct sw_transfer *x) {
         discard(x, is_stored, 0);
     else if (drops_at_end(x) && !x->error.code)
         sw_transfer_consume(x);
-    sw_staged_free(x->staged);
-    x->staged = NULL;
+    if (x->staged) {
+        sw_staged_free(x->staged);
+        x->staged = NULL;
+        sw_staging_free_unused(c);
+    }
     c->n_transfers--;
     sw_ticket_complete(x->ticket);
 }

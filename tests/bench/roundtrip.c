@@ -200,7 +200,7 @@ static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) 
     round_trip(b, kind, mode, true, &away_s[0], &back_s[0], &result); /* warm-up */
     for (int i = 0; i < b->options.repeats; i++)
         round_trip(b, kind, mode, false, &away_s[i], &back_s[i], &result);
-    if (spillway_status(b->connection, &status, NULL) < 0)
+    if (easy_status(b->connection, &status, NULL) < 0)
         fail("status", "failed");
     const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
     const double away = n / median(away_s, b->options.repeats), back = n / median(back_s, b->options.repeats);

@@ -7,6 +7,7 @@
 #include "ipc/spillway.h"
 #include "tests/demo/columns.h"
 #include "tests/lib/buffer.h"
+#include "tests/lib/easy.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -223,7 +224,7 @@ static int choose_device(struct demo *demo) {
     struct spillway_status status;
     struct spillway_error error;
     const char *reason = NULL;
-    if (spillway_status(demo->spillway, &status, &error) < 0)
+    if (easy_status(demo->spillway, &status, &error) < 0)
         return failed(demo, "status", demo->socket_path, error.name, error.text);
     const unsigned kinds = sw_buffer_usable_kinds(&reason);
     if (status.n_gpus && kinds > SW_BUFFER_CUDA_MALLOC) {

@@ -150,11 +150,11 @@ START_TEST(nobody_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     struct spillway *other = connect_to(&s);
     while (status.regions > 1) { /* ends with the test's time limit, if not */
-        MUST(spillway_status(other, &status, &error) == 0, &error);
+        MUST(easy_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
     sleep_us(2500000); /* and more often than once */
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
     memset(memory, 0, 100000);
@@ -163,7 +163,7 @@ START_TEST(nobody_comes_back) {
     uint8_t *expected = new_memory();
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
     spillway_close(other);
     spillway_close(idle);
@@ -194,7 +194,7 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     sleep_us(3500000); /* of which a second is the grace period */
     struct spillway *other = connect_to(&s);
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
     MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
@@ -221,7 +221,7 @@ START_TEST(gives_up_in_time) {
     spillway_set_reconnect(connection, 50);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     const uint64_t begun_us = sw_clock_us();
-    ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
+    ck_assert_int_eq(easy_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
     ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
     for (int i = 0; i < 2; i++) { /* whoever watches it learns of that, however late */
         struct pollfd watched = {.fd = spillway_fd(connection), .events = POLLIN};
@@ -398,7 +398,7 @@ START_TEST(encryption_is_turned_on) {
         }
         regions[i] = spill_random(connection, memory, i);
     }
-    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    MUST(easy_status(connection, &status, &error) == 0, &error);
     ck_assert_uint_gt(status.nvme_used_bytes, (uint64_t)N * RANDOM_BYTES); /* of both */
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));

@@ -343,7 +343,7 @@ static int use_in_child(struct spillway *inherited, struct spillway_ticket *tick
         spillway_query_buffers(inherited, region, infos, &n, &error),
         spillway_query_packed(inherited, region, &chunk, 1, &n, &error),
         spillway_advise(inherited, region, SPILLWAY_ADVICE_PIN, 1, &error),
-        spillway_status(inherited, &status, &error),
+        easy_status(inherited, &status, &error),
     };
     for (int i = 0; i < (int)(sizeof codes / sizeof codes[0]); i++)
         if (codes[i] != -SPILLWAY_EINVAL)
@@ -432,7 +432,7 @@ START_TEST(keep_query_drop) {
     ck_assert_uint_gt(info.stored_bytes, 0);
     ck_assert_str_eq(info.state, "out");
     ck_assert_str_eq(info.tier, "host");
-    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
+    ck_assert_int_eq(easy_status(connection, &status, &error), 0);
     ck_assert_str_eq(status.device, "host");
     ck_assert_uint_eq(status.n_gpus, 0);
     ck_assert_uint_eq(status.sessions, 1);
@@ -614,7 +614,7 @@ START_TEST(stopped_with_regions_stored) {
     connection = sw_served_connect(&own);
     (void)spilled(m.data, m.bytes);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
-    ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(easy_status(connection, &status, &error), SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION);
     ck_assert_ptr_nonnull(strstr(error.text, "has been stopped"));
     spillway_close(connection);
     ck_failed(easy_open(&connection, own.socket, &error), SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION);

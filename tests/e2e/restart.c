@@ -280,12 +280,12 @@ static void step(struct client *client) {
 static void finish(struct client *client) {
     struct spillway_error error;
     struct spillway_status status;
-    MUST(spillway_status(client->connection, &status, &error) == 0, &error);
+    MUST(easy_status(client->connection, &status, &error) == 0, &error);
     atomic_fetch_add(&load->n_done, 1);
     while (atomic_load(&load->n_done) < N_CLIENTS)
         sleep_us(1000);
     if (client == load->clients)
-        MUST(spillway_status(client->connection, &load->status, &error) == 0, &error);
+        MUST(easy_status(client->connection, &load->status, &error) == 0, &error);
     atomic_fetch_add(&load->n_done, client == load->clients ? 1 : 0);
     while (atomic_load(&load->n_done) == N_CLIENTS)
         sleep_us(1000);

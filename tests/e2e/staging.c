@@ -426,7 +426,7 @@ START_TEST(what_stays_refused) {
     uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
     const struct spillway_region region = spilled(data, 5000);
     ck_failed(easy_pack(connection, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EINVAL,
+    ck_failed(easy_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND,
               SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_register(connection, data, 5000, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     uint8_t *pages = mmap(NULL, 3 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

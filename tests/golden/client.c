@@ -338,7 +338,7 @@ static void ask(struct spillway_region region, const struct item *item, struct s
     MUST(spillway_query_buffers(connection, several, of_buffers, &n, &error) == 0, &error);
     SW_ASSERT(n == N_BUFFERS && of_buffers[0].raw_bytes == buffers[0].bytes);
     MUST(spillway_advise(connection, region, SPILLWAY_ADVICE_PRIORITY, 7, &error) == 0, &error);
-    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    MUST(easy_status(connection, &status, &error) == 0, &error);
     SW_ASSERT(status.sessions == 1 && status.n_reasons > 0);
 }
 

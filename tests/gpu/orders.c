@@ -272,7 +272,7 @@ static void await_one_session(void) {
     struct spillway_status status = {.sessions = 2};
     for (int i = 0; status.sessions > 1 && i < 1000; i++) {
         (void)usleep(10000);
-        ok(spillway_status(connection, &status, &error));
+        ok(easy_status(connection, &status, &error));
     }
     ck_assert_uint_eq(status.sessions, 1);
     ck_assert_uint_eq(status.regions, 0);
@@ -293,7 +293,7 @@ START_TEST(work_that_never_ends_holds_up_its_client_alone) {
     const pid_t queued = start_neighbour("queued"), stopped = start_neighbour("stopped");
     const double idle_s = measure("two such, 256 spills behind each, one process stopped");
     ck_assert_double_lt(idle_s, 0.1);
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.sessions, 3);
     end_neighbour(queued);
     end_neighbour(stopped);

@@ -188,7 +188,7 @@ static __attribute__((noreturn)) void client_main(pid_t parent) {
     connect_to_service(&c);
     work(&c);
     bring_back(&c);
-    MUST(spillway_status(c.connection, &status, &error) == 0, &error);
+    MUST(easy_status(c.connection, &status, &error) == 0, &error);
     SW_ASSERT(status.regions == 0 && status.tier_used_bytes == 0);
     spillway_close(c.connection);
     _exit(0);

@@ -230,7 +230,7 @@ START_TEST(registered_block) {
         const struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
         regions[i] = spill(&piece, NULL);
     }
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 1);
     ck_assert_int_eq(sw_buffer_fill(block, 0, &err), 0);
     for (uint64_t i = 0; i < N; i++) {
@@ -238,7 +238,7 @@ START_TEST(registered_block) {
         restore(regions[i], &piece, 0);
     }
     ok(spillway_unregister(connection, block->data, &error));
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_content(block, content);
     sw_buffer_free(block);
@@ -454,7 +454,7 @@ static void close_another(struct spillway *first) {
     for (int i = 0; i < 1000 && (status.mapped_memories || status.regions); i++) {
         const struct timespec time = {.tv_nsec = 10000000};
         (void)nanosleep(&time, NULL);
-        ok(spillway_status(connection, &status, &error));
+        ok(easy_status(connection, &status, &error));
     }
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.regions, 0);
@@ -582,7 +582,7 @@ START_TEST(nothing_left_behind) {
             round_trip((enum sw_buffer_kind)kind, (enum sw_buffer_kind)kind, scaled(9000001));
     CUDA(cudaMemGetInfo(&after, &total));
     ck_assert_uint_eq(before, after);
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.regions, 0);
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.tier_used_bytes, 0);

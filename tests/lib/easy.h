@@ -248,4 +248,12 @@ EASY int easy_query(struct spillway *c, struct spillway_region region, struct sp
     return rc;
 }
 
+EASY int easy_status(struct spillway *c, struct spillway_status *ret, struct spillway_error *error) {
+    struct spillway_status status = {.size = sizeof status};
+    const int rc = spillway_status(c, &status, error);
+    if (!rc)
+        *ret = status;
+    return rc;
+}
+
 #endif

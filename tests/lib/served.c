@@ -42,7 +42,7 @@ struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
 struct spillway_status sw_served_status(struct spillway *connection) {
     struct spillway_status status;
     struct spillway_error error;
-    const int rc = spillway_status(connection, &status, &error);
+    const int rc = easy_status(connection, &status, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return status;
 }

@@ -349,14 +349,14 @@ static void answer_with_reasons(int socket) {
 START_TEST(status_has_the_reasons) {
     struct spillway_status status;
     sw_play_open(answer_with_reasons);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(status.n_reasons, 2);
     ck_assert_str_eq(status.reasons[0].text, "pays");
     ck_assert_uint_eq(status.reasons[0].spills, 7);
     ck_assert_str_eq(status.reasons[1].text, "does not shrink");
     ck_assert_uint_eq(status.reasons[1].spills, UINT64_MAX);
     ck_assert_uint_eq(status.reasons[15].spills, 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(status.n_reasons, SPILLWAY_MAX_REASONS);
     ck_assert_uint_eq(strlen(status.reasons[15].text), sizeof status.reasons[15].text - 1);
     ck_assert_uint_eq(status.reasons[15].spills, 15);
@@ -371,7 +371,7 @@ START_TEST(event_loop_hears_of_every_ticket) {
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
     ck_assert(!is_readable(spillway_fd(sw_play.connection)));
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in all that comes before its reply */
     ck_assert(is_readable(spillway_fd(sw_play.connection)));
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 2);
@@ -415,7 +415,7 @@ START_TEST(every_completed_ticket_is_told_of_once) {
         ck_assert_int_eq(easy_one(1, sw_play.connection, request, sw_play.data, SW_PLAY_BYTES, 0, &t[i], NULL), 0);
     }
     spillway_ticket_free(t[4]); /* before it is done: nobody hears of it */
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_int_eq(easy_wait(t[0], 0, &result, &sw_play.error), 0);
     ck_next_done(t[3]);
     ck_assert_ptr_eq(spillway_ticket_user(t[3]), &t[3]);
@@ -526,7 +526,7 @@ START_TEST(a_dead_daemon_fails_everything) {
                      SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
     sw_play_ck_error(easy_drop(sw_play.connection, (struct spillway_region){1, 1}, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
+    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
     spillway_ticket_free(first);
     sw_play_close();
@@ -558,7 +558,7 @@ START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
     sw_play_open(expect_drops_of_unseen_regions);
     struct spillway_ticket *running = sw_play_spill(), *unseen = sw_play_spill(), *seen = sw_play_spill();
     spillway_ticket_free(running);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_int_eq(easy_wait(seen, 0, &result, &sw_play.error), 0);
     ck_assert_int_eq(easy_wait(unseen, 0, NULL, &sw_play.error), 0); /* done, but the id was not asked for */
     spillway_ticket_free(unseen);
@@ -566,7 +566,7 @@ START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
     spillway_ticket_free(NULL);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0); /* wait has told of both */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -857,7 +857,7 @@ static const struct spillway_region some_region = {1, 1};
 
 static int ask_status(void) {
     struct spillway_status status;
-    return spillway_status(sw_play.connection, &status, &sw_play.error);
+    return easy_status(sw_play.connection, &status, &sw_play.error);
 }
 
 static int ask_drop(void) {

@@ -192,7 +192,7 @@ START_TEST(batches_keep_to_the_daemons_limits) {
     struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
     sw_play_ck_error(easy_spill_batch(sw_play.connection, pieces, 3, NULL, &none, &sw_play.error), SPILLWAY_ELIMIT,
                      SPILLWAY_SCOPE_REQUEST, "2 operations");
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_int_eq(easy_wait(one, -1, NULL, &sw_play.error), 0);
     struct spillway_ticket *third = spill_batch(3);
     ck_assert_int_eq(easy_wait(third, -1, NULL, &sw_play.error), 0);
@@ -247,7 +247,7 @@ START_TEST(a_batch_has_one_mark) {
     sw_play.gpu.on = true;
     start_batches(serve_gpu_batch);
     struct spillway_ticket *ticket = spill_batch(PIECES);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 44); /* one packet is not answered yet */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
@@ -306,14 +306,14 @@ START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
     struct spillway_status status;
     start_batches(drop_what_nobody_saw);
     struct spillway_ticket *done = spill_batch(10);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     spillway_ticket_free(done); /* is done, but was not waited for */
     struct spillway_ticket *running = spill_batch(PIECES);
     spillway_ticket_free(running);
     memset(pieces, 0xee, sizeof pieces); /* not looked at any more */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(pieces[0].region.slot, 0xeeeeeeeeu);
     sw_play_close();
 }

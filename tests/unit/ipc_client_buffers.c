@@ -105,7 +105,7 @@ START_TEST(memory_of_buffers_is_closed_before_they_are_done) {
     sw_play_open(close_late);
     ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
     ck_assert_int_eq(easy_wait(ticket, 50, &result, &sw_play.error), -SPILLWAY_EAGAIN);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_int_eq(easy_wait(ticket, -1, &result, &sw_play.error), 0);
     ck_assert_uint_eq(result.region.slot, 4);
     spillway_ticket_free(ticket);

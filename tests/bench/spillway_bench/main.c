@@ -44,7 +44,7 @@ static int choose_memory(struct spillway_status *ret) {
     const char *reason = NULL;
     if (easy_open(&connection, o->socket, &error) < 0)
         return failed("connect", error.name, error.text);
-    const int rc = spillway_status(connection, ret, &error);
+    const int rc = easy_status(connection, ret, &error);
     spillway_close(connection);
     if (rc < 0)
         return failed("status", error.name, error.text);
