@@ -25,178 +25,6 @@
 enum { OPEN_TIMEOUT_MS = 10000, CLOSE_TIMEOUT_MS = 10000 }; /* who pins its first slabs does not answer at once */
 enum { CALL_TIMEOUT_MS = 30000 }; /* longer than a busy service takes, shorter than anybody believes in */
 
-_Static_assert((int)SPILLWAY_SCOPE_DAEMON == (int)SW_SCOPE_DAEMON, "one list of scopes");
-
-int sw_client_report(struct spillway_error *ret, const struct sw_err *err) {
-    if (!ret)
-        return err->code;
-    memset(ret, 0, sizeof *ret);
-    ret->code = err->code;
-    ret->scope = (enum spillway_scope)err->scope;
-    ret->cuda = err->cuda;
-    if (err->code)
-        (void)snprintf(ret->name, sizeof ret->name, "%s", sw_err_name(err->code));
-    const char *open = err->detail[0] ? " (" : "", *close = err->detail[0] ? ")" : "";
-    char text[sizeof err->msg + sizeof err->detail + 3];
-    (void)snprintf(text, sizeof text, "%s%s%s%s", err->msg, open, err->detail, close);
-    sw_msg_text(ret->text, sizeof ret->text, (const uint8_t *)text, strlen(text));
-    return err->code;
-}
-
-int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from) {
-    if (ret)
-        *ret = *from;
-    return from->code;
-}
-
-void sw_client_note_error(struct spillway_error *first, const struct spillway_error *error) {
-    if (!first->code)
-        *first = *error;
-}
-
-void sw_client_note_err(struct spillway_error *first, const struct sw_err *err) {
-    struct spillway_error error;
-    (void)sw_client_report(&error, err);
-    sw_client_note_error(first, &error);
-}
-
-int sw_client_too_many(unsigned n_in_flight, struct sw_err *err) {
-    return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                      "%u operations are in flight, the most that max_session_operations allows", n_in_flight);
-}
-
-void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
-    if (strcmp(ret, part) != 0)
-        (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
-}
-
-int sw_client_open_failed(int cause) {
-    return sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_ECONN;
-}
-
-static int new_socket(const char *path, int flags, struct sockaddr_un *ret_address, int *ret, struct sw_err *err) {
-    const size_t path_bytes = strlen(path);
-    if (path_bytes >= sizeof ret_address->sun_path)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_SESSION, "socket path of %zu bytes is longer than %zu", path_bytes,
-                          sizeof ret_address->sun_path - 1);
-    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(ret_address->sun_path, path, path_bytes);
-    *ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
-    if (*ret >= 0)
-        return 0;
-    return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "socket: %s", strerror(errno));
-}
-
-static int not_connected(const struct spillway *c, const char *path, int cause, struct sw_err *err) {
-    switch (cause) {
-    case EACCES:
-        return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION, "%s: %s; is this user in the socket's group?", path,
-                          strerror(cause));
-    case EAGAIN:
-        return sw_err_set(err, -SW_ETIMEDOUT, SW_SCOPE_SESSION, "%s: the service did not take the connection in %d s",
-                          path, c->connect_ms / 1000);
-    case EPROTOTYPE:
-        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION,
-                          "%s: a socket of another kind, as control.sock is; that of clients is data.sock", path);
-    default:
-        return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%s: %s; is spillwayd running?", path,
-                          strerror(cause));
-    }
-}
-
-int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err) {
-    struct sockaddr_un address;
-    int fd = -1;
-    int rc = new_socket(path, SOCK_NONBLOCK, &address, &fd, err);
-    if (!rc && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        rc = not_connected(c, path, errno, err);
-    if (!rc)
-        rc = sw_trust_check(fd, path, c->service_uid, err);
-    if (rc && fd >= 0)
-        (void)close(fd);
-    if (!rc)
-        *ret = fd;
-    return rc;
-}
-
-/* connect() within the time for it, however many signals interrupt it: each attempt has what the ones before left. */
-static int connect_in_time(int socket, const struct sockaddr_un *address, uint64_t deadline_us) {
-    for (uint64_t now_us; (now_us = sw_clock_us()) < deadline_us;) {
-        const uint64_t left_us = deadline_us - now_us;
-        const struct timeval timeout = {.tv_sec = (time_t)(left_us / 1000000),
-                                        .tv_usec = (suseconds_t)(left_us % 1000000)};
-        (void)setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
-        const int rc = connect(socket, (const struct sockaddr *)address, sizeof *address);
-        if (rc == 0 || errno != EINTR)
-            return rc;
-    }
-    errno = EAGAIN; /* as connect() has it */
-    return -1;
-}
-
-static int connect_socket(struct spillway *c, const char *path, uint64_t deadline_us, struct sw_err *err) {
-    struct sockaddr_un address;
-    const int made = new_socket(path, 0, &address, &c->socket, err);
-    if (made < 0)
-        return made;
-    if (connect_in_time(c->socket, &address, deadline_us) < 0)
-        return not_connected(c, path, errno, err);
-    if (fcntl(c->socket, F_SETFL, O_NONBLOCK) < 0)
-        return sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "fcntl: %s", strerror(errno));
-    return sw_trust_check(c->socket, path, c->service_uid, err);
-}
-
-static int watch_socket(struct spillway *c, struct sw_err *err) {
-    struct epoll_event event = {.events = EPOLLIN};
-    c->epoll = epoll_create1(EPOLL_CLOEXEC);
-    c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (c->epoll < 0 || c->wake < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0 ||
-        epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->wake, &event) < 0)
-        return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "epoll: %s", strerror(errno));
-    return 0;
-}
-
-struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
-                                      bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
-                                      struct sw_err *err) {
-    struct sw_list group;
-    sw_list_init(&group);
-    if (c->lost.code) { /* perhaps only now: nothing would ever answer */
-        (void)sw_err_set(err, c->lost.code, SW_SCOPE_SESSION, "%s", c->lost.text);
-        return NULL;
-    }
-    struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, err);
-    if (!t || !sw_packet_new(&group, msg, err)) {
-        sw_free(t);
-        return NULL;
-    }
-    t->take = take;
-    t->into = into;
-    t->resume.repeat = sw_packet_copy(c, group.next);
-    sw_client_submit(t, &group);
-    return t;
-}
-
-struct spillway_ticket *sw_client_call(struct spillway *c, const struct sw_msg *msg,
-                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
-                                       int timeout_ms, struct sw_err *err) {
-    struct spillway_ticket *t = sw_client_ask(c, msg, take, into, err);
-    if (t && sw_client_wait_answer(c, sw_client_is_done, t, timeout_ms, sw_msg_name(msg->header.type), err) < 0) {
-        sw_ticket_abandon(t);
-        return NULL;
-    }
-    return t;
-}
-
-int sw_client_check_process(const struct spillway *c, struct spillway_error *error) {
-    struct sw_err err = {0};
-    if (c->process != getpid())
-        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_SESSION,
-                         "the connection is that of process %d, which has forked this one: open another one here",
-                         (int)c->process);
-    return sw_client_report(error, &err);
-}
-
 static bool take_hello(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct sw_msg_hello_ok *ret = t->into;
     if (msg->header.type == SW_MSG_HELLO_OK)
@@ -231,6 +59,25 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
     return rc;
 }
 
+static void advance(struct spillway *c) {
+    sw_staging_advance(c, 1);
+    sw_transfers_advance(c);
+}
+
+static bool is_in_use(const struct spillway *c, uint32_t mem) {
+    return sw_staging_uses(c, mem) || sw_transfers_use(c, mem);
+}
+
+static const struct sw_client_layers layers = {.take = sw_resume_take,
+                                               .lost = sw_resume_begin,
+                                               .come_back = sw_resume_advance,
+                                               .advance = advance,
+                                               .use = is_in_use,
+                                               .packet_uses = sw_transfer_packet_uses,
+                                               .abandon = sw_transfer_abandon,
+                                               .drop_unseen = sw_transfer_drop_unseen,
+                                               .free = sw_transfer_free};
+
 /* A connection that is not connected; NULL: no memory. */
 static struct spillway *connection_new(int64_t service_uid) {
     struct spillway *c = sw_alloc(sizeof *c);
@@ -239,7 +86,10 @@ static struct spillway *connection_new(int64_t service_uid) {
     c->service_uid = service_uid;
     c->process = getpid();
     c->timeout_ms = CALL_TIMEOUT_MS;
-    c->socket = c->epoll = c->wake = c->retry = c->timer = -1;
+    c->socket = c->epoll = c->wake = c->retry = -1;
+    for (unsigned i = 0; i < SW_TIMER_NR; i++)
+        c->timers[i] = -1;
+    c->layers = &layers;
     c->next_seq = c->next_mem = c->next_number = 1;
     sw_list_init(&c->running);
     sw_list_init(&c->fresh);
@@ -293,9 +143,9 @@ int spillway_open(struct spillway **ret, const struct spillway_options *options,
     c->connect_ms = o.connect_ms;
     c->timeout_ms = o.call_ms;
     const uint64_t deadline_us = sw_clock_us() + (uint64_t)o.connect_ms * 1000;
-    int rc = connect_socket(c, o.socket_path, deadline_us, &err);
+    int rc = sw_transport_open(c, o.socket_path, deadline_us, &err);
     if (!rc)
-        rc = watch_socket(c, &err);
+        rc = sw_transport_watch(c, &err);
     rc = rc < 0 ? sw_client_report(error, &err) : hello(c, o.socket_path, deadline_us, error);
     if (rc < 0) {
         spillway_close(c);
@@ -333,10 +183,13 @@ static void await_hang_up(struct spillway *c) {
 }
 
 static void close_descriptors(const struct spillway *c) {
-    const int fds[] = {c->socket, c->epoll, c->wake, c->retry, c->timer};
+    const int fds[] = {c->socket, c->epoll, c->wake, c->retry};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
+    for (unsigned i = 0; i < SW_TIMER_NR; i++)
+        if (c->timers[i] >= 0)
+            (void)close(c->timers[i]);
 }
 
 void spillway_close(struct spillway *connection) {
@@ -370,10 +223,6 @@ void spillway_close(struct spillway *connection) {
 }
 
 /* ---- spill and restore ------------------------------------------------------------------------------------------- */
-
-uint32_t sw_client_new_number(struct spillway *c) {
-    return c->next_number++;
-}
 
 static int start(struct spillway *c, bool is_spill, const struct spillway_request *requests, uint32_t n,
                  struct spillway_ticket **ret_ticket, struct spillway_error *error) {

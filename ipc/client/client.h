@@ -102,7 +102,31 @@ static inline bool sw_ticket_is_resumed(const struct spillway_ticket *t) {
 
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 
+/* Timers in epoll; their descriptors are -1 until they are needed. */
+enum sw_client_timer { SW_TIMER_STAGING, SW_TIMER_RESUME, SW_TIMER_CALLS, SW_TIMER_NR };
+
+/* What lies above tickets and memory, for them to call. The layers: transport <- tickets <- memory <- operations <-
+ * client.c, which fills this in. */
+struct sw_client_layers {
+    /* client_resume.c: takes the reply to its HELLO (false: there is none due); the connection is lost (true: it is
+     * tried to come back); goes on with that, if it is time. */
+    bool (*take)(struct spillway *c, const struct sw_msg *msg);
+    bool (*lost)(struct spillway *c);
+    void (*come_back)(struct spillway *c);
+    /* Operations: do what can be done without waiting; whether one is in the memory of that number; the same of a
+     * packet. */
+    void (*advance)(struct spillway *c);
+    bool (*use)(const struct spillway *c, uint32_t mem);
+    bool (*packet_uses)(const struct spillway_ticket *t, uint32_t mem);
+    /* A caller's call: nobody waits for it any more; its regions that nobody has seen are dropped; its end. */
+    void (*abandon)(struct sw_transfer *transfer);
+    void (*drop_unseen)(struct sw_transfer *transfer);
+    void (*free)(struct sw_transfer *transfer);
+};
+
 struct spillway {
+    const struct sw_client_layers *layers;
+    int timers[SW_TIMER_NR];
     pid_t process;       /* that opened it; a forked child has the socket open as well */
     int socket;          /* -1: none, the link is down */
     int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NOBODY: none */
@@ -170,8 +194,6 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
 /* Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
 int sw_client_check_process(const struct spillway *c, struct spillway_error *error);
-/* What result i of a reply says went wrong, with the reply's text if it is about that one. */
-void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i);
 /* A number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 
@@ -259,15 +281,24 @@ bool sw_client_is_done(const void *ticket);
 /* As sw_client_wait(), until ended(arg). expected_us: how long that will take, 0: not known. */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                          uint64_t expected_us);
-/* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor
- * for it, else -SW_ECONN. */
+/* ---- client_transport.c ---- */
+
+/* The code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor for it, else
+ * -SW_ECONN. */
 int sw_client_open_failed(int cause);
-/* client.c: connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
+/* Connects the first time, by then; and watches the socket. errors: -SW_ENOSERVICE, -SW_EACCES, -SW_ETIMEDOUT,
+ * -SW_EUNTRUSTED, -SW_EINVAL, -SW_ELIMIT, -SW_ECONN. */
+int sw_transport_open(struct spillway *c, const char *path, uint64_t deadline_us, struct sw_err *err);
+int sw_transport_watch(struct spillway *c, struct sw_err *err);
+/* Sends what fits of the outbox. Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read.
+ */
+int sw_transport_flush(struct spillway *c);
+/* Takes a packet into c->received. errors: -SW_EAGAIN (there is none), -SW_ECONN (the peer is gone), -SW_EFDS
+ * (descriptors came with it), -SW_EPROTO. */
+int sw_transport_receive(struct spillway *c, size_t *ret_bytes);
+/* Connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
  * -SW_ENOSERVICE, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
 int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err);
-
-/* client_wire.c: has spillway_fd() wake when the first call's time is over. */
-void sw_client_set_timer(struct spillway *c);
 
 /* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,
  * -SW_ELIMIT, -SW_ECONN (no timer). */
@@ -278,8 +309,6 @@ bool sw_resume_begin(struct spillway *c);
 void sw_resume_advance(struct spillway *c);
 /* Takes the answer to its HELLO. False: there is none due. */
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg);
-/* A descriptor that becomes readable when sw_resume_advance() is due; -1: none. */
-int sw_resume_fd(const struct spillway *c);
 void sw_resume_free(struct spillway *c);
 
 /* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */

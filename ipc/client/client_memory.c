@@ -1,8 +1,7 @@
 /* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
-#include "ipc/client/client_staging.h"
-#include "ipc/client/client_transfer.h"
+#include "ipc/client/client.h"
 
 #include "base/alloc.h"
 #include <errno.h>
@@ -54,7 +53,7 @@ static struct sw_registered *find_number(const struct spillway *c, uint32_t mem)
 /* A name that no memory has that stays open; one that is handed over once is used up before the numbers come round. */
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
-    return find_number(c, mem) || sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
+    return find_number(c, mem) || c->layers->use(c, mem) ? sw_client_new_mem(c) : mem;
 }
 
 /* A page that the daemon has refused is sent again with the next mark. */
@@ -177,7 +176,7 @@ static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         if (t->state != SW_TICKET_SETTLING && (t->transfer.mem == r->mem || (r->error.code && t->transfer.is_of_call &&
-                                                                             sw_transfer_packet_uses(t, r->mem))))
+                                                                             c->layers->packet_uses(t, r->mem))))
             (void)sw_client_report(&t->error, &r->error);
     }
 }
@@ -295,7 +294,7 @@ struct use {
 
 static bool is_unused(const void *arg) {
     const struct use *use = arg;
-    return !sw_staging_uses(use->connection, use->mem) && !sw_transfers_use(use->connection, use->mem);
+    return !use->connection->layers->use(use->connection, use->mem);
 }
 
 /* Has the daemon close the memory, once: what it has not answered in time is waited for by the next call. errors:

@@ -37,3 +37,15 @@ bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway
            sw_results_text(m->texts, m->n_texts, r->reason, ret->reason, sizeof ret->reason) &&
            sw_results_text(m->texts, m->n_texts, r->coder, ret->coder, sizeof ret->coder);
 }
+
+void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {
+    struct spillway_result result;
+    struct sw_err err = {0};
+    char text[sizeof ret->text];
+    const uint32_t scope = m->results[i].scope < SW_SCOPE_NR ? m->results[i].scope : SW_SCOPE_REQUEST;
+    (void)sw_results_read(m, i, &result);
+    (void)sw_err_set(&err, result.code, (enum sw_scope)scope, "%s", sw_err_text(result.code));
+    (void)sw_client_report(ret, &err);
+    if (m->text_bytes)
+        memcpy(ret->text, sw_msg_text(text, sizeof text, (const uint8_t *)m->text, m->text_bytes), sizeof text);
+}

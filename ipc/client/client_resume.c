@@ -26,7 +26,6 @@ enum { FIRST_RETRY_US = 5000, LAST_RETRY_US = 500000 };
 
 struct sw_resume {
     uint8_t token[sizeof((struct sw_msg_hello *)0)->token];
-    int timer;
     int limit_ms;          /* the caller's; -1: none */
     uint32_t reconnect_ms; /* the daemon's */
     uint64_t lost_us, deadline_us, next_try_us, retry_us;
@@ -54,33 +53,29 @@ int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_h
     memcpy(r->token, hello->token, sizeof r->token);
     r->reconnect_ms = hello->reconnect_ms;
     r->limit_ms = -1;
-    r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    c->timers[SW_TIMER_RESUME] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     c->resume = r;
-    if (r->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, r->timer, &event) < 0)
+    if (c->timers[SW_TIMER_RESUME] < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timers[SW_TIMER_RESUME], &event) < 0)
         return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "timer: %s", strerror(errno));
     return 0;
 }
 
 void sw_resume_free(struct spillway *c) {
-    if (c->resume && c->resume->timer >= 0)
-        (void)close(c->resume->timer);
     sw_free(c->resume);
     c->resume = NULL;
 }
 
-int sw_resume_fd(const struct spillway *c) {
-    return c->resume && c->link != SW_LINK_UP ? c->resume->timer : -1;
-}
-
-static void wake_at(const struct sw_resume *r, uint64_t us) {
+static void wake_at(const struct spillway *c, uint64_t us) {
     const struct itimerspec time = {
         .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000}};
-    (void)timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &time, NULL); /* also makes it unreadable again */
+    (void)timerfd_settime(c->timers[SW_TIMER_RESUME], TFD_TIMER_ABSTIME, &time,
+                          NULL); /* also makes it unreadable again */
 }
 
 /* Has sw_resume_advance() called at its next step, and in any case when the time is over. */
-static void wake_for(const struct sw_resume *r, uint64_t step_us) {
-    wake_at(r, step_us < r->deadline_us ? step_us : r->deadline_us);
+static void wake_for(const struct spillway *c, uint64_t step_us) {
+    const struct sw_resume *r = c->resume;
+    wake_at(c, step_us < r->deadline_us ? step_us : r->deadline_us);
 }
 
 static void set_deadline(struct sw_resume *r) {
@@ -96,7 +91,7 @@ void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
     if (connection->link == SW_LINK_UP)
         return;
     set_deadline(r);
-    wake_for(r, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
+    wake_for(connection, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
 }
 
 static void hang_up(struct spillway *c) {
@@ -112,7 +107,7 @@ static void hang_up(struct spillway *c) {
 /* From now on the timer has expired, so that spillway_fd() says that there is something to see. */
 static void fail(struct spillway *c, int code, const char *text) {
     sw_client_fail_text(c, code, text);
-    wake_at(c->resume, 1);
+    wake_at(c, 1);
 }
 
 /* The deadline is over. Where another program has taken the service's place, it is named. */
@@ -127,7 +122,7 @@ static void fail_late(struct spillway *c) {
     }
     (void)sw_client_report(&lost, &c->resume->impostor);
     sw_client_fail(c, &lost);
-    wake_at(c->resume, 1);
+    wake_at(c, 1);
 }
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */
@@ -218,7 +213,7 @@ bool sw_resume_begin(struct spillway *c) {
     }
     r->next_try_us = now_us + r->retry_us;
     r->retry_us = 2 * r->retry_us < LAST_RETRY_US ? 2 * r->retry_us : LAST_RETRY_US;
-    wake_for(r, r->next_try_us);
+    wake_for(c, r->next_try_us);
     return true;
 }
 
@@ -285,7 +280,7 @@ static void ask(struct spillway_ticket *t, struct sw_list *asks) {
 
 static void try_later(struct spillway *c) {
     c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
-    wake_for(c->resume, c->resume->next_try_us);
+    wake_for(c, c->resume->next_try_us);
 }
 
 /* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
@@ -321,7 +316,7 @@ static void come_back(struct spillway *c) {
     c->link = SW_LINK_UP;
     c->up_us = sw_clock_us();
     c->was_stopped = false;
-    wake_at(c->resume, 0);
+    wake_at(c, 0);
 }
 
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
@@ -371,5 +366,5 @@ void sw_resume_advance(struct spillway *c) {
         return;
     }
     c->link = SW_LINK_HELLO;
-    wake_at(r, r->deadline_us);
+    wake_at(c, r->deadline_us);
 }

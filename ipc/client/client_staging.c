@@ -37,7 +37,6 @@ struct sw_staged {
 
 struct sw_staging {
     struct sw_list arenas; /* sw_arena.node */
-    int timer;
     bool timer_set;
 };
 
@@ -67,28 +66,26 @@ static int staging_new(struct spillway *c, struct sw_err *err) {
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for transfers in pieces");
     sw_list_init(&s->arenas);
-    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (s->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, s->timer, &event) < 0) {
+    const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, timer, &event) < 0) {
         const int e = errno;
-        if (s->timer >= 0)
-            (void)close(s->timer);
+        if (timer >= 0)
+            (void)close(timer);
         sw_free(s);
         return sw_err_set(err, sw_is_out_of_descriptors(e) ? -SW_ELIMIT : sw_err_from_errno(e), SW_SCOPE_REQUEST,
                           "timer: %s", strerror(e));
     }
+    c->timers[SW_TIMER_STAGING] = timer;
     c->staging = s;
     return 0;
 }
 
-int sw_staging_fd(const struct spillway *c) {
-    return c->staging ? c->staging->timer : -1;
-}
-
 /* Has sw_staging_advance() called after so long; 0: not before something else happens. */
-static void wake_after(struct sw_staging *s, long ns) {
+static void wake_after(const struct spillway *c, long ns) {
+    struct sw_staging *s = c->staging;
     const struct itimerspec time = {.it_value.tv_nsec = ns};
     if (ns || s->timer_set)
-        (void)timerfd_settime(s->timer, 0, &time, NULL); /* also makes it unreadable again */
+        (void)timerfd_settime(c->timers[SW_TIMER_STAGING], 0, &time, NULL); /* also makes it unreadable again */
     s->timer_set = ns != 0;
 }
 
@@ -596,7 +593,7 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     }
     if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
         come_back(&round, AT_ONCE_NS);
-    wake_after(s, round.wake_ns);
+    wake_after(c, round.wake_ns);
 }
 
 bool sw_staged_has_ended(const struct sw_staged *op) {
@@ -605,7 +602,7 @@ bool sw_staged_has_ended(const struct sw_staged *op) {
 
 void sw_staged_cancel(struct sw_staged *op) {
     end_open(op);
-    wake_after(connection_of(op)->staging, AT_ONCE_NS);
+    wake_after(connection_of(op), AT_ONCE_NS);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
@@ -737,6 +734,5 @@ void sw_staging_free(struct spillway *c) {
     if (!s)
         return;
     sw_arenas_free(&s->arenas);
-    (void)close(s->timer);
     sw_free(s);
 }

@@ -38,8 +38,6 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
 void sw_staging_advance(struct spillway *c, unsigned copies);
 /* Frees arenas that the daemon could not open, once no call uses them. */
 void sw_staging_free_unused(struct spillway *c);
-/* A descriptor that becomes readable when sw_staging_advance() is due without a packet; -1: none. */
-int sw_staging_fd(const struct spillway *c);
 /* The connection has come back: hands the arenas over again. What was open has gone with the daemon. */
 void sw_staging_reopen(struct spillway *c);
 /* Whether an arena goes by that number of a memory. */

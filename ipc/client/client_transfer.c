@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 _Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS && (int)SPILLWAY_MAX_BUFFERS <= (int)SW_MARKS_MAX,
@@ -21,142 +23,6 @@ static bool is_spill(const struct sw_transfer *x) {
 /* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
 static bool drops_at_end(const struct sw_transfer *x) {
     return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->staged;
-}
-
-/* ---- discards ---------------------------------------------------------------------------------------------------- */
-
-static void send_discard(struct spillway *c, const struct sw_wire_id *ids, uint16_t n, uint32_t flags) {
-    const struct sw_msg msg = {.header.type = SW_MSG_DISCARD, .u.discard = {.flags = flags, .n_ids = n, .ids = ids}};
-    if (n && !c->lost.code)
-        sw_client_submit_unattended(c, &msg);
-}
-
-/* Has the daemon forget the regions of all items that `chosen` picks. */
-static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transfer *x, uint32_t i), uint32_t flags) {
-    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
-    uint16_t n = 0;
-    for (uint32_t i = 0; i < x->call->n; i++) {
-        if (!chosen(x, i))
-            continue;
-        ids[n++] = (struct sw_wire_id){x->results[i].region.slot, x->results[i].region.generation};
-        x->items[i].is_stored = false;
-        if (n < SW_PROTO_MAX_ITEMS)
-            continue;
-        send_discard(x->ticket->connection, ids, n, flags);
-        n = 0;
-    }
-    send_discard(x->ticket->connection, ids, n, flags);
-}
-
-static bool is_stored(const struct sw_transfer *x, uint32_t i) {
-    return x->items[i].is_stored;
-}
-
-static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
-    return x->items[i].is_stored && !(x->told && x->items[i].request->name_bytes);
-}
-
-static bool is_to_go(const struct sw_transfer *x, uint32_t i) {
-    return !x->results[i].code && !(x->items[i].request->flags & SPILLWAY_KEEP);
-}
-
-void sw_transfer_consume(struct sw_transfer *x) {
-    discard(x, is_to_go, SW_REQ_CONSUME);
-}
-
-void sw_transfer_drop_unseen(struct sw_transfer *x) {
-    discard(x, is_unseen, 0);
-}
-
-/* ---- replies ----------------------------------------------------------------------------------------------------- */
-
-static uint64_t bytes_of(const struct sw_transfer *x, uint32_t i) {
-    uint64_t bytes = 0;
-    for (uint32_t k = 0; k < x->items[i].request->n_buffers; k++)
-        bytes += x->pieces[x->items[i].first + k].bytes;
-    return bytes;
-}
-
-/* False: it does not fit what was asked for. */
-static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway_result *result) {
-    const uint64_t bytes = bytes_of(x, i);
-    struct spillway_result *ret = &x->results[i];
-    if (!result->code &&
-        (is_spill(x) ? result->raw_bytes != bytes || !result->region.generation : result->raw_bytes > bytes))
-        return false;
-    *ret = *result;
-    if (!is_spill(x))
-        ret->region = x->items[i].request->region;
-    else if (result->code)
-        ret->region = (struct spillway_region){0};
-    x->items[i].is_stored = is_spill(x) && !result->code;
-    return true;
-}
-
-bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
-    struct sw_transfer *x = t->own.owner;
-    const struct sw_msg_results *m = &msg->u.results;
-    if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
-        return false;
-    for (uint32_t i = 0; i < m->n_results; i++) {
-        struct spillway_result result;
-        if (!sw_results_read(m, i, &result) || !take_result(x, t->own.part + i, &result))
-            return false;
-        if (result.code && !x->error.code)
-            sw_client_result_error(&x->error, m, i);
-    }
-    return true;
-}
-
-static void release_marks(struct sw_piece *pieces, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        sw_mark_unref(pieces[i].mark);
-        pieces[i].mark = NULL;
-    }
-}
-
-static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
-    struct sw_err err = {0};
-    if (error->code != -SW_ECANCELED || !x->cancel_code)
-        return;
-    (void)sw_err_set(&err, x->cancel_code, SW_SCOPE_REQUEST, "%s", x->cancel_text);
-    (void)sw_client_report(error, &err);
-}
-
-/* Calls are told of in the order in which their last replies came. */
-static void note_ending(struct sw_transfer *x) {
-    if (!x->n_in_flight && sw_list_empty(&x->ending))
-        sw_list_append(&x->ticket->connection->ending, &x->ending);
-}
-
-void sw_transfer_packet_done(struct spillway_ticket *t) {
-    struct sw_transfer *x = t->own.owner;
-    x->n_in_flight--;
-    if (!x->staged)
-        release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
-    note_canceled(x, &t->error);
-    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++)
-        x->results[t->own.part + i].code = t->error.code;
-    if (t->error.code)
-        sw_client_note_error(&x->error, &t->error);
-    note_ending(x);
-}
-
-/* Of a memory that is opened before, or closed behind, the packets. */
-static void memory_done(struct spillway_ticket *t) {
-    struct sw_transfer *x = t->own.owner;
-    x->n_in_flight--;
-    if (t->operation != SW_MSG_MEM_CLOSE && t->error.code)
-        sw_client_note_error(&x->open_error, &t->error);
-    note_ending(x);
-}
-
-void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret) {
-    const struct sw_transfer *x = t->own.owner;
-    for (uint32_t i = 0; i < t->transfer.n_items; i++) {
-        const struct spillway_region region = x->items[t->own.part + i].request->region;
-        ret[i] = is_spill(x) ? (struct sw_wire_id){0} : (struct sw_wire_id){region.slot, region.generation};
-    }
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
@@ -172,18 +38,6 @@ static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x
     }
     *ret_pieces = pieces;
     return n;
-}
-
-int sw_transfer_make_ready(struct sw_transfer *x, uint32_t first, uint32_t n, struct sw_err *err) {
-    struct spillway *c = x->ticket->connection;
-    bool has_marks = false;
-    int rc = 0;
-    for (uint32_t i = first; !rc && i < first + n; i++) {
-        has_marks |= x->pieces[i].mark != NULL;
-        if (i == first || x->pieces[i].mem != x->pieces[i - 1].mem)
-            rc = sw_registered_ready(c, x->pieces[i].mem, err);
-    }
-    return !rc && has_marks ? sw_client_share_marks(c, err) : rc;
 }
 
 static void add_item(struct sw_transfer *x, struct sw_arrays *a, uint32_t i) {
@@ -261,7 +115,7 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     t->transfer.is_each = sw_transfer_is_each(x);
     t->transfer.is_of_opened = x->n_opened && x->opened[0].is_open;
     for (uint32_t i = 0; i < n; i++)
-        t->transfer.bytes += bytes_of(x, x->n_sent + i);
+        t->transfer.bytes += sw_item_bytes(x, x->n_sent + i);
     x->n_sent += n;
     x->n_in_flight++;
     sw_client_submit(t, &group);
@@ -278,7 +132,7 @@ static bool close_opened(struct spillway *c, struct sw_transfer *x, struct sw_op
         return false;
     }
     o->is_open = false;
-    t->own.on_done = memory_done;
+    t->own.on_done = sw_transfer_memory_done;
     t->own.owner = x;
     x->n_in_flight++;
     sw_client_submit(t, &group);
@@ -311,9 +165,9 @@ static void finish(struct spillway *c, struct sw_transfer *x) {
         x->error = x->open_error;
     set_codes(x);
     x->ticket->error = x->error;
-    release_marks(x->pieces, x->call->n_buffers);
+    sw_pieces_release_marks(x->pieces, x->call->n_buffers);
     if (is_spill(x) && !sw_transfer_is_each(x) && x->error.code)
-        discard(x, is_stored, 0);
+        sw_transfer_drop_stored(x);
     else if (drops_at_end(x) && !x->error.code)
         sw_transfer_consume(x);
     if (x->staged) {
@@ -366,13 +220,32 @@ void sw_transfers_advance(struct spillway *c) {
     }
 }
 
-uint64_t sw_transfers_deadline_us(const struct spillway *c) {
+static uint64_t first_deadline_us(const struct spillway *c) {
     uint64_t first = UINT64_MAX;
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
         const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
         first = x->deadline_us < first ? x->deadline_us : first;
     }
     return first;
+}
+
+/* Has spillway_fd() wake when the first call's time is over. */
+static void set_timer(struct spillway *c) {
+    const uint64_t us = first_deadline_us(c);
+    struct epoll_event event = {.events = EPOLLIN};
+    struct itimerspec time = {0}; /* never */
+    if (c->timers[SW_TIMER_CALLS] < 0) {
+        c->timers[SW_TIMER_CALLS] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (c->timers[SW_TIMER_CALLS] >= 0 &&
+            epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timers[SW_TIMER_CALLS], &event) < 0) {
+            (void)close(c->timers[SW_TIMER_CALLS]);
+            c->timers[SW_TIMER_CALLS] = -1;
+        }
+    }
+    if (us != UINT64_MAX)
+        time.it_value = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    if (c->timers[SW_TIMER_CALLS] >= 0)
+        (void)timerfd_settime(c->timers[SW_TIMER_CALLS], TFD_TIMER_ABSTIME, &time, NULL);
 }
 
 /* Asks the daemon to end one packet's items; what they come to is told by their own reply. */
@@ -417,22 +290,10 @@ void sw_transfer_told(struct sw_transfer *x) {
     x->told |= !x->error.code;
 }
 
-static bool use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
-    for (uint32_t i = 0; i < n; i++)
-        if (pieces[i].mem == mem)
-            return true;
-    return false;
-}
-
-bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
-    const struct sw_transfer *x = t->own.owner;
-    return x->staged ? t->transfer.mem == mem : use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
-}
-
 bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
         const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
-        if (use(x->pieces, x->call->n_buffers, mem))
+        if (sw_pieces_use(x->pieces, x->call->n_buffers, mem))
             return true;
     }
     return false;
@@ -442,7 +303,7 @@ void sw_transfer_free(struct sw_transfer *x) {
     if (!x)
         return;
     if (x->pieces && x->call)
-        release_marks(x->pieces, x->call->n_buffers);
+        sw_pieces_release_marks(x->pieces, x->call->n_buffers);
     sw_list_remove(&x->ending);
     sw_staged_free(x->staged);
     for (uint32_t i = 0; i < x->n_opened; i++)
@@ -673,7 +534,7 @@ static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_er
         struct spillway_ticket *t = sw_client_open_memory(c, x->opened[i].mem, &x->opened[i].export, err);
         if (!t)
             return -SW_ENOMEM;
-        t->own.on_done = memory_done;
+        t->own.on_done = sw_transfer_memory_done;
         t->own.owner = x;
         x->opened[i].is_open = true;
         x->n_in_flight++;
@@ -685,7 +546,7 @@ static void set_deadline(struct sw_transfer *x) {
     if (!x->call->timeout_ms)
         return;
     x->deadline_us = sw_clock_us() + x->call->timeout_ms * UINT64_C(1000);
-    sw_client_set_timer(x->ticket->connection);
+    set_timer(x->ticket->connection);
 }
 
 /* What would never have room. */
@@ -721,7 +582,7 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     for (uint32_t i = 0; !rc && i < call->n; i++)
         rc = prepare_item(&p, i, err);
     if (rc < 0) {
-        release_marks(x->pieces, call->n_buffers);
+        sw_pieces_release_marks(x->pieces, call->n_buffers);
         sw_free(x->pieces);
         x->pieces = NULL;
         x->call = NULL; /* still the caller's */

@@ -73,22 +73,17 @@ static inline bool sw_transfer_is_each(const struct sw_transfer *x) {
 
 /* client_packets.c: before the first call. errors: -SW_ENOMEM. */
 int sw_transfers_init(struct spillway *c);
+
+/* ---- client_transfer.c ---- */
+
 /* Sends and finishes what can be without waiting. */
 void sw_transfers_advance(struct spillway *c);
-/* When a call's time is over, by sw_clock_us(); UINT64_MAX: none has a bound. */
-uint64_t sw_transfers_deadline_us(const struct spillway *c);
-/* The ids that a packet is settled by: one for each of its items, 0:0 of a build. */
-void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret);
 /* Asks the daemon to end what runs; the call ends with this code, or as it would have. */
 void sw_transfer_cancel(struct sw_transfer *transfer, int code, const char *text);
 /* Nobody waits for the running call any more: a spill stops. */
 void sw_transfer_abandon(struct sw_transfer *transfer);
 /* The caller has been told of its success, but not of its regions. */
 void sw_transfer_told(struct sw_transfer *transfer);
-/* Has the daemon drop the regions that its caller cannot know, without waiting. */
-void sw_transfer_drop_unseen(struct sw_transfer *transfer);
-/* Whether the ticket's packet of a call names the memory of that number. */
-bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem);
 /* Whether a running call has buffers in the memory of that number. */
 bool sw_transfers_use(const struct spillway *c, uint32_t mem);
 /* With its ticket. NULL is a no-op. */
@@ -97,8 +92,21 @@ void sw_transfer_free(struct sw_transfer *transfer);
 /* Starts a call. owns: call moves into the ticket, but after an error. errors: those of spillway_spill(). */
 int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err);
 
-/* ---- for client_staging.c ---- */
+/* ---- client_items.c: what becomes of the requests ---- */
 
+/* The ids that a packet is settled by: one for each of its items, 0:0 of a build. */
+void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret);
+/* Whether the ticket's packet of a call, or any of these pieces, names the memory of that number. */
+bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem);
+bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem);
+/* Has the daemon drop the regions that its caller cannot know, or all that are stored, without waiting. */
+void sw_transfer_drop_unseen(struct sw_transfer *transfer);
+void sw_transfer_drop_stored(struct sw_transfer *transfer);
+/* Bytes of all buffers of an item. */
+uint64_t sw_item_bytes(const struct sw_transfer *transfer, uint32_t item);
+void sw_pieces_release_marks(struct sw_piece *pieces, uint32_t n);
+/* A memory has been opened before, or closed behind, the packets. */
+void sw_transfer_memory_done(struct spillway_ticket *t);
 /* Takes what RESULTS say of the items from t->own.part on. False: it does not fit what was asked for. */
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg);
 /* A packet has been answered: its marks are given back, its items or the call have its error. */

@@ -1,7 +1,5 @@
-/* client_wire.c - moves packets between the outbox, the socket and the tickets. */
-#include "ipc/client/client_results.h"
-#include "ipc/client/client_staging.h"
-#include "ipc/client/client_transfer.h"
+/* client_tickets.c - what is sent is waited for: tickets, their replies, and the calls that wait. */
+#include "ipc/client/client.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -13,8 +11,6 @@
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { FIRST_RETRY_US = 1000, LAST_RETRY_US = 64000 }; /* of a socket that claims to have room but takes nothing */
 
 static bool is_transfer(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_BUILD || t->operation == SW_MSG_READ;
@@ -39,47 +35,10 @@ struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, st
 
 void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_list_remove(&t->node);
-    sw_transfer_free(t->call);
+    if (t->call)
+        t->connection->layers->free(t->call);
     sw_free(t->resume.repeat);
     sw_free(t);
-}
-
-struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err) {
-    struct sw_packet *p = sw_alloc(sizeof *p + sw_msg_packet_bytes(msg));
-    if (!p) {
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
-        return NULL;
-    }
-    p->bytes = sw_msg_encode(msg, p->data);
-    sw_list_append(group, &p->node);
-    return p;
-}
-
-struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list *packet) {
-    const struct sw_packet *from = SW_CONTAINER_OF(packet, const struct sw_packet, node);
-    struct sw_packet *copy = c->resume && from->n_fds == 0 ? sw_alloc(sizeof *copy + from->bytes) : NULL;
-    if (!copy)
-        return NULL;
-    sw_list_init(&copy->node);
-    copy->bytes = from->bytes;
-    memcpy(copy->data, from->data, from->bytes);
-    return copy;
-}
-
-void sw_packet_free(struct sw_packet *p) {
-    for (unsigned i = 0; i < p->n_fds; i++)
-        (void)close(p->fds[i]);
-    sw_list_remove(&p->node);
-    sw_free(p);
-}
-
-static struct sw_packet *first_packet(struct sw_list *list) {
-    return sw_list_empty(list) ? NULL : SW_CONTAINER_OF(list->next, struct sw_packet, node);
-}
-
-void sw_packets_free(struct sw_list *group) {
-    for (struct sw_packet *p; (p = first_packet(group));)
-        sw_packet_free(p);
 }
 
 void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
@@ -95,18 +54,24 @@ void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
     sw_client_submit(t, &group);
 }
 
+static void close_memory(struct spillway *c, uint32_t mem) {
+    const struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
+    if (!c->lost.code)
+        sw_client_submit_unattended(c, &msg);
+}
+
 /* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with
  * may have left its own open. */
 static void close_unused_memory(const struct spillway_ticket *t) {
     if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->transfer.mem_open)
-        sw_client_close_memory(t->connection, t->transfer.mem);
+        close_memory(t->connection, t->transfer.mem);
 }
 
 /* Regions whose ids nobody has seen. */
 static void drop_unseen_regions(const struct spillway_ticket *t) {
     if (!t->call || t->operation != SW_MSG_BUILD || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
         return;
-    sw_transfer_drop_unseen(t->call);
+    t->connection->layers->drop_unseen(t->call);
 }
 
 void sw_ticket_complete(struct spillway_ticket *t) {
@@ -139,7 +104,7 @@ void sw_ticket_known(struct spillway_ticket *t) {
 void sw_ticket_abandon(struct spillway_ticket *t) {
     t->abandoned = true;
     if (t->call && !sw_ticket_is_done(t))
-        sw_transfer_abandon(t->call);
+        t->connection->layers->abandon(t->call);
     if (!sw_ticket_is_done(t))
         return;
     drop_unseen_regions(t);
@@ -170,70 +135,6 @@ void sw_client_fail_text(struct spillway *c, int code, const char *text) {
     sw_client_fail(c, &lost);
 }
 
-static void stop_retry(struct spillway *c) {
-    static const struct itimerspec never;
-    if (c->retry_at_us)
-        (void)timerfd_settime(c->retry, 0, &never, NULL); /* also makes it unreadable again */
-    c->retry_us = c->retry_at_us = 0;
-}
-
-/* Has spillway_fd() wake a little later, and later each time that nothing has moved. False: there is no timer. */
-static bool set_retry(struct spillway *c) {
-    const uint64_t now_us = sw_clock_us();
-    if (c->retry < 0) {
-        struct epoll_event event = {.events = EPOLLIN};
-        c->retry = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-        if (c->retry >= 0 && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->retry, &event) < 0) {
-            (void)close(c->retry);
-            c->retry = -1;
-        }
-    }
-    if (c->retry < 0 || now_us < c->retry_at_us)
-        return c->retry >= 0;
-    c->retry_us = !c->retry_us ? FIRST_RETRY_US : 2 * c->retry_us < LAST_RETRY_US ? 2 * c->retry_us : LAST_RETRY_US;
-    c->retry_at_us = now_us + c->retry_us;
-    const struct itimerspec time = {.it_value.tv_nsec = (long)c->retry_us * 1000};
-    (void)timerfd_settime(c->retry, 0, &time, NULL);
-    return true;
-}
-
-/* A socket may take nothing and claim to have room: too many descriptors are on their way to its peer, or the kernel
- * has no memory for a packet. Who watches it for room then would never sleep. */
-static bool claims_room(int socket) {
-    struct pollfd p = {.fd = socket, .events = POLLOUT};
-    return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
-}
-
-static void watch_room(struct spillway *c, bool refused) {
-    const bool waits = !sw_list_empty(&c->outbox), later = waits && refused && claims_room(c->socket) && set_retry(c),
-               room = waits && !later;
-    if (!later)
-        stop_retry(c);
-    if (room == c->polls_room)
-        return;
-    struct epoll_event event = {.events = EPOLLIN | (room ? (uint32_t)EPOLLOUT : 0u)};
-    (void)epoll_ctl(c->epoll, EPOLL_CTL_MOD, c->socket, &event);
-    c->polls_room = room;
-}
-
-/* Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read. */
-static int flush(struct spillway *c) {
-    int rc = 0;
-    if (c->link != SW_LINK_UP) {
-        stop_retry(c);
-        return 0;
-    }
-    for (struct sw_packet *p; (p = first_packet(&c->outbox));) {
-        rc = sw_packet_send(c->socket, p->data, p->bytes, p->fds, p->n_fds);
-        if (rc < 0)
-            break;
-        sw_packet_free(p);
-        stop_retry(c);
-    }
-    watch_room(c, rc == -SW_EAGAIN);
-    return rc == -SW_EAGAIN ? 0 : rc;
-}
-
 void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     struct spillway *c = t->connection;
     if (c->next_seq - 1 >= UINT32_MAX - SW_CLIENT_MAX_GROUP)
@@ -241,10 +142,10 @@ void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     t->packets.first_seq = c->next_seq;
     t->packets.n = t->packets.n_answered = 0;
     memset(t->packets.answered, 0, sizeof t->packets.answered);
-    for (struct sw_packet *p; (p = first_packet(group)); t->packets.n++) {
+    for (struct sw_list *n; (n = sw_list_take_first(group)); t->packets.n++) {
+        struct sw_packet *p = SW_CONTAINER_OF(n, struct sw_packet, node);
         memcpy(p->data + offsetof(struct sw_msg_header, seq), &c->next_seq, sizeof c->next_seq);
         c->next_seq++;
-        sw_list_remove(&p->node);
         sw_list_append(&c->outbox, &p->node);
     }
 }
@@ -255,7 +156,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
     c->n_pieces += t->transfer.n_pieces;
-    (void)flush(c); /* a peer that is gone is found by the next pump */
+    (void)sw_transport_flush(c); /* a peer that is gone is found by the next pump */
 }
 
 struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq) {
@@ -276,18 +177,6 @@ static void take_error(struct spillway_error *ret, const struct sw_msg_error *me
 }
 
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
-
-void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {
-    struct spillway_result result;
-    struct sw_err err = {0};
-    char text[sizeof ret->text];
-    const uint32_t scope = m->results[i].scope < SW_SCOPE_NR ? m->results[i].scope : SW_SCOPE_REQUEST;
-    (void)sw_results_read(m, i, &result);
-    (void)sw_err_set(&err, result.code, (enum sw_scope)scope, "%s", sw_err_text(result.code));
-    (void)sw_client_report(ret, &err);
-    if (m->text_bytes)
-        memcpy(ret->text, sw_msg_text(text, sizeof text, (const uint8_t *)m->text, m->text_bytes), sizeof text);
-}
 
 /* Takes the answer to packet `index` of the ticket's group; false if it is none for that packet. */
 static bool take_answer(struct spillway_ticket *t, unsigned index, const struct sw_msg *msg) {
@@ -323,14 +212,14 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
         sw_client_fail(c, &lost);
         return;
     }
-    if (sw_resume_take(c, &msg))
+    if (c->layers->take(c, &msg))
         return;
     struct spillway_ticket *t = sw_ticket_find(c, msg.header.seq);
     if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
         struct spillway_error lost;
         take_error(&lost, &msg.u.error);
         c->was_stopped = lost.code == -SW_ESHUTDOWN;
-        if (!c->was_stopped || !sw_resume_begin(c)) /* the next process may know the session */
+        if (!c->was_stopped || !c->layers->lost(c)) /* the next process may know the session */
             sw_client_fail(c, &lost);
         return;
     }
@@ -348,62 +237,33 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
 
 /* Takes one packet in. Returns false when there is none. */
 static bool receive(struct spillway *c) {
-    uint8_t *packet = c->received;
-    int fds[SW_PROTO_MAX_FDS];
-    size_t bytes = 0;
-    unsigned n_fds = 0;
-    if (c->socket < 0)
+    size_t bytes;
+    const int rc = sw_transport_receive(c, &bytes);
+    if (rc == -SW_EAGAIN || (rc == -SW_ECONN && c->layers->lost(c)))
         return false;
-    int rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
-    if (rc == -SW_ECONN) /* a reset is told once, and before what the daemon had said until then */
-        rc = sw_packet_receive(c->socket, packet, &bytes, fds, &n_fds);
-    for (unsigned i = 0; i < n_fds; i++)
-        (void)close(fds[i]);
-    if (rc == -SW_EAGAIN)
-        return false;
-    if ((rc == -SW_ECONN || (!rc && !bytes)) && sw_resume_begin(c))
-        return false;
-    if (rc == -SW_ECONN || (!rc && !bytes))
+    if (rc == -SW_ECONN)
         sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
-    else if (rc < 0 && rc != -SW_ELIMIT)
-        sw_client_fail_text(c, rc, "the daemon sent a packet that is none");
-    else if (n_fds || rc < 0)
+    else if (rc == -SW_EFDS)
         sw_client_fail_text(c, -SW_EPROTO, "the daemon sent descriptors, which the protocol does not know");
+    else if (rc < 0)
+        sw_client_fail_text(c, rc, "the daemon sent a packet that is none");
     else
-        take_packet(c, packet, bytes);
+        take_packet(c, c->received, bytes);
     return true;
 }
 
 int sw_client_pump(struct spillway *c) {
-    sw_resume_advance(c);
+    c->layers->come_back(c);
     const enum sw_link link = c->link;
-    const int rc = c->lost.code ? 0 : flush(c);
+    const int rc = c->lost.code ? 0 : sw_transport_flush(c);
     while (!c->lost.code && receive(c))
         ;
     if (c->link != link && c->link == SW_LINK_UP && !c->lost.code)
-        (void)flush(c); /* it has come back */
-    if (rc < 0 && !c->lost.code && c->link == link && !sw_resume_begin(c))
+        (void)sw_transport_flush(c); /* it has come back */
+    if (rc < 0 && !c->lost.code && c->link == link && !c->layers->lost(c))
         sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
-    sw_staging_advance(c, 1);
-    sw_transfers_advance(c);
+    c->layers->advance(c);
     return c->lost.code;
-}
-
-void sw_client_set_timer(struct spillway *c) {
-    const uint64_t us = sw_transfers_deadline_us(c);
-    struct epoll_event event = {.events = EPOLLIN};
-    struct itimerspec time = {0}; /* never */
-    if (c->timer < 0) {
-        c->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-        if (c->timer >= 0 && epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timer, &event) < 0) {
-            (void)close(c->timer);
-            c->timer = -1;
-        }
-    }
-    if (us != UINT64_MAX)
-        time.it_value = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
-    if (c->timer >= 0)
-        (void)timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &time, NULL);
 }
 
 /* Waits until the socket has something, or room for what waits, or a transfer in pieces can go on; true if it claims to
@@ -411,9 +271,9 @@ void sw_client_set_timer(struct spillway *c) {
  * way to its peer) is `stuck`: tried again a little later. */
 static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
-                           {.fd = sw_staging_fd(c), .events = POLLIN},
-                           {.fd = sw_resume_fd(c), .events = POLLIN},
-                           {.fd = c->timer, .events = POLLIN}};
+                           {.fd = c->timers[SW_TIMER_STAGING], .events = POLLIN},
+                           {.fd = c->link == SW_LINK_UP ? -1 : c->timers[SW_TIMER_RESUME], .events = POLLIN},
+                           {.fd = c->timers[SW_TIMER_CALLS], .events = POLLIN}};
     if (!stuck && c->link == SW_LINK_UP && !sw_list_empty(&c->outbox))
         fds[0].events |= POLLOUT;
     if (stuck)
@@ -492,4 +352,42 @@ int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
     if (forecast && !rc && !t->error.code)
         sw_forecast_note(forecast, t->transfer.bytes, sw_clock_us() - begun_us);
     return rc;
+}
+
+/* ---- requests whose reply is waited for -------------------------------------------------------------------------- */
+
+struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
+                                      bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
+                                      struct sw_err *err) {
+    struct sw_list group;
+    sw_list_init(&group);
+    if (c->lost.code) { /* perhaps only now: nothing would ever answer */
+        (void)sw_err_set(err, c->lost.code, SW_SCOPE_SESSION, "%s", c->lost.text);
+        return NULL;
+    }
+    struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, err);
+    if (!t || !sw_packet_new(&group, msg, err)) {
+        sw_free(t);
+        return NULL;
+    }
+    t->take = take;
+    t->into = into;
+    t->resume.repeat = sw_packet_copy(c, group.next);
+    sw_client_submit(t, &group);
+    return t;
+}
+
+struct spillway_ticket *sw_client_call(struct spillway *c, const struct sw_msg *msg,
+                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
+                                       int timeout_ms, struct sw_err *err) {
+    struct spillway_ticket *t = sw_client_ask(c, msg, take, into, err);
+    if (t && sw_client_wait_answer(c, sw_client_is_done, t, timeout_ms, sw_msg_name(msg->header.type), err) < 0) {
+        sw_ticket_abandon(t);
+        return NULL;
+    }
+    return t;
+}
+
+uint32_t sw_client_new_number(struct spillway *c) {
+    return c->next_number++;
 }
