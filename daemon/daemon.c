@@ -208,8 +208,10 @@ static void close_failed_start(void *arg) {
     close_failed_engine(daemon);
 }
 
-/* The library sends HELLO at once, but a process may not get a processor for seconds. */
-enum { HELLO_MS = 10000 };
+enum {
+    HELLO_MS = 10000, /* the library says HELLO at once; a process can be kept from its processor for seconds */
+    OPEN_MS = 300000  /* a client that hangs for so long does not go on; others may need the places */
+};
 
 static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *config,
                                     const struct sw_daemon_hooks *hooks) {
@@ -220,6 +222,7 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
     service->loop = loop;
     sw_list_init(&service->tenants);
     service->hello_ms = HELLO_MS;
+    service->open_ms = OPEN_MS;
     daemon->config = *config;
     service->config = &daemon->config;
     sw_tenants_set_budgets(service);

@@ -10,6 +10,8 @@
 #include "spill/engine.h"
 #include <uv.h>
 
+struct sw_command;
+
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
 
 struct sw_service {
@@ -25,12 +27,15 @@ struct sw_service {
     struct sw_fd_budget fds;
     struct sw_budget_pool kept; /* memory of all tenants' records, bookkeeping_bytes */
     unsigned n_sessions;
-    unsigned hello_ms;  /* time from a client's connection to its HELLO; 0: no limit */
-    unsigned n_overdue; /* recovered sessions that were not resumed within the grace period, but whose processes run */
-    bool is_stopping;   /* recorded sessions are left to the next process */
-    struct sw_fdstore *fdstore;      /* until the start is complete */
-    struct sw_catalogue *catalogue;  /* NULL: nothing survives this process */
-    bool has_old_catalogue;          /* the manager also keeps an earlier version's catalogue */
+    unsigned hello_ms;          /* that a client has from the connection to its HELLO; 0: without end */
+    unsigned open_ms;           /* after which a build or read on which nothing works expires; 0: never */
+    unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
+    bool is_stopping;           /* what sessions have recorded is left to the next process */
+    struct sw_fdstore *fdstore; /* until the start is complete */
+    struct sw_catalogue *catalogue;    /* NULL: nothing survives this process */
+    bool has_old_catalogue;            /* the manager keeps that of an earlier version, too */
+    const struct sw_command *commands; /* that sessions serve: session/commands.h */
+    size_t n_commands;
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
     uint64_t started_us, start_us;   /* when the start began; how long it took, 0 until it is complete */
     uint64_t n_errors[SW_ERR_COUNT]; /* failed requests and sessions, by sw_err_index() */

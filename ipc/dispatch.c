@@ -1,8 +1,9 @@
 #include "ipc/dispatch.h"
 
-static const struct sw_command *find(const struct sw_command *table, size_t n_commands, unsigned type) {
+static const struct sw_command *find(const struct sw_command *table, size_t n_commands,
+                                     const struct sw_msg_header *header) {
     for (size_t i = 0; i < n_commands; i++)
-        if (table[i].type == type)
+        if (table[i].type == header->type && (!table[i].version || table[i].version == header->version))
             return &table[i];
     return NULL;
 }
@@ -11,7 +12,8 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
                  struct sw_err *err) {
     const unsigned type = request->msg->header.type;
     if (!command)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is not a request", sw_msg_name(type));
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is no request of version %u", sw_msg_name(type),
+                          (unsigned)request->msg->header.version);
     if (!greeted && type != SW_MSG_HELLO)
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s before hello", sw_msg_name(type));
     if (greeted && type == SW_MSG_HELLO)
@@ -24,7 +26,7 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
 
 int sw_dispatch(const struct sw_command *table, size_t n_commands, void *session, bool greeted,
                 const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    const struct sw_command *command = find(table, n_commands, request->msg->header.type);
+    const struct sw_command *command = find(table, n_commands, &request->msg->header);
     int rc = check(command, greeted, request, err);
     if (rc == 0)
         rc = command->run(session, request, ret_reply, err);

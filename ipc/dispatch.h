@@ -1,8 +1,9 @@
 /* dispatch.h - finds the command of a request in the table it is given and sees to it that the request has exactly one
  * outcome: a reply now, a reply later, or an error.
  *
- * A command exists if and only if it is in the table. What can be said without knowing a command is checked here: that
- * HELLO comes first and once, and that descriptors come only with a command that takes some. thread: loop. */
+ * A command exists if and only if it is in the table, for the version of the packet. What can be said without knowing a
+ * command is checked here: that HELLO comes first and once, and that descriptors come only with a command that takes
+ * some. thread: loop. */
 #ifndef SW_IPC_DISPATCH_H
 #define SW_IPC_DISPATCH_H
 
@@ -17,10 +18,10 @@ struct sw_received {
     bool fds_lost; /* there were more, for which this process had no room */
 };
 
-enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1 };
+enum { SW_REPLY_NOW = 0, SW_REPLY_LATER = 1, SW_REPLY_SENT = 2 };
 
 /* Returns SW_REPLY_NOW with *ret_reply made by sw_msg_init() and its body filled in, SW_REPLY_LATER having deferred the
- * reply, or a negative error. An error of scope SESSION or wider ends the session. */
+ * reply, SW_REPLY_SENT having sent it, or a negative error. An error of scope SESSION or wider ends the session. */
 typedef int sw_command_fn(void *session, const struct sw_received *request, struct sw_msg *ret_reply,
                           struct sw_err *err);
 
@@ -28,6 +29,7 @@ struct sw_command {
     sw_command_fn *run;
     enum sw_msg_type type;
     bool takes_fds;
+    uint16_t version; /* that has it; 0: all */
 };
 
 /* Runs one request of a session that has (`greeted`) or has not yet said HELLO. Returns as a command does;

@@ -1,11 +1,13 @@
 #include "ipc/proto.h"
 
+#include "base/assert.h"
 #include <stdio.h>
 #include <string.h>
 
 /* Fields are copied by a cursor; the same lists drive length, encoder and decoder. */
 static void put(uint8_t **cursor, const void *value, size_t bytes) {
-    memcpy(*cursor, value, bytes);
+    if (bytes) /* of an empty array there may be no address */
+        memcpy(*cursor, value, bytes);
     *cursor += bytes;
 }
 
@@ -16,34 +18,57 @@ static void get(const uint8_t **cursor, void *value, size_t bytes) {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory");
 
-/* BODY_BYTES_hello and so on. */
+#define ALIGNED(record)                                                                                                \
+    _Static_assert(sizeof(struct record) % SW_PROTO_ALIGN == 0 && _Alignof(struct record) <= SW_PROTO_ALIGN,           \
+                   #record " keeps what follows it aligned");
+ALIGNED(sw_wire_build)
+ALIGNED(sw_wire_buffer)
+ALIGNED(sw_wire_chunk)
+ALIGNED(sw_wire_read)
+ALIGNED(sw_wire_result)
+ALIGNED(sw_wire_frame)
+ALIGNED(sw_wire_id)
+ALIGNED(sw_wire_text)
+ALIGNED(sw_wire_listed)
+#undef ALIGNED
+
+/* FIXED_BYTES_hello and so on: of the body without its arrays. */
 enum {
+#define U16(field) +2
 #define U32(field) +4
 #define U64(field) +8
 #define BYTES(field, n) +(n)
 #define U32S(field, n) +4 * (n)
 #define U64S(field, n) +8 * (n)
-#define BODY_BYTES(NAME, name, number) BODY_BYTES_##name = 0 SW_FIELDS_##NAME(U32, U64, BYTES, U32S, U64S),
-    SW_MESSAGES(BODY_BYTES)
-#undef BODY_BYTES
+#define ARRAY(type, field, count)
+#define FIXED_BYTES(NAME, name, number)                                                                                \
+    FIXED_BYTES_##name = 0 SW_FIELDS_##NAME(U16, U32, U64, BYTES, U32S, U64S, ARRAY),
+    SW_MESSAGES(FIXED_BYTES)
+#undef FIXED_BYTES
+#undef U16
 #undef U32
 #undef U64
 #undef BYTES
 #undef U32S
 #undef U64S
+#undef ARRAY
 };
 
 #define FITS(NAME, name, number)                                                                                       \
-    _Static_assert(SW_PROTO_HEADER_BYTES + BODY_BYTES_##name <= SW_PROTO_MAX_PACKET_BYTES, #name " is too long");
+    _Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_##name <= SW_PROTO_MAX_PACKET_BYTES, #name " is too long");
 SW_MESSAGES(FITS)
 #undef FITS
-_Static_assert(SW_PROTO_HEADER_BYTES + BODY_BYTES_restore_batch == SW_PROTO_MAX_PACKET_BYTES, "that is the longest");
+_Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_build +
+                       SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_build) + sizeof(struct sw_wire_buffer) +
+                                             sizeof(struct sw_wire_chunk) + SW_PROTO_NAME_BYTES - 1) <=
+                   SW_PROTO_MAX_PACKET_BYTES,
+               "a packet holds as many durable builds as it may");
 
-static size_t body_bytes(unsigned type) {
+static size_t fixed_bytes(unsigned type) {
     switch (type) {
 #define CASE(NAME, name, number)                                                                                       \
     case number:                                                                                                       \
-        return BODY_BYTES_##name;
+        return FIXED_BYTES_##name;
         SW_MESSAGES(CASE)
 #undef CASE
     default:
@@ -51,9 +76,31 @@ static size_t body_bytes(unsigned type) {
     }
 }
 
-size_t sw_msg_packet_bytes(unsigned type) {
-    const size_t body = body_bytes(type);
-    return body ? SW_PROTO_HEADER_BYTES + body : 0;
+/* Of the arrays, by the counts among the other fields. */
+static size_t array_bytes(const struct sw_msg *msg) {
+    size_t bytes = 0;
+    switch (msg->header.type) {
+#define FIELD(field, ...)
+#define ARRAY(type, field, count) bytes += sizeof(type) * m->count;
+#define CASE(NAME, name, number)                                                                                       \
+    case number: {                                                                                                     \
+        const struct sw_msg_##name *m = &msg->u.name;                                                                  \
+        (void)m;                                                                                                       \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD, FIELD, ARRAY) break;                                       \
+    }
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef ARRAY
+#undef FIELD
+    default:
+        break;
+    }
+    return bytes;
+}
+
+size_t sw_msg_packet_bytes(const struct sw_msg *msg) {
+    const size_t fixed = fixed_bytes(msg->header.type);
+    return fixed ? SW_PROTO_HEADER_BYTES + fixed + array_bytes(msg) : 0;
 }
 
 void sw_msg_init(struct sw_msg *ret, unsigned type) {
@@ -84,8 +131,8 @@ const char *sw_msg_name(unsigned type) {
 }
 
 size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet) {
-    const uint32_t magic = SW_PROTO_MAGIC, body = (uint32_t)body_bytes(msg->header.type);
-    const uint16_t version = SW_PROTO_VERSION;
+    const uint32_t magic = SW_PROTO_MAGIC, body = (uint32_t)(fixed_bytes(msg->header.type) + array_bytes(msg));
+    const uint16_t version = msg->header.version ? msg->header.version : SW_PROTO_VERSION;
     uint8_t *cursor = packet;
     put(&cursor, &magic, 4);
     put(&cursor, &version, 2);
@@ -94,13 +141,15 @@ size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet) {
     put(&cursor, &body, 4);
     switch (msg->header.type) {
 #define FIELD(field, ...) put(&cursor, &m->field, sizeof m->field);
+#define ARRAY(type, field, count) put(&cursor, m->field, sizeof(type) * m->count);
 #define CASE(NAME, name, number)                                                                                       \
     case number: {                                                                                                     \
         const struct sw_msg_##name *m = &msg->u.name;                                                                  \
-        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD) break;                                                     \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD, FIELD, ARRAY) break;                                       \
     }
         SW_MESSAGES(CASE)
 #undef CASE
+#undef ARRAY
 #undef FIELD
     default:
         break;
@@ -121,38 +170,76 @@ static int decode_header(struct sw_msg_header *ret, const uint8_t *packet, size_
     get(&cursor, &ret->body_bytes, 4);
     if (ret->magic != SW_PROTO_MAGIC)
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet does not start with the protocol's magic");
-    if (ret->version != SW_PROTO_VERSION)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "protocol version %u is not supported, %u is",
-                          (unsigned)ret->version, (unsigned)SW_PROTO_VERSION);
+    if (ret->version < SW_PROTO_OLDEST_VERSION || ret->version > SW_PROTO_VERSION)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "protocol version %u is not supported, %u to %u are",
+                          (unsigned)ret->version, (unsigned)SW_PROTO_OLDEST_VERSION, (unsigned)SW_PROTO_VERSION);
     return 0;
 }
 
-int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err) {
-    int rc = decode_header(&ret->header, packet, packet_bytes, err);
-    if (rc < 0)
-        return rc;
-    const unsigned type = ret->header.type;
-    const size_t expected = body_bytes(type);
-    if (!expected)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "message type %u is unknown", type);
-    if (ret->header.body_bytes != expected || packet_bytes != SW_PROTO_HEADER_BYTES + expected)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s: body of %zu bytes (header says %u), must be %zu",
-                          sw_msg_name(type), packet_bytes - SW_PROTO_HEADER_BYTES, ret->header.body_bytes, expected);
-    const uint8_t *cursor = packet + SW_PROTO_HEADER_BYTES;
-    switch (type) {
+static void decode_fields(struct sw_msg *ret, const uint8_t *body) {
+    const uint8_t *cursor = body;
+    switch (ret->header.type) {
 #define FIELD(field, ...) get(&cursor, &m->field, sizeof m->field);
+#define ARRAY(type, field, count) m->field = NULL;
 #define CASE(NAME, name, number)                                                                                       \
     case number: {                                                                                                     \
         struct sw_msg_##name *m = &ret->u.name;                                                                        \
-        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD) break;                                                     \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD, FIELD, ARRAY) break;                                       \
     }
         SW_MESSAGES(CASE)
 #undef CASE
+#undef ARRAY
 #undef FIELD
     default:
         break;
     }
-    return 0;
+}
+
+/* The arrays stay where they are. */
+static void find_arrays(struct sw_msg *ret, const uint8_t *arrays) {
+    switch (ret->header.type) {
+#define FIELD(field, ...)
+#define ARRAY(type, field, count)                                                                                      \
+    m->field = (const type *)(const void *)arrays;                                                                     \
+    arrays += sizeof(type) * m->count;
+#define CASE(NAME, name, number)                                                                                       \
+    case number: {                                                                                                     \
+        struct sw_msg_##name *m = &ret->u.name;                                                                        \
+        (void)m;                                                                                                       \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD, FIELD, ARRAY) break;                                       \
+    }
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef ARRAY
+#undef FIELD
+    default:
+        break;
+    }
+}
+
+static int check_length(const struct sw_msg *msg, size_t packet_bytes, size_t expected, struct sw_err *err) {
+    const size_t body = packet_bytes - SW_PROTO_HEADER_BYTES;
+    if (msg->header.body_bytes == body && body == expected)
+        return 0;
+    return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s: body of %zu bytes (header says %u), must be %zu",
+                      sw_msg_name(msg->header.type), body, msg->header.body_bytes, expected);
+}
+
+int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err) {
+    SW_ASSERT((uintptr_t)packet % SW_PROTO_ALIGN == 0);
+    int rc = decode_header(&ret->header, packet, packet_bytes, err);
+    if (rc < 0)
+        return rc;
+    const size_t fixed = fixed_bytes(ret->header.type);
+    if (!fixed)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "message type %u is unknown", (unsigned)ret->header.type);
+    if (packet_bytes < SW_PROTO_HEADER_BYTES + fixed)
+        return check_length(ret, packet_bytes, fixed, err);
+    decode_fields(ret, packet + SW_PROTO_HEADER_BYTES);
+    rc = check_length(ret, packet_bytes, fixed + array_bytes(ret), err);
+    if (rc == 0)
+        find_arrays(ret, packet + SW_PROTO_HEADER_BYTES + fixed);
+    return rc;
 }
 
 char *sw_msg_text(char *ret, size_t ret_bytes, const uint8_t *field, size_t field_bytes) {

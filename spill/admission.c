@@ -54,10 +54,17 @@ static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *
     return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
 }
 
-static int admit(const struct sw_owner *owner, struct sw_err *err) {
-    const struct sw_engine_config *config = &sw_engine_of(owner)->config;
+static int check_open(const struct sw_owner *owner, struct sw_err *err) {
     if (sw_owner_is_ending(owner) || sw_engine_of(owner)->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
+    return 0;
+}
+
+static int admit(const struct sw_owner *owner, struct sw_err *err) {
+    const struct sw_engine_config *config = &sw_engine_of(owner)->config;
+    const int rc = check_open(owner, err);
+    if (rc)
+        return rc;
     if (owner->n_ops >= config->max_owner_ops)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "the session has %u operations in flight, the most allowed", owner->n_ops);
@@ -86,34 +93,49 @@ static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_e
     return 0;
 }
 
-static int check_type(const struct sw_range *range, struct sw_err *err) {
-    if ((unsigned)range->type >= SW_VALUE_NR)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)range->type);
-    if (range->bytes % sw_value_type_bytes(range->type))
+static int check_type(enum sw_value_type type, uint64_t bytes, struct sw_err *err) {
+    if ((unsigned)type >= SW_VALUE_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)type);
+    if (bytes % sw_value_type_bytes(type))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
-                          (unsigned long long)range->bytes, sw_value_type_name(range->type));
+                          (unsigned long long)bytes, sw_value_type_name(type));
     return 0;
+}
+
+static int check_number(unsigned n, struct sw_err *err) {
+    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
+    return 0;
+}
+
+static int add_bytes(uint64_t *sum, uint64_t bytes, struct sw_err *err) {
+    if (__builtin_add_overflow(*sum, bytes, sum))
+        return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
+    return 0;
+}
+
+static void name_buffer(unsigned i, unsigned n, struct sw_err *err) {
+    if (n > 1)
+        sw_err_context(err, "buffer %u of %u", i + 1, n);
 }
 
 /* A spill's ranges; *ret_bytes: of all. */
 static int check_sources(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
                          struct sw_err *err) {
-    int rc = 0;
-    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
+    int rc = check_number(n, err);
     *ret_bytes = 0;
     for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_type(&ranges[i], err);
+        rc = check_type(ranges[i].type, ranges[i].bytes, err);
         if (!rc)
             rc = check_stays(&ranges[i], n, err);
         if (!rc)
             rc = check_range(&ranges[i], 0, err);
         if (!rc)
             rc = check_alone(owner, &ranges[i], ranges[i].bytes, err);
-        if (!rc && __builtin_add_overflow(*ret_bytes, ranges[i].bytes, ret_bytes))
-            rc = sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "lengths of buffers overflow");
-        if (rc && n > 1)
-            sw_err_context(err, "buffer %u of %u", i + 1, n);
+        if (!rc)
+            rc = add_bytes(ret_bytes, ranges[i].bytes, err);
+        if (rc)
+            name_buffer(i, n, err);
     }
     return rc;
 }
@@ -138,16 +160,16 @@ static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_plac
     return 0;
 }
 
-static int check_name(const struct sw_owner *owner, const struct sw_range *range, struct sw_err *err) {
-    const size_t bytes = strlen(range->name);
-    if (bytes == 0 || bytes >= SW_REGION_NAME_BYTES || range->in_place)
+static int check_name(const struct sw_owner *owner, const char *name, bool in_place, struct sw_err *err) {
+    const size_t bytes = strlen(name);
+    if (bytes == 0 || bytes >= SW_REGION_NAME_BYTES || in_place)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          range->in_place ? "a packed region cannot be durable"
-                                          : "a region's name of %zu bytes, must be 1 to %u",
+                          in_place ? "a packed region cannot be durable"
+                                   : "a region's name of %zu bytes, must be 1 to %u",
                           bytes, SW_REGION_NAME_BYTES - 1u);
     if (!owner->heir)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "nobody would have durable regions of this session");
-    if (sw_name_find(owner->heir, range->name))
+    if (sw_name_find(owner->heir, name))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "the tenant has a durable region of this name");
     if (owner->heir->n_names >= sw_engine_of(owner)->config.max_durable)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
@@ -165,9 +187,86 @@ int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, 
     if (!rc)
         rc = check_fits(owner, *ret_bytes, ranges[0].in_place, err);
     if (!rc && ranges[0].name)
-        rc = check_name(owner, &ranges[0], err);
+        rc = check_name(owner, ranges[0].name, ranges[0].in_place, err);
     return rc;
 }
+
+/* ---- builds ---- */
+
+static int check_buffer(const struct sw_owner *owner, const struct sw_build_buffer_config *buffer, struct sw_err *err) {
+    const uint64_t most = owner->store->place.chunk_bytes;
+    if (buffer->chunk_bytes % SW_BUILD_CHUNK_STEP_BYTES || buffer->chunk_bytes > most)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "chunks of %llu bytes, must be a multiple of %d and at most %llu",
+                          (unsigned long long)buffer->chunk_bytes, SW_BUILD_CHUNK_STEP_BYTES, (unsigned long long)most);
+    return check_type(buffer->type, buffer->raw_bytes, err);
+}
+
+int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *config, uint64_t *ret_bytes,
+                   struct sw_err *err) {
+    int rc = check_open(owner, err);
+    if (!rc)
+        rc = check_number(config->n_buffers, err);
+    *ret_bytes = 0;
+    for (unsigned i = 0; !rc && i < config->n_buffers; i++) {
+        rc = check_buffer(owner, &config->buffers[i], err);
+        if (!rc)
+            rc = add_bytes(ret_bytes, config->buffers[i].raw_bytes, err);
+        if (rc)
+            name_buffer(i, config->n_buffers, err);
+    }
+    if (!rc)
+        rc = admit_region(owner, false, err);
+    if (!rc)
+        rc = check_fits(owner, *ret_bytes, false, err);
+    if (!rc && config->name)
+        rc = check_name(owner, config->name, false, err);
+    return rc;
+}
+
+/* Chunks of the buffer, and whole ones, unless the buffer ends with them. end_bytes: where the last append ended. */
+static int check_place_in(const struct sw_build_buffer *buffer, uint64_t end_bytes, const struct sw_range *range,
+                          struct sw_err *err) {
+    if (range->at != end_bytes)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "bytes from %llu on were appended, %llu bytes are there",
+                          (unsigned long long)range->at, (unsigned long long)end_bytes);
+    if (range->bytes > buffer->raw_bytes - end_bytes)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes were appended, the buffer lacks only %llu",
+                          (unsigned long long)range->bytes, (unsigned long long)(buffer->raw_bytes - end_bytes));
+    const bool is_end = range->bytes == buffer->raw_bytes - end_bytes;
+    const bool is_whole = buffer->chunk_bytes && range->bytes % buffer->chunk_bytes == 0;
+    if ((!is_end && !is_whole) || (range->bytes == 0 && buffer->raw_bytes > 0))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole chunks of %llu",
+                          (unsigned long long)range->bytes, (unsigned long long)buffer->chunk_bytes);
+    return 0;
+}
+
+int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err) {
+    uint64_t ends[SW_FRAMES_MAX_PARTS];
+    int rc = admit(build->owner, err);
+    if (!rc && (n < 1 || n > SW_BUILD_MAX_RANGES))
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u parts, must be 1 to %d", n, SW_BUILD_MAX_RANGES);
+    for (unsigned i = 0; i < build->n_buffers; i++)
+        ends[i] = build->buffers[i].end_bytes;
+    for (unsigned i = 0; !rc && i < n; i++) {
+        const struct sw_range *range = &ranges[i];
+        if (range->buffer >= build->n_buffers)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, build->n_buffers);
+        rc = check_place_in(&build->buffers[range->buffer], ends[range->buffer], range, err);
+        if (!rc)
+            rc = check_stays(range, n, err);
+        if (!rc)
+            rc = check_range(range, 0, err);
+        if (!rc)
+            rc = check_alone(build->owner, range, range->bytes, err);
+        ends[range->buffer] += rc ? 0 : range->bytes;
+        if (rc)
+            name_buffer(range->buffer, build->n_buffers, err);
+    }
+    return rc;
+}
+
+/* ---- restores ---- */
 
 /* A packed region can only be undone where it is, any other one only by a copy. */
 static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
@@ -186,7 +285,7 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
 /* As many destinations as the region has buffers, each with room for its own. */
 static int check_destinations(const struct sw_owner *owner, const struct sw_region *region,
                               const struct sw_range *ranges, unsigned n, struct sw_err *err) {
-    const unsigned n_buffers = region->frames->n_parts ? region->frames->n_parts : 1;
+    const unsigned n_buffers = sw_frames_n_buffers(region->frames);
     int rc = 0;
     if (n != n_buffers)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
@@ -194,11 +293,11 @@ static int check_destinations(const struct sw_owner *owner, const struct sw_regi
     for (unsigned i = 0; !rc && i < n; i++) {
         rc = check_stays(&ranges[i], n, err);
         if (!rc)
-            rc = check_range(&ranges[i], sw_frames_part_bytes(region->frames, i), err);
+            rc = check_range(&ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
         if (!rc)
-            rc = check_alone(owner, &ranges[i], sw_frames_part_bytes(region->frames, i), err);
-        if (rc && n > 1)
-            sw_err_context(err, "buffer %u of %u", i + 1, n);
+            rc = check_alone(owner, &ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
+        if (rc)
+            name_buffer(i, n, err);
     }
     return rc;
 }

@@ -11,7 +11,7 @@ int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_i
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST,
                           region->move ? "the region is on its way between tiers"
                                        : "another session has the region, or may come back for it");
-    if (region->op && !region->frames) /* that may fail */
+    if (sw_region_is_busy(region) && !region->frames) /* that may fail */
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "the region is being spilled");
     if (region->owner == heir) {
         if (owner->n_regions >= sw_engine_of(owner)->config.max_owner_regions)

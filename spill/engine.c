@@ -13,51 +13,16 @@
 
 /* ---- operations come back ---- */
 
-static void forget_failed(struct sw_engine *engine, struct sw_op *op) {
-    sw_region_move(op->region, SW_REGION_IN);
-    sw_region_forget(engine->config.catalogue, op->region);
-}
-
-/* Before its client is told. False: it cannot be, and counts as not stored. A packed region could not be taken back: it
- * ends with this process. */
-static bool record_spilled(struct sw_engine *engine, struct sw_op *op) {
-    if (op->owner->state == SW_OWNER_CLOSING && !op->region->name)
-        return true; /* its end is near */
-    return !sw_region_record(engine->config.catalogue, op->region, &op->outcome.err) ||
-           op->request.operation == SW_OP_PACK;
-}
-
-static void spill_ended(struct sw_engine *engine, struct sw_op *op) {
+static void spill_ended(struct sw_op *op) {
     struct sw_region *region = op->region;
-    struct sw_run_outcome *outcome = &op->outcome;
     region->charged_bytes = op->charged_bytes;
-    region->kept_bytes += outcome->kept_bytes;
-    if (outcome->err.code) {
-        forget_failed(engine, op);
+    region->kept_bytes += op->outcome.kept_bytes;
+    if (op->outcome.err.code) {
+        sw_region_give_up(region);
         return;
     }
-    /* A region without chunks has nothing to encode or store, and still takes every step. */
-    sw_op_follow_phase(op);
-    region->frames = op->frames;
-    region->tier = sw_frames_tier(op->frames, region->tier_bytes);
-    region->used_us = sw_clock_us();
+    (void)sw_region_complete(region, op->frames, &op->outcome, &op->outcome.err);
     op->tier = region->tier;
-    region->stored_bytes = outcome->stored_bytes;
-    region->codec = sw_frames_most_used(outcome->codec_raw_bytes);
-    region->reason = outcome->reason;
-    op->owner->raw_bytes += region->raw_bytes;
-    op->owner->stored_bytes += region->stored_bytes;
-    sw_region_move(region, SW_REGION_OUT);
-    if (!record_spilled(engine, op)) {
-        sw_region_forget(engine->config.catalogue, region);
-        return;
-    }
-    outcome->err.code = 0;
-    engine->counters.spills++;
-    engine->counters.reasons[outcome->reason]++;
-    engine->counters.packs += op->request.operation == SW_OP_PACK;
-    engine->counters.spilled_raw_bytes += region->raw_bytes;
-    engine->counters.spilled_stored_bytes += region->stored_bytes;
 }
 
 static bool proves_loss(int code) {
@@ -101,73 +66,44 @@ static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
     }
 }
 
-/* Where the region is or was; one without frames counts for the first tier. */
-static const struct sw_tier *tier_of(const struct sw_op *op) {
-    return op->tier ? op->tier : sw_placement_memory(&op->owner->store->place);
-}
-
-static void fill_outcome(const struct sw_op *op, struct sw_outcome *ret) {
-    const struct sw_region *region = op->region;
-    uint64_t now_us = sw_clock_us();
-    memset(ret, 0, sizeof *ret);
-    ret->err = op->outcome.err;
-    ret->region = region->id;
-    ret->raw_bytes = region->raw_bytes;
-    ret->stored_bytes = region->stored_bytes;
-    ret->codec = region->codec;
-    ret->reason = sw_cost_reason_text(region->reason);
-    ret->tier = sw_operation_is_in_place(op->request.operation) ? SW_PACKED_TIER_NAME : tier_of(op)->kind->name;
-    ret->total_us = now_us - op->submitted_us;
-    if (region->name)
-        (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
-    ret->queued_us = (op->outcome.started_us ? op->outcome.started_us : now_us) - op->submitted_us;
-    if (ret->err.code)
-        sw_err_context(&ret->err, "%s of region %u:%u", sw_operation_name(op->request.operation), region->id.slot,
-                       region->id.gen);
-}
-
-static void note_figures(struct sw_engine *engine, const struct sw_op *op, const struct sw_outcome *outcome) {
-    const struct sw_run_outcome *sum = &op->outcome;
-    const uint64_t submitted_us = op->submitted_us, mapped_us = sum->mapped_us ? sum->mapped_us : submitted_us;
-    /* Of several buffers, one without a plan of its own may be mapped after the last plan. */
-    const uint64_t planned_us = sum->planned_us > mapped_us ? sum->planned_us : mapped_us;
-    if (outcome->err.code)
-        return;
-    sw_figures_note(&engine->figures,
-                    &(struct sw_figures_op){
-                        .kind = sw_operation_encodes(op->request.operation) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
-                        .tier = sw_operation_is_in_place(op->request.operation) ? SW_FIGURES_PACKED : tier_of(op)->rank,
-                        .codec = outcome->codec,
-                        .raw_bytes = outcome->raw_bytes,
-                        .stored_bytes = outcome->stored_bytes,
-                        .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
-                               [SW_FIGURES_PLAN] = planned_us - mapped_us,
-                               [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
-                               [SW_FIGURES_WHOLE] = outcome->total_us}});
+/* What becomes of the region, and what is told. */
+static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outcome *ret) {
+    static const char *const what[SW_OP_NR] = {[SW_OP_SPILL] = "spill of",
+                                               [SW_OP_RESTORE] = "restore of",
+                                               [SW_OP_PACK] = "pack of",
+                                               [SW_OP_UNPACK] = "unpack of"};
+    struct sw_region *region = op->region;
+    const struct sw_region_id id = region->id;
+    region->op = NULL;
+    if (sw_operation_encodes(op->request.operation))
+        spill_ended(op);
+    else
+        restore_ended(engine, op);
+    const struct sw_ended ended = {.engine = engine,
+                                   .operation = op->request.operation,
+                                   .what = what[op->request.operation],
+                                   .region = region,
+                                   .id = id,
+                                   .tier = op->tier,
+                                   .sum = &op->outcome,
+                                   .submitted_us = op->submitted_us};
+    sw_outcome_fill(&ended, ret);
+    sw_outcome_note(&ended, ret);
+    if (op->owner->state == SW_OWNER_CLOSING && region->owner == op->owner && region->id.gen == id.gen)
+        sw_region_let_go(engine->config.catalogue, region);
 }
 
 /* The callback comes last: it may start, close or free whatever it likes. */
 static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_owner *owner = op->owner;
-    struct sw_region *region = op->region;
-    struct sw_region_id id = region->id;
     struct sw_outcome outcome;
-    region->op = NULL;
-    if (sw_operation_encodes(op->request.operation))
-        spill_ended(engine, op);
+    if (op->build)
+        sw_build_append_ended(op, &outcome);
     else
-        restore_ended(engine, op);
-    fill_outcome(op, &outcome);
-    outcome.region = id;
+        settle_op(engine, op, &outcome);
     const int code = outcome.err.code;
-    note_figures(engine, op, &outcome);
-    if (owner->state == SW_OWNER_CLOSING && region->owner == owner && region->id.gen == id.gen)
-        sw_region_let_go(engine->config.catalogue, region);
     engine->counters.canceled_ops += code == -SW_ECANCELED;
     engine->counters.failed_ops += code != 0 && code != -SW_ECANCELED;
-    sw_list_remove(&op->node);
-    owner->n_ops--;
-    engine->n_ops--;
     sw_op_end(op);
     sw_owner_settle(owner);
     sw_outcome_cb *done = op->done;
@@ -249,22 +185,6 @@ static void stop_if_due(struct sw_engine *engine) {
     uv_close((uv_handle_t *)&engine->async, on_async_closed);
 }
 
-static void on_spin(uv_idle_t *spin) {
-    const struct sw_engine *engine = spin->data;
-    if (sw_clock_us() >= engine->spin_until_us)
-        (void)uv_idle_stop(spin);
-}
-
-/* Something has begun or ended, or will end soon. Waking a thread that sleeps can take longer than a short operation
- * itself (50 to 80 us in a virtual machine), so for as long as workers poll idle devices the loop polls its
- * descriptors. */
-static void keep_awake(struct sw_engine *engine) {
-    if (engine->poll_us == 0)
-        return;
-    engine->spin_until_us = sw_clock_us() + engine->poll_us;
-    (void)uv_idle_start(&engine->spin, on_spin);
-}
-
 static void on_wake(uv_async_t *async) {
     struct sw_engine *engine = async->data;
     struct sw_list ended, *node;
@@ -275,9 +195,10 @@ static void on_wake(uv_async_t *async) {
         ends_soon |= sw_worker_ends_soon(engine->workers[i]);
     }
     if (ends_soon || !sw_list_empty(&ended))
-        keep_awake(engine);
+        sw_engine_keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
+    sw_builds_call_back(engine);
     close_settled_owners(engine);
     stop_if_due(engine);
 }
@@ -357,6 +278,7 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     if (!engine)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
     engine->config = *config;
+    sw_list_init(&engine->ended_builds);
     int rc = sw_tiers_settle(&engine->config.tiers, err);
     if (rc) {
         sw_free(engine);
@@ -414,60 +336,12 @@ void sw_engine_release(struct sw_engine *engine) {
 
 void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region;
-    if (sw_region_find(&owner->store->regions, owner, id, &region, NULL) == 0 && region->op)
+    if (sw_region_find(&owner->store->regions, owner, id, &region, NULL))
+        return;
+    if (region->build)
+        sw_build_fail(region->build, &(struct sw_err){-SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "canceled"});
+    else if (region->op)
         sw_op_cancel(region->op);
-}
-
-/* From here on nothing can fail: the operation is accepted. */
-static void op_submit(struct sw_op *op, struct sw_region *region) {
-    struct sw_owner *owner = op->owner;
-    struct sw_engine *engine = sw_engine_of(owner);
-    op->region = region;
-    region->op = op;
-    sw_op_begin(op);
-    sw_list_append(&owner->ops, &op->node);
-    owner->n_ops++;
-    engine->n_ops++;
-    if (region->move)
-        region->move->cancel(region->move); /* and goes on when that has ended */
-    else
-        sw_op_post(op);
-    keep_awake(engine);
-}
-
-/* A slot and what is known from the start. That of a pack is recorded before its first byte moves, as broken: should
- * the process die, its bytes are neither here nor there. Without the record a successor would take them for untouched.
- */
-static int make_region(struct sw_owner *owner, const struct sw_range *first, uint64_t bytes, struct sw_region **ret,
-                       struct sw_err *err) {
-    struct sw_engine *engine = sw_engine_of(owner);
-    struct sw_budget *kept = sw_quota_kept(owner->quota);
-    int rc = sw_budget_take(kept, SW_REGION_KEPT_BYTES, "a region", err);
-    if (rc)
-        return rc;
-    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
-    if (!region) {
-        sw_budget_give(kept, SW_REGION_KEPT_BYTES);
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
-                          engine->store.regions.n_used);
-    }
-    region->kept_bytes = kept ? SW_REGION_KEPT_BYTES : 0;
-    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
-    region->raw_bytes = bytes;
-    region->request = first->request;
-    region->piece = first->piece;
-    region->in_place = first->in_place;
-    if (first->name && sw_region_set_name(region, first->name))
-        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
-    if (!rc && first->in_place)
-        rc = sw_region_record(engine->config.catalogue, region, err);
-    if (rc) {
-        sw_budget_give(kept, SW_REGION_KEPT_BYTES);
-        sw_region_release(&engine->store.regions, region);
-    } else {
-        *ret = region;
-    }
-    return rc;
 }
 
 int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
@@ -479,24 +353,25 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     if (rc)
         return rc;
     struct sw_op *op = NULL;
-    rc = sw_op_new(&op, owner, in_place ? SW_OP_PACK : SW_OP_SPILL, ranges, n, err);
+    rc = sw_op_new(&op, owner,
+                   &(struct sw_op_config){.operation = in_place ? SW_OP_PACK : SW_OP_SPILL, .ranges = ranges, .n = n},
+                   err);
     if (rc)
         return rc;
+    const struct sw_region_start start = {.raw_bytes = bytes,
+                                          .request = ranges[0].request,
+                                          .piece = ranges[0].piece,
+                                          .in_place = in_place,
+                                          .name = ranges[0].name};
     struct sw_region *region = NULL;
-    rc = make_region(owner, &ranges[0], bytes, &region, err);
+    rc = sw_region_begin(owner, &start, &region, err);
     if (rc) {
         sw_op_free(op);
         return rc;
     }
-    op->done = done;
-    op->arg = arg;
-    sw_list_append(&owner->regions, &region->node);
-    owner->n_regions++;
-    if (owner->quota)
-        owner->quota->n_regions++;
-    sw_region_move(region, SW_REGION_STAGING);
     *ret_id = region->id;
-    op_submit(op, region);
+    region->op = op;
+    sw_op_submit(op, region, done, arg);
     return 0;
 }
 
@@ -513,7 +388,9 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     if (rc)
         return rc;
     struct sw_op *op = NULL;
-    rc = sw_op_new(&op, owner, in_place ? SW_OP_UNPACK : SW_OP_RESTORE, ranges, n, err);
+    rc = sw_op_new(
+        &op, owner,
+        &(struct sw_op_config){.operation = in_place ? SW_OP_UNPACK : SW_OP_RESTORE, .ranges = ranges, .n = n}, err);
     if (rc)
         return rc;
     rc = sw_op_set_frames(op, region->frames, err);
@@ -521,8 +398,6 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
         sw_op_free(op);
         return rc;
     }
-    op->done = done;
-    op->arg = arg;
     op->keep = keep || region->name;
     op->request.may_fill_holes = region->may_fill_holes;
     region->may_fill_holes = false;
@@ -531,7 +406,7 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
     if (in_place)
         sw_region_record_hints(sw_engine_of(owner)->config.catalogue,
                                region); /* broken, from before the first byte moves */
-    op_submit(op, region);
+    sw_op_submit(op, region, done, arg);
     return 0;
 }
 

@@ -109,6 +109,9 @@ int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_i
  * operation; the descriptors are closed as soon as it has succeeded. errors: -SW_EDEVICE (no such GPU), -SW_ELIMIT,
  * -SW_ENOMEM, -SW_ESHUTDOWN. */
 int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, struct sw_mem **ret, struct sw_err *err);
+/* Several jobs will use a `once` memory that none has used yet: it stays mapped until sw_mem_close(), as one that is
+ * not `once`. */
+void sw_mem_share(struct sw_mem *mem);
 /* Maps a memory that is not `once` now, so that errors are known before the first operation: `mapped` runs once on the
  * loop, not from inside this call, and before the `closed` of sw_mem_close. After an error the mem is open as before.
  * At most once for a mem. errors: those of map. */
@@ -140,6 +143,8 @@ struct sw_range {
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
     const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
+    unsigned buffer;         /* append: of which buffer of the region it is a part */
+    uint64_t at;             /* the same: where in that buffer it begins */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
@@ -234,6 +239,7 @@ struct sw_region_info {
     const char *tier;
     const char *reason; /* as in struct sw_outcome */
     bool in_place;      /* it was packed: if it is LOST, its client's memory has not its bytes either */
+    unsigned n_buffers; /* 0: being spilled, or LOST */
 };
 /* errors: -SW_ENOENT (also for ids of other owners: their existence is not confirmed), -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);

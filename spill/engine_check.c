@@ -13,6 +13,33 @@ struct tally {
     } tiers[SW_TIERS_MAX];
 };
 
+/* A frame that is complete. */
+static void check_frame(const struct sw_stored *frame, struct tally *tally) {
+    uint64_t bytes = 0;
+    SW_ASSERT(frame->committed && frame->n_extents > 0);
+    for (unsigned e = 0; e < frame->n_extents; e++)
+        bytes += frame->extents[e].bytes;
+    SW_ASSERT(bytes == frame->bytes);
+    tally->tiers[frame->tier->rank].bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+    tally->tiers[frame->tier->rank].frames++;
+}
+
+/* What has been appended to a build lies in its place, and counts for the tenant. */
+static void check_build(const struct sw_build *build, struct tally *tally) {
+    uint64_t stored = 0;
+    for (unsigned i = 0; i < build->n_buffers; i++) {
+        const struct sw_frames *frames = build->buffers[i].frames;
+        SW_ASSERT(build->buffers[i].end_bytes <= build->buffers[i].raw_bytes);
+        for (size_t chunk = 0; frames && chunk < frames->n_begun; chunk++)
+            if (frames->stored[chunk].tier) {
+                check_frame(&frames->stored[chunk], tally);
+                stored += frames->stored[chunk].bytes;
+            }
+    }
+    SW_ASSERT(build->region ? build->region->build == build : build->state == SW_BUILD_FAILED && stored == 0);
+    SW_ASSERT(!build->owner->quota || build->state == SW_BUILD_FAILED || stored == build->region->charged_bytes);
+}
+
 /* A region that is away is complete: every chunk has a committed frame, and they add up. Of a lost one some may lie in
  * a tier that is not there. */
 static void check_frames(const struct sw_region *region, struct tally *tally) {
@@ -21,20 +48,14 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
     SW_ASSERT(region->frames && region->frames->raw_bytes == region->raw_bytes);
     for (size_t i = 0; i < region->frames->n_chunks; i++) {
         const struct sw_stored *frame = &region->frames->stored[i];
-        uint64_t bytes = 0;
         if (packed && frame->n_extents == 0)
             continue; /* the client's own memory has all of it */
         if (region->state == SW_REGION_LOST && !frame->tier) {
             away += frame->bytes;
             continue;
         }
-        SW_ASSERT(frame->committed && frame->n_extents > 0);
-        for (unsigned e = 0; e < frame->n_extents; e++)
-            bytes += frame->extents[e].bytes;
-        SW_ASSERT(bytes == frame->bytes);
-        stored += bytes;
-        tally->tiers[frame->tier->rank].bytes += (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
-        tally->tiers[frame->tier->rank].frames++;
+        check_frame(frame, tally);
+        stored += frame->bytes;
     }
     SW_ASSERT(packed ? sw_frames_packed_bytes(region->frames) == region->stored_bytes
                      : stored + away == region->stored_bytes);
@@ -50,11 +71,12 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
     case SW_REGION_STAGING:
     case SW_REGION_ENCODING:
     case SW_REGION_STORING:
-        SW_ASSERT(region->op && sw_operation_encodes(region->op->request.operation) && !region->frames);
+        SW_ASSERT(!region->op || (sw_operation_encodes(region->op->request.operation) && !region->build));
+        SW_ASSERT(sw_region_is_busy(region) && !region->frames && (!region->build || region->build->region == region));
         break;
     case SW_REGION_OUT:
     case SW_REGION_LOST:
-        SW_ASSERT(!region->op && (region->frames || region->state == SW_REGION_LOST));
+        SW_ASSERT(!sw_region_is_busy(region) && (region->frames || region->state == SW_REGION_LOST));
         if (!region->move && region->frames) /* that changes them */
             check_frames(region, tally);
         break;
@@ -75,7 +97,8 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     uint64_t ops = 0, jobs = 0, mem_ops = 0, mems = 0, regions = tally->regions, raw_bytes = 0, stored_bytes = 0;
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
-        SW_ASSERT(op->owner == owner && op->parts[0].mem->owner == owner && op->region->op == op);
+        SW_ASSERT(op->owner == owner && op->parts[0].mem->owner == owner);
+        SW_ASSERT(op->build ? op->region->build == op->build : op->region->op == op);
         jobs += op->request.n_buffers;
     }
     for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
@@ -87,6 +110,10 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
         stored_bytes += region->frames ? region->stored_bytes : 0;
     }
     regions = tally->regions - regions;
+    uint64_t builds = 0;
+    for (const struct sw_list *node = owner->builds.next; node != &owner->builds; node = node->next, builds++)
+        check_build(SW_CONTAINER_OF(node, const struct sw_build, node), tally);
+    SW_ASSERT(builds <= owner->n_builds);
     SW_ASSERT(ops == owner->n_ops && jobs == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
     uint64_t names = 0;
@@ -141,6 +168,8 @@ static void check_quota(const struct sw_engine *engine, const struct sw_quota *q
                 kept += SW_CONTAINER_OF(at, const struct sw_mem, node)->kept_bytes;
             for (const struct sw_list *at = owner->ops.next; at != &owner->ops; at = at->next)
                 kept += SW_CONTAINER_OF(at, const struct sw_op, node)->kept_bytes;
+            for (const struct sw_list *at = owner->builds.next; at != &owner->builds; at = at->next)
+                kept += SW_CONTAINER_OF(at, const struct sw_build, node)->kept_bytes;
             for (const struct sw_list *at = owner->regions.next; at != &owner->regions; at = at->next) {
                 const struct sw_region *region = SW_CONTAINER_OF(at, const struct sw_region, node);
                 bytes += region->charged_bytes;

@@ -3,6 +3,7 @@
 #define SW_SPILL_ENGINE_STATE_H
 
 #include "spill/balance/balance.h"
+#include "spill/build.h"
 #include "spill/engine.h"
 #include "spill/figures.h"
 #include "spill/journal/record.h"
@@ -24,14 +25,48 @@ struct sw_op {
     struct sw_list node;           /* of the owner's operations */
     struct sw_owner *owner;
     struct sw_region *region;
-    uint64_t kept_bytes;  /* of request.kept */
-    bool keep;            /* restore */
-    struct sw_tier *tier; /* ended well: where the region was or is; NULL: nowhere */
+    struct sw_build *build; /* of which it is an append; NULL: of none */
+    uint64_t kept_bytes;    /* of request.kept */
+    bool keep;              /* restore */
+    struct sw_tier *tier;   /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
     struct sw_buffer *buffers; /* [request.n_buffers], and so are its parts */
     struct sw_op_part parts[];
+};
+
+/* A buffer of a build. */
+struct sw_build_buffer {
+    uint64_t raw_bytes, chunk_bytes; /* chunk_bytes 0: known when its only append ends */
+    uint64_t end_bytes;              /* appended, or being appended */
+    enum sw_value_type type;
+    struct sw_frames *frames; /* of all its chunks; NULL: chunk_bytes is not known */
+    enum sw_cost_reason reason;
+    uint64_t longest_bytes; /* of the append that the reason is of */
+};
+
+/* A region that comes to be by appends. */
+struct sw_build {
+    struct sw_list node; /* of the owner's builds, or, once it has ended, of the engine's */
+    struct sw_owner *owner;
+    struct sw_region_id id;
+    struct sw_region *region; /* NULL: it has ended, or nothing of it is left */
+    enum sw_build_state state;
+    unsigned n_ops;            /* appends under way */
+    bool is_ending;            /* it was committed or aborted */
+    bool has_ended;            /* its callback is due */
+    bool is_dropped;           /* nobody waits for its end: its owner is closed */
+    struct sw_run_outcome sum; /* of its appends; the error is why the build has failed */
+    uint64_t longest_bytes;    /* of the buffer's part that the sum's reason is of */
+    uint64_t submitted_us;     /* the first append; 0: there was none */
+    uint64_t idle_us;          /* since when nothing is under way */
+    uint64_t kept_bytes;       /* of the quota, for this record */
+    sw_outcome_cb *done;
+    void *arg;
+    struct sw_outcome outcome; /* once it has ended */
+    unsigned n_buffers;
+    struct sw_build_buffer buffers[];
 };
 
 struct sw_mem {
@@ -77,7 +112,8 @@ struct sw_engine {
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_mems, n_ops;
-    uint64_t last_op_number; /* of an operation on several buffers */
+    struct sw_list ended_builds; /* whose callback is due */
+    uint64_t last_op_number;     /* of an operation on several buffers */
     enum sw_engine_state state;
     void (*closed)(void *arg);
     void *arg;
@@ -89,15 +125,22 @@ static inline struct sw_engine *sw_engine_of(const struct sw_owner *owner) {
     return SW_CONTAINER_OF(owner->store, struct sw_engine, store);
 }
 
-/* op.c: an operation on n buffers (ranges), not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_operation operation, const struct sw_range *ranges,
-              unsigned n, struct sw_err *err);
+/* What an operation is to do. */
+struct sw_op_config {
+    enum sw_operation operation;
+    const struct sw_range *ranges; /* a buffer each */
+    unsigned n;
+    struct sw_build *build; /* append */
+};
+/* op.c: an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, const struct sw_op_config *config, struct sw_err *err);
 /* With what frames its jobs still have. */
 void sw_op_free(struct sw_op *op);
 /* Restore, unpack: what its jobs read. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err);
-/* It has a region now: its memories are in use until sw_op_end(). */
-void sw_op_begin(struct sw_op *op);
+/* From here on nothing can fail: the operation is accepted. */
+void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg);
+/* It has ended: its memories are not in use any more, and it is its owner's no longer. */
 void sw_op_end(struct sw_op *op);
 /* Hands its jobs to their workers. */
 void sw_op_post(struct sw_op *op);
@@ -106,6 +149,51 @@ void sw_op_cancel(struct sw_op *op);
 int sw_op_phase(const struct sw_op *op);
 /* One of its jobs has come back. Returns the operation if it was the last: op->outcome says what became of all. */
 struct sw_op *sw_op_job_ended(const struct sw_job *job);
+/* Adds what became of a run to what became of others; the reason is that of the longest one. */
+void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *longest_bytes);
+
+/* awake.c: something has begun or ended, or will end soon. */
+void sw_engine_keep_awake(struct sw_engine *engine);
+
+/* making.c: what is known of a region from the start. */
+struct sw_region_start {
+    uint64_t raw_bytes;
+    uint32_t request, piece;
+    bool in_place;
+    const char *name; /* NULL: it is not durable */
+};
+/* A region that is STAGING. errors: -SW_ETENANTMEMORY, -SW_ELIMIT, -SW_ENOMEM, those of recording. */
+int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
+                    struct sw_err *err);
+/* Its spill has failed: it is forgotten. */
+void sw_region_give_up(struct sw_region *region);
+/* All its frames (moved, also on error) are there: it is OUT, and recorded. errors: those of recording: it is
+ * forgotten.
+ */
+int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum,
+                       struct sw_err *err);
+
+/* outcome.c: what has ended, an operation or a build. */
+struct sw_ended {
+    struct sw_engine *engine;
+    enum sw_operation operation;
+    const char *what;               /* "spill of": the beginning of an error's text */
+    const struct sw_region *region; /* perhaps forgotten; NULL: nothing is told of it but its id */
+    struct sw_region_id id;
+    const struct sw_tier *tier; /* where it is or was; NULL: nowhere */
+    const struct sw_run_outcome *sum;
+    uint64_t submitted_us;
+};
+void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret);
+/* Counts it, if it has ended well. */
+void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome);
+
+/* build.c: an append has come back. Its frames are the build's, or gone. */
+void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret);
+/* The owner is closed, or left: its builds end. */
+void sw_builds_close(struct sw_owner *owner);
+/* Calls back for builds that have ended. */
+void sw_builds_call_back(struct sw_engine *engine);
 
 /* find.c: sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
@@ -116,6 +204,10 @@ void sw_op_follow_phase(struct sw_op *op);
 /* admission.c: whether a spill of these ranges may begin; *ret_bytes: of all. errors: those of the spill. */
 int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
                    struct sw_err *err);
+/* The same of a build, and of an append to one that is open. */
+int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *config, uint64_t *ret_bytes,
+                   struct sw_err *err);
+int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err);
 /* The same of a restore or an unpack; and the region. errors: those of the restore. */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                      bool keep, struct sw_region **ret, struct sw_err *err);

@@ -26,7 +26,7 @@ int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_reg
 
 int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
     int rc = sw_engine_find(owner, id, ret, err);
-    if (!rc && (*ret)->op)
+    if (!rc && sw_region_is_busy(*ret))
         rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is %s", id.slot, id.gen,
                         sw_region_state_name((*ret)->state));
     return rc;

@@ -36,7 +36,8 @@ static void put_in_order(struct sw_owner *owner) {
 static void look_up(struct sw_owner *owner, const struct sw_made *key, struct sw_region_id *ret) {
     struct sw_region *region;
     const struct sw_made *made = bsearch(key, owner->made, owner->n_made, sizeof *key, by_request);
-    if (made && sw_engine_find(owner, made->id, &region, NULL) == 0 && region->request == key->request && !region->op)
+    if (made && sw_engine_find(owner, made->id, &region, NULL) == 0 && region->request == key->request &&
+        !sw_region_is_busy(region))
         *ret = made->id;
 }
 
@@ -44,7 +45,7 @@ static void look_up(struct sw_owner *owner, const struct sw_made *key, struct sw
 static void look_at_all(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces) {
     for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
-        if (region->request == request && region->piece < n_pieces && !region->op)
+        if (region->request == request && region->piece < n_pieces && !sw_region_is_busy(region))
             ret[region->piece] = region->id;
     }
 }

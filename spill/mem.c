@@ -63,6 +63,11 @@ int sw_mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once, str
     return rc;
 }
 
+void sw_mem_share(struct sw_mem *mem) {
+    SW_ASSERT(!mem->used && !mem->closing);
+    mem->memory.once = false;
+}
+
 static void submit(struct sw_mem *mem, enum sw_job_kind kind) {
     mem->job.kind = kind;
     mem->job.memory = &mem->memory;

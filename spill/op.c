@@ -19,23 +19,39 @@ static struct sw_op *op_alloc(unsigned n) {
     return op;
 }
 
+static struct sw_buffer appended(const struct sw_build *build, const struct sw_range *range) {
+    const struct sw_build_buffer *buffer = &build->buffers[range->buffer];
+    return (struct sw_buffer){.memory = &range->mem->memory,
+                              .offset = range->offset,
+                              .bytes = range->bytes,
+                              .type = buffer->type,
+                              .number = build->n_buffers > 1 ? range->buffer + 1 : 0,
+                              .chunk_bytes = buffer->chunk_bytes,
+                              .first_chunk = buffer->chunk_bytes ? range->at / buffer->chunk_bytes : 0};
+}
+
 static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range) {
     struct sw_op_part *part = &op->parts[i];
     part->mem = range->mem;
-    op->buffers[i] = (struct sw_buffer){
-        .memory = &range->mem->memory, .offset = range->offset, .bytes = range->bytes, .type = range->type};
+    op->buffers[i] = op->build ? appended(op->build, range)
+                               : (struct sw_buffer){.memory = &range->mem->memory,
+                                                    .offset = range->offset,
+                                                    .bytes = range->bytes,
+                                                    .type = range->type,
+                                                    .number = op->request.n_buffers > 1 ? i + 1 : 0};
     sw_job_init_run(&part->job, &op->request, i);
     part->job.quota = op->owner->quota;
     part->job.order = range->order;
     sw_order_page_ref(part->job.order.page);
 }
 
-static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_operation operation,
-                    const struct sw_range *ranges, unsigned n) {
+static void fill_op(struct sw_op *op, struct sw_owner *owner, const struct sw_op_config *config) {
+    const unsigned n = config->n;
     op->owner = owner;
+    op->build = config->build;
     op->submitted_us = sw_clock_us();
     op->n_left = n;
-    op->request = (struct sw_request){.operation = operation,
+    op->request = (struct sw_request){.operation = config->operation,
                                       .tenant = owner->quota,
                                       .session = owner->number,
                                       .number = n > 1 ? ++sw_engine_of(owner)->last_op_number : 0,
@@ -43,11 +59,11 @@ static void fill_op(struct sw_op *op, struct sw_owner *owner, enum sw_operation 
                                       .n_buffers = n,
                                       .buffers = op->buffers};
     for (unsigned i = 0; i < n; i++)
-        fill_part(op, i, &ranges[i]);
+        fill_part(op, i, &config->ranges[i]);
 }
 
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_operation operation, const struct sw_range *ranges,
-              unsigned n, struct sw_err *err) {
+int sw_op_new(struct sw_op **ret, struct sw_owner *owner, const struct sw_op_config *config, struct sw_err *err) {
+    const unsigned n = config->n;
     struct sw_budget *kept = sw_quota_kept(owner->quota);
     const int rc = sw_budget_take(kept, op_bytes(n), "an operation", err);
     if (rc)
@@ -58,7 +74,7 @@ int sw_op_new(struct sw_op **ret, struct sw_owner *owner, enum sw_operation oper
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
     op->kept_bytes = op_bytes(n);
-    fill_op(op, owner, operation, ranges, n);
+    fill_op(op, owner, config);
     *ret = op;
     return 0;
 }
@@ -96,15 +112,17 @@ int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *
     op->frames = frames;
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_run *run = &op->parts[i].job.run;
-        op->buffers[i].bytes = sw_frames_part_bytes(frames, i);
-        run->frames = has_several(op) ? sw_frames_view(frames, i) : frames;
+        const struct sw_frames_part buffer = sw_frames_part(frames, i);
+        op->buffers[i].bytes = buffer.raw_bytes;
+        run->frames = has_several(op) ? sw_frames_view(frames, i, 0, buffer.n_chunks) : frames;
         if (!run->frames)
             return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
     return 0;
 }
 
-void sw_op_begin(struct sw_op *op) {
+/* Its memories are in use until sw_op_end(). */
+static void begin(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_op_part *part = &op->parts[i];
         part->job.region_slot = op->region->id.slot;
@@ -116,6 +134,9 @@ void sw_op_begin(struct sw_op *op) {
 }
 
 void sw_op_end(struct sw_op *op) {
+    sw_list_remove(&op->node);
+    op->owner->n_ops--;
+    sw_engine_of(op->owner)->n_ops--;
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_mem *mem = op->parts[i].mem;
         mem->n_in_place -= sw_operation_is_in_place(op->request.operation);
@@ -137,6 +158,23 @@ void sw_op_cancel(struct sw_op *op) {
         atomic_store(&op->parts[i].job.signals.cancel, true);
 }
 
+void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg) {
+    struct sw_owner *owner = op->owner;
+    struct sw_engine *engine = sw_engine_of(owner);
+    op->region = region;
+    op->done = done;
+    op->arg = arg;
+    begin(op);
+    sw_list_append(&owner->ops, &op->node);
+    owner->n_ops++;
+    engine->n_ops++;
+    if (region->move)
+        region->move->cancel(region->move); /* and goes on when that has ended */
+    else
+        sw_op_post(op);
+    sw_engine_keep_awake(engine);
+}
+
 int sw_op_phase(const struct sw_op *op) {
     int phase = SW_PHASE_STORING;
     for (unsigned i = 0; op->n_left > 0 && i < op->request.n_buffers; i++) {
@@ -150,23 +188,25 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Adds what became of a buffer; the region's reason is that of the longest one. */
-static void add(struct sw_op *op, const struct sw_job *job, uint64_t *longest) {
-    struct sw_run_outcome *sum = &op->outcome;
-    const struct sw_run_outcome *outcome = &job->run.outcome;
-    op->charged_bytes += job->charged_bytes;
+void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *longest_bytes) {
+    const struct sw_run_outcome *outcome = &run->outcome;
     sum->stored_bytes += outcome->stored_bytes;
     sum->kept_bytes += outcome->kept_bytes;
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
         sum->codec_raw_bytes[codec] += outcome->codec_raw_bytes[codec];
-    if (job->run.buffer->bytes >= *longest) {
+    if (run->buffer->bytes >= *longest_bytes) {
         sum->reason = outcome->reason;
-        *longest = job->run.buffer->bytes;
+        *longest_bytes = run->buffer->bytes;
     }
     if (!sum->started_us || (outcome->started_us && outcome->started_us < sum->started_us))
         sum->started_us = outcome->started_us;
     sum->mapped_us = later(sum->mapped_us, outcome->mapped_us);
     sum->planned_us = later(sum->planned_us, outcome->planned_us);
+}
+
+static void add(struct sw_op *op, const struct sw_job *job, uint64_t *longest_bytes) {
+    op->charged_bytes += job->charged_bytes;
+    sw_run_outcome_add(&op->outcome, &job->run, longest_bytes);
 }
 
 /* The frames of all buffers are there: from now on they are the region's. */
@@ -194,7 +234,8 @@ static void note_failure(struct sw_op *op, const struct sw_run *run) {
         return;
     if (op->frames)
         op->outcome.failed.first += op->frames->parts[run->index].first;
-    sw_err_context(&op->outcome.err, "buffer %u of %u", run->index + 1, op->request.n_buffers);
+    sw_err_context(&op->outcome.err, "%s %u of %u", op->build ? "part" : "buffer", run->index + 1,
+                   op->request.n_buffers);
     sw_op_cancel(op);
 }
 
@@ -207,6 +248,8 @@ struct sw_op *sw_op_job_ended(const struct sw_job *job) {
         return NULL;
     for (unsigned i = 0; i < op->request.n_buffers; i++)
         add(op, &op->parts[i].job, &longest);
+    if (op->build) /* which has the frames */
+        return op;
     if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)
         join_frames(op);
     free_frames(op);

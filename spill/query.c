@@ -22,6 +22,9 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
         .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
         .in_place = region->in_place,
+        .n_buffers = !region->frames           ? 0
+                     : region->frames->n_parts ? region->frames->n_parts
+                                               : 1,
     };
     return 0;
 }
@@ -59,7 +62,7 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
     if (rc)
         return rc;
     const struct sw_frames *frames = region->frames;
-    *ret_n = frames->n_parts ? frames->n_parts : 1;
+    *ret_n = sw_frames_n_buffers(frames);
     if (!frames->n_parts)
         ret[0] = buffer_info(frames, 0, frames->n_chunks, region->reason);
     for (unsigned i = 0; i < frames->n_parts; i++) {

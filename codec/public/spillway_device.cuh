@@ -1,8 +1,8 @@
 /* spillway_device.cuh - lets an engine's own kernels read packed regions in place.
  *
- * spillway_pack_typed() leaves a column of numbers compressed at the front of its memory. These functions decode it
- * there into registers or shared memory: a value, a vector or a tile at a time. They do not unpack the region, and do
- * not write to it. Values come back bit by bit, also of signed and floating types.
+ * A spill with SPILLWAY_IN_PLACE and a type leaves a column of numbers compressed at the front of its memory. These
+ * functions decode it there into registers or shared memory: a value, a vector or a tile at a time. They do not unpack
+ * the region, and do not write to it. Values come back bit by bit, also of signed and floating types.
  *
  *   host     spillway_query_packed() gives the directory of chunks. spillway_column_init() makes a column from it,
  *            which a kernel takes by value.

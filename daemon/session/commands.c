@@ -1,12 +1,15 @@
 #include "daemon/session/commands.h"
 
 #include "base/log.h"
-#include "daemon/session/batch.h"
-#include "daemon/session/buffers.h"
-#include "daemon/session/operation.h"
+#include "daemon/session/build.h"
+#include "daemon/session/discard.h"
+#include "daemon/session/inspect.h"
+#include "daemon/session/read.h"
+#include "daemon/session/results.h"
 #include "daemon/session/session.h"
 #include "daemon/session/settle.h"
 #include "daemon/session/stats.h"
+#include "daemon/session/version9.h"
 #include "ipc/spillway.h"
 #include <inttypes.h>
 #include <string.h>
@@ -64,22 +67,26 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
 static int on_hello(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_session *session = arg;
     const struct sw_msg_hello *hello = &request->msg->u.hello;
-    if (hello->version != SW_PROTO_VERSION)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "client speaks version %" PRIu32 ", daemon speaks %u",
-                          hello->version, (unsigned)SW_PROTO_VERSION);
+    const uint16_t version = request->msg->header.version;
+    if (hello->version != version)
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION,
+                          "client speaks version %" PRIu32 ", in a packet of version %u; daemon speaks %u and %u",
+                          hello->version, (unsigned)version, (unsigned)SW_PROTO_OLDEST_VERSION,
+                          (unsigned)SW_PROTO_VERSION);
     char client[300];
     sw_msg_init(ret_reply, SW_MSG_HELLO_OK);
     const int rc = name_session(session, hello, &ret_reply->u.hello_ok, err);
     if (rc < 0)
         return rc;
     session->greeted = true;
+    session->version = version;
     sw_session_age(session, request->msg->header.seq); /* it has gone on counting while there was no service */
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
     if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
         sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
                (int)session->peer.pid, (unsigned)session->peer.uid,
                sw_log_quote(client, sizeof client, session->client), ret_reply->u.hello_ok.resumed ? "yes" : "no");
-    ret_reply->u.hello_ok.version = SW_PROTO_VERSION;
+    ret_reply->u.hello_ok.version = version;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
     ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_PIECES;
@@ -136,62 +143,10 @@ static int on_mem_close(void *arg, const struct sw_received *request, struct sw_
     return rc;
 }
 
-_Static_assert(SW_PROTO_NAME_BYTES == SW_REGION_NAME_BYTES, "names are as long on the wire");
-
 static int check_name(const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
     if (name[SW_PROTO_NAME_BYTES - 1])
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must end in a zero");
     return 0;
-}
-
-/* A durable region may outlive the session: somebody must have it then. */
-static int prepare_durable(struct sw_session *session, const uint8_t name[SW_PROTO_NAME_BYTES], struct sw_err *err) {
-    const int rc = check_name(name, err);
-    return rc < 0 ? rc : sw_tenant_inherit(session->service, session->tenant, session->owner, err);
-}
-
-/* name: of a durable region, or NULL. */
-static int spill(struct sw_session *session, const struct sw_received *request, const struct sw_msg_spill *spill,
-                 const uint8_t *name, struct sw_err *err) {
-    struct sw_deferred_reply *deferred = NULL;
-    struct sw_region_id id;
-    struct sw_range range = {.offset = spill->offset,
-                             .bytes = spill->bytes,
-                             .in_place = (spill->flags & SW_REQ_IN_PLACE) != 0,
-                             .type = (enum sw_value_type)spill->value_type,
-                             .request = request->msg->header.seq,
-                             .name = (const char *)name};
-    const struct sw_operation operation = {
-        .mem = spill->mem, .flags = spill->flags, .known_flags = SW_REQ_ORDER | SW_REQ_IN_PLACE};
-    int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
-    if (rc < 0)
-        return rc;
-    rc = sw_orders_find(&session->orders, spill->flags & SW_REQ_ORDER, spill->order_word, spill->order_value,
-                        &range.order, err);
-    if (rc == 0 && name)
-        rc = prepare_durable(session, name, err);
-    if (rc == 0)
-        rc = sw_engine_spill(session->owner, &range, sw_operation_ended, deferred, &id, err);
-    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
-}
-
-static int on_spill(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    (void)ret_reply;
-    return spill(arg, request, &request->msg->u.spill, NULL, err);
-}
-
-static int on_spill_durable(void *arg, const struct sw_received *request, struct sw_msg *ret_reply,
-                            struct sw_err *err) {
-    const struct sw_msg_spill_durable *durable = &request->msg->u.spill_durable;
-    struct sw_msg_spill plain = {.mem = durable->mem,
-                                 .flags = durable->flags,
-                                 .offset = durable->offset,
-                                 .bytes = durable->bytes,
-                                 .order_word = durable->order_word,
-                                 .order_value = durable->order_value,
-                                 .value_type = durable->value_type};
-    (void)ret_reply;
-    return spill(arg, request, &plain, durable->name, err);
 }
 
 static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -199,7 +154,10 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     const uint8_t *name = request->msg->u.adopt.name;
     struct sw_region_info info = {0};
     struct sw_region_id id = {0};
-    int rc = prepare_durable(session, name, err);
+    (void)ret_reply;
+    int rc = check_name(name, err);
+    if (rc == 0)
+        rc = sw_tenant_inherit(session->service, session->tenant, session->owner, err);
     if (rc == 0)
         rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);
     if (rc == 0)
@@ -210,91 +168,9 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
         sw_log(SW_LOG_INFO, "region.adopted", "session=%" PRIu32 "%s region=%" PRIu32 ":%" PRIu32, session->id,
                sw_session_log_name(text, (const char *)name), id.slot, id.gen);
-    const struct sw_result result = {.raw_bytes = info.raw_bytes,
-                                     .stored_bytes = info.stored_bytes,
-                                     .codec = sw_codec_name(info.codec),
-                                     .tier = info.tier,
-                                     .reason = info.reason};
-    sw_result_fill(ret_reply, &result, id);
-    return SW_REPLY_NOW;
-}
-
-static int on_restore(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_restore *restore = &request->msg->u.restore;
-    struct sw_deferred_reply *deferred = NULL;
-    const struct sw_region_id id = {.slot = restore->slot, .gen = restore->gen};
-    struct sw_range range = {
-        .offset = restore->offset, .bytes = restore->bytes, .in_place = (restore->flags & SW_REQ_IN_PLACE) != 0};
-    (void)ret_reply;
-    const struct sw_operation operation = {
-        .mem = restore->mem, .flags = restore->flags, .known_flags = SW_REQ_ORDER | SW_REQ_KEEP | SW_REQ_IN_PLACE};
-    int rc = sw_operation_begin(session, request->msg, &operation, &deferred, &range.mem, err);
-    if (rc < 0)
-        return rc;
-    rc = sw_orders_find(&session->orders, restore->flags & SW_REQ_ORDER, restore->order_word, restore->order_value,
-                        &range.order, err);
-    if (rc == 0)
-        rc = sw_engine_restore(session->owner, id, &range, restore->flags & SW_REQ_KEEP, sw_operation_ended, deferred,
-                               err);
-    return rc < 0 ? sw_operation_refused(deferred, rc) : SW_REPLY_LATER;
-}
-
-static int on_drop(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_drop *drop = &request->msg->u.drop;
-    sw_msg_init(ret_reply, SW_MSG_OK);
-    return sw_engine_drop(session->owner, (struct sw_region_id){.slot = drop->slot, .gen = drop->gen}, err);
-}
-
-static int on_consume(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_consume *consume = &request->msg->u.consume;
-    sw_msg_init(ret_reply, SW_MSG_OK);
-    return sw_engine_consume(session->owner, (struct sw_region_id){.slot = consume->slot, .gen = consume->gen}, err);
-}
-
-static int on_query(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_query *query = &request->msg->u.query;
-    struct sw_region_info info;
-    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
-    const int rc = sw_engine_query(session->owner, id, &info, err);
-    if (rc < 0)
-        return rc;
-    struct sw_msg_region *region = &ret_reply->u.region;
-    sw_msg_init(ret_reply, SW_MSG_REGION);
-    region->raw_bytes = info.raw_bytes;
-    region->stored_bytes = info.stored_bytes;
-    sw_msg_set_text(region->state, sizeof region->state, sw_region_state_name(info.state));
-    sw_msg_set_text(region->codec, sizeof region->codec, sw_codec_name(info.codec));
-    sw_msg_set_text(region->tier, sizeof region->tier, info.tier);
-    return SW_REPLY_NOW;
-}
-
-static int on_query_packed(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct sw_session *session = arg;
-    const struct sw_msg_query_packed *query = &request->msg->u.query_packed;
-    const struct sw_region_id id = {.slot = query->slot, .gen = query->gen};
-    struct spillway_packed_chunk chunks[SW_PROTO_MAX_CHUNKS];
-    size_t n = 0, n_chunks = 0;
-    const int rc =
-        sw_engine_query_packed(session->owner, id, query->first, chunks, SW_PROTO_MAX_CHUNKS, &n, &n_chunks, err);
-    if (rc < 0)
-        return rc;
-    struct sw_msg_region_packed *reply = &ret_reply->u.region_packed;
-    sw_msg_init(ret_reply, SW_MSG_REGION_PACKED);
-    reply->n_chunks = (uint32_t)n_chunks;
-    reply->count = (uint32_t)n;
-    for (size_t i = 0; i < n; i++) {
-        reply->offset[i] = chunks[i].offset;
-        reply->bytes[i] = chunks[i].bytes;
-        reply->raw_bytes[i] = chunks[i].raw_bytes;
-        reply->codec[i] = chunks[i].codec;
-        reply->type[i] = chunks[i].type;
-        reply->n_symbols[i] = chunks[i].n_symbols;
-    }
-    return SW_REPLY_NOW;
+    struct sw_result result = {0};
+    sw_result_of_region(&result, id, &info);
+    return sw_results_reply(session, request->msg, &(struct sw_results){.all = &result, .n = 1}, err);
 }
 
 static int on_advise(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -320,27 +196,32 @@ static int on_status(void *arg, const struct sw_received *request, struct sw_msg
 }
 
 const struct sw_command sw_commands[] = {
-    {on_hello, SW_MSG_HELLO, false},
-    {on_mem_open, SW_MSG_MEM_OPEN, false},
-    {on_mem_parts, SW_MSG_MEM_PARTS, true},
-    {on_mem_close, SW_MSG_MEM_CLOSE, false},
-    {on_order_page, SW_MSG_ORDER_PAGE, true},
-    {on_spill, SW_MSG_SPILL, false},
-    {on_restore, SW_MSG_RESTORE, false},
-    {on_drop, SW_MSG_DROP, false},
-    {on_query, SW_MSG_QUERY, false},
-    {on_status, SW_MSG_STATUS, false},
-    {on_advise, SW_MSG_ADVISE, false},
-    {sw_on_spill_batch, SW_MSG_SPILL_BATCH, false},
-    {sw_on_restore_batch, SW_MSG_RESTORE_BATCH, false},
-    {sw_on_drop_batch, SW_MSG_DROP_BATCH, false},
-    {sw_on_settle, SW_MSG_SETTLE, false},
-    {sw_on_spill_buffers, SW_MSG_SPILL_BUFFERS, false},
-    {sw_on_restore_buffers, SW_MSG_RESTORE_BUFFERS, false},
-    {sw_on_query_buffers, SW_MSG_QUERY_BUFFERS, false},
-    {on_spill_durable, SW_MSG_SPILL_DURABLE, false},
-    {on_adopt, SW_MSG_ADOPT, false},
-    {on_consume, SW_MSG_CONSUME, false},
-    {on_query_packed, SW_MSG_QUERY_PACKED, false},
+    {on_hello, SW_MSG_HELLO, false, 0},
+    {on_mem_open, SW_MSG_MEM_OPEN, false, 0},
+    {on_mem_parts, SW_MSG_MEM_PARTS, true, 0},
+    {on_mem_close, SW_MSG_MEM_CLOSE, false, 0},
+    {on_order_page, SW_MSG_ORDER_PAGE, true, 0},
+    {on_status, SW_MSG_STATUS, false, 0},
+    {on_advise, SW_MSG_ADVISE, false, 0},
+    {on_adopt, SW_MSG_ADOPT, false, 0},
+    {sw_on_build, SW_MSG_BUILD, false, 10},
+    {sw_on_read, SW_MSG_READ, false, 10},
+    {sw_on_discard, SW_MSG_DISCARD, false, 10},
+    {sw_on_inspect, SW_MSG_INSPECT, false, 10},
+    {sw_on_settle, SW_MSG_SETTLE, false, 10},
+    {sw_on_spill9, SW_MSG_SPILL, false, 9},
+    {sw_on_spill_durable9, SW_MSG_SPILL_DURABLE, false, 9},
+    {sw_on_spill_batch9, SW_MSG_SPILL_BATCH, false, 9},
+    {sw_on_spill_buffers9, SW_MSG_SPILL_BUFFERS, false, 9},
+    {sw_on_restore9, SW_MSG_RESTORE, false, 9},
+    {sw_on_restore_batch9, SW_MSG_RESTORE_BATCH, false, 9},
+    {sw_on_restore_buffers9, SW_MSG_RESTORE_BUFFERS, false, 9},
+    {sw_on_drop9, SW_MSG_DROP, false, 9},
+    {sw_on_drop_batch9, SW_MSG_DROP_BATCH, false, 9},
+    {sw_on_consume9, SW_MSG_CONSUME, false, 9},
+    {sw_on_query9, SW_MSG_QUERY, false, 9},
+    {sw_on_query_buffers9, SW_MSG_QUERY_BUFFERS, false, 9},
+    {sw_on_query_packed9, SW_MSG_QUERY_PACKED, false, 9},
+    {sw_on_settle9, SW_MSG_SETTLE9, false, 9},
 };
 const size_t sw_commands_count = sizeof sw_commands / sizeof sw_commands[0];

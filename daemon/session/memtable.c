@@ -1,17 +1,24 @@
 #include "daemon/session/memtable.h"
 
 #include "base/alloc.h"
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { EMPTY_BYTES = 4096 };
 
 enum state { STAGED, LIVE, FAILED };
 
 struct sw_table_mem {
     struct sw_idnode node;
-    struct sw_list ending; /* `once`, after its operation: of those that the table waits for */
+    struct sw_list ending; /* `once`: of its operation's; after that, of those that the table waits for */
     struct sw_memtable *table;
     enum state state;
     bool once;
+    bool is_shared;          /* `once`: by several jobs of its operation */
+    bool is_empty;           /* for buffers of no bytes */
     unsigned n_fds;          /* counted against the budget */
     uint64_t kept_bytes;     /* the same of memory */
     uint32_t n_parts_here;   /* STAGED: parts that have arrived, in order */
@@ -32,6 +39,12 @@ void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw
     ret->budget = budget;
     ret->kept = kept;
     ret->max_mems = max_mems;
+}
+
+static void count_fds(struct sw_table_mem *entry, unsigned n) {
+    entry->n_fds += n;
+    entry->table->share->used += n;
+    entry->table->budget->used += n;
 }
 
 static void give_back_fds(struct sw_table_mem *entry) {
@@ -254,9 +267,7 @@ int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *
         return err->code;
     if (check_parts(entry, message, n_fds, err) < 0 || check_budget(entry, message->count, err) < 0)
         return fail(entry, err);
-    entry->n_fds += message->count;
-    table->share->used += message->count;
-    table->budget->used += message->count;
+    count_fds(entry, message->count);
     for (uint32_t i = 0; i < message->count; i++) {
         entry->desc.fds[message->first + i] = fds[i];
         entry->desc.part_bytes[message->first + i] = message->part_bytes[i];
@@ -271,12 +282,6 @@ int sw_memtable_parts(struct sw_memtable *table, const struct sw_msg_mem_parts *
 void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(const struct sw_err *err, void *arg),
                      void *arg) {
     sw_mem_map(find(table, number)->mem, mapped, arg);
-}
-
-static void on_once_closed(void *arg) {
-    struct sw_table_mem *entry = arg;
-    sw_list_remove(&entry->ending);
-    free_entry(entry);
 }
 
 static void on_mem_closed(void *arg) {
@@ -303,32 +308,147 @@ int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)
     return 1;
 }
 
-int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem **ret, struct sw_table_mem **ret_once,
-                      struct sw_err *err) {
-    struct sw_table_mem *entry = find(table, number);
+/* ---- `once` memories --------------------------------------------------------------------------------------------- */
+
+static struct sw_table_mem *find_once(const struct sw_list *once, uint32_t number, bool is_empty) {
+    for (struct sw_list *at = once->next; at != once; at = at->next) {
+        struct sw_table_mem *entry = SW_CONTAINER_OF(at, struct sw_table_mem, ending);
+        if (entry->is_empty == is_empty && (is_empty || entry->node.id == number))
+            return entry;
+    }
+    return NULL;
+}
+
+static int use(struct sw_table_mem *entry, struct sw_mem **ret, struct sw_err *err) {
+    if (entry->state == FAILED) {
+        *err = entry->err;
+        return err->code;
+    }
+    *ret = entry->mem;
+    return 0;
+}
+
+static void move_to(struct sw_list *once, struct sw_table_mem *entry, bool is_shared) {
+    sw_list_append(once, &entry->ending);
+    entry->is_shared = is_shared && entry->state == LIVE;
+    if (entry->is_shared)
+        sw_mem_share(entry->mem);
+}
+
+int sw_memtable_begin(struct sw_memtable *table, struct sw_list *once, uint32_t number, bool is_shared,
+                      struct sw_mem **ret, struct sw_err *err) {
+    struct sw_table_mem *entry = find_once(once, number, false);
+    if (entry)
+        return use(entry, ret, err);
+    entry = find(table, number);
     if (!entry)
         return not_open(table, number, err);
     if (entry->state == STAGED)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "memory %" PRIu32 ": %" PRIu32 " of %" PRIu32 " parts came", number, entry->n_parts_here,
                           entry->desc.n_parts);
-    if (entry->once)
+    if (entry->once) {
         sw_idmap_remove(&table->mems, &entry->node);
-    if (entry->state == FAILED) {
-        *err = entry->err;
-        if (entry->once)
-            free_entry(entry);
-        return err->code;
+        move_to(once, entry, is_shared);
     }
-    *ret = entry->mem;
-    *ret_once = entry->once ? entry : NULL;
-    return 0;
+    return use(entry, ret, err);
 }
 
-void sw_memtable_end(struct sw_table_mem *once) {
-    if (!once)
+/* A page that nothing is read from or written to. */
+static int empty_page(struct sw_err *err) {
+    const int fd = memfd_create("spillway-empty", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && ftruncate(fd, EMPTY_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+        return fd;
+    (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service has no descriptor left for an empty buffer");
+    if (fd >= 0)
+        (void)close(fd);
+    return err->code;
+}
+
+static int open_empty(struct sw_table_mem *entry, struct sw_err *err) {
+    const struct sw_msg_mem_open open = {.kind = SW_MEM_MEMFD, .n_parts = 1, .once = 1, .bytes = EMPTY_BYTES};
+    if (stage(entry, &open, err) < 0)
+        return fail(entry, err);
+    const int fd = empty_page(err);
+    if (fd < 0)
+        return fail(entry, err);
+    count_fds(entry, 1);
+    entry->desc.fds[0] = fd;
+    entry->desc.part_bytes[0] = EMPTY_BYTES;
+    return hand_over(entry, err);
+}
+
+int sw_memtable_begin_empty(struct sw_memtable *table, struct sw_list *once, bool is_shared, struct sw_mem **ret,
+                            struct sw_err *err) {
+    struct sw_table_mem *entry = find_once(once, 0, true);
+    if (entry)
+        return use(entry, ret, err);
+    if (sw_budget_take(table->kept, sizeof *entry, "a memory", err) < 0)
+        return err->code;
+    entry = sw_alloc(sizeof *entry);
+    if (!entry) {
+        sw_budget_give(table->kept, sizeof *entry);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an empty buffer");
+    }
+    entry->table = table;
+    entry->kept_bytes = sizeof *entry;
+    entry->once = entry->is_empty = true;
+    const int rc = open_empty(entry, err);
+    move_to(once, entry, is_shared);
+    return rc < 0 ? rc : use(entry, ret, err);
+}
+
+static void on_once_closed(void *arg) {
+    struct sw_table_mem *entry = arg;
+    void (*closed)(void *) = entry->closed;
+    void *closed_arg = entry->closed_arg;
+    sw_list_remove(&entry->ending);
+    free_entry(entry);
+    if (closed)
+        closed(closed_arg);
+}
+
+/* The table waits for its end; if the owner is closing, the engine closes all memories by itself. */
+static void close_once(struct sw_table_mem *entry) {
+    sw_list_remove(&entry->ending);
+    if (entry->state == FAILED) {
+        free_entry(entry);
         return;
-    sw_list_append(&once->table->ending, &once->ending);
-    if (!once->table->owner_closing)
-        sw_mem_close(once->mem, on_once_closed, once);
+    }
+    sw_list_append(&entry->table->ending, &entry->ending);
+    if (!entry->table->owner_closing)
+        sw_mem_close(entry->mem, on_once_closed, entry);
+}
+
+unsigned sw_memtable_unmap(struct sw_list *once, void (*unmapped)(void *arg), void *arg) {
+    unsigned n = 0;
+    for (struct sw_list *at = once->next, *next; at != once; at = next) {
+        struct sw_table_mem *entry = SW_CONTAINER_OF(at, struct sw_table_mem, ending);
+        next = at->next;
+        if (!entry->is_shared || entry->table->owner_closing)
+            continue;
+        entry->closed = unmapped;
+        entry->closed_arg = arg;
+        close_once(entry);
+        n++;
+    }
+    return n;
+}
+
+void sw_memtable_end(struct sw_list *once) {
+    while (!sw_list_empty(once))
+        close_once(SW_CONTAINER_OF(once->next, struct sw_table_mem, ending));
+}
+
+void sw_memtable_use_up(struct sw_memtable *table, const struct sw_wire_chunk *chunks, unsigned n) {
+    struct sw_list once;
+    sw_list_init(&once);
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_table_mem *entry = find(table, chunks[i].mem);
+        if (!entry || !entry->once || entry->state == STAGED)
+            continue;
+        sw_idmap_remove(&table->mems, &entry->node);
+        sw_list_append(&once, &entry->ending);
+    }
+    sw_memtable_end(&once);
 }

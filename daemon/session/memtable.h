@@ -2,7 +2,7 @@
  *
  * A memory is STAGED while its parts arrive, LIVE once the engine has it, FAILED after a refusal: it then stays until
  * it is closed, so that requests sent after it, without waiting, fail with the same error and not with a puzzling one.
- * A `once` memory leaves the table with the first operation that names it; the operation owns it from there.
+ * A `once` memory leaves the table with the first packet that names it; the packet's operation owns it from there.
  *
  * Descriptors are what a daemon runs out of first: those that a session's memories hold, staged or live, are counted
  * against a budget of all sessions, of which the sessions of one uid get at most half. They count from when they come:
@@ -63,13 +63,23 @@ void sw_memtable_map(struct sw_memtable *table, uint32_t number, void (*mapped)(
 int sw_memtable_close(struct sw_memtable *table, uint32_t number, void (*closed)(void *arg), void *arg,
                       struct sw_err *err);
 
-/* For an operation: the engine's memory of a number, and what to give back to sw_memtable_end() when the operation has
- * ended. On an error a failed `once` memory has been used up. errors: -SW_ENOENT, -SW_EINVAL (parts missing), or the
- * failure of the memory itself. */
-int sw_memtable_begin(struct sw_memtable *table, uint32_t number, struct sw_mem **ret, struct sw_table_mem **ret_once,
-                      struct sw_err *err);
-/* The operation has ended, or was refused by the engine: a `once` memory is closed. Its descriptors count until
- * the engine has closed it, which for one that was refused may be after others. NULL (it stays) is a no-op. */
-void sw_memtable_end(struct sw_table_mem *once);
+/* For an operation: the engine's memory of a number. One that is `once` moves into the operation's list `once`, where
+ * it is found again until the operation's end. is_shared: the operation may use it more than once: it then stays mapped
+ * until sw_memtable_unmap(), else until the end of the only job that uses it. errors: -SW_ENOENT, -SW_EINVAL (parts
+ * missing), or the failure of the memory itself. */
+int sw_memtable_begin(struct sw_memtable *table, struct sw_list *once, uint32_t number, bool is_shared,
+                      struct sw_mem **ret, struct sw_err *err);
+/* A memory for buffers of no bytes that lie in none of the client's. errors: those of sw_memtable_parts(). */
+int sw_memtable_begin_empty(struct sw_memtable *table, struct sw_list *once, bool is_shared, struct sw_mem **ret,
+                            struct sw_err *err);
+/* All jobs of the operation have ended: unmaps what it shared among them. Returns for how many of these `unmapped` will
+ * run; none if the session is closing, which unmaps all. */
+unsigned sw_memtable_unmap(struct sw_list *once, void (*unmapped)(void *arg), void *arg);
+/* The operation has ended, or was refused: closes its `once` memories. Their descriptors count until the engine has
+ * closed them, which for those of a refused operation may be after others. */
+void sw_memtable_end(struct sw_list *once);
+/* A packet has named these memories, and perhaps been refused before it has got as far: closes those that are `once`.
+ */
+void sw_memtable_use_up(struct sw_memtable *table, const struct sw_wire_chunk *chunks, unsigned n);
 
 #endif

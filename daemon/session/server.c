@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/log_limit.h"
 #include "daemon/acceptor.h"
+#include "daemon/session/commands.h"
 #include "daemon/session/session.h"
 #include "ipc/peer.h"
 #include <errno.h>
@@ -110,6 +111,8 @@ int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw
     server->service = service;
     sw_list_init(&server->sessions);
     service->sessions = &server->sessions;
+    service->commands = sw_commands;
+    service->n_commands = sw_commands_count;
     *ret = server;
     return 0;
 }

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/closer.h"
 #include "base/log.h"
-#include "daemon/session/commands.h"
+#include "ipc/dispatch.h"
 #include "spill/operator.h"
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum {
     PACKETS_PER_TURN = 32, /* that the sessions of one tenant may have handled before the others get their turn */
-    HANDLES = 3,           /* of the loop, that each session has: poll and timers */
+    HANDLES = 4,           /* of the loop, that each session has: poll and timers */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
     AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
     MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
@@ -79,8 +79,10 @@ void sw_session_close(struct sw_session *session, const char *why) {
     uv_close((uv_handle_t *)&session->poll, on_handle_closed);
     uv_close((uv_handle_t *)&session->timer, on_handle_closed);
     uv_close((uv_handle_t *)&session->hello_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&session->opens.timer, on_handle_closed);
     drop_queue(session);
     session->mems.owner_closing = true;
+    sw_opens_close(session);
     if (session->service->is_stopping)
         sw_owner_leave(session->owner, on_owner_closed, session);
     else
@@ -140,11 +142,13 @@ static int give_up(struct sw_session *session, int uv_error, struct sw_err *err)
     return -SW_ENOMEM;
 }
 
-/* An error about the connection itself; who does not read it learns of the end alone. */
+/* An error about the connection itself, in the oldest version, which clients of all versions read. If it is not read,
+ * the peer learns of the end alone. */
 static void send_last_error(int socket, const struct sw_err *err) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_from_err(&msg, 0, err);
+    msg.header.version = SW_PROTO_OLDEST_VERSION;
     (void)sw_packet_send(socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
 }
 
@@ -212,12 +216,14 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
     session->service = service;
     session->id = id;
     session->socket = socket;
+    session->version = SW_PROTO_OLDEST_VERSION;
     session->opened_us = sw_clock_us();
     session->closed = closed;
     session->closed_arg = arg;
     sw_list_init(&session->node);
     sw_list_init(&session->queue);
     sw_idmap_init(&session->deferred);
+    sw_opens_init(session);
     sw_memtable_init(&session->mems, session->owner, &session->tenant->fds, &service->fds, kept(session),
                      (unsigned)service->config->max_session_memories);
     session->poll.data = session->timer.data = session->hello_timer.data = session;
@@ -226,6 +232,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
         return give_up(session, rc, err);
     SW_ASSERT(uv_timer_init(service->loop, &session->timer) == 0);
     SW_ASSERT(uv_timer_init(service->loop, &session->hello_timer) == 0);
+    SW_ASSERT(uv_timer_init(service->loop, &session->opens.timer) == 0);
     if (service->hello_ms)
         (void)uv_timer_start(&session->hello_timer, on_no_hello, service->hello_ms, 0);
     session->open_handles = HANDLES;
@@ -236,14 +243,21 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
-/* Of replies that the client has not read: those to all operations that it may have in flight, of which as many are
- * batches as there may be pieces, and to 1024 closed memories, twice over. */
+enum {
+    MAX_RESULTS_BYTES = 16 + SW_PROTO_MAX_ITEMS * sizeof(struct sw_wire_result) +
+                        SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + sizeof((struct sw_msg_error *)NULL)->text
+};
+
+/* Of replies that the client has not read: those to all requests that it may have in flight, as long as they can be
+ * (in version 9 as many are batches as there may be pieces), and to 1024 closed memories, twice over. */
 static size_t max_queued_bytes(const struct sw_session *session) {
+    const bool is_9 = session->version < SW_PROTO_VERSION;
     const size_t each = sizeof(struct queued) + SW_PROTO_HEADER_BYTES,
                  operations = (size_t)session->service->config->max_session_operations,
-                 batches = operations < SW_SESSION_MAX_PIECES ? operations : SW_SESSION_MAX_PIECES;
-    return 2 * (batches * (each + sizeof(struct sw_msg_result_batch)) +
-                operations * (each + sizeof(struct sw_msg_error)) + 1024 * (each + sizeof(struct sw_msg_ok)));
+                 n_longest = is_9 && operations > SW_SESSION_MAX_PIECES ? SW_SESSION_MAX_PIECES : operations,
+                 longest = is_9 ? sizeof(struct sw_msg_result_batch) : MAX_RESULTS_BYTES;
+    return 2 * (n_longest * (each + longest) + operations * (each + sizeof(struct sw_msg_error)) +
+                1024 * (each + sizeof(struct sw_msg_ok)));
 }
 
 static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
@@ -264,10 +278,11 @@ static int enqueue(struct sw_session *session, const uint8_t *packet, size_t byt
     return 0;
 }
 
-static void reply(struct sw_session *session, const struct sw_msg *msg) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+static void reply(struct sw_session *session, struct sw_msg *msg) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     if (session->closing)
         return;
+    msg->header.version = session->version;
     const size_t bytes = sw_msg_encode(msg, packet);
     int rc = sw_list_empty(&session->queue) ? sw_packet_send(session->socket, packet, bytes, NULL, 0) : -SW_EAGAIN;
     if (rc == -SW_EAGAIN) {
@@ -299,13 +314,15 @@ const char *sw_session_log_name(char ret[SW_SESSION_LOG_NAME_BYTES], const char 
 
 /* Copies the name of the durable region that a request is about; the empty one if it is about none. */
 static void copy_name(char ret[SW_PROTO_NAME_BYTES], const struct sw_msg *request) {
+    const struct sw_msg_build *build = &request->u.build;
     const uint8_t *name = request->header.type == SW_MSG_SPILL_DURABLE ? request->u.spill_durable.name
                           : request->header.type == SW_MSG_ADOPT       ? request->u.adopt.name
                                                                        : NULL;
-    ret[0] = 0;
+    memset(ret, 0, SW_PROTO_NAME_BYTES);
     if (name)
-        memcpy(ret, name, SW_PROTO_NAME_BYTES);
-    ret[SW_PROTO_NAME_BYTES - 1] = 0;
+        memcpy(ret, name, SW_PROTO_NAME_BYTES - 1);
+    else if (request->header.type == SW_MSG_BUILD && build->n_builds == 1 && build->name_bytes < SW_PROTO_NAME_BYTES)
+        memcpy(ret, build->names, build->name_bytes);
 }
 
 /* What failed: a request, about a durable region of this name perhaps. */
@@ -354,6 +371,7 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     deferred->session = session;
     deferred->request = request->header.type;
     copy_name(deferred->region_name, request);
+    sw_list_init(&deferred->once);
     sw_idmap_add(&session->deferred, &deferred->node, request->header.seq);
     *ret = deferred;
     return 0;
@@ -367,6 +385,7 @@ int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const ch
 
 void sw_session_cancel_reply(struct sw_deferred_reply *deferred) {
     struct sw_session *session = deferred->session;
+    sw_memtable_end(&deferred->once);
     sw_idmap_remove(&session->deferred, &deferred->node);
     session->n_operations -= deferred->is_operation;
     session->tenant->n_operations -= deferred->is_operation;
@@ -380,13 +399,25 @@ void sw_session_reply_early(struct sw_deferred_reply *deferred, struct sw_msg *m
     reply(deferred->session, msg);
 }
 
+void sw_session_report_failure(struct sw_session *session, unsigned type, uint32_t seq, const char *region_name,
+                               const struct sw_err *err) {
+    if (session->closing)
+        return;
+    log_failure(session, &(struct failed){.type = type, .seq = seq, .region_name = region_name}, err);
+    sw_service_count_error(session->service, err->code);
+}
+
+void sw_session_reply_now(struct sw_session *session, const struct sw_msg *request, struct sw_msg *msg) {
+    msg->header.seq = request->header.seq;
+    reply(session, msg);
+}
+
 void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *msg, const struct sw_err *err) {
     struct sw_session *session = deferred->session;
     const uint32_t seq = deferred->node.id;
     const unsigned request = deferred->request;
     char name[SW_PROTO_NAME_BYTES];
     memcpy(name, deferred->region_name, sizeof name);
-    sw_memtable_end(deferred->once);
     sw_session_cancel_reply(deferred);
     if (err && err->code) {
         reply_error(session, &(struct failed){.type = request, .seq = seq, .region_name = name}, err);
@@ -426,18 +457,27 @@ static int take_seq(struct sw_session *session, uint32_t seq, struct sw_err *err
     return 0;
 }
 
+static int check_version(const struct sw_session *session, const struct sw_msg_header *header, struct sw_err *err) {
+    if (!session->greeted || header->version == session->version)
+        return 0;
+    return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet of version %u in a session of version %u",
+                      (unsigned)header->version, (unsigned)session->version);
+}
+
 static void take_packet(struct sw_session *session, const uint8_t *packet, size_t bytes, int *fds, unsigned n_fds,
                         bool fds_lost) {
     struct sw_msg request, msg;
     struct sw_err err = {0};
     session->n_requests++;
-    if (sw_msg_decode(&request, packet, bytes, &err) < 0 || take_seq(session, request.header.seq, &err) < 0) {
+    if (sw_msg_decode(&request, packet, bytes, &err) < 0 || check_version(session, &request.header, &err) < 0 ||
+        take_seq(session, request.header.seq, &err) < 0) {
         close_fds(session, fds, n_fds);
         refuse_packet(session, &request.header, &err);
         return;
     }
     const struct sw_received with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
-    const int rc = sw_dispatch(sw_commands, sw_commands_count, session, session->greeted, &with_fds, &msg, &err);
+    const int rc = sw_dispatch(session->service->commands, session->service->n_commands, session, session->greeted,
+                               &with_fds, &msg, &err);
     close_fds(session, fds, n_fds); /* that no command has taken */
     if (rc == SW_REPLY_NOW)
         reply(session, &msg);
@@ -478,7 +518,7 @@ static unsigned turn_of(const struct sw_session *session) {
 }
 
 static void read_packets(struct sw_session *session) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     const unsigned most = turn_of(session);
     for (unsigned i = 0; i < most && !session->closing && may_read(session); i++) {

@@ -9,15 +9,17 @@
 
 #include "daemon/service.h"
 #include "daemon/session/memtable.h"
+#include "daemon/session/open.h"
 #include "daemon/session/orders.h"
 #include "daemon/session/tenant.h"
 #include "ipc/peer.h"
 #include "ipc/proto.h"
 
 enum {
-    /* Of batches in flight: each is an operation of the engine, 3 KiB; a batch by itself counts as one of the
-     * session's. Eight full batches keep a GPU busy while replies and requests are on their way. */
-    SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_BATCH,
+    /* Buffers in flight of packets with several: each may be an operation of the engine, 3 KiB; a packet by itself
+     * counts as one of the session's. Eight full packets keep a GPU busy while replies and requests are on their way.
+     */
+    SW_SESSION_MAX_PIECES = 8 * SW_PROTO_MAX_ITEMS,
 };
 struct sw_session {
     struct sw_list node; /* the server's list */
@@ -27,14 +29,16 @@ struct sw_session {
     struct sw_tenant *tenant;
     char client[65]; /* name from HELLO; anything */
     bool greeted;
+    uint16_t version;              /* of the protocol, from HELLO to the end; before it, the oldest */
     bool may_settle;               /* it has come back, and has not said yet that it has asked for all */
     uint32_t newest_seq, aged_seq; /* aged: of the request at which older ones' seqs were last forgotten */
     struct sw_owner *owner;
     struct sw_memtable mems;
     struct sw_orders orders;
+    struct sw_opens opens;
     struct sw_idmap deferred; /* replies due, by seq */
-    unsigned n_operations;    /* spills, restores and batches among them */
-    unsigned n_pieces;        /* of these batches and of buffers */
+    unsigned n_operations;    /* packets of builds or reads among them */
+    unsigned n_pieces;        /* buffers of those packets that have several */
 
     /* Connection; session.c's own. */
     int socket;
@@ -58,9 +62,9 @@ struct sw_deferred_reply {
     struct sw_session *session;
     uint16_t request; /* message type */
     bool is_operation;
-    unsigned n_pieces;   /* of a batch or of buffers, else 0 */
-    uint64_t kept_bytes; /* of the tenant's budget */
-    struct sw_table_mem *once;
+    unsigned n_pieces;                     /* buffers, if there are several, else 0 */
+    uint64_t kept_bytes;                   /* of the tenant's budget */
+    struct sw_list once;                   /* memories that were handed over for this request */
     char region_name[SW_PROTO_NAME_BYTES]; /* of a durable region, for the log; empty: not known, or none */
 };
 
@@ -92,16 +96,22 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
 /* Counts memory that is kept until the reply is finished or canceled. errors: -SW_ETENANTMEMORY. */
 int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, struct sw_err *err);
 /* Sends a deferred reply: *reply (its seq is filled in; NULL: nothing), or the error if err is not NULL and has a code;
- * nothing if the peer is gone. Ends it with its `once` memory. */
+ * nothing if the peer is gone. Ends it with its `once` memories. */
 void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *reply, const struct sw_err *err);
 /* Sends the reply before what has to be done for the request is over, since the client can go on meanwhile.
  * sw_session_finish_reply() must follow, without a reply; seq is filled in. */
 void sw_session_reply_early(struct sw_deferred_reply *deferred, struct sw_msg *reply);
+/* A part of what a request (type, seq) asked for has failed, with this as the first error: it is logged and counted.
+ * region_name: as in struct sw_deferred_reply. */
+void sw_session_report_failure(struct sw_session *session, unsigned type, uint32_t seq, const char *region_name,
+                               const struct sw_err *err);
+/* Answers a request that was not deferred, where the reply borrows what goes with its command (SW_REPLY_SENT). */
+void sw_session_reply_now(struct sw_session *session, const struct sw_msg *request, struct sw_msg *reply);
 /* " region_name=...", quoted, for log lines about a durable region; the empty text for the empty name. Returns ret. */
 enum { SW_SESSION_LOG_NAME_BYTES = sizeof " region_name=\"\"" + 4 * SW_PROTO_NAME_BYTES };
 const char *sw_session_log_name(char ret[SW_SESSION_LOG_NAME_BYTES], const char *name);
 
-/* There is nothing to be sent later: the command answers, or fails, now. */
+/* There is nothing to be sent later: the command answers, or fails, now. Ends the `once` memories. */
 void sw_session_cancel_reply(struct sw_deferred_reply *deferred);
 
 #endif

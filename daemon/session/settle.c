@@ -1,109 +1,165 @@
-/* settle.c - see settle.h. A request was carried out if its regions say so: those that a spill made are there, one that
- * a restore gave back is IN. A batch is all or nothing: the records of a spill are complete or dropped here, and its
- * regions are consumed only after all of a restore's pieces are back, so that one that is IN speaks for all. */
+/* settle.c - see settle.h. A request was carried out if its regions say so: those that a build made are there, one that
+ * a read gave back is IN. With `all`, the records of builds are complete or dropped here, and regions were consumed
+ * only after all of the reads were back, so that one that is IN speaks for all. */
 #include "daemon/session/settle.h"
 
-#include "daemon/session/operation.h"
+#include "daemon/session/chunks.h"
 #include <inttypes.h>
-#include <string.h>
 
-struct settled {
-    struct sw_session *session;
-    const struct sw_msg_settle *ask;
-    unsigned n_there, n_in, n_lost, n_torn;
-    struct sw_region_id ids[SW_PROTO_MAX_BATCH];
-    bool there[SW_PROTO_MAX_BATCH];
-    uint64_t raw_bytes, stored_bytes;
-    struct sw_region_info info; /* of the last one */
+/* What is there of a build's region, or of a read's. */
+struct found {
+    bool is_there;
+    struct sw_region_info info;
 };
 
-static bool is_spill(const struct sw_msg_settle *ask) {
-    return ask->type == SW_MSG_SPILL || ask->type == SW_MSG_SPILL_BATCH || ask->type == SW_MSG_SPILL_BUFFERS;
+static struct found look(struct sw_session *session, struct sw_region_id id) {
+    struct found found = {0};
+    found.is_there = sw_engine_query(session->owner, id, &found.info, NULL) == 0;
+    return found;
 }
 
-static bool is_batch(const struct sw_msg_settle *ask) {
-    return ask->type == SW_MSG_SPILL_BATCH || ask->type == SW_MSG_RESTORE_BATCH;
+static bool is_lost(const struct found *found) {
+    return found->is_there && found->info.state == SW_REGION_LOST;
 }
 
-static void look(struct settled *s, uint32_t i) {
-    struct sw_owner *owner = s->session->owner;
-    if (!is_spill(s->ask))
-        s->ids[i] = (struct sw_region_id){s->ask->slot[i], s->ask->gen[i]};
-    if (sw_engine_query(owner, s->ids[i], &s->info, NULL) < 0)
-        return;
-    s->there[i] = true;
-    s->n_there++;
-    s->n_in += s->info.state == SW_REGION_IN;
-    s->n_lost += s->info.state == SW_REGION_LOST;
-    s->n_torn += s->info.state == SW_REGION_LOST && s->info.in_place;
-    s->raw_bytes += s->info.raw_bytes;
-    s->stored_bytes += s->info.stored_bytes;
+/* ---- builds ------------------------------------------------------------------------------------------------------ */
+
+/* A build whose reply has not come is taken back where it was not recorded, or where a restart has lost what it stored:
+ * its client still has the bytes, but for those of a pack. */
+static int build_error(bool is_torn, struct sw_err *err) {
+    if (is_torn)
+        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "restarted while packing: the memory's bytes are lost");
+    return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: nothing was stored, repeat the spill");
 }
 
-static void drop_all(struct settled *s) {
-    for (uint32_t i = 0; i < s->ask->count; i++)
-        if (s->there[i])
-            (void)sw_engine_drop(s->session->owner, s->ids[i], NULL);
+static void take_back(struct sw_session *session, struct sw_result *result) {
+    (void)sw_engine_drop(session->owner, result->id, NULL);
+    result->id = (struct sw_region_id){0};
 }
 
-/* A spill whose reply has not come is taken back where it was not carried out as a whole, or where a restart has lost
- * what it stored: its client still has the bytes, but for those of a pack. */
-static int not_done(struct settled *s, struct sw_err *err) {
-    const struct sw_msg_settle *ask = s->ask;
-    if (is_spill(ask)) {
-        drop_all(s);
-        if (s->n_torn)
-            return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "restarted while packing: the memory's bytes are lost");
-        return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: nothing was stored, repeat the spill");
+static void settle_builds(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
+    struct sw_region_id ids[SW_PROTO_MAX_ITEMS];
+    struct sw_err err;
+    bool all_made = true, any_torn = false;
+    sw_engine_find_made(session->owner, ask->seq, ids, results->n);
+    for (unsigned i = 0; i < results->n; i++) {
+        const struct found found = look(session, ids[i]);
+        const bool is_made = found.is_there && !is_lost(&found), is_torn = is_lost(&found) && found.info.in_place;
+        all_made &= is_made;
+        any_torn |= is_torn;
+        results->all[i].id = ids[i];
+        if (is_made) {
+            sw_result_of_region(&results->all[i], ids[i], &found.info);
+        } else if (!ask->all) {
+            (void)build_error(is_torn, &err);
+            take_back(session, &results->all[i]);
+            sw_results_fail(results, i, &err);
+        }
     }
-    if (s->n_there < ask->count)
-        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST, "restarted: not all of the regions exist");
-    if (s->n_lost)
+    if (all_made || !ask->all)
+        return;
+    for (unsigned i = 0; i < results->n; i++)
+        take_back(session, &results->all[i]);
+    (void)build_error(any_torn, &err);
+    sw_results_fail_all(results, &err);
+}
+
+/* ---- reads ------------------------------------------------------------------------------------------------------- */
+
+static int read_error(const struct found *found, bool is_of_several, struct sw_err *err) {
+    if (!found->is_there)
+        return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST,
+                          is_of_several ? "restarted: not all of the regions exist"
+                                        : "restarted: the region does not exist");
+    if (is_lost(found))
         return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION,
                           "restarted: bytes are lost that were being unpacked, or before");
     return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
 }
 
-static void fill_reply(const struct settled *s, struct sw_msg *ret) {
-    const struct sw_result result = {.raw_bytes = s->raw_bytes,
-                                     .stored_bytes = s->stored_bytes,
-                                     .codec = sw_codec_name(s->info.codec),
-                                     .tier = s->info.tier,
-                                     .reason = s->info.reason};
-    if (is_batch(s->ask))
-        sw_result_fill_batch(ret, &result, s->ids, s->ask->count);
-    else
-        sw_result_fill(ret, &result, s->ids[0]);
+/* Of several: that some are gone says more than that some are lost. */
+static const struct found *worst(const struct found *found, unsigned n) {
+    const struct found *lost = NULL;
+    for (unsigned i = 0; i < n; i++) {
+        if (!found[i].is_there)
+            return &found[i];
+        lost = is_lost(&found[i]) ? &found[i] : lost;
+    }
+    return lost ? lost : &found[0];
+}
+
+static void settle_reads(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
+    struct found found[SW_PROTO_MAX_ITEMS];
+    found[0] = (struct found){0};
+    struct sw_err err;
+    bool any_in = false;
+    for (unsigned i = 0; i < results->n; i++) {
+        found[i] = look(session, results->all[i].id);
+        any_in |= found[i].is_there && found[i].info.state == SW_REGION_IN;
+    }
+    if (ask->all && !any_in) {
+        (void)read_error(worst(found, results->n), results->n > 1, &err);
+        sw_results_fail_all(results, &err);
+        return;
+    }
+    for (unsigned i = 0; i < results->n; i++) {
+        if (!ask->all && !(found[i].is_there && found[i].info.state == SW_REGION_IN)) {
+            (void)read_error(&found[i], false, &err);
+            sw_results_fail(results, i, &err);
+        } else if (found[i].is_there) {
+            sw_result_of_region(&results->all[i], results->all[i].id, &found[i].info);
+            (void)sw_engine_consume(session->owner, results->all[i].id, NULL);
+        }
+    }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+int sw_settle_check(const struct sw_session *session, struct sw_err *err) {
+    if (session->may_settle)
+        return 0;
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session has not come back, or has settled all");
+}
+
+void sw_settle(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
+    (ask->is_build ? settle_builds : settle_reads)(session, ask, results);
+}
+
+void sw_settle_end(struct sw_session *session) {
+    session->may_settle = false;
+    sw_engine_forget_in(session->owner);
+}
+
+static int check(const struct sw_msg_settle *m, struct sw_err *err) {
+    int rc = sw_check_reserved(m->reserved, err);
+    if (rc == 0 && m->type == 0 && (m->seq || m->flags || m->n_ids))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the last SETTLE names no request");
+    if (rc < 0 || m->type == 0)
+        return rc;
+    if (m->type != SW_MSG_BUILD && m->type != SW_MSG_READ)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "request of type %" PRIu32 " cannot be settled", m->type);
+    rc = sw_check_flags(m->flags, SW_REQ_ALL, err);
+    return rc == 0 ? sw_check_count(m->n_ids, 1, "ids", err) : rc;
 }
 
 int sw_on_settle(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
-    struct settled s = {.session = arg, .ask = &request->msg->u.settle};
-    const uint32_t count = s.ask->count, most = is_batch(s.ask) ? SW_PROTO_MAX_BATCH : 1;
-    if (!s.session->may_settle)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session has not come back, or has settled all");
-    if (s.ask->type == 0) {
-        s.session->may_settle = false;
-        sw_engine_forget_in(s.session->owner);
+    struct sw_session *session = arg;
+    const struct sw_msg_settle *m = &request->msg->u.settle;
+    struct sw_result all[SW_PROTO_MAX_ITEMS];
+    struct sw_results results = {.all = all, .n = m->n_ids};
+    int rc = sw_settle_check(session, err);
+    if (rc == 0)
+        rc = check(m, err);
+    if (rc < 0)
+        return rc;
+    if (m->type == 0) {
+        sw_settle_end(session);
         sw_msg_init(ret_reply, SW_MSG_OK);
         return SW_REPLY_NOW;
     }
-    if (!is_spill(s.ask) && s.ask->type != SW_MSG_RESTORE && s.ask->type != SW_MSG_RESTORE_BATCH &&
-        s.ask->type != SW_MSG_RESTORE_BUFFERS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "request of type %" PRIu32 " cannot be settled",
-                          s.ask->type);
-    if (count < 1 || count > most)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%" PRIu32 " pieces to settle, must be 1 to %" PRIu32,
-                          count, most);
-    if (is_spill(s.ask))
-        sw_engine_find_made(s.session->owner, s.ask->seq, s.ids, count);
-    for (uint32_t i = 0; i < count; i++)
-        look(&s, i);
-    const bool done = is_spill(s.ask) ? s.n_there == count && !s.n_lost : s.n_in > 0;
-    if (!done)
-        return not_done(&s, err);
-    fill_reply(&s, ret_reply);
-    for (uint32_t i = 0; !is_spill(s.ask) && i < count; i++)
-        if (s.there[i])
-            (void)sw_engine_consume(s.session->owner, s.ids[i], NULL);
-    return SW_REPLY_NOW;
+    for (unsigned i = 0; i < m->n_ids; i++)
+        all[i] = (struct sw_result){.id = {m->ids[i].slot, m->ids[i].gen}};
+    const struct sw_settled ask = {.is_build = m->type == SW_MSG_BUILD, .all = m->flags & SW_REQ_ALL, .seq = m->seq};
+    sw_settle(session, &ask, &results);
+    return sw_results_reply(session, request->msg, &results, err);
 }

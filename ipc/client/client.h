@@ -1,10 +1,10 @@
 /* client.h - inside of libspillway: the connection, its tickets and the packets on their way. Not installed.
  *
- * A ticket stands for a group of packets with consecutive seqs, of which the last asks for the operation and those
- * before it hand over its memory. It is done when every packet of the group was answered, or the connection is lost. A
- * transfer in pieces (client_staging.h), a batch (client_batch.h) and a request on buffers (client_buffers.h) are
- * tickets without packets; their parts are tickets of the library's own. Every ticket is on one of the connection's
- * lists until it is freed. Nothing here waits but sw_client_wait*(). thread: any, one at a time per connection. */
+ * A ticket stands for a group of packets with consecutive seqs, of which the last is the request and those before it
+ * hand over its memory. It is done when every packet of the group was answered, or the connection is lost. The caller's
+ * tickets, of calls (client_transfer.h), have no packets: those are tickets of the library's own. Every ticket is on
+ * one of the connection's lists until it is freed. Nothing here waits but sw_client_wait*(). thread: any, one at a time
+ * per connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
 
@@ -25,14 +25,13 @@ struct sw_packet {
     size_t bytes;
     unsigned n_fds;
     int fds[SW_PROTO_MAX_FDS];
-    uint8_t data[];
+    _Alignas(SW_PROTO_ALIGN) uint8_t data[];
 };
 
-struct sw_batch;     /* a batch, to the end of its ticket */
-struct sw_buffers;   /* a request on several buffers, likewise */
-struct sw_staged;    /* a transfer in pieces that runs */
-struct sw_staging;   /* all of them, and the arenas */
-struct sw_composite; /* a region that the daemon has in pieces */
+struct sw_arrays;   /* client_transfer.c's own */
+struct sw_transfer; /* a call, to the end of its ticket */
+struct sw_staged;   /* what a call needs for memory that is copied */
+struct sw_staging;  /* the arenas */
 
 /* Where a ticket is on its way:
  *
@@ -51,14 +50,19 @@ enum sw_ticket_state {
 };
 
 struct spillway_ticket {
-    struct sw_list node; /* of spillway: running, fresh, counted, done, batches, buffers; or of sw_staging: running */
+    struct sw_list node; /* of spillway: running, fresh, counted, done, transfers */
     struct spillway *connection;
-    unsigned operation; /* enum sw_msg_type of the last packet */
+    unsigned operation; /* enum sw_msg_type of the last packet; BUILD or READ also of a caller's ticket */
     enum sw_ticket_state state;
-    bool abandoned; /* nobody waits for it: it is freed when it is done */
-    void *user;     /* the caller's */
+    bool is_durable; /* of a spill: one of its regions has a name */
+    bool abandoned;  /* nobody waits for it: it is freed when it is done */
+    void *user;      /* the caller's */
     struct spillway_error error;
-    struct { /* those that it has sent; n is 0 where only its parts send any */
+    /* Takes the reply to the last packet, but not ERROR; false: it is none. NULL: the reply is OK, or of no interest.
+     */
+    bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg);
+    void *into; /* where take() puts what is asked for */
+    struct {    /* those that it has sent; n is 0 where only its parts send any */
         uint32_t first_seq;
         unsigned n, n_answered;
         bool answered[SW_CLIENT_MAX_GROUP];
@@ -68,39 +72,23 @@ struct spillway_ticket {
         uint32_t settled_seq;     /* SETTLING: of the request */
         struct sw_packet *repeat; /* a request that may be sent twice; owned; NULL: none */
     } resume;
-    struct {                           /* what is spilled or restored */
-        uint32_t mem;                  /* the memory's name in the session; also where it is only handed over */
-        bool mem_open;                 /* the daemon has accepted MEM_OPEN */
-        bool durable;                  /* a spill whose region is found by its name */
-        uint64_t bytes;                /* length of the caller's range, or of all pieces or buffers */
-        uint32_t n_pieces;             /* of a batch's packet, or of one on buffers */
-        struct spillway_region region; /* restore: the daemon's */
-        struct sw_mark *mark;          /* in the caller's stream; a reference */
+    struct {                        /* of a packet that spills or restores */
+        uint32_t mem;               /* of its first item; also where it is only handed over */
+        bool mem_open;              /* the daemon has accepted MEM_OPEN */
+        bool is_of_call;            /* own.owner is a sw_transfer */
+        bool is_of_opened;          /* in memory that was opened before it, for its call */
+        bool is_each;               /* its items succeed or fail one by one */
+        uint64_t bytes;             /* length of all buffers */
+        uint32_t n_items, n_pieces; /* builds or reads, and their buffers */
+        bool is_append;             /* of a build or read of several packets, which ends with the daemon */
     } transfer;
-    /* One that has parts, which are tickets of the library's own: at most one of these is not NULL. */
-    struct sw_staged *staged;   /* NULL also when it no longer runs */
-    struct sw_batch *batch;     /* owned */
-    struct sw_buffers *buffers; /* owned */
+    struct sw_transfer *call; /* a caller's; owned */
     struct { /* one of the library's own: told when it is done, and destroyed then; must not send anything */
         void (*on_done)(struct spillway_ticket *t);
         void *owner;    /* what on_done() is about */
         uint32_t part;  /* of the owner's */
         unsigned place; /* in an arena */
     } own;
-    union {
-        struct sw_msg_hello_ok hello;
-        struct spillway_result transfer;
-        struct spillway_region_info region;
-        struct spillway_status status;
-        struct {
-            uint32_t n, n_chunks;
-            struct spillway_packed_chunk chunk[SW_PROTO_MAX_CHUNKS];
-        } packed;
-        struct {
-            uint32_t n;
-            struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
-        } buffers;
-    } answer;
 };
 
 static inline bool sw_ticket_is_done(const struct spillway_ticket *t) {
@@ -114,7 +102,31 @@ static inline bool sw_ticket_is_resumed(const struct spillway_ticket *t) {
 
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 
+/* Timers in epoll; their descriptors are -1 until they are needed. */
+enum sw_client_timer { SW_TIMER_STAGING, SW_TIMER_RESUME, SW_TIMER_CALLS, SW_TIMER_NR };
+
+/* What lies above tickets and memory, for them to call. The layers: transport <- tickets <- memory <- operations <-
+ * client.c, which fills this in. */
+struct sw_client_layers {
+    /* client_resume.c: takes the reply to its HELLO (false: there is none due); the connection is lost (true: it is
+     * tried to come back); goes on with that, if it is time. */
+    bool (*take)(struct spillway *c, const struct sw_msg *msg);
+    bool (*lost)(struct spillway *c);
+    void (*come_back)(struct spillway *c);
+    /* Operations: do what can be done without waiting; whether one is in the memory of that number; the same of a
+     * packet. */
+    void (*advance)(struct spillway *c);
+    bool (*use)(const struct spillway *c, uint32_t mem);
+    bool (*packet_uses)(const struct spillway_ticket *t, uint32_t mem);
+    /* A caller's call: nobody waits for it any more; its regions that nobody has seen are dropped; its end. */
+    void (*abandon)(struct sw_transfer *transfer);
+    void (*drop_unseen)(struct sw_transfer *transfer);
+    void (*free)(struct sw_transfer *transfer);
+};
+
 struct spillway {
+    const struct sw_client_layers *layers;
+    int timers[SW_TIMER_NR];
     pid_t process;       /* that opened it; a forked child has the socket open as well */
     int socket;          /* -1: none, the link is down */
     int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NOBODY: none */
@@ -128,30 +140,28 @@ struct spillway {
     enum sw_link link;
     uint64_t up_us;           /* when it came back last; 0: never */
     bool was_stopped;         /* since then the service has said that it stops */
+    int connect_ms;           /* of spillway_open() */
     int timeout_ms;           /* of calls that wait for an answer; -1: none */
     struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
     uint32_t next_seq, next_mem;
-    uint32_t max_in_flight, n_in_flight; /* spills, restores and packets of batches */
-    uint32_t max_pieces, n_pieces;       /* of batches and buffers in flight */
+    uint32_t next_number;                /* of builds and reads */
+    uint32_t max_in_flight, n_in_flight; /* packets that spill or restore */
+    uint32_t max_pieces, n_pieces;       /* buffers of those */
     /* spillway_ticket.node. A transfer that has completed is fresh, then counted (by dispatch), and done as soon as the
      * caller knows which it is; other requests are done at once, and what has an on_done() is on none of the three. */
     struct sw_list running, fresh, counted, done;
     struct sw_list outbox;     /* sw_packet.node, in order */
     struct sw_list registered; /* sw_registered.node */
     struct sw_cuda *cuda;
-    bool has_marks;         /* the daemon has been sent the page that they are on */
-    struct sw_list batches; /* running; spillway_ticket.node, oldest first */
-    struct sw_list buffers; /* requests on several, running; the same */
-    uint32_t n_batches;
+    bool has_marks;           /* the daemon has been sent the page that they are on */
+    struct sw_arrays *arrays; /* of the packet that is being made */
+    struct sw_list transfers; /* calls that run; spillway_ticket.node, oldest first */
+    struct sw_list ending;    /* of them, those whose last reply has come: sw_transfer.ending */
+    uint32_t n_transfers;
+    int timer;                       /* in epoll, for calls with a bound; -1: never needed */
     struct sw_staging *staging;      /* NULL: never needed */
     struct sw_forecast forecasts[2]; /* of waits: for what goes out, for what comes back */
-    struct sw_composites {           /* ids of regions in pieces, by slot */
-        struct sw_composite_slot {
-            struct sw_composite *composite; /* NULL: free */
-            uint32_t generation, next_free;
-        } * slots;
-        uint32_t n, cap, first_free, n_free;
-    } composites;
+    _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };
 
 /* Memory that the daemon keeps open until it is unregistered. */
@@ -184,17 +194,19 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
 /* Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
 int sw_client_check_process(const struct spillway *c, struct spillway_error *error);
-/* Sends one message that hands over no memory. Returns its ticket. errors: -SW_ENOMEM, that of c->lost. */
-struct spillway_ticket *sw_client_ask(struct spillway *c, struct sw_msg *msg, struct sw_err *err);
+/* A number that no build or read of the connection has. */
+uint32_t sw_client_new_number(struct spillway *c);
+
+/* Sends one message that hands over no memory; take and into are those of its ticket. Returns its ticket. errors:
+ * -SW_ENOMEM, that of c->lost. */
+struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
+                                      bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
+                                      struct sw_err *err);
 /* Sends it and waits for its answer. Returns the ticket, done; the caller looks at its error and destroys it. errors:
  * those of sw_client_ask(), -SW_ETIMEDOUT. */
-struct spillway_ticket *sw_client_call(struct spillway *c, struct sw_msg *msg, int timeout_ms, struct sw_err *err);
-
-/* Sends an operation, after what hands over its memory unless that is registered; `operation` comes with its own
- * fields, the ticket with mem and bytes; e's mark moves into it. errors: -SW_ENOMEM, those of sw_registered_ready();
- * the ticket is then on no list yet. */
-int sw_client_transfer(struct spillway_ticket *t, struct sw_msg *operation, uint32_t flags, struct sw_export *e,
-                       bool registered, struct sw_err *err);
+struct spillway_ticket *sw_client_call(struct spillway *c, const struct sw_msg *msg,
+                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
+                                       int timeout_ms, struct sw_err *err);
 
 /* client_memory.c: a number for a memory that none in use has. */
 uint32_t sw_client_new_mem(struct spillway *c);
@@ -269,10 +281,22 @@ bool sw_client_is_done(const void *ticket);
 /* As sw_client_wait(), until ended(arg). expected_us: how long that will take, 0: not known. */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                          uint64_t expected_us);
-/* client.c: the code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor
- * for it, else -SW_ECONN. */
+/* ---- client_transport.c ---- */
+
+/* The code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor for it, else
+ * -SW_ECONN. */
 int sw_client_open_failed(int cause);
-/* client.c: connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
+/* Connects the first time, by then; and watches the socket. errors: -SW_ENOSERVICE, -SW_EACCES, -SW_ETIMEDOUT,
+ * -SW_EUNTRUSTED, -SW_EINVAL, -SW_ELIMIT, -SW_ECONN. */
+int sw_transport_open(struct spillway *c, const char *path, uint64_t deadline_us, struct sw_err *err);
+int sw_transport_watch(struct spillway *c, struct sw_err *err);
+/* Sends what fits of the outbox. Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read.
+ */
+int sw_transport_flush(struct spillway *c);
+/* Takes a packet into c->received. errors: -SW_EAGAIN (there is none), -SW_ECONN (the peer is gone), -SW_EFDS
+ * (descriptors came with it), -SW_EPROTO. */
+int sw_transport_receive(struct spillway *c, size_t *ret_bytes);
+/* Connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
  * -SW_ENOSERVICE, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
 int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err);
 
@@ -285,8 +309,6 @@ bool sw_resume_begin(struct spillway *c);
 void sw_resume_advance(struct spillway *c);
 /* Takes the answer to its HELLO. False: there is none due. */
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg);
-/* A descriptor that becomes readable when sw_resume_advance() is due; -1: none. */
-int sw_resume_fd(const struct spillway *c);
 void sw_resume_free(struct spillway *c);
 
 /* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */

@@ -56,8 +56,8 @@ static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near
 }
 
 /* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
-static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, uint64_t bytes,
-                     struct sw_arena **ret, struct sw_err *err) {
+static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
+                     struct sw_err *err) {
     struct sw_export e = {0};
     struct sw_arena *arena = sw_alloc(sizeof *arena);
     struct spillway_ticket *t = NULL;
@@ -65,7 +65,7 @@ static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const 
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a staging arena");
     sw_list_init(&arena->node);
     arena->gpu = gpu;
-    arena->bytes = bytes;
+    arena->bytes = SW_ARENA_BYTES;
     arena->fd = -1;
     arena->mem = sw_client_new_mem(c);
     const int rc = gpu == SW_ARENA_HOST ? make_host(arena, &e, err) : make_gpu(c, arena, near, &e, err);
@@ -88,25 +88,17 @@ int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void
                  struct sw_err *err) {
     for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
         struct sw_arena *arena = arena_of(n);
-        if (arena->gpu == gpu && !arena->own && !arena->error.code) {
+        if (arena->gpu == gpu && !arena->error.code) {
             *ret = arena;
             return 0;
         }
     }
-    return arena_new(c, arenas, gpu, near, SW_ARENA_BYTES, ret, err);
-}
-
-int sw_arena_get_own(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, uint64_t bytes,
-                     struct sw_arena **ret, struct sw_err *err) {
-    const int rc = arena_new(c, arenas, gpu, near, bytes, ret, err);
-    if (!rc)
-        (*ret)->own = true;
-    return rc;
+    return arena_new(c, arenas, gpu, near, ret, err);
 }
 
 /* Whether it is of no more use; while it is being opened the answer is still to come. */
 static bool is_spent(const struct sw_arena *arena) {
-    return !arena->n_users && (arena->error.code || (arena->own && arena->open));
+    return !arena->n_users && arena->error.code;
 }
 
 void sw_arenas_free_unused(struct spillway *c, struct sw_list *arenas) {
@@ -115,8 +107,7 @@ void sw_arenas_free_unused(struct spillway *c, struct sw_list *arenas) {
         next = n->next;
         if (!is_spent(arena))
             continue;
-        if (!arena->own) /* its transfer has closed it */
-            sw_client_close_memory(c, arena->mem);
+        sw_client_close_memory(c, arena->mem);
         arena_free(arena);
     }
 }
@@ -186,11 +177,11 @@ int sw_arena_find_places(const struct sw_arena *arena, unsigned n) {
     return -1;
 }
 
-void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint64_t offset) {
+void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint8_t *data) {
     for (unsigned i = first; i < first + n; i++)
         arena->places[i] = (struct sw_place){.user = user};
     arena->places[first].n = n;
-    arena->places[first].offset = offset;
+    arena->places[first].data = data;
 }
 
 void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
@@ -214,7 +205,7 @@ static int make_step(const struct sw_arena *arena, uint64_t at, struct sw_err *e
 
 int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err) {
     const uint64_t begin = place * SW_PIECE_BYTES;
-    if (arena->gpu != SW_ARENA_HOST || arena->own)
+    if (arena->gpu != SW_ARENA_HOST)
         return 0;
     for (uint64_t i = begin / MAKE_BYTES; i * MAKE_BYTES < begin + bytes; i++) {
         if (arena->made >> i & 1)
@@ -225,17 +216,6 @@ int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct
         arena->made |= (uint64_t)1 << i;
     }
     return 0;
-}
-
-int sw_arena_make_next(struct sw_arena *arena, struct sw_err *err) {
-    const uint64_t end = arena->gpu == SW_ARENA_HOST ? arena->bytes : 0;
-    for (uint64_t made = 0; made < SW_PIECE_BYTES && arena->made_bytes < end; made += MAKE_BYTES) {
-        const int rc = make_step(arena, arena->made_bytes, err);
-        if (rc < 0)
-            return rc;
-        arena->made_bytes += MAKE_BYTES;
-    }
-    return arena->made_bytes >= end;
 }
 
 /* By system calls on the memfd, which return an error where the caller's memory has gone. */
@@ -256,16 +236,12 @@ static int copy_host(const struct sw_arena *arena, uint64_t base, uint8_t *data,
     return 0;
 }
 
-int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint8_t *memory, uint64_t bytes, bool in,
+int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint64_t bytes, bool in,
                   struct sw_err *err) {
     const uint64_t base = place * SW_PIECE_BYTES + at;
-    uint8_t *data = memory + arena->places[place].offset + at;
-    if (arena->gpu == SW_ARENA_HOST) {
-        const int rc = copy_host(arena, base, data, bytes, in, err);
-        if (!rc && arena->own && !in)
-            (void)fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)base, (off_t)bytes);
-        return rc;
-    }
+    uint8_t *data = arena->places[place].data + at;
+    if (arena->gpu == SW_ARENA_HOST)
+        return copy_host(arena, base, data, bytes, in, err);
     uint8_t *staged = sw_cuda_block_data(arena->block) + base;
     return in ? sw_cuda_block_copy(arena->block, staged, data, bytes, err)
               : sw_cuda_block_copy(arena->block, data, staged, bytes, err);

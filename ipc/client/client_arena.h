@@ -2,10 +2,9 @@
  * goes what cannot be handed over.
  *
  * One memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the daemon once,
- * kept until the connection ends. It has SW_ARENA_PIECES places of a piece each. A region that the daemon has in one
- * piece, and that is longer, gets an arena of its own for the time of its restore, with one place as long as the
- * region. Memory of the host is copied by the caller's thread; memory of a GPU on a stream of the library's, which the
- * daemon waits for by an event. Not installed. thread: that of the connection. */
+ * kept until the connection ends. It has SW_ARENA_PIECES places of a piece each, of which a longer chunk
+ * takes several. Memory of the host is copied by the caller's thread; memory of a GPU on a stream of the library's,
+ * which the daemon waits for by an event. Not installed. thread: that of the connection. */
 #ifndef SW_IPC_CLIENT_ARENA_H
 #define SW_IPC_CLIENT_ARENA_H
 
@@ -17,7 +16,7 @@ enum { SW_ARENA_HOST = -1 };
 struct sw_place {
     const void *user;       /* NULL: free */
     unsigned n;             /* first of so many that belong together; 0: not the first */
-    uint64_t offset;        /* of the piece in the user's memory */
+    uint8_t *data;          /* what it holds, in the user's memory */
     uint64_t arrived_bytes; /* restored, to be copied out */
     uint64_t copied_bytes;  /* of those */
     bool arrived;
@@ -27,13 +26,11 @@ struct sw_arena {
     struct sw_list node;
     int gpu; /* ordinal, or SW_ARENA_HOST */
     uint64_t bytes;
-    bool own; /* of one transfer */
     int fd;
     struct sw_cuda_block *block;
     uint32_t mem;
     struct sw_export range;      /* kind, and offset of its first byte */
     uint64_t made;               /* host: a bit for each 64th of it that has all its pages */
-    uint64_t made_bytes;         /* host, own: its front that has them */
     bool open;                   /* the daemon has mapped it */
     struct spillway_error error; /* or could not */
     unsigned n_users;
@@ -48,12 +45,7 @@ struct sw_arena {
  * owns: the list. errors: -SW_ENOMEM, -SW_ELIMIT, those of CUDA. */
 int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
                  struct sw_err *err);
-/* Makes one for a single transfer of so many bytes and hands it over. The transfer has the daemon close it in the end.
- * errors: as sw_arena_get(). */
-int sw_arena_get_own(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, uint64_t bytes,
-                     struct sw_arena **ret, struct sw_err *err);
-/* Frees those that nobody uses and that were a transfer's own, or that the daemon could not open: the next transfer
- * tries anew. */
+/* Frees those that nobody uses and that the daemon could not open: the next call tries anew. */
 void sw_arenas_free_unused(struct spillway *c, struct sw_list *arenas);
 /* Nobody wants any for now. */
 void sw_arenas_begin_round(struct sw_list *arenas);
@@ -69,19 +61,16 @@ void sw_arenas_free(struct sw_list *arenas);
 
 /* The first of n free places side by side, or -1. */
 int sw_arena_find_places(const struct sw_arena *arena, unsigned n);
-/* offset: of what they hold in the user's memory. */
-void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint64_t offset);
+/* data: what they hold, in the user's memory. */
+void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint8_t *data);
 /* first: as taken; all that were taken with it are free again. */
 void sw_arena_give_back(struct sw_arena *arena, unsigned first);
 /* Has the first bytes of a taken place made of this process's memory: the kernel charges a memfd's page to who writes
  * to it first, which of a restore would be the daemon. errors: -SW_ENOMEM, -SW_EIO. */
 int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err);
-/* The same for the next piece of one's own arena. Returns 1 when all of it is made, else 0. errors: as above. */
-int sw_arena_make_next(struct sw_arena *arena, struct sw_err *err);
-/* Copies bytes [at, at + bytes) of a taken place from the user's memory (in) or to it; on a GPU it is only queued. Of
- * one's own arena the host's pages are given back once they are copied out. errors: -SW_EIO (the memory is not there),
- * -SW_ENOMEM, those of CUDA. */
-int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint8_t *memory, uint64_t bytes, bool in,
+/* Copies bytes [at, at + bytes) of a taken place from the user's memory (in) or to it; on a GPU it is only queued.
+ * errors: -SW_EIO (the memory is not there), -SW_ENOMEM, those of CUDA. */
+int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint64_t bytes, bool in,
                   struct sw_err *err);
 /* An event behind all that the arena's stream has been given, for the daemon or the library to wait for; none for the
  * host's. owns ret->mark: the caller. */

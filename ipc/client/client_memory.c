@@ -1,9 +1,7 @@
 /* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
  *
  * Registered ranges do not overlap, so that an address belongs to one at most. */
-#include "ipc/client/client_batch.h"
-#include "ipc/client/client_buffers.h"
-#include "ipc/client/client_staging.h"
+#include "ipc/client/client.h"
 
 #include "base/alloc.h"
 #include <errno.h>
@@ -55,7 +53,7 @@ static struct sw_registered *find_number(const struct spillway *c, uint32_t mem)
 /* A name that no memory has that stays open; one that is handed over once is used up before the numbers come round. */
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
-    return find_number(c, mem) || sw_staging_uses(c, mem) ? sw_client_new_mem(c) : mem;
+    return find_number(c, mem) || c->layers->use(c, mem) ? sw_client_new_mem(c) : mem;
 }
 
 /* A page that the daemon has refused is sent again with the next mark. */
@@ -109,13 +107,15 @@ static struct sw_registered *first_overlap(const struct spillway *c, uintptr_t a
 
 bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes) {
     const uint64_t at = (uintptr_t)data - r->address; /* before it: far behind its end */
-    return at < r->bytes && bytes <= r->bytes - at;
+    return at <= r->bytes && bytes <= r->bytes - at;
 }
 
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret) {
     const uintptr_t address = (uintptr_t)data;
     const struct sw_registered *r = first_overlap(c, address, 1);
+    if (!r && !bytes) /* may lie where a memory ends */
+        r = first_overlap(c, address - 1, 1);
     if (!r || r->closing || !sw_registered_holds(r, data, bytes))
         return NULL;
     ret->kind = r->kind;
@@ -175,8 +175,8 @@ int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
 static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
-        if (t->state != SW_TICKET_SETTLING &&
-            (t->transfer.mem == r->mem || (r->error.code && sw_buffers_use(t, r->mem))))
+        if (t->state != SW_TICKET_SETTLING && (t->transfer.mem == r->mem || (r->error.code && t->transfer.is_of_call &&
+                                                                             c->layers->packet_uses(t, r->mem))))
             (void)sw_client_report(&t->error, &r->error);
     }
 }
@@ -294,19 +294,18 @@ struct use {
 
 static bool is_unused(const void *arg) {
     const struct use *use = arg;
-    return !sw_staging_uses(use->connection, use->mem) && !sw_batches_use(use->connection, use->mem);
+    return !use->connection->layers->use(use->connection, use->mem);
 }
 
 /* Has the daemon close the memory, once: what it has not answered in time is waited for by the next call. errors:
  * -SW_ETIMEDOUT, -SW_ENOMEM, that of c->lost. */
 static int close_registered(struct spillway *c, struct sw_registered *r, struct sw_err *err) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
-    /* The daemon waits for the operations that it has, not for those that a transfer in pieces or a batch still has to
-     * ask for. */
+    /* The daemon waits for the operations that it has, not for those that a call still has to ask for. */
     const struct use use = {c, r->mem};
     int rc = sw_client_wait_answer(c, is_unused, &use, c->timeout_ms, "an operation in the memory", err);
     if (!rc && !r->closing)
-        r->closing = sw_client_ask(c, &msg, err);
+        r->closing = sw_client_ask(c, &msg, NULL, NULL, err);
     if (!rc && !r->closing)
         return err->code;
     return rc ? rc : sw_client_wait_answer(c, sw_client_is_done, r->closing, c->timeout_ms, "MEM_CLOSE", err);

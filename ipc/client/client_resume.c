@@ -7,8 +7,8 @@
  *   -> lost       the deadline is over, or the daemon does not know the session
  *
  * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
-#include "ipc/client/client_batch.h"
 #include "ipc/client/client_staging.h"
+#include "ipc/client/client_transfer.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -26,7 +26,6 @@ enum { FIRST_RETRY_US = 5000, LAST_RETRY_US = 500000 };
 
 struct sw_resume {
     uint8_t token[sizeof((struct sw_msg_hello *)0)->token];
-    int timer;
     int limit_ms;          /* the caller's; -1: none */
     uint32_t reconnect_ms; /* the daemon's */
     uint64_t lost_us, deadline_us, next_try_us, retry_us;
@@ -54,33 +53,29 @@ int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_h
     memcpy(r->token, hello->token, sizeof r->token);
     r->reconnect_ms = hello->reconnect_ms;
     r->limit_ms = -1;
-    r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    c->timers[SW_TIMER_RESUME] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     c->resume = r;
-    if (r->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, r->timer, &event) < 0)
+    if (c->timers[SW_TIMER_RESUME] < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timers[SW_TIMER_RESUME], &event) < 0)
         return sw_err_set(err, sw_client_open_failed(errno), SW_SCOPE_SESSION, "timer: %s", strerror(errno));
     return 0;
 }
 
 void sw_resume_free(struct spillway *c) {
-    if (c->resume && c->resume->timer >= 0)
-        (void)close(c->resume->timer);
     sw_free(c->resume);
     c->resume = NULL;
 }
 
-int sw_resume_fd(const struct spillway *c) {
-    return c->resume && c->link != SW_LINK_UP ? c->resume->timer : -1;
-}
-
-static void wake_at(const struct sw_resume *r, uint64_t us) {
+static void wake_at(const struct spillway *c, uint64_t us) {
     const struct itimerspec time = {
         .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000}};
-    (void)timerfd_settime(r->timer, TFD_TIMER_ABSTIME, &time, NULL); /* also makes it unreadable again */
+    (void)timerfd_settime(c->timers[SW_TIMER_RESUME], TFD_TIMER_ABSTIME, &time,
+                          NULL); /* also makes it unreadable again */
 }
 
 /* Has sw_resume_advance() called at its next step, and in any case when the time is over. */
-static void wake_for(const struct sw_resume *r, uint64_t step_us) {
-    wake_at(r, step_us < r->deadline_us ? step_us : r->deadline_us);
+static void wake_for(const struct spillway *c, uint64_t step_us) {
+    const struct sw_resume *r = c->resume;
+    wake_at(c, step_us < r->deadline_us ? step_us : r->deadline_us);
 }
 
 static void set_deadline(struct sw_resume *r) {
@@ -96,7 +91,7 @@ void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
     if (connection->link == SW_LINK_UP)
         return;
     set_deadline(r);
-    wake_for(r, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
+    wake_for(connection, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
 }
 
 static void hang_up(struct spillway *c) {
@@ -112,7 +107,7 @@ static void hang_up(struct spillway *c) {
 /* From now on the timer has expired, so that spillway_fd() says that there is something to see. */
 static void fail(struct spillway *c, int code, const char *text) {
     sw_client_fail_text(c, code, text);
-    wake_at(c->resume, 1);
+    wake_at(c, 1);
 }
 
 /* The deadline is over. Where another program has taken the service's place, it is named. */
@@ -127,19 +122,13 @@ static void fail_late(struct spillway *c) {
     }
     (void)sw_client_report(&lost, &c->resume->impostor);
     sw_client_fail(c, &lost);
-    wake_at(c->resume, 1);
+    wake_at(c, 1);
 }
 
 /* ---- down -------------------------------------------------------------------------------------------------------- */
 
-/* Its memories were opened before it, by tickets of their own, and may have gone with the daemon. */
-static bool is_on_buffers(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL_BUFFERS || t->operation == SW_MSG_RESTORE_BUFFERS;
-}
-
 static bool is_operation(const struct spillway_ticket *t) {
-    return t->operation == SW_MSG_SPILL || t->operation == SW_MSG_RESTORE || t->operation == SW_MSG_SPILL_BATCH ||
-           t->operation == SW_MSG_RESTORE_BATCH || is_on_buffers(t);
+    return (t->operation == SW_MSG_BUILD || t->operation == SW_MSG_READ) && t->transfer.n_items;
 }
 
 static void complete(struct spillway_ticket *t, int code) {
@@ -165,7 +154,8 @@ static uint32_t seq_of(const struct sw_packet *p) {
  * memory is not: by then that may have been handed over again. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !sw_ticket_is_resumed(t) && !is_on_buffers(t) &&
+           !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened &&
+           !t->transfer.is_append && /* which may have gone with the daemon */
            (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
@@ -177,7 +167,9 @@ static void mark_running(struct spillway *c) {
         next = n->next;
         if (can_wait(c, t))
             continue;
-        if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
+        if (t->transfer.is_append) {
+            complete(t, -SW_ERESTARTED);
+        } else if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);
         } else if (is_operation(t)) {
             if (t->state == SW_TICKET_RUNS)
@@ -221,7 +213,7 @@ bool sw_resume_begin(struct spillway *c) {
     }
     r->next_try_us = now_us + r->retry_us;
     r->retry_us = 2 * r->retry_us < LAST_RETRY_US ? 2 * r->retry_us : LAST_RETRY_US;
-    wake_for(r, r->next_try_us);
+    wake_for(c, r->next_try_us);
     return true;
 }
 
@@ -230,7 +222,6 @@ bool sw_resume_begin(struct spillway *c) {
 static int say_hello(struct spillway *c) {
     struct sw_resume *r = c->resume;
     struct epoll_event event = {.events = EPOLLIN};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_HELLO);
     msg.header.seq = r->hello_seq = c->next_seq++;
@@ -239,29 +230,27 @@ static int say_hello(struct spillway *c) {
     memcpy(msg.u.hello.token, r->token, sizeof msg.u.hello.token);
     if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->socket, &event) < 0)
         return -SW_ECONN;
-    return sw_packet_send(c->socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+    return sw_packet_send(c->socket, c->received, sw_msg_encode(&msg, c->received), NULL, 0);
 }
 
 /* ---- up ---------------------------------------------------------------------------------------------------------- */
 
-static void fill_settle(const struct spillway_ticket *t, struct sw_msg *ret) {
-    struct sw_msg_settle *settle = &ret->u.settle;
-    sw_msg_init(ret, SW_MSG_SETTLE);
-    settle->type = t->operation;
-    settle->seq = t->resume.settled_seq;
-    settle->count = 1;
-    settle->slot[0] = t->transfer.region.slot;
-    settle->gen[0] = t->transfer.region.generation;
-    if (t->operation == SW_MSG_SPILL_BATCH || t->operation == SW_MSG_RESTORE_BATCH)
-        sw_batch_settle(t, settle);
+static bool make_settle(const struct spillway_ticket *t, struct sw_list *ret) {
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_SETTLE);
+    sw_transfer_settle(t, ids);
+    msg.u.settle = (struct sw_msg_settle){.type = t->operation,
+                                          .seq = t->resume.settled_seq,
+                                          .flags = t->transfer.is_each ? 0 : SW_REQ_ALL,
+                                          .n_ids = (uint16_t)t->transfer.n_items,
+                                          .ids = ids};
+    return sw_packet_new(ret, &msg, NULL);
 }
 
 static bool make_ask(struct spillway *c, const struct spillway_ticket *t, struct sw_list *ret) {
-    struct sw_msg msg;
-    if (t->state == SW_TICKET_SETTLING) {
-        fill_settle(t, &msg);
-        return sw_packet_new(ret, &msg, NULL);
-    }
+    if (t->state == SW_TICKET_SETTLING)
+        return make_settle(t, ret);
     struct sw_packet *copy = sw_packet_copy(c, &t->resume.repeat->node);
     if (copy)
         sw_list_append(ret, &copy->node);
@@ -291,7 +280,7 @@ static void ask(struct spillway_ticket *t, struct sw_list *asks) {
 
 static void try_later(struct spillway *c) {
     c->resume->next_try_us = sw_clock_us() + LAST_RETRY_US;
-    wake_for(c->resume, c->resume->next_try_us);
+    wake_for(c, c->resume->next_try_us);
 }
 
 /* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
@@ -327,7 +316,7 @@ static void come_back(struct spillway *c) {
     c->link = SW_LINK_UP;
     c->up_us = sw_clock_us();
     c->was_stopped = false;
-    wake_at(c->resume, 0);
+    wake_at(c, 0);
 }
 
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
@@ -377,5 +366,5 @@ void sw_resume_advance(struct spillway *c) {
         return;
     }
     c->link = SW_LINK_HELLO;
-    wake_at(r, r->deadline_us);
+    wake_at(c, r->deadline_us);
 }

@@ -1,15 +1,17 @@
-/* client_staging.c - transfers in pieces: through an arena, or from a composite straight into the caller's memory.
+/* client_staging.c - see client_staging.h. Life of a call that copies:
  *
- * The places of an arena are given out in the order of the transfers, so that each gets on. Memory of the host is
- * copied inside the library's calls, one piece a call. Life of a transfer:
+ *   READY   until the daemon has mapped the arenas, and the caller's streams are where they were at the call
+ *   BEGIN   restore: the reads have begun, and say how long the regions and their chunks are
+ *   MOVE    several pieces on their way at a time, in order; the first error stops it once those are back
+ *   END     spill: commits are under way; restore: until the last copies are made
+ *   OVER    nothing more is sent
  *
- *   ASK     of a region that the daemon has in one piece, for memory longer than the arena: how long it is
- *   READY?  until the daemon has mapped the memory, and the caller's stream is where it was at the call
- *   MOVE    several pieces on their way at a time; the first error stops it once those are back
- *   END     until the last copies are made, or the daemon has closed the caller's memory; then the ticket is done
- */
+ * The places of an arena are given out in the order of the calls, so that each gets on. Memory of the host is copied
+ * inside the library's calls, one piece a call. */
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_arena.h"
+#include "ipc/client/client_packets.h"
+#include "ipc/client/client_results.h"
 
 #include "base/alloc.h"
 #include "base/descriptors.h"
@@ -21,47 +23,39 @@
 
 enum { POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
 
-enum stage { STAGE_READY, STAGE_ASK, STAGE_MOVE, STAGE_END };
+enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_END, STAGE_OVER };
 
 struct sw_staged {
-    struct spillway_ticket *ticket; /* the caller's */
-    struct sw_arena *arena;         /* NULL: straight into the caller's memory, or not known yet (ASK) */
-    int gpu;                        /* of the arena */
-    struct sw_composite *composite; /* NULL: there is none, see error; without an id: one region of the daemon */
-    uint8_t *data;
-    uint64_t bytes;
-    uint32_t value_type; /* spill */
-    bool keep;
+    struct sw_transfer *transfer;
     enum stage stage;
-    struct sw_mark *mark;                    /* in the caller's stream; in the end behind the arena's last copy */
-    uint32_t n_started, n_in_flight, n_held; /* pieces; of those, in the daemon; places */
-    /* Straight: */
-    uint32_t mem;
-    struct sw_export range; /* kind and offset of data[0] */
-    bool mem_own;           /* opened for this transfer, to be closed */
-    bool mem_open;
-
-    struct spillway_error error; /* the first */
+    uint32_t item, piece;      /* the next one to be moved; of the item's pieces */
+    uint64_t at;               /* in that piece */
+    uint32_t n_begun, n_ended; /* items: restore: reads; committed or ended */
+    unsigned n_held;           /* places */
+    bool is_counted;           /* in its arenas' n_users */
 };
 
 struct sw_staging {
-    struct sw_list running; /* spillway_ticket.node, oldest first */
-    struct sw_list arenas;  /* sw_arena.node */
-    uint32_t n_running;
-    int timer;
+    struct sw_list arenas; /* sw_arena.node */
     bool timer_set;
 };
 
-bool sw_staging_is_running(const struct spillway *c) {
-    return c->staging && c->staging->n_running > 0;
-}
-
-static struct sw_staged *staged_of(struct sw_list *node) {
-    return SW_CONTAINER_OF(node, struct spillway_ticket, node)->staged;
-}
-
 static bool is_spill(const struct sw_staged *op) {
-    return op->ticket->operation == SW_MSG_SPILL;
+    return op->transfer->call->is_spill;
+}
+
+static struct spillway *connection_of(const struct sw_staged *op) {
+    return op->transfer->ticket->connection;
+}
+
+static uint32_t n_items(const struct sw_staged *op) {
+    return op->transfer->call->n;
+}
+
+/* Whether the call is to stop: of one whose requests succeed or fail one by one, only what concerns all. */
+static bool must_stop(const struct sw_staged *op) {
+    const struct sw_transfer *x = op->transfer;
+    return (x->error.code && !sw_transfer_is_each(x)) || x->cancel_code || connection_of(op)->lost.code;
 }
 
 /* ---- staging ----------------------------------------------------------------------------------------------------- */
@@ -71,120 +65,29 @@ static int staging_new(struct spillway *c, struct sw_err *err) {
     struct sw_staging *s = sw_alloc(sizeof *s);
     if (!s)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for transfers in pieces");
-    sw_list_init(&s->running);
     sw_list_init(&s->arenas);
-    s->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (s->timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, s->timer, &event) < 0) {
+    const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (timer < 0 || epoll_ctl(c->epoll, EPOLL_CTL_ADD, timer, &event) < 0) {
         const int e = errno;
-        if (s->timer >= 0)
-            (void)close(s->timer);
+        if (timer >= 0)
+            (void)close(timer);
         sw_free(s);
         return sw_err_set(err, sw_is_out_of_descriptors(e) ? -SW_ELIMIT : sw_err_from_errno(e), SW_SCOPE_REQUEST,
                           "timer: %s", strerror(e));
     }
+    c->timers[SW_TIMER_STAGING] = timer;
     c->staging = s;
     return 0;
 }
 
-int sw_staging_fd(const struct spillway *c) {
-    return c->staging ? c->staging->timer : -1;
-}
-
 /* Has sw_staging_advance() called after so long; 0: not before something else happens. */
-static void wake_after(struct sw_staging *s, long ns) {
+static void wake_after(const struct spillway *c, long ns) {
+    struct sw_staging *s = c->staging;
     const struct itimerspec time = {.it_value.tv_nsec = ns};
     if (ns || s->timer_set)
-        (void)timerfd_settime(s->timer, 0, &time, NULL); /* also makes it unreadable again */
+        (void)timerfd_settime(c->timers[SW_TIMER_STAGING], 0, &time, NULL); /* also makes it unreadable again */
     s->timer_set = ns != 0;
 }
-
-/* ---- pieces ------------------------------------------------------------------------------------------------------ */
-
-/* Between a place, from `at` on, and the caller's memory; on a GPU it is only queued. */
-static int copy(struct sw_staged *op, unsigned place, uint64_t at, uint64_t bytes, struct sw_err *err) {
-    return sw_arena_copy(op->arena, place, at, op->data, bytes, is_spill(op), err);
-}
-
-static void give_back(struct sw_staged *op, unsigned first) {
-    sw_arena_give_back(op->arena, first);
-    op->n_held--;
-}
-
-static uint64_t part_bytes(const struct sw_staged *op, uint32_t part) {
-    const uint64_t left = op->composite->raw_bytes - part * SW_PIECE_BYTES;
-    return op->composite->n_parts == 1 || left < SW_PIECE_BYTES ? left : SW_PIECE_BYTES;
-}
-
-static void add_result(struct sw_staged *op, const struct spillway_result *part) {
-    struct spillway_result *sum = &op->ticket->answer.transfer;
-    sum->raw_bytes += part->raw_bytes;
-    sum->stored_bytes += part->stored_bytes;
-    sum->service_us += part->service_us;
-    sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
-    sw_client_combine(sum->tier, sizeof sum->tier, part->tier);
-    sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
-}
-
-/* The daemon has answered. What is to be sent because of it, is sent by sw_staging_advance(). */
-static void part_done(struct spillway_ticket *t) {
-    struct sw_staged *op = t->own.owner;
-    struct sw_composite *composite = op->composite;
-    const bool lies =
-        !t->error.code && sw_region_is_composite(composite->id) && t->answer.transfer.raw_bytes != t->transfer.bytes;
-    struct sw_err err = {0};
-    op->n_in_flight--;
-    if (lies) {
-        (void)sw_err_set(&err, -SW_EPROTO, SW_SCOPE_REGION, "piece %u of region %u:%u came back with another length",
-                         t->own.part, composite->id.slot, composite->id.generation);
-        sw_client_note_err(&op->error, &err);
-    } else if (t->error.code) {
-        sw_client_note_error(&op->error, &t->error);
-    } else {
-        add_result(op, &t->answer.transfer);
-        if (is_spill(op))
-            composite->parts[t->own.part] = t->answer.transfer.region;
-    }
-    if (!op->arena)
-        return;
-    struct sw_place *place = &op->arena->places[t->own.place];
-    place->arrived = !op->error.code && !is_spill(op);
-    place->arrived_bytes = t->answer.transfer.raw_bytes;
-    if (!place->arrived)
-        give_back(op, t->own.place);
-}
-
-/* Asks the daemon to move one piece. e: the memory; its mark moves on. */
-static int send_part(struct spillway *c, struct sw_staged *op, uint32_t mem, unsigned place, struct sw_export *e,
-                     struct sw_err *err) {
-    const struct spillway_region region = op->composite->parts[op->n_started];
-    struct sw_msg msg;
-    struct spillway_ticket *t = sw_ticket_new(c, op->ticket->operation, err);
-    if (!t)
-        return -SW_ENOMEM;
-    sw_msg_init(&msg, op->ticket->operation);
-    t->transfer.mem = mem;
-    t->transfer.bytes = part_bytes(op, op->n_started);
-    t->own.on_done = part_done;
-    t->own.owner = op;
-    t->own.part = op->n_started;
-    t->own.place = place;
-    if (!is_spill(op)) {
-        msg.u.restore.slot = region.slot;
-        msg.u.restore.gen = region.generation;
-    } else {
-        msg.u.spill.value_type = op->value_type;
-    }
-    const int rc = sw_client_transfer(t, &msg, is_spill(op) ? 0 : SW_REQ_KEEP, e, true, err);
-    if (rc < 0) {
-        sw_ticket_destroy(t);
-        return rc;
-    }
-    op->n_started++;
-    op->n_in_flight++;
-    return 0;
-}
-
-/* ---- a transfer, step by step ------------------------------------------------------------------------------------ */
 
 /* What a round of sw_staging_advance() has to give, and what it finds. */
 struct round {
@@ -197,32 +100,114 @@ static void come_back(struct round *round, long ns) {
         round->wake_ns = ns;
 }
 
-/* Whether the stream has got to the mark: it is then given back. */
-static bool reached(struct sw_staged *op, struct round *round) {
-    if (op->mark && !sw_mark_is_reached(op->mark)) {
-        come_back(round, POLL_GPU_NS);
+/* ---- one chunk on its way ---------------------------------------------------------------------------------------- */
+
+static struct sw_piece *piece_at(const struct sw_staged *op, uint32_t item, uint32_t piece) {
+    return &op->transfer->pieces[op->transfer->items[item].first + piece];
+}
+
+static uint8_t *data_of(const struct sw_staged *op, uint32_t item, uint32_t piece) {
+    return op->transfer->items[item].request->buffers[piece].data;
+}
+
+static struct sw_arena *arena_of(const struct sw_staged *op, const struct spillway_ticket *t) {
+    struct sw_arena *arena = NULL;
+    for (uint32_t k = 0; !arena && k < op->transfer->call->n_buffers; k++)
+        if (op->transfer->pieces[k].arena && op->transfer->pieces[k].arena->mem == t->transfer.mem)
+            arena = op->transfer->pieces[k].arena;
+    return arena;
+}
+
+static void give_back(struct sw_staged *op, struct sw_arena *arena, unsigned first) {
+    sw_arena_give_back(arena, first);
+    op->n_held--;
+}
+
+static void add_result(struct spillway_result *sum, const struct spillway_result *part) {
+    sum->raw_bytes += part->raw_bytes;
+    sum->stored_bytes += part->stored_bytes;
+    sum->service_us += part->service_us;
+    sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
+    sw_client_combine(sum->tier, sizeof sum->tier, part->tier);
+    sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
+    sw_client_combine(sum->coder, sizeof sum->coder, part->coder);
+}
+
+/* The daemon has stored a chunk, or written it. */
+static bool take_chunk(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_transfer *x = t->own.owner;
+    struct spillway_result result;
+    const struct sw_msg_results *m = &msg->u.results;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != 1 || !sw_results_read(m, 0, &result))
+        return false;
+    if (result.code)
+        sw_client_result_error(&t->error, m, 0);
+    else if (!x->call->is_spill)
+        add_result(&x->results[t->own.part], &result);
+    return result.code || !t->transfer.bytes || result.raw_bytes == t->transfer.bytes;
+}
+
+static void chunk_done(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    struct sw_staged *op = x->staged;
+    struct sw_arena *arena = arena_of(op, t);
+    if (arena && t->own.place < SW_ARENA_PIECES) {
+        struct sw_place *place = &arena->places[t->own.place];
+        place->arrived = !t->error.code && !is_spill(op);
+        place->arrived_bytes = t->transfer.bytes;
+        if (!place->arrived)
+            give_back(op, arena, t->own.place);
+    }
+    sw_transfer_packet_done(t);
+}
+
+/* What the next packet about the item begins with. */
+static struct sw_arrays *begin_packet(struct sw_staged *op, uint32_t item) {
+    struct sw_item *it = &op->transfer->items[item];
+    struct sw_arrays *a = sw_arrays_begin(op->transfer);
+    const bool begins = is_spill(op) && !it->number;
+    if (begins)
+        it->number = sw_client_new_number(connection_of(op));
+    sw_arrays_add_item(a, it, begins ? (unsigned)SW_BUILD_BEGIN : 0u);
+    for (uint32_t k = 0; begins && k < it->request->n_buffers; k++) {
+        const struct sw_piece *piece = piece_at(op, item, k);
+        sw_arrays_add_buffer(a, piece->bytes, piece->arena ? (uint32_t)SW_PIECE_BYTES : 0,
+                             it->request->buffers[k].type);
+    }
+    return a;
+}
+
+/* Sends a chunk of the item's piece; mem and place: where it lies, SW_ARENA_PIECES: in the caller's memory. */
+static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, const struct sw_mark *mark,
+                       unsigned place) {
+    struct sw_transfer *x = op->transfer;
+    struct sw_err err = {0};
+    const bool was_begun = x->items[op->item].number != 0;
+    struct sw_arrays *a = begin_packet(op, op->item);
+    int rc = sw_registered_ready(connection_of(op), chunk->mem, &err);
+    if (!rc && mark)
+        rc = sw_client_share_marks(connection_of(op), &err);
+    sw_arrays_add_chunk(a, chunk, mark);
+    struct spillway_ticket *t = rc ? NULL : sw_arrays_send(x, a, op->item, false, take_chunk, chunk_done, &err);
+    if (!t) {
+        x->items[op->item].number = was_begun ? x->items[op->item].number : 0;
+        x->results[op->item].code = err.code;
+        sw_client_note_err(&x->error, &err);
         return false;
     }
-    sw_mark_unref(op->mark);
-    op->mark = NULL;
+    t->transfer.mem = chunk->mem;
+    t->transfer.bytes = is_spill(op) || place < SW_ARENA_PIECES ? chunk->raw_bytes : 0;
+    t->transfer.is_append = true;
+    t->own.place = place;
+    x->items[op->item].is_open = true;
     return true;
 }
 
-static bool is_ready(struct sw_staged *op, struct round *round) {
-    if (op->error.code)
-        return true;
-    if (!reached(op, round))
-        return false;
-    if (!op->arena)
-        return op->mem_open || op->error.code;
-    if (op->arena->error.code)
-        sw_client_note_error(&op->error, &op->arena->error);
-    return op->arena->open || op->error.code;
-}
+/* ---- spill ------------------------------------------------------------------------------------------------------- */
 
 /* False: not now; there is a copy to make first. */
-static bool may_copy(const struct sw_staged *op, struct round *round) {
-    if (op->arena->gpu != SW_ARENA_HOST)
+static bool may_copy(const struct sw_arena *arena, struct round *round) {
+    if (arena->gpu != SW_ARENA_HOST)
         return true;
     if (!round->copies) {
         come_back(round, AT_ONCE_NS);
@@ -232,206 +217,367 @@ static bool may_copy(const struct sw_staged *op, struct round *round) {
     return true;
 }
 
-static uint64_t at_most_a_piece(uint64_t bytes) {
-    return bytes < SW_PIECE_BYTES ? bytes : SW_PIECE_BYTES;
+static uint64_t at_most(uint64_t bytes, uint64_t most) {
+    return bytes < most ? bytes : most;
 }
 
-/* Copies restored pieces to the caller's memory; after an error they are of no use. */
-static void copy_out(struct sw_staged *op, struct round *round) {
-    struct sw_err err = {0};
-    for (unsigned i = 0; op->arena && i < SW_ARENA_PIECES; i++) {
-        struct sw_place *place = &op->arena->places[i];
-        if (place->user != op || !place->arrived)
-            continue;
-        do {
-            const uint64_t left = place->arrived_bytes - place->copied_bytes, n = at_most_a_piece(left);
-            if (!op->error.code && !may_copy(op, round))
-                return;
-            if (!op->error.code && copy(op, i, place->copied_bytes, n, &err) < 0)
-                sw_client_note_err(&op->error, &err);
-            place->copied_bytes += n;
-        } while (!op->error.code && place->copied_bytes < place->arrived_bytes);
-        give_back(op, i);
-    }
+/* How much of a piece is moved at a time, and how many places of the arena that takes: chunks of a region are restored
+ * as a whole. */
+static uint64_t bytes_at_once(const struct sw_staged *op, const struct sw_piece *piece, unsigned *ret_places) {
+    const uint64_t left = (is_spill(op) ? piece->bytes : piece->stored_bytes) - op->at,
+                   unit = is_spill(op) || piece->chunk_bytes <= SW_PIECE_BYTES ? SW_PIECE_BYTES : piece->chunk_bytes,
+                   whole = is_spill(op) || !piece->chunk_bytes ? unit : unit / piece->chunk_bytes * piece->chunk_bytes,
+                   bytes = at_most(left, whole);
+    *ret_places = bytes ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
+    return bytes;
 }
 
-/* Whether the arena of its own has been made; makes a piece of it, like a copy. */
-static bool is_made(struct sw_staged *op, struct round *round) {
-    struct sw_err err = {0};
-    if (!may_copy(op, round))
-        return false;
-    const int rc = sw_arena_make_next(op->arena, &err);
-    if (rc < 0)
-        sw_client_note_err(&op->error, &err);
-    else if (!rc)
-        come_back(round, AT_ONCE_NS);
-    return rc > 0;
-}
-
-/* Starts one piece through the arena. False: none can be started now. */
-static bool start_through_arena(struct spillway *c, struct sw_staged *op, struct round *round) {
-    const uint64_t bytes = part_bytes(op, op->n_started);
-    struct sw_arena *arena = op->arena;
-    const unsigned n = bytes && !arena->own ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
-    if (arena->own && !is_made(op, round))
-        return false;
-    const int first = arena->wanted ? -1 : sw_arena_find_places(arena, n);
+/* Moves the next part of a copied piece. False: not now. */
+static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct round *round) {
+    struct sw_arena *arena = piece->arena;
     struct sw_export e = {0};
     struct sw_err err = {0};
-    if (first < 0) {
-        arena->wanted = true;
-        return false;
-    }
-    if (is_spill(op) && !may_copy(op, round)) {
+    unsigned n;
+    const uint64_t bytes = bytes_at_once(op, piece, &n);
+    const int first = arena->wanted ? -1 : sw_arena_find_places(arena, n);
+    if (first < 0 || (is_spill(op) && !may_copy(arena, round))) {
         arena->wanted = true;
         return false;
     }
     const unsigned place = (unsigned)first;
-    sw_arena_take(arena, place, n, op, op->n_started * SW_PIECE_BYTES);
+    sw_arena_take(arena, place, n, op, data_of(op, op->item, op->piece) + op->at);
     op->n_held++;
-    int rc = is_spill(op) ? copy(op, place, 0, bytes, &err) : sw_arena_make(arena, place, bytes, &err);
+    int rc =
+        is_spill(op) ? sw_arena_copy(arena, place, 0, bytes, true, &err) : sw_arena_make(arena, place, bytes, &err);
     if (!rc)
-        rc = sw_arena_mark(c, arena, &e, &err); /* also those that still read what a restore will write to */
-    e.offset += place * SW_PIECE_BYTES;
-    if (!rc)
-        rc = send_part(c, op, arena->mem, place, &e, &err);
-    sw_mark_unref(e.mark);
+        rc = sw_arena_mark(connection_of(op), arena, &e, &err); /* also what still reads where a restore will write */
     if (rc < 0) {
-        give_back(op, place);
-        sw_client_note_err(&op->error, &err);
+        op->transfer->results[op->item].code = rc;
+        sw_client_note_err(&op->transfer->error, &err);
     }
-    return !rc;
+    const struct sw_wire_chunk chunk = {.at = op->at,
+                                        .raw_bytes = bytes,
+                                        .offset = e.offset + place * SW_PIECE_BYTES,
+                                        .mem = arena->mem,
+                                        .buffer = (uint16_t)op->piece};
+    const bool sent = !rc && send_chunk(op, &chunk, e.mark, place);
+    sw_mark_unref(e.mark);
+    if (!sent)
+        give_back(op, arena, place);
+    op->at += sent ? bytes : 0;
+    return sent;
 }
 
-static bool start_straight(struct spillway *c, struct sw_staged *op) {
-    struct sw_export e = op->range;
+/* Moves a piece that the daemon opens itself, at once. */
+static bool move_whole(struct sw_staged *op, const struct sw_piece *piece) {
+    const struct sw_wire_chunk chunk = {
+        .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)op->piece};
+    if (!send_chunk(op, &chunk, piece->mark, SW_ARENA_PIECES))
+        return false;
+    op->at = piece->bytes;
+    return true;
+}
+
+static bool is_moved(const struct sw_staged *op, const struct sw_piece *piece) {
+    return op->at >= (is_spill(op) || !piece->arena ? piece->bytes : piece->stored_bytes);
+}
+
+static bool may_send(const struct sw_staged *op) {
+    const struct spillway *c = connection_of(op);
+    return c->n_in_flight < c->max_in_flight && c->n_pieces < c->max_pieces;
+}
+
+/* An item none of whose buffers has bytes, or that is otherwise not begun when it is committed. */
+static bool begin_empty(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
     struct sw_err err = {0};
-    if (op->n_in_flight >= SW_ARENA_PIECES)
-        return false;
-    const uint64_t at = op->n_started * SW_PIECE_BYTES;
-    e.offset += at;
-    if (sw_export_make_pages(&e, op->data + at, part_bytes(op, op->n_started), &err) == 0 &&
-        send_part(c, op, op->mem, 0, &e, &err) == 0)
-        return true;
-    sw_client_note_err(&op->error, &err);
-    return false;
-}
-
-/* True when all pieces are there, or the transfer has failed, and nothing is on its way. */
-static bool move(struct spillway *c, struct sw_staged *op, struct round *round) {
-    copy_out(op, round);
-    while (!op->error.code && op->n_started < op->composite->n_parts && c->n_in_flight < c->max_in_flight &&
-           (op->arena ? start_through_arena(c, op, round) : start_straight(c, op)))
-        ;
-    return !op->n_in_flight && !op->n_held && (op->error.code || op->n_started == op->composite->n_parts);
-}
-
-static void mem_closed(struct spillway_ticket *t) {
-    struct sw_staged *op = t->own.owner;
-    op->n_in_flight--;
-    op->mem_own = false;
-}
-
-/* Has the memory closed that was opened for this transfer. True: that is done. */
-static bool close_own(struct spillway *c, struct sw_staged *op, struct round *round) {
-    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = op->mem};
-    struct sw_list group;
-    if (!op->mem_own || (c->lost.code && !op->n_in_flight))
-        return true;
-    if (op->n_in_flight)
-        return false;
-    sw_list_init(&group);
-    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_MEM_CLOSE, NULL);
-    if (!t || !sw_packet_new(&group, &msg, NULL)) {
-        sw_free(t);
-        come_back(round, POLL_GPU_NS); /* until there is memory for it */
+    struct spillway_ticket *t =
+        sw_arrays_send(x, begin_packet(op, op->item), op->item, false, take_chunk, chunk_done, &err);
+    if (!t) {
+        sw_client_note_err(&x->error, &err);
         return false;
     }
-    t->own.on_done = mem_closed;
-    t->own.owner = op;
-    sw_client_submit(t, &group);
-    op->n_in_flight++;
-    return false;
+    t->transfer.is_append = true;
+    t->own.place = SW_ARENA_PIECES;
+    x->items[op->item].is_open = true;
+    return true;
+}
+
+/* Commits the builds from n_ended to the item `end`, all or none, unless each is by itself. */
+static bool commit(struct sw_staged *op, uint32_t end) {
+    struct sw_transfer *x = op->transfer;
+    struct sw_err err = {0};
+    while (op->n_ended < end) {
+        if (!may_send(op))
+            return false;
+        const uint32_t first = op->n_ended;
+        struct sw_arrays *a = sw_arrays_begin(x);
+        for (uint32_t i = first; i < end && a->n_items < SW_PROTO_MAX_ITEMS; i++)
+            sw_arrays_add_item(a, &x->items[i], SW_BUILD_COMMIT);
+        struct spillway_ticket *t = sw_arrays_send(x, a, first, !sw_transfer_is_each(x), sw_transfer_take_results,
+                                                   sw_transfer_packet_done, &err);
+        if (!t) {
+            sw_client_note_err(&x->error, &err);
+            return false;
+        }
+        for (uint32_t i = 0; i < a->n_items; i++)
+            x->items[first + i].is_open = false;
+        op->n_ended += a->n_items;
+    }
+    return true;
+}
+
+/* Goes on with the next item; one that is by itself, and has all its bytes on their way, is committed. False: not now.
+ */
+static bool next_item(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
+    const bool each = sw_transfer_is_each(x);
+    if (is_spill(op) && each && !x->results[op->item].code && !commit(op, op->item + 1) && !x->cancel_code)
+        return false;
+    if (each)
+        op->n_ended = op->item + 1;
+    op->item++;
+    op->piece = 0;
+    op->at = 0;
+    return true;
+}
+
+/* Moves the next part of the call. False: not now, or there is none. */
+static bool move_next(struct sw_staged *op, struct round *round) {
+    const struct sw_transfer *x = op->transfer;
+    if (must_stop(op) || op->item == n_items(op))
+        return false;
+    const uint32_t n_pieces = x->items[op->item].request->n_buffers;
+    if (x->results[op->item].code) /* of one that is by itself: the others go on */
+        return next_item(op);
+    if (op->piece == n_pieces) {
+        const bool is_begun = !is_spill(op) || x->items[op->item].number;
+        return (is_begun || (may_send(op) && begin_empty(op))) && next_item(op);
+    }
+    struct sw_piece *piece = piece_at(op, op->item, op->piece);
+    if (is_moved(op, piece)) {
+        op->piece++;
+        op->at = 0;
+        return true;
+    }
+    if (!may_send(op))
+        return false;
+    return piece->arena ? move_copied(op, piece, round) : move_whole(op, piece);
+}
+
+/* ---- restore ----------------------------------------------------------------------------------------------------- */
+
+static int check_buffers(const struct sw_staged *op, uint32_t item, uint32_t n, struct sw_err *err) {
+    const struct sw_call_request *r = op->transfer->items[item].request;
+    if (n != r->n_buffers)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
+                          r->region.slot, r->region.generation, n, r->n_buffers);
+    for (uint32_t k = 0; k < n; k++) {
+        const struct sw_piece *piece = piece_at(op, item, k);
+        if (piece->stored_bytes > piece->bytes)
+            return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
+                              (unsigned long long)piece->stored_bytes, (unsigned long long)piece->bytes);
+        if (piece->arena && piece->chunk_bytes > SW_ARENA_BYTES)
+            return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                              "chunks of %llu bytes are longer than the staging arena of %llu",
+                              (unsigned long long)piece->chunk_bytes, (unsigned long long)SW_ARENA_BYTES);
+    }
+    return 0;
+}
+
+/* The reads have begun: how long everything is. */
+static bool take_begun(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_transfer *x = t->own.owner;
+    const struct sw_msg_results *m = &msg->u.results;
+    uint32_t next = 0;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
+        return false;
+    for (uint32_t i = 0; i < m->n_results; i++) {
+        const uint32_t item = t->own.part + i, n = m->results[i].n_buffers;
+        struct spillway_result result;
+        struct sw_err err = {0};
+        if (!sw_results_read(m, i, &result) || n > m->n_buffers - next)
+            return false;
+        for (uint32_t k = 0; k < n && k < x->items[item].request->n_buffers; k++) {
+            piece_at(x->staged, item, k)->stored_bytes = m->buffers[next + k].raw_bytes;
+            piece_at(x->staged, item, k)->chunk_bytes = m->buffers[next + k].chunk_bytes;
+        }
+        next += n;
+        x->results[item].size = sizeof x->results[item];
+        x->results[item].region = x->items[item].request->region;
+        x->items[item].is_open = !result.code;
+        if (result.code) {
+            x->results[item].code = result.code;
+            if (!x->error.code)
+                sw_client_result_error(&x->error, m, i);
+        } else if (check_buffers(x->staged, item, n, &err) < 0) {
+            x->results[item].code = err.code;
+            sw_client_note_err(&x->error, &err);
+        }
+    }
+    return true;
+}
+
+/* Has the daemon begin the next reads. False: not now. */
+static bool begin_reads(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
+    struct sw_err err = {0};
+    if (must_stop(op) || op->n_begun == n_items(op) || !may_send(op))
+        return false;
+    struct sw_arrays *a = sw_arrays_begin(x);
+    for (uint32_t i = op->n_begun; i < n_items(op) && a->n_items < SW_PROTO_MAX_ITEMS / SPILLWAY_MAX_BUFFERS; i++) {
+        x->items[i].number = sw_client_new_number(connection_of(op));
+        sw_arrays_add_item(a, &x->items[i], SW_READ_BEGIN);
+    }
+    struct spillway_ticket *t =
+        sw_arrays_send(x, a, op->n_begun, !sw_transfer_is_each(x), take_begun, sw_transfer_packet_done, &err);
+    if (!t) {
+        sw_client_note_err(&x->error, &err);
+        return false;
+    }
+    t->transfer.is_append = true;
+    op->n_begun += a->n_items;
+    return true;
+}
+
+/* Copies restored pieces to the caller's memory; after an error they are of no use. */
+static void copy_out(struct sw_staged *op, struct sw_arena *arena, struct round *round) {
+    struct sw_transfer *x = op->transfer;
+    for (unsigned i = 0; i < SW_ARENA_PIECES; i++) {
+        struct sw_place *place = &arena->places[i];
+        if (place->user != op || !place->arrived)
+            continue;
+        do {
+            const uint64_t n = at_most(place->arrived_bytes - place->copied_bytes, SW_PIECE_BYTES);
+            struct sw_err err = {0};
+            if (!must_stop(op) && !may_copy(arena, round))
+                return;
+            if (!must_stop(op) && sw_arena_copy(arena, i, place->copied_bytes, n, false, &err) < 0)
+                sw_client_note_err(&x->error, &err);
+            place->copied_bytes += n;
+        } while (!must_stop(op) && place->copied_bytes < place->arrived_bytes);
+        give_back(op, arena, i);
+    }
+}
+
+/* ---- a call, step by step ---------------------------------------------------------------------------------------- */
+
+/* Whether the stream has got to the mark: it is then given back. */
+static bool is_reached(struct sw_mark **mark, struct round *round) {
+    if (*mark && !sw_mark_is_reached(*mark)) {
+        come_back(round, POLL_GPU_NS);
+        return false;
+    }
+    sw_mark_unref(*mark);
+    *mark = NULL;
+    return true;
+}
+
+/* The copied pieces' streams and arenas; the daemon waits for the others' streams. */
+static bool is_ready(struct sw_staged *op, struct round *round) {
+    struct sw_transfer *x = op->transfer;
+    bool all = connection_of(op)->link == SW_LINK_UP;
+    for (uint32_t i = 0; i < x->call->n_buffers; i++) {
+        struct sw_piece *piece = &x->pieces[i];
+        if (!piece->arena)
+            continue;
+        if (piece->arena->error.code)
+            sw_client_note_error(&x->error, &piece->arena->error);
+        all = is_reached(&piece->mark, round) && piece->arena->open && all;
+    }
+    return all || must_stop(op) || x->error.code;
 }
 
 /* Where the last copies have not been made yet, they are waited for: after the ticket, the memory is the caller's. */
-static void begin_end(struct spillway *c, struct sw_staged *op) {
-    struct sw_export e = {0};
-    struct sw_err err = {0};
+static void begin_end(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
     op->stage = STAGE_END;
-    sw_mark_unref(op->mark); /* of the caller's stream: after an error it is not waited for */
-    op->mark = NULL;
-    if (!op->arena)
+    for (uint32_t i = 0; i < x->call->n_buffers; i++) {
+        struct sw_piece *piece = &x->pieces[i];
+        struct sw_export e = {0};
+        struct sw_err err = {0};
+        const bool is_first = i == 0 || x->pieces[i - 1].arena != piece->arena;
+        if (!piece->arena)
+            continue;
+        sw_mark_unref(piece->mark); /* of the caller's stream: after an error it is not waited for */
+        piece->mark = NULL;
+        if (is_first && sw_arena_mark(connection_of(op), piece->arena, &e, &err) < 0)
+            sw_client_note_err(&x->error, &err);
+        piece->mark = e.mark;
+    }
+}
+
+/* Builds that will not be committed, and reads. */
+static void end_open(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
+    struct sw_arrays *a = sw_arrays_begin(x);
+    for (uint32_t i = 0; i < n_items(op); i++) {
+        if (!x->items[i].is_open)
+            continue;
+        x->items[i].is_open = false;
+        sw_arrays_add_item(a, &x->items[i], is_spill(op) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
+        if (a->n_items < SW_PROTO_MAX_ITEMS)
+            continue;
+        sw_arrays_send_unattended(x, a);
+        a = sw_arrays_begin(x);
+    }
+    sw_arrays_send_unattended(x, a);
+}
+
+/* A restore consumes by a request of its own, which is repeated if the connection is lost: its bytes are there. */
+static void end(struct sw_staged *op) {
+    op->stage = STAGE_OVER;
+    end_open(op);
+    if (!is_spill(op) && !must_stop(op))
+        sw_transfer_consume(op->transfer);
+}
+
+static bool is_all_back(const struct sw_staged *op) {
+    return !op->transfer->n_in_flight && !op->n_held;
+}
+
+static void copy_all_out(struct sw_staged *op, struct round *round) {
+    const struct sw_transfer *x = op->transfer;
+    for (uint32_t i = 0; !is_spill(op) && op->n_held && i < x->call->n_buffers; i++)
+        if (x->pieces[i].arena && (i == 0 || x->pieces[i - 1].arena != x->pieces[i].arena))
+            copy_out(op, x->pieces[i].arena, round);
+}
+
+static void move(struct sw_staged *op, struct round *round) {
+    copy_all_out(op, round);
+    while (move_next(op, round))
+        ;
+    const bool all = op->item == n_items(op);
+    if (!all && !must_stop(op))
         return;
-    if (sw_arena_mark(c, op->arena, &e, &err) < 0)
-        sw_client_note_err(&op->error, &err);
-    op->mark = e.mark;
-}
-
-static void staged_free(struct sw_staged *op) {
-    sw_mark_unref(op->mark);
-    if (op->composite && !sw_region_is_composite(op->composite->id))
-        sw_free(op->composite);
-    if (op->arena)
-        op->arena->n_users--;
-    sw_free(op);
-}
-
-/* A spill that failed leaves nothing, a restore that did not keep, neither. */
-static void finish(struct spillway *c, struct sw_staged *op) {
-    struct spillway_ticket *t = op->ticket;
-    struct sw_composite *composite = op->composite;
-    t->error = op->error;
-    if (composite) {
-        t->answer.transfer.region = sw_region_is_composite(composite->id) ? composite->id : composite->parts[0];
-        composite->busy = false;
-        if (is_spill(op) ? op->error.code != 0 : !op->error.code && !op->keep) {
-            (is_spill(op) ? sw_composite_discard : sw_composite_consume)(c, composite);
-            op->composite = NULL;
-        }
-    }
-    c->staging->n_running--;
-    t->staged = NULL;
-    staged_free(op);
-    sw_ticket_complete(t);
-}
-
-/* The answer is there: an arena of its own for a region that the connection's is too short for. */
-static void take_arena(struct spillway *c, struct sw_staged *op) {
-    const uint64_t bytes = op->composite->raw_bytes;
-    struct sw_list *arenas = &c->staging->arenas;
-    struct sw_err err = {0};
-    int rc = 0;
-    if (bytes > op->bytes)
-        rc = sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                        (unsigned long long)bytes, (unsigned long long)op->bytes);
-    else if (bytes <= SW_ARENA_BYTES)
-        rc = sw_arena_get(c, arenas, op->gpu, op->data, &op->arena, &err);
-    else
-        rc = sw_arena_get_own(c, arenas, op->gpu, op->data, bytes, &op->arena, &err);
-    if (rc < 0) {
-        sw_client_note_err(&op->error, &err);
+    if (all && is_spill(op) && !must_stop(op) && !sw_transfer_is_each(op->transfer) && !commit(op, n_items(op)))
         return;
-    }
-    op->arena->n_users++;
-    op->mem_own = op->arena->own; /* to be closed in the end */
-    op->mem = op->arena->mem;
+    if (is_spill(op) && all && !must_stop(op))
+        begin_end(op); /* the commits' replies are waited for by the transfer */
+    else if (is_all_back(op))
+        begin_end(op);
 }
 
-static void advance(struct spillway *c, struct sw_staged *op, struct round *round) {
-    if (c->lost.code)
-        sw_client_note_error(&op->error, &c->lost);
-    if (op->stage == STAGE_ASK && !op->n_in_flight) {
-        if (!op->error.code)
-            take_arena(c, op);
-        op->stage = STAGE_READY;
-    }
+static bool are_copies_made(struct sw_staged *op, struct round *round) {
+    struct sw_transfer *x = op->transfer;
+    bool all = true;
+    for (uint32_t i = 0; i < x->call->n_buffers; i++)
+        if (x->pieces[i].arena)
+            all = is_reached(&x->pieces[i].mark, round) && all;
+    return all;
+}
+
+static void advance(struct sw_staged *op, struct round *round) {
     if (op->stage == STAGE_READY && is_ready(op, round))
+        op->stage = is_spill(op) ? STAGE_MOVE : STAGE_BEGIN;
+    while (op->stage == STAGE_BEGIN && begin_reads(op))
+        ;
+    if (op->stage == STAGE_BEGIN && !op->transfer->n_in_flight && (op->n_begun == n_items(op) || must_stop(op)))
         op->stage = STAGE_MOVE;
-    if (op->stage == STAGE_MOVE && move(c, op, round))
-        begin_end(c, op);
-    if (op->stage == STAGE_END && reached(op, round) && close_own(c, op, round))
-        finish(c, op);
+    if (op->stage == STAGE_MOVE)
+        move(op, round);
+    if (op->stage == STAGE_END && are_copies_made(op, round) && !op->n_held)
+        end(op);
 }
 
 void sw_staging_advance(struct spillway *c, unsigned copies) {
@@ -440,254 +586,153 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     if (!s)
         return;
     sw_arenas_begin_round(&s->arenas);
-    for (struct sw_list *n = s->running.next, *next; n != &s->running; n = next) {
-        next = n->next;
-        advance(c, staged_of(n), &round);
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        struct sw_staged *op = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->staged;
+        if (op && op->stage != STAGE_OVER)
+            advance(op, &round);
     }
     if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
         come_back(&round, AT_ONCE_NS);
-    sw_arenas_free_unused(c, &s->arenas);
-    wake_after(s, round.wake_ns);
+    wake_after(c, round.wake_ns);
 }
 
-void sw_staging_abandon(struct sw_staged *op) {
-    struct sw_err err = {0};
-    if (!is_spill(op))
-        return;
-    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the spill any more");
-    sw_client_note_err(&op->error, &err);
-    wake_after(op->ticket->connection->staging, AT_ONCE_NS);
+bool sw_staged_has_ended(const struct sw_staged *op) {
+    return op->stage == STAGE_OVER;
+}
+
+void sw_staged_cancel(struct sw_staged *op) {
+    end_open(op);
+    wake_after(connection_of(op), AT_ONCE_NS);
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
-/* A spill's composite is entered at once, so that nothing can fail in the end. */
-static int composite_to_spill(struct spillway *c, struct sw_staged *op, struct sw_err *err) {
-    const uint64_t n = op->bytes ? (op->bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES : 1;
-    int rc = n > UINT32_MAX ? sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "memory of that length is none")
-                            : sw_composite_new(&op->composite, op->bytes, (uint32_t)n, err);
-    if (!rc)
-        rc = sw_composite_enter(c, op->composite, err);
-    return rc;
-}
-
-/* What is wrong with a region is told by the ticket, as the daemon would. */
-static void composite_to_restore(struct spillway *c, struct sw_staged *op, struct spillway_region id) {
-    struct sw_err err = {0};
-    struct sw_composite *composite = sw_composite_find(c, id, &err);
-    if (composite && composite->busy)
-        (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is in use by another operation", id.slot,
-                         id.generation);
-    else if (composite && composite->raw_bytes > op->bytes)
-        (void)sw_err_set(&err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                         (unsigned long long)composite->raw_bytes, (unsigned long long)op->bytes);
-    if (!composite || err.code) {
-        sw_client_note_err(&op->error, &err);
-        return;
-    }
-    composite->busy = true;
-    op->composite = composite;
-}
-
-/* One region of the daemon, of a length that is not known: what is offered for it is all that there is. */
-static int single_to_restore(struct sw_staged *op, struct spillway_region region, struct sw_err *err) {
-    const int rc = sw_composite_new(&op->composite, op->bytes, 1, err);
-    if (!rc)
-        op->composite->parts[0] = region;
-    return rc;
-}
-
-static void answered(struct spillway_ticket *t) {
-    struct sw_staged *op = t->own.owner;
-    op->n_in_flight--;
-    if (t->error.code)
-        sw_client_note_error(&op->error, &t->error);
-    else
-        op->composite->raw_bytes = t->answer.region.raw_bytes;
-}
-
-/* The memory is longer than the arena: is the region, too? */
-static int ask_length(struct spillway *c, struct sw_staged *op, struct sw_err *err) {
-    const struct spillway_region region = op->composite->parts[0];
-    struct sw_msg msg = {.header.type = SW_MSG_QUERY, .u.query = {.slot = region.slot, .gen = region.generation}};
-    struct sw_list group;
-    sw_list_init(&group);
-    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_QUERY, err);
-    if (!t || !sw_packet_new(&group, &msg, err)) {
-        sw_free(t);
-        return -SW_ENOMEM;
-    }
-    t->resume.repeat = sw_packet_copy(c, group.next);
-    t->own.on_done = answered;
-    t->own.owner = op;
-    sw_client_submit(t, &group);
-    op->stage = STAGE_ASK;
-    op->n_in_flight++;
+int sw_staged_new(struct sw_staged **ret, struct sw_transfer *x, struct sw_err *err) {
+    struct spillway *c = x->ticket->connection;
+    const int rc = c->staging ? 0 : staging_new(c, err);
+    if (rc < 0)
+        return rc;
+    *ret = sw_alloc(sizeof **ret);
+    if (!*ret)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
+    (*ret)->transfer = x;
     return 0;
 }
 
-static void straight_opened(struct spillway_ticket *t) {
-    struct sw_staged *op = t->own.owner;
-    op->n_in_flight--;
-    op->mem_open = !t->error.code;
-    if (t->error.code)
-        sw_client_note_error(&op->error, &t->error);
+int sw_staged_prepare(struct sw_staged *op, struct sw_piece *piece, const struct spillway_buffer *buffer,
+                      struct CUstream_st *stream, struct sw_err *err) {
+    struct spillway *c = connection_of(op);
+    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+    int gpu = SW_ARENA_HOST;
+    const int place = sw_cuda_locate(&c->cuda, buffer->data, buffer->bytes, &gpu, err);
+    int rc = place < 0 ? place : 0;
+    if (!rc && place != SW_CUDA_GPU) {
+        gpu = SW_ARENA_HOST;
+        rc = sw_host_check(buffer->data, buffer->bytes, !is_spill(op), err);
+    }
+    if (!rc && place != SW_CUDA_UNKNOWN)
+        rc = sw_export_order(&e, &c->cuda, NULL, buffer->data, stream, err);
+    if (!rc)
+        rc = sw_arena_get(c, &c->staging->arenas, gpu, buffer->data, &piece->arena, err);
+    if (!rc) {
+        piece->arena->n_users++;
+        piece->mem = piece->arena->mem;
+        piece->mark = e.mark;
+        e.mark = NULL;
+    }
+    sw_mark_unref(e.mark);
+    return rc;
 }
 
-/* Finds out whether the memory of a restore can be handed over; then no arena is needed. errors: those of
- * sw_export_find(). */
-static int go_straight(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
-    struct sw_export e = {0};
-    const struct sw_registered *registered = sw_registered_find(c, op->data, op->bytes, &e);
-    int rc = registered ? 0 : sw_export_find(&e, &c->cuda, op->data, op->bytes, err);
-    if (!rc)
-        rc = sw_export_order(&e, &c->cuda, NULL, op->data, stream, err);
-    if (!rc) {
-        op->range = (struct sw_export){.kind = e.kind, .offset = e.offset};
-        op->mem = registered ? registered->mem : sw_client_new_mem(c);
-        op->mem_open = registered != NULL;
-        op->mem_own = !registered;
-        op->mark = e.mark;
-        e.mark = NULL;
-        struct spillway_ticket *t = registered ? NULL : sw_client_open_memory(c, op->mem, &e, err);
-        if (t) {
-            t->own.on_done = straight_opened;
-            t->own.owner = op;
-            op->n_in_flight++;
-        } else if (!registered) {
-            rc = -SW_ENOMEM;
-        }
-    }
+void sw_staged_free(struct sw_staged *op) {
+    for (uint32_t i = 0; op && op->transfer->pieces && op->transfer->call && i < op->transfer->call->n_buffers; i++)
+        if (op->transfer->pieces[i].arena)
+            op->transfer->pieces[i].arena->n_users--;
+    sw_free(op);
+}
+
+static bool is_settled(const void *arg) {
+    const struct sw_arena *arena = arg;
+    return arena->open || arena->error.code;
+}
+
+/* A mark in the default stream of the memory's GPU makes all that marks need. */
+static int prepare_marks(struct spillway *c, const void *memory, struct sw_err *err) {
+    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+    int rc = sw_export_order(&e, &c->cuda, NULL, memory, NULL, err);
+    if (!rc && e.mark)
+        rc = sw_client_share_marks(c, err);
     sw_export_fini(&e);
     return rc;
 }
 
-static int go_through_arena(struct spillway *c, struct sw_staged *op, struct CUstream_st *stream, struct sw_err *err) {
-    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *err) {
+    struct sw_arena *arena = NULL;
     int gpu = SW_ARENA_HOST;
-    const int place = sw_cuda_locate(&c->cuda, op->data, op->bytes, &gpu, err);
-    int rc = place < 0 ? place : 0;
-    if (!rc && place != SW_CUDA_GPU) {
-        gpu = SW_ARENA_HOST;
-        rc = sw_host_check(op->data, op->bytes, !is_spill(op), err);
-    }
-    if (!rc && place != SW_CUDA_UNKNOWN)
-        rc = sw_export_order(&e, &c->cuda, NULL, op->data, stream, err);
-    op->mark = e.mark;
-    op->gpu = gpu;
-    if (!rc && !is_spill(op) && !sw_region_is_composite(op->composite->id) && op->bytes > SW_ARENA_BYTES)
-        return ask_length(c, op, err);
+    int rc = c->staging ? 0 : staging_new(c, err);
+    const int place = rc < 0 ? rc : sw_cuda_locate(&c->cuda, memory, 1, &gpu, err);
+    if (place < 0)
+        return place;
+    if (place == SW_CUDA_GPU)
+        rc = prepare_marks(c, memory, err);
+    else
+        rc = sw_host_check(memory, 1, false, err);
     if (!rc)
-        rc = sw_arena_get(c, &c->staging->arenas, gpu, op->data, &op->arena, err);
-    if (op->arena)
-        op->arena->n_users++;
+        rc = sw_arena_get(c, &c->staging->arenas, place == SW_CUDA_GPU ? gpu : SW_ARENA_HOST, memory, &arena, err);
+    for (unsigned i = 0; !rc && i < SW_ARENA_PIECES; i++)
+        rc = sw_arena_make(arena, i, SW_PIECE_BYTES, err);
+    if (rc < 0)
+        return rc;
+    arena->n_users++; /* so that it stays meanwhile */
+    rc = sw_client_wait_answer(c, is_settled, arena, c->timeout_ms, "MEM_OPEN", err);
+    arena->n_users--;
+    if (!rc && arena->error.code)
+        rc = sw_err_set(err, arena->error.code, SW_SCOPE_REQUEST, "%s", arena->error.text);
     return rc;
 }
 
-/* Fills in what the transfer is about. errors: the transfer is then to be freed. */
-static int prepare(struct spillway *c, struct sw_staged *op, const struct sw_staging_request *r, struct sw_err *err) {
-    const bool whole = !sw_region_is_composite(r->region);
-    int rc = 0;
-    if (is_spill(op))
-        rc = composite_to_spill(c, op, err);
-    else if (whole)
-        rc = single_to_restore(op, r->region, err);
-    else
-        composite_to_restore(c, op, r->region);
-    if (rc < 0 || op->error.code)
-        return rc;
-    rc = whole ? -SW_EMEMKIND : go_straight(c, op, r->stream, err);
-    return sw_export_is_copied(rc) ? go_through_arena(c, op, r->stream, err) : rc;
-}
-
-/* Undoes prepare() after an error. */
-static void unprepare(struct spillway *c, struct sw_staged *op) {
-    struct sw_composite *composite = op->composite;
-    if (composite)
-        composite->busy = false;
-    if (composite && is_spill(op)) {
-        op->composite = NULL;
-        sw_composite_discard(c, composite);
-    }
-    staged_free(op);
-}
-
-/* A transfer with its ticket, on no list yet. errors (NULL): -SW_ENOMEM. */
-static struct sw_staged *staged_new(struct spillway *c, const struct sw_staging_request *r, struct sw_err *err) {
-    struct spillway_ticket *t = sw_ticket_new(c, r->operation, err);
-    struct sw_staged *op = t ? sw_alloc(sizeof *op) : NULL;
-    if (!op) {
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
-        sw_free(t);
-        return NULL;
-    }
-    *op = (struct sw_staged){
-        .ticket = t, .data = r->data, .bytes = r->bytes, .value_type = r->value_type, .keep = r->keep};
-    t->transfer.bytes = r->bytes;
-    t->staged = op;
-    return op;
-}
-
-int sw_staging_start(struct spillway *c, const struct sw_staging_request *request, struct spillway_ticket **ret,
-                     struct spillway_error *error) {
+/* Open builds and reads have gone with the daemon; a call that has begun none waits. */
+static void fail_begun(struct sw_staged *op) {
+    struct sw_transfer *x = op->transfer;
     struct sw_err err = {0};
-    if (c->staging && c->staging->n_running >= c->max_in_flight && sw_client_pump(c) < 0)
-        return sw_client_copy_error(error, &c->lost);
-    if (!c->staging)
-        (void)staging_new(c, &err);
-    if (c->staging && c->staging->n_running >= c->max_in_flight)
-        (void)sw_client_too_many(c->staging->n_running, &err);
-    struct sw_staged *op = err.code ? NULL : staged_new(c, request, &err);
-    if (!op || !c->staging)
-        return sw_client_report(error, &err);
-    struct spillway_ticket *t = op->ticket;
-    if (prepare(c, op, request, &err) < 0) {
-        unprepare(c, op);
-        sw_free(t);
-        return sw_client_report(error, &err);
+    bool has_begun = false;
+    for (uint32_t i = 0; i < n_items(op); i++) {
+        has_begun |= x->items[i].is_open;
+        if (x->items[i].is_open && !x->results[i].code)
+            x->results[i].code = -SW_ERESTARTED;
+        x->items[i].is_open = false;
     }
-    c->staging->n_running++;
-    sw_list_append(&c->staging->running, &t->node);
-    *ret = t;
-    sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
-    err.code = 0;             /* what prepare() found on its way is no error */
-    return sw_client_report(error, &err);
+    if (!has_begun)
+        return;
+    (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST,
+                     is_spill(op) ? "restarted: nothing was stored, repeat the spill"
+                                  : "restarted: still stored, repeat the restore");
+    sw_client_note_err(&x->error, &err);
 }
 
 void sw_staging_reopen(struct spillway *c) {
-    struct sw_staging *s = c->staging;
-    struct sw_err err = {0};
-    if (!s)
+    if (!c->staging)
         return;
-    sw_arenas_reopen(c, &s->arenas);
-    (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
-    for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
-        if (staged_of(n)->mem_own && staged_of(n)->mem_open) /* else it is being opened, or that has failed by itself */
-            sw_client_note_err(&staged_of(n)->error, &err);
+    sw_arenas_reopen(c, &c->staging->arenas);
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        struct sw_staged *op = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->staged;
+        if (op && op->stage != STAGE_OVER)
+            fail_begun(op);
+    }
+}
+
+void sw_staging_free_unused(struct spillway *c) {
+    sw_arenas_free_unused(c, &c->staging->arenas);
 }
 
 bool sw_staging_uses(const struct spillway *c, uint32_t mem) {
-    const struct sw_staging *s = c->staging;
-    if (!s)
-        return false;
-    if (sw_arenas_use(&s->arenas, mem))
-        return true;
-    for (struct sw_list *n = s->running.next; n != &s->running; n = n->next)
-        if (!staged_of(n)->arena && staged_of(n)->mem == mem)
-            return true;
-    return false;
+    return c->staging && sw_arenas_use(&c->staging->arenas, mem);
 }
 
 void sw_staging_free(struct spillway *c) {
     struct sw_staging *s = c->staging;
     if (!s)
         return;
-    while (!sw_list_empty(&s->running)) {
-        struct spillway_ticket *t = SW_CONTAINER_OF(s->running.next, struct spillway_ticket, node);
-        staged_free(t->staged);
-        sw_ticket_destroy(t);
-    }
     sw_arenas_free(&s->arenas);
-    (void)close(s->timer);
     sw_free(s);
 }

@@ -53,20 +53,6 @@ int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err) {
     return rc < 0 ? rc : 1;
 }
 
-void sw_cuda_free(struct sw_cuda *cuda) {
-    if (!cuda)
-        return;
-    sw_cuda_free_stand_ins(cuda);
-    sw_mark_page_put(cuda->page);
-    for (int i = 0; i < SW_CUDA_MAX_DEVICES; i++) {
-        CUdevice device;
-        if (cuda->primary[i] && cuda->device_get(&device, i) == CUDA_SUCCESS)
-            (void)cuda->primary_release(device);
-    }
-    (void)dlclose(cuda->library);
-    sw_free(cuda);
-}
-
 bool sw_cuda_look_up(struct sw_cuda *cuda, CUdeviceptr address, struct sw_cuda_pointer *ret) {
     CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                    CU_POINTER_ATTRIBUTE_IS_MANAGED,

@@ -79,7 +79,5 @@ bool sw_cuda_is_gpu(const struct sw_cuda_pointer *p);
 /* Sets p->context, in which to work: the pointer's; for memory that has none the current one, if it is on the same
  * device, else the device's primary context, retained until the connection ends. errors: -SW_EGPU. */
 int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err);
-/* cuda_mark.c: destroys the streams. */
-void sw_cuda_free_stand_ins(struct sw_cuda *cuda);
 
 #endif

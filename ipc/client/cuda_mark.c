@@ -2,6 +2,7 @@
 #include "ipc/client/cuda_driver.h"
 
 #include "base/alloc.h"
+#include <dlfcn.h>
 
 /* ---- which stream ------------------------------------------------------------------------------------------------ */
 
@@ -35,7 +36,7 @@ static struct sw_cuda_stand_in *find_stand_in(struct sw_cuda *cuda, CUcontext co
     return made;
 }
 
-void sw_cuda_free_stand_ins(struct sw_cuda *cuda) {
+static void free_stand_ins(struct sw_cuda *cuda) {
     for (struct sw_list *n; (n = sw_list_take_first(&cuda->stand_ins));) {
         struct sw_cuda_stand_in *s = SW_CONTAINER_OF(n, struct sw_cuda_stand_in, node);
         (void)cuda->stream_destroy(s->stream);
@@ -155,4 +156,20 @@ int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_ma
 
 const struct sw_mark_page *sw_cuda_mark_page(const struct sw_cuda *cuda) {
     return cuda ? cuda->page : NULL;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void sw_cuda_free(struct sw_cuda *cuda) {
+    if (!cuda)
+        return;
+    free_stand_ins(cuda);
+    sw_mark_page_put(cuda->page);
+    for (int i = 0; i < SW_CUDA_MAX_DEVICES; i++) {
+        CUdevice device;
+        if (cuda->primary[i] && cuda->device_get(&device, i) == CUDA_SUCCESS)
+            (void)cuda->primary_release(device);
+    }
+    (void)dlclose(cuda->library);
+    sw_free(cuda);
 }

@@ -89,39 +89,59 @@ struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsign
     return frames;
 }
 
+/* Copies the records of n chunks. */
+static void copy_chunks(struct sw_frames *to, size_t at, const struct sw_frames *from, size_t first, size_t n) {
+    memcpy(&to->stored[at], &from->stored[first], n * sizeof to->stored[0]);
+    memcpy(&to->layouts[at], &from->layouts[first], n * sizeof to->layouts[0]);
+    memcpy(&to->identities[at], &from->identities[first], n * sizeof to->identities[0]);
+}
+
 struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts) {
     struct sw_frames_part table[SW_FRAMES_MAX_PARTS] = {0};
     for (unsigned i = 0; i < n_parts; i++)
         table[i] = (struct sw_frames_part){.raw_bytes = parts[i]->raw_bytes, .chunk_bytes = parts[i]->chunk_bytes};
     struct sw_frames *all = sw_frames_new_parts(table, n_parts);
     for (unsigned i = 0; all && i < n_parts; i++) {
-        const struct sw_frames_part *part = &all->parts[i];
-        memcpy(&all->stored[part->first], parts[i]->stored, part->n_chunks * sizeof all->stored[0]);
-        memcpy(&all->layouts[part->first], parts[i]->layouts, part->n_chunks * sizeof all->layouts[0]);
-        memcpy(&all->identities[part->first], parts[i]->identities, part->n_chunks * sizeof all->identities[0]);
+        copy_chunks(all, all->parts[i].first, parts[i], 0, parts[i]->n_chunks);
         sw_free(parts[i]);
     }
     return all;
 }
 
-struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i) {
-    const struct sw_frames_part *part = &frames->parts[i];
-    struct sw_frames *view = frames_alloc(part->raw_bytes, part->chunk_bytes, part->n_chunks);
+void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part) {
+    const size_t end = part->first + part->n_chunks;
+    SW_ASSERT(end <= buffer->n_chunks && part->chunk_bytes == buffer->chunk_bytes && !part->packed);
+    copy_chunks(buffer, part->first, part, 0, part->n_chunks);
+    buffer->n_begun = end > buffer->n_begun ? end : buffer->n_begun;
+    sw_frames_delete(part);
+}
+
+unsigned sw_frames_n_buffers(const struct sw_frames *frames) {
+    return frames->n_parts ? frames->n_parts : 1;
+}
+
+struct sw_frames_part sw_frames_part(const struct sw_frames *frames, unsigned part) {
+    return frames->n_parts ? frames->parts[part]
+                           : (struct sw_frames_part){.raw_bytes = frames->raw_bytes,
+                                                     .chunk_bytes = frames->chunk_bytes,
+                                                     .n_chunks = frames->n_chunks};
+}
+
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i, size_t first, size_t n_chunks) {
+    const struct sw_frames_part part = sw_frames_part(frames, i);
+    SW_ASSERT(first + n_chunks <= part.n_chunks);
+    const uint64_t bytes =
+        first + n_chunks == part.n_chunks ? part.raw_bytes - first * part.chunk_bytes : n_chunks * part.chunk_bytes;
+    struct sw_frames *view = frames_alloc(bytes, part.chunk_bytes, n_chunks);
     if (!view)
         return NULL;
     view->part = i;
+    view->first = first;
     return view;
 }
 
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames) {
-    const struct sw_frames_part *part = &frames->parts[view->part];
-    memcpy(view->stored, &frames->stored[part->first], part->n_chunks * sizeof view->stored[0]);
-    memcpy(view->layouts, &frames->layouts[part->first], part->n_chunks * sizeof view->layouts[0]);
-    memcpy(view->identities, &frames->identities[part->first], part->n_chunks * sizeof view->identities[0]);
-}
-
-uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part) {
-    return frames->n_parts ? frames->parts[part].raw_bytes : frames->raw_bytes;
+    copy_chunks(view, 0, frames, sw_frames_part(frames, view->part).first + view->first, view->n_chunks);
 }
 
 /* Returns the buffer that owns a chunk, of several buffers. */
@@ -134,7 +154,7 @@ static const struct sw_frames_part *part_of(const struct sw_frames *frames, size
 
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i) {
     if (!frames->n_parts)
-        return (uint64_t)frames->part << 32 | i;
+        return (uint64_t)frames->part << 32 | (frames->first + i);
     const struct sw_frames_part *part = part_of(frames, i);
     return (uint64_t)(part - frames->parts) << 32 | (i - part->first);
 }

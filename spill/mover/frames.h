@@ -42,9 +42,10 @@ struct sw_frames_part {
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes; /* several buffers: the sum, and the longest */
     size_t n_chunks;
-    size_t n_begun;                 /* no chunk from here on was worked on; its records are untouched */
-    unsigned part;                  /* if these are one buffer's frames: the buffer's number */
-    unsigned n_parts;               /* number of buffers; 0: not several */
+    size_t n_begun;                 /* none behind the first so many was ever worked on: their records are untouched */
+    unsigned part;                  /* of one buffer alone, or of a part of it: which buffer */
+    size_t first;                   /* the same: which of the buffer's chunks is the first here */
+    unsigned n_parts;               /* buffers; 0: not several */
     struct sw_frames_part *parts;   /* [n_parts] */
     struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], for complete frames: the contents of their headers. Code that has no other copy reads the headers
@@ -69,14 +70,17 @@ struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsign
 /* Joins the frames of several buffers, in order: moves them into the new frames. NULL: out of memory, nothing has
  * changed. */
 struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts);
-/* Allocates room for one buffer's frames, for reading; free it by sw_free(). _update() fills it, at a time when nothing
- * changes `frames`; the view then shows their extents. */
-struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part);
+/* Moves the frames of a part of a buffer to their place among those of the whole buffer, and frees `part`. */
+void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part);
+/* Room for n_chunks frames of one buffer, from its chunk `first` on, for reading; to be freed by sw_free(). _update()
+ * fills it, when nobody changes `frames`, whose extents it shows from then on. */
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part, size_t first, size_t n_chunks);
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
-/* Returns the raw bytes of a buffer, of one or of several. */
-uint64_t sw_frames_part_bytes(const struct sw_frames *frames, unsigned part);
-/* Returns the key of chunk i in durable tiers, which is the same while its buffer is alone and when it is among others.
- * _find() returns the chunk of a key; false: there is none. */
+/* A buffer, of one or of several. The reason is right only of several. */
+struct sw_frames_part sw_frames_part(const struct sw_frames *frames, unsigned part);
+unsigned sw_frames_n_buffers(const struct sw_frames *frames);
+/* By what durable tiers know chunk i: the same while its buffer is alone and when it is among others; and back, false:
+ * there is none. */
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i);
 bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret);
 /* Returns the identity of the frame that lies in host memory as chunk i, from all bytes before its counts. The memory

@@ -16,5 +16,5 @@ void sw_run_init(struct sw_run *run, const struct sw_request *request, unsigned 
     if (request->n_buffers == 0)
         return;
     run->buffer = &request->buffers[index];
-    run->course.plan_key = sw_plan_key(request->session, run->buffer->type, request->number ? index + 1 : 0);
+    run->course.plan_key = sw_plan_key(request->session, run->buffer->type, run->buffer->number);
 }

@@ -47,7 +47,13 @@ struct sw_run_memory {
 struct sw_buffer {
     struct sw_run_memory *memory;
     uint64_t offset, bytes;
-    enum sw_value_type type; /* spill, pack: type of its values */
+    enum sw_value_type type; /* spill, pack: what its bytes are */
+    /* Which of the region's buffers it is, or is a part of, from 1; 0: the region has one. */
+    unsigned number;
+    /* Spill of a part of a buffer: the length of the buffer's chunks, and which of them is the part's first. 0: the
+     * mover chooses the length, and the part is the whole buffer. */
+    uint64_t chunk_bytes;
+    size_t first_chunk;
 };
 
 struct sw_request {

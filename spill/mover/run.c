@@ -120,10 +120,24 @@ void sw_mover_fail_at(struct sw_mover *m, struct sw_run *run, size_t chunk, size
 }
 
 uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
-    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, sink_bytes = m->sink->chunk_bytes;
-    const uint64_t most =
-        run->request->operation == SW_OP_SPILL && sink_bytes < device_bytes ? sink_bytes : device_bytes;
-    return sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
+    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->sink->chunk_bytes;
+    const uint64_t most = run->request->operation == SW_OP_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
+    return run->buffer->chunk_bytes ? run->buffer->chunk_bytes
+                                    : sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
+}
+
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+/* Lengths that were chosen elsewhere: by a client, or on another device. */
+static int check_chunks(const struct sw_mover *m, uint64_t longest_bytes, struct sw_err *err) {
+    const uint64_t most = m->device->ops->info(m->device)->chunk_bytes;
+    if (longest_bytes <= most)
+        return 0;
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                      "region has chunks of up to %llu bytes, this device takes %llu",
+                      (unsigned long long)longest_bytes, (unsigned long long)most);
 }
 
 /* A few raw chunks do not count: data that shrink may have places that do not. */
@@ -139,7 +153,9 @@ static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_e
     const uint64_t chunk_bytes = sw_run_chunk_bytes(m, run);
     const bool packed = run->request->operation == SW_OP_PACK;
     const uint64_t kept_bytes = sw_frames_kept_bytes(run->buffer->bytes, chunk_bytes, packed);
-    const int rc = sw_budget_take(run->request->kept, kept_bytes, "the records of a region", err);
+    int rc = check_chunks(m, least(run->buffer->bytes, chunk_bytes), err);
+    if (!rc)
+        rc = sw_budget_take(run->request->kept, kept_bytes, "the records of a region", err);
     if (rc)
         return rc;
     run->outcome.kept_bytes = kept_bytes;
@@ -147,17 +163,13 @@ static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_e
     if (!run->frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                           (unsigned long long)run->buffer->bytes);
-    run->frames->part = run->index;
+    run->frames->part = run->buffer->number ? run->buffer->number - 1 : 0;
+    run->frames->first = run->buffer->first_chunk;
     run->frames->n_begun = 0;
     return 0;
 }
 
-static uint64_t longest_chunk(const struct sw_frames *frames) {
-    return frames->raw_bytes < frames->chunk_bytes ? frames->raw_bytes : frames->chunk_bytes;
-}
-
 int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
-    uint64_t device_chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
     const bool was_mapped = run->buffer->memory->mapping != NULL;
     run->outcome.started_us = sw_clock_us();
     int rc = map(m, run->buffer->memory, err);
@@ -166,13 +178,10 @@ int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
     run->outcome.mapped_us = was_mapped ? run->outcome.started_us : sw_clock_us();
     if (sw_operation_encodes(run->request->operation))
         return make_frames(m, run, err);
-    if (longest_chunk(run->frames) > device_chunk_bytes)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "region has chunks of up to %llu bytes, but this device takes %llu at most",
-                          (unsigned long long)longest_chunk(run->frames), (unsigned long long)device_chunk_bytes);
-    if (run->request->operation == SW_OP_RESTORE)
+    rc = check_chunks(m, least(run->frames->raw_bytes, run->frames->chunk_bytes), err);
+    if (!rc && run->request->operation == SW_OP_RESTORE)
         run->course.is_mixed = has_raw_and_others(run->frames);
-    return 0;
+    return rc;
 }
 
 void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planned,

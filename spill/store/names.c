@@ -78,7 +78,7 @@ static void follow(struct sw_move *move) {
 
 void sw_region_give(struct sw_region *region, struct sw_owner *to) {
     struct sw_owner *from = region->owner;
-    SW_ASSERT(from->quota == to->quota && !sw_owner_is_ending(to) && !region->op);
+    SW_ASSERT(from->quota == to->quota && !sw_owner_is_ending(to) && !sw_region_is_busy(region));
     sw_list_remove(&region->node);
     sw_list_append(&to->regions, &region->node);
     from->n_regions--;

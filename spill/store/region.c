@@ -127,7 +127,7 @@ void sw_region_free_beside(struct sw_region *region) {
 }
 
 void sw_region_release(struct sw_region_table *table, struct sw_region *region) {
-    SW_ASSERT(region->owner && !region->op && !region->frames && !region->move);
+    SW_ASSERT(region->owner && !sw_region_is_busy(region) && !region->frames && !region->move);
     SW_ASSERT(region->state == SW_REGION_IN || region->state == SW_REGION_OUT || region->state == SW_REGION_LOST);
     sw_list_remove(&region->node);
     region->owner = NULL;

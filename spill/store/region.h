@@ -10,6 +10,7 @@
 #include "spill/store/frames.h"
 #include "spill/store/ids.h"
 
+struct sw_build;
 struct sw_op;
 struct sw_owner;
 
@@ -27,6 +28,7 @@ struct sw_region {
     uint64_t holder;        /* number of the owner that has it, or had it last; 0: not known */
     struct sw_list node;    /* of the owner's regions */
     struct sw_op *op;       /* the operation that is moving it, or NULL */
+    struct sw_build *build; /* which it is the region of, until it is committed; or NULL */
     struct sw_move *move;   /* that takes its frames to another tier, or NULL */
     struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
     uint8_t priority;       /* among those that may have to leave their tier */
@@ -48,6 +50,11 @@ struct sw_region {
     uint32_t request, piece;  /* of its session's, that made it; request 0: not known, or forgotten */
     uint32_t next_free;       /* slot */
 };
+
+/* Its bytes are on their way. */
+static inline bool sw_region_is_busy(const struct sw_region *region) {
+    return region->op || region->build;
+}
 
 /* Memory that is kept for a region, beside its frames': its slot in the table, its place among its session's requests,
  * a cell of the catalogue, and its name. */

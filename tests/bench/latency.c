@@ -4,6 +4,7 @@
  *
  * Talks to a running spillwayd ($SPILLWAY_SOCKET). The clock runs from the call to the ticket's completion. */
 #include "ipc/spillway.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/tpch_text.h"
 
 #include <cuda_runtime.h>
@@ -28,7 +29,7 @@ struct client {
     cudaStream_t stream; /* non-blocking */
     uint8_t *d_data, *d_other, *content, *got;
     uint64_t bytes;                /* of all regions together */
-    struct spillway_piece *pieces; /* [n_pieces] */
+    struct easy_piece *pieces; /* [n_pieces] */
     uint32_t n_pieces;             /* 0: no batches */
 };
 
@@ -65,7 +66,7 @@ static void work(const struct client *c, enum before before) {
 /* Until the ticket has completed; returns the time since `start`. */
 static double finish(struct spillway_ticket *ticket, struct spillway_result *ret, double start_us) {
     struct spillway_error error;
-    if (spillway_wait(ticket, -1, ret, &error) < 0)
+    if (easy_wait(ticket, -1, ret, &error) < 0)
         fail(error.name, error.text);
     const double us = now_us() - start_us;
     spillway_ticket_free(ticket);
@@ -77,8 +78,8 @@ static double spill(const struct client *c, struct spillway_region *ret) {
     struct spillway_result result;
     struct spillway_error error;
     const double start_us = now_us();
-    if ((c->n_pieces ? spillway_spill_batch(c->connection, c->pieces, c->n_pieces, c->stream, &ticket, &error)
-                     : spillway_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error)) < 0)
+    if ((c->n_pieces ? easy_spill_batch(c->connection, c->pieces, c->n_pieces, c->stream, &ticket, &error)
+                     : easy_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error)) < 0)
         fail(error.name, error.text);
     const double us = finish(ticket, &result, start_us);
     *ret = result.region;
@@ -90,8 +91,8 @@ static double restore(const struct client *c, struct spillway_region region) {
     struct spillway_result result;
     struct spillway_error error;
     const double start_us = now_us();
-    if ((c->n_pieces ? spillway_restore_batch(c->connection, c->pieces, c->n_pieces, c->stream, 0, &ticket, &error)
-                     : spillway_restore(c->connection, region, c->d_data, c->bytes, c->stream, 0, &ticket, &error)) < 0)
+    if ((c->n_pieces ? easy_restore_batch(c->connection, c->pieces, c->n_pieces, c->stream, 0, &ticket, &error)
+                     : easy_restore(c->connection, region, c->d_data, c->bytes, c->stream, 0, &ticket, &error)) < 0)
         fail(error.name, error.text);
     return finish(ticket, &result, start_us);
 }
@@ -143,7 +144,7 @@ static void measure_length(struct client *c, uint64_t region_bytes) {
     if (spillway_register(c->connection, c->d_data, c->bytes, &error) < 0)
         fail(error.name, error.text);
     for (uint32_t i = 0; i < c->n_pieces; i++)
-        c->pieces[i] = (struct spillway_piece){.data = c->d_data + i * region_bytes, .bytes = region_bytes};
+        c->pieces[i] = (struct easy_piece){.data = c->d_data + i * region_bytes, .bytes = region_bytes};
     for (int before = 0; before < BEFORE_NR; before++)
         measure(c, (enum before)before);
     if (spillway_unregister(c->connection, c->d_data, &error) < 0)
@@ -170,7 +171,7 @@ int main(int argc, char **argv) {
     }
     if (c.n_pieces && !(c.pieces = calloc(c.n_pieces, sizeof *c.pieces)))
         fail("pieces", "out of memory");
-    if (spillway_open(&c.connection, NULL, &error) < 0)
+    if (easy_open(&c.connection, NULL, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
     (void)printf("%10s  %-26s  %13s  %13s  %13s\n", "bytes", "before each operation", "spill, us", "restore, us",

@@ -4,6 +4,7 @@
  * Talks to a running spillwayd ($SPILLWAY_SOCKET). Every sum is compared with the host's. */
 #include "ipc/spillway.h"
 #include "tests/example/packed_filter.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/tpch_tables.h"
 
 #include <cuda_runtime.h>
@@ -89,13 +90,13 @@ static int start(struct bench *b, struct column *c, enum step step, struct spill
     const enum spillway_value_type type = (enum spillway_value_type)sw_tpch_column_type(c->name);
     switch (step) {
     case PACK:
-        return spillway_pack_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
+        return easy_pack_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
     case UNPACK:
-        return spillway_unpack(b->connection, c->region, c->d_data, c->bytes, b->stream, ret, error);
+        return easy_unpack(b->connection, c->region, c->d_data, c->bytes, b->stream, ret, error);
     case SPILL:
-        return spillway_spill_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
+        return easy_spill_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
     default:
-        return spillway_restore(b->connection, c->region, c->d_data, c->bytes, b->stream, SPILLWAY_RESTORE_KEEP, ret,
+        return easy_restore(b->connection, c->region, c->d_data, c->bytes, b->stream, SPILLWAY_KEEP, ret,
                                 error);
     }
 }
@@ -109,7 +110,7 @@ static void move(struct bench *b, enum step step) {
         if (start(b, &b->columns[i], step, &tickets[i], &error) < 0)
             fail(error.name, error.text);
     for (int i = 0; i < COLUMNS; i++) {
-        if (spillway_wait(tickets[i], -1, &result, &error) < 0)
+        if (easy_wait(tickets[i], -1, &result, &error) < 0)
             fail(error.name, error.text);
         spillway_ticket_free(tickets[i]);
         if (step == PACK || step == SPILL)
@@ -122,7 +123,7 @@ static void move(struct bench *b, enum step step) {
 static void drop(struct bench *b) {
     struct spillway_error error;
     for (int i = 0; i < COLUMNS; i++)
-        if (spillway_drop(b->connection, b->columns[i].region, &error) < 0)
+        if (easy_drop(b->connection, b->columns[i].region, &error) < 0)
             fail(error.name, error.text);
 }
 
@@ -241,7 +242,7 @@ int main(int argc, char **argv) {
     struct sw_tpch *t = sw_tpch_new(scale, 1);
     if (!t)
         fail("lineitem", "no memory");
-    if (spillway_open(&b.connection, NULL, &error) < 0)
+    if (easy_open(&b.connection, NULL, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreate(&b.begin));

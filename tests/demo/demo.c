@@ -7,6 +7,7 @@
 #include "ipc/spillway.h"
 #include "tests/demo/columns.h"
 #include "tests/lib/buffer.h"
+#include "tests/lib/easy.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -67,7 +68,7 @@ static int failed_there(const struct demo *demo, const struct row *row, const ch
 
 /* Waits, and forgets the ticket in any case. */
 static int finish(struct spillway_ticket *ticket, struct spillway_result *ret, struct spillway_error *error) {
-    const int rc = spillway_wait(ticket, -1, ret, error);
+    const int rc = spillway_wait(ticket, -1, ret, 1, error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -76,7 +77,7 @@ static int finish(struct spillway_ticket *ticket, struct spillway_result *ret, s
 static int spill(const struct demo *demo, struct row *row, const struct column *column, struct spillway_region *ret) {
     struct sw_buffer *buffer = NULL;
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
     struct sw_err err;
     int rc = sw_buffer_new(&buffer, demo->kind, column->bytes, &err);
@@ -88,7 +89,9 @@ static int spill(const struct demo *demo, struct row *row, const struct column *
     }
     say(demo, row, "spilling");
     const uint64_t start_us = sw_clock_us();
-    rc = spillway_spill(demo->spillway, buffer->data, column->bytes, NULL, &ticket, &error);
+    const struct spillway_buffer memory = {.data = buffer->data, .bytes = column->bytes};
+    const struct spillway_request request = {.size = sizeof request, .buffers = &memory, .n_buffers = 1};
+    rc = spillway_spill(demo->spillway, &request, 1, &ticket, &error);
     if (rc == 0)
         rc = finish(ticket, &result, &error);
     row->spill_us = sw_clock_us() - start_us;
@@ -137,9 +140,13 @@ static int restore(const struct demo *demo, struct row *row, const struct column
     }
     say(demo, row, "restoring");
     const uint64_t start_us = sw_clock_us();
-    rc = spillway_restore(demo->spillway, region, buffer->data, column->bytes, NULL, 0, &ticket, &error);
+    struct spillway_result result = {.size = sizeof result};
+    const struct spillway_buffer memory = {.data = buffer->data, .bytes = column->bytes};
+    const struct spillway_request request = {
+        .size = sizeof request, .buffers = &memory, .n_buffers = 1, .region = region};
+    rc = spillway_restore(demo->spillway, &request, 1, &ticket, &error);
     if (rc == 0)
-        rc = finish(ticket, NULL, &error);
+        rc = finish(ticket, &result, &error);
     row->restore_us = sw_clock_us() - start_us;
     if (rc < 0) {
         rc = failed_there(demo, row, "restore", &error);
@@ -217,7 +224,7 @@ static int choose_device(struct demo *demo) {
     struct spillway_status status;
     struct spillway_error error;
     const char *reason = NULL;
-    if (spillway_status(demo->spillway, &status, &error) < 0)
+    if (easy_status(demo->spillway, &status, &error) < 0)
         return failed(demo, "status", demo->socket_path, error.name, error.text);
     const unsigned kinds = sw_buffer_usable_kinds(&reason);
     if (status.n_gpus && kinds > SW_BUFFER_CUDA_MALLOC) {
@@ -242,9 +249,10 @@ static uint64_t longest_column(const struct demo *demo) {
 }
 
 static int run(struct demo *demo) {
+    const struct spillway_options options = {.size = sizeof options, .socket_path = demo->socket_path};
     struct spillway_error error;
     int rc = 0;
-    if (spillway_open(&demo->spillway, demo->socket_path, &error) < 0)
+    if (spillway_open(&demo->spillway, &options, &error) < 0)
         return failed(demo, "connect", demo->socket_path, error.name, error.text);
     if (choose_device(demo) < 0) {
         spillway_close(demo->spillway);

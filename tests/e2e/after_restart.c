@@ -4,7 +4,9 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -38,7 +40,7 @@ static uint8_t *new_memory(void) {
 static struct spillway *connect_to(const struct sw_supervisor *s) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    MUST(spillway_open(&connection, s->daemon.socket, &error) == 0, &error);
+    MUST(easy_open(&connection, s->daemon.socket, &error) == 0, &error);
     return connection;
 }
 
@@ -47,8 +49,8 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     struct spillway_result result;
     struct spillway_error error;
     sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
-    MUST(spillway_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(easy_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -65,11 +67,11 @@ START_TEST(lost_store_ends_the_connection) {
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     sw_supervisor_forget(&s);
     ck_assert(sw_supervisor_spawn(&s));
-    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(easy_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
     ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     connection = connect_to(&s);
-    ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
+    ck_assert_int_lt(easy_query(connection, region, &info, &error), 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
@@ -97,7 +99,7 @@ START_TEST(too_few_descriptors_for_a_connection) {
         struct spillway *connection = NULL;
         struct spillway_error error;
         sw_leave_fds(n);
-        const int rc = spillway_open(&connection, s.daemon.socket, &error);
+        const int rc = easy_open(&connection, s.daemon.socket, &error);
         sw_leave_all_fds();
         ck_assert_msg(rc == (n < NEEDED ? -SPILLWAY_ELIMIT : 0), "%u left: %s: %s", n, error.name, error.text);
         ck_assert_int_eq(error.scope, rc < 0 ? SPILLWAY_SCOPE_SESSION : SPILLWAY_SCOPE_REQUEST);
@@ -148,20 +150,20 @@ START_TEST(nobody_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     struct spillway *other = connect_to(&s);
     while (status.regions > 1) { /* ends with the test's time limit, if not */
-        MUST(spillway_status(other, &status, &error) == 0, &error);
+        MUST(easy_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
     sleep_us(2500000); /* and more often than once */
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
     memset(memory, 0, 100000);
-    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     uint8_t *expected = new_memory();
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
     spillway_close(other);
     spillway_close(idle);
@@ -192,11 +194,11 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     sleep_us(3500000); /* of which a second is the grace period */
     struct spillway *other = connect_to(&s);
-    MUST(spillway_status(other, &status, &error) == 0, &error);
+    MUST(easy_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
-    MUST(spillway_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_close(other);
     spillway_close(idle);
     (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */
@@ -219,7 +221,7 @@ START_TEST(gives_up_in_time) {
     spillway_set_reconnect(connection, 50);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     const uint64_t begun_us = sw_clock_us();
-    ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
+    ck_assert_int_eq(easy_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
     ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
     for (int i = 0; i < 2; i++) { /* whoever watches it learns of that, however late */
         struct pollfd watched = {.fd = spillway_fd(connection), .events = POLLIN};
@@ -257,7 +259,7 @@ END_TEST
 /* A start that fails has taken nothing from the store: the next one finds all of it. */
 static void wait_for(struct spillway_ticket *ticket) {
     struct spillway_error error;
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
 }
 
@@ -284,21 +286,21 @@ START_TEST(longer_chunks_come_back) {
     const struct spillway_region long_one = spill_some(connection, big, BIG),
                                  short_one = spill_some(connection, small, SMALL);
     memcpy(in_place, expected, PLACE_BYTES);
-    MUST(spillway_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &packed, &error) == 0, &error);
+    MUST(easy_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &packed, &error) == 0, &error);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     s.options = rows[_i].after;
     ck_assert(sw_supervisor_spawn(&s));
     memset(big, 0, BIG);
     memset(small, 0, SMALL);
-    MUST(spillway_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(big, expected, BIG);
-    MUST(spillway_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(small, expected, SMALL);
-    MUST(spillway_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
     wait_for(ticket);
     ck_assert_mem_eq(in_place, expected, PLACE_BYTES);
     spillway_close(connection);
@@ -327,8 +329,8 @@ START_TEST(failed_start_keeps_what_is_stored) {
     s.options = in_memory;
     ck_assert(sw_supervisor_spawn(&s));
     memset(memory, 0, PLACE_BYTES);
-    MUST(spillway_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(easy_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
     spillway_ticket_free(ticket);
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
@@ -348,8 +350,8 @@ static struct spillway_region spill_random(struct spillway *connection, uint8_t 
     struct spillway_result result;
     struct spillway_error error;
     sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
-    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -361,9 +363,9 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
     memset(memory, 0, RANDOM_BYTES);
-    MUST(spillway_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error) == 0,
+    MUST(easy_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) == 0,
          &error);
-    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error);
+    const int rc = easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error);
     spillway_ticket_free(ticket);
     if (!rc)
         ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
@@ -396,7 +398,7 @@ START_TEST(encryption_is_turned_on) {
         }
         regions[i] = spill_random(connection, memory, i);
     }
-    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    MUST(easy_status(connection, &status, &error) == 0, &error);
     ck_assert_uint_gt(status.nvme_used_bytes, (uint64_t)N * RANDOM_BYTES); /* of both */
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));
@@ -484,8 +486,8 @@ START_TEST(a_killed_process_has_requests_at_the_disk) {
     ck_assert(sw_supervisor_spawn(&s));
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
     ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
-    MUST(spillway_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ENOSPACE);
+    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
+    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ENOSPACE);
     spillway_ticket_free(ticket);
     (void)close(ends[1]);
     const struct spillway_region other = spill_random(connection, memory, 2);
@@ -689,7 +691,7 @@ START_TEST(spill_that_nobody_has_heard_of) {
     enum { BYTES = 1000001 };
     static struct sw_supervisor s;
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
-    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}};
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE9}};
     struct sw_msg_region info;
     struct sw_region_id id;
     struct sw_wire wire;
@@ -709,7 +711,7 @@ START_TEST(spill_that_nobody_has_heard_of) {
     sw_wire_open(&wire, s.daemon.socket);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
-    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    msg.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     do
         ck_assert_int_eq(sw_wire_query(&wire, id, &info), 0);
     while (strcmp((char *)info.tier, "nvme") != 0); /* ends with the test's time limit, if not */
@@ -729,6 +731,60 @@ START_TEST(spill_that_nobody_has_heard_of) {
 }
 END_TEST
 
+/* Three builds, each by itself or all or nothing: a restart later they are found by seq and index. Then they are read
+ * back. Once the reply is in the socket nothing is left of them, or soon after it. */
+START_TEST(packets_are_settled) {
+    enum { N = 3, BYTES = 100000 };
+    const uint32_t flags = _i ? SW_REQ_ALL : 0;
+    static struct sw_test_packet packet;
+    static struct sw_supervisor s;
+    struct sw_region_id ids[N];
+    struct sw_wire wire = {0};
+    const int fd = sw_wire_content_memfd(N * BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open_version(&wire, s.daemon.socket, SW_PROTO_VERSION);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, N * BYTES, false), 0);
+    for (int is_read = 0; is_read < 2; is_read++) {
+        sw_test_packet(&packet, is_read ? SW_MSG_READ : SW_MSG_BUILD, flags);
+        for (unsigned i = 0; i < N; i++) {
+            if (is_read) {
+                (void)sw_test_add_read(&packet, ids[i], 0);
+                (void)sw_test_add_room(&packet, 1, i * (uint64_t)BYTES, BYTES);
+                continue;
+            }
+            (void)sw_test_add_build(&packet, NULL);
+            (void)sw_test_add_buffer(&packet, BYTES, 0);
+            (void)sw_test_add_chunk(&packet, 1, i * (uint64_t)BYTES, BYTES);
+        }
+        ck_assert_int_eq(sw_wire_call(&wire, &packet.msg, NULL, 0), 0);
+        const uint32_t seq = wire.seq;
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+        ck_assert(sw_supervisor_spawn(&s));
+        sw_wire_close(&wire);
+        ck_assert(sw_wire_resume(&wire, s.daemon.socket));
+        ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, N * BYTES, false), 0);
+        sw_test_packet(&packet, SW_MSG_SETTLE, flags);
+        packet.msg.u.settle.type = is_read ? SW_MSG_READ : SW_MSG_BUILD;
+        packet.msg.u.settle.seq = seq;
+        for (unsigned i = 0; i < N; i++)
+            sw_test_add_id(&packet, is_read ? ids[i] : (struct sw_region_id){0});
+        const int rc = sw_wire_call(&wire, &packet.msg, NULL, 0);
+        ck_assert(rc == 0 || (is_read && rc == -SW_ESTALE));
+        for (unsigned i = 0; !is_read && i < N; i++) {
+            ck_assert_int_eq(sw_test_result_code(&packet.msg, i), 0);
+            ids[i] = sw_test_result_id(&packet.msg, i);
+        }
+        sw_test_packet(&packet, SW_MSG_SETTLE, 0);
+        ck_assert_int_eq(sw_wire_call(&wire, &packet.msg, NULL, 0), 0);
+    }
+    ck_assert(sw_wire_memfd_holds(fd, N * BYTES, SW_CONTENT_RANDOM, 1));
+    sw_wire_close(&wire);
+    (void)close(fd);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
  * spilled with a seq the last time is not what is spilled with it now. */
 START_TEST(seqs_come_round) {
@@ -738,24 +794,24 @@ START_TEST(seqs_come_round) {
     struct sw_msg_region info;
     struct sw_region_id old, new;
     struct sw_wire wire;
-    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE}}, newer = msg;
+    struct sw_msg msg = {.header = {.type = SW_MSG_SETTLE9}}, newer = msg;
     const int fd = sw_wire_content_memfd(BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
     sw_wire_open(&wire, s.daemon.socket);
     ck_assert_int_eq(sw_wire_mem(&wire, 1, fd, BYTES, false), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &old), 0);
-    msg.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    msg.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     for (int i = 0; _i && i < STEPS; i++) {
         wire.seq += STEP - 1;
         ck_assert_int_eq(sw_wire_status(&wire, &status), 0);
     }
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &new), 0);
-    newer.u.settle = (struct sw_msg_settle){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
+    newer.u.settle9 = (struct sw_msg_settle9){.type = SW_MSG_SPILL, .seq = wire.seq, .count = 1};
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));
     sw_wire_close(&wire);
     if (!_i)
-        wire.seq = msg.u.settle.seq - 3;
+        wire.seq = msg.u.settle9.seq - 3;
     ck_assert(sw_wire_resume(&wire, s.daemon.socket)); /* its first one may be any */
     ck_assert_int_eq(sw_wire_query(&wire, old, &info), 0);
     ck_assert_int_eq(sw_wire_call(&wire, &msg, NULL, 0), -SW_ERESTARTED);
@@ -821,6 +877,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_disk_that_cannot_be_read, 0, 2);
     tcase_add_test(tcase, a_damaged_frame);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
+    tcase_add_loop_test(tcase, packets_are_settled, 0, 2);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);

@@ -38,7 +38,7 @@ static const struct {
 
 START_TEST(bad_packet_ends_the_session) {
     static uint8_t packet[65536];
-    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS, .seq = 77}};
+    struct sw_msg msg = {.header = {.version = SW_PROTO_OLDEST_VERSION, .type = SW_MSG_STATUS, .seq = 77}};
     const size_t bytes = sw_msg_encode(&msg, packet);
     packet[bad_packets[_i].offset] = bad_packets[_i].value;
     /* With descriptors on board, which must not stay behind either. */
@@ -52,7 +52,7 @@ END_TEST
 
 START_TEST(error_reaches_a_peer_that_went_on_sending) {
     struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
     ck_assert(sw_wire_send_raw(&sw_wired, packet, 20, -1, 0));
     for (int i = 0; i < 20; i++)
         if (!sw_wire_send_raw(&sw_wired, packet, 20, sw_wired.socket, 2))
@@ -76,7 +76,7 @@ START_TEST(hello_comes_first_and_once) {
     ck_assert_int_eq(sw_wire_hello(&other, SW_PROTO_VERSION + 1), -SW_EVERSION);
     ck_assert(sw_wire_is_closed(&other));
     sw_wire_close(&other);
-    ck_assert_int_eq(sw_wire_hello(&sw_wired, SW_PROTO_VERSION), -SW_EPROTO);
+    ck_assert_int_eq(sw_wire_hello(&sw_wired, SW_PROTO_OLDEST_VERSION), -SW_EPROTO);
     ck_assert(sw_wire_is_closed(&sw_wired));
 }
 END_TEST
@@ -187,13 +187,13 @@ START_TEST(unknown_flags_types_and_events) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 1, fd, SW_WIRED_BYTES, false), 0);
     struct sw_msg msg = sw_wire_spill_msg(1, 0, SW_WIRED_BYTES);
-    msg.u.spill.flags = SW_REQ_KEEP; /* RESTORE's */
+    msg.u.spill.flags = SW_REQ9_KEEP; /* RESTORE's */
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_EINVAL);
     msg = sw_wire_spill_msg(1, 0, SW_WIRED_BYTES);
     msg.u.spill.flags = 0x80000000u;
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_EINVAL);
     msg = sw_wire_spill_msg(1, 0, SW_WIRED_BYTES);
-    msg.u.spill.flags = SW_REQ_ORDER; /* there is no order page */
+    msg.u.spill.flags = SW_REQ9_ORDER; /* there is no order page */
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, NULL, 0), -SW_EINVAL);
     static const uint32_t types[] = {SW_VALUE_NR, 255, 256 + SW_VALUE_I8, 0x80000000u, UINT32_MAX};
     for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -223,7 +223,7 @@ START_TEST(names_that_cannot_be) {
         struct sw_msg spill = {.header = {.type = SW_MSG_SPILL_DURABLE}}, adopt = {.header = {.type = SW_MSG_ADOPT}};
         spill.u.spill_durable = (struct sw_msg_spill_durable){.mem = 1, .bytes = SW_WIRED_BYTES};
         memset(spill.u.spill_durable.name, 'x', i == 0 ? SW_PROTO_NAME_BYTES : i == 1 ? 0 : 1);
-        spill.u.spill_durable.flags = i == 2 ? SW_REQ_IN_PLACE : 0;
+        spill.u.spill_durable.flags = i == 2 ? SW_REQ9_IN_PLACE : 0;
         memcpy(adopt.u.adopt.name, spill.u.spill_durable.name, SW_PROTO_NAME_BYTES);
         ck_assert_int_eq(sw_wire_await(&sw_wired, sw_wire_send(&sw_wired, &spill, NULL, 0), &msg), -SW_EINVAL);
         ck_assert_int_eq(sw_wire_await(&sw_wired, sw_wire_send(&sw_wired, &adopt, NULL, 0), &msg),
@@ -238,8 +238,8 @@ START_TEST(nothing_is_settled_without_a_restart) {
     static const uint32_t types[] = {0, SW_MSG_SPILL, SW_MSG_RESTORE_BATCH, SW_MSG_STATUS, 0xFFFFFFFF};
     struct sw_msg msg;
     for (unsigned i = 0; i < sizeof types / sizeof types[0]; i++) {
-        struct sw_msg settle = {.header = {.type = SW_MSG_SETTLE}};
-        settle.u.settle = (struct sw_msg_settle){.type = types[i], .seq = 1, .count = i % 2 ? 1 : 0xFFFF};
+        struct sw_msg settle = {.header = {.type = SW_MSG_SETTLE9}};
+        settle.u.settle9 = (struct sw_msg_settle9){.type = types[i], .seq = 1, .count = i % 2 ? 1 : 0xFFFF};
         ck_assert_int_eq(sw_wire_await(&sw_wired, sw_wire_send(&sw_wired, &settle, NULL, 0), &msg), -SW_EINVAL);
     }
 }
@@ -249,7 +249,7 @@ END_TEST
 START_TEST(tokens_of_nobody_make_new_sessions) {
     struct sw_wire other;
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
-    msg.u.hello.version = SW_PROTO_VERSION;
+    msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
     memset(msg.u.hello.token, 0x5A, sizeof msg.u.hello.token);
     ck_assert(sw_wire_connect(&other, sw_wired_daemon.socket));
     (void)sw_wire_send(&other, &msg, NULL, 0);

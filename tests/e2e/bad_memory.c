@@ -37,8 +37,8 @@ START_TEST(descriptor_counts) {
 END_TEST
 
 START_TEST(more_descriptors_than_a_packet_may_carry) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS, .seq = 5}};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.version = SW_PROTO_OLDEST_VERSION, .type = SW_MSG_MEM_PARTS, .seq = 5}};
     msg.u.mem_parts = (struct sw_msg_mem_parts){.mem = 1, .count = 64};
     ck_assert(sw_wire_send_raw(&sw_wired, packet, sw_msg_encode(&msg, packet), sw_wired.socket, (unsigned)_i));
     ck_assert_int_eq(sw_wire_await(&sw_wired, 5, &msg), -SW_EFDS);

@@ -41,7 +41,7 @@ static struct sw_wire wires[MOST_SESSIONS];
 /* Whether the service takes it: who is refused is told so without having asked. */
 static bool is_taken(struct sw_wire *wire) {
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
-    msg.u.hello.version = SW_PROTO_VERSION;
+    msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
     (void)sw_wire_send(wire, &msg, NULL, 0);
     ck_assert_int_eq(sw_wire_receive(wire, &msg), 1);
     return msg.header.type == SW_MSG_HELLO_OK;

@@ -6,6 +6,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
@@ -56,13 +57,13 @@ static __attribute__((noreturn)) void wait_for_death(const struct client *c) {
 
 static void send_spill(struct client *c, bool in_place) {
     struct sw_msg msg = sw_wire_spill_msg(1, 0, BYTES);
-    msg.u.spill.flags = in_place ? SW_REQ_IN_PLACE : 0;
+    msg.u.spill.flags = in_place ? SW_REQ9_IN_PLACE : 0;
     (void)sw_wire_send(&c->wire, &msg, NULL, 0);
 }
 
 static void send_restore(struct client *c, struct sw_region_id id, bool in_place) {
     struct sw_msg msg = sw_wire_restore_msg(id, 1, 0, BYTES);
-    msg.u.restore.flags = in_place ? SW_REQ_IN_PLACE : SW_REQ_KEEP;
+    msg.u.restore.flags = in_place ? SW_REQ9_IN_PLACE : SW_REQ9_KEEP;
     (void)sw_wire_send(&c->wire, &msg, NULL, 0);
 }
 
@@ -156,25 +157,25 @@ static void staging(struct client *c) {
     struct spillway_ticket *ticket;
     struct spillway_result outcome;
     char *data = malloc(BYTES);
-    if (!data || spillway_open(&connection, daemon_process.socket, &error) < 0)
+    if (!data || easy_open(&connection, daemon_process.socket, &error) < 0)
         _exit(3);
     memset(data, 'x', BYTES);
     there(c);
     for (;;) {
-        if (spillway_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
-            spillway_wait(ticket, -1, &outcome, &error) < 0)
+        if (easy_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
+            easy_wait(ticket, -1, &outcome, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
-        if (spillway_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
-            spillway_wait(ticket, -1, NULL, &error) < 0)
+        if (easy_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
+            easy_wait(ticket, -1, NULL, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
     }
 }
 
 static void unread_replies(struct client *c) {
-    struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.version = c->wire.version, .type = SW_MSG_STATUS}};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     registered(c);
     send_spill(c, false);
     (void)fcntl(c->wire.socket, F_SETFL, O_NONBLOCK);
@@ -307,7 +308,7 @@ static void park(void) {
 static void check_parked(void) {
     for (unsigned i = 0; i < WITNESSES; i++) {
         struct sw_msg msg = sw_wire_restore_msg(parked[i], 200, 0, WITNESS_BYTES);
-        msg.u.restore.flags = SW_REQ_KEEP;
+        msg.u.restore.flags = SW_REQ9_KEEP;
         ck_assert_int_eq(sw_wire_mem(&witness, 200, witness_fd, WITNESS_BYTES, true), 0);
         ck_assert_int_eq(sw_wire_call(&witness, &msg, NULL, 0), 0);
         ck_assert(sw_wire_memfd_holds(witness_fd, WITNESS_BYTES, SW_CONTENT_RANDOM, 10 + i));

@@ -2,6 +2,7 @@
 #include "tests/lib/control.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
@@ -71,9 +72,9 @@ static void teardown(void) {
 static int try_spill(size_t bytes, struct spillway_region *ret) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    int rc = spillway_spill(client, data, bytes, NULL, &ticket, &error);
+    int rc = easy_spill(client, data, bytes, NULL, &ticket, &error);
     if (rc == 0)
-        rc = spillway_wait(ticket, WAIT_MS, &result, &error);
+        rc = easy_wait(ticket, WAIT_MS, &result, &error);
     spillway_ticket_free(ticket);
     if (rc == 0)
         *ret = result.region;
@@ -89,9 +90,9 @@ static struct spillway_region spill(size_t bytes) {
 
 static int restore(struct spillway_region region) {
     struct spillway_ticket *ticket = NULL;
-    int rc = spillway_restore(client, region, data, data_bytes, NULL, 0, &ticket, &error);
+    int rc = easy_restore(client, region, data, data_bytes, NULL, 0, &ticket, &error);
     if (rc == 0)
-        rc = spillway_wait(ticket, WAIT_MS, NULL, &error);
+        rc = easy_wait(ticket, WAIT_MS, NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -220,8 +221,8 @@ START_TEST(durable_regions_are_seen_and_dropped) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
     char params[80];
-    ck_assert_int_eq(spillway_spill_durable(client, "orders", data, 1000, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, &error), 0);
+    ck_assert_int_eq(easy_spill_durable(client, "orders", data, 1000, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), 0);
     spillway_close(client);
     while (sw_control_number(ctl, "status", NULL, "sessions") > 0)
         ;
@@ -253,8 +254,8 @@ START_TEST(events_name_durable_regions) {
     struct spillway_region region;
     json_decref(sw_control_ask(watcher, "events", NULL));
     for (int i = 0; i < 2; i++) { /* the second one finds the name taken */
-        ck_assert_int_eq(spillway_spill_durable(client, "or\"ders", data, 1000, NULL, &ticket, &error), 0);
-        ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, &error), i ? -SPILLWAY_EEXIST : 0);
+        ck_assert_int_eq(easy_spill_durable(client, "or\"ders", data, 1000, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), i ? -SPILLWAY_EEXIST : 0);
         spillway_ticket_free(ticket);
         ck_event_has_name(watcher, i ? "request.failed" : "spill.done");
     }
@@ -300,7 +301,7 @@ START_TEST(options_are_set_at_run_time) {
     ck_assert_int_eq(sw_control_number(ctl, "config.get", "[\"max_sessions\"]", "max_sessions"), 256);
     ck_assert_int_eq(sw_control_number(ctl, "config.set", "[\"max_sessions\",1]", "max_sessions"), 1);
     struct spillway *second = NULL;
-    ck_assert_int_eq(spillway_open(&second, served.socket, &error), -SPILLWAY_ELIMIT);
+    ck_assert_int_eq(easy_open(&second, served.socket, &error), -SPILLWAY_ELIMIT);
     json_decref(sw_control_ask(ctl, "config.set", "[\"max_session_regions\",2]"));
     (void)spill(1);
     (void)spill(2);
@@ -470,12 +471,12 @@ START_TEST(reloaded_under_load) {
         struct spillway_ticket *ticket = NULL;
         struct spillway_result result = {.raw_bytes = 0};
         char params[64];
-        ck_assert_int_eq(spillway_spill(client, data, data_bytes, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(easy_spill(client, data, data_bytes, NULL, &ticket, &error), 0);
         (void)snprintf(params, sizeof params, "[\"max_session_regions\",%d]", 100 + i);
         json_decref(sw_control_ask(ctl, "config.set", params));
         ck_assert_int_eq(kill(served.pid, SIGHUP), 0);
         json_decref(sw_control_ask(ctl, "config.reload", NULL));
-        ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+        ck_assert_msg(easy_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
         spillway_ticket_free(ticket);
         ck_assert_int_eq(restore(result.region), 0);
     }

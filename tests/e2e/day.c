@@ -11,6 +11,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -100,7 +101,7 @@ static bool may_fail(int rc) {
 }
 
 static int await(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = spillway_wait(ticket, -1, ret, &error);
+    const int rc = easy_wait(ticket, -1, ret, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -112,7 +113,7 @@ static void spill(struct client *c, struct place *place) {
     place->bytes = any_length(c);
     place->seed = sw_random(&c->random);
     fill(from, place->bytes, place->seed);
-    MUST(spillway_spill(c->connection, from, place->bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_spill(c->connection, from, place->bytes, NULL, &ticket, &error) == 0, &error);
     const int rc = await(ticket, &result);
     MUST(rc == 0 || may_fail(rc), &error);
     place->is_used = rc == 0;
@@ -125,12 +126,12 @@ static void restore(struct client *c, struct place *place, unsigned flags) {
     uint8_t *to = below(c, 5) == 0 ? c->private : c->shared;
     int rc;
     do {
-        MUST(spillway_restore(c->connection, place->region, to, MAX_BYTES, NULL, flags, &ticket, &error) == 0, &error);
+        MUST(easy_restore(c->connection, place->region, to, MAX_BYTES, NULL, flags, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
     check(c, to, place->bytes, place->seed);
-    place->is_used = flags & SPILLWAY_RESTORE_KEEP;
+    place->is_used = flags & SPILLWAY_KEEP;
     atomic_fetch_add(&day->n_restores, 1);
 }
 
@@ -140,11 +141,11 @@ static void pack(struct client *c) {
     struct spillway_result result;
     const uint64_t bytes = any_length(c), seed = sw_random(&c->random);
     fill(c->shared, bytes, seed);
-    MUST(spillway_pack(c->connection, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_pack(c->connection, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
     int rc = await(ticket, &result);
     MUST(rc == 0 || rc == -SPILLWAY_ELOST || may_fail(rc), &error);
     while (rc == 0) {
-        MUST(spillway_unpack(c->connection, result.region, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+        MUST(easy_unpack(c->connection, result.region, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
         const int back = await(ticket, NULL);
         if (back == 0) {
             check(c, c->shared, bytes, seed);
@@ -153,26 +154,26 @@ static void pack(struct client *c) {
         MUST(back == -SPILLWAY_ERESTARTED || back == -SPILLWAY_ELOST, &error);
         rc = back == -SPILLWAY_ELOST ? back : 0;
         if (rc)
-            MUST(spillway_drop(c->connection, result.region, &error) == 0, &error);
+            MUST(easy_drop(c->connection, result.region, &error) == 0, &error);
     }
 }
 
 static void batch(struct client *c) {
-    struct spillway_piece pieces[PIECES];
+    struct easy_piece pieces[PIECES];
     struct spillway_ticket *ticket;
     const uint64_t seed = sw_random(&c->random), each = 1 + below(c, MAX_BYTES / PIECES);
     for (unsigned i = 0; i < PIECES; i++) {
-        pieces[i] = (struct spillway_piece){.data = c->registered + i * each, .bytes = each};
+        pieces[i] = (struct easy_piece){.data = c->registered + i * each, .bytes = each};
         fill(pieces[i].data, each, seed + i);
     }
-    MUST(spillway_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);
     int rc = await(ticket, NULL);
     MUST(rc == 0 || may_fail(rc), &error);
     if (rc)
         return;
     memset(c->registered, 0xEE, PIECES * each);
     do {
-        MUST(spillway_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0, &error);
+        MUST(easy_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
@@ -194,10 +195,10 @@ static void inherit(struct client *c) {
     MUST(rc == 0 || rc == -SPILLWAY_ENOENT || rc == -SPILLWAY_EBUSY, &error);
     if (rc)
         return;
-    MUST(spillway_query(c->connection, place.region, &info, &error) == 0, &error);
+    MUST(easy_query(c->connection, place.region, &info, &error) == 0, &error);
     place.bytes = place.seed = info.raw_bytes;
     restore(c, &place, 0);
-    MUST(spillway_drop(c->connection, place.region, &error) == 0, &error);
+    MUST(easy_drop(c->connection, place.region, &error) == 0, &error);
     atomic_fetch_add(&day->n_adopted, 1);
 }
 
@@ -205,7 +206,7 @@ static void bequeath(struct client *c) {
     struct spillway_ticket *ticket;
     const uint64_t bytes = any_length(c);
     fill(c->shared, bytes, bytes);
-    MUST(spillway_spill_durable(c->connection, name_of(c), c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_spill_durable(c->connection, name_of(c), c->shared, bytes, NULL, &ticket, &error) == 0, &error);
     const int rc = await(ticket, NULL);
     MUST(rc == 0 || rc == -SPILLWAY_EEXIST || may_fail(rc), &error);
 }
@@ -231,15 +232,15 @@ static void step(struct client *c) {
     else if (dice < 5)
         advise(c, place);
     else if (dice < 7)
-        (void)(spillway_drop(c->connection, place->region, &error), place->is_used = false);
+        (void)(easy_drop(c->connection, place->region, &error), place->is_used = false);
     else
-        restore(c, place, dice < 13 ? SPILLWAY_RESTORE_KEEP : 0);
+        restore(c, place, dice < 13 ? SPILLWAY_KEEP : 0);
 }
 
 /* From connecting to an end of some kind. */
 static void live(struct client *c) {
     int rc;
-    while ((rc = spillway_open(&c->connection, day->socket, &error)) == -SPILLWAY_ECONN || rc == -SPILLWAY_ENOSERVICE ||
+    while ((rc = easy_open(&c->connection, day->socket, &error)) == -SPILLWAY_ECONN || rc == -SPILLWAY_ENOSERVICE ||
            rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);
@@ -430,13 +431,13 @@ static void drop_durable(void) {
     struct spillway *connection = NULL;
     struct spillway_region region;
     struct client c = {.seat = 0};
-    MUST(spillway_open(&connection, day->socket, &error) == 0, &error);
+    MUST(easy_open(&connection, day->socket, &error) == 0, &error);
     for (; c.seat < SEATS; c.seat++) {
         int rc;
         while ((rc = spillway_adopt(connection, name_of(&c), &region, &error)) == -SPILLWAY_EBUSY)
             sleep_us(1000);
         MUST(rc == 0 || rc == -SPILLWAY_ENOENT, &error);
-        MUST(rc || spillway_drop(connection, region, &error) == 0, &error);
+        MUST(rc || easy_drop(connection, region, &error) == 0, &error);
     }
     spillway_close(connection);
 }

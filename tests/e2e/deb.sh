@@ -43,11 +43,12 @@ for file in usr/sbin/spillwayd usr/lib/systemd/system/spillwayd.service usr/lib/
     usr/share/doc/spillway/examples/packed_filter.h; do
     [ -f "$root/$file" ] || fail "$file is not in it"
 done
-for document in README.md:README.md GUIDE.md:ipc/GUIDE.md OPERATING.md:systemd/OPERATING.md; do # whole, below the line on its links
+for document in README.md:README.md CHANGELOG.md:CHANGELOG.md GUIDE.md:ipc/GUIDE.md \
+    OPERATING.md:systemd/OPERATING.md; do # whole, below the line on its links
     tail -n +3 "$root/usr/share/doc/spillway/${document%%:*}" | cmp - "$source/${document#*:}" ||
         fail "${document%%:*} in it is another one"
 done
-for name in libspillway.so.0 libspillway.so libspillway.a spillway.pc SpillwayConfig.cmake; do
+for name in libspillway.so.0.2 libspillway.so libspillway.a spillway.pc SpillwayConfig.cmake; do
     [ -n "$(find "$root/usr/lib" -name "$name")" ] || fail "$name is not in it"
 done
 grep -q '^ExecStart=/usr/sbin/spillwayd --config /etc/spillway/spillwayd.json$' \

@@ -3,6 +3,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -170,13 +171,13 @@ static void round_trip(struct spillway *client, uint8_t *data, size_t bytes) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_error error;
     struct spillway_result result = {.raw_bytes = 0};
-    ck_assert_int_eq(spillway_spill(client, data, bytes, NULL, &ticket, &error), 0);
-    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(easy_spill(client, data, bytes, NULL, &ticket, &error), 0);
+    ck_assert_msg(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, "%s", error.text);
     spillway_ticket_free(ticket);
-    ck_assert_int_eq(spillway_restore(client, result.region, data, bytes, NULL, 0, &ticket, &error), 0);
-    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(easy_restore(client, result.region, data, bytes, NULL, 0, &ticket, &error), 0);
+    ck_assert_msg(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, "%s", error.text);
     spillway_ticket_free(ticket);
-    ck_assert_int_eq(spillway_drop(client, result.region, &error), -SPILLWAY_ESTALE);
+    ck_assert_int_eq(easy_drop(client, result.region, &error), -SPILLWAY_ESTALE);
 }
 
 START_TEST(nothing_has_happened) {

@@ -28,7 +28,7 @@ static int send_page(struct sw_wire *wire, int fd, unsigned n_fds, uint64_t byte
 
 static struct sw_msg spill_after(uint32_t mem, uint32_t word, uint64_t value) {
     struct sw_msg msg = sw_wire_spill_msg(mem, 0, SW_WIRED_BYTES);
-    msg.u.spill.flags = SW_REQ_ORDER;
+    msg.u.spill.flags = SW_REQ9_ORDER;
     msg.u.spill.order_word = word;
     msg.u.spill.order_value = value;
     return msg;
@@ -88,7 +88,7 @@ START_TEST(requests_wait_for_their_words) {
     ck_assert_int_eq(send_page(&sw_wired, fd, 1, PAGE_BYTES), 0);
     msgs[0] = spill_after(1, 10, 1);
     msgs[1] = sw_wire_spill_batch_msg(1, 3, 1000);
-    msgs[1].u.spill_batch.flags = SW_REQ_ORDER;
+    msgs[1].u.spill_batch.flags = SW_REQ9_ORDER;
     msgs[1].u.spill_batch.order_word = 11;
     msgs[1].u.spill_batch.order_value = 1;
     sw_msg_init(&msgs[2], SW_MSG_SPILL_BUFFERS);
@@ -102,7 +102,7 @@ START_TEST(requests_wait_for_their_words) {
     msgs[2].u.spill_buffers.order_value[1] = 1;
     sw_msg_init(&msgs[3], SW_MSG_SPILL_DURABLE);
     msgs[3].u.spill_durable = (struct sw_msg_spill_durable){
-        .mem = 1, .flags = SW_REQ_ORDER, .bytes = 1000, .order_word = 13, .order_value = 1, .name = "waits"};
+        .mem = 1, .flags = SW_REQ9_ORDER, .bytes = 1000, .order_word = 13, .order_value = 1, .name = "waits"};
     for (int i = 0; i < 4; i++)
         seqs[i] = sw_wire_send(&sw_wired, &msgs[i], NULL, 0);
     ck_assert_int_eq(send_page(&sw_wired, other, 1, PAGE_BYTES), 0); /* later requests are about this one */

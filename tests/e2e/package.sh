@@ -37,7 +37,7 @@ prefix=$folder/usr
 cmake --install "$build" --prefix "$prefix" --component client >"$folder/install.log" || fail "cmake --install failed"
 pc=$(dirname "$(find "$prefix" -name spillway.pc)")
 lib=$(dirname "$pc")
-for file in "$lib/libspillway.so.0" "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
+for file in "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
     "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
     "$prefix/include/spillway/spillway_device.cuh" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
     [ -e "$file" ] || fail "$file was not installed"
@@ -46,9 +46,15 @@ done
 # A name outside the API would clash with an engine's own some day.
 nm -D --defined-only "$lib/libspillway.so" | awk '{print $NF}' | sed 's/@.*//' >"$folder/exports"
 grep -q '^spillway_open$' "$folder/exports" || fail "spillway_open is not exported"
-if grep -v -e '^spillway_[a-z_]*$' -e '^SPILLWAY_0$' "$folder/exports"; then
+if grep -v -e '^spillway_[a-z_]*$' -e '^SPILLWAY_[0-9.]*$' "$folder/exports"; then
     fail "libspillway.so exports more than spillway_*"
 fi
+
+# One version everywhere: a program must not load a library with another ABI than that of its header.
+header_version=$(sed -n 's/^#define SPILLWAY_VERSION_M[AJINOR]* //p' "$prefix/include/spillway/spillway.h" | paste -sd .)
+[ -e "$lib/libspillway.so.$header_version" ] || fail "spillway.h is of version $header_version, the library is not"
+objdump -p "$lib/libspillway.so" | grep -q "SONAME *libspillway\.so\.$header_version\$" || fail "the soname is of another version"
+grep -q "^SPILLWAY_$header_version\$" "$folder/exports" || fail "libspillway.map is of another version"
 
 nm -g --defined-only "$lib/libspillway.a" | awk 'NF == 3 { print $3 }' >"$folder/globals"
 grep -q '^spillway_open$' "$folder/globals" || fail "spillway_open is not in libspillway.a"
@@ -80,7 +86,7 @@ mkdir "$folder/engine"
 cat >"$folder/engine/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.20)
 project(engine LANGUAGES C)
-find_package(Spillway 0.1 REQUIRED)
+find_package(Spillway 0.2 REQUIRED)
 foreach(kind spillway spillway_static)
   add_executable(by_${kind} ${EXAMPLE})
   target_link_libraries(by_${kind} PRIVATE Spillway::${kind})

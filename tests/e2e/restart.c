@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -92,28 +93,28 @@ static void choose(struct client *client, struct slot *slot) {
  * whatever there is to do, also for coming back. */
 static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret,
                  struct spillway_error *error) {
-    int rc = client->kind == HANDS_OVER ? spillway_wait(ticket, 0, ret, error) : spillway_wait(ticket, -1, ret, error);
+    int rc = client->kind == HANDS_OVER ? easy_wait(ticket, 0, ret, error) : easy_wait(ticket, -1, ret, error);
     while (rc == -SPILLWAY_EAGAIN) {
         struct pollfd readable = {.fd = spillway_fd(client->connection), .events = POLLIN};
         SW_ASSERT(poll(&readable, 1, -1) == 1);
         MUST(spillway_dispatch(client->connection, error) >= 0, error);
-        rc = spillway_wait(ticket, 0, ret, error);
+        rc = easy_wait(ticket, 0, ret, error);
     }
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static void halves(const struct slot *slot, uint8_t *data, struct spillway_buffer ret[2]) {
-    ret[0] = (struct spillway_buffer){data, slot->bytes / 2, SPILLWAY_U8};
-    ret[1] = (struct spillway_buffer){data + slot->bytes / 2, slot->bytes - slot->bytes / 2, SPILLWAY_BYTES};
+    ret[0] = (struct spillway_buffer){.data = data, .bytes = slot->bytes / 2, .type = SPILLWAY_U8};
+    ret[1] = (struct spillway_buffer){.data = data + slot->bytes / 2, .bytes = slot->bytes - slot->bytes / 2, .type = SPILLWAY_BYTES};
 }
 
 static int begin_spill(struct client *client, const struct slot *slot, uint8_t *place, struct spillway_ticket **ret,
                        struct spillway_error *error) {
     struct spillway_buffer buffers[2];
     halves(slot, place, buffers);
-    return slot->in_halves ? spillway_spill_buffers(client->connection, buffers, 2, NULL, ret, error)
-                           : spillway_spill(client->connection, place, slot->bytes, NULL, ret, error);
+    return slot->in_halves ? easy_spill_buffers(client->connection, buffers, 2, NULL, ret, error)
+                           : easy_spill(client->connection, place, slot->bytes, NULL, ret, error);
 }
 
 static int begin_restore(struct client *client, const struct slot *slot, uint8_t *to, unsigned flags,
@@ -121,8 +122,8 @@ static int begin_restore(struct client *client, const struct slot *slot, uint8_t
     struct spillway_buffer buffers[2];
     halves(slot, to, buffers);
     return slot->in_halves
-               ? spillway_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
-               : spillway_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
+               ? easy_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
+               : easy_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
 }
 
 static void spill(struct client *client, struct slot *slot) {
@@ -131,7 +132,7 @@ static void spill(struct client *client, struct slot *slot) {
     struct spillway_ticket *ticket;
     struct spillway_result result;
     struct spillway_error error;
-    int rc = pack ? spillway_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
+    int rc = pack ? easy_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
                   : begin_spill(client, slot, place, &ticket, &error);
     MUST(rc == 0, &error);
     rc = await(client, ticket, &result, &error);
@@ -150,7 +151,7 @@ static void spill(struct client *client, struct slot *slot) {
 }
 
 static void spill_batch(struct client *client) {
-    struct spillway_piece pieces[BATCH];
+    struct easy_piece pieces[BATCH];
     struct slot *slots[BATCH];
     struct spillway_ticket *ticket;
     struct spillway_error error;
@@ -162,13 +163,13 @@ static void spill_batch(struct client *client) {
         choose(client, slots[n]);
         slots[n]->bytes = slots[n]->bytes % 20000 + 1;
         slots[n]->in_halves = false;
-        pieces[n] = (struct spillway_piece){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        pieces[n] = (struct easy_piece){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
         fill(place_of(client, slots[n]), slots[n]);
         n++;
     }
     if (!n)
         return;
-    MUST(spillway_spill_batch(client->connection, pieces, n, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_spill_batch(client->connection, pieces, n, NULL, &ticket, &error) == 0, &error);
     const int rc = await(client, ticket, NULL, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_spills++;
@@ -180,7 +181,7 @@ static void spill_batch(struct client *client) {
 }
 
 static void restore_batch(struct client *client) {
-    struct spillway_piece pieces[BATCH];
+    struct easy_piece pieces[BATCH];
     struct slot *slots[BATCH];
     struct spillway_ticket *ticket;
     struct spillway_error error;
@@ -189,12 +190,12 @@ static void restore_batch(struct client *client) {
         if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
-        pieces[n++] = (struct spillway_piece){place_of(client, &client->slots[i]), client->slots[i].bytes,
+        pieces[n++] = (struct easy_piece){place_of(client, &client->slots[i]), client->slots[i].bytes,
                                               client->slots[i].region};
     }
     if (!n)
         return;
-    MUST(spillway_restore_batch(client->connection, pieces, n, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(easy_restore_batch(client->connection, pieces, n, NULL, 0, &ticket, &error) == 0, &error);
     const int rc = await(client, ticket, NULL, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_restores++;
@@ -225,7 +226,7 @@ static void restore(struct client *client, struct slot *slot, uint8_t *to, unsig
 static void unpack(struct client *client, struct slot *slot) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
-    MUST(spillway_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket,
+    MUST(easy_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket,
                          &error) == 0,
          &error);
     const int rc = await(client, ticket, NULL, &error);
@@ -241,19 +242,19 @@ static void unpack(struct client *client, struct slot *slot) {
     }
     MUST(rc == -SPILLWAY_ELOST, &error);
     client->n_lost++;
-    MUST(spillway_drop(client->connection, slot->region, &error) == 0, &error);
+    MUST(easy_drop(client->connection, slot->region, &error) == 0, &error);
 }
 
 static void drop(struct client *client, struct slot *slot) {
     struct spillway_error error;
-    MUST(spillway_drop(client->connection, slot->region, &error) == 0, &error);
+    MUST(easy_drop(client->connection, slot->region, &error) == 0, &error);
     slot->state = EMPTY;
 }
 
 static void verify_all(struct client *client) {
     for (int i = 0; i < N_SLOTS; i++)
         if (client->slots[i].state == SPILLED)
-            restore(client, &client->slots[i], client->scratch, SPILLWAY_RESTORE_KEEP);
+            restore(client, &client->slots[i], client->scratch, SPILLWAY_KEEP);
 }
 
 static void step(struct client *client) {
@@ -268,7 +269,7 @@ static void step(struct client *client) {
     else if (dice == 15)
         drop(client, slot);
     else if (dice > 8)
-        restore(client, slot, client->scratch, SPILLWAY_RESTORE_KEEP);
+        restore(client, slot, client->scratch, SPILLWAY_KEEP);
     else
         restore(client, slot, place_of(client, slot), 0);
 }
@@ -279,12 +280,12 @@ static void step(struct client *client) {
 static void finish(struct client *client) {
     struct spillway_error error;
     struct spillway_status status;
-    MUST(spillway_status(client->connection, &status, &error) == 0, &error);
+    MUST(easy_status(client->connection, &status, &error) == 0, &error);
     atomic_fetch_add(&load->n_done, 1);
     while (atomic_load(&load->n_done) < N_CLIENTS)
         sleep_us(1000);
     if (client == load->clients)
-        MUST(spillway_status(client->connection, &load->status, &error) == 0, &error);
+        MUST(easy_status(client->connection, &load->status, &error) == 0, &error);
     atomic_fetch_add(&load->n_done, client == load->clients ? 1 : 0);
     while (atomic_load(&load->n_done) == N_CLIENTS)
         sleep_us(1000);
@@ -319,7 +320,7 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
     while (!atomic_load(&load->started))
         sleep_us(1000);
     int rc;
-    while ((rc = spillway_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN ||
+    while ((rc = easy_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN ||
            rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);

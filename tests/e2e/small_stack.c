@@ -5,6 +5,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
 
@@ -39,7 +40,7 @@ static void start(void) {
     (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", disk);
     sw_test_daemon_script(script, SMALL_STACK " && exec", SW_SPILLWAYD_PATH);
     sw_test_daemon_start(&daemon_, script, options);
-    ck_assert_int_eq(spillway_open(&connection, daemon_.socket, &error), 0);
+    ck_assert_int_eq(easy_open(&connection, daemon_.socket, &error), 0);
     const int fd = memfd_create("column", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, REGION_BYTES) == 0);
     memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -55,7 +56,7 @@ static void stop(void) {
 
 static void finish(int rc, struct spillway_ticket **ticket, struct spillway_result *ret) {
     if (rc == 0)
-        rc = spillway_wait(*ticket, SW_TEST_WAIT_MS, ret, &error);
+        rc = easy_wait(*ticket, SW_TEST_WAIT_MS, ret, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(*ticket);
 }
@@ -64,13 +65,13 @@ static void go_round(enum spillway_value_type type, bool in_place) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
     memcpy(expected, memory, REGION_BYTES);
-    finish((in_place ? spillway_pack_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)
-                     : spillway_spill_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)),
+    finish((in_place ? easy_pack_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)
+                     : easy_spill_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)),
            &ticket, &result);
     if (in_place)
-        finish(spillway_unpack(connection, result.region, memory, REGION_BYTES, NULL, &ticket, &error), &ticket, NULL);
+        finish(easy_unpack(connection, result.region, memory, REGION_BYTES, NULL, &ticket, &error), &ticket, NULL);
     else
-        finish(spillway_restore(connection, result.region, memory, REGION_BYTES, NULL, 0, &ticket, &error), &ticket,
+        finish(easy_restore(connection, result.region, memory, REGION_BYTES, NULL, 0, &ticket, &error), &ticket,
                NULL);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
 }

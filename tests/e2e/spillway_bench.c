@@ -408,7 +408,7 @@ static bool is_spill(const struct sw_msg *request) {
 
 static void answer(int socket, const struct sw_msg *request) {
     struct sw_msg reply = {.header = {.type = SW_MSG_OK, .seq = request->header.seq}};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const bool refuses = is_spill(request) && liar.n_refusals;
     switch (refuses ? SW_MSG_ERROR : request->header.type) {
     case SW_MSG_ERROR:
@@ -421,7 +421,7 @@ static void answer(int socket, const struct sw_msg *request) {
     case SW_MSG_HELLO:
         reply.header.type = SW_MSG_HELLO_OK;
         reply.u.hello_ok =
-            (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 64, .max_pieces = 512};
+            (struct sw_msg_hello_ok){.version = SW_PROTO_OLDEST_VERSION, .max_in_flight = 64, .max_pieces = 512};
         break;
     case SW_MSG_STATUS:
         reply.header.type = SW_MSG_STATUS_OK;
@@ -439,6 +439,7 @@ static void answer(int socket, const struct sw_msg *request) {
     default:
         break;
     }
+    reply.header.version = SW_PROTO_OLDEST_VERSION;
     const size_t bytes = sw_msg_encode(&reply, packet);
     (void)sw_packet_send(socket, packet, bytes, NULL, 0);
 }
@@ -447,7 +448,7 @@ static void answer(int socket, const struct sw_msg *request) {
 static void *lie(void *arg) {
     (void)arg;
     for (int socket; (socket = accept4(liar.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0;) {
-        uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+        _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
         int fds[SW_PROTO_MAX_FDS];
         struct sw_msg request;
         size_t bytes;

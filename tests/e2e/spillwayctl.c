@@ -1,6 +1,7 @@
 /* spillwayctl against a real spillwayd: what it prints, and with which exit code. */
 #include "daemon/control/control_methods.h"
 #include "ipc/spillway.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -208,8 +209,8 @@ START_TEST(sessions_and_regions_as_tables) {
     ck_assert(fd >= 0 && ftruncate(fd, 4096) == 0);
     void *data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(data, MAP_FAILED);
-    ck_assert_int_eq(spillway_spill(client, data, 4096, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error), 0);
+    ck_assert_int_eq(easy_spill(client, data, 4096, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error), 0);
     spillway_ticket_free(ticket);
     ck_says("sessions", 0, "session");
     ck_assert_ptr_nonnull(strstr(output, "4.0 KiB"));

@@ -4,6 +4,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -70,18 +71,18 @@ static void ok(int rc) {
 
 static struct spillway_ticket *spill(const uint8_t *data, size_t bytes) {
     struct spillway_ticket *ticket = NULL;
-    ok(spillway_spill(connection, data, bytes, NULL, &ticket, &error));
+    ok(easy_spill(connection, data, bytes, NULL, &ticket, &error));
     return ticket;
 }
 
 static struct spillway_ticket *restore(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ok(spillway_restore(connection, region, data, bytes, NULL, flags, &ticket, &error));
+    ok(easy_restore(connection, region, data, bytes, NULL, flags, &ticket, &error));
     return ticket;
 }
 
 static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+    const int rc = easy_wait(ticket, WAIT_MS, ret, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -124,7 +125,7 @@ START_TEST(every_size_comes_back) {
     ck_assert(memcmp(data + at, expected, bytes) == 0);
     for (size_t i = 0; i < 100; i++)
         ck_assert_uint_eq(data[i < at ? i : bytes + i], 0xA5);
-    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     sw_served_ck_empty(connection, 1); /* the arena */
     free(expected);
     free(data);
@@ -136,21 +137,21 @@ START_TEST(into_other_memory) {
     const size_t bytes = PIECE + 100001;
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 1), *data = heap(bytes), *memfd = shared(bytes + 7);
     struct spillway_region region = spilled(expected, bytes);
-    restored(region, memfd + 7, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(region, memfd + 7, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(memfd + 7, expected, bytes) == 0);
     ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1); /* the memfd is the client's alone again */
     memset(memfd, 0, bytes);
     ok(spillway_register(connection, memfd, bytes + 7, &error));
-    restored(region, memfd + 3, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(region, memfd + 3, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(memfd + 3, expected, bytes) == 0);
     memset(memfd, 0, bytes);
     struct spillway_ticket *ticket = restore(region, memfd + 1, bytes, 0);
     ok(spillway_unregister(connection, memfd, &error)); /* waits for all of it */
-    ok(spillway_wait(ticket, 0, NULL, &error));
+    ok(easy_wait(ticket, 0, NULL, &error));
     spillway_ticket_free(ticket);
     ck_assert(memcmp(memfd + 1, expected, bytes) == 0);
     region = spilled(memfd + 1, bytes); /* one region of the daemon's */
-    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(region, data, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(data, expected, bytes) == 0);
     memset(data, 0, bytes);
     restored(region, data, bytes, 0);
@@ -179,7 +180,7 @@ START_TEST(a_region_longer_than_the_arena) {
     ck_failed(finish(restore(none, data, room, 0), NULL), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
     for (int keep = 1; keep >= 0; keep--) {
         memset(data, 0xA5, room);
-        restored(region, data, room, keep ? SPILLWAY_RESTORE_KEEP : 0);
+        restored(region, data, room, keep ? SPILLWAY_KEEP : 0);
         ck_assert(memcmp(data, memfd, bytes) == 0);
         ck_assert_msg(is_all(data + bytes, room - bytes, 0xA5), "written to behind the region");
         ck_assert_uint_le(sw_served_status(connection).mapped_memories, 1); /* the connection's arena */
@@ -230,15 +231,15 @@ START_TEST(a_long_region_is_given_up) {
     ck_assert_ptr_ne(gone, MAP_FAILED);
     fill(memfd, bytes, SW_CONTENT_TEXT, 2);
     const struct spillway_region region = spilled(memfd, bytes);
-    struct spillway_ticket *ticket = restore(region, gone, bytes, SPILLWAY_RESTORE_KEEP);
+    struct spillway_ticket *ticket = restore(region, gone, bytes, SPILLWAY_KEEP);
     ck_assert_int_eq(munmap(gone + PIECE, PIECE), 0);
     ck_failed(finish(ticket, NULL), SPILLWAY_EIO, SPILLWAY_SCOPE_REQUEST);
     ck_assert_uint_le(sw_served_status(connection).mapped_memories, 1);
     uint8_t *data = heap(bytes);
-    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(region, data, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(data, memfd, bytes) == 0);
     ticket = restore(region, data, bytes, 0);
-    (void)spillway_wait(ticket, 20 * _i, NULL, &error);
+    (void)easy_wait(ticket, 20 * _i, NULL, &error);
     spillway_close(connection);
     free(data);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
@@ -300,8 +301,9 @@ START_TEST(many_at_once) {
     uint8_t *data[N];
     for (unsigned i = 0; i < N; i++) {
         data[i] = filled(i % 12 ? small : large, SW_CONTENT_TEXT, i);
-        tickets[i] = spill(data[i], i % 12 ? small : large);
-        spillway_ticket_set_user(tickets[i], &tickets[i]);
+        ck_assert_int_eq(easy_one(1, connection, (struct spillway_request){.user = &tickets[i]}, data[i],
+                                  i % 12 ? small : large, 0, &tickets[i], &error),
+                         0);
     }
     for (int n_done = 0, n_told = 0; n_done < N;) { /* by the event loop's way alone */
         struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
@@ -315,7 +317,7 @@ START_TEST(many_at_once) {
     }
     for (unsigned i = 0; i < N; i++) {
         const size_t bytes = i % 12 ? small : large;
-        ok(spillway_wait(tickets[i], 0, &results[i], &error));
+        ok(easy_wait(tickets[i], 0, &results[i], &error));
         spillway_ticket_free(tickets[i]);
         memset(data[i], 0, bytes);
         tickets[i] = restore(results[i].region, data[i], bytes, 0);
@@ -340,14 +342,14 @@ START_TEST(nobody_waits_for_places_that_are_free) {
     struct spillway_result result;
     fill(memfd, bytes, SW_CONTENT_TEXT, 1);
     region = spilled(memfd, bytes);
-    restored(region, data, bytes, SPILLWAY_RESTORE_KEEP); /* the arena is there now */
+    restored(region, data, bytes, SPILLWAY_KEEP); /* the arena is there now */
     struct spillway_ticket *first = spill(small, small_bytes),
-                           *second = restore(region, data, bytes, SPILLWAY_RESTORE_KEEP);
-    ok(spillway_wait(first, -1, &result, &error)); /* without end, which the test's time limit has */
+                           *second = restore(region, data, bytes, SPILLWAY_KEEP);
+    ok(easy_wait(first, -1, &result, &error)); /* without end, which the test's time limit has */
     spillway_ticket_free(first);
     ok(finish(second, NULL));
     ck_assert_int_eq(memcmp(data, memfd, bytes), 0);
-    ok(spillway_drop(connection, region, &error));
+    ok(easy_drop(connection, region, &error));
     restored(result.region, data, small_bytes, 0);
     ck_assert_int_eq(memcmp(data, small, small_bytes), 0);
     free(small);
@@ -365,25 +367,25 @@ START_TEST(keep_query_drop) {
     const struct spillway_region region = result.region;
     for (int i = 0; i < 2; i++) {
         memset(data, 0, bytes);
-        restored(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+        restored(region, data, bytes, SPILLWAY_KEEP);
         ck_assert(memcmp(data, expected, bytes) == 0);
     }
-    ok(spillway_query(connection, region, &info, &error));
+    ok(easy_query(connection, region, &info, &error));
     ck_assert_uint_eq(info.raw_bytes, bytes);
     ck_assert_uint_eq(info.stored_bytes, result.stored_bytes);
     ck_assert_str_eq(info.state, "out");
     ck_assert_str_eq(info.tier, "host");
     ck_assert_str_eq(info.codec, result.codec);
     ck_failed(finish(restore(region, data, bytes - 1, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
-    ticket = restore(region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    ticket = restore(region, data, bytes, SPILLWAY_KEEP);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, NULL));
     ck_assert_uint_eq(sw_served_status(connection).regions, 3);
-    ok(spillway_drop(connection, region, &error));
+    ok(easy_drop(connection, region, &error));
     sw_served_ck_empty(connection, 1);
-    ck_failed(spillway_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     const struct spillway_region next = spilled(expected, 1), none = {next.slot + 1, 1}; /* slots are used again */
     ck_assert_uint_eq(next.slot, region.slot);
@@ -423,19 +425,19 @@ START_TEST(what_stays_refused) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
     const struct spillway_region region = spilled(data, 5000);
-    ck_failed(spillway_pack(connection, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(spillway_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EINVAL,
+    ck_failed(easy_pack(connection, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND,
               SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_register(connection, data, 5000, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     uint8_t *pages = mmap(NULL, 3 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ck_assert(pages != MAP_FAILED && munmap(pages + (2 << 12), 1 << 12) == 0);
-    ck_failed(spillway_spill(connection, pages, (2 << 12) + 1, NULL, &ticket, &error), SPILLWAY_ERANGE,
+    ck_failed(easy_spill(connection, pages, (2 << 12) + 1, NULL, &ticket, &error), SPILLWAY_ERANGE,
               SPILLWAY_SCOPE_REQUEST);
     ck_assert_int_eq(mprotect(pages, 1 << 12, PROT_READ), 0);
-    ck_failed(spillway_restore(connection, region, pages, 5000, NULL, 0, &ticket, &error), SPILLWAY_EMEMKIND,
+    ck_failed(easy_restore(connection, region, pages, 5000, NULL, 0, &ticket, &error), SPILLWAY_EMEMKIND,
               SPILLWAY_SCOPE_REQUEST);
     ck_assert_int_eq(munmap(pages, 2 << 12), 0);
-    ck_failed(spillway_spill(connection, pages, 1, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_spill(connection, pages, 1, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     restored(region, data, 5000, 0);
     free(data);
 }
@@ -463,9 +465,9 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     const size_t bytes = PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 8);
     struct spillway_ticket *running = spill(data, bytes), *done = spill(data, bytes / 30);
-    (void)spillway_wait(running, 1, NULL, &error);
+    (void)easy_wait(running, 1, NULL, &error);
     spillway_ticket_free(running);
-    ok(spillway_wait(done, WAIT_MS, NULL, &error)); /* its id is not asked for */
+    ok(easy_wait(done, WAIT_MS, NULL, &error)); /* its id is not asked for */
     spillway_ticket_free(done);
     sw_served_ck_empty(connection, 1);
     const struct spillway_region region = spilled(data, bytes);
@@ -489,20 +491,20 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         struct spillway_ticket *ticket = NULL;
         sw_alloc_fail_nth(n % MOST + 1);
         int rc = n < MOST
-                     ? spillway_spill(connection, expected, bytes, NULL, &ticket, &error)
-                     : spillway_restore(connection, region, to, bytes, NULL, SPILLWAY_RESTORE_KEEP, &ticket, &error);
+                     ? easy_spill(connection, expected, bytes, NULL, &ticket, &error)
+                     : easy_restore(connection, region, to, bytes, NULL, SPILLWAY_KEEP, &ticket, &error);
         rc = rc ? rc : finish(ticket, &result);
         sw_alloc_fail_nth(0);
         ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", error.name, error.text);
         n_failed += rc < 0;
         ck_assert(rc < 0 || n < MOST || memcmp(to, expected, bytes) == 0);
         if (n < MOST && !rc)
-            ok(spillway_drop(connection, result.region, &error));
+            ok(easy_drop(connection, result.region, &error));
         ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
     ck_assert_uint_ge(n_failed, 12);
-    ok(spillway_drop(connection, region, &error));
+    ok(easy_drop(connection, region, &error));
     sw_served_ck_empty(connection, 1);
     free(expected);
     free(data);
@@ -514,10 +516,10 @@ START_TEST(a_drop_that_is_tried_again_gets_there) {
     const size_t bytes = (size_t)PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11);
     const struct spillway_region region = spilled(data, bytes);
-    spillway_ticket_free(restore(region, data, bytes, SPILLWAY_RESTORE_KEEP));
+    spillway_ticket_free(restore(region, data, bytes, SPILLWAY_KEEP));
     int rc = -SPILLWAY_EBUSY;
     for (int i = 0; rc == -SPILLWAY_EBUSY && i < WAIT_MS; i++) {
-        rc = spillway_drop(connection, region, &error);
+        rc = easy_drop(connection, region, &error);
         (void)usleep(1000);
     }
     ok(rc);
@@ -534,7 +536,7 @@ START_TEST(closed_in_the_middle) {
     (void)spill(data, bytes);
     (void)restore(region, memfd, bytes, 0);
     (void)restore(spilled(data, 10), data, bytes, 0);
-    (void)spillway_wait(first, 3 * _i, NULL, &error);
+    (void)easy_wait(first, 3 * _i, NULL, &error);
     spillway_close(connection); /* the memfd is the daemon's for a while yet */
     free(data);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
@@ -555,17 +557,17 @@ START_TEST(no_more_in_flight_than_allowed) {
     connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = spill(expected, bytes);
     struct spillway_result result;
-    ck_failed(spillway_spill(connection, expected, 1, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_spill(connection, expected, 1, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, &result));
-    restored(result.region, data, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(result.region, data, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    restored(result.region, memfd, bytes, SPILLWAY_RESTORE_KEEP);
+    restored(result.region, memfd, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(memfd, expected, bytes) == 0);
     /* No part of it has begun, but it is not "out". */
     struct spillway_region_info info;
     ticket = spill(memfd, bytes);
     struct spillway_ticket *last = restore(result.region, data, bytes, 0);
-    ok(spillway_query(connection, result.region, &info, &error));
+    ok(easy_query(connection, result.region, &info, &error));
     ck_assert_str_eq(info.state, "restoring");
     ok(finish(ticket, NULL));
     ok(finish(last, NULL));
@@ -611,13 +613,13 @@ START_TEST(killed_in_the_middle) {
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = _i % 2 ? restore(spilled(data, bytes), back, bytes, 0) : spill(data, bytes);
-    int rc = spillway_wait(ticket, 2 * _i, NULL, &error);
+    int rc = easy_wait(ticket, 2 * _i, NULL, &error);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
     if (rc == -SPILLWAY_EAGAIN && (rc = finish(ticket, NULL)) < 0)
         ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
     ck_assert(rc == 0 || rc == -SPILLWAY_ECONN);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    ck_failed(spillway_spill(connection, data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(easy_spill(connection, data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     sw_test_daemon_clean(&own);
     free(data);

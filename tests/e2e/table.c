@@ -1,6 +1,7 @@
 /* Whole tables through a real spillwayd: all columns of TPC-H's lineitem as one region. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
@@ -67,18 +68,18 @@ static void ck_same(const struct spillway_buffer buffers[N]) {
 
 static int spill_n(const struct spillway_buffer *buffers, uint32_t n, struct spillway_result *ret) {
     struct spillway_ticket *ticket = NULL;
-    int rc = spillway_spill_buffers(connection, buffers, n, NULL, &ticket, &error);
+    int rc = easy_spill_buffers(connection, buffers, n, NULL, &ticket, &error);
     if (rc == 0)
-        rc = spillway_wait(ticket, WAIT_MS, ret, &error);
+        rc = easy_wait(ticket, WAIT_MS, ret, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static int restore_n(struct spillway_region region, const struct spillway_buffer *buffers, uint32_t n, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    int rc = spillway_restore_buffers(connection, region, buffers, n, NULL, flags, &ticket, &error);
+    int rc = easy_restore_buffers(connection, region, buffers, n, NULL, flags, &ticket, &error);
     if (rc == 0)
-        rc = spillway_wait(ticket, WAIT_MS, NULL, &error);
+        rc = easy_wait(ticket, WAIT_MS, NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -121,13 +122,13 @@ START_TEST(a_table_comes_back) {
                       table->buffers[i].column, info[i].codec);
         stored_bytes += info[i].stored_bytes;
     }
-    ck_assert_int_eq(spillway_query(connection, region, &all, &error), 0);
+    ck_assert_int_eq(easy_query(connection, region, &all, &error), 0);
     ck_assert_uint_eq(all.raw_bytes, table->bytes);
     ck_assert_uint_eq(all.stored_bytes, stored_bytes);
     ck_assert_uint_gt(table->bytes, 2 * stored_bytes);
     ck_assert_int_eq(spillway_advise(connection, region, SPILLWAY_ADVICE_PIN, 1, &error), 0);
     new_buffers(to, 0);
-    ck_assert_int_eq(restore_n(region, to, N, SPILLWAY_RESTORE_KEEP), 0);
+    ck_assert_int_eq(restore_n(region, to, N, SPILLWAY_KEEP), 0);
     ck_same(to);
     free_buffers(to, 0);
     new_buffers(to, 13); /* at any place */
@@ -168,10 +169,10 @@ START_TEST(slices_and_empty_buffers) {
     for (int i = 0; i <= 1000; i++)
         offsets[i] = INT64_C(5000000000) + INT64_C(20) * i;
     sw_content_fill((uint8_t *)characters, 20000, SW_CONTENT_TEXT, 1);
-    struct spillway_buffer buffers[] = {{NULL, 0, SPILLWAY_U8},
-                                        {offsets, 1001 * sizeof *offsets, SPILLWAY_I64},
-                                        {characters, 20000, SPILLWAY_BYTES},
-                                        {NULL, 0, SPILLWAY_BYTES}};
+    struct spillway_buffer buffers[] = {{.data = NULL, .bytes = 0, .type = SPILLWAY_U8},
+                                        {.data = offsets, .bytes = 1001 * sizeof *offsets, .type = SPILLWAY_I64},
+                                        {.data = characters, .bytes = 20000, .type = SPILLWAY_BYTES},
+                                        {.data = NULL, .bytes = 0, .type = SPILLWAY_BYTES}};
     struct spillway_result result = {0};
     ck_assert_int_eq(spill_n(buffers, 4, &result), 0);
     memset(characters, 0, 20000);
@@ -199,10 +200,10 @@ START_TEST(calls_that_cannot_be) {
     ck_failed(spill_n(bad, 0, &result), SPILLWAY_EINVAL);
     ck_failed(spill_n(NULL, 1, &result), SPILLWAY_EINVAL);
     memcpy(bad, from, sizeof from);
-    bad[N - 1] = (struct spillway_buffer){heap, 4096, SPILLWAY_BYTES}; /* would have to be copied */
+    bad[N - 1] = (struct spillway_buffer){.data = heap, .bytes = 4096, .type = SPILLWAY_BYTES}; /* would have to be copied */
     ck_failed(spill_n(bad, N, &result), SPILLWAY_EMEMKIND);
     memcpy(bad, from, sizeof from);
-    bad[5].type = (enum spillway_value_type)77;
+    bad[5].type = 77;
     ck_failed(spill_n(bad, N, &result), SPILLWAY_EINVAL);
     memcpy(bad, from, sizeof from);
     bad[5].bytes--; /* of numbers of 8 bytes */
@@ -215,9 +216,9 @@ START_TEST(calls_that_cannot_be) {
     memcpy(bad, from, sizeof from);
     bad[2].bytes--;
     ck_assert_int_eq(restore_n(region, bad, N, 0), -SPILLWAY_ETOOSMALL);
-    ck_assert_int_eq(restore_n(region, from, N, 6), -SPILLWAY_EINVAL);
-    ck_assert_int_eq(spillway_restore(connection, region, from[0].data, from[0].bytes, NULL, 0, &ticket, &error), 0);
-    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, &error), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(restore_n(region, from, N, 64), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(easy_restore(connection, region, from[0].data, from[0].bytes, NULL, 0, &ticket, &error), 0);
+    ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), -SPILLWAY_EINVAL);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(restore_n(region, from, N, 0), 0);
     ck_same(from);
@@ -228,7 +229,7 @@ END_TEST
 
 START_TEST(overlapping_destinations) {
     uint8_t *block = new_memory(3000, 0);
-    struct spillway_buffer buffers[] = {{block, 1000, SPILLWAY_BYTES}, {block + 1000, 1000, SPILLWAY_U8}};
+    struct spillway_buffer buffers[] = {{.data = block, .bytes = 1000, .type = SPILLWAY_BYTES}, {.data = block + 1000, .bytes = 1000, .type = SPILLWAY_U8}};
     struct spillway_result result = {0};
     ck_assert_int_eq(spillway_register(connection, block, 3000, &error), 0);
     ck_assert_int_eq(spill_n(buffers, 2, &result), 0);
@@ -247,7 +248,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     fill(from);
     for (int i = 0; i < 4; i++) {
         struct spillway_ticket *ticket = NULL;
-        ck_assert_int_eq(spillway_spill_buffers(connection, from, N, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(easy_spill_buffers(connection, from, N, NULL, &ticket, &error), 0);
         spillway_ticket_free(ticket);
     }
     sw_served_ck_empty(connection, 0);
@@ -265,18 +266,18 @@ START_TEST(several_tables_at_once) {
     for (int i = 0; i < TABLES; i++) {
         new_buffers(from[i], 0);
         fill(from[i]);
-        ck_assert_int_eq(spillway_spill_buffers(connection, from[i], N, NULL, &tickets[i], &error), 0);
+        ck_assert_int_eq(easy_spill_buffers(connection, from[i], N, NULL, &tickets[i], &error), 0);
     }
     for (int i = 0; i < TABLES; i++) {
-        ck_assert_int_eq(spillway_wait(tickets[i], WAIT_MS, &results[i], &error), 0);
+        ck_assert_int_eq(easy_wait(tickets[i], WAIT_MS, &results[i], &error), 0);
         spillway_ticket_free(tickets[i]);
         for (int k = 0; k < N; k++)
             memset(from[i][k].data, 0, from[i][k].bytes);
         ck_assert_int_eq(
-            spillway_restore_buffers(connection, results[i].region, from[i], N, NULL, 0, &tickets[i], &error), 0);
+            easy_restore_buffers(connection, results[i].region, from[i], N, NULL, 0, &tickets[i], &error), 0);
     }
     for (int i = 0; i < TABLES; i++) {
-        ck_assert_int_eq(spillway_wait(tickets[i], WAIT_MS, NULL, &error), 0);
+        ck_assert_int_eq(easy_wait(tickets[i], WAIT_MS, NULL, &error), 0);
         spillway_ticket_free(tickets[i]);
         ck_same(from[i]);
         free_buffers(from[i], 0);

@@ -3,6 +3,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/catalogue_v1.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -44,7 +45,7 @@ static void fill(uint8_t *to, unsigned i) {
 static struct spillway_region wait_for(struct spillway_ticket *ticket) {
     struct spillway_result result;
     struct spillway_error error;
-    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -67,14 +68,14 @@ static void setup(void) {
     w.packed_memory = new_memory();
     w.expected = malloc(PLACE_BYTES);
     sw_supervisor_start(&w.supervisor, SW_SPILLWAYD_PATH, w.options);
-    MUST(spillway_open(&w.connection, w.supervisor.daemon.socket, &error) == 0, &error);
+    MUST(easy_open(&w.connection, w.supervisor.daemon.socket, &error) == 0, &error);
     for (unsigned i = 0; i < N_REGIONS; i++) {
         fill(w.memory, i);
-        MUST(spillway_spill(w.connection, w.memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+        MUST(easy_spill(w.connection, w.memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
         w.regions[i] = wait_for(ticket);
     }
     fill(w.packed_memory, 0);
-    MUST(spillway_pack(w.connection, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_pack(w.connection, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
     w.packed = wait_for(ticket);
 }
 
@@ -90,7 +91,7 @@ static void check_all(void) {
     struct spillway_error error;
     for (unsigned i = 0; i < N_REGIONS; i++) {
         memset(w.memory, 0, REGION_BYTES);
-        MUST(spillway_restore(w.connection, w.regions[i], w.memory, REGION_BYTES, NULL, SPILLWAY_RESTORE_KEEP, &ticket,
+        MUST(easy_restore(w.connection, w.regions[i], w.memory, REGION_BYTES, NULL, SPILLWAY_KEEP, &ticket,
                               &error) == 0,
              &error);
         (void)wait_for(ticket);
@@ -102,7 +103,7 @@ static void check_all(void) {
 static void check_packed(void) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
-    MUST(spillway_unpack(w.connection, w.packed, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(easy_unpack(w.connection, w.packed, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
     (void)wait_for(ticket);
     fill(w.expected, 0);
     ck_assert(memcmp(w.packed_memory, w.expected, REGION_BYTES) == 0);

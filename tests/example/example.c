@@ -17,11 +17,6 @@ static char *new_buffer(int *ret_fd) {
     return data == MAP_FAILED ? NULL : data;
 }
 
-static void free_buffer(char *data, int fd) {
-    munmap(data, BYTES);
-    close(fd);
-}
-
 static int failed(const char *what, const struct spillway_error *error) {
     fprintf(stderr, "%s: %s: %s\n", what, error->name, error->text);
     return 1;
@@ -32,29 +27,34 @@ int main(int argc, char **argv) {
     struct spillway_error error;
     struct spillway *spillway;
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    const struct spillway_options options = {.size = sizeof options, .socket_path = argc > 1 ? argv[1] : NULL};
     int fd, same = 1;
-    if (spillway_open(&spillway, argc > 1 ? argv[1] : NULL, &error) < 0)
+    if (spillway_open(&spillway, &options, &error) < 0)
         return failed("connect", &error);
     char *data = new_buffer(&fd);
     for (size_t i = 0; data && i < BYTES; i++)
         data[i] = text[i % (sizeof text - 1)];
-    if (spillway_spill(spillway, data, BYTES, NULL, &ticket, &error) < 0 ||
-        spillway_wait(ticket, -1, &result, &error) < 0) /* or watch spillway_fd() and call spillway_dispatch() */
+
+    struct spillway_buffer buffer = {.data = data, .bytes = BYTES};
+    struct spillway_request request = {.size = sizeof request, .buffers = &buffer, .n_buffers = 1};
+    struct spillway_result result = {.size = sizeof result};
+    if (spillway_spill(spillway, &request, 1, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, &result, 1, &error) < 0) /* or watch spillway_fd() and call spillway_dispatch() */
         return failed("spill", &error);
     spillway_ticket_free(ticket);
-    free_buffer(data, fd); /* the memory is yours again */
+    munmap(data, BYTES); /* the memory is yours again */
+    close(fd);
     printf("%d bytes parked in %llu (%s)\n", BYTES, (unsigned long long)result.stored_bytes, result.codec);
 
-    data = new_buffer(&fd);
-    if (spillway_restore(spillway, result.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
-        spillway_wait(ticket, -1, NULL, &error) < 0)
+    buffer.data = data = new_buffer(&fd);
+    request.region = result.region;
+    if (spillway_restore(spillway, &request, 1, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, &result, 1, &error) < 0)
         return failed("restore", &error);
     spillway_ticket_free(ticket);
     for (size_t i = 0; i < BYTES; i++)
         same &= data[i] == text[i % (sizeof text - 1)];
     puts(same ? "every byte is back" : "bytes differ");
-    free_buffer(data, fd);
     spillway_close(spillway);
     return !same;
 }

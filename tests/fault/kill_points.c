@@ -8,10 +8,12 @@
  * processor's trap flag. So it is x86-64 only. */
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/session/commands.h"
 #include "daemon/session/session.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/lives.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/wire.h"
 
@@ -177,6 +179,8 @@ __attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
     sw_config_init(&config);
     service = (struct sw_service){.loop = &life.loop,
                                   .config = &config,
+                                  .commands = sw_commands,
+                                  .n_commands = sw_commands_count,
                                   .fds = {.limit = 256, .max_closing = 64},
                                   .engine = life.engine,
                                   .tiers = {.at = {life.host, life.nvme}, .n = life.nvme ? 2 : 1},
@@ -301,7 +305,7 @@ static void note_id(struct piece *p, const struct sw_msg *reply) {
 
 static void spill(struct piece *p, bool in_place) {
     struct sw_msg msg = sw_wire_spill_msg(open_mem(&p->from), 0, BYTES);
-    msg.u.spill.flags = in_place ? SW_REQ_IN_PLACE : 0;
+    msg.u.spill.flags = in_place ? SW_REQ9_IN_PLACE : 0;
     p->packed = in_place;
     if (ask(&msg, p, 1, SPILLING, STORED))
         note_id(p, &msg);
@@ -336,11 +340,11 @@ static void spill_batch(struct piece *p, unsigned n) {
 
 /* What is durable, or kept, stays stored. */
 static void restore(struct piece *p, uint32_t flags) {
-    const bool stays = p->durable || (flags & SW_REQ_KEEP);
+    const bool stays = p->durable || (flags & SW_REQ9_KEEP);
     if (p->stage != STORED)
         return;
     struct sw_msg msg = sw_wire_restore_msg(p->id, open_mem(p->packed ? &p->from : &p->to), 0, BYTES);
-    msg.u.restore.flags = flags | (p->packed ? SW_REQ_IN_PLACE : 0);
+    msg.u.restore.flags = flags | (p->packed ? SW_REQ9_IN_PLACE : 0);
     (void)ask(&msg, p, 1, stays ? STORED : RESTORING, stays ? STORED : GONE);
 }
 
@@ -376,6 +380,74 @@ static void restore_batch(struct piece *p, unsigned n) {
     const bool good = answered(sw_wire_await(&wire, seq, &msg));
     for (unsigned i = 0; i < n && !is_dead; i++)
         p[i].stage = p[i].durable || !good ? STORED : GONE;
+}
+
+/* ---- version 10: a packet of n pieces, each with a result of its own ---- */
+
+static struct sw_test_packet packet;
+
+static void ask_packet(struct piece *p, unsigned n, enum stage meanwhile, enum stage then) {
+    struct sw_msg *msg = &packet.msg;
+    unsigned n_failed = 0;
+    if (!ask(msg, p, n, meanwhile, then))
+        return;
+    for (unsigned i = 0; i < n; i++)
+        if (sw_test_result_code(msg, i)) {
+            n_failed++;
+            p[i].stage = meanwhile == SPILLING ? REFUSED : STORED;
+        } else if (meanwhile == SPILLING) {
+            p[i].id = sw_test_result_id(msg, i);
+        } else if (p[i].durable) {
+            p[i].stage = STORED;
+        }
+    ck_assert(!n_failed || shared->fail_at);
+    n_errors += n_failed > 0;
+}
+
+/* The last one has two buffers. */
+static void build_packet(struct piece *p, unsigned n, uint32_t flags, const char *name_of_first) {
+    const uint32_t mem = open_mem(&p->from);
+    sw_test_packet(&packet, SW_MSG_BUILD, flags);
+    for (unsigned i = 0; i < n; i++) {
+        p[i].n_buffers = i == n - 1 ? 2 : 1;
+        p[i].durable = i == 0 && name_of_first;
+        (void)sw_test_add_build(&packet, i == 0 ? name_of_first : NULL);
+        for (unsigned k = 0; k < p[i].n_buffers; k++) {
+            const uint64_t bytes = p[i].n_buffers == 1 ? BYTES : k ? BYTES - BYTES / 2 : BYTES / 2;
+            (void)sw_test_add_buffer(&packet, bytes, 0);
+            (void)sw_test_add_chunk(&packet, mem, p[i].offset + k * (BYTES / 2), bytes);
+        }
+    }
+    ask_packet(p, n, SPILLING, STORED);
+}
+
+/* Of those that are stored, if all are; with SW_REQ_ALL one that is back speaks for all. */
+static void read_packet(struct piece *p, unsigned n, uint32_t flags) {
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].stage != STORED)
+            return;
+    const uint32_t mem = open_mem(&p->to);
+    sw_test_packet(&packet, SW_MSG_READ, flags);
+    for (unsigned i = 0; i < n; i++) {
+        p[i].batch = flags & SW_REQ_ALL ? (unsigned)(p - pieces) + 1 : 0;
+        (void)sw_test_add_read(&packet, p[i].id, 0);
+        for (unsigned k = 0; k < p[i].n_buffers; k++)
+            (void)sw_test_add_room(&packet, mem, p[i].offset + k * (BYTES / 2),
+                                   p[i].n_buffers == 1 ? BYTES
+                                   : k                 ? BYTES - BYTES / 2
+                                                       : BYTES / 2);
+    }
+    ask_packet(p, n, RESTORING, GONE);
+}
+
+static void discard_packet(struct piece *p, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].stage != STORED)
+            return;
+    sw_test_packet(&packet, SW_MSG_DISCARD, 0);
+    for (unsigned i = 0; i < n; i++)
+        sw_test_add_id(&packet, p[i].id);
+    (void)ask(&packet.msg, p, n, DROPPING, GONE);
 }
 
 static void drop(struct piece *p) {
@@ -540,7 +612,7 @@ static void alone(void) {
     struct piece *p = pieces_new(1), *kept = pieces_new(1), *late = pieces_new(1);
     spill(p, false);
     spill(kept, false);
-    restore(kept, SW_REQ_KEEP);
+    restore(kept, SW_REQ9_KEEP);
     restore(p, 0);
     spill(late, false);
     drop(kept);
@@ -595,12 +667,24 @@ static void on_the_disk(void) {
     await_moves();
 }
 
+static void in_packets(void) {
+    struct piece *p = pieces_new(3), *more = pieces_new(3), *rest = pieces_new(2);
+    build_packet(p, 3, 0, "one");
+    read_packet(p, 3, 0);
+    build_packet(more, 3, SW_REQ_ALL, NULL);
+    read_packet(more, 3, SW_REQ_ALL);
+    build_packet(rest, 2, 0, NULL);
+    discard_packet(rest, 2);
+}
+
 static const struct scenario {
     void (*run)(void);
     bool has_disk, hangs_up;
-} scenarios[] = {{alone, false, false},  {in_batches, false, false}, {durable, false, true},
-                 {buffers, false, true}, {in_place, false, false},   {on_the_disk, true, false}};
-enum { N_SCENARIOS = 6 };
+    uint32_t version;
+} scenarios[] = {{alone, false, false, 9},      {in_batches, false, false, 9}, {durable, false, true, 9},
+                 {buffers, false, true, 9},     {in_place, false, false, 9},   {on_the_disk, true, false, 9},
+                 {in_packets, false, false, 10}};
+enum { N_SCENARIOS = 7 };
 
 /* Returns whether it was killed before its end, or a record has failed. */
 static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bool goes_on) {
@@ -619,7 +703,7 @@ static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bo
     wire = (struct sw_wire){.socket = pair[1]};
     n_pieces = last_mem = n_errors = 0;
     is_dead = false;
-    if (answered(sw_wire_hello(&wire, SW_PROTO_VERSION)))
+    if (answered(sw_wire_hello(&wire, s->version)))
         s->run();
     const bool died = is_dead;
     if (!s->hangs_up) /* else it is killed while it cleans up, or when it has */

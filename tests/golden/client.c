@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/wire.h"
@@ -134,7 +135,7 @@ static void leave_buffers(void) {
 /* Its bytes are this process's, and so are said. */
 static void leave_packed(void) {
     struct sw_msg msg = sw_wire_spill_msg(MEM, 0, packed.bytes);
-    msg.u.spill.flags = SW_REQ_IN_PLACE;
+    msg.u.spill.flags = SW_REQ9_IN_PLACE;
     fill(memory, &packed, SEED_OF_PACKED);
     SW_ASSERT(sw_wire_call(&wire, &msg, NULL, 0) == 0 && msg.header.type == SW_MSG_RESULT);
     (void)printf("%" PRIu32 " %" PRIu32 " packed %" PRIu64 "\n", msg.u.result.slot, msg.u.result.gen,
@@ -204,7 +205,7 @@ static void find_buffers(struct sw_region_id id) {
 
 static void find_packed(struct sw_region_id id) {
     struct sw_msg msg = sw_wire_restore_msg(id, MEM, 0, packed.bytes);
-    msg.u.restore.flags = SW_REQ_IN_PLACE;
+    msg.u.restore.flags = SW_REQ9_IN_PLACE;
     SW_ASSERT(sw_wire_call(&wire, &msg, NULL, 0) == 0 && holds(memory, &packed, SEED_OF_PACKED));
 }
 
@@ -253,7 +254,7 @@ static uint8_t *new_memory(void) {
 static struct spillway_region finish(int rc, struct spillway_ticket **ticket) {
     struct spillway_result result;
     MUST(rc == 0, &error);
-    MUST(spillway_wait(*ticket, -1, &result, &error) == 0, &error);
+    MUST(easy_wait(*ticket, -1, &result, &error) == 0, &error);
     spillway_ticket_free(*ticket);
     return result.region;
 }
@@ -262,17 +263,17 @@ static struct spillway_region spill_item(const struct item *item, uint8_t *at, u
     struct spillway_ticket *ticket;
     fill(at, item, seed);
     if (item->type)
-        return finish(spillway_spill_typed(connection, at, item->bytes, (enum spillway_value_type)item->type, NULL,
+        return finish(easy_spill_typed(connection, at, item->bytes, (enum spillway_value_type)item->type, NULL,
                                            &ticket, &error),
                       &ticket);
-    return finish(spillway_spill(connection, at, item->bytes, NULL, &ticket, &error), &ticket);
+    return finish(easy_spill(connection, at, item->bytes, NULL, &ticket, &error), &ticket);
 }
 
 static void restore_item(const struct item *item, uint8_t *at, uint64_t seed, struct spillway_region region,
                          unsigned flags) {
     struct spillway_ticket *ticket;
     memset(at, FILLER, item->bytes);
-    (void)finish(spillway_restore(connection, region, at, item->bytes, NULL, flags, &ticket, &error), &ticket);
+    (void)finish(easy_restore(connection, region, at, item->bytes, NULL, flags, &ticket, &error), &ticket);
     SW_ASSERT(holds(at, item, seed));
 }
 
@@ -280,7 +281,7 @@ static struct spillway_region spill_durable(void) {
     const struct item *item = &items[N_ITEMS - 1];
     struct spillway_ticket *ticket;
     fill(registered, item, 1);
-    return finish(spillway_spill_durable(connection, "a name", registered, item->bytes, NULL, &ticket, &error),
+    return finish(easy_spill_durable(connection, "a name", registered, item->bytes, NULL, &ticket, &error),
                   &ticket);
 }
 
@@ -289,22 +290,22 @@ static void find_durable(struct spillway_region region) {
     MUST(spillway_adopt(connection, "a name", &found, &error) == 0, &error);
     SW_ASSERT(found.slot == region.slot && found.generation == region.generation);
     restore_item(&items[N_ITEMS - 1], registered, 1, found, 0);
-    MUST(spillway_drop(connection, found, &error) == 0, &error);
+    MUST(easy_drop(connection, found, &error) == 0, &error);
     SW_ASSERT(spillway_adopt(connection, "a name", &found, &error) == -SPILLWAY_ENOENT);
 }
 
-static void spill_pieces(struct spillway_piece pieces[N_PIECES]) {
+static void spill_pieces(struct easy_piece pieces[N_PIECES]) {
     struct spillway_ticket *ticket;
     for (unsigned i = 0; i < N_PIECES; i++) {
-        pieces[i] = (struct spillway_piece){.data = registered + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
+        pieces[i] = (struct easy_piece){.data = registered + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
         fill(pieces[i].data, &piece, SEED_OF_PIECES + i);
     }
-    (void)finish(spillway_spill_batch(connection, pieces, N_PIECES, NULL, &ticket, &error), &ticket);
+    (void)finish(easy_spill_batch(connection, pieces, N_PIECES, NULL, &ticket, &error), &ticket);
 }
 
-static void restore_pieces(struct spillway_piece pieces[N_PIECES]) {
+static void restore_pieces(struct easy_piece pieces[N_PIECES]) {
     struct spillway_ticket *ticket;
-    (void)finish(spillway_restore_batch(connection, pieces, N_PIECES, NULL, 0, &ticket, &error), &ticket);
+    (void)finish(easy_restore_batch(connection, pieces, N_PIECES, NULL, 0, &ticket, &error), &ticket);
     for (unsigned i = 0; i < N_PIECES; i++)
         SW_ASSERT(holds(pieces[i].data, &piece, SEED_OF_PIECES + i));
 }
@@ -312,16 +313,16 @@ static void restore_pieces(struct spillway_piece pieces[N_PIECES]) {
 static struct spillway_region spill_several(struct spillway_buffer several[N_BUFFERS]) {
     struct spillway_ticket *ticket;
     for (unsigned i = 0; i < N_BUFFERS; i++) {
-        several[i] = (struct spillway_buffer){i ? registered : unregistered, buffers[i].bytes,
-                                              (enum spillway_value_type)buffers[i].type};
+        several[i] = (struct spillway_buffer){
+            .data = i ? registered : unregistered, .bytes = buffers[i].bytes, .type = (uint16_t)buffers[i].type};
         fill(several[i].data, &buffers[i], SEED_OF_BUFFERS + i);
     }
-    return finish(spillway_spill_buffers(connection, several, N_BUFFERS, NULL, &ticket, &error), &ticket);
+    return finish(easy_spill_buffers(connection, several, N_BUFFERS, NULL, &ticket, &error), &ticket);
 }
 
 static void restore_several(struct spillway_buffer several[N_BUFFERS], struct spillway_region region) {
     struct spillway_ticket *ticket;
-    (void)finish(spillway_restore_buffers(connection, region, several, N_BUFFERS, NULL, 0, &ticket, &error), &ticket);
+    (void)finish(easy_restore_buffers(connection, region, several, N_BUFFERS, NULL, 0, &ticket, &error), &ticket);
     for (unsigned i = 0; i < N_BUFFERS; i++)
         SW_ASSERT(holds(several[i].data, &buffers[i], SEED_OF_BUFFERS + i));
 }
@@ -332,12 +333,12 @@ static void ask(struct spillway_region region, const struct item *item, struct s
     struct spillway_buffer_info of_buffers[SPILLWAY_MAX_BUFFERS];
     struct spillway_status status;
     uint32_t n;
-    MUST(spillway_query(connection, region, &info, &error) == 0, &error);
+    MUST(easy_query(connection, region, &info, &error) == 0, &error);
     SW_ASSERT(info.raw_bytes == item->bytes && strcmp(info.state, "out") == 0);
     MUST(spillway_query_buffers(connection, several, of_buffers, &n, &error) == 0, &error);
     SW_ASSERT(n == N_BUFFERS && of_buffers[0].raw_bytes == buffers[0].bytes);
     MUST(spillway_advise(connection, region, SPILLWAY_ADVICE_PRIORITY, 7, &error) == 0, &error);
-    MUST(spillway_status(connection, &status, &error) == 0, &error);
+    MUST(easy_status(connection, &status, &error) == 0, &error);
     SW_ASSERT(status.sessions == 1 && status.n_reasons > 0);
 }
 
@@ -347,7 +348,7 @@ static struct spillway_region pack(void) {
     uint32_t n;
     fill(unregistered, &packed, SEED_OF_PACKED);
     const struct spillway_region region =
-        finish(spillway_pack(connection, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
+        finish(easy_pack(connection, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
     MUST(spillway_query_packed(connection, region, &chunk, 1, &n, &error) == 0, &error);
     SW_ASSERT(n == 1 && chunk.raw_bytes == packed.bytes);
     return region;
@@ -355,7 +356,7 @@ static struct spillway_region pack(void) {
 
 static void unpack(struct spillway_region region) {
     struct spillway_ticket *ticket;
-    (void)finish(spillway_unpack(connection, region, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
+    (void)finish(easy_unpack(connection, region, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
     SW_ASSERT(holds(unregistered, &packed, SEED_OF_PACKED));
 }
 
@@ -367,9 +368,9 @@ static void wait_half_way(void) {
 
 static void work(const char *socket) {
     struct spillway_region regions[N_ITEMS];
-    struct spillway_piece pieces[N_PIECES];
+    struct easy_piece pieces[N_PIECES];
     struct spillway_buffer several[N_BUFFERS];
-    MUST(spillway_open(&connection, socket, &error) == 0, &error);
+    MUST(easy_open(&connection, socket, &error) == 0, &error);
     registered = new_memory();
     unregistered = new_memory();
     private_memory = malloc(MOST_BYTES);
@@ -378,7 +379,7 @@ static void work(const char *socket) {
     uint8_t *const places[] = {registered, unregistered, private_memory};
     for (unsigned i = 0; i < N_ITEMS; i++) {
         regions[i] = spill_item(&items[i], places[i % 3], i);
-        restore_item(&items[i], places[(i + 1) % 3], i, regions[i], SPILLWAY_RESTORE_KEEP);
+        restore_item(&items[i], places[(i + 1) % 3], i, regions[i], SPILLWAY_KEEP);
     }
     const struct spillway_region durable = spill_durable();
     spill_pieces(pieces);

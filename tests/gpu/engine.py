@@ -22,10 +22,29 @@ class Region(ctypes.Structure):
     _fields_ = [("slot", ctypes.c_uint32), ("generation", ctypes.c_uint32)]
 
 
+class Options(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("socket_path", ctypes.c_char_p), ("connect_ms", ctypes.c_int),
+                ("call_ms", ctypes.c_int), ("reconnect_ms", ctypes.c_int), ("flags", ctypes.c_uint32),
+                ("server_uid", ctypes.c_uint32)]
+
+
+class Buffer(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_uint64), ("type", ctypes.c_uint16),
+                ("source", ctypes.c_uint16), ("stride", ctypes.c_uint32), ("source_offset", ctypes.c_uint64),
+                ("reserved", ctypes.c_uint64 * 2)]
+
+
+class Request(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("buffers", ctypes.POINTER(Buffer)), ("n_buffers", ctypes.c_uint32),
+                ("flags", ctypes.c_uint32), ("region", Region), ("name", ctypes.c_char_p), ("stream", ctypes.c_void_p),
+                ("timeout_ms", ctypes.c_uint32), ("urgency", ctypes.c_uint8), ("keep_priority", ctypes.c_uint8),
+                ("reserved", ctypes.c_uint16), ("user", ctypes.c_void_p)]
+
+
 class Result(ctypes.Structure):
-    _fields_ = [("region", Region), ("raw_bytes", ctypes.c_uint64), ("stored_bytes", ctypes.c_uint64),
-                ("service_us", ctypes.c_uint64), ("codec", ctypes.c_char * 16), ("tier", ctypes.c_char * 16),
-                ("reason", ctypes.c_char * 32)]
+    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int), ("region", Region), ("raw_bytes", ctypes.c_uint64),
+                ("stored_bytes", ctypes.c_uint64), ("service_us", ctypes.c_uint64), ("codec", ctypes.c_char * 16),
+                ("tier", ctypes.c_char * 16), ("reason", ctypes.c_char * 32), ("coder", ctypes.c_char * 8)]
 
 
 class Torch:
@@ -115,31 +134,35 @@ class Spillway:
         self.lib = ctypes.CDLL(path)
         self.error = Error()
         self.connection = ctypes.c_void_p()
-        self.check(self.lib.spillway_open(ctypes.byref(self.connection), socket.encode(), ctypes.byref(self.error)))
+        options = Options(size=ctypes.sizeof(Options), socket_path=socket.encode())
+        self.check(self.lib.spillway_open(ctypes.byref(self.connection), ctypes.byref(options),
+                                          ctypes.byref(self.error)))
 
     def check(self, rc):
         if rc:
             raise RuntimeError(f"{self.error.name.decode()}: {self.error.text.decode()}")
 
     def wait(self, ticket):
-        result = Result()
-        rc = self.lib.spillway_wait(ticket, -1, ctypes.byref(result), ctypes.byref(self.error))
+        result = Result(size=ctypes.sizeof(Result))
+        rc = self.lib.spillway_wait(ticket, -1, ctypes.byref(result), 1, ctypes.byref(self.error))
         self.lib.spillway_ticket_free(ticket)
         self.check(rc)
         return result
 
-    def spill(self, pointer, n, stream):
+    def run(self, start, pointer, n, stream, region=Region()):
+        """Waits for a call of one request with one buffer."""
         ticket = ctypes.c_void_p()
-        self.check(self.lib.spillway_spill(self.connection, ctypes.c_void_p(pointer), ctypes.c_uint64(n),
-                                           ctypes.c_void_p(stream), ctypes.byref(ticket), ctypes.byref(self.error)))
+        buffer = Buffer(data=pointer, bytes=n)
+        request = Request(size=ctypes.sizeof(Request), buffers=ctypes.pointer(buffer), n_buffers=1, region=region,
+                          stream=stream)
+        self.check(start(self.connection, ctypes.byref(request), 1, ctypes.byref(ticket), ctypes.byref(self.error)))
         return self.wait(ticket)
 
+    def spill(self, pointer, n, stream):
+        return self.run(self.lib.spillway_spill, pointer, n, stream)
+
     def restore(self, region, pointer, n, stream):
-        ticket = ctypes.c_void_p()
-        self.check(self.lib.spillway_restore(self.connection, region, ctypes.c_void_p(pointer), ctypes.c_uint64(n),
-                                             ctypes.c_void_p(stream), 0, ctypes.byref(ticket),
-                                             ctypes.byref(self.error)))
-        return self.wait(ticket)
+        return self.run(self.lib.spillway_restore, pointer, n, stream, region)
 
     def close(self):
         self.lib.spillway_close(self.connection)

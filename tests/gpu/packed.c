@@ -9,6 +9,7 @@
 #include "tests/gpu/packed_kernels.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/packed_columns.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
@@ -35,7 +36,7 @@ static void ok(int rc) {
 
 /* For each column: short ones go by the plan of the one before in the same session, if they can. */
 static void open_session(void) {
-    ok(spillway_open(&connection, daemon_process.socket, &error));
+    ok(easy_open(&connection, daemon_process.socket, &error));
 }
 
 static void close_session(void) {
@@ -60,9 +61,9 @@ static void pack(struct column *ret, uint8_t *content, uint64_t bytes, enum sw_v
     *ret = (struct column){.content = content, .bytes = bytes};
     ck_assert_int_eq(sw_buffer_new(&ret->buffer, kind, bytes, &err), 0);
     ck_assert_int_eq(sw_buffer_upload(ret->buffer, 0, content, bytes, &err), 0);
-    ok(spillway_pack_typed(connection, ret->buffer->data, bytes, (enum spillway_value_type)type, NULL, &ticket,
+    ok(easy_pack_typed(connection, ret->buffer->data, bytes, (enum spillway_value_type)type, NULL, &ticket,
                            &error));
-    ok(spillway_wait(ticket, -1, &result, &error));
+    ok(easy_wait(ticket, -1, &result, &error));
     spillway_ticket_free(ticket);
     ret->region = result.region;
     ok(spillway_query_packed(connection, result.region, ret->chunks, MAX_CHUNKS, &ret->n, &error));
@@ -74,8 +75,8 @@ static void unpack(struct column *c) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *got = malloc(c->bytes);
     ck_assert_ptr_nonnull(got);
-    ok(spillway_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
-    ok(spillway_wait(ticket, -1, NULL, &error));
+    ok(easy_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
+    ok(easy_wait(ticket, -1, NULL, &error));
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_buffer_download(c->buffer, 0, got, c->bytes, &err), 0);
     ck_assert(memcmp(got, c->content, c->bytes) == 0);
@@ -179,8 +180,8 @@ END_TEST
 
 static int try_unpack(const struct column *c) {
     struct spillway_ticket *ticket = NULL;
-    ok(spillway_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    ok(easy_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
+    const int rc = easy_wait(ticket, -1, NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }

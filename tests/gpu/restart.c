@@ -8,6 +8,7 @@
  * host device with memfds, to try the test itself. */
 #include "base/assert.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/parked.h"
 #include "tests/lib/run.h"
@@ -45,7 +46,7 @@ struct client {
     struct spillway *connection;
     struct sw_parked places[N_PLACES];
     struct sw_parked block; /* registered; its pieces are spilled together */
-    struct spillway_piece pieces[PIECES];
+    struct easy_piece pieces[PIECES];
     bool are_out;
     uint64_t random;
 };
@@ -73,7 +74,7 @@ static void make_buffers(struct client *c) {
 
 static void connect_to_service(struct client *c) {
     int rc;
-    while ((rc = spillway_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN ||
+    while ((rc = easy_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN ||
            rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered */
     MUST(rc == 0, &error);
@@ -87,10 +88,10 @@ static void spill_pieces(struct client *c) {
     struct spillway_ticket *ticket;
     struct sw_err err;
     for (unsigned i = 0; i < PIECES; i++)
-        c->pieces[i] = (struct spillway_piece){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
+        c->pieces[i] = (struct easy_piece){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
                                                .bytes = PIECE_BYTES};
-    MUST(spillway_spill_batch(c->connection, c->pieces, PIECES, NULL, &ticket, &error) == 0, &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    MUST(easy_spill_batch(c->connection, c->pieces, PIECES, NULL, &ticket, &error) == 0, &error);
+    const int rc = easy_wait(ticket, -1, NULL, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     count(rc);
@@ -104,8 +105,8 @@ static void spill_pieces(struct client *c) {
 
 static int restore_pieces(struct client *c, unsigned flags) {
     struct spillway_ticket *ticket;
-    MUST(spillway_restore_batch(c->connection, c->pieces, PIECES, NULL, flags, &ticket, &error) == 0, &error);
-    const int rc = spillway_wait(ticket, -1, NULL, &error);
+    MUST(easy_restore_batch(c->connection, c->pieces, PIECES, NULL, flags, &ticket, &error) == 0, &error);
+    const int rc = easy_wait(ticket, -1, NULL, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     count(rc);
@@ -152,7 +153,7 @@ static void compare(struct client *c) {
     for (unsigned i = 0; i < N_PLACES; i++)
         while (c->places[i].state == SW_PARKED_SPILLED && sw_parked_restore(c->connection, &c->places[i], true) < 0)
             count(-SPILLWAY_ERESTARTED);
-    while (c->are_out && restore_pieces(c, SPILLWAY_RESTORE_KEEP) < 0)
+    while (c->are_out && restore_pieces(c, SPILLWAY_KEEP) < 0)
         continue;
 }
 
@@ -187,7 +188,7 @@ static __attribute__((noreturn)) void client_main(pid_t parent) {
     connect_to_service(&c);
     work(&c);
     bring_back(&c);
-    MUST(spillway_status(c.connection, &status, &error) == 0, &error);
+    MUST(easy_status(c.connection, &status, &error) == 0, &error);
     SW_ASSERT(status.regions == 0 && status.tier_used_bytes == 0);
     spillway_close(c.connection);
     _exit(0);

@@ -5,6 +5,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
@@ -62,8 +63,8 @@ static void ck_content(const struct sw_buffer *buffer, const uint8_t *content) {
 static struct spillway_region spill(const struct sw_buffer *buffer, struct CUstream_st *stream) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    ok(spillway_spill(connection, buffer->data, buffer->bytes, stream, &ticket, &error));
-    ok(spillway_wait(ticket, -1, &result, &error));
+    ok(easy_spill(connection, buffer->data, buffer->bytes, stream, &ticket, &error));
+    ok(easy_wait(ticket, -1, &result, &error));
     spillway_ticket_free(ticket);
     ck_assert_uint_eq(result.raw_bytes, buffer->bytes);
     return result.region;
@@ -71,8 +72,8 @@ static struct spillway_region spill(const struct sw_buffer *buffer, struct CUstr
 
 static void restore(struct spillway_region region, struct sw_buffer *buffer, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ok(spillway_restore(connection, region, buffer->data, buffer->bytes, NULL, flags, &ticket, &error));
-    ok(spillway_wait(ticket, -1, NULL, &error));
+    ok(easy_restore(connection, region, buffer->data, buffer->bytes, NULL, flags, &ticket, &error));
+    ok(easy_wait(ticket, -1, NULL, &error));
     spillway_ticket_free(ticket);
 }
 
@@ -125,11 +126,11 @@ START_TEST(kept_and_dropped) {
     const struct spillway_region region = spill(buffer, NULL);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(sw_buffer_fill(buffer, 0, &err), 0);
-        restore(region, buffer, SPILLWAY_RESTORE_KEEP);
+        restore(region, buffer, SPILLWAY_KEEP);
         ck_content(buffer, content);
     }
-    ok(spillway_drop(connection, region, &error));
-    ck_assert_int_eq(spillway_drop(connection, region, &error), -SPILLWAY_ESTALE);
+    ok(easy_drop(connection, region, &error));
+    ck_assert_int_eq(easy_drop(connection, region, &error), -SPILLWAY_ESTALE);
     sw_buffer_free(buffer);
     free(content);
 }
@@ -146,17 +147,17 @@ START_TEST(many_in_flight) {
     for (int i = 0; i < n; i++) {
         content[i] = content_new(bytes, (uint64_t)i);
         buffers[i] = buffer_new((enum sw_buffer_kind)(SW_BUFFER_CUDA_MALLOC + i % 4), bytes, content[i]);
-        ok(spillway_spill(connection, buffers[i]->data, bytes, NULL, &tickets[i], &error));
+        ok(easy_spill(connection, buffers[i]->data, bytes, NULL, &tickets[i], &error));
     }
     for (int i = n - 1; i >= 0; i--) {
-        ok(spillway_wait(tickets[i], -1, &results[i], &error));
+        ok(easy_wait(tickets[i], -1, &results[i], &error));
         spillway_ticket_free(tickets[i]);
         ck_assert_int_eq(sw_buffer_fill(buffers[i], 0xEE, &err), 0);
     }
     for (int i = 0; i < n; i++)
-        ok(spillway_restore(connection, results[i].region, buffers[i]->data, bytes, NULL, 0, &tickets[i], &error));
+        ok(easy_restore(connection, results[i].region, buffers[i]->data, bytes, NULL, 0, &tickets[i], &error));
     for (int i = 0; i < n; i++) {
-        ok(spillway_wait(tickets[i], -1, NULL, &error));
+        ok(easy_wait(tickets[i], -1, NULL, &error));
         spillway_ticket_free(tickets[i]);
         ck_content(buffers[i], content[i]);
         sw_buffer_free(buffers[i]);
@@ -189,8 +190,8 @@ START_TEST(tables_of_every_kind) {
         buffers[i] = (struct spillway_buffer){memory[i]->data, table->buffers[i].bytes,
                                               (enum spillway_value_type)table->buffers[i].type};
     }
-    ok(spillway_spill_buffers(connection, buffers, N, stream, &ticket, &error));
-    ok(spillway_wait(ticket, -1, &result, &error));
+    ok(easy_spill_buffers(connection, buffers, N, stream, &ticket, &error));
+    ok(easy_wait(ticket, -1, &result, &error));
     spillway_ticket_free(ticket);
     ok(spillway_query_buffers(connection, result.region, info, &n, &error));
     ck_assert_uint_eq(n, N);
@@ -202,9 +203,9 @@ START_TEST(tables_of_every_kind) {
             memory[i] = buffer_new(to_host ? SW_BUFFER_MEMFD : (enum sw_buffer_kind)_i, buffers[i].bytes, NULL);
             buffers[i].data = memory[i]->data;
         }
-        ok(spillway_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_RESTORE_KEEP : 0,
+        ok(easy_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_KEEP : 0,
                                     &ticket, &error));
-        ok(spillway_wait(ticket, -1, NULL, &error));
+        ok(easy_wait(ticket, -1, NULL, &error));
         spillway_ticket_free(ticket);
         for (int i = 0; i < N; i++)
             ck_content(memory[i], table->buffers[i].data);
@@ -229,7 +230,7 @@ START_TEST(registered_block) {
         const struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
         regions[i] = spill(&piece, NULL);
     }
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 1);
     ck_assert_int_eq(sw_buffer_fill(block, 0, &err), 0);
     for (uint64_t i = 0; i < N; i++) {
@@ -237,7 +238,7 @@ START_TEST(registered_block) {
         restore(regions[i], &piece, 0);
     }
     ok(spillway_unregister(connection, block->data, &error));
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_content(block, content);
     sw_buffer_free(block);
@@ -248,8 +249,8 @@ END_TEST
 static struct spillway_result packed(const struct sw_buffer *buffer) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result;
-    ok(spillway_pack(connection, buffer->data, buffer->bytes, NULL, &ticket, &error));
-    ok(spillway_wait(ticket, -1, &result, &error));
+    ok(easy_pack(connection, buffer->data, buffer->bytes, NULL, &ticket, &error));
+    ok(easy_wait(ticket, -1, &result, &error));
     spillway_ticket_free(ticket);
     ck_assert_str_eq(result.tier, "device");
     ck_assert_uint_le(result.stored_bytes, buffer->bytes);
@@ -258,8 +259,8 @@ static struct spillway_result packed(const struct sw_buffer *buffer) {
 
 static void unpacked(struct spillway_region region, struct sw_buffer *buffer) {
     struct spillway_ticket *ticket = NULL;
-    ok(spillway_unpack(connection, region, buffer->data, buffer->bytes, NULL, &ticket, &error));
-    ok(spillway_wait(ticket, -1, NULL, &error));
+    ok(easy_unpack(connection, region, buffer->data, buffer->bytes, NULL, &ticket, &error));
+    ok(easy_wait(ticket, -1, NULL, &error));
     spillway_ticket_free(ticket);
 }
 
@@ -334,20 +335,20 @@ static long lane_sleep_ns = 2000000;
 static void lane_spill(struct lane *lane, const struct sw_buffer *source) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemcpyAsync(lane->buffer->data, source->data, source->bytes, cudaMemcpyDeviceToDevice, lane->stream));
-    ok(spillway_spill(connection, lane->buffer->data, source->bytes, lane->stream, &lane->ticket, &error));
+    ok(easy_spill(connection, lane->buffer->data, source->bytes, lane->stream, &lane->ticket, &error));
 }
 
 /* What is queued before it must not come after it. */
 static void lane_restore(struct lane *lane) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemsetAsync(lane->buffer->data, 0xEE, lane->buffer->bytes, lane->stream));
-    ok(spillway_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0,
+    ok(easy_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0,
                         &lane->ticket, &error));
 }
 
 static void lane_wait(struct lane *lane) {
     struct spillway_result result;
-    ok(spillway_wait(lane->ticket, -1, &result, &error));
+    ok(easy_wait(lane->ticket, -1, &result, &error));
     spillway_ticket_free(lane->ticket);
     lane->region = result.region;
 }
@@ -393,7 +394,7 @@ END_TEST
 
 static void refused(const void *data, uint64_t bytes, int code) {
     struct spillway_ticket *ticket = NULL;
-    const int rc = spillway_spill(connection, data, bytes, NULL, &ticket, &error);
+    const int rc = easy_spill(connection, data, bytes, NULL, &ticket, &error);
     ck_assert_msg(rc == code, "%s: %s", error.name, error.text);
     ck_assert_ptr_null(ticket);
 }
@@ -421,7 +422,7 @@ static void staged_round_trip(void *data, const uint8_t *content, const uint8_t 
     const struct spillway_region first = spill(&whole, NULL), second = spill(&part, NULL);
     ck_bytes(data, content, bytes); /* untouched */
     set_bytes(data, other, bytes);
-    restore(first, &whole, SPILLWAY_RESTORE_KEEP);
+    restore(first, &whole, SPILLWAY_KEEP);
     ck_bytes(data, content, bytes);
     restore(first, shared, 0);
     ck_content(shared, content);
@@ -436,13 +437,13 @@ static void staged_round_trip(void *data, const uint8_t *content, const uint8_t 
 static void refused_to_register(void *data, uint64_t bytes) {
     struct spillway_ticket *ticket = NULL;
     ck_assert_int_eq(spillway_register(connection, data, bytes, &error), -SPILLWAY_EMEMKIND);
-    ck_assert_int_eq(spillway_pack(connection, data, bytes, NULL, &ticket, &error), -SPILLWAY_EMEMKIND);
+    ck_assert_int_eq(easy_pack(connection, data, bytes, NULL, &ticket, &error), -SPILLWAY_EMEMKIND);
 }
 
 /* A connection of its own, and with its end the staging arenas go. */
 static struct spillway *open_another(void) {
     struct spillway *first = connection;
-    ok(spillway_open(&connection, daemon_process.socket, &error));
+    ok(easy_open(&connection, daemon_process.socket, &error));
     return first;
 }
 
@@ -453,7 +454,7 @@ static void close_another(struct spillway *first) {
     for (int i = 0; i < 1000 && (status.mapped_memories || status.regions); i++) {
         const struct timespec time = {.tv_nsec = 10000000};
         (void)nanosleep(&time, NULL);
-        ok(spillway_status(connection, &status, &error));
+        ok(easy_status(connection, &status, &error));
     }
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.regions, 0);
@@ -581,7 +582,7 @@ START_TEST(nothing_left_behind) {
             round_trip((enum sw_buffer_kind)kind, (enum sw_buffer_kind)kind, scaled(9000001));
     CUDA(cudaMemGetInfo(&after, &total));
     ck_assert_uint_eq(before, after);
-    ok(spillway_status(connection, &status, &error));
+    ok(easy_status(connection, &status, &error));
     ck_assert_uint_eq(status.regions, 0);
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
@@ -622,7 +623,7 @@ int main(int argc, char **argv) {
     if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
         (void)printf("skipped: %s\n", reason);
         failed = 77;
-    } else if (spillway_open(&connection, daemon_process.socket, &error) < 0) {
+    } else if (easy_open(&connection, daemon_process.socket, &error) < 0) {
         (void)printf("spillway_open: %s\n", error.text);
     } else {
         failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */

@@ -20,7 +20,7 @@ for uid in $service_uid "${engine_uids[@]}"; do install -d -o "$uid" "$folder/ho
 install -d -m 755 "$folder/daemon" "$folder/codec" # as in a build folder, so that spillwayd finds the kernels
 install -m 755 "$build/daemon/spillwayd" "$folder/daemon"
 install -m 755 "$build/codec/libspillway-kernels.so.0" "$folder/codec"
-install -m 755 "$build"/ipc/libspillway.so.0 "$here/engine.py" "$folder"
+install -m 755 "$build"/ipc/libspillway.so.0.2 "$here/engine.py" "$folder"
 clean_up() {
     kill "$service" 2>/dev/null
     wait "$service"
@@ -46,7 +46,7 @@ done
 
 # engine NAMESPACES UID FRAMEWORK [ALLOC_CONF]
 engine() {
-    local command=("$python" "$folder/engine.py" "$folder/libspillway.so.0" "$socket" "$3")
+    local command=("$python" "$folder/engine.py" "$folder/libspillway.so.0.2" "$socket" "$3")
     [ -z "${4:-}" ] || export PYTORCH_CUDA_ALLOC_CONF=$4
     [ "$1" = own ] || as_user "$2" "${command[@]}"
     export -f as_user

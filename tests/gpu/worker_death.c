@@ -123,13 +123,13 @@ static void restoring(struct worker *w) {
     const struct sw_region_id id = spill(w, 0, BYTES, 0);
     sw_mortal_is_there(w->socket);
     for (;;)
-        restore(w, id, SW_REQ_KEEP);
+        restore(w, id, SW_REQ9_KEEP);
 }
 
 static void packing(struct worker *w) {
     sw_mortal_is_there(w->socket);
     for (;;)
-        restore(w, spill(w, 0, BYTES, SW_REQ_IN_PLACE), SW_REQ_IN_PLACE);
+        restore(w, spill(w, 0, BYTES, SW_REQ9_IN_PLACE), SW_REQ9_IN_PLACE);
 }
 
 static void batches(struct worker *w) {
@@ -152,7 +152,7 @@ static void batches(struct worker *w) {
 
 static void parked_and_packed(struct worker *w) {
     (void)spill(w, 0, PARKED_BYTES, 0);
-    (void)spill(w, PARKED_BYTES, BYTES - PARKED_BYTES, SW_REQ_IN_PLACE);
+    (void)spill(w, PARKED_BYTES, BYTES - PARKED_BYTES, SW_REQ9_IN_PLACE);
     sw_mortal_is_there(w->socket);
     for (;;)
         (void)pause();
@@ -276,7 +276,7 @@ static void take_exports(void) {
     for (unsigned seat = 0; seat < mortals.at_once; seat++)
         for (unsigned kind = 0; kind < kinds; kind++) {
             struct pollfd exported = {.fd = exporter.socket, .events = POLLIN};
-            uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+            _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
             int fds[SW_PROTO_MAX_FDS];
             struct memory *m = &memories[seat][kind];
             size_t bytes = 0;

@@ -308,7 +308,7 @@ static int witness_fd;
 
 static int restore_kept(struct sw_wire *wire, struct sw_region_id id, uint32_t mem, uint64_t bytes) {
     struct sw_msg msg = sw_wire_restore_msg(id, mem, 0, bytes);
-    msg.u.restore.flags = SW_REQ_KEEP;
+    msg.u.restore.flags = SW_REQ9_KEEP;
     return sw_wire_call(wire, &msg, NULL, 0);
 }
 
@@ -341,7 +341,7 @@ int sw_faulted_greet(struct sw_wire *wire) {
     struct sw_err err;
     if (!sw_wire_connect(wire, sw_faulted.socket_path))
         return -SW_ECONN;
-    msg.u.hello.version = SW_PROTO_VERSION;
+    msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
     (void)sw_wire_send(wire, &msg, NULL, 0);
     if (sw_wire_receive(wire, &msg) != 1)
         return -SW_ECONN;
@@ -411,7 +411,7 @@ static int batch(struct sw_wire *wire) {
 
 static int in_place(struct sw_wire *wire) {
     struct sw_msg msg = sw_wire_spill_msg(1, 0, SW_FAULTED_BYTES);
-    msg.u.spill.flags = SW_REQ_IN_PLACE;
+    msg.u.spill.flags = SW_REQ9_IN_PLACE;
     int rc = sw_wire_call(wire, &msg, NULL, 0);
     if (rc < 0) {
         sw_faulted_ck_own(); /* undone */
@@ -420,7 +420,7 @@ static int in_place(struct sw_wire *wire) {
     const struct sw_region_id id = {.slot = msg.u.result.slot, .gen = msg.u.result.gen};
     for (int tries = 0; tries < 2; tries++) {
         msg = sw_wire_restore_msg(id, 1, 0, SW_FAULTED_BYTES);
-        msg.u.restore.flags = SW_REQ_IN_PLACE;
+        msg.u.restore.flags = SW_REQ9_IN_PLACE;
         const int again = sw_wire_call(wire, &msg, NULL, 0);
         if (again == 0) {
             sw_faulted_ck_own();

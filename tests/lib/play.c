@@ -1,3 +1,4 @@
+#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
 
 #include "base/alloc.h"
@@ -42,8 +43,11 @@ void sw_play_stop(void) {
     (void)rmdir(sw_play.folder);
 }
 
+/* The last packets, from which messages borrow. */
 static bool get(int socket, struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static _Alignas(SW_PROTO_ALIGN) uint8_t packets[8][SW_PROTO_MAX_PACKET_BYTES];
+    static unsigned next;
+    uint8_t *packet = packets[next++ % 8];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes;
     unsigned n_fds = 0;
@@ -59,7 +63,7 @@ bool sw_play_get(int socket, struct sw_msg *ret) {
     while (get(socket, ret)) {
         if (ret->header.type == SW_MSG_HELLO)
             sw_play.gpu.has_page = false;
-        if (ret->header.type == SW_MSG_SPILL && ret->u.spill.flags & SW_REQ_ORDER)
+        if (ret->header.type == SW_MSG_BUILD && ret->u.build.n_chunks && ret->u.build.chunks[0].order_value)
             SW_ASSERT(sw_play.gpu.has_page);
         if (ret->header.type != SW_MSG_ORDER_PAGE)
             return true;
@@ -76,7 +80,7 @@ void sw_play_expect(int socket, struct sw_msg *ret, unsigned type) {
 }
 
 void sw_play_put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     msg->header.type = (uint16_t)type;
     msg->header.seq = seq;
     const size_t bytes = sw_msg_encode(msg, packet);
@@ -96,34 +100,44 @@ void sw_play_put_error(int socket, uint32_t seq, const char *name, enum sw_scope
 }
 
 void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_bytes) {
+    static const struct sw_wire_text texts[] = {{"sixteen letters!"}, {"host"}, {"pays"}, {"daemon"}};
+    const struct sw_wire_result result = {.slot = slot,
+                                          .gen = 9,
+                                          .codec = 1,
+                                          .tier = 2,
+                                          .reason = 3,
+                                          .coder = 4,
+                                          .raw_bytes = raw_bytes,
+                                          .stored_bytes = 5};
     struct sw_msg msg = {
-        .u.result = {.slot = slot, .gen = 9, .raw_bytes = raw_bytes, .stored_bytes = 5, .service_us = 7}};
-    sw_msg_set_text(msg.u.result.codec, sizeof msg.u.result.codec, "sixteen letters!");
-    sw_msg_set_text(msg.u.result.tier, sizeof msg.u.result.tier, "host");
-    sw_msg_set_text(msg.u.result.reason, sizeof msg.u.result.reason, "pays");
-    sw_play_put(socket, &msg, SW_MSG_RESULT, seq);
+        .u.results = {.n_results = 1, .n_texts = 4, .service_us = 7, .results = &result, .texts = texts}};
+    sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
 }
 
 void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
     struct sw_msg msg,
-        reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
+        reply = {.u.hello_ok = {
+                     .version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
     sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
 }
 
 void sw_play_greet(int socket) {
-    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 0);
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, SW_PLAY_MAX_PIECES);
 }
 
 uint32_t sw_play_take_spill(int socket) {
     struct sw_msg open, parts, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
     sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
-    sw_play_expect(socket, &spill, SW_MSG_SPILL);
-    SW_ASSERT(open.u.mem_open.once == 1 && open.u.mem_open.mem == spill.u.spill.mem);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    const struct sw_msg_build *m = &spill.u.build;
+    SW_ASSERT(m->n_builds == 1 && m->n_buffers == 1 && m->n_chunks == 1 && m->flags == SW_REQ_ALL);
+    SW_ASSERT(open.u.mem_open.once == 1 && open.u.mem_open.mem == m->chunks[0].mem);
     SW_ASSERT(parts.header.seq == open.header.seq + 1 && spill.header.seq == open.header.seq + 2);
-    SW_ASSERT(spill.u.spill.bytes == SW_PLAY_BYTES && spill.u.spill.flags == 0);
+    SW_ASSERT(m->builds[0].flags == (SW_BUILD_BEGIN | SW_BUILD_COMMIT) && m->buffers[0].raw_bytes == SW_PLAY_BYTES);
+    SW_ASSERT(m->chunks[0].raw_bytes == SW_PLAY_BYTES && m->chunks[0].order_value == 0);
     return open.header.seq;
 }
 
@@ -140,9 +154,10 @@ void sw_play_expect_end(int socket) {
 
 void sw_play_expect_drop(int socket, uint32_t slot) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_DROP);
-    SW_ASSERT(msg.u.drop.slot == slot && msg.u.drop.gen == 9);
-    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    SW_ASSERT(msg.u.discard.n_ids == 1 && msg.u.discard.flags == 0);
+    SW_ASSERT(msg.u.discard.ids[0].slot == slot && msg.u.discard.ids[0].gen == 9);
+    sw_play_put_discarded(socket, msg.header.seq, 1);
 }
 
 uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem) {
@@ -164,17 +179,27 @@ uint32_t sw_play_register(int socket) {
 }
 
 void sw_play_put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes) {
-    struct sw_msg msg;
-    sw_msg_init(&msg, SW_MSG_RESULT_BATCH);
-    msg.u.result_batch =
-        (struct sw_msg_result_batch){.count = count, .raw_bytes = raw_bytes, .stored_bytes = count, .service_us = 5};
-    sw_msg_set_text(msg.u.result_batch.codec, sizeof msg.u.result_batch.codec, first_slot > 1 ? "raw" : "v5t");
-    sw_msg_set_text(msg.u.result_batch.tier, sizeof msg.u.result_batch.tier, "host");
-    for (uint32_t i = 0; i < count; i++) {
-        msg.u.result_batch.slot[i] = first_slot + i;
-        msg.u.result_batch.gen[i] = 9;
-    }
-    sw_play_put(socket, &msg, SW_MSG_RESULT_BATCH, seq);
+    static const struct sw_wire_text texts[] = {{"v5t"}, {"raw"}, {"host"}};
+    struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg = {.u.results = {.n_results = (uint16_t)count,
+                                       .n_texts = 3,
+                                       .service_us = 5,
+                                       .results = results,
+                                       .texts = texts}};
+    for (uint32_t i = 0; i < count; i++)
+        results[i] = (struct sw_wire_result){.slot = first_slot + i,
+                                             .gen = 9,
+                                             .codec = first_slot > 1 ? 2 : 1,
+                                             .tier = 3,
+                                             .raw_bytes = raw_bytes / count + (i ? 0 : raw_bytes % count),
+                                             .stored_bytes = 1};
+    sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
+}
+
+void sw_play_put_discarded(int socket, uint32_t seq, uint32_t count) {
+    static const struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg = {.u.results = {.n_results = (uint16_t)count, .results = results}};
+    sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
 }
 
 void sw_play_hang_up(int socket, uint32_t seq) {
@@ -202,6 +227,8 @@ int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const vo
 int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *memory,
                          struct CUstream_st *stream, struct sw_err *err);
 const struct sw_mark_page *__wrap_sw_cuda_mark_page(const struct sw_cuda *cuda);
+struct sw_mark *__real_sw_mark_ref(struct sw_mark *mark);
+struct sw_mark *__wrap_sw_mark_ref(struct sw_mark *mark);
 void __real_sw_mark_unref(struct sw_mark *mark);
 void __wrap_sw_mark_unref(struct sw_mark *mark);
 
@@ -217,7 +244,7 @@ int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struc
                          struct CUstream_st *stream, struct sw_err *err) {
     (void)cuda, (void)stream;
     sw_play.gpu.memory = memory;
-    e->mark = known && known->n > 0 ? sw_mark_ref(known->marks[0]) : sw_mark_new(sw_play.gpu.page, NULL, err);
+    e->mark = known && known->n > 0 ? __real_sw_mark_ref(known->marks[0]) : sw_mark_new(sw_play.gpu.page, NULL, err);
     sw_mark_write(e->mark);
     sw_play.gpu.n_held++;
     return 0;
@@ -226,6 +253,11 @@ int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struc
 const struct sw_mark_page *__wrap_sw_cuda_mark_page(const struct sw_cuda *cuda) {
     (void)cuda;
     return sw_play.gpu.on ? sw_play.gpu.page : NULL;
+}
+
+struct sw_mark *__wrap_sw_mark_ref(struct sw_mark *mark) {
+    sw_play.gpu.n_held++;
+    return __real_sw_mark_ref(mark);
 }
 
 void __wrap_sw_mark_unref(struct sw_mark *mark) {
@@ -246,7 +278,7 @@ void sw_play_open(void (*serve)(int socket)) {
     make_data();
     ck_assert_int_eq(sw_mark_page_get(&sw_play.gpu.page, NULL), 0);
     sw_play_start(serve);
-    ck_assert_int_eq(spillway_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), 0);
+    ck_assert_int_eq(easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), 0);
     ck_assert_int_eq(sw_play.error.code, 0);
 }
 
@@ -261,7 +293,7 @@ void sw_play_close(void) {
 
 struct spillway_ticket *sw_play_spill(void) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error), 0);
     ck_assert_ptr_nonnull(ticket);
     return ticket;
 }

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <sys/un.h>
 
-enum { SW_PLAY_BYTES = 10000, SW_PLAY_MAX_IN_FLIGHT = 400 };
+enum { SW_PLAY_BYTES = 10000, SW_PLAY_MAX_IN_FLIGHT = 400, SW_PLAY_MAX_PIECES = 2048 };
 
 extern struct sw_play {
     /* The client's side. */
@@ -51,25 +51,27 @@ void sw_play_start(void (*serve)(int socket));
 /* The daemon's part must have come to its end. */
 void sw_play_stop(void);
 
-/* Next request, but for ORDER_PAGE, which is answered here; false if the client is gone. */
+/* Next request, but for ORDER_PAGE, which is answered here; false if the client is gone. Its arrays stay until eight
+ * requests later. */
 bool sw_play_get(int socket, struct sw_msg *ret);
 /* The next request must be of that type. */
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);
 /* Until the client hangs up: what it still says must be nothing. */
 void sw_play_expect_end(int socket);
-/* A DROP of that slot, which goes well. */
+/* A DISCARD of that slot, which goes well. */
 void sw_play_expect_drop(int socket, uint32_t slot);
 
 void sw_play_put(int socket, struct sw_msg *msg, unsigned type, uint32_t seq);
 void sw_play_put_ok(int socket, uint32_t seq);
 void sw_play_put_error(int socket, uint32_t seq, const char *name, enum sw_scope scope, const char *text);
 void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_bytes);
-/* RESULT_BATCH of regions first_slot, first_slot + 1, ... */
+/* RESULTS of regions first_slot, first_slot + 1, ..., with all of these bytes; and of as many that are discarded. */
 void sw_play_put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes);
+void sw_play_put_discarded(int socket, uint32_t seq, uint32_t count);
 /* Instead of an answer. */
 void sw_play_hang_up(int socket, uint32_t seq);
 
-/* Takes HELLO in and answers it; max_pieces: 0: no batches. */
+/* Takes HELLO in and answers it. */
 void sw_play_greet(int socket);
 void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces);
 /* Takes the three packets of a spill of all data in; returns the seq of the first. And answers them. */

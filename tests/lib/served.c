@@ -1,3 +1,4 @@
+#include "tests/lib/easy.h"
 #include "tests/lib/served.h"
 
 #include "base/assert.h"
@@ -33,7 +34,7 @@ void sw_served_stop(void) {
 struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    const int rc = spillway_open(&connection, daemon->socket, &error);
+    const int rc = easy_open(&connection, daemon->socket, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return connection;
 }
@@ -41,7 +42,7 @@ struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
 struct spillway_status sw_served_status(struct spillway *connection) {
     struct spillway_status status;
     struct spillway_error error;
-    const int rc = spillway_status(connection, &status, &error);
+    const int rc = easy_status(connection, &status, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return status;
 }

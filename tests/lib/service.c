@@ -2,10 +2,13 @@
 #include "spill/tier/host/tier_host.h"
 
 #include "base/assert.h"
+#include "daemon/session/commands.h"
 #include "daemon/tiers/row.h"
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { LARGE = 320 };
 
 static void on_device_lost(void *arg) {
     (void)arg;
@@ -19,7 +22,7 @@ static void await_memory(struct sw_tier *tier, uint64_t bytes) {
         (void)usleep(100);
 }
 
-void sw_test_service_start(struct sw_test_service *ret) {
+static void start(struct sw_test_service *ret, unsigned times) {
     const struct sw_device_config device = {.scratch_bytes = 64 << 20, .n_slots = 1, .chunk_bytes = 1 << 20};
     struct sw_service *service = &ret->service;
     struct sw_err err;
@@ -29,6 +32,8 @@ void sw_test_service_start(struct sw_test_service *ret) {
     SW_ASSERT(uv_loop_init(&ret->loop) == 0);
     *service = (struct sw_service){.loop = &ret->loop,
                                    .config = &ret->config,
+                                   .commands = sw_commands,
+                                   .n_commands = sw_commands_count,
                                    .fds = {.limit = 256, .max_closing = 64},
                                    .device_lost = on_device_lost};
     sw_list_init(&service->tenants);
@@ -55,12 +60,21 @@ void sw_test_service_start(struct sw_test_service *ret) {
                                             .staging_bytes = 1 << 20,
                                             .high_pct = 90,
                                             .low_pct = 80,
-                                            .max_regions = 64,
-                                            .max_owner_regions = 16,
-                                            .max_owner_ops = 8,
-                                            .max_owner_mems = 8,
-                                            .max_durable = 4};
+                                            .max_regions = 64 * times,
+                                            .max_owner_regions = 16 * times,
+                                            .max_owner_ops = 8 * times,
+                                            .max_owner_mems = 8 * times,
+                                            .max_durable = 4 * times};
     SW_ASSERT(sw_engine_open(&service->engine, &ret->loop, &engine, &err) == 0);
+}
+
+void sw_test_service_start(struct sw_test_service *ret) {
+    start(ret, 1);
+}
+
+void sw_test_service_start_large(struct sw_test_service *ret) {
+    start(ret, LARGE);
+    ret->config.max_session_memories *= LARGE;
 }
 
 static void on_closed(struct sw_session *session, void *arg) {

@@ -15,8 +15,10 @@ struct sw_test_service {
 
 /* owns: *ret stays where it is until the process ends; its threads are not joined. */
 void sw_test_service_start(struct sw_test_service *ret);
-/* Opens a session over a socket pair and counts as greeted; *ret_peer is the client's end, owned by the caller.
- * *ret_closed is set when the session is gone. */
+/* The same with room for packets of 256 regions, of which all may be durable; sessions may have more memories, too. */
+void sw_test_service_start_large(struct sw_test_service *ret);
+/* Opens a session of version 9 over a socket pair and counts as greeted; *ret_peer is the client's end, owned by the
+ * caller. *ret_closed is set when the session is gone. */
 struct sw_session *sw_test_service_session(struct sw_test_service *service, int *ret_peer, bool *ret_closed);
 /* Closes the session if that has not begun, waits for its end, and checks that nothing of it is left. */
 void sw_test_service_end(struct sw_test_service *service, struct sw_session *session, const bool *closed);

@@ -15,6 +15,7 @@ bool sw_wire_connect(struct sw_wire *ret, const char *path) {
     SW_ASSERT(strlen(path) < sizeof address.sun_path);
     memcpy(address.sun_path, path, strlen(path) + 1);
     ret->seq = 0;
+    ret->version = SW_PROTO_OLDEST_VERSION;
     ret->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     SW_ASSERT(ret->socket >= 0);
     if (connect(ret->socket, (const struct sockaddr *)&address, sizeof address) == 0)
@@ -23,9 +24,13 @@ bool sw_wire_connect(struct sw_wire *ret, const char *path) {
     return false;
 }
 
-void sw_wire_open(struct sw_wire *ret, const char *path) {
+void sw_wire_open_version(struct sw_wire *ret, const char *path, uint32_t version) {
     SW_ASSERT(sw_wire_connect(ret, path));
-    SW_ASSERT(sw_wire_hello(ret, SW_PROTO_VERSION) == 0);
+    SW_ASSERT(sw_wire_hello(ret, version) == 0);
+}
+
+void sw_wire_open(struct sw_wire *ret, const char *path) {
+    sw_wire_open_version(ret, path, SW_PROTO_OLDEST_VERSION);
 }
 
 void sw_wire_close(struct sw_wire *wire) {
@@ -54,14 +59,15 @@ bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, in
 }
 
 uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, unsigned n_fds) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.version = wire->version;
     msg->header.seq = ++wire->seq;
     (void)sw_packet_send(wire->socket, packet, sw_msg_encode(msg, packet), fds, n_fds);
     return wire->seq;
 }
 
 int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static _Thread_local _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
@@ -102,6 +108,7 @@ bool sw_wire_is_closed(struct sw_wire *wire) {
 
 int sw_wire_hello(struct sw_wire *wire, uint32_t version) {
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
+    wire->version = (uint16_t)version;
     msg.u.hello.version = version;
     sw_msg_set_text(msg.u.hello.client, sizeof msg.u.hello.client, "test \"wire\"\n");
     memcpy(msg.u.hello.token, wire->token, sizeof wire->token);
@@ -117,7 +124,7 @@ bool sw_wire_resume(struct sw_wire *wire, const char *path) {
     SW_ASSERT(sw_wire_connect(wire, path));
     wire->seq = before.seq;
     memcpy(wire->token, before.token, sizeof wire->token);
-    SW_ASSERT(sw_wire_hello(wire, SW_PROTO_VERSION) == 0);
+    SW_ASSERT(sw_wire_hello(wire, before.version) == 0);
     return memcmp(wire->token, before.token, sizeof wire->token) == 0;
 }
 
@@ -131,8 +138,8 @@ int sw_wire_mem_open(struct sw_wire *wire, uint32_t mem, uint32_t kind, uint32_t
 
 int sw_wire_mem_parts(struct sw_wire *wire, uint32_t mem, uint32_t first, uint32_t count, uint64_t part_bytes, int fd,
                       unsigned n_fds) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS, .seq = ++wire->seq}};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.version = wire->version, .type = SW_MSG_MEM_PARTS, .seq = ++wire->seq}};
     msg.u.mem_parts = (struct sw_msg_mem_parts){.mem = mem, .first = first, .count = count};
     for (unsigned i = 0; i < SW_PROTO_MAX_FDS; i++)
         msg.u.mem_parts.part_bytes[i] = part_bytes;

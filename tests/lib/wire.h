@@ -15,13 +15,16 @@ enum { SW_WIRE_TIMEOUT_MS = 60000 };
 struct sw_wire {
     int socket;
     uint32_t seq;      /* of the last request */
+    uint16_t version;  /* of the protocol, of packets, and of the last HELLO */
     uint8_t token[16]; /* of the session; all 0: none */
 };
 
 /* Connects, without HELLO; false if nobody listens. */
 bool sw_wire_connect(struct sw_wire *ret, const char *path);
-/* Connects and says HELLO; must succeed. */
+/* Connects and says HELLO of version 9, which all requests in short are of; must succeed. */
 void sw_wire_open(struct sw_wire *ret, const char *path);
+/* The same in a version of the caller's choice; the requests in short that it has can be used. */
+void sw_wire_open_version(struct sw_wire *ret, const char *path, uint32_t version);
 void sw_wire_close(struct sw_wire *wire);
 /* Connects again, to a successor, and goes on with the session; false if that does not know it. */
 bool sw_wire_resume(struct sw_wire *wire, const char *path);
@@ -30,7 +33,8 @@ bool sw_wire_resume(struct sw_wire *wire, const char *path);
 bool sw_wire_send_raw(struct sw_wire *wire, const void *packet, size_t bytes, int fd, unsigned n_fds);
 /* Sends a message under the next seq, which it returns. */
 uint32_t sw_wire_send(struct sw_wire *wire, struct sw_msg *msg, const int *fds, unsigned n_fds);
-/* Next packet, whatever it is. Returns 1, or 0 when the daemon has closed, or -1 when nothing came in time. */
+/* Next packet, whatever it is; its arrays are there until the thread receives the next one. Returns 1, or 0 when the
+ * daemon has closed, or -1 when nothing came in time. */
 int sw_wire_receive(struct sw_wire *wire, struct sw_msg *ret);
 /* Next packet must answer seq: 0, or the negative code of an ERROR (kept in *ret); -SW_ECONN if closed. */
 int sw_wire_await(struct sw_wire *wire, uint32_t seq, struct sw_msg *ret);

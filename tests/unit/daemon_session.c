@@ -28,7 +28,7 @@ static void teardown(void) {
 
 /* Next reply, or its absence (-1); runs the loop in between. */
 static int receive(struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
@@ -98,7 +98,7 @@ END_TEST
 
 /* Hands over a memfd for one operation and asks for a spill of it. */
 static void hand_over_and_spill(uint32_t mem) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msgs[3] = {{.header = {.type = SW_MSG_MEM_OPEN, .seq = 1}},
                              {.header = {.type = SW_MSG_MEM_PARTS, .seq = 2}},
                              {.header = {.type = SW_MSG_SPILL, .seq = 3}}};
@@ -112,6 +112,7 @@ static void hand_over_and_spill(uint32_t mem) {
         ck_assert_int_ge(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
         if (i != 1)
             (void)close(fd);
+        msgs[i].header.version = SW_PROTO_OLDEST_VERSION;
         sw_session_packet(session, packet, sw_msg_encode(&msgs[i], packet), &fd, i == 1);
     }
 }
@@ -184,10 +185,11 @@ END_TEST
 
 /* What the peer really sends: the message, with copies of a memfd. */
 static void send_from_peer(struct sw_msg *msg, uint32_t seq, int fd, unsigned n_fds) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
     for (unsigned i = 0; i < n_fds; i++)
         fds[i] = fd;
+    msg->header.version = SW_PROTO_OLDEST_VERSION;
     msg->header.seq = seq;
     ck_assert_int_eq(sw_packet_send(peer, packet, sw_msg_encode(msg, packet), fds, n_fds), 0);
 }
@@ -238,7 +240,8 @@ END_TEST
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
 static void send_msg(struct sw_msg *msg, uint32_t seq, int *fds, unsigned n_fds) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.version = SW_PROTO_OLDEST_VERSION;
     msg->header.seq = seq;
     sw_session_packet(session, packet, sw_msg_encode(msg, packet), fds, n_fds);
 }

@@ -52,7 +52,8 @@ static void close_clients(struct client *clients, unsigned n) {
 }
 
 static void send_msg(struct client *c, struct sw_msg *msg, int *fds, unsigned n_fds) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    msg->header.version = SW_PROTO_OLDEST_VERSION;
     msg->header.seq = ++c->seq;
     sw_session_packet(c->session, packet, sw_msg_encode(msg, packet), fds, n_fds);
 }
@@ -70,7 +71,7 @@ static size_t receive(int peer, uint8_t packet[SW_PROTO_MAX_PACKET_BYTES]) {
 
 /* Code of the next reply, which stays in *ret. */
 static int await(const struct client *c, struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_err err;
     ck_assert_int_eq(sw_msg_decode(ret, packet, receive(c->peer, packet), NULL), 0);
     if (ret->header.type != SW_MSG_ERROR)
@@ -179,7 +180,7 @@ static int refusal(void) {
     struct sw_session *session = NULL;
     struct sw_err err = {0}, told;
     struct sw_msg msg;
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int pair[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     const int rc = sw_session_open(&session, &service.service, pair[0], 1, NULL, NULL, &err);
@@ -225,7 +226,7 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
     /* Less than are held already: nobody gets another one. */
     struct client client;
     struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     open_client(&client);
     service.service.fds = (struct sw_fd_budget){.limit = 4, .used = 10};
     msg.u.mem_open = (struct sw_msg_mem_open){.mem = 1, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = MEMORY_BYTES};

@@ -4,6 +4,7 @@
 #include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"
 
@@ -15,42 +16,48 @@
 
 enum { PIECES = 300 };
 #define PIECE_BYTES UINT64_C(30)
-static struct spillway_piece pieces[PIECES];
+static struct easy_piece pieces[PIECES];
 
 static void lay_out_pieces(void) {
     for (uint32_t i = 0; i < PIECES; i++)
-        pieces[i] = (struct spillway_piece){
+        pieces[i] = (struct easy_piece){
             .data = (uint8_t *)sw_play.data + i * PIECE_BYTES, .bytes = PIECE_BYTES, .region = {i + 1, 9}};
 }
 
 /* The next packet of a spill of `count` pieces from `first` on; returns its seq. */
 static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint32_t count) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_SPILL_BATCH);
-    const struct sw_msg_spill_batch *m = &msg.u.spill_batch;
-    SW_ASSERT(m->mem == mem && m->count == count && m->offset[0] == first * PIECE_BYTES);
-    SW_ASSERT(m->offset[count - 1] == (first + count - 1) * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
-    SW_ASSERT(m->flags == (sw_play.gpu.on ? SW_REQ_ORDER : 0));
-    SW_ASSERT(!sw_play.gpu.on || (m->order_word == 0 && m->order_value > 0));
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const struct sw_msg_build *m = &msg.u.build;
+    SW_ASSERT(m->n_builds == count && m->n_chunks == count && m->flags == SW_REQ_ALL);
+    for (uint32_t i = 0; i < count; i++) {
+        SW_ASSERT(m->chunks[i].mem == mem && m->chunks[i].offset == (first + i) * PIECE_BYTES);
+        SW_ASSERT(m->chunks[i].raw_bytes == PIECE_BYTES && m->chunks[i].order_word == 0);
+        SW_ASSERT((m->chunks[i].order_value > 0) == sw_play.gpu.on);
+    }
     return msg.header.seq;
 }
 
 static uint32_t take_restore_batch(int socket, uint32_t first, uint32_t count, uint32_t flags) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_RESTORE_BATCH);
-    const struct sw_msg_restore_batch *m = &msg.u.restore_batch;
-    SW_ASSERT(m->count == count && m->flags == flags && m->slot[0] == first + 1 && m->slot[count - 1] == first + count);
-    SW_ASSERT(m->gen[count - 1] == 9 && m->offset[0] == first * PIECE_BYTES && m->bytes[count - 1] == PIECE_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    const struct sw_msg_read *m = &msg.u.read;
+    SW_ASSERT(m->n_reads == count && m->n_chunks == count && m->flags == SW_REQ_ALL);
+    for (uint32_t i = 0; i < count; i++) {
+        SW_ASSERT(m->reads[i].slot == first + 1 + i && m->reads[i].gen == 9);
+        SW_ASSERT(m->reads[i].flags == (SW_READ_BEGIN | SW_READ_END | flags));
+        SW_ASSERT(m->chunks[i].offset == (first + i) * PIECE_BYTES && m->chunks[i].raw_bytes == PIECE_BYTES);
+    }
     return msg.header.seq;
 }
 
-static void expect_drop_batch(int socket, uint32_t count, uint32_t first_slot) {
+static void expect_discard(int socket, uint32_t count, uint32_t first_slot, uint32_t flags) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_DROP_BATCH);
-    const struct sw_msg_drop_batch *m = &msg.u.drop_batch;
-    SW_ASSERT(m->count == count && m->slot[0] == first_slot && m->slot[count - 1] == first_slot + count - 1);
-    SW_ASSERT(m->gen[count - 1] == 9);
-    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    const struct sw_msg_discard *m = &msg.u.discard;
+    SW_ASSERT(m->n_ids == count && m->flags == flags && m->ids[0].slot == first_slot);
+    SW_ASSERT(m->ids[count - 1].slot == first_slot + count - 1 && m->ids[count - 1].gen == 9);
+    sw_play_put_discarded(socket, msg.header.seq, count);
 }
 
 static void start_batches(void (*serve)(int socket)) {
@@ -61,13 +68,13 @@ static void start_batches(void (*serve)(int socket)) {
 
 static struct spillway_ticket *spill_batch(uint32_t n) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(spillway_spill_batch(sw_play.connection, pieces, n, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(easy_spill_batch(sw_play.connection, pieces, n, NULL, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
 static struct spillway_ticket *restore_batch(uint32_t n, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(spillway_restore_batch(sw_play.connection, pieces, n, NULL, flags, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(easy_restore_batch(sw_play.connection, pieces, n, NULL, flags, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
@@ -79,13 +86,13 @@ static void serve_two_packets(int socket) {
     (void)sem_wait(&sw_play.go);
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     /* Kept until both are back. */
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_REQ_KEEP), 256, 1, 256 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), 44, 257, 44 * PIECE_BYTES);
-    expect_drop_batch(socket, 256, 1);
-    expect_drop_batch(socket, 44, 257);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_READ_KEEP), 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_READ_KEEP), 44, 257, 44 * PIECE_BYTES);
+    expect_discard(socket, 256, 1, SW_REQ_CONSUME);
+    expect_discard(socket, 44, 257, SW_REQ_CONSUME);
     /* One packet is all or nothing by itself. */
     sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_REQ_KEEP), 2, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_READ_KEEP), 2, 1, 2 * PIECE_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -94,10 +101,10 @@ START_TEST(a_batch_of_two_packets_is_one) {
     start_batches(serve_two_packets);
     memset(&pieces[0].region, 0, sizeof pieces[0].region);
     struct spillway_ticket *ticket = spill_batch(PIECES);
-    sw_play_ck_error(spillway_wait(ticket, 20, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    sw_play_ck_error(easy_wait(ticket, 20, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
     ck_assert_uint_eq(pieces[0].region.generation, 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, &result, &sw_play.error), 0);
     spillway_ticket_free(ticket);
     for (uint32_t i = 0; i < PIECES; i++)
         ck_assert(pieces[i].region.slot == i + 1 && pieces[i].region.generation == 9);
@@ -107,10 +114,10 @@ START_TEST(a_batch_of_two_packets_is_one) {
     ck_assert_uint_eq(result.region.generation, 0);
     ck_assert_str_eq(result.codec, "mixed");
     ck_assert_str_eq(result.tier, "host");
-    ck_assert_int_eq(spillway_wait(restore_batch(PIECES, 0), -1, &result, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_wait(restore_batch(2, 0), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(restore_batch(PIECES, 0), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(restore_batch(2, 0), -1, &result, &sw_play.error), 0);
     ck_assert_str_eq(result.codec, "v5t");
-    ck_assert_int_eq(spillway_wait(restore_batch(2, SPILLWAY_RESTORE_KEEP), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(restore_batch(2, SPILLWAY_KEEP), -1, &result, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -121,9 +128,9 @@ static void fail_second_packets(int socket) {
     uint32_t first = take_spill_batch(socket, mem, 0, 256);
     sw_play_put_error(socket, take_spill_batch(socket, mem, 256, 44), "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
-    expect_drop_batch(socket, 256, 1);
-    first = take_restore_batch(socket, 0, 256, SW_REQ_KEEP);
-    sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_REQ_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
+    expect_discard(socket, 256, 1, 0);
+    first = take_restore_batch(socket, 0, 256, SW_READ_KEEP);
+    sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_READ_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
                       "bad frame");
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     sw_play_expect_end(socket); /* nothing is dropped */
@@ -132,11 +139,11 @@ static void fail_second_packets(int socket) {
 START_TEST(a_batch_fails_as_one) {
     start_batches(fail_second_packets);
     memset(&pieces[0].region, 0, sizeof pieces[0].region);
-    sw_play_ck_error(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), SPILLWAY_ENOSPACE,
+    sw_play_ck_error(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "full");
     ck_assert_uint_eq(pieces[0].region.generation, 0);
     lay_out_pieces();
-    sw_play_ck_error(spillway_wait(restore_batch(PIECES, 0), -1, NULL, &sw_play.error), SPILLWAY_ECHECKSUM,
+    sw_play_ck_error(easy_wait(restore_batch(PIECES, 0), -1, NULL, &sw_play.error), SPILLWAY_ECHECKSUM,
                      SPILLWAY_SCOPE_REGION, "bad frame");
     sw_play_close();
 }
@@ -154,7 +161,7 @@ static void allow_one_packet(int socket) {
 
 START_TEST(packets_keep_to_the_daemons_limit) {
     start_batches(allow_one_packet);
-    ck_assert_int_eq(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -180,16 +187,16 @@ START_TEST(batches_keep_to_the_daemons_limits) {
     struct spillway_status status;
     struct spillway_ticket *none = NULL;
     start_batches(allow_few_pieces);
-    ck_assert_int_eq(spillway_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
     ck_assert_uint_eq(pieces[PIECES - 1].region.slot, PIECES);
     struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
-    sw_play_ck_error(spillway_spill_batch(sw_play.connection, pieces, 3, NULL, &none, &sw_play.error), SPILLWAY_ELIMIT,
-                     SPILLWAY_SCOPE_REQUEST, "2 batches");
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_wait(one, -1, NULL, &sw_play.error), 0);
+    sw_play_ck_error(easy_spill_batch(sw_play.connection, pieces, 3, NULL, &none, &sw_play.error), SPILLWAY_ELIMIT,
+                     SPILLWAY_SCOPE_REQUEST, "2 operations");
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(one, -1, NULL, &sw_play.error), 0);
     struct spillway_ticket *third = spill_batch(3);
-    ck_assert_int_eq(spillway_wait(third, -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_wait(other, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(third, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(other, -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -208,13 +215,13 @@ START_TEST(who_only_tries_again_gets_through) {
     start_batches(allow_one_batch);
     (void)spill_batch(1);
     for (int tries = 0; tries < 60000; tries++) {
-        rc = spillway_spill_batch(sw_play.connection, pieces, 1, NULL, &ticket, &sw_play.error);
+        rc = easy_spill_batch(sw_play.connection, pieces, 1, NULL, &ticket, &sw_play.error);
         if (rc != -SPILLWAY_ELIMIT)
             break;
         (void)usleep(1000);
     }
     ck_assert_int_eq(rc, 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -240,10 +247,10 @@ START_TEST(a_batch_has_one_mark) {
     sw_play.gpu.on = true;
     start_batches(serve_gpu_batch);
     struct spillway_ticket *ticket = spill_batch(PIECES);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_uint_eq(sw_play.gpu.n_held, 1); /* one packet is not answered yet */
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_uint_eq(sw_play.gpu.n_held, 44); /* one packet is not answered yet */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
 }
@@ -254,10 +261,13 @@ static void serve_no_bytes(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
     sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
     sw_play_put_ok(socket, msg.header.seq);
-    sw_play_expect(socket, &msg, SW_MSG_SPILL_BATCH);
-    SW_ASSERT(msg.u.spill_batch.count == 2 && msg.u.spill_batch.offset[0] == SW_PLAY_BYTES);
-    SW_ASSERT(msg.u.spill_batch.bytes[0] == 0 && msg.u.spill_batch.offset[1] == PIECE_BYTES);
-    sw_play_put_batch(socket, msg.header.seq, 2, 1, PIECE_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const struct sw_wire_chunk *chunks = msg.u.build.chunks;
+    SW_ASSERT(msg.u.build.n_builds == 2 && chunks[0].offset == SW_PLAY_BYTES);
+    SW_ASSERT(chunks[0].raw_bytes == 0 && chunks[1].offset == PIECE_BYTES);
+    const struct sw_wire_result results[] = {{.slot = 1, .gen = 9}, {.slot = 2, .gen = 9, .raw_bytes = PIECE_BYTES}};
+    struct sw_msg reply = {.u.results = {.n_results = 2, .results = results}};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
     sw_play_expect_end(socket);
 }
 
@@ -267,7 +277,7 @@ START_TEST(a_piece_of_no_bytes_may_lie_at_the_end) {
     start_batches(serve_no_bytes);
     pieces[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
     pieces[0].bytes = 0;
-    ck_assert_int_eq(spillway_wait(spill_batch(2), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(spill_batch(2), -1, NULL, &sw_play.error), 0);
     ck_assert_ptr_eq(sw_play.gpu.memory, sw_play.data);
     sw_play_close();
 }
@@ -280,13 +290,13 @@ static void drop_what_nobody_saw(int socket) {
     sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 10), 10, 1, 10 * PIECE_BYTES);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
-    expect_drop_batch(socket, 10, 1);
+    expect_discard(socket, 10, 1, 0);
     const uint32_t first = take_spill_batch(socket, mem, 0, 256);
     (void)sem_wait(&sw_play.go);
     sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
-    expect_drop_batch(socket, 256, 1); /* and no second packet */
+    expect_discard(socket, 256, 1, 0); /* and no second packet */
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     sw_play_expect_end(socket);
@@ -296,14 +306,14 @@ START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
     struct spillway_status status;
     start_batches(drop_what_nobody_saw);
     struct spillway_ticket *done = spill_batch(10);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     spillway_ticket_free(done); /* is done, but was not waited for */
     struct spillway_ticket *running = spill_batch(PIECES);
     spillway_ticket_free(running);
     memset(pieces, 0xee, sizeof pieces); /* not looked at any more */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(pieces[0].region.slot, 0xeeeeeeeeu);
     sw_play_close();
 }
@@ -317,17 +327,12 @@ static void lie_about_the_bytes(int socket, uint32_t seq) {
     sw_play_put_batch(socket, seq, 2, 1, 2 * PIECE_BYTES - 1);
 }
 
-static void name_our_regions(int socket, uint32_t seq) {
-    sw_play_put_batch(socket, seq, 2, SW_COMPOSITE_SLOT - 1, 2 * PIECE_BYTES);
-}
-
 /* Generation 0 is nobody's. */
 static void name_no_region(int socket, uint32_t seq) {
-    struct sw_msg msg;
-    sw_msg_init(&msg, SW_MSG_RESULT_BATCH);
-    msg.u.result_batch =
-        (struct sw_msg_result_batch){.count = 2, .raw_bytes = 2 * PIECE_BYTES, .slot = {1, 2}, .gen = {9, 0}};
-    sw_play_put(socket, &msg, SW_MSG_RESULT_BATCH, seq);
+    const struct sw_wire_result results[] = {{.slot = 1, .gen = 9, .raw_bytes = PIECE_BYTES},
+                                             {.slot = 2, .raw_bytes = PIECE_BYTES}};
+    struct sw_msg msg = {.u.results = {.n_results = 2, .results = results}};
+    sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
 }
 
 static void answer_with_one(int socket, uint32_t seq) {
@@ -338,8 +343,8 @@ static const struct {
     void (*lie)(int socket, uint32_t seq);
     int code;
 } batch_lies[] = {
-    {lie_about_the_count, SPILLWAY_EPROTO}, {lie_about_the_bytes, SPILLWAY_EPROTO}, {name_our_regions, SPILLWAY_EPROTO},
-    {answer_with_one, SPILLWAY_EPROTO},     {sw_play_hang_up, SPILLWAY_ECONN},      {name_no_region, SPILLWAY_EPROTO},
+    {lie_about_the_count, SPILLWAY_EPROTO}, {lie_about_the_bytes, SPILLWAY_EPROTO}, {answer_with_one, SPILLWAY_EPROTO},
+    {sw_play_hang_up, SPILLWAY_ECONN},      {name_no_region, SPILLWAY_EPROTO},
 };
 
 static void (*lie)(int socket, uint32_t seq);
@@ -354,10 +359,10 @@ START_TEST(lies_about_batches_end_the_connection) {
     struct spillway_ticket *none = NULL;
     lie = batch_lies[_i].lie;
     start_batches(serve_a_batch_lie);
-    sw_play_ck_error(spillway_wait(spill_batch(2), -1, NULL, &sw_play.error), batch_lies[_i].code,
+    sw_play_ck_error(easy_wait(spill_batch(2), -1, NULL, &sw_play.error), batch_lies[_i].code, SPILLWAY_SCOPE_SESSION,
+                     "");
+    sw_play_ck_error(easy_spill_batch(sw_play.connection, pieces, 2, NULL, &none, &sw_play.error), batch_lies[_i].code,
                      SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(spillway_spill_batch(sw_play.connection, pieces, 2, NULL, &none, &sw_play.error),
-                     batch_lies[_i].code, SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
 }
 END_TEST
@@ -376,9 +381,9 @@ START_TEST(a_heap_that_fails_costs_one_batch) {
     const long live = sw_alloc_live();
     for (unsigned long n = 1; rc < 0; n++) {
         sw_alloc_fail_nth(n);
-        rc = spillway_restore_batch(sw_play.connection, pieces, 2, NULL, 0, &ticket, &sw_play.error);
+        rc = easy_restore_batch(sw_play.connection, pieces, 2, NULL, 0, &ticket, &sw_play.error);
         sw_alloc_fail_nth(0);
-        if (rc == 0 && spillway_wait(ticket, 0, NULL, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
+        if (rc == 0 && easy_wait(ticket, 0, NULL, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
             spillway_ticket_free(ticket);
             rc = -SPILLWAY_ENOMEM;
         }
@@ -387,7 +392,7 @@ START_TEST(a_heap_that_fails_costs_one_batch) {
             ck_assert_int_eq(sw_alloc_live(), live);
         }
     }
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST

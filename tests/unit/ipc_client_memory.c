@@ -6,6 +6,7 @@
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"
 
@@ -24,9 +25,10 @@
 static uint32_t take_gpu_spill(int socket, uint32_t word) {
     struct sw_msg open, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
-    sw_play_expect(socket, &spill, SW_MSG_SPILL);
-    SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == spill.u.spill.mem);
-    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER && spill.u.spill.order_word == word && spill.u.spill.order_value > 0);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    const struct sw_wire_chunk *chunk = &spill.u.build.chunks[0];
+    SW_ASSERT(open.u.mem_open.kind == SW_MEM_CUDA_IPC && open.u.mem_open.mem == chunk->mem);
+    SW_ASSERT(chunk->order_word == word && chunk->order_value > 0);
     return open.header.seq;
 }
 
@@ -50,7 +52,7 @@ static void answer_gpu_spills(int socket) {
 
 static void ck_held_after_status(unsigned n_held) {
     struct spillway_status status;
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in all that comes before its reply */
     ck_assert_uint_eq(sw_play.gpu.n_held, n_held);
 }
@@ -66,10 +68,10 @@ START_TEST(marks_are_held_until_they_are_answered) {
     ck_held_after_status(1);
     struct spillway_ticket *third = sw_play_spill();
     ck_held_after_status(1);
-    ck_assert_int_eq(spillway_wait(first, 0, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(first, 0, NULL, &sw_play.error), 0);
     struct spillway_ticket *fourth = sw_play_spill();
-    ck_assert_int_eq(spillway_wait(fourth, -1, NULL, &sw_play.error), -SPILLWAY_ECONN);
-    ck_assert_int_eq(spillway_wait(third, 0, NULL, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(easy_wait(fourth, -1, NULL, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(easy_wait(third, 0, NULL, &sw_play.error), -SPILLWAY_ECONN);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
     ck_assert_uint_eq(sw_play.gpu.n_pages, 1);
@@ -89,7 +91,7 @@ START_TEST(no_mark_is_lost_where_nothing_is_answered) {
     sw_play.gpu.on = true;
     for (unsigned long n = 1; rc < 0; n++) {
         sw_alloc_fail_nth(n);
-        rc = spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
+        rc = easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
         sw_alloc_fail_nth(0);
         ck_assert_uint_eq(sw_play.gpu.n_held, rc == 0);
     }
@@ -111,11 +113,13 @@ static void serve_registered(int socket) {
     struct sw_msg msg;
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
-    sw_play_expect(socket, &msg, SW_MSG_SPILL);
-    SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == 1100 && msg.u.spill.bytes == 3900);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const struct sw_wire_chunk *chunk = &msg.u.build.chunks[0];
+    SW_ASSERT(chunk->mem == mem && chunk->offset == 1100 && chunk->raw_bytes == 3900);
     sw_play_put_result(socket, msg.header.seq, 1, 3900);
-    sw_play_expect(socket, &msg, SW_MSG_RESTORE);
-    SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == 1000 && msg.u.restore.bytes == 4000);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    chunk = &msg.u.read.chunks[0];
+    SW_ASSERT(chunk->mem == mem && chunk->offset == 1000 && chunk->raw_bytes == 4000);
     sw_play_put_error(socket, msg.header.seq, "ENOMEM", SW_SCOPE_REQUEST, "closes nothing that is registered");
     sw_play_put_spilled(socket, sw_play_take_spill(socket), 2); /* not inside: handed over for itself */
     expect_mem_close(socket, mem);
@@ -128,15 +132,15 @@ START_TEST(registered_memory_is_handed_over_once) {
     sw_play_open(serve_registered);
     uint8_t *first = (uint8_t *)sw_play.data + 1000;
     ck_assert_int_eq(spillway_register(sw_play.connection, first, 4000, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_spill(sw_play.connection, first + 100, 3900, NULL, &inside, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_wait(inside, -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_restore(sw_play.connection, (struct spillway_region){1, 9}, first, 4000, NULL, 0, &all,
-                                      &sw_play.error),
-                     0);
-    ck_assert_int_eq(spillway_wait(all, -1, NULL, &sw_play.error), -SPILLWAY_ENOMEM);
-    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_spill(sw_play.connection, first + 100, 3900, NULL, &inside, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(inside, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(
+        easy_restore(sw_play.connection, (struct spillway_region){1, 9}, first, 4000, NULL, 0, &all, &sw_play.error),
+        0);
+    ck_assert_int_eq(easy_wait(all, -1, NULL, &sw_play.error), -SPILLWAY_ENOMEM);
+    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
     ck_assert_int_eq(spillway_unregister(sw_play.connection, first, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -195,7 +199,7 @@ START_TEST(registering_tells_what_is_wrong_with_the_memory) {
     sw_play_open(refuse_registration);
     sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
                      SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "cannot be opened");
-    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
     /* The daemon goes: so does what was registered, whatever the answer. */
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ECONN,
@@ -262,21 +266,26 @@ END_TEST
 
 enum { STAGED_BYTES = (int)SW_PIECE_BYTES + 1000 };
 
-static void expect_consume(int socket, uint32_t slot) {
+static void expect_consume(int socket, uint16_t n) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, SW_MSG_CONSUME);
-    SW_ASSERT(msg.u.consume.slot == slot && msg.u.consume.gen == 9);
-    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    SW_ASSERT(msg.u.discard.flags == SW_REQ_CONSUME && msg.u.discard.n_ids == n);
+    for (uint16_t i = 0; i < n; i++)
+        SW_ASSERT(msg.u.discard.ids[i].slot == i + 1u && msg.u.discard.ids[i].gen == 9);
+    sw_play_put_discarded(socket, msg.header.seq, n);
 }
 
-static uint32_t take_part(int socket, unsigned type, uint32_t mem, uint64_t offset, uint64_t bytes) {
+/* A packet of one build or read with one chunk in the arena; returns its seq. */
+static uint32_t take_part(int socket, unsigned type, uint32_t mem, uint64_t at, uint64_t bytes) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, type);
-    if (type == SW_MSG_SPILL)
-        SW_ASSERT(msg.u.spill.mem == mem && msg.u.spill.offset == offset && msg.u.spill.bytes == bytes);
+    const struct sw_wire_chunk *chunk = type == SW_MSG_BUILD ? msg.u.build.chunks : msg.u.read.chunks;
+    SW_ASSERT(chunk->mem == mem && chunk->offset == at && chunk->at == at && chunk->raw_bytes == bytes);
+    if (type == SW_MSG_BUILD && at == 0)
+        SW_ASSERT(msg.u.build.builds[0].flags == SW_BUILD_BEGIN && msg.u.build.buffers[0].raw_bytes == STAGED_BYTES &&
+                  msg.u.build.buffers[0].chunk_bytes == SW_PIECE_BYTES);
     else
-        SW_ASSERT(msg.u.restore.mem == mem && msg.u.restore.offset == offset && msg.u.restore.bytes == bytes &&
-                  msg.u.restore.flags == SW_REQ_KEEP);
+        SW_ASSERT((type == SW_MSG_BUILD ? msg.u.build.builds[0].flags : msg.u.read.reads[0].flags) == 0);
     return msg.header.seq;
 }
 
@@ -292,21 +301,50 @@ static void put_parts(int socket, uint32_t seq) {
     sw_play_put_result(socket, seq, 1, SW_PIECE_BYTES);
 }
 
+/* What ends a build: its commit, or its abort. */
+static uint32_t take_build_end(int socket, unsigned flags) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == 1 && msg.u.build.builds[0].flags == flags && msg.u.build.n_chunks == 0);
+    return msg.header.seq;
+}
+
+/* The read of a region of that length, in chunks of a piece. */
+static void begin_read(int socket, uint64_t bytes) {
+    const struct sw_wire_buffer buffer = {.raw_bytes = bytes, .chunk_bytes = (uint32_t)SW_PIECE_BYTES};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 1};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = &buffer}};
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.reads[0].flags == SW_READ_BEGIN && msg.u.read.reads[0].slot == 1 && msg.u.read.n_chunks == 0);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+}
+
+static void expect_read_end(int socket) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.reads[0].flags == (SW_READ_END | SW_READ_KEEP));
+    sw_play_put_discarded(socket, msg.header.seq, 1);
+}
+
 static void serve_failures_half_way(int socket) {
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
     struct sw_msg status;
-    uint32_t seq = take_parts(socket, SW_MSG_SPILL, mem);
+    uint32_t seq = take_parts(socket, SW_MSG_BUILD, mem), end = take_build_end(socket, SW_BUILD_COMMIT);
     sw_play_put_result(socket, seq, 7, SW_PIECE_BYTES);
     sw_play_put_error(socket, seq + 1, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
-    sw_play_expect_drop(socket, 7);
-    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
-    seq = take_parts(socket, SW_MSG_RESTORE, mem);
+    sw_play_put_error(socket, end, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    put_parts(socket, take_parts(socket, SW_MSG_BUILD, mem));
+    sw_play_put_result(socket, take_build_end(socket, SW_BUILD_COMMIT), 1, STAGED_BYTES);
+    begin_read(socket, STAGED_BYTES);
+    seq = take_parts(socket, SW_MSG_READ, mem);
     sw_play_put_error(socket, seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
     sw_play_put_result(socket, seq + 1, 2, 1000);
-    put_parts(socket, take_parts(socket, SW_MSG_RESTORE, mem));
+    expect_read_end(socket);
+    begin_read(socket, STAGED_BYTES);
+    put_parts(socket, take_parts(socket, SW_MSG_READ, mem));
+    expect_read_end(socket);
     expect_consume(socket, 1);
-    expect_consume(socket, 2);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     sw_play_expect_end(socket);
@@ -314,14 +352,13 @@ static void serve_failures_half_way(int socket) {
 
 static struct spillway_ticket *spill_staged(void *heap) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(spillway_spill(sw_play.connection, heap, STAGED_BYTES, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(easy_spill(sw_play.connection, heap, STAGED_BYTES, NULL, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
 static struct spillway_ticket *restore_staged(struct spillway_region region, void *heap) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(spillway_restore(sw_play.connection, region, heap, STAGED_BYTES, NULL, 0, &ticket, &sw_play.error),
-                     0);
+    ck_assert_int_eq(easy_restore(sw_play.connection, region, heap, STAGED_BYTES, NULL, 0, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
@@ -331,16 +368,15 @@ START_TEST(pieces_fail_and_succeed_as_one) {
     void *heap = calloc(1, STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);
     sw_play_open(serve_failures_half_way);
-    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), SPILLWAY_ENOSPACE,
+    sw_play_ck_error(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "tier is full");
-    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
     ck_assert_uint_eq(result.raw_bytes, STAGED_BYTES);
-    ck_assert_uint_eq(result.stored_bytes, 10);
-    ck_assert_uint_eq(result.service_us, 14);
-    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EBUSY,
+    ck_assert_uint_eq(result.stored_bytes, 5);
+    sw_play_ck_error(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EBUSY,
                      SPILLWAY_SCOPE_REQUEST, "try later");
-    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+    ck_assert_int_eq(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in what else is answered */
     sw_play_close();
     free(heap);
@@ -350,7 +386,9 @@ END_TEST
 static void serve_a_restore(int socket) {
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
-    sw_play_put_result(socket, take_part(socket, SW_MSG_RESTORE, mem, 0, STAGED_BYTES), 1, STAGED_BYTES);
+    begin_read(socket, STAGED_BYTES);
+    put_parts(socket, take_parts(socket, SW_MSG_READ, mem));
+    expect_read_end(socket);
     expect_consume(socket, 1);
     sw_play_expect_end(socket);
 }
@@ -375,7 +413,7 @@ START_TEST(what_is_restored_has_pages_of_the_client) {
     ck_assert_ptr_nonnull(heap);
     sw_play_open(serve_a_restore);
     struct spillway_ticket *ticket = restore_staged((struct spillway_region){1, 9}, heap);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     ck_assert_uint_ge(arena_allocated_bytes(), STAGED_BYTES);
     ck_assert_uint_le(arena_allocated_bytes(), STAGED_BYTES + (2 << 20));
     sw_play_close();
@@ -391,8 +429,10 @@ static void refuse_the_arena(int socket) {
     sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
     expect_mem_close(socket, mem);
     mem = sw_play_register(socket); /* tried anew */
-    put_parts(socket, take_parts(socket, SW_MSG_SPILL, mem));
-    const uint32_t lie = take_parts(socket, SW_MSG_RESTORE, mem);
+    put_parts(socket, take_parts(socket, SW_MSG_BUILD, mem));
+    sw_play_put_result(socket, take_build_end(socket, SW_BUILD_COMMIT), 1, STAGED_BYTES);
+    begin_read(socket, STAGED_BYTES);
+    const uint32_t lie = take_parts(socket, SW_MSG_READ, mem);
     sw_play_put_result(socket, lie, 1, SW_PIECE_BYTES);
     sw_play_put_result(socket, lie + 1, 2, 999);
     sw_play_expect_end(socket);
@@ -403,11 +443,11 @@ START_TEST(an_arena_may_be_refused) {
     void *heap = calloc(1, STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);
     sw_play_open(refuse_the_arena);
-    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, NULL, &sw_play.error), SPILLWAY_EIMPORT,
-                     SPILLWAY_SCOPE_REQUEST, "cannot be opened");
-    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
-    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EPROTO,
-                     SPILLWAY_SCOPE_REGION, "another length");
+    sw_play_ck_error(easy_wait(spill_staged(heap), -1, NULL, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+                     "cannot be opened");
+    ck_assert_int_eq(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
+    sw_play_ck_error(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EPROTO,
+                     SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
     free(heap);
 }

@@ -4,6 +4,7 @@
 #include "ipc/client/client.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"
 
@@ -51,7 +52,7 @@ static int come_back(void) {
 static void expect_settled(int socket) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, SW_MSG_SETTLE);
-    SW_ASSERT(msg.u.settle.count == 0);
+    SW_ASSERT(msg.u.settle.type == 0);
     atomic_store(&is_back, true); /* before the client can have taken in all that comes */
     sw_play_put_ok(socket, msg.header.seq);
 }
@@ -71,24 +72,25 @@ static void lose_connection(void) {
 }
 
 static int spill(struct spillway_ticket **ret) {
-    return spillway_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, ret, &sw_play.error);
+    return easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, ret, &sw_play.error);
 }
 
 static int spill_batch(struct spillway_ticket **ret) {
-    static struct spillway_piece piece;
-    piece = (struct spillway_piece){.data = sw_play.data, .bytes = SW_PLAY_BYTES};
-    return spillway_spill_batch(sw_play.connection, &piece, 1, NULL, ret, &sw_play.error);
+    static struct easy_piece pieces[2];
+    pieces[0] = pieces[1] = (struct easy_piece){.data = sw_play.data, .bytes = SW_PLAY_BYTES};
+    return easy_spill_batch(sw_play.connection, pieces, 2, NULL, ret, &sw_play.error);
 }
 
 static int spill_buffers(struct spillway_ticket **ret) {
-    const struct spillway_buffer buffer = {sw_play.data, SW_PLAY_BYTES, SPILLWAY_BYTES};
-    return spillway_spill_buffers(sw_play.connection, &buffer, 1, NULL, ret, &sw_play.error);
+    const struct spillway_buffer buffers[] = {{.data = sw_play.data, .bytes = SW_PLAY_BYTES},
+                                              {.data = sw_play.data, .bytes = SW_PLAY_BYTES}};
+    return easy_spill_buffers(sw_play.connection, buffers, 2, NULL, ret, &sw_play.error);
 }
 
 static const struct {
     int (*start)(struct spillway_ticket **ret);
-    unsigned type;
-} requests[] = {{spill, SW_MSG_SPILL}, {spill_batch, SW_MSG_SPILL_BATCH}, {spill_buffers, SW_MSG_SPILL_BUFFERS}};
+    unsigned n_builds, n_buffers;
+} requests[] = {{spill, 1, 1}, {spill_batch, 2, 2}, {spill_buffers, 1, 2}};
 enum { N_REQUESTS = sizeof requests / sizeof requests[0] };
 
 /* ---- registered memory ------------------------------------------------------------------------------------------- */
@@ -106,8 +108,8 @@ static void serve_a_late_registration(int socket) {
     sw_play_put_ok(again, seq);
     sw_play_put_ok(again, seq + 1);
     for (unsigned i = 0; i < 2; i++) {
-        sw_play_expect(again, &msg, SW_MSG_SPILL);
-        SW_ASSERT(msg.u.spill.mem == mem);
+        sw_play_expect(again, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.chunks[0].mem == mem);
         sw_play_put_result(again, msg.header.seq, 1, SW_PLAY_BYTES);
     }
     sw_play_expect_end(again);
@@ -126,13 +128,19 @@ START_TEST(memory_that_could_not_be_handed_over_is_tried_again) {
     sw_alloc_fail_nth(0);
     for (unsigned i = 0; i < 2; i++) {
         ck_assert_int_eq(spill(&ticket), 0);
-        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+        ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     }
     sw_play_close();
 }
 END_TEST
 
-static unsigned request_type;
+static int request;
+
+static void expect_request(int socket, struct sw_msg *ret) {
+    sw_play_expect(socket, ret, SW_MSG_BUILD);
+    SW_ASSERT(ret->u.build.n_builds == requests[request].n_builds);
+    SW_ASSERT(ret->u.build.n_buffers == requests[request].n_buffers);
+}
 
 static void serve_without_the_memory(int socket) {
     struct sw_msg msg;
@@ -142,7 +150,7 @@ static void serve_without_the_memory(int socket) {
     (void)sem_wait(&sw_play.go);
     const int again = come_back();
     expect_settled(again);
-    sw_play_expect(again, &msg, request_type);
+    expect_request(again, &msg);
     sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "memory 1 is not open");
     sw_play_expect(again, &msg, SW_MSG_MEM_CLOSE);
     sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "memory 1 is not open");
@@ -152,14 +160,14 @@ static void serve_without_the_memory(int socket) {
 
 static void ck_not_handed_over(int rc, struct spillway_ticket *ticket) {
     if (!rc)
-        rc = spillway_wait(ticket, -1, NULL, &sw_play.error);
+        rc = easy_wait(ticket, -1, NULL, &sw_play.error);
     sw_play_ck_error(rc, SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "after a restart");
 }
 
 /* ENOENT would say that the region is gone. */
 START_TEST(memory_that_cannot_be_handed_over_is_the_error) {
     struct spillway_ticket *ticket = NULL;
-    request_type = requests[_i].type;
+    request = _i;
     sw_play_open(serve_without_the_memory);
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     lose_connection();
@@ -192,17 +200,15 @@ static void expect_close(int socket) {
 
 static void refuse_the_request(int socket) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, request_type);
+    expect_request(socket, &msg);
     sw_play_put_error(socket, msg.header.seq, "ELIMIT", SW_SCOPE_REQUEST, "not now");
 }
 
 static void serve_the_request(int socket) {
     struct sw_msg msg;
-    sw_play_expect(socket, &msg, request_type);
-    if (request_type == SW_MSG_SPILL_BATCH)
-        sw_play_put_batch(socket, msg.header.seq, 1, 1, SW_PLAY_BYTES);
-    else
-        sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
+    expect_request(socket, &msg);
+    sw_play_put_batch(socket, msg.header.seq, requests[request].n_builds, 1,
+                      (uint64_t)requests[request].n_buffers * SW_PLAY_BYTES);
 }
 
 /* The service has no room for the memory, at first. */
@@ -229,7 +235,7 @@ static void serve_without_room(int socket) {
 
 START_TEST(memory_that_the_daemon_refused_is_tried_again) {
     struct spillway_ticket *ticket = NULL;
-    request_type = requests[_i].type;
+    request = _i;
     sw_play_open(serve_without_room);
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     lose_connection();
@@ -237,7 +243,7 @@ START_TEST(memory_that_the_daemon_refused_is_tried_again) {
         ck_assert_int_eq(requests[_i].start(&ticket), 0);
         if (i == 0)
             ck_assert_int_eq(sem_post(&sw_play.go), 0);
-        const int rc = spillway_wait(ticket, -1, NULL, &sw_play.error);
+        const int rc = easy_wait(ticket, -1, NULL, &sw_play.error);
         if (i < 2)
             sw_play_ck_error(rc, SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "not now");
         else
@@ -278,9 +284,9 @@ static void serve_all(int socket) {
     struct sw_msg msg;
     while (sw_play_get(socket, &msg)) {
         SW_ASSERT(msg.header.type != SW_MSG_MEM_CLOSE);
-        if (msg.header.type == SW_MSG_SPILL)
+        if (msg.header.type == SW_MSG_BUILD)
             sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
-        else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.count)
+        else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.type)
             sw_play_put_error(socket, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
         else
             sw_play_put_ok(socket, msg.header.seq);
@@ -322,11 +328,11 @@ START_TEST(memory_that_was_being_tried_again_stays_open) {
     sw_play.data = other;
     for (unsigned i = 0; i < MANY; i++)
         tickets[i] = sw_play_spill();
-    ck_assert_int_eq(spillway_wait(tickets[0], 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN); /* takes the refusal in */
+    ck_assert_int_eq(easy_wait(tickets[0], 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN); /* takes the refusal in */
     sw_play.data = registered;
     ck_assert_int_eq(spill(&ticket), 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     for (unsigned i = 0; i < MANY; i++)
         spillway_ticket_free(tickets[i]);
     spillway_ticket_free(ticket);
@@ -339,8 +345,8 @@ END_TEST
 static uint32_t take_marked_spill(int socket) {
     struct sw_msg open, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
-    sw_play_expect(socket, &spill, SW_MSG_SPILL);
-    SW_ASSERT(spill.u.spill.flags == SW_REQ_ORDER);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    SW_ASSERT(spill.u.build.chunks[0].order_value > 0);
     return open.header.seq;
 }
 
@@ -365,7 +371,7 @@ START_TEST(marks_are_known_to_the_next_process) {
     sw_play_open(serve_marks);
     sw_play.gpu.on = true;
     ck_assert_int_eq(spill(&ticket), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     dispatch(); /* takes note of that ticket */
     lose_connection();
     if (_i)
@@ -374,7 +380,7 @@ START_TEST(marks_are_known_to_the_next_process) {
         dispatch();
     if (!_i)
         ck_assert_int_eq(spill(&ticket), 0);
-    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_pages, 2);
     sw_play_close();
 }
@@ -421,8 +427,8 @@ START_TEST(the_end_of_the_time_wakes) {
     sw_play_open(serve_no_more);
     spillway_set_reconnect(sw_play.connection, 1);
     lose_connection();
-    if (sw_resume_fd(sw_play.connection) >= 0) { /* not over yet */
-        ck_assert_int_eq(timerfd_gettime(sw_resume_fd(sw_play.connection), &left), 0);
+    if (sw_play.connection->link != SW_LINK_UP) { /* not over yet */
+        ck_assert_int_eq(timerfd_gettime(sw_play.connection->timers[SW_TIMER_RESUME], &left), 0);
         ck_assert(left.it_value.tv_sec == 0 && left.it_value.tv_nsec <= 1000000);
     }
     while (rc == 0)
@@ -452,7 +458,7 @@ START_TEST(more_time_is_given_while_it_is_tried) {
     lose_connection();
     spillway_set_reconnect(sw_play.connection, -1);
     (void)usleep(100000);
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -488,7 +494,7 @@ START_TEST(an_impostor_is_told_nothing) {
     while (!atomic_load(&was_impostor))
         dispatch();
     sw_play.stranger = 0;
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -499,7 +505,7 @@ START_TEST(an_impostor_is_named_when_the_time_is_over) {
     spillway_set_reconnect(sw_play.connection, 50);
     lose_connection();
     sw_play.stranger = IMPOSTOR;
-    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
+    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
                      SPILLWAY_SCOPE_SESSION, "uid 4242");
     sw_play_close();
 }

@@ -20,19 +20,45 @@ static const unsigned types[] = {
 };
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
+/* A record of an array, or several. */
+static const uint64_t records[256] = {0x0102030405060708, 0x1112131415161718, 0x2122232425262728};
+
+/* Three records in each array, the first bytes of `records`; 24 characters in each text. */
+static void lay_out_arrays(struct sw_msg *msg, unsigned type) {
+    switch (type) {
+#define FIELD(field, ...)
+#define ARRAY(type, field, count)                                                                                      \
+    m->count = sizeof(type) == 1 ? 24 : 3;                                                                             \
+    m->field = (const type *)(const void *)records;
+#define CASE(NAME, name, number)                                                                                       \
+    case number: {                                                                                                     \
+        struct sw_msg_##name *m = &msg->u.name;                                                                        \
+        (void)m;                                                                                                       \
+        SW_FIELDS_##NAME(FIELD, FIELD, FIELD, FIELD, FIELD, FIELD, ARRAY) break;                                       \
+    }
+        SW_MESSAGES(CASE)
+#undef CASE
+#undef ARRAY
+#undef FIELD
+    default:
+        break;
+    }
+}
+
 /* A message whose every byte differs from its neighbours'. */
 static struct sw_msg patterned(unsigned type, uint32_t seq) {
     struct sw_msg msg;
     memset(&msg, 0, sizeof msg);
     for (size_t i = 0; i < sizeof msg.u; i++)
         ((uint8_t *)&msg.u)[i] = (uint8_t)(i * 7 + type);
+    lay_out_arrays(&msg, type);
     msg.header.type = (uint16_t)type;
     msg.header.seq = seq;
     return msg;
 }
 
 START_TEST(message_decodes_to_itself) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES], again[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES], again[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_err err;
     const struct sw_msg msg = patterned(types[_i], 0xdeadbeef);
     struct sw_msg back;
@@ -52,7 +78,7 @@ START_TEST(message_decodes_to_itself) {
 END_TEST
 
 START_TEST(fields_lie_where_they_should) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL, .seq = 0x01020304}};
     msg.u.spill =
         (struct sw_msg_spill){.mem = 1, .flags = 2, .offset = 3, .bytes = 4, .order_word = 5, .order_value = 6};
@@ -71,35 +97,80 @@ START_TEST(fields_lie_where_they_should) {
 }
 END_TEST
 
+/* 256 durable builds of one buffer and one chunk. */
 START_TEST(the_longest_message_ends_where_it_should) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    struct sw_msg msg;
-    sw_msg_init(&msg, SW_MSG_RESTORE_BATCH);
-    msg.u.restore_batch.slot[SW_PROTO_MAX_BATCH - 1] = 0x01020304;
-    msg.u.restore_batch.gen[0] = 0x05060708;
-    msg.u.restore_batch.bytes[SW_PROTO_MAX_BATCH - 1] = 0x1112131415161718;
-    ck_assert_uint_eq(sw_msg_encode(&msg, packet), SW_PROTO_MAX_PACKET_BYTES);
-    const uint8_t ids[] = {4, 3, 2, 1, 8, 7, 6, 5}, bytes[] = {0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
-    ck_assert_mem_eq(packet + SW_PROTO_HEADER_BYTES + 12 + 4 + 8 + sizeof(uint32_t) * (SW_PROTO_MAX_BATCH - 1), ids,
-                     sizeof ids);
-    ck_assert_mem_eq(packet + SW_PROTO_MAX_PACKET_BYTES - 8, bytes, sizeof bytes);
+    enum { N = SW_PROTO_MAX_ITEMS, NAME = SW_PROTO_NAME_BYTES - 1 };
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static struct sw_wire_build builds[N];
+    static struct sw_wire_buffer buffers[N];
+    static struct sw_wire_chunk chunks[N];
+    static char names[N * NAME];
+    const struct sw_msg msg = {.header = {.type = SW_MSG_BUILD},
+                               .u.build = {.n_builds = N,
+                                           .n_buffers = N,
+                                           .n_chunks = N,
+                                           .name_bytes = sizeof names,
+                                           .builds = builds,
+                                           .buffers = buffers,
+                                           .chunks = chunks,
+                                           .names = names}};
+    struct sw_msg back;
+    builds[0].build = 0x01020304;
+    chunks[N - 1].buffer = 0x1112;
+    memcpy(names + sizeof names - 3, "end", 3);
+    const size_t bytes = sw_msg_encode(&msg, packet), arrays = SW_PROTO_HEADER_BYTES + 16;
+    const uint8_t build[] = {4, 3, 2, 1}, buffer[] = {0x12, 0x11, 0, 0};
+    ck_assert_uint_eq(bytes, arrays + N * (16 + 24 + 48 + NAME));
+    ck_assert_uint_le(bytes, SW_PROTO_MAX_PACKET_BYTES);
+    ck_assert_mem_eq(packet + arrays, build, sizeof build);
+    ck_assert_mem_eq(packet + arrays + N * (16 + 24 + 48) - sizeof buffer, buffer, sizeof buffer);
+    ck_assert_mem_eq(packet + bytes - 3, "end", 3);
+    ck_assert_int_eq(sw_msg_decode(&back, packet, bytes, NULL), 0);
+    /* Borrowed, and not copied. */
+    ck_assert_ptr_eq(back.u.build.builds, packet + arrays);
+    ck_assert_ptr_eq(back.u.build.buffers, packet + arrays + N * 16);
+    ck_assert_ptr_eq(back.u.build.chunks, packet + arrays + N * (16 + 24));
+    ck_assert_ptr_eq(back.u.build.names, packet + bytes - sizeof names);
+}
+END_TEST
+
+/* Of a count, one more and one less than there are records of; and no records at all. */
+START_TEST(arrays_are_as_long_as_their_counts_say) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    const struct sw_msg msg = patterned(SW_MSG_READ, 9);
+    struct sw_msg back, empty = {.header = {.type = SW_MSG_READ}};
+    struct sw_err err;
+    const size_t bytes = sw_msg_encode(&msg, packet);
+    for (size_t offset = 4; offset <= 6; offset += 2) /* n_reads, n_chunks */
+        for (int step = -1; step <= 1; step += 2) {
+            uint8_t *count = packet + SW_PROTO_HEADER_BYTES + offset;
+            *count = (uint8_t)(*count + step);
+            ck_assert_int_eq(sw_msg_decode(&back, packet, bytes, &err), -SW_EPROTO);
+            ck_assert_uint_eq(back.header.seq, 9);
+            *count = (uint8_t)(*count - step);
+        }
+    packet[SW_PROTO_HEADER_BYTES + 7] = 0xff; /* 65283 chunks: far beyond the packet */
+    ck_assert_int_eq(sw_msg_decode(&back, packet, bytes, &err), -SW_EPROTO);
+    ck_assert_uint_eq(sw_msg_encode(&empty, packet), SW_PROTO_HEADER_BYTES + 16);
+    ck_assert_int_eq(sw_msg_decode(&back, packet, SW_PROTO_HEADER_BYTES + 16, &err), 0);
+    ck_assert_uint_eq(back.u.read.n_reads + back.u.read.n_chunks, 0);
 }
 END_TEST
 
 /* All of the message, and nothing behind it. */
 START_TEST(a_new_message_is_empty) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg = patterned(types[_i], 7);
-    const size_t bytes = sw_msg_packet_bytes(types[_i]);
     const uint8_t last = ((uint8_t *)&msg.u)[sizeof msg.u - 1];
     sw_msg_init(&msg, types[_i]);
+    const size_t bytes = sw_msg_packet_bytes(&msg);
     ck_assert_uint_eq(msg.header.type, types[_i]);
     ck_assert_uint_eq(msg.header.seq, 0);
     ck_assert_uint_eq(sw_msg_encode(&msg, packet), bytes);
     for (size_t i = SW_PROTO_HEADER_BYTES; i < bytes; i++)
         ck_assert_uint_eq(packet[i], 0);
-    ck_assert(types[_i] == SW_MSG_RESTORE_BATCH || ((uint8_t *)&msg.u)[sizeof msg.u - 1] == last);
-    ck_assert_uint_eq(sw_msg_packet_bytes(99), 0);
+    ck_assert(SW_PROTO_HEADER_BYTES + sizeof msg.u == bytes || ((uint8_t *)&msg.u)[sizeof msg.u - 1] == last);
+    ck_assert_uint_eq(sw_msg_packet_bytes(&(struct sw_msg){.header.type = 99}), 0);
 }
 END_TEST
 
@@ -131,7 +202,7 @@ END_TEST
 
 START_TEST(wrong_length_is_refused) {
     /* Exactly as long as the packet, so that a sanitizer sees a read past its end. */
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const struct sw_msg msg = patterned(types[_i], 9);
     const size_t bytes = sw_msg_encode(&msg, packet);
     for (size_t n = 0; n <= bytes + 64; n++) {
@@ -152,7 +223,7 @@ START_TEST(wrong_length_is_refused) {
 END_TEST
 
 static int decode_with(size_t offset, uint8_t value, struct sw_msg *ret) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const struct sw_msg msg = patterned(SW_MSG_QUERY, 9);
     const size_t bytes = sw_msg_encode(&msg, packet);
     packet[offset] = value;
@@ -167,6 +238,8 @@ START_TEST(wrong_header_is_refused) {
     for (size_t i = 0; i < 4; i++)
         ck_assert_int_eq(decode_with(i, 0, &back), -SW_EPROTO); /* magic */
     ck_assert_int_eq(decode_with(4, SW_PROTO_VERSION + 1, &back), -SW_EVERSION);
+    ck_assert_int_eq(decode_with(4, SW_PROTO_OLDEST_VERSION - 1, &back), -SW_EVERSION);
+    ck_assert_int_eq(decode_with(4, SW_PROTO_OLDEST_VERSION, &back), 0);
     ck_assert_uint_eq(back.header.seq, 9); /* so that the refusal can be answered */
     ck_assert_int_eq(decode_with(5, 1, &back), -SW_EVERSION);
     for (unsigned type = 0; type < 256; type++) {
@@ -318,7 +391,7 @@ START_TEST(odd_packets_leave_nothing_behind) {
 END_TEST
 
 START_TEST(closed_and_full_sockets) {
-    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES] = {0};
     int fds[SW_PROTO_MAX_FDS], rc;
     size_t bytes = 1;
     unsigned n_fds = 1, sent = 0;
@@ -367,6 +440,7 @@ int main(void) {
     tcase_add_loop_test(messages, message_decodes_to_itself, 0, TYPE_COUNT);
     tcase_add_test(messages, fields_lie_where_they_should);
     tcase_add_test(messages, the_longest_message_ends_where_it_should);
+    tcase_add_test(messages, arrays_are_as_long_as_their_counts_say);
     tcase_add_loop_test(messages, a_new_message_is_empty, 0, TYPE_COUNT);
     tcase_add_test(messages, overlaps_are_found);
     tcase_add_loop_test(messages, wrong_length_is_refused, 0, TYPE_COUNT);

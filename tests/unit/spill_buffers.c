@@ -362,11 +362,18 @@ START_TEST(chunks_are_known_by_their_buffers) {
     }
     ck_assert(!sw_frames_find(frames, 0, &at) && !sw_frames_find(frames, 1ull << 32 | 3, &at));
     ck_assert(!sw_frames_find(frames, 4ull << 32, &at) && !sw_frames_find(frames, UINT64_MAX, &at));
-    struct sw_frames *view = sw_frames_view(frames, 1);
+    struct sw_frames *view = sw_frames_view(frames, 1, 0, 3);
     ck_assert_uint_eq(view->n_chunks, 3);
     for (size_t i = 0; i < 3; i++) {
         ck_assert_uint_eq(sw_frames_chunk_bytes(view, i), lengths[i]);
         ck_assert_uint_eq(sw_frames_key(view, i), keys[i]);
+    }
+    sw_free(view);
+    view = sw_frames_view(frames, 1, 1, 2); /* the end of the buffer, which is short */
+    ck_assert_uint_eq(view->raw_bytes, 6);
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_uint_eq(sw_frames_chunk_bytes(view, i), lengths[i + 1]);
+        ck_assert_uint_eq(sw_frames_key(view, i), keys[i + 1]);
     }
     sw_free(view);
     sw_frames_free(frames);

@@ -231,8 +231,10 @@ static struct client *add_client(struct rig *r, unsigned tenant, uint64_t sessio
                              .is_small = true,
                              .buffer_bytes = what->bytes,
                              .mem = {.once = true}};
-        first->buffers[i] = (struct sw_buffer){
-            .memory = &c->mem, .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0, .bytes = what->bytes};
+        first->buffers[i] = (struct sw_buffer){.memory = &c->mem,
+                                               .offset = what->is_raw ? (uint64_t)STRIPE * MIB : 0,
+                                               .bytes = what->bytes,
+                                               .number = n > 1 ? i + 1 : 0};
     }
     first->tenant = &r->quotas[tenant];
     first->request = (struct sw_request){.operation = SW_OP_SPILL,

@@ -171,7 +171,8 @@ static void add_request(struct rig *r, struct request *q, enum sw_operation oper
         q->buffers[i] = (struct sw_buffer){.memory = &q->mems[i],
                                            .offset = i * BUFFER_BYTES,
                                            .bytes = q->bytes[i] ? q->bytes[i] : BUFFER_BYTES,
-                                           .type = i == NUMBERS ? SW_VALUE_U32 : SW_VALUE_NONE};
+                                           .type = i == NUMBERS ? SW_VALUE_U32 : SW_VALUE_NONE,
+                                           .number = i + 1};
         *job = (struct sw_job){0};
         sw_job_init_run(job, &q->request, i);
         job->run.frames = stored ? stored->jobs[i].run.frames : NULL;
@@ -359,7 +360,8 @@ START_TEST(chunks_go_beside_plans) {
     rig_init(&r, &speed);
     for (unsigned i = 0; i < MANY; i++) {
         mems[i].once = true;
-        buffers[i] = (struct sw_buffer){.memory = &mems[i], .offset = i * BUFFER_BYTES, .bytes = BUFFER_BYTES};
+        buffers[i] =
+            (struct sw_buffer){.memory = &mems[i], .offset = i * BUFFER_BYTES, .bytes = BUFFER_BYTES, .number = i + 1};
         sw_job_init_run(&jobs[i], &request, i);
         sw_mover_add(r.mover, &jobs[i].run);
     }

@@ -6,6 +6,7 @@
 #include "tests/bench/spillway_bench/report.h"
 #include "tests/bench/spillway_bench/session.h"
 #include "tests/bench/spillway_bench/table.h"
+#include "tests/lib/easy.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,9 +42,9 @@ static int choose_memory(struct spillway_status *ret) {
     struct spillway *connection;
     struct spillway_error error;
     const char *reason = NULL;
-    if (spillway_open(&connection, o->socket, &error) < 0)
+    if (easy_open(&connection, o->socket, &error) < 0)
         return failed("connect", error.name, error.text);
-    const int rc = spillway_status(connection, ret, &error);
+    const int rc = easy_status(connection, ret, &error);
     spillway_close(connection);
     if (rc < 0)
         return failed("status", error.name, error.text);

@@ -6,6 +6,7 @@
 #include "ipc/spillway.h"
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/lib/content.h"
+#include "tests/lib/easy.h"
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ struct slot {
     enum sw_bench_op op;
     struct parked content;         /* of the operation */
     unsigned column;               /* that the memory holds from the start, and for good, if nothing is verified */
-    struct spillway_piece *pieces; /* [n_regions()], where the regions lie */
+    struct easy_piece *pieces; /* [n_regions()], where the regions lie */
     struct spillway_ticket *ticket;
     uint64_t not_before_us, start_us, end_us;
     int rc;
@@ -53,7 +54,7 @@ struct sw_bench_session {
     struct parked *parked; /* a ring */
     size_t first_parked, n_parked, room;
     struct region *regions;        /* of all that is parked, and of the slots */
-    struct spillway_piece *pieces; /* of the slots */
+    struct easy_piece *pieces; /* of the slots */
     uint64_t random;
     uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
     unsigned n_held;             /* this session's share of the run's */
@@ -117,7 +118,7 @@ static void look(struct sw_bench_session *s) {
         struct slot *slot = &s->slots[i];
         if (slot->state != SLOT_RUNNING)
             continue;
-        slot->rc = spillway_wait(slot->ticket, 0, &slot->result, &slot->error);
+        slot->rc = easy_wait(slot->ticket, 0, &slot->result, &slot->error);
         if (slot->rc == -SPILLWAY_EAGAIN)
             continue;
         slot->end_us = sw_clock_us();
@@ -179,18 +180,18 @@ static enum spillway_value_type type_of(const struct sw_bench_session *s, const 
 }
 
 static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
-    struct spillway_piece *pieces = slot->pieces;
+    struct easy_piece *pieces = slot->pieces;
     struct CUstream_st *stream = s->run->device->stream();
-    const unsigned flags = slot->content.restores > 1 ? SPILLWAY_RESTORE_KEEP : 0;
+    const unsigned flags = slot->content.restores > 1 ? SPILLWAY_KEEP : 0;
     if (!s->run->options.batch && op == SW_BENCH_SPILL)
-        return spillway_spill_typed(s->connection, pieces->data, pieces->bytes, type_of(s, slot), stream, &slot->ticket,
+        return easy_spill_typed(s->connection, pieces->data, pieces->bytes, type_of(s, slot), stream, &slot->ticket,
                                     &slot->error);
     if (!s->run->options.batch)
-        return spillway_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags,
+        return easy_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags,
                                 &slot->ticket, &slot->error);
     if (op == SW_BENCH_SPILL)
-        return spillway_spill_batch(s->connection, pieces, n_regions(s), stream, &slot->ticket, &slot->error);
-    return spillway_restore_batch(s->connection, pieces, n_regions(s), stream, flags, &slot->ticket, &slot->error);
+        return easy_spill_batch(s->connection, pieces, n_regions(s), stream, &slot->ticket, &slot->error);
+    return easy_restore_batch(s->connection, pieces, n_regions(s), stream, flags, &slot->ticket, &slot->error);
 }
 
 static void start(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
@@ -267,7 +268,7 @@ static void spilled(struct sw_bench_session *s, struct slot *slot) {
         return;
     }
     for (unsigned i = 0; i < n_regions(s); i++)
-        if (spillway_drop(s->connection, slot->content.regions[i].id, &error) < 0) {
+        if (easy_drop(s->connection, slot->content.regions[i].id, &error) < 0) {
             sw_bench_note_error(&s->figures, error.name);
             s->failed = true;
         }
@@ -376,7 +377,7 @@ static void *run_session(void *arg) {
     for (int wait_ms; !s->lost && (wait_ms = time_to_wait(s)) >= 0;) {
         struct pollfd fd = {.fd = spillway_fd(s->connection), .events = POLLIN};
         if (wait_ms > 0 && s->run->options.in_flight == 1 && s->slots->state == SLOT_RUNNING)
-            (void)spillway_wait(s->slots->ticket, wait_ms, NULL,
+            (void)easy_wait(s->slots->ticket, wait_ms, NULL,
                                 NULL); /* as a client does that has nothing else to do */
         else if (wait_ms > 0)
             (void)poll(&fd, 1, wait_ms);
@@ -463,7 +464,7 @@ int sw_bench_session_new(struct sw_bench_session **ret, struct sw_bench_run *run
         sw_bench_session_free(s);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a session");
     }
-    int rc = spillway_open(&s->connection, o->socket, &error) < 0 ? take_error(err, &error) : 0;
+    int rc = easy_open(&s->connection, o->socket, &error) < 0 ? take_error(err, &error) : 0;
     for (unsigned i = 0; rc == 0 && i < o->in_flight; i++)
         rc = make_slot(s, &s->slots[i], err);
     if (rc < 0) {

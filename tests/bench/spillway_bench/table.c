@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "tests/bench/spillway_bench/report.h"
+#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_run *r
     t->run = run;
     t->options = options;
     t->device = run->device;
-    int rc = spillway_open(&t->connection, options->socket, &error) < 0 ? take_error(err, &error) : 0;
+    int rc = easy_open(&t->connection, options->socket, &error) < 0 ? take_error(err, &error) : 0;
     for (int i = 0; !rc && i < N; i++)
         rc = make_buffer(t, i, err);
     if (rc)
@@ -132,10 +133,10 @@ static int try_move(struct sw_bench_table *t, enum sw_bench_op op, struct spillw
     struct spillway_result result;
     const uint64_t begun_us = sw_clock_us();
     int rc = op == SW_BENCH_SPILL
-                 ? spillway_spill_buffers(t->connection, t->buffers, N, stream, &ticket, error)
-                 : spillway_restore_buffers(t->connection, *region, t->buffers, N, stream, 0, &ticket, error);
+                 ? easy_spill_buffers(t->connection, t->buffers, N, stream, &ticket, error)
+                 : easy_restore_buffers(t->connection, *region, t->buffers, N, stream, 0, &ticket, error);
     if (!rc)
-        rc = spillway_wait(ticket, -1, &result, error);
+        rc = easy_wait(ticket, -1, &result, error);
     const uint64_t us = sw_clock_us() - begun_us;
     spillway_ticket_free(ticket);
     if (rc) {

@@ -1,0 +1,18 @@
+/* build.h - BUILD: regions from chunks of the client's memories. A build that begins and commits in one packet, with
+ * one chunk for all of a buffer, is one operation of the engine; others are open builds (build_open.h). thread: loop.
+ */
+#ifndef SW_DAEMON_BUILD_H
+#define SW_DAEMON_BUILD_H
+
+#include "daemon/session/session.h"
+#include "ipc/dispatch.h"
+
+sw_command_fn sw_on_build;
+
+/* Does what `build` says, for `request`, which is answered in the session's version. Returns as a command does. The
+ * memories `once` that the packet names are used up, also after an error. errors: -SW_EPROTO (lengths do not add up),
+ * -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(), sw_engine_spill_buffers() and sw_build_part(). */
+int sw_build_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *build,
+                    struct sw_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* build_open.h - builds of several packets, or of chunks whose length the client wishes: what a packet asks of one.
+ *
+ * What goes wrong with a part fails the build, so that the parts that are on their way fail as well, with the first
+ * error. Whatever a commit or an abort is answered, the build has ended with the answer. thread: loop. */
+#ifndef SW_DAEMON_BUILD_OPEN_H
+#define SW_DAEMON_BUILD_OPEN_H
+
+#include "daemon/session/operation.h"
+
+/* A build's part of a packet, and what belongs to it of the packet's arrays. */
+struct sw_build_part {
+    const struct sw_wire_build *build;
+    const struct sw_wire_buffer *buffers;
+    const struct sw_wire_chunk *chunks;
+    const char *name; /* not a string */
+};
+
+/* Begins, appends, commits or aborts, as the part says; the packet's flags and counts are checked. errors: -SW_EINVAL,
+ * -SW_ENOENT (no build of this number), -SW_ECANCELED (the build is canceled; the packet that commits it tells what has
+ * become of it), -SW_ENOTSUP (frames), those of sw_opens_begin(), sw_build_begin() and sw_build_append(). */
+int sw_build_part(struct sw_session *session, struct sw_piece *piece, const struct sw_build_part *part,
+                  struct sw_err *err);
+
+/* build.c: a durable region may outlive the session: somebody must have it then. ret: its name. errors: -SW_EINVAL,
+ * those of sw_tenant_inherit(). */
+int sw_build_take_name(struct sw_session *session, const struct sw_build_part *part, char ret[SW_PROTO_NAME_BYTES],
+                       struct sw_err *err);
+/* build.c: errors: -SW_EINVAL (a field is not the client's to fill in). */
+int sw_build_check_buffer(const struct sw_wire_buffer *buffer, struct sw_err *err);
+
+#endif

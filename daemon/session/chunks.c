@@ -1,0 +1,108 @@
+#include "daemon/session/chunks.h"
+
+#include "ipc/span.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int sw_check_count(unsigned n, unsigned least, const char *what, struct sw_err *err) {
+    if (n < least || n > SW_PROTO_MAX_ITEMS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "packet of %u %s, must be %u to %d", n, what, least,
+                          SW_PROTO_MAX_ITEMS);
+    return 0;
+}
+
+int sw_check_flags(uint32_t flags, uint32_t known, struct sw_err *err) {
+    if (flags & ~known)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "flags 0x%" PRIx32 " are unknown", flags & ~known);
+    return 0;
+}
+
+int sw_check_reserved(uint64_t reserved, struct sw_err *err) {
+    if (reserved)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a reserved field is not 0");
+    return 0;
+}
+
+int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err) {
+    const int rc = sw_check_reserved(chunk->reserved, err);
+    if (rc < 0)
+        return rc;
+    if (chunk->buffer >= n)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a chunk of buffer %u, of which there are %u",
+                          (unsigned)chunk->buffer, n);
+    if (chunk->frame_bytes)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "frames of a client are not supported yet: frame_bytes must be 0");
+    return 0;
+}
+
+int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsigned n, const struct sw_wire_chunk **ret,
+                   struct sw_err *err) {
+    memset(ret, 0, n * sizeof *ret);
+    for (unsigned i = 0; i < n_chunks; i++) {
+        const struct sw_wire_chunk *chunk = &chunks[i];
+        const int rc = sw_chunk_check(chunk, n, err);
+        if (rc < 0)
+            return rc;
+        const struct sw_wire_chunk *before = ret[chunk->buffer];
+        const uint64_t at = before ? before->raw_bytes : 0;
+        if (chunk->at != at)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "a chunk at %" PRIu64 " of buffer %u, the one before it ends at %" PRIu64, chunk->at,
+                              (unsigned)chunk->buffer, at);
+        if (before)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "buffer %u has several chunks and no chunk_bytes: say how long its chunks are",
+                              (unsigned)chunk->buffer);
+        ret[chunk->buffer] = chunk;
+    }
+    return 0;
+}
+
+int sw_chunk_range(struct sw_piece *piece, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
+                   struct sw_err *err) {
+    *ret =
+        (struct sw_range){.offset = chunk->offset, .bytes = chunk->raw_bytes, .buffer = chunk->buffer, .at = chunk->at};
+    const int rc = sw_piece_memory(piece, chunk->mem, n, &ret->mem, err);
+    return rc < 0 ? rc : sw_piece_order(piece, chunk->order_word, chunk->order_value, &ret->order, err);
+}
+
+int sw_chunk_none(struct sw_piece *piece, unsigned n, struct sw_range *ret, struct sw_err *err) {
+    *ret = (struct sw_range){0};
+    return sw_piece_empty_memory(piece, n, &ret->mem, err);
+}
+
+/* ---- overlaps ---------------------------------------------------------------------------------------------------- */
+
+/* A chunk's bytes in its memory. */
+struct place {
+    uint32_t mem;
+    struct sw_span span;
+};
+
+static int by_memory(const void *a, const void *b) {
+    const struct place *x = a, *y = b;
+    return (x->mem > y->mem) - (x->mem < y->mem);
+}
+
+/* Different memories cannot be told apart here. */
+int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, struct sw_err *err) {
+    struct place places[SW_PROTO_MAX_ITEMS];
+    struct sw_span spans[SW_PROTO_MAX_ITEMS];
+    bool is_sorted = true;
+    for (unsigned i = 0; i < n; i++) {
+        places[i] = (struct place){chunks[i].mem, {chunks[i].offset, chunks[i].raw_bytes}};
+        is_sorted &= i == 0 || places[i - 1].mem <= places[i].mem;
+    }
+    if (!is_sorted)
+        qsort(places, n, sizeof places[0], by_memory);
+    for (unsigned first = 0, end; first < n; first = end) {
+        for (end = first; end < n && places[end].mem == places[first].mem; end++)
+            spans[end - first] = places[end].span;
+        if (sw_spans_overlap(spans, end - first))
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "destinations in memory %" PRIu32 " overlap",
+                              places[first].mem);
+    }
+    return 0;
+}

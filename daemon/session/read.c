@@ -1,0 +1,188 @@
+#include "daemon/session/read.h"
+
+#include "daemon/session/chunks.h"
+#include "daemon/session/operation.h"
+#include <inttypes.h>
+
+/* ---- the packet -------------------------------------------------------------------------------------------------- */
+
+static int check_lengths(const struct sw_msg_read *m, struct sw_err *err) {
+    uint32_t n_chunks = 0;
+    for (unsigned i = 0; i < m->n_reads; i++)
+        n_chunks += m->reads[i].n_chunks;
+    if (n_chunks != m->n_chunks)
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "read: %u chunks, its reads have %u",
+                          (unsigned)m->n_chunks, n_chunks);
+    return 0;
+}
+
+/* What cannot be taken back cannot be all or nothing with others; and after a restart one region that is in the
+ * client's memory speaks for all. */
+static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
+    for (unsigned i = 0; (m->flags & SW_REQ_ALL) && m->n_reads > 1 && i < m->n_reads; i++) {
+        if (m->reads[i].flags & SW_READ_IN_PLACE)
+            return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                              "an unpack cannot be undone, so several are not done all or none: unpack each by itself");
+        if ((m->reads[i].flags ^ m->reads[0].flags) & SW_READ_KEEP)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "some of the regions are to be kept, some not: where all or none are restored, all are "
+                              "kept, or none");
+    }
+    return 0;
+}
+
+static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
+    int rc = check_lengths(m, err);
+    if (rc == 0)
+        rc = sw_check_count(m->n_reads, 1, "reads", err);
+    if (rc == 0)
+        rc = sw_check_count(m->n_chunks, 0, "chunks", err);
+    if (rc == 0)
+        rc = sw_check_flags(m->flags, SW_REQ_ALL, err);
+    if (rc == 0)
+        rc = sw_check_reserved(m->reserved, err);
+    if (rc == 0)
+        rc = check_all(m, err);
+    return rc == 0 ? sw_chunks_check_overlap(m->chunks, m->n_chunks, err) : rc;
+}
+
+static bool cancels(const struct sw_wire_read *read) {
+    return read->flags == (SW_READ_END | SW_READ_KEEP) && !read->n_chunks;
+}
+
+static bool only_cancels(const struct sw_msg_read *m) {
+    unsigned n = 0;
+    while (n < m->n_reads && cancels(&m->reads[n]))
+        n++;
+    return n == m->n_reads;
+}
+
+/* ---- one read ---------------------------------------------------------------------------------------------------- */
+
+static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
+    static const uint32_t whole = SW_READ_BEGIN | SW_READ_END;
+    const int rc = sw_check_flags(read->flags, whole | SW_READ_KEEP | SW_READ_IN_PLACE, err);
+    if (rc == 0 && (read->flags & whole) != whole)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "reads of several packets are not supported yet: begin and end in one");
+    if (rc == 0 && (read->flags & SW_READ_IN_PLACE) && read->n_chunks != 1)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack has one chunk, not %u",
+                          (unsigned)read->n_chunks);
+    return rc;
+}
+
+/* Of a read under way; its own packet tells what has become of it. */
+static int cancel(struct sw_session *session, uint32_t number, struct sw_err *err) {
+    struct sw_open *open;
+    const int rc = sw_opens_find(session, number, true, &open, err);
+    if (rc < 0)
+        return rc;
+    sw_piece_cancel(open->piece);
+    return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST,
+                      "read %" PRIu32 " was canceled: the reply to its last packet says what has become of it", number);
+}
+
+/* Buffers without a chunk must have no bytes. */
+static int check_missing(struct sw_session *session, struct sw_region_id id, const struct sw_wire_chunk *const *chunks,
+                         unsigned n, struct sw_err *err) {
+    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    unsigned n_known = 0;
+    const int rc = sw_engine_query_buffers(session->owner, id, infos, &n_known, err);
+    for (unsigned i = 0; rc == 0 && i < n && i < n_known; i++)
+        if (!chunks[i] && infos[i].raw_bytes)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "buffer %u of %u has %" PRIu64 " bytes, and no chunk has room for them", i + 1, n,
+                              infos[i].raw_bytes);
+    return rc;
+}
+
+/* As many ranges as the region has buffers, or as chunks name, if those are more. */
+static int fill_ranges(struct sw_session *session, struct sw_piece *piece, const struct sw_wire_read *read,
+                       const struct sw_wire_chunk *chunks, struct sw_range *ret, unsigned *ret_n, struct sw_err *err) {
+    const struct sw_wire_chunk *of_buffer[SW_PROTO_MAX_BUFFERS];
+    const struct sw_region_id id = {read->slot, read->gen};
+    struct sw_region_info info = {0};
+    int rc = sw_engine_query(session->owner, id, &info, err);
+    const unsigned n = read->n_chunks > info.n_buffers ? read->n_chunks : info.n_buffers;
+    if (rc == 0 && n > SW_PROTO_MAX_BUFFERS)
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u chunks, must be at most %d", n, SW_PROTO_MAX_BUFFERS);
+    if (rc == 0)
+        rc = sw_chunks_sort(chunks, read->n_chunks, n, of_buffer, err);
+    if (rc == 0 && read->n_chunks < n)
+        rc = check_missing(session, id, of_buffer, n, err);
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc =
+            of_buffer[i] ? sw_chunk_range(piece, of_buffer[i], n, &ret[i], err) : sw_chunk_none(piece, n, &ret[i], err);
+        if (rc < 0 && n > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, n);
+    }
+    *ret_n = n;
+    return rc;
+}
+
+/* keeps: the stored copy is kept, whatever the read says, until all are back. */
+static int begin(struct sw_session *session, struct sw_piece *piece, const struct sw_wire_read *read,
+                 const struct sw_wire_chunk *chunks, bool keeps, struct sw_err *err) {
+    struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
+    unsigned n = 0;
+    if (cancels(read))
+        return cancel(session, read->read, err);
+    ranges[0] = (struct sw_range){0};
+    int rc = sw_piece_moot(piece, err);
+    if (rc == 0)
+        rc = check_read(read, err);
+    if (rc == 0)
+        rc = fill_ranges(session, piece, read, chunks, ranges, &n, err);
+    if (rc == 0)
+        rc = sw_piece_enter(piece, true, err);
+    if (rc < 0)
+        return rc;
+    ranges[0].in_place = (read->flags & SW_READ_IN_PLACE) != 0;
+    *sw_piece_id(piece) = (struct sw_region_id){read->slot, read->gen};
+    rc = sw_engine_restore_buffers(session->owner, *sw_piece_id(piece), ranges, n,
+                                   keeps || (read->flags & SW_READ_KEEP), sw_piece_ended, piece, err);
+    if (rc == 0)
+        sw_piece_expect(piece);
+    return rc;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
+
+static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *m,
+                     struct sw_err *err) {
+    const struct sw_ask ask = {.begins = true,
+                               .ends = true,
+                               .only_cancels = only_cancels(m),
+                               .all = (m->flags & SW_REQ_ALL) && m->n_reads > 1,
+                               .keep = m->reads[0].flags & SW_READ_KEEP,
+                               .n = m->n_reads,
+                               .n_buffers = m->n_chunks};
+    const struct sw_wire_read *read = m->reads;
+    const struct sw_wire_chunk *chunks = m->chunks;
+    struct sw_operation *operation;
+    struct sw_piece *piece;
+    const int rc = sw_operation_begin(session, request, &ask, &operation, err);
+    if (rc < 0)
+        return rc;
+    while ((piece = sw_operation_next(operation, read->read, 0))) {
+        struct sw_err cause;
+        sw_piece_begun(piece, begin(session, piece, read, chunks, ask.all, &cause), &cause);
+        chunks += read->n_chunks;
+        read++;
+    }
+    return sw_operation_go(operation, err);
+}
+
+int sw_read_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *read,
+                   struct sw_err *err) {
+    int rc = check_packet(read, err);
+    if (rc == 0)
+        rc = begin_all(session, request, read, err);
+    sw_memtable_use_up(&session->mems, read->chunks, read->n_chunks);
+    return rc;
+}
+
+int sw_on_read(void *session, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    (void)ret_reply;
+    return sw_read_packet(session, request->msg, &request->msg->u.read, err);
+}

@@ -1,0 +1,108 @@
+#include "daemon/session/results.h"
+
+#include "daemon/session/results9.h"
+#include <string.h>
+
+void sw_results_fail(struct sw_results *results, unsigned i, const struct sw_err *cause) {
+    results->all[i].code = cause->code;
+    results->all[i].scope = cause->scope;
+    if (results->n_failed++)
+        return;
+    results->err = *cause;
+    if (results->n > 1)
+        sw_err_context(&results->err, "piece %u of %u", i + 1, results->n);
+}
+
+void sw_results_fail_all(struct sw_results *results, const struct sw_err *cause) {
+    for (unsigned i = 0; i < results->n; i++) {
+        results->all[i].code = cause->code;
+        results->all[i].scope = cause->scope;
+    }
+    results->n_failed = results->n;
+    results->err = *cause;
+}
+
+void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const struct sw_region_info *info) {
+    ret->id = id;
+    ret->raw_bytes = info->raw_bytes;
+    ret->stored_bytes = info->stored_bytes;
+    ret->codec = sw_codec_name(info->codec);
+    ret->tier = info->tier;
+    ret->reason = info->reason;
+    ret->state = sw_region_state_name(info->state);
+}
+
+uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
+    unsigned i = 0;
+    if (!text || !text[0])
+        return 0;
+    while (i < texts->n && strncmp(texts->all[i].text, text, sizeof texts->all[i].text) != 0)
+        i++;
+    if (i == SW_PROTO_MAX_TEXTS)
+        return 0;
+    if (i == texts->n)
+        sw_msg_set_text((uint8_t *)texts->all[texts->n++].text, sizeof texts->all[i].text, text);
+    return (uint8_t)(i + 1);
+}
+
+struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts) {
+    struct sw_wire_result wire = {.number = result->number, .slot = result->id.slot, .gen = result->id.gen};
+    if (result->code) {
+        wire.scope = (uint32_t)result->scope;
+        wire.error = sw_text_number(texts, sw_err_name(result->code));
+        return wire;
+    }
+    wire.codec = sw_text_number(texts, result->codec);
+    wire.tier = sw_text_number(texts, result->tier);
+    wire.reason = sw_text_number(texts, result->reason);
+    wire.state = sw_text_number(texts, result->state);
+    wire.raw_bytes = result->raw_bytes;
+    wire.stored_bytes = result->stored_bytes;
+    return wire;
+}
+
+/* As in an ERROR. Returns its length. */
+static size_t fill_text(uint8_t ret[sizeof((struct sw_msg_error *)NULL)->text], const struct sw_err *err) {
+    struct sw_msg msg;
+    sw_msg_from_err(&msg, 0, err);
+    memcpy(ret, msg.u.error.text, sizeof msg.u.error.text);
+    return strnlen((const char *)ret, sizeof msg.u.error.text);
+}
+
+static void fill10(struct sw_results_reply *ret, const struct sw_results *results) {
+    struct sw_msg_results *m = &ret->msg.u.results;
+    struct sw_texts texts = {.all = ret->texts};
+    sw_msg_init(&ret->msg, SW_MSG_RESULTS);
+    for (unsigned i = 0; i < results->n; i++)
+        ret->results[i] = sw_wire_result_of(&results->all[i], &texts);
+    if (results->n_failed)
+        m->text_bytes = (uint16_t)fill_text(ret->text, &results->err);
+    m->n_results = (uint16_t)results->n;
+    m->n_texts = (uint16_t)texts.n;
+    m->service_us = results->service_us < UINT32_MAX ? (uint32_t)results->service_us : UINT32_MAX;
+    m->results = ret->results;
+    m->texts = ret->texts;
+    m->text = (const char *)ret->text;
+}
+
+void sw_results_fill(struct sw_results_reply *ret, unsigned version, unsigned request,
+                     const struct sw_results *results) {
+    if (version < SW_PROTO_VERSION)
+        sw_results9_fill(&ret->msg, request, results);
+    else
+        fill10(ret, results);
+}
+
+int sw_results_reply(struct sw_session *session, const struct sw_msg *request, const struct sw_results *results,
+                     struct sw_err *err) {
+    struct sw_results_reply reply;
+    if (results->n_failed == results->n) {
+        *err = results->err;
+        return err->code;
+    }
+    sw_results_fill(&reply, session->version, request->header.type, results);
+    sw_session_reply_now(session, request, &reply.msg);
+    if (results->n_failed)
+        sw_session_report_failure(session, request->header.type, request->header.seq, "", &results->err);
+    return SW_REPLY_SENT;
+}

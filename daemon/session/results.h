@@ -1,0 +1,62 @@
+/* results.h - what became of a packet's builds, reads or ids, and the reply that says so: RESULTS in version 10, the
+ * message that version 9 has for the request in a session of version 9 (results9.h).
+ *
+ * Invariant: a reply borrows its arrays from struct sw_results_reply, and copies everything else. thread: loop. */
+#ifndef SW_DAEMON_RESULTS_H
+#define SW_DAEMON_RESULTS_H
+
+#include "daemon/session/session.h"
+#include "ipc/dispatch.h"
+#include "spill/engine.h"
+
+/* Of one build, read or id. Texts: static; NULL: none. */
+struct sw_result {
+    uint32_t number; /* the client's; 0 for an id */
+    struct sw_region_id id;
+    int code; /* 0: it has succeeded */
+    enum sw_scope scope;
+    const char *codec, *tier, *reason, *state;
+    uint64_t raw_bytes, stored_bytes;
+};
+
+/* Of all of a packet, in its order. */
+struct sw_results {
+    struct sw_result *all; /* borrowed */
+    unsigned n, n_failed;
+    struct sw_err err; /* of the first that failed, and which one that is */
+    uint64_t service_us;
+};
+
+/* Notes that all[i] has failed for this reason. */
+void sw_results_fail(struct sw_results *results, unsigned i, const struct sw_err *cause);
+
+/* Notes that all have failed, together. */
+void sw_results_fail_all(struct sw_results *results, const struct sw_err *cause);
+
+/* Fills in what is known of a region. */
+void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const struct sw_region_info *info);
+
+struct sw_results_reply {
+    struct sw_msg msg;
+    struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_text texts[SW_PROTO_MAX_TEXTS];
+    uint8_t text[sizeof((struct sw_msg_error *)NULL)->text];
+};
+/* Makes the reply to a request of that type, in that version. At least one of the results is a success. */
+void sw_results_fill(struct sw_results_reply *ret, unsigned version, unsigned request,
+                     const struct sw_results *results);
+
+/* Answers a request at once: SW_REPLY_SENT, or the first error if all have failed. */
+int sw_results_reply(struct sw_session *session, const struct sw_msg *request, const struct sw_results *results,
+                     struct sw_err *err);
+
+/* The texts of one reply: each is in it once. */
+struct sw_texts {
+    struct sw_wire_text *all; /* borrowed, SW_PROTO_MAX_TEXTS */
+    unsigned n;
+};
+/* Its number in the reply, from 1; 0 for NULL, or if there is no room left. */
+uint8_t sw_text_number(struct sw_texts *texts, const char *text);
+struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts);
+
+#endif

@@ -1,0 +1,182 @@
+/* client_items.c - what becomes of a call's requests: replies, marks, regions that are dropped. */
+#include "ipc/client/client_results.h"
+#include "ipc/client/client_transfer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_spill(const struct sw_transfer *x) {
+    return x->call->is_spill;
+}
+
+static void send_discard(struct spillway *c, const struct sw_wire_id *ids, uint16_t n, uint32_t flags) {
+    const struct sw_msg msg = {.header.type = SW_MSG_DISCARD, .u.discard = {.flags = flags, .n_ids = n, .ids = ids}};
+    if (n && !c->lost.code)
+        sw_client_submit_unattended(c, &msg);
+}
+
+/* Has the daemon forget the regions of all items that `chosen` picks. */
+static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transfer *x, uint32_t i), uint32_t flags) {
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+    uint16_t n = 0;
+    for (uint32_t i = 0; i < x->call->n; i++) {
+        if (!chosen(x, i))
+            continue;
+        ids[n++] = (struct sw_wire_id){x->results[i].region.slot, x->results[i].region.generation};
+        x->items[i].is_stored = false;
+        if (n < SW_PROTO_MAX_ITEMS)
+            continue;
+        send_discard(x->ticket->connection, ids, n, flags);
+        n = 0;
+    }
+    send_discard(x->ticket->connection, ids, n, flags);
+}
+
+static bool is_stored(const struct sw_transfer *x, uint32_t i) {
+    return x->items[i].is_stored;
+}
+
+static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
+    return x->items[i].is_stored && !(x->told && x->items[i].request->name_bytes);
+}
+
+static bool is_to_go(const struct sw_transfer *x, uint32_t i) {
+    return !x->results[i].code && !(x->items[i].request->flags & SPILLWAY_KEEP);
+}
+
+void sw_transfer_drop_stored(struct sw_transfer *x) {
+    discard(x, is_stored, 0);
+}
+
+void sw_transfer_consume(struct sw_transfer *x) {
+    discard(x, is_to_go, SW_REQ_CONSUME);
+}
+
+void sw_transfer_drop_unseen(struct sw_transfer *x) {
+    discard(x, is_unseen, 0);
+}
+
+uint64_t sw_item_bytes(const struct sw_transfer *x, uint32_t i) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < x->items[i].request->n_buffers; k++)
+        bytes += x->pieces[x->items[i].first + k].bytes;
+    return bytes;
+}
+
+/* False: it does not fit what was asked for. */
+static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway_result *result) {
+    const uint64_t bytes = sw_item_bytes(x, i);
+    struct spillway_result *ret = &x->results[i];
+    if (!result->code &&
+        (is_spill(x) ? result->raw_bytes != bytes || !result->region.generation : result->raw_bytes > bytes))
+        return false;
+    *ret = *result;
+    if (!is_spill(x))
+        ret->region = x->items[i].request->region;
+    else if (result->code)
+        ret->region = (struct spillway_region){0};
+    x->items[i].is_stored = is_spill(x) && !result->code;
+    return true;
+}
+
+bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_transfer *x = t->own.owner;
+    const struct sw_msg_results *m = &msg->u.results;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
+        return false;
+    for (uint32_t i = 0; i < m->n_results; i++) {
+        struct spillway_result result;
+        if (!sw_results_read(m, i, &result) || !take_result(x, t->own.part + i, &result))
+            return false;
+        if (result.code && !x->error.code)
+            sw_client_result_error(&x->error, m, i);
+    }
+    return true;
+}
+
+void sw_pieces_release_marks(struct sw_piece *pieces, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        sw_mark_unref(pieces[i].mark);
+        pieces[i].mark = NULL;
+    }
+}
+
+static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
+    struct sw_err err = {0};
+    if (error->code != -SW_ECANCELED || !x->cancel_code)
+        return;
+    (void)sw_err_set(&err, x->cancel_code, SW_SCOPE_REQUEST, "%s", x->cancel_text);
+    (void)sw_client_report(error, &err);
+}
+
+/* The daemon counts the requests of a packet. */
+static void name_requests(const struct sw_transfer *x, const struct spillway_ticket *t, struct spillway_error *error) {
+    char text[sizeof error->text];
+    if (!error->code || !x->has_several_packets || t->transfer.n_items < 2)
+        return;
+    (void)snprintf(text, sizeof text, "of requests %u to %u: %.200s", t->own.part + 1,
+                   t->own.part + t->transfer.n_items, error->text);
+    memcpy(error->text, text, sizeof error->text);
+}
+
+/* Calls are told of in the order in which their last replies came. */
+static void note_ending(struct sw_transfer *x) {
+    if (!x->n_in_flight && sw_list_empty(&x->ending))
+        sw_list_append(&x->ticket->connection->ending, &x->ending);
+}
+
+void sw_transfer_packet_done(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    x->n_in_flight--;
+    if (!x->staged)
+        sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
+    note_canceled(x, &t->error);
+    name_requests(x, t, &t->error);
+    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++)
+        x->results[t->own.part + i].code = t->error.code;
+    if (t->error.code)
+        sw_client_note_error(&x->error, &t->error);
+    note_ending(x);
+}
+
+/* Of a memory that is opened before, or closed behind, the packets. */
+void sw_transfer_memory_done(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    x->n_in_flight--;
+    if (t->operation != SW_MSG_MEM_CLOSE && t->error.code)
+        sw_client_note_error(&x->open_error, &t->error);
+    note_ending(x);
+}
+
+void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret) {
+    const struct sw_transfer *x = t->own.owner;
+    for (uint32_t i = 0; i < t->transfer.n_items; i++) {
+        const struct spillway_region region = x->items[t->own.part + i].request->region;
+        ret[i] = is_spill(x) ? (struct sw_wire_id){0} : (struct sw_wire_id){region.slot, region.generation};
+    }
+}
+
+int sw_transfer_make_ready(struct sw_transfer *x, uint32_t first, uint32_t n, struct sw_err *err) {
+    struct spillway *c = x->ticket->connection;
+    bool has_marks = false;
+    int rc = 0;
+    for (uint32_t i = first; !rc && i < first + n; i++) {
+        has_marks |= x->pieces[i].mark != NULL;
+        if (i == first || x->pieces[i].mem != x->pieces[i - 1].mem)
+            rc = sw_registered_ready(c, x->pieces[i].mem, err);
+    }
+    return !rc && has_marks ? sw_client_share_marks(c, err) : rc;
+}
+
+bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
+    for (uint32_t i = 0; i < n; i++)
+        if (pieces[i].mem == mem)
+            return true;
+    return false;
+}
+
+bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
+    const struct sw_transfer *x = t->own.owner;
+    return x->staged ? t->transfer.mem == mem
+                     : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
+}

@@ -1,0 +1,51 @@
+#include "ipc/client/client_results.h"
+
+#include <string.h>
+
+bool sw_results_text(const struct sw_wire_text *texts, uint32_t n_texts, uint8_t n, char *ret, size_t ret_bytes) {
+    ret[0] = 0;
+    if (n > n_texts)
+        return false;
+    if (n)
+        sw_msg_text(ret, ret_bytes, (const uint8_t *)texts[n - 1].text, sizeof texts[n - 1].text);
+    return true;
+}
+
+/* A name of an error that this library does not know is one of a later daemon. */
+static bool read_code(const struct sw_msg_results *m, uint8_t error, int *ret) {
+    char name[sizeof m->texts->text + 1];
+    *ret = 0;
+    if (!sw_results_text(m->texts, m->n_texts, error, name, sizeof name))
+        return false;
+    if (error)
+        *ret = sw_err_from_name(name);
+    if (error && !*ret)
+        *ret = -SW_EPROTO;
+    return true;
+}
+
+bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret) {
+    const struct sw_wire_result *r = &m->results[i];
+    *ret = (struct spillway_result){.size = sizeof *ret,
+                                    .region = {r->slot, r->gen},
+                                    .raw_bytes = r->raw_bytes,
+                                    .stored_bytes = r->stored_bytes,
+                                    .service_us = m->service_us};
+    return read_code(m, r->error, &ret->code) &&
+           sw_results_text(m->texts, m->n_texts, r->codec, ret->codec, sizeof ret->codec) &&
+           sw_results_text(m->texts, m->n_texts, r->tier, ret->tier, sizeof ret->tier) &&
+           sw_results_text(m->texts, m->n_texts, r->reason, ret->reason, sizeof ret->reason) &&
+           sw_results_text(m->texts, m->n_texts, r->coder, ret->coder, sizeof ret->coder);
+}
+
+void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {
+    struct spillway_result result;
+    struct sw_err err = {0};
+    char text[sizeof ret->text];
+    const uint32_t scope = m->results[i].scope < SW_SCOPE_NR ? m->results[i].scope : SW_SCOPE_REQUEST;
+    (void)sw_results_read(m, i, &result);
+    (void)sw_err_set(&err, result.code, (enum sw_scope)scope, "%s", sw_err_text(result.code));
+    (void)sw_client_report(ret, &err);
+    if (m->text_bytes)
+        memcpy(ret->text, sw_msg_text(text, sizeof text, (const uint8_t *)m->text, m->text_bytes), sizeof text);
+}

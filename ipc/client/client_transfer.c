@@ -1,0 +1,604 @@
+/* client_transfer.c - see client_transfer.h. */
+#include "ipc/client/client_transfer.h"
+#include "ipc/client/client_packets.h"
+#include "ipc/client/client_results.h"
+#include "ipc/client/client_staging.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+_Static_assert((int)SPILLWAY_MAX_BUFFERS == SW_PROTO_MAX_BUFFERS && (int)SPILLWAY_MAX_BUFFERS <= (int)SW_MARKS_MAX,
+               "as many as a request has room for");
+
+static bool is_spill(const struct sw_transfer *x) {
+    return x->call->is_spill;
+}
+
+/* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
+static bool drops_at_end(const struct sw_transfer *x) {
+    return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->staged;
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+/* How many of the next items fit into one packet, and how many pieces they have. 0: the first one has to wait. */
+static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_pieces) {
+    uint32_t n = 0, pieces = 0;
+    for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
+        const uint32_t more = x->items[i].request->n_buffers;
+        if (pieces + more > SW_PROTO_MAX_ITEMS || c->n_pieces + pieces + more > c->max_pieces)
+            break;
+        pieces += more;
+    }
+    *ret_pieces = pieces;
+    return n;
+}
+
+static void add_item(struct sw_transfer *x, struct sw_arrays *a, uint32_t i) {
+    struct sw_item *item = &x->items[i];
+    const struct sw_call_request *r = item->request;
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE, keep = (r->flags & SPILLWAY_KEEP) || drops_at_end(x);
+    item->number = sw_client_new_number(x->ticket->connection);
+    if (is_spill(x))
+        sw_arrays_add_item(a, item, SW_BUILD_BEGIN | SW_BUILD_COMMIT | (in_place ? SW_BUILD_IN_PLACE : 0u));
+    else
+        sw_arrays_add_item(
+            a, item, SW_READ_BEGIN | SW_READ_END | (keep ? SW_READ_KEEP : 0u) | (in_place ? SW_READ_IN_PLACE : 0u));
+    for (uint32_t k = 0; k < r->n_buffers; k++) {
+        const struct sw_piece *piece = &x->pieces[item->first + k];
+        const struct sw_wire_chunk chunk = {
+            .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)k};
+        if (is_spill(x))
+            sw_arrays_add_buffer(a, piece->bytes, 0, r->buffers[k].type);
+        sw_arrays_add_chunk(a, &chunk, piece->mark);
+    }
+}
+
+/* A ticket of a packet of n items, and the packet; the memory that is handed over with it comes first. */
+static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer *x, uint32_t n, struct sw_list *group,
+                                          struct sw_err *err) {
+    struct sw_arrays *a = sw_arrays_begin(x);
+    struct spillway_ticket *t = sw_ticket_new(c, is_spill(x) ? SW_MSG_BUILD : SW_MSG_READ, err);
+    int rc = t ? 0 : -SW_ENOMEM;
+    for (uint32_t i = 0; !rc && i < n; i++)
+        add_item(x, a, x->n_sent + i);
+    if (!rc && x->n_opened == 1 && !x->opened[0].is_open)
+        rc = sw_client_add_memory(group, x->opened[0].mem, true, &x->opened[0].export, err);
+    if (!rc && !sw_arrays_packet(a, !sw_transfer_is_each(x), group, err))
+        rc = -SW_ENOMEM;
+    if (!rc)
+        return t;
+    sw_packets_free(group);
+    sw_free(t);
+    if (!err->code)
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+    return NULL;
+}
+
+/* The next n items cannot be sent. Returns whether the call goes on with the others. */
+static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err *err) {
+    sw_client_note_err(&x->error, err);
+    for (uint32_t i = 0; sw_transfer_is_each(x) && i < n; i++)
+        x->results[x->n_sent++].code = err->code;
+    return sw_transfer_is_each(x);
+}
+
+/* Sends the next packet. False: it is not its time, or it failed. */
+static bool send_packet(struct spillway *c, struct sw_transfer *x) {
+    struct sw_err err = {0};
+    struct sw_list group;
+    uint32_t n_pieces;
+    if (c->n_in_flight >= c->max_in_flight) /* which may be fewer after a restart */
+        return false;
+    const uint32_t n = next_items(c, x, &n_pieces);
+    if (!n)
+        return false;
+    sw_list_init(&group);
+    const int rc = sw_transfer_make_ready(x, x->items[x->n_sent].first, n_pieces, &err);
+    struct spillway_ticket *t = rc < 0 ? NULL : packet_new(c, x, n, &group, &err);
+    if (!t)
+        return packet_failed(x, n, &err);
+    t->take = sw_transfer_take_results;
+    t->own.on_done = sw_transfer_packet_done;
+    t->own.owner = x;
+    t->own.part = x->n_sent;
+    t->transfer.n_items = n;
+    t->transfer.n_pieces = n_pieces;
+    t->transfer.mem = x->pieces[x->items[x->n_sent].first].mem;
+    t->transfer.is_of_call = true;
+    t->transfer.is_each = sw_transfer_is_each(x);
+    t->transfer.is_of_opened = x->n_opened && x->opened[0].is_open;
+    for (uint32_t i = 0; i < n; i++)
+        t->transfer.bytes += sw_item_bytes(x, x->n_sent + i);
+    x->n_sent += n;
+    x->n_in_flight++;
+    sw_client_submit(t, &group);
+    return true;
+}
+
+static bool close_opened(struct spillway *c, struct sw_transfer *x, struct sw_opened *o) {
+    const struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = o->mem};
+    struct sw_list group;
+    sw_list_init(&group);
+    struct spillway_ticket *t = sw_ticket_new(c, SW_MSG_MEM_CLOSE, NULL);
+    if (!t || !sw_packet_new(&group, &msg, NULL)) {
+        sw_free(t);
+        return false;
+    }
+    o->is_open = false;
+    t->own.on_done = sw_transfer_memory_done;
+    t->own.owner = x;
+    x->n_in_flight++;
+    sw_client_submit(t, &group);
+    return true;
+}
+
+/* Behind the last packet, whose operations the daemon waits for. False: without memory for it, it is tried again. */
+static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        if (x->opened[i].is_open && !c->lost.code && !close_opened(c, x, &x->opened[i]))
+            return false;
+    return true;
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+/* What has no outcome of its own has that of the call. */
+static void set_codes(struct sw_transfer *x) {
+    const bool has_stopped = x->cancel_code || x->ticket->connection->lost.code;
+    for (uint32_t i = 0; x->error.code && i < x->call->n; i++) {
+        const bool is_open = x->staged ? has_stopped && !x->items[i].is_stored : i >= x->n_sent;
+        if (!sw_transfer_is_each(x) || (is_open && !x->results[i].code))
+            x->results[i].code = x->error.code;
+    }
+}
+
+static void finish(struct spillway *c, struct sw_transfer *x) {
+    /* The daemon knows nothing of a memory that could not be opened: that is the cause. */
+    if (x->error.code == -SW_ENOENT && x->open_error.code)
+        x->error = x->open_error;
+    set_codes(x);
+    x->ticket->error = x->error;
+    sw_pieces_release_marks(x->pieces, x->call->n_buffers);
+    if (is_spill(x) && !sw_transfer_is_each(x) && x->error.code)
+        sw_transfer_drop_stored(x);
+    else if (drops_at_end(x) && !x->error.code)
+        sw_transfer_consume(x);
+    if (x->staged) {
+        sw_staged_free(x->staged);
+        x->staged = NULL;
+        sw_staging_free_unused(c);
+    }
+    c->n_transfers--;
+    sw_ticket_complete(x->ticket);
+}
+
+static void check_time(struct sw_transfer *x) {
+    if (sw_clock_us() < x->deadline_us)
+        return;
+    x->deadline_us = UINT64_MAX;
+    sw_transfer_cancel(x, -SW_ETIMEDOUT, "the request's timeout_ms is over");
+}
+
+static bool has_ended(const struct sw_transfer *x) {
+    if (x->staged)
+        return sw_staged_has_ended(x->staged);
+    return x->n_sent == x->call->n || (x->error.code && !sw_transfer_is_each(x)) || x->cancel_code ||
+           x->ticket->connection->lost.code;
+}
+
+static void finish_if_ended(struct spillway *c, struct sw_transfer *x) {
+    if (has_ended(x) && close_all_opened(c, x) && !x->n_in_flight)
+        finish(c, x);
+}
+
+/* Of several calls none overtakes one that waits for room. */
+static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
+    if (c->lost.code)
+        sw_client_note_error(&x->error, &c->lost);
+    if (x->deadline_us != UINT64_MAX)
+        check_time(x);
+    while (*room && !x->staged && !has_ended(x))
+        *room = send_packet(c, x) || has_ended(x);
+    finish_if_ended(c, x);
+}
+
+void sw_transfers_advance(struct spillway *c) {
+    bool room = true;
+    for (struct sw_list *n; (n = sw_list_take_first(&c->ending));)
+        finish_if_ended(c, SW_CONTAINER_OF(n, struct sw_transfer, ending));
+    for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
+        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
+        next = n->next;
+        advance(c, x, &room);
+    }
+}
+
+static uint64_t first_deadline_us(const struct spillway *c) {
+    uint64_t first = UINT64_MAX;
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
+        first = x->deadline_us < first ? x->deadline_us : first;
+    }
+    return first;
+}
+
+/* Has spillway_fd() wake when the first call's time is over. */
+static void set_timer(struct spillway *c) {
+    const uint64_t us = first_deadline_us(c);
+    struct epoll_event event = {.events = EPOLLIN};
+    struct itimerspec time = {0}; /* never */
+    if (c->timers[SW_TIMER_CALLS] < 0) {
+        c->timers[SW_TIMER_CALLS] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (c->timers[SW_TIMER_CALLS] >= 0 &&
+            epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->timers[SW_TIMER_CALLS], &event) < 0) {
+            (void)close(c->timers[SW_TIMER_CALLS]);
+            c->timers[SW_TIMER_CALLS] = -1;
+        }
+    }
+    if (us != UINT64_MAX)
+        time.it_value = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    if (c->timers[SW_TIMER_CALLS] >= 0)
+        (void)timerfd_settime(c->timers[SW_TIMER_CALLS], TFD_TIMER_ABSTIME, &time, NULL);
+}
+
+/* Asks the daemon to end one packet's items; what they come to is told by their own reply. */
+static void cancel_packet(struct sw_transfer *x, const struct spillway_ticket *t) {
+    struct sw_arrays *a = sw_arrays_begin(x);
+    for (uint32_t i = 0; i < t->transfer.n_items; i++)
+        sw_arrays_add_item(a, &x->items[t->own.part + i],
+                           is_spill(x) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
+    sw_arrays_send_unattended(x, a);
+}
+
+void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
+    struct spillway *c = x->ticket->connection;
+    struct sw_err err = {0};
+    if (x->cancel_code || c->lost.code)
+        return;
+    x->cancel_code = code;
+    x->cancel_text = text;
+    (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", text);
+    if (x->staged || x->n_sent < x->call->n)
+        sw_client_note_err(&x->error, &err);
+    if (x->staged)
+        sw_staged_cancel(x->staged);
+    for (struct sw_list *n = c->running.next; n != &c->running && !x->staged; n = n->next) {
+        const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
+        if (t->own.on_done == sw_transfer_packet_done && t->own.owner == x)
+            cancel_packet(x, t);
+    }
+}
+
+void sw_transfer_abandon(struct sw_transfer *x) {
+    struct sw_err err = {0};
+    if (!is_spill(x) || (!x->staged && x->n_sent == x->call->n) || x->cancel_code)
+        return;
+    x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the call any more");
+    sw_client_note_err(&x->error, &err);
+    if (x->staged)
+        sw_staged_cancel(x->staged);
+}
+
+void sw_transfer_told(struct sw_transfer *x) {
+    x->told |= !x->error.code;
+}
+
+bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
+    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
+        const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
+        if (sw_pieces_use(x->pieces, x->call->n_buffers, mem))
+            return true;
+    }
+    return false;
+}
+
+void sw_transfer_free(struct sw_transfer *x) {
+    if (!x)
+        return;
+    if (x->pieces && x->call)
+        sw_pieces_release_marks(x->pieces, x->call->n_buffers);
+    sw_list_remove(&x->ending);
+    sw_staged_free(x->staged);
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        sw_export_fini(&x->opened[i].export);
+    sw_free(x->opened);
+    sw_free(x->items);
+    sw_free(x->pieces);
+    sw_free(x->results);
+    sw_call_free(x->call);
+    sw_free(x);
+}
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+static bool is_same_file(int fd, int other) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static bool is_same_memory(const struct sw_export *e, const struct sw_export *other) {
+    if (e->kind != other->kind || e->bytes != other->bytes)
+        return false;
+    return e->kind == SW_MEM_CUDA_IPC ? memcmp(e->handle, other->handle, sizeof e->handle) == 0
+                                      : e->kind == SW_MEM_MEMFD && is_same_file(e->fds[0], other->fds[0]);
+}
+
+/* A block of cudaMalloc that holds the range and is opened already: found without asking the driver again. */
+static const struct sw_opened *find_block(const struct sw_transfer *x, const struct spillway_buffer *buffer) {
+    const uintptr_t address = (uintptr_t)buffer->data;
+    for (uint32_t i = 0; i < x->n_opened; i++) {
+        const struct sw_opened *o = &x->opened[i];
+        if (o->base && address >= o->base && address - o->base <= o->export.bytes &&
+            buffer->bytes <= o->export.bytes - (address - o->base))
+            return o;
+    }
+    return NULL;
+}
+
+static const struct sw_opened *find_same(const struct sw_transfer *x, const struct sw_export *e) {
+    for (uint32_t i = 0; i < x->n_opened; i++)
+        if (is_same_memory(e, &x->opened[i].export))
+            return &x->opened[i];
+    return NULL;
+}
+
+/* Takes the export over; it is handed over when all of the call is known. */
+static const struct sw_opened *add_opened(struct spillway *c, struct sw_transfer *x, struct sw_export *e,
+                                          const void *data, struct sw_err *err) {
+    if (x->n_opened == x->cap_opened) {
+        const uint32_t cap = x->cap_opened ? 2 * x->cap_opened : 4;
+        struct sw_opened *more = sw_realloc(x->opened, cap * sizeof *more);
+        if (!more) {
+            (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a request");
+            return NULL;
+        }
+        x->opened = more;
+        x->cap_opened = cap;
+    }
+    struct sw_opened *o = &x->opened[x->n_opened++];
+    *o = (struct sw_opened){.mem = sw_client_new_mem(c),
+                            .export = *e,
+                            .base = e->kind == SW_MEM_CUDA_IPC ? (uintptr_t)data - e->offset : 0};
+    o->export.mark = NULL;
+    *e = (struct sw_export){.kind = e->kind, .offset = e->offset, .mark = e->mark};
+    return o;
+}
+
+/* What is known of the streams' marks while a call is prepared. */
+struct preparation {
+    struct spillway *c;
+    struct sw_transfer *x;
+    struct CUstream_st *stream;
+    struct sw_marks marks; /* of that stream, borrowed: one for each context */
+    uint32_t mem;          /* of the buffer before, in that stream; 0: there is none */
+    struct sw_mark *mark;  /* its mark, borrowed */
+};
+
+static void note_mark(struct preparation *p, struct sw_mark *mark) {
+    for (unsigned i = 0; i < p->marks.n; i++)
+        if (p->marks.marks[i] == mark)
+            return;
+    if (mark && p->marks.n < SW_MARKS_MAX)
+        p->marks.marks[p->marks.n++] = mark;
+}
+
+/* Finds the memory of a buffer: registered, opened for this call already, or to be opened. *ret_inside: a byte of it.
+ */
+static int find_memory(struct preparation *p, const struct spillway_buffer *buffer, struct sw_export *e,
+                       uint32_t *ret_mem, const void **ret_inside, bool in_place, bool *ret_is_copied,
+                       struct sw_err *err) {
+    const struct sw_registered *registered = sw_registered_find(p->c, buffer->data, buffer->bytes, e);
+    *ret_inside = registered ? registered->data : buffer->data;
+    if (registered) {
+        *ret_mem = registered->mem;
+        return sw_registered_ready(p->c, registered->mem, err);
+    }
+    const struct sw_opened *o = find_block(p->x, buffer);
+    if (o) {
+        e->kind = o->export.kind;
+        e->offset = (uintptr_t)buffer->data - o->base;
+        *ret_mem = o->mem;
+        return 0;
+    }
+    const int rc = sw_export_find(e, &p->c->cuda, buffer->data, buffer->bytes, err);
+    *ret_is_copied = sw_export_is_copied(rc) && !in_place;
+    if (rc < 0)
+        return rc;
+    o = find_same(p->x, e);
+    if (!o)
+        o = add_opened(p->c, p->x, e, buffer->data, err);
+    if (!o)
+        return -SW_ENOMEM;
+    *ret_mem = o->mem;
+    return 0;
+}
+
+/* The library copies it, if it is readable or writable at all. */
+static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+                        struct sw_err *err) {
+    struct sw_transfer *x = p->x;
+    const int rc = x->staged ? 0 : sw_staged_new(&x->staged, x, err);
+    piece->bytes = buffer->bytes;
+    return rc < 0 ? rc : sw_staged_prepare(x->staged, piece, buffer, p->stream, err);
+}
+
+static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+                          const struct sw_call_request *r, struct sw_err *err) {
+    const bool in_place = r->flags & SPILLWAY_IN_PLACE, is_written = !is_spill(p->x) || in_place;
+    struct sw_export e = {0};
+    const void *inside;
+    bool is_copied = false;
+    int rc = find_memory(p, buffer, &e, &piece->mem, &inside, in_place, &is_copied, err);
+    if (is_copied) {
+        sw_export_fini(&e);
+        err->code = 0;
+        return stage_buffer(p, buffer, piece, err);
+    }
+    if (!rc && piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
+        e.mark = p->mark ? sw_mark_ref(p->mark) : NULL;
+    else if (!rc)
+        rc = sw_export_order(&e, &p->c->cuda, &p->marks, inside, p->stream, err);
+    if (!rc && is_written)
+        rc = sw_export_make_pages(&e, buffer->data, buffer->bytes, err);
+    if (!rc) {
+        piece->offset = e.offset;
+        piece->bytes = buffer->bytes;
+        piece->mark = p->mark = e.mark;
+        p->mem = piece->mem;
+        note_mark(p, e.mark);
+        e.mark = NULL;
+    }
+    sw_export_fini(&e);
+    return rc;
+}
+
+/* Buffers without bytes have no memory of their own, perhaps not even an address, where others have some. */
+static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
+    const struct sw_call_request *r = p->x->items[i].request;
+    struct sw_piece *pieces = &p->x->pieces[p->x->items[i].first];
+    uint32_t some = r->n_buffers;
+    int rc = 0;
+    if (r->stream != p->stream)
+        p->marks.n = p->mem = 0;
+    p->stream = r->stream;
+    for (uint32_t k = 0; !rc && k < r->n_buffers; k++) {
+        if (!r->buffers[k].bytes && r->n_buffers > 1)
+            continue;
+        rc = prepare_buffer(p, &r->buffers[k], &pieces[k], r, err);
+        if (rc < 0 && r->n_buffers > 1)
+            sw_err_context(err, "buffer %u", k + 1);
+        some = k;
+    }
+    if (!rc && some == r->n_buffers)
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers without any bytes", r->n_buffers);
+    for (uint32_t k = 0; !rc && k < r->n_buffers; k++)
+        if (!r->buffers[k].bytes && k != some)
+            pieces[k].mem = pieces[some].mem;
+    if (rc < 0 && p->x->call->n > 1)
+        sw_err_context(err, "request %u of %u", i + 1, p->x->call->n);
+    return rc;
+}
+
+/* A transfer of the call, which it owns, with a ticket that is on no list yet. NULL: no memory. */
+static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call, struct sw_err *err) {
+    struct sw_transfer *x = sw_alloc(sizeof *x);
+    struct spillway_ticket *t = sw_ticket_new(c, call->is_spill ? SW_MSG_BUILD : SW_MSG_READ, err);
+    if (x) {
+        sw_list_init(&x->ending);
+        x->call = call;
+        x->deadline_us = UINT64_MAX;
+        x->items = sw_alloc_array(call->n, sizeof *x->items);
+        x->pieces = sw_alloc_array(call->n_buffers, sizeof *x->pieces);
+        x->results = sw_alloc_array(call->n, sizeof *x->results);
+    }
+    if (!x || !t || !x->items || !x->pieces || !x->results) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a call of %u requests", call->n);
+        if (x) {
+            x->call = NULL;
+            sw_free(x->items);
+            sw_free(x->pieces);
+            sw_free(x->results);
+            sw_free(x);
+        }
+        sw_free(t);
+        return NULL;
+    }
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < call->n; i++) {
+        x->items[i] = (struct sw_item){.request = &call->requests[i], .first = first};
+        first += call->requests[i].n_buffers;
+        t->transfer.bytes += call->requests[i].bytes;
+        t->is_durable |= call->requests[i].name_bytes > 0;
+    }
+    x->has_several_packets =
+        call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_pieces;
+    x->ticket = t;
+    t->call = x;
+    t->user = call->user;
+    return x;
+}
+
+/* Hands over the memory that several packets, or several memories of one packet, need; one memory of one packet goes
+ * with that. */
+static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_err *err) {
+    if (x->n_opened <= 1 && !x->has_several_packets && !x->staged)
+        return 0;
+    for (uint32_t i = 0; i < x->n_opened; i++) {
+        struct spillway_ticket *t = sw_client_open_memory(c, x->opened[i].mem, &x->opened[i].export, err);
+        if (!t)
+            return -SW_ENOMEM;
+        t->own.on_done = sw_transfer_memory_done;
+        t->own.owner = x;
+        x->opened[i].is_open = true;
+        x->n_in_flight++;
+    }
+    return 0;
+}
+
+static void set_deadline(struct sw_transfer *x) {
+    if (!x->call->timeout_ms)
+        return;
+    x->deadline_us = sw_clock_us() + x->call->timeout_ms * UINT64_C(1000);
+    set_timer(x->ticket->connection);
+}
+
+/* What would never have room. */
+static int check_limit(const struct spillway *c, const struct sw_call *call, struct sw_err *err) {
+    for (uint32_t i = 0; i < call->n; i++)
+        if (call->requests[i].n_buffers > c->max_pieces)
+            return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u buffers: the service allows %u in flight",
+                              call->requests[i].n_buffers, c->max_pieces);
+    return 0;
+}
+
+/* Nothing of it has been sent, and nothing will be. */
+static bool failed_at_once(const struct sw_transfer *x) {
+    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->staged &&
+           !x->ticket->connection->lost.code;
+}
+
+/* So the call itself fails. */
+static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct sw_err *err) {
+    (void)sw_err_set(err, x->error.code, (enum sw_scope)x->error.scope, "%s", x->error.text);
+    *ret = NULL;
+    x->call = NULL; /* still the caller's */
+    sw_ticket_destroy(x->ticket);
+    return err->code;
+}
+
+int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err) {
+    struct sw_transfer *x = transfer_new(c, call, err);
+    if (!x)
+        return -SW_ENOMEM;
+    struct preparation p = {.c = c, .x = x};
+    int rc = check_limit(c, call, err);
+    for (uint32_t i = 0; !rc && i < call->n; i++)
+        rc = prepare_item(&p, i, err);
+    if (rc < 0) {
+        sw_pieces_release_marks(x->pieces, call->n_buffers);
+        sw_free(x->pieces);
+        x->pieces = NULL;
+        x->call = NULL; /* still the caller's */
+        sw_ticket_destroy(x->ticket);
+        return rc;
+    }
+    sw_list_append(&c->transfers, &x->ticket->node);
+    c->n_transfers++;
+    *ret = x->ticket;
+    if (open_memories(c, x, err) < 0) {
+        sw_client_note_err(&x->error, err);
+        err->code = 0; /* told by the ticket: what is open has to be closed first */
+    }
+    set_deadline(x);
+    sw_transfers_advance(c);
+    if (x->staged)
+        sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
+    return failed_at_once(x) ? take_back(x, ret, err) : 0;
+}

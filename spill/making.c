@@ -1,0 +1,100 @@
+/* making.c - how a region comes to be: its slot and what is known from the start, then its frames and its record. */
+#include "spill/engine_state.h"
+
+#include "base/clock.h"
+
+/* A slot. That of a pack is recorded before its first byte moves, as broken: should the process die, its bytes are
+ * neither here nor there. Without the record a successor would take them for untouched. */
+static int acquire(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
+                   struct sw_err *err) {
+    struct sw_engine *engine = sw_engine_of(owner);
+    struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
+    int rc = 0;
+    if (!region)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
+                          engine->store.regions.n_used);
+    sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
+    region->raw_bytes = start->raw_bytes;
+    region->request = start->request;
+    region->piece = start->piece;
+    region->in_place = start->in_place;
+    if (start->name && sw_region_set_name(region, start->name))
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
+    if (!rc && start->in_place)
+        rc = sw_region_record(engine->config.catalogue, region, err);
+    if (rc)
+        sw_region_release(&engine->store.regions, region);
+    else
+        *ret = region;
+    return rc;
+}
+
+int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
+                    struct sw_err *err) {
+    struct sw_budget *kept = sw_quota_kept(owner->quota);
+    struct sw_region *region = NULL;
+    int rc = sw_budget_take(kept, SW_REGION_KEPT_BYTES, "a region", err);
+    if (rc)
+        return rc;
+    rc = acquire(owner, start, &region, err);
+    if (rc) {
+        sw_budget_give(kept, SW_REGION_KEPT_BYTES);
+        return rc;
+    }
+    region->kept_bytes = kept ? SW_REGION_KEPT_BYTES : 0;
+    sw_list_append(&owner->regions, &region->node);
+    owner->n_regions++;
+    if (owner->quota)
+        owner->quota->n_regions++;
+    sw_region_move(region, SW_REGION_STAGING);
+    *ret = region;
+    return 0;
+}
+
+void sw_region_give_up(struct sw_region *region) {
+    sw_region_move(region, SW_REGION_IN);
+    sw_region_forget(sw_engine_of(region->owner)->config.catalogue, region);
+}
+
+/* Before its client is told. A packed region could not be taken back: it ends with this process. */
+static int record(struct sw_region *region, struct sw_err *err) {
+    if (region->owner->state == SW_OWNER_CLOSING && !region->name)
+        return 0; /* its end is near */
+    const int rc =
+        sw_region_record(sw_engine_of(region->owner)->config.catalogue, region, region->in_place ? NULL : err);
+    return region->in_place ? 0 : rc;
+}
+
+static void count(struct sw_engine *engine, const struct sw_region *region) {
+    engine->counters.spills++;
+    engine->counters.reasons[region->reason]++;
+    engine->counters.packs += region->in_place;
+    engine->counters.spilled_raw_bytes += region->raw_bytes;
+    engine->counters.spilled_stored_bytes += region->stored_bytes;
+}
+
+/* A region without chunks has nothing to encode or store, and still takes every step. */
+static void move_out(struct sw_region *region) {
+    while (region->state != SW_REGION_OUT)
+        sw_region_move(region, region->state + 1);
+}
+
+int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum,
+                       struct sw_err *err) {
+    struct sw_owner *owner = region->owner;
+    region->frames = frames;
+    region->tier = sw_frames_tier(frames, region->tier_bytes);
+    region->used_us = sw_clock_us();
+    region->stored_bytes = sum->stored_bytes;
+    region->codec = sw_frames_most_used(sum->codec_raw_bytes);
+    region->reason = sum->reason;
+    owner->raw_bytes += region->raw_bytes;
+    owner->stored_bytes += region->stored_bytes;
+    move_out(region);
+    const int rc = record(region, err);
+    if (rc)
+        sw_region_forget(sw_engine_of(owner)->config.catalogue, region);
+    else
+        count(sw_engine_of(owner), region);
+    return rc;
+}

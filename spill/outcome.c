@@ -1,0 +1,52 @@
+/* outcome.c - what is told of an operation or a build that has ended, and what is counted of it. */
+#include "spill/engine_state.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One without frames counts for the first tier. */
+static const struct sw_tier *tier_of(const struct sw_ended *ended) {
+    return ended->tier ? ended->tier : sw_placement_memory(&ended->engine->store.place);
+}
+
+void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
+    const struct sw_region *region = ended->region;
+    const struct sw_run_outcome *sum = ended->sum;
+    const uint64_t now_us = sw_clock_us(), submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
+    memset(ret, 0, sizeof *ret);
+    ret->err = sum->err;
+    ret->region = ended->id;
+    ret->raw_bytes = region ? region->raw_bytes : 0;
+    ret->stored_bytes = region ? region->stored_bytes : 0;
+    ret->codec = region ? region->codec : SW_CODEC_RAW;
+    ret->reason = sw_cost_reason_text(region ? region->reason : SW_COST_UNKNOWN);
+    ret->tier = sw_operation_is_in_place(ended->operation) ? SW_PACKED_TIER_NAME : tier_of(ended)->kind->name;
+    ret->total_us = now_us - submitted_us;
+    if (region && region->name)
+        (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
+    ret->queued_us = (sum->started_us ? sum->started_us : now_us) - submitted_us;
+    if (ret->err.code)
+        sw_err_context(&ret->err, "%s region %u:%u", ended->what, ended->id.slot, ended->id.gen);
+}
+
+void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome) {
+    const struct sw_run_outcome *sum = ended->sum;
+    const uint64_t submitted_us = ended->submitted_us, mapped_us = sum->mapped_us ? sum->mapped_us : submitted_us;
+    /* Of several buffers, one without a plan of its own may be mapped after the last plan. */
+    const uint64_t planned_us = sum->planned_us > mapped_us ? sum->planned_us : mapped_us;
+    if (outcome->err.code)
+        return;
+    sw_figures_note(&ended->engine->figures,
+                    &(struct sw_figures_op){
+                        .kind = sw_operation_encodes(ended->operation) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
+                        .tier = sw_operation_is_in_place(ended->operation) ? SW_FIGURES_PACKED : tier_of(ended)->rank,
+                        .codec = outcome->codec,
+                        .raw_bytes = outcome->raw_bytes,
+                        .stored_bytes = outcome->stored_bytes,
+                        .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
+                               [SW_FIGURES_PLAN] = planned_us - mapped_us,
+                               [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
+                               [SW_FIGURES_WHOLE] = outcome->total_us}});
+}

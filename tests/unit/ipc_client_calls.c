@@ -1,0 +1,434 @@
+/* Calls of several requests, with names, time limits and structs of other versions, against a played daemon. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/easy.h"
+#include "tests/lib/play.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N = 3, EACH_BYTES = 100 };
+
+static struct spillway_buffer buffers[N];
+static struct spillway_request requests[N];
+static struct spillway_result results[N];
+
+/* N requests of a buffer each, side by side in registered memory. */
+static void lay_out(uint32_t flags) {
+    for (uint32_t i = 0; i < N; i++) {
+        buffers[i] = (struct spillway_buffer){.data = (uint8_t *)sw_play.data + (size_t)i * EACH_BYTES,
+                                              .bytes = EACH_BYTES};
+        requests[i] = (struct spillway_request){
+            .size = sizeof requests[0], .buffers = &buffers[i], .n_buffers = 1, .flags = flags};
+        results[i] = (struct spillway_result){.size = sizeof results[0]};
+    }
+}
+
+static void start(void (*serve)(int socket), uint32_t flags) {
+    sw_play_open(serve);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    lay_out(flags);
+}
+
+static struct spillway_ticket *spill_all(void) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, N, &ticket, &sw_play.error), 0);
+    return ticket;
+}
+
+static void greet(int socket) {
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+}
+
+/* ---- each by itself ---------------------------------------------------------------------------------------------- */
+
+static void refuse_the_second(int socket) {
+    static const struct sw_wire_text texts[] = {{"ENOSPACE"}, {"v5t"}};
+    static const struct sw_wire_result all[N] = {
+        {.slot = 1, .gen = 9, .raw_bytes = EACH_BYTES, .stored_bytes = 10, .codec = 2},
+        {.error = 1, .scope = SW_SCOPE_REQUEST},
+        {.slot = 3, .gen = 9, .raw_bytes = EACH_BYTES, .stored_bytes = 30, .codec = 2}};
+    struct sw_msg msg, reply = {.u.results = {.n_results = N,
+                                              .n_texts = 2,
+                                              .results = all,
+                                              .texts = texts,
+                                              .text_bytes = 12,
+                                              .text = "tier is full"}};
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.flags == 0 && msg.u.build.n_builds == N);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket); /* and nothing is dropped */
+}
+
+START_TEST(each_request_has_its_own_outcome) {
+    start(refuse_the_second, SPILLWAY_EACH);
+    struct spillway_ticket *ticket = spill_all();
+    const int rc = spillway_wait(ticket, -1, results, N, &sw_play.error);
+    sw_play_ck_error(rc, SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "tier is full");
+    ck_assert_int_eq(results[0].code, 0);
+    ck_assert_uint_eq(results[0].region.slot, 1);
+    ck_assert_str_eq(results[0].codec, "v5t");
+    ck_assert_int_eq(results[1].code, -SPILLWAY_ENOSPACE);
+    ck_assert_uint_eq(results[1].region.generation, 0);
+    ck_assert_int_eq(results[2].code, 0);
+    ck_assert_uint_eq(results[2].stored_bytes, 30);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+static void refuse_and_see_drops(int socket) {
+    static const struct sw_wire_text texts[] = {{"ENOSPACE"}};
+    static const struct sw_wire_result all[N] = {{.slot = 1, .gen = 9, .raw_bytes = EACH_BYTES},
+                                                 {.error = 1},
+                                                 {.slot = 3, .gen = 9, .raw_bytes = EACH_BYTES}};
+    struct sw_msg msg, reply = {.u.results = {.n_results = N, .n_texts = 1, .results = all, .texts = texts}};
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    SW_ASSERT(msg.u.discard.n_ids == 2 && msg.u.discard.ids[0].slot == 1 && msg.u.discard.ids[1].slot == 3);
+    sw_play_put_discarded(socket, msg.header.seq, 2);
+    sw_play_expect_end(socket);
+}
+
+/* Without their results nobody knows the regions that did succeed. */
+START_TEST(regions_that_nobody_has_seen_are_dropped) {
+    start(refuse_and_see_drops, SPILLWAY_EACH);
+    struct spillway_ticket *ticket = spill_all();
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -SPILLWAY_ENOSPACE);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static void take_names(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const struct sw_msg_build *m = &msg.u.build;
+    SW_ASSERT(m->builds[0].name_bytes == 6 && m->builds[1].name_bytes == 0 && m->builds[2].name_bytes == 5);
+    SW_ASSERT(m->name_bytes == 11 && memcmp(m->names, "ordersparts", 11) == 0);
+    SW_ASSERT(m->builds[1].keep_priority == 7 && m->buffers[2].value_type == SPILLWAY_U32);
+    sw_play_put_batch(socket, msg.header.seq, N, 1, N * EACH_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD); /* only the one without a name */
+    SW_ASSERT(msg.u.discard.n_ids == 1 && msg.u.discard.ids[0].slot == 2);
+    sw_play_put_discarded(socket, msg.header.seq, 1);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(names_and_types_go_with_their_requests) {
+    start(take_names, 0);
+    char name[] = "orders"; /* copied during the call */
+    requests[0].name = name;
+    requests[1].keep_priority = 7;
+    requests[2].name = "parts";
+    buffers[2].type = SPILLWAY_U32;
+    struct spillway_ticket *ticket = spill_all();
+    memset(name, 'x', sizeof name - 1);
+    memset(buffers, 0xee, sizeof buffers);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+/* ---- ends that come early ---------------------------------------------------------------------------------------- */
+
+static void end_when_asked(int socket) {
+    struct sw_msg spill, abort;
+    greet(socket);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    const uint32_t number = spill.u.build.builds[0].build;
+    sw_play_expect(socket, &abort, SW_MSG_BUILD);
+    SW_ASSERT(abort.u.build.n_builds == N && abort.u.build.n_chunks == 0);
+    for (uint32_t i = 0; i < N; i++)
+        SW_ASSERT(abort.u.build.builds[i].build == number + i && abort.u.build.builds[i].flags == SW_BUILD_ABORT);
+    sw_play_put_error(socket, spill.header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
+    sw_play_put_discarded(socket, abort.header.seq, N);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_call_is_canceled) {
+    start(end_when_asked, 0);
+    struct spillway_ticket *ticket = spill_all();
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0); /* again: nothing more */
+    sw_play_ck_error(spillway_wait(ticket, -1, results, N, &sw_play.error), SPILLWAY_ECANCELED, SPILLWAY_SCOPE_REQUEST,
+                     "spillway_cancel()");
+    ck_assert_int_eq(results[2].code, -SPILLWAY_ECANCELED);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+START_TEST(a_call_has_its_time) {
+    start(end_when_asked, 0);
+    requests[1].timeout_ms = 20;
+    requests[2].timeout_ms = 60000;
+    struct spillway_ticket *ticket = spill_all();
+    sw_play_ck_error(spillway_wait(ticket, 30000, results, N, &sw_play.error), SPILLWAY_ETIMEDOUT,
+                     SPILLWAY_SCOPE_REQUEST, "timeout_ms");
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+/* An event loop wakes for it. */
+START_TEST(a_time_that_is_over_wakes) {
+    start(end_when_asked, 0);
+    requests[0].timeout_ms = 20;
+    struct spillway_ticket *ticket = spill_all(), *done;
+    while (!(done = spillway_next_done(sw_play.connection))) {
+        struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 30000), 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_ptr_eq(done, ticket);
+    sw_play_close();
+}
+END_TEST
+
+static void succeed_all_the_same(int socket) {
+    struct sw_msg spill, abort;
+    greet(socket);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    sw_play_expect(socket, &abort, SW_MSG_BUILD);
+    sw_play_put_batch(socket, spill.header.seq, N, 1, N * EACH_BYTES);
+    sw_play_put_error(socket, abort.header.seq, "ENOENT", SW_SCOPE_REQUEST, "there is no such build");
+    sw_play_expect_end(socket);
+}
+
+START_TEST(what_succeeds_first_is_no_failure) {
+    start(succeed_all_the_same, 0);
+    struct spillway_ticket *ticket = spill_all();
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, results, N, &sw_play.error), 0);
+    ck_assert_uint_eq(results[2].region.slot, 3);
+    sw_play_close();
+}
+END_TEST
+
+/* ---- structs of other versions, and what cannot be --------------------------------------------------------------- */
+
+static void serve_nothing(int socket) {
+    greet(socket);
+    sw_play_expect_end(socket);
+}
+
+static void (*spoil)(void);
+
+static void spoil_size(void) {
+    requests[0].size = sizeof requests[0] - 8;
+}
+static void spoil_second_size(void) {
+    requests[1].size = 0;
+}
+static void spoil_flags(void) {
+    requests[0].flags = 1u << 20;
+}
+static void spoil_keep(void) {
+    requests[0].flags = SPILLWAY_KEEP;
+}
+static void spoil_packed(void) {
+    requests[2].flags = SPILLWAY_PACKED;
+}
+static void spoil_part(void) {
+    requests[2].flags = SPILLWAY_PART;
+}
+static void spoil_each(void) {
+    requests[2].flags = SPILLWAY_EACH;
+}
+static void spoil_packs(void) {
+    requests[1].flags = SPILLWAY_IN_PLACE;
+}
+static void spoil_name(void) {
+    requests[1].name = "";
+}
+static void spoil_long_name(void) {
+    requests[1].name = "0123456789012345678901234567890123456789012345678901234567890123";
+}
+static void spoil_packed_name(void) {
+    requests[0].flags = SPILLWAY_IN_PLACE;
+    requests[0].name = "orders";
+}
+static void spoil_buffers(void) {
+    requests[0].buffers = NULL;
+}
+static void spoil_no_buffers(void) {
+    requests[0].n_buffers = 0;
+}
+static void spoil_many_buffers(void) {
+    requests[0].n_buffers = SPILLWAY_MAX_BUFFERS + 1;
+}
+static void spoil_reserved(void) {
+    buffers[1].reserved[1] = 1;
+}
+static void spoil_source(void) {
+    buffers[1].source = 1;
+}
+static void spoil_stride(void) {
+    buffers[1].stride = 8;
+}
+static void spoil_source_offset(void) {
+    buffers[1].source_offset = 8;
+}
+static void spoil_urgency(void) {
+    requests[2].urgency = 1;
+}
+static void spoil_type(void) {
+    buffers[0].type = SPILLWAY_F64 + 1;
+}
+static void spoil_region(void) {
+    requests[0].region.slot = 1;
+}
+static void spoil_memory(void) {
+    buffers[2].data = NULL;
+}
+
+static const struct {
+    void (*spoil)(void);
+    int code;
+    const char *text;
+} wrong[] = {{spoil_size, SPILLWAY_EINVAL, "sizeof"},
+             {spoil_second_size, SPILLWAY_EINVAL, "request 2 of 3"},
+             {spoil_flags, SPILLWAY_EINVAL, "unknown flags 0x100000"},
+             {spoil_keep, SPILLWAY_EINVAL, "unknown flags 0x1"},
+             {spoil_packed, SPILLWAY_ENOTSUP, "request 3 of 3"},
+             {spoil_part, SPILLWAY_ENOTSUP, "not there yet"},
+             {spoil_each, SPILLWAY_EINVAL, "all requests of a call"},
+             {spoil_packs, SPILLWAY_EINVAL, "need SPILLWAY_EACH"},
+             {spoil_name, SPILLWAY_EINVAL, "1 to 63"},
+             {spoil_long_name, SPILLWAY_EINVAL, "1 to 63"},
+             {spoil_packed_name, SPILLWAY_EINVAL, "cannot be durable"},
+             {spoil_buffers, SPILLWAY_EINVAL, "buffers, must be 1 to 64"},
+             {spoil_no_buffers, SPILLWAY_EINVAL, "0 buffers"},
+             {spoil_many_buffers, SPILLWAY_EINVAL, "65 buffers"},
+             {spoil_reserved, SPILLWAY_EINVAL, "reserved"},
+             {spoil_source, SPILLWAY_EINVAL, "reserved"},
+             {spoil_stride, SPILLWAY_EINVAL, "reserved"},
+             {spoil_source_offset, SPILLWAY_EINVAL, "reserved"},
+             {spoil_urgency, SPILLWAY_EINVAL, "reserved"},
+             {spoil_type, SPILLWAY_EINVAL, "type 11"},
+             {spoil_region, SPILLWAY_EINVAL, "region"},
+             {spoil_memory, SPILLWAY_EINVAL, "NULL"}};
+
+START_TEST(what_cannot_be_is_refused) {
+    struct spillway_ticket *ticket = NULL;
+    start(serve_nothing, 0);
+    spoil = wrong[_i].spoil;
+    spoil();
+    const long live = sw_alloc_live();
+    sw_play_ck_error(spillway_spill(sw_play.connection, requests, N, &ticket, &sw_play.error), wrong[_i].code,
+                     SPILLWAY_SCOPE_REQUEST, wrong[_i].text);
+    ck_assert_ptr_null(ticket);
+    ck_assert_int_eq(sw_alloc_live(), live);
+    sw_play_close();
+}
+END_TEST
+
+/* A caller that was built with a later header: longer structs, which say nothing new. */
+struct later_request {
+    struct spillway_request request;
+    uint64_t more[2];
+};
+struct later_result {
+    struct spillway_result result;
+    uint64_t more[3];
+};
+
+static void serve_three(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == N && msg.u.build.chunks[2].offset == 2 * EACH_BYTES);
+    sw_play_put_batch(socket, msg.header.seq, N, 1, N * EACH_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(structs_of_a_later_version_are_read) {
+    struct later_request later[N];
+    struct later_result told[N];
+    struct spillway_ticket *ticket = NULL;
+    start(serve_three, 0);
+    memset(later, 0, sizeof later);
+    memset(told, 0xee, sizeof told);
+    for (uint32_t i = 0; i < N; i++) {
+        later[i].request = requests[i];
+        later[i].request.size = sizeof later[i];
+    }
+    told[0].result.size = sizeof told[0];
+    later[1].more[1] = 1; /* which this library does not know */
+    sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "is not 0");
+    later[1].more[1] = 0;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(ticket, -1, &told[0].result, N - 1, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "room for 2 results");
+    ck_assert_int_eq(spillway_wait(ticket, -1, &told[0].result, N, &sw_play.error), 0);
+    for (uint32_t i = 0; i < N; i++) {
+        ck_assert_uint_eq(told[i].result.size, sizeof told[i]);
+        ck_assert_uint_eq(told[i].result.region.slot, i + 1);
+        ck_assert_uint_eq(told[i].more[0] | told[i].more[2], 0);
+    }
+    sw_play_close();
+}
+END_TEST
+
+/* ---- listing ----------------------------------------------------------------------------------------------------- */
+
+static void list_two_packets(int socket) {
+    static struct sw_wire_listed items[SW_PROTO_MAX_ITEMS];
+    sw_play_greet(socket);
+    for (unsigned n = 0; n < 2; n++) {
+        struct sw_msg msg, reply = {.u.listing = {.n_items = n ? 4 : SW_PROTO_MAX_ITEMS, .items = items}};
+        sw_play_expect(socket, &msg, SW_MSG_LIST);
+        SW_ASSERT(msg.u.list.max == (n ? 44 : SW_PROTO_MAX_ITEMS));
+        SW_ASSERT(strcmp((const char *)msg.u.list.after, n ? "r255" : "a") == 0);
+        for (unsigned i = 0; i < SW_PROTO_MAX_ITEMS; i++) {
+            (void)snprintf(items[i].name, sizeof items[i].name, "r%u", n * SW_PROTO_MAX_ITEMS + i);
+            items[i].raw_bytes = n * SW_PROTO_MAX_ITEMS + i;
+        }
+        sw_play_put(socket, &reply, SW_MSG_LISTING, msg.header.seq);
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_long_list_comes_in_parts) {
+    static struct spillway_list_item items[300];
+    sw_play_open(list_two_packets);
+    items[0].size = sizeof items[0];
+    ck_assert_int_eq(spillway_list(sw_play.connection, "a", items, 300, &sw_play.error), 260);
+    ck_assert_str_eq(items[259].name, "r259");
+    ck_assert_uint_eq(items[259].raw_bytes, 259);
+    sw_play_close();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_calls");
+    TCase *tcase = tcase_create("calls");
+    tcase_add_test(tcase, each_request_has_its_own_outcome);
+    tcase_add_test(tcase, regions_that_nobody_has_seen_are_dropped);
+    tcase_add_test(tcase, names_and_types_go_with_their_requests);
+    tcase_add_test(tcase, a_call_is_canceled);
+    tcase_add_test(tcase, a_call_has_its_time);
+    tcase_add_test(tcase, a_time_that_is_over_wakes);
+    tcase_add_test(tcase, what_succeeds_first_is_no_failure);
+    tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
+    tcase_add_test(tcase, structs_of_a_later_version_are_read);
+    tcase_add_test(tcase, a_long_list_comes_in_parts);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

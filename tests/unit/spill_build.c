@@ -1,0 +1,682 @@
+/* Regions that come to be by several appends: whole or not at all, whatever fails, and for whatever reason it ends. */
+#include "base/alloc.h"
+#include "spill/build.h"
+#include "spill/engine_state.h"
+#include "tests/lib/content.h"
+#include "tests/lib/lives.h"
+#include "tests/lib/numbers.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 << 10, N = 4, BUFFER_BYTES = 8 * CHUNK, N_APPENDS = 5, N_REGIONS = 6 };
+
+static struct sw_fixture f;
+static struct sw_memory from, to;
+static struct sw_mem *from_mem, *to_mem;
+
+/* One of a length of chunks that is the client's, one of the device's, an empty one, and one that is shorter than its
+ * chunk. */
+static const struct sw_build_buffer_config buffers[N] = {{5 * CHUNK + 77, CHUNK, SW_VALUE_NONE},
+                                                         {BUFFER_BYTES, 0, SW_VALUE_U32},
+                                                         {0, 0, SW_VALUE_I64},
+                                                         {1000, CHUNK, SW_VALUE_I8}};
+static const struct sw_build_config config = {.buffers = buffers, .n_buffers = N};
+/* In which the appends come, and how long each is. */
+static const struct {
+    unsigned buffer;
+    uint64_t at, bytes;
+} appends[N_APPENDS] = {
+    {0, 0, CHUNK}, {1, 0, BUFFER_BYTES}, {0, CHUNK, 3 * CHUNK}, {3, 0, 1000}, {0, 4 * CHUNK, CHUNK + 77}};
+
+static void open_with(const struct sw_fixture_config *fixture) {
+    sw_fixture_open(&f, fixture);
+    from = sw_memory_new(N * BUFFER_BYTES);
+    to = sw_memory_new(N * BUFFER_BYTES);
+    from_mem = sw_fixture_mem(&f, f.owner, &from, false);
+    to_mem = sw_fixture_mem(&f, f.owner, &to, false);
+    sw_content_fill(from.data, N * BUFFER_BYTES, SW_CONTENT_MIXED, 3);
+    sw_numbers_fill(from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
+}
+
+static void open_fixture(void) {
+    struct sw_fixture_config fixture = sw_fixture_defaults;
+    fixture.max_owner_regions = N_REGIONS;
+    open_with(&fixture);
+}
+
+/* So little room in memory that frames go to the disk. */
+static void open_with_disk(void) {
+    struct sw_fixture_config fixture = sw_fixture_defaults;
+    fixture.capacity_bytes = fixture.initial_bytes = 1 << 20;
+    fixture.staging_bytes = 900 << 10;
+    fixture.nvme_bytes = 64 << 20;
+    open_with(&fixture);
+}
+
+static void close_fixture(void) {
+    if (f.owner) {
+        sw_fixture_close_mem(&f, from_mem);
+        sw_fixture_close_mem(&f, to_mem);
+    }
+    sw_memory_free(&from);
+    sw_memory_free(&to);
+    sw_fixture_close(&f);
+}
+
+static struct sw_build *begin(void) {
+    struct sw_build *build = NULL;
+    ck_assert_int_eq(sw_build_begin(f.owner, &config, &build, NULL), 0);
+    sw_engine_check(f.engine);
+    return build;
+}
+
+static struct sw_range range_of(unsigned i) {
+    return (struct sw_range){.mem = from_mem,
+                             .offset = appends[i].buffer * (uint64_t)BUFFER_BYTES + appends[i].at,
+                             .bytes = appends[i].bytes,
+                             .buffer = appends[i].buffer,
+                             .at = appends[i].at};
+}
+
+static int append(struct sw_build *build, unsigned i, struct sw_test_op *op) {
+    const struct sw_range range = range_of(i);
+    *op = (struct sw_test_op){0};
+    const int rc = sw_build_append(build, &range, 1, sw_test_op_done, op, NULL);
+    sw_engine_check(f.engine);
+    return rc;
+}
+
+static int wait_for(struct sw_test_op *op) {
+    sw_fixture_until(&f, &op->done);
+    sw_engine_check(f.engine);
+    ck_assert_uint_eq(op->calls, 1);
+    op->id = op->outcome.region;
+    return op->outcome.err.code;
+}
+
+static int commit(struct sw_build *build, struct sw_test_op *op) {
+    *op = (struct sw_test_op){0};
+    ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, op, NULL), 0);
+    ck_assert(!op->done);
+    return wait_for(op);
+}
+
+static int abort_build(struct sw_build *build, struct sw_test_op *op) {
+    *op = (struct sw_test_op){0};
+    ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, op, NULL), 0);
+    ck_assert(!op->done);
+    return wait_for(op);
+}
+
+static void restore_and_compare(struct sw_region_id id) {
+    struct sw_range ranges[N];
+    struct sw_test_op op = {0};
+    for (unsigned i = 0; i < N; i++)
+        ranges[i] = (struct sw_range){.mem = to_mem, .offset = i * (uint64_t)BUFFER_BYTES, .bytes = BUFFER_BYTES};
+    memset(to.data, 0, to.bytes);
+    ck_assert_int_eq(sw_engine_restore_buffers(f.owner, id, ranges, N, false, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(wait_for(&op), 0);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert(memcmp(to.data + i * BUFFER_BYTES, from.data + i * BUFFER_BYTES, buffers[i].raw_bytes) == 0);
+}
+
+static void ck_nothing_left(void) {
+    struct sw_engine_stats stats;
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
+    ck_assert_uint_eq(f.owner->n_builds, 0);
+    sw_engine_check(f.engine);
+}
+
+/* ---- what is built ---- */
+
+/* One append after the other; or all under way when the commit comes; or all in one. */
+START_TEST(appends_make_a_region) {
+    struct sw_test_op ops[N_APPENDS] = {0}, end;
+    struct sw_range ranges[N_APPENDS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_region_info info;
+    struct sw_build *build = begin();
+    unsigned n = 0;
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        ranges[i] = range_of(i);
+        if (_i < 2)
+            ck_assert_int_eq(append(build, i, &ops[i]), 0);
+        if (_i == 0)
+            ck_assert_int_eq(wait_for(&ops[i]), 0);
+    }
+    if (_i == 2)
+        ck_assert_int_eq(sw_build_append(build, ranges, N_APPENDS, sw_test_op_done, &ops[0], NULL), 0);
+    ck_assert_int_eq(commit(build, &end), 0);
+    for (unsigned i = 0; i < (_i < 2 ? N_APPENDS : 1); i++) {
+        ck_assert_uint_eq(ops[i].calls, 1);
+        ck_assert_int_eq(ops[i].outcome.err.code, 0);
+        ck_assert_uint_gt(ops[i].outcome.stored_bytes, 0);
+        ck_assert(_i == 2 || ops[i].outcome.raw_bytes == appends[i].bytes);
+    }
+    ck_assert_int_eq(sw_engine_query(f.owner, end.id, &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_OUT);
+    ck_assert_uint_eq(info.stored_bytes, end.outcome.stored_bytes);
+    ck_assert_uint_eq(info.raw_bytes, end.outcome.raw_bytes);
+    ck_assert_uint_eq(info.raw_bytes, 5 * CHUNK + 77 + BUFFER_BYTES + 1000);
+    ck_assert_int_eq(sw_engine_query_buffers(f.owner, end.id, infos, &n, NULL), 0);
+    ck_assert_uint_eq(n, N);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_uint_eq(infos[i].raw_bytes, buffers[i].raw_bytes);
+    ck_assert(infos[1].codec == SW_CODEC_DFOR);
+    struct sw_region_id made[4];
+    sw_engine_find_made(f.owner, 7, made, 4);
+    ck_assert(made[3].slot == end.id.slot && made[3].gen == end.id.gen && made[2].gen == 0);
+    restore_and_compare(end.id);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(one_buffer_of_many_appends) {
+    const struct sw_build_buffer_config buffer = {20 * CHUNK + 1, 32 << 10, SW_VALUE_NONE};
+    const struct sw_build_config one = {.buffers = &buffer, .n_buffers = 1, .priority = 9};
+    struct sw_build *build = NULL;
+    struct sw_test_op ops[41] = {0}, end;
+    ck_assert_int_eq(sw_build_begin(f.owner, &one, &build, NULL), 0);
+    for (unsigned i = 0; i < 41;
+         i++) { /* at most so many at once as an owner may have, each through a memory of its own */
+        struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &from, true),
+                                 .offset = i * (uint64_t)(32 << 10),
+                                 .bytes = i < 40 ? 32 << 10 : 1,
+                                 .at = i * (uint64_t)(32 << 10)};
+        ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &ops[i], NULL), 0);
+        sw_mem_close(range.mem, NULL, NULL);
+        if (i % 3 == 0)
+            ck_assert_int_eq(wait_for(&ops[i]), 0);
+    }
+    ck_assert_int_eq(commit(build, &end), 0);
+    const struct sw_region *region = &f.engine->store.regions.regions[end.id.slot];
+    ck_assert_uint_eq(region->frames->n_chunks, 41);
+    ck_assert(region->frames->n_parts == 0 && region->priority == 9);
+    struct sw_test_op op;
+    ck_assert_int_eq(sw_fixture_restore(&f, end.id, &to, 0, buffer.raw_bytes, false, &op), 0);
+    ck_assert(memcmp(to.data, from.data, buffer.raw_bytes) == 0);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(a_build_of_nothing) {
+    const struct sw_build_config none = {.buffers = &buffers[2], .n_buffers = 1};
+    const struct sw_range range = {.mem = from_mem};
+    struct sw_build *build = NULL;
+    struct sw_test_op op = {0}, end;
+    ck_assert_int_eq(sw_build_begin(f.owner, &none, &build, NULL), 0);
+    if (_i)
+        ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(commit(build, &end), 0);
+    ck_assert_int_eq(sw_fixture_restore(&f, end.id, &to, 0, 0, false, &op), 0);
+    ck_nothing_left();
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum sw_value_type type) {
+    struct sw_build_buffer_config many[SW_FRAMES_MAX_PARTS + 1];
+    const struct sw_build_config bad = {.buffers = many, .n_buffers = n};
+    struct sw_build *build;
+    for (unsigned i = 0; i <= SW_FRAMES_MAX_PARTS; i++)
+        many[i] = (struct sw_build_buffer_config){raw_bytes, chunk_bytes, type};
+    const int rc = sw_build_begin(f.owner, &bad, &build, NULL);
+    ck_assert_int_ne(rc, 0);
+    return rc;
+}
+
+START_TEST(builds_that_cannot_be) {
+    ck_assert_int_eq(try_begin(0, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(SW_FRAMES_MAX_PARTS + 1, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(1, 8, CHUNK + 4096, SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(1, 8, UINT64_MAX - (UINT64_MAX % CHUNK), SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(1, 7, CHUNK, SW_VALUE_U32), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(1, 8, CHUNK, SW_VALUE_NR), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(2, UINT64_MAX, 0, SW_VALUE_NONE), -SW_ERANGE);
+    ck_assert_int_eq(try_begin(1, UINT64_C(1) << 50, CHUNK, SW_VALUE_NONE), -SW_ENOSPACE);
+    ck_nothing_left();
+}
+END_TEST
+
+static int try_append(struct sw_build *build, unsigned buffer, uint64_t at, uint64_t bytes) {
+    const struct sw_range range = {.mem = from_mem, .bytes = bytes, .buffer = buffer, .at = at};
+    return sw_build_append(build, &range, 1, sw_test_op_done, NULL, NULL);
+}
+
+/* And the build goes on after each of them. */
+START_TEST(appends_that_cannot_be) {
+    struct sw_test_op ops[N_APPENDS], end = {0};
+    struct sw_build *build = begin();
+    const struct sw_range once[2] = {{.mem = sw_fixture_mem(&f, f.owner, &from, true), .bytes = CHUNK},
+                                     {.mem = from_mem, .bytes = CHUNK, .at = CHUNK}};
+    const struct sw_range outside = {.mem = from_mem, .offset = from.bytes - CHUNK + 1, .bytes = CHUNK};
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        ck_assert_int_eq(try_append(build, N, 0, CHUNK), -SW_EINVAL);
+        ck_assert_int_eq(try_append(build, 0, 5 * CHUNK, 77), -SW_EINVAL);
+        ck_assert_int_eq(try_append(build, 0, appends[i].at + (appends[i].buffer ? 1 : 4096), CHUNK), -SW_EINVAL);
+        ck_assert_int_eq(try_append(build, 1, 0, BUFFER_BYTES - CHUNK), -SW_EINVAL);
+        ck_assert_int_eq(try_append(build, 3, 0, 0), -SW_EINVAL);
+        ck_assert_int_eq(sw_build_commit(build, 7, 0, sw_test_op_done, &end, NULL), -SW_EINVAL);
+        if (i == 0) {
+            ck_assert_int_eq(try_append(build, 0, 0, CHUNK - 1), -SW_EINVAL);
+            ck_assert_int_eq(try_append(build, 0, 0, 6 * CHUNK), -SW_EINVAL);
+            ck_assert_int_eq(sw_build_append(build, once, 2, sw_test_op_done, NULL, NULL), -SW_EINVAL);
+            ck_assert_int_eq(sw_build_append(build, once, 0, sw_test_op_done, NULL, NULL), -SW_EINVAL);
+            ck_assert_int_eq(sw_build_append(build, &outside, 1, sw_test_op_done, NULL, NULL), -SW_ERANGE);
+        }
+        ck_assert_int_eq(append(build, i, &ops[i]), 0);
+        ck_assert_int_eq(wait_for(&ops[i]), 0);
+    }
+    ck_assert_int_eq(try_append(build, 0, 5 * CHUNK + 77, 0), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
+    ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, &end, NULL), -SW_EINVAL);
+    ck_assert_int_eq(append(build, 0, &ops[0]), -SW_EINVAL);
+    ck_assert_int_eq(wait_for(&end), 0);
+    sw_fixture_close_mem(&f, once[0].mem);
+    restore_and_compare(end.id);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(a_build_is_no_region_yet) {
+    struct sw_region_id made;
+    struct sw_test_op op, end;
+    struct sw_build *build = begin();
+    const struct sw_range range = {.mem = to_mem, .bytes = BUFFER_BYTES};
+    ck_assert_int_eq(append(build, 0, &op), 0);
+    ck_assert_int_eq(wait_for(&op), 0);
+    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_consume(f.owner, op.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_PRIORITY, 1, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, false, sw_test_op_done, &op, NULL), -SW_ESTATE);
+    sw_engine_find_made(f.owner, 7, &made, 1);
+    ck_assert_uint_eq(made.gen, 0);
+    ck_assert_int_eq(abort_build(build, &end), -SW_ECANCELED);
+    ck_nothing_left();
+}
+END_TEST
+
+/* ---- what ends it ---- */
+
+/* Whether the build failed. late_commit: the commit is there before the failure. */
+static bool try_failing(bool late_commit, bool aborts) {
+    struct sw_test_op ops[N_APPENDS] = {0}, end = {0}, late;
+    struct sw_engine_stats stats;
+    struct sw_build *build = begin();
+    unsigned n_failed = 0;
+    for (unsigned i = 0; i < N_APPENDS; i++)
+        ck_assert_int_eq(append(build, i, &ops[i]), 0);
+    if (late_commit)
+        ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
+    for (unsigned i = 0; i < N_APPENDS; i++)
+        n_failed += wait_for(&ops[i]) == -SW_EGPU;
+    if (!late_commit && n_failed) {
+        ck_assert_int_eq(sw_build_state(build), SW_BUILD_FAILED);
+        sw_engine_stats(f.engine, &stats);
+        ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
+        ck_assert_int_eq(append(build, 0, &late), -SW_EGPU);
+    }
+    const int rc = late_commit ? wait_for(&end) : n_failed && aborts ? abort_build(build, &end) : commit(build, &end);
+    ck_assert_int_eq(rc, n_failed ? -SW_EGPU : 0);
+    if (!rc)
+        restore_and_compare(end.id);
+    return rc;
+}
+
+START_TEST(a_failed_append_fails_the_build) {
+    static const char *const steps[] = {"make_plan", "encode", "store", "encode_group"};
+    unsigned n_failed = 0;
+    for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++)
+        for (unsigned nth = 1; nth <= 4; nth++) {
+            sw_device_faulty_arm(f.device, steps[s], nth, -SW_EGPU, nth % 2 ? SW_FAULT_LATE : SW_FAULT_AT_ONCE);
+            n_failed += try_failing(nth == 4, nth == 2);
+            sw_device_faulty_arm(f.device, steps[s], 0, 0, SW_FAULT_LATE);
+            ck_nothing_left();
+        }
+    ck_assert_uint_ge(n_failed, 8);
+}
+END_TEST
+
+static const struct sw_err expired = {-SW_ETIMEDOUT, .scope = SW_SCOPE_REQUEST, .msg = "nothing has come for long"};
+
+/* Before, while and after appends are under way; committed or not. */
+START_TEST(builds_that_expire) {
+    struct sw_test_op ops[N_APPENDS] = {0}, end;
+    for (unsigned n = 0; n <= N_APPENDS; n++)
+        for (int hangs = 0; hangs < 2; hangs++) {
+            struct sw_build *build = begin();
+            ck_assert_uint_gt(sw_build_idle_since_us(build), 0);
+            if (hangs)
+                sw_device_faulty_arm(f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
+            for (unsigned i = 0; i < n; i++)
+                ck_assert_int_eq(append(build, i, &ops[i]), 0);
+            ck_assert_uint_eq(sw_build_idle_since_us(build) == 0, n > 0);
+            for (unsigned i = 0; !hangs && i < n; i++)
+                ck_assert_int_eq(wait_for(&ops[i]), 0);
+            end = (struct sw_test_op){0};
+            if (n == N_APPENDS && hangs)
+                ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
+            sw_build_fail(build, &expired);
+            sw_build_fail(build, &(struct sw_err){.code = -SW_EIO});
+            sw_engine_check(f.engine);
+            sw_device_faulty_release(f.device);
+            for (unsigned i = 0; i < n; i++)
+                ck_assert_int_eq(wait_for(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
+            if (n == N_APPENDS && hangs)
+                ck_assert_int_eq(wait_for(&end), -SW_ETIMEDOUT);
+            else
+                ck_assert_int_eq(commit(build, &end), -SW_ETIMEDOUT);
+            sw_device_faulty_arm(f.device, "store", 0, 0, SW_FAULT_LATE);
+            ck_nothing_left();
+        }
+}
+END_TEST
+
+START_TEST(canceled_by_the_number_of_its_region) {
+    struct sw_test_op op, end;
+    struct sw_build *build = begin();
+    ck_assert_int_eq(append(build, 0, &op), 0);
+    ck_assert_int_eq(wait_for(&op), 0);
+    sw_engine_cancel(f.owner, op.id);
+    ck_assert_int_eq(commit(build, &end), -SW_ECANCELED);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(no_memory_for_any_part_of_it) {
+    for (unsigned nth = 1; nth < 80; nth += 1 + nth / 8) {
+        struct sw_test_op ops[N_APPENDS] = {0}, end = {0};
+        struct sw_build *build = NULL;
+        sw_alloc_fail_nth(nth);
+        int rc = sw_build_begin(f.owner, &config, &build, NULL);
+        for (unsigned i = 0; !rc && i < N_APPENDS; i++)
+            if (!(rc = append(build, i, &ops[i])))
+                rc = wait_for(&ops[i]);
+        if (!rc)
+            rc = commit(build, &end);
+        else if (build)
+            (void)abort_build(build, &end);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        if (!rc)
+            restore_and_compare(end.id);
+        ck_nothing_left();
+    }
+}
+END_TEST
+
+static void set_flag(void *arg) {
+    *(bool *)arg = true;
+}
+
+/* An open build, a failed one, one with an append under way, and a sealed one. */
+START_TEST(builds_end_with_their_owner) {
+    struct sw_test_op op = {0}, sealed[N_APPENDS] = {0}, end = {0};
+    bool closed = false;
+    struct sw_build *open = begin(), *failed = begin(), *busy = begin(), *last = begin();
+    ck_assert_int_eq(append(open, 0, &op), 0);
+    ck_assert_int_eq(wait_for(&op), 0);
+    sw_build_fail(failed, &expired);
+    sw_device_faulty_arm(f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    ck_assert_int_eq(append(busy, 0, &op), 0);
+    for (unsigned i = 0; i < N_APPENDS; i++)
+        ck_assert_int_eq(append(last, i, &sealed[i]), 0);
+    ck_assert_int_eq(sw_build_commit(last, 7, 3, sw_test_op_done, &end, NULL), 0);
+    for (int i = 0; i < 50; i++)
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert(!op.done && !end.done);
+    sw_owner_close(f.owner, set_flag, &closed);
+    f.owner = NULL;
+    sw_device_faulty_release(f.device);
+    sw_fixture_until(&f, &closed);
+    ck_assert(op.calls == 1 && end.calls == 1);
+    ck_assert_int_eq(op.outcome.err.code, -SW_ECANCELED);
+    ck_assert_int_eq(end.outcome.err.code, -SW_ECANCELED);
+}
+END_TEST
+
+/* ---- what counts ---- */
+
+START_TEST(an_open_build_counts_for_its_tenant) {
+    static struct sw_quota quota;
+    struct sw_test_op op, end;
+    memset(&quota, 0, sizeof quota);
+    sw_owner_set_quota(f.owner, &quota);
+    const uint64_t kept = atomic_load(&quota.kept.used_bytes);
+    struct sw_build *build = begin();
+    ck_assert_uint_eq(quota.n_regions, 1);
+    ck_assert_uint_ge(atomic_load(&quota.kept.used_bytes),
+                      kept + SW_REGION_KEPT_BYTES + sw_frames_kept_bytes(buffers[0].raw_bytes, CHUNK, false));
+    uint64_t stored = 0;
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
+        ck_assert_int_eq(append(build, i, &op), 0);
+        ck_assert_int_eq(wait_for(&op), 0);
+        stored += op.outcome.stored_bytes;
+    }
+    ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
+    if (_i) {
+        ck_assert_int_eq(commit(build, &end), 0);
+        ck_assert_uint_eq(end.outcome.stored_bytes, stored);
+        ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
+        ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes),
+                          kept + SW_REGION_KEPT_BYTES + sw_frames_kept_bytes(buffers[0].raw_bytes, CHUNK, false) +
+                              3 * sw_frames_kept_bytes(0, CHUNK, false) +
+                              sw_frames_kept_bytes(9 * CHUNK, CHUNK, false) - sw_frames_kept_bytes(0, CHUNK, false));
+        restore_and_compare(end.id);
+    } else {
+        sw_build_fail(build, &expired); /* the small record stays, and counts, until the client ends the build */
+        ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
+        ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes),
+                          kept + sizeof(struct sw_build) + N * sizeof(struct sw_build_buffer));
+        ck_assert_int_eq(commit(build, &end), -SW_ETIMEDOUT);
+    }
+    ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
+    ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes), kept);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(bounds_of_a_tenant) {
+    static struct sw_quota quota;
+    struct sw_build *build, *second = NULL;
+    struct sw_test_op op, end;
+    memset(&quota, 0, sizeof quota);
+    quota.max_regions = 1;
+    quota.max_bytes = CHUNK;
+    sw_owner_set_quota(f.owner, &quota);
+    build = begin();
+    ck_assert_int_eq(sw_build_begin(f.owner, &config, &second, NULL), -SW_ETENANTREGIONS);
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < N_APPENDS; i++) {
+        ck_assert_int_eq(append(build, i, &op), 0);
+        rc = wait_for(&op);
+    }
+    ck_assert_int_eq(rc, -SW_ETENANTBYTES);
+    ck_assert_uint_eq(atomic_load(&quota.bytes), 0);
+    ck_assert_int_eq(commit(build, &end), -SW_ETENANTBYTES);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(as_many_regions_as_an_owner_may_have) {
+    struct sw_build *builds[N_REGIONS] = {NULL}, *more = NULL;
+    struct sw_test_op op;
+    unsigned n = 0;
+    while (n < N_REGIONS)
+        builds[n++] = begin();
+    ck_assert_int_eq(sw_build_begin(f.owner, &config, &more, NULL), -SW_ELIMIT);
+    while (n > 0)
+        ck_assert_int_eq(abort_build(builds[--n], &op), -SW_ECANCELED);
+    ck_nothing_left();
+}
+END_TEST
+
+/* ---- across lives ---- */
+
+static struct sw_life life;
+
+static struct sw_build *life_begin(struct sw_owner *owner, unsigned n_appends, const char *name, bool is_committed) {
+    static const struct sw_build_buffer_config two[2] = {{SW_WORLD_REGION_BYTES, CHUNK, SW_VALUE_NONE},
+                                                         {SW_WORLD_REGION_BYTES, CHUNK, SW_VALUE_NONE}};
+    const struct sw_build_config durable = {.buffers = two, .n_buffers = 2, .name = name};
+    struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
+    struct sw_build *build = NULL;
+    struct sw_mem *mem;
+    sw_world_fill(sw_world.memory.data, 1);
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    ck_assert_int_eq(sw_build_begin(owner, &durable, &build, NULL), 0);
+    for (unsigned i = 0; i < n_appends; i++) {
+        const uint64_t at = i / 2 * UINT64_C(2) * CHUNK, left = SW_WORLD_REGION_BYTES - at;
+        const struct sw_range range = {
+            .mem = mem, .offset = at, .bytes = left < 2 * CHUNK ? left : 2 * CHUNK, .buffer = i % 2, .at = at};
+        struct sw_test_op op = {0};
+        ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &op, NULL), 0);
+        sw_life_until(&life, &op.done);
+        ck_assert_int_eq(op.outcome.err.code, 0);
+    }
+    sw_mem_close(mem, NULL, NULL);
+    if (is_committed) {
+        struct sw_test_op op = {0};
+        ck_assert_int_eq(sw_build_commit(build, 5, 0, sw_test_op_done, &op, NULL), 0);
+        sw_life_until(&life, &op.done);
+        ck_assert_int_eq(op.outcome.err.code, 0);
+        sw_world.ids[0] = op.outcome.region;
+    }
+    return build;
+}
+
+static struct sw_tier_stats stats_of(struct sw_tier *tier) {
+    struct sw_tier_stats stats = {0};
+    if (tier)
+        tier->ops->stats(tier, &stats);
+    return stats;
+}
+
+/* Makes what outlives the process, as the service manager keeps it. */
+static void make_world(uint64_t disk_bytes) {
+    sw_world.host_bytes = 2 << 20; /* of which one half is for frames on their way to the disk */
+    sw_life_open(&life, disk_bytes);
+    sw_life_await_arena(&life);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    sw_life_close(&life, NULL, false);
+}
+
+/* Left in order, or killed with all or some chunks stored. */
+START_TEST(a_successor_frees_what_was_not_committed) {
+    const uint64_t disk_bytes = sw_life_disks[_i % 2];
+    const unsigned n_appends = disk_bytes ? 9 : 5;
+    int status;
+    make_world(disk_bytes);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        sw_life_open(&life, disk_bytes);
+        struct sw_owner *owner = sw_life_new_owner(&life);
+        (void)life_begin(owner, n_appends, NULL, false);
+        ck_assert_uint_gt(stats_of(life.host).used_bytes, 0);
+        ck_assert(!disk_bytes || stats_of(life.nvme).used_bytes > 0);
+        if (_i < 2)
+            (void)kill(getpid(), SIGKILL);
+        sw_life_close(&life, owner, true);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(_i < 2 ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    sw_life_open(&life, disk_bytes);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert(life.found.n_sessions == 1 && life.found.n_regions == 0 && life.found.n_damaged == 0);
+    ck_assert(_i < 2 && disk_bytes ? life.found.n_released > 0 : life.found.n_released == 0);
+    ck_assert_uint_eq(stats_of(life.host).used_bytes + stats_of(life.nvme).used_bytes, 0);
+    sw_engine_check(life.engine);
+    sw_life_close(&life, NULL, false);
+}
+END_TEST
+
+static void restore_two(struct sw_owner *owner, struct sw_region_id id) {
+    struct sw_memory two = sw_memory_new(2 * SW_WORLD_REGION_BYTES);
+    struct sw_mem_desc desc = sw_memory_desc(&two);
+    struct sw_test_op op = {0};
+    struct sw_mem *mem;
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    const struct sw_range ranges[2] = {{.mem = mem, .bytes = SW_WORLD_REGION_BYTES},
+                                       {.mem = mem, .offset = SW_WORLD_REGION_BYTES, .bytes = SW_WORLD_REGION_BYTES}};
+    ck_assert_int_eq(sw_engine_restore_buffers(owner, id, ranges, 2, false, sw_test_op_done, &op, NULL), 0);
+    sw_life_until(&life, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    sw_world_fill(sw_world.memory.data, 1);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert(memcmp(two.data + i * SW_WORLD_REGION_BYTES, sw_world.memory.data, SW_WORLD_REGION_BYTES) == 0);
+    sw_mem_close(mem, NULL, NULL);
+    sw_memory_free(&two);
+}
+
+/* Frames that went to the disk append by append are found there as the region's. */
+START_TEST(a_successor_finds_what_was_committed) {
+    struct sw_region_id made;
+    make_world(sw_life_disks[1]);
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
+    (void)life_begin(owner, 10, "a durable one", true);
+    struct sw_build *second = NULL;
+    const struct sw_build_config same = {.buffers = buffers, .n_buffers = N, .name = "a durable one"},
+                                 other = {.buffers = buffers, .n_buffers = N, .name = "another"};
+    ck_assert_int_eq(sw_build_begin(owner, &same, &second, NULL), -SW_EEXIST);
+    ck_assert_int_eq(sw_build_begin(owner, &other, &second, NULL), 0);
+    ck_assert_int_eq(sw_build_begin(owner, &other, &second, NULL), -SW_EEXIST); /* the name is the open build's */
+    ck_assert_int_eq(sw_engine_adopt(owner, "another", &made, NULL), -SW_EBUSY);
+    ck_assert_uint_gt(stats_of(life.nvme).used_bytes, 0);
+    sw_life_end(&life, owner);
+
+    (void)sw_life_next(&life, sw_life_disks[1]);
+    ck_assert(life.found.n_regions == 1 && life.found.n_lost == 0 && life.found.n_released == 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    ck_assert_ptr_nonnull(owner);
+    sw_engine_find_made(owner, 5, &made, 1);
+    ck_assert(made.slot == sw_world.ids[0].slot && made.gen == sw_world.ids[0].gen);
+    restore_two(owner, made);
+    ck_assert_int_eq(sw_engine_drop(owner, made, NULL), 0);
+    while (life.engine->balance.n_moves) /* one may have the frames */
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    ck_assert_uint_eq(stats_of(life.host).used_bytes + stats_of(life.nvme).used_bytes, 0);
+    sw_life_end(&life, owner);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("build");
+    TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives");
+    tcase_add_checked_fixture(all, open_fixture, close_fixture);
+    tcase_add_loop_test(all, appends_make_a_region, 0, 3);
+    tcase_add_test(all, one_buffer_of_many_appends);
+    tcase_add_loop_test(all, a_build_of_nothing, 0, 2);
+    tcase_add_test(all, builds_that_cannot_be);
+    tcase_add_test(all, appends_that_cannot_be);
+    tcase_add_test(all, a_build_is_no_region_yet);
+    tcase_add_test(all, a_failed_append_fails_the_build);
+    tcase_add_test(all, builds_that_expire);
+    tcase_add_test(all, canceled_by_the_number_of_its_region);
+    tcase_add_test(all, no_memory_for_any_part_of_it);
+    tcase_add_test(all, builds_end_with_their_owner);
+    tcase_add_loop_test(all, an_open_build_counts_for_its_tenant, 0, 2);
+    tcase_add_test(all, bounds_of_a_tenant);
+    tcase_add_test(all, as_many_regions_as_an_owner_may_have);
+    tcase_add_checked_fixture(disk, open_with_disk, close_fixture);
+    tcase_add_loop_test(disk, appends_make_a_region, 0, 3);
+    tcase_add_test(disk, a_failed_append_fails_the_build);
+    tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
+    tcase_add_loop_test(lives, a_successor_frees_what_was_not_committed, 0, 4);
+    tcase_add_test(lives, a_successor_finds_what_was_committed);
+    suite_add_tcase(suite, all);
+    suite_add_tcase(suite, disk);
+    suite_add_tcase(suite, lives);
+    return sw_test_run(suite, CK_FORK);
+}
