@@ -109,9 +109,9 @@ START_TEST(what_is_left_is_decided_as_it_is) {
     const struct sw_snapshot now = spill_of(5, 0);
     struct sw_course course = course_of();
     measure(&planner, 60 * GB, 60 * GB);
-    sw_planner_weigh(&planner, &course, &now, 0);
+    sw_planner_evaluate(&planner, &course, &now, 0);
     ck_assert_int_eq(course.reason, SW_COST_PAYS);
-    sw_planner_weigh(&planner, &course, &now, 4);
+    sw_planner_evaluate(&planner, &course, &now, 4);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
     ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
 }
@@ -123,13 +123,13 @@ START_TEST(a_spill_that_stops_paying_goes_on_another_way) {
     struct sw_snapshot now = spill_of(5, 2);
     struct sw_course course = course_of();
     measure(&planner, 30 * GB, 165 * GB);
-    sw_planner_weigh_again(&planner, &course, &now);
+    sw_planner_reevaluate(&planner, &course, &now);
     ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
     ck_assert_uint_eq(course.plan_number, 1);
     now = spill_of(N_CHUNKS, 2); /* long enough to go in part, by the same plan */
     course = course_of();
-    sw_planner_weigh_again(&planner, &course, &now);
+    sw_planner_reevaluate(&planner, &course, &now);
     ck_assert_int_eq(course.plan.codec, SW_CODEC_V5T);
     ck_assert(course.is_mixed);
     ck_assert_uint_eq(course.plan_number, 0);
@@ -146,7 +146,7 @@ START_TEST(what_need_not_be_fast_goes_on_by_its_plan) {
         now.is_pack = i == 0;
         planner.has_link = i != 1;
         now.is_running = i != 2;
-        sw_planner_weigh_again(&planner, &course, &now);
+        sw_planner_reevaluate(&planner, &course, &now);
         ck_assert_msg(course.plan.codec == SW_CODEC_V5T && course.reason == SW_COST_PAYS, "%d", i);
     }
 }
@@ -169,7 +169,7 @@ START_TEST(what_drifts_is_sampled_anew) {
     planner.plan_s = 1e-6;
     for (unsigned n = 1; n < 4; n++) {
         course.plan_state = SW_PLAN_STATE_SETTLED;
-        sw_planner_drifts(&planner, &course, &now, &frame);
+        sw_planner_handle_drift(&planner, &course, &now, &frame);
         ck_assert_int_eq(course.plan_state, SW_PLAN_STATE_MISSING);
         ck_assert_uint_eq(course.n_retrained, n);
     }
@@ -185,7 +185,7 @@ START_TEST(what_drifts_goes_by_what_it_shrinks_to) {
     for (int shrinks = 0; shrinks < 2; shrinks++) {
         const struct sw_frame_layout frame = frame_of(shrinks ? 2 : 1.02);
         struct sw_course course = course_of();
-        sw_planner_drifts(&planner, &course, &now, &frame);
+        sw_planner_handle_drift(&planner, &course, &now, &frame);
         ck_assert_int_eq(course.plan_state, SW_PLAN_STATE_SETTLED);
         ck_assert_int_eq(course.plan.codec, shrinks ? SW_CODEC_V5T : SW_CODEC_RAW);
         ck_assert_int_eq(course.reason, shrinks ? SW_COST_PAYS : SW_COST_NO_GAIN);
@@ -221,7 +221,7 @@ START_TEST(mixed_regions_look_at_no_other_way_back) {
         for (int i = 0; i < 200; i++) {
             struct sw_course course = {.is_mixed = is_mixed};
             (void)sw_planner_next_step_back(&planner, &course, &now, CHUNK_BYTES, CHUNK_BYTES);
-            n_copied[is_mixed] += course.way_back == SW_WAY_BACK_DIRECT;
+            n_copied[is_mixed] += course.restore_path == SW_RESTORE_PATH_DIRECT;
         }
     }
     ck_assert_uint_gt(n_copied[0], 0);

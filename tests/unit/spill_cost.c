@@ -118,8 +118,8 @@ START_TEST(test_what_is_under_way_stops_for_a_clear_gain_only) {
         enum sw_cost_reason reason;
         bool stops;
     } rows[] = {{700, (uint64_t)1 << 30, SW_COST_PAYS, false},
-                {60, (uint64_t)1 << 30, SW_COST_IN_PART, false},
-                {40, (uint64_t)1 << 30, SW_COST_IN_PART, true},
+                {60, (uint64_t)1 << 30, SW_COST_PARTIAL, false},
+                {40, (uint64_t)1 << 30, SW_COST_PARTIAL, true},
                 {50, 80000000, SW_COST_ENCODER, false},
                 {30, 80000000, SW_COST_ENCODER, true}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

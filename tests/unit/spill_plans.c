@@ -115,10 +115,10 @@ START_TEST(test_a_plan_that_suits_again_is_expected_as_before) {
         ck_assert_double_eq(plan->expected_ratio, 3);
         ck_assert(sw_plan_cache_use(&cache, KEY, &choice, 0));
         if (i % 2) {
-            sw_plan_cache_suits(&cache, KEY, &choice);
+            sw_plan_cache_note_match(&cache, KEY, &choice);
         } else {
-            sw_plan_cache_misfits(&choice);
-            ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0));
+            sw_plan_cache_note_mismatch(&choice);
+            ck_assert(!sw_plan_cache_add_regret(&cache, KEY, &choice, false, 0));
         }
     }
 }
@@ -131,8 +131,8 @@ START_TEST(test_a_new_plan_settles_what_was_lost) {
         struct sw_plan_choice choice = {0};
         put(&cache, KEY, SW_CODEC_V5T, 3 + i);
         ck_assert_ptr_nonnull(sw_plan_cache_find(&cache, KEY, ANY, &choice));
-        sw_plan_cache_misfits(&choice);
-        ck_assert(!sw_plan_cache_forgo(&cache, KEY, &choice, false, 0.6));
+        sw_plan_cache_note_mismatch(&choice);
+        ck_assert(!sw_plan_cache_add_regret(&cache, KEY, &choice, false, 0.6));
     }
 }
 END_TEST

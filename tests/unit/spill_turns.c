@@ -376,9 +376,9 @@ END_TEST
 START_TEST(test_a_late_buffer_has_its_requests_place) {
     struct sw_turns turns;
     struct work works[3];
-    const struct sw_turn_key key = {.session = 1, .request = 7, .lane = SW_TURN_OUT, .piece_bytes = MIB};
+    const struct sw_turn_key key = {.session = 1, .request = 7, .lane = SW_TURN_OUT, .step_bytes = MIB};
     sw_turns_init(&turns);
-    works[0] = (struct work){.piece_bytes = MIB};
+    works[0] = (struct work){.step_bytes = MIB};
     works[1] = works[0];
     add(&turns, &works[2], NULL, 1, SW_TURN_OUT, MIB);
     ck_assert_int_eq(sw_turns_add(&turns, &works[0].turn, &key, 0, NULL), 0);

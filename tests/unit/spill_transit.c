@@ -1,6 +1,6 @@
 /* Memory for frames on their way to a tier behind memory, and back: who gets it beside another tenant. */
 #include "base/clock.h"
-#include "spill/worker/way.h"
+#include "spill/worker/transit.h"
 #include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sim_device.h"
@@ -14,18 +14,18 @@ static const int a, b; /* tenants */
 static struct sw_frames frames = {.chunk_bytes = MIB};
 static struct sw_tiers tiers;
 static struct sw_placement place;
-static struct sw_way way;
+static struct sw_transit way;
 
 static void setup(void) {
     tiers = (struct sw_tiers){.at = {sw_sim_tier_new(), sw_sim_tier_new()}, .n = 2};
     tiers.at[1]->rank = 1;
     sw_placement_init(&place, &tiers, 2 * WAY_BYTES);
-    sw_way_init(&way, &place);
+    sw_transit_init(&way, &place);
 }
 
 static void teardown(void) {
     ck_assert_uint_eq(atomic_load(&place.out_bytes) + atomic_load(&place.in_bytes), 0);
-    sw_way_fini(&way);
+    sw_transit_fini(&way);
     for (unsigned i = 0; i < tiers.n; i++)
         tiers.at[i]->ops->close(tiers.at[i]);
 }
@@ -43,15 +43,15 @@ static void begin(struct traveller *t, const void *tenant, enum sw_operation ope
 }
 
 static int stage(struct traveller *t, uint64_t bytes) {
-    return sw_way_stage(&way, &t->one.job, bytes, &t->staged, NULL);
+    return sw_transit_reserve(&way, &t->one.job, bytes, &t->staged, NULL);
 }
 
 static void unstage(struct traveller *t) {
-    sw_way_unstage(&way, &t->one.job, &t->staged);
+    sw_transit_release(&way, &t->one.job, &t->staged);
 }
 
 static void end(struct traveller *t) {
-    sw_way_leave(&way, &t->one.job);
+    sw_transit_leave(&way, &t->one.job);
 }
 
 static const enum sw_operation operations[] = {SW_OP_SPILL, SW_OP_RESTORE};
