@@ -143,7 +143,7 @@ struct sw_range {
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
     const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
-    unsigned buffer;         /* append: of which buffer of the region it is a part */
+    unsigned buffer;         /* builds and reads: of which buffer of the region it is a part */
     uint64_t at;             /* the same: where in that buffer it begins */
 };
 
@@ -247,8 +247,10 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 /* Of one buffer; a region that was spilled as one has one. */
 struct sw_buffer_info {
     uint64_t raw_bytes, stored_bytes;
-    enum sw_codec_id codec; /* of most of its bytes */
-    const char *reason;     /* as in struct sw_outcome; after a restart that of the region */
+    uint64_t chunk_bytes;    /* of each stored chunk but the last */
+    enum sw_value_type type; /* as which its frames were encoded; SW_VALUE_NONE: as bytes */
+    enum sw_codec_id codec;  /* of most of its bytes */
+    const char *reason;      /* as in struct sw_outcome; after a restart that of the region */
 };
 /* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,

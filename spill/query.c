@@ -30,11 +30,13 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 }
 
 /* What a buffer's chunks came to. */
-static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks,
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const struct sw_frames_part *part,
                                          enum sw_cost_reason reason) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {.reason = sw_cost_reason_text(reason)};
-    for (size_t i = first; i < first + n_chunks; i++) {
+    struct sw_buffer_info info = {.chunk_bytes = part->chunk_bytes, .reason = sw_cost_reason_text(reason)};
+    for (size_t i = part->first; i < part->first + part->n_chunks; i++) {
+        if (frames->layouts[i].value_type != SW_VALUE_NONE)
+            info.type = frames->layouts[i].value_type;
         info.raw_bytes += frames->layouts[i].raw_bytes;
         info.stored_bytes += frames->layouts[i].frame_bytes;
         of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
@@ -63,11 +65,9 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
         return rc;
     const struct sw_frames *frames = region->frames;
     *ret_n = sw_frames_n_buffers(frames);
-    if (!frames->n_parts)
-        ret[0] = buffer_info(frames, 0, frames->n_chunks, region->reason);
-    for (unsigned i = 0; i < frames->n_parts; i++) {
-        const struct sw_frames_part *part = &frames->parts[i];
-        ret[i] = buffer_info(frames, part->first, part->n_chunks, (enum sw_cost_reason)part->reason);
+    for (unsigned i = 0; i < *ret_n; i++) {
+        const struct sw_frames_part part = sw_frames_part(frames, i);
+        ret[i] = buffer_info(frames, &part, frames->n_parts ? (enum sw_cost_reason)part.reason : region->reason);
     }
     return 0;
 }
