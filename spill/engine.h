@@ -244,6 +244,16 @@ struct sw_region_info {
 /* errors: -SW_ENOENT (also for ids of other owners: their existence is not confirmed), -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
 
+enum { SW_LIST_MAX = 256 };
+struct sw_listed {
+    char name[SW_REGION_NAME_BYTES];
+    struct sw_region_info info; /* one that is being spilled is listed, too: its name is taken */
+    struct sw_region_id id;     /* 0:0: another owner has the region, or none */
+};
+/* The durable regions of the owner's heir and of all whose heir it is, in the order of their names, behind `after` (the
+ * empty name: from the first one on). max: at most SW_LIST_MAX. Returns how many. */
+unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max);
+
 /* Of one buffer; a region that was spilled as one has one. */
 struct sw_buffer_info {
     uint64_t raw_bytes, stored_bytes;

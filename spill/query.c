@@ -9,12 +9,8 @@ static const struct sw_tier *tier_of(const struct sw_region *region) {
     return region->op || !region->tier ? sw_placement_memory(&region->owner->store->place) : region->tier;
 }
 
-int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
-    struct sw_region *region;
-    int rc = sw_engine_find(owner, id, &region, err);
-    if (rc)
-        return rc;
-    *ret = (struct sw_region_info){
+static struct sw_region_info info_of(const struct sw_region *region) {
+    return (struct sw_region_info){
         .state = region->state,
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
@@ -26,7 +22,27 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
                      : region->frames->n_parts ? region->frames->n_parts
                                                : 1,
     };
+}
+
+int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = sw_engine_find(owner, id, &region, err);
+    if (rc)
+        return rc;
+    *ret = info_of(region);
     return 0;
+}
+
+unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max) {
+    const struct sw_region *regions[SW_LIST_MAX];
+    const unsigned n = owner->heir ? sw_names_after(owner->heir, after, regions, max) : 0;
+    for (unsigned i = 0; i < n; i++) {
+        const bool is_owners = regions[i]->owner == owner;
+        ret[i] = (struct sw_listed){.info = info_of(regions[i]),
+                                    .id = is_owners ? regions[i]->id : (struct sw_region_id){0}};
+        memcpy(ret[i].name, regions[i]->name, strlen(regions[i]->name));
+    }
+    return n;
 }
 
 /* What a buffer's chunks came to. */
