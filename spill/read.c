@@ -164,6 +164,11 @@ void sw_read_fail(struct sw_read *read, const struct sw_err *cause) {
     sw_series_expire(&read->series, cause);
 }
 
+bool sw_read_has_all(const struct sw_read *read) {
+    const struct sw_region *region = read->series.region;
+    return !read->series.has_failed && region && read->n_asked == region->frames->n_chunks;
+}
+
 enum sw_read_state sw_read_state(const struct sw_read *read) {
     return read->series.has_failed ? SW_READ_FAILED : read->series.is_ending ? SW_READ_ENDING : SW_READ_OPEN;
 }

@@ -47,6 +47,9 @@ int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg,
  * was asked for, the end's callback gets this error, unless it is due already. Of one that has failed: no-op. */
 void sw_read_fail(struct sw_read *read, const struct sw_err *cause);
 
+/* Whether every chunk has come, or was asked for. Of a read that has failed: false. */
+bool sw_read_has_all(const struct sw_read *read);
+
 enum sw_read_state sw_read_state(const struct sw_read *read);
 /* Since when no chunk is under way; 0: some are. */
 uint64_t sw_read_idle_since_us(const struct sw_read *read);

@@ -70,24 +70,10 @@ static int begin(struct sw_session *session, const struct sw_build_part *part, s
 
 /* ---- append ------------------------------------------------------------------------------------------------------ */
 
-static int fill_ranges(struct sw_piece *piece, const struct sw_build_part *part, struct sw_range *ret,
-                       struct sw_err *err) {
-    const unsigned n = part->build->n_chunks;
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = sw_chunk_check(&part->chunks[i], SW_PROTO_MAX_BUFFERS, err);
-        if (rc == 0)
-            rc = sw_chunk_range(piece, &part->chunks[i], n, &ret[i], err);
-        if (rc < 0 && n > 1)
-            sw_err_context(err, "chunk %u of %u", i + 1, n);
-    }
-    return rc;
-}
-
 static int append(struct sw_piece *piece, const struct sw_open *open, const struct sw_build_part *part,
                   struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_ITEMS];
-    int rc = fill_ranges(piece, part, ranges, err);
+    int rc = sw_chunks_ranges(piece, part->chunks, part->build->n_chunks, ranges, err);
     if (rc == 0)
         rc = sw_build_append(open->build, ranges, part->build->n_chunks, sw_piece_moved, piece, err);
     if (rc == 0)

@@ -244,7 +244,7 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 enum {
-    MAX_RESULTS_BYTES = 16 + SW_PROTO_MAX_ITEMS * sizeof(struct sw_wire_result) +
+    MAX_RESULTS_BYTES = 16 + SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_result) + sizeof(struct sw_wire_buffer)) +
                         SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + sizeof((struct sw_msg_error *)NULL)->text,
     MAX_LISTING_BYTES = 8 + SW_PROTO_MAX_ITEMS * sizeof(struct sw_wire_listed),
     MAX_REPLY_BYTES = MAX_LISTING_BYTES

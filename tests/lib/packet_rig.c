@@ -1,22 +1,40 @@
 #include "tests/lib/packet_rig.h"
 
 #include "base/assert.h"
+#include "tests/lib/content.h"
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-void sw_packet_rig_open(struct sw_packet_rig *ret) {
+static void add_own_memory(struct sw_packet_rig *rig, size_t bytes) {
+    rig->bytes = bytes;
+    rig->fd = memfd_create("packets", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    SW_ASSERT(ftruncate(rig->fd, (off_t)bytes) == 0 && fcntl(rig->fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+    rig->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rig->fd, 0);
+    rig->original = malloc(bytes);
+    SW_ASSERT(rig->memory != MAP_FAILED && rig->original);
+    sw_content_fill(rig->original, bytes, SW_CONTENT_RANDOM, 5);
+    memcpy(rig->memory, rig->original, bytes);
+    sw_packet_rig_add_memory(rig, SW_PACKET_RIG_MEM, rig->fd, bytes, false);
+}
+
+void sw_packet_rig_open(struct sw_packet_rig *ret, size_t bytes) {
     memset(ret, 0, sizeof *ret);
     sw_test_service_start_large(&ret->service);
     ret->session = sw_test_service_session(&ret->service, &ret->peer, &ret->closed);
     ret->session->version = SW_PROTO_VERSION;
     ret->last_seq = 100;
+    add_own_memory(ret, bytes);
 }
 
 void sw_packet_rig_close(struct sw_packet_rig *rig) {
     sw_test_service_end(&rig->service, rig->session, &rig->closed);
     (void)close(rig->peer);
+    (void)munmap(rig->memory, rig->bytes);
+    (void)close(rig->fd);
+    free(rig->original);
     if (rig->words)
         (void)munmap((void *)(uintptr_t)rig->words, SW_PACKET_RIG_WORDS * sizeof *rig->words);
 }
@@ -100,4 +118,13 @@ struct sw_engine_stats sw_packet_rig_stats(struct sw_packet_rig *rig) {
     sw_engine_check(rig->service.service.engine);
     sw_engine_stats(rig->service.service.engine, &stats);
     return stats;
+}
+
+void sw_packet_rig_check_rest(struct sw_packet_rig *rig, unsigned n_regions, unsigned n_open) {
+    const struct sw_engine_stats stats = sw_packet_rig_stats(rig);
+    const struct sw_session *session = rig->session;
+    SW_ASSERT(stats.n_regions == n_regions && stats.n_ops == 0);
+    SW_ASSERT(session->n_operations == 0 && session->n_pieces == 0 && session->tenant->n_operations == 0);
+    SW_ASSERT(session->deferred.n == 0 && !session->closing);
+    SW_ASSERT(session->opens.n_open == n_open && session->opens.numbers.n == n_open);
 }

@@ -16,10 +16,14 @@ struct sw_packet_rig {
     struct sw_msg reply; /* borrows from received */
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
     _Atomic uint64_t *words; /* of the order page; NULL: there is none */
+    int fd;                  /* a memfd, handed over as SW_PACKET_RIG_MEM */
+    size_t bytes;
+    uint8_t *memory, *original; /* the same bytes at first */
 };
+enum { SW_PACKET_RIG_MEM = 1, SW_PACKET_RIG_WORDS = 512 };
 
-/* owns: *ret stays where it is until the process ends. */
-void sw_packet_rig_open(struct sw_packet_rig *ret);
+/* bytes: of its memory. owns: *ret stays where it is until the process ends. */
+void sw_packet_rig_open(struct sw_packet_rig *ret, size_t bytes);
 void sw_packet_rig_close(struct sw_packet_rig *rig);
 
 /* Returns its seq. The descriptors are taken. */
@@ -40,8 +44,10 @@ void sw_packet_rig_idle(struct sw_packet_rig *rig);
 void sw_packet_rig_add_memory(struct sw_packet_rig *rig, uint32_t mem, int fd, uint64_t bytes, bool once);
 /* Hands over an order page: its words are rig->words. */
 void sw_packet_rig_add_page(struct sw_packet_rig *rig);
-enum { SW_PACKET_RIG_WORDS = 512 };
 
+/* Checks the books, too. */
 struct sw_engine_stats sw_packet_rig_stats(struct sw_packet_rig *rig);
+/* Nothing is under way; so many regions are there, and so many builds and reads are open. */
+void sw_packet_rig_check_rest(struct sw_packet_rig *rig, unsigned n_regions, unsigned n_open);
 
 #endif

@@ -467,8 +467,7 @@ static const struct odd {
     {SW_MSG_READ, FIELD(HEAD, sw_msg_read, reserved, 1), -SW_EINVAL, true},
     {SW_MSG_READ, FIELD(HEAD, sw_msg_read, flags, 2), -SW_EINVAL, true},
     {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, 16 | SW_READ_BEGIN | SW_READ_END), -SW_EINVAL, false},
-    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_BEGIN), -SW_ENOTSUP, false},
-    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_END), -SW_ENOTSUP, false},
+    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_END), -SW_EINVAL, false}, /* it names a region */
     {SW_MSG_READ, FIELD(READ, sw_wire_read, slot, 4000), -SW_ENOENT, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, raw_bytes, BYTES - 1), -SW_ETOOSMALL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, at, 1), -SW_EINVAL, false},

@@ -1,16 +1,12 @@
 /* Builds of several packets: what begins, appends, commits and aborts, in every division into packets; what becomes of
  * it when a part fails, when the client cancels, says nothing more, or hangs up. */
 #include "spill/engine_state.h"
-#include "tests/lib/content.h"
 #include "tests/lib/packet_rig.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
-#include <fcntl.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum {
@@ -18,49 +14,19 @@ enum {
     N_STEPS = 16,
     TAIL = 1000, /* of the last chunk */
     MEMORY_BYTES = N_STEPS * STEP,
-    MEM = 1,
+    MEM = SW_PACKET_RIG_MEM,
     ONCE = 50,
     NUMBER = 7000 /* of the first build */
 };
 
 static struct sw_packet_rig rig;
 static struct sw_test_packet packet;
-static int fd;
-static uint8_t *memory, *original;
-
 static void setup(void) {
-    sw_packet_rig_open(&rig);
-    fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert(ftruncate(fd, MEMORY_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-    memory = mmap(NULL, MEMORY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    original = malloc(MEMORY_BYTES);
-    ck_assert(memory != MAP_FAILED && original);
-    sw_content_fill(original, MEMORY_BYTES, SW_CONTENT_RANDOM, 5);
-    memcpy(memory, original, MEMORY_BYTES);
-    sw_packet_rig_add_memory(&rig, MEM, fd, MEMORY_BYTES, false);
+    sw_packet_rig_open(&rig, MEMORY_BYTES);
 }
 
 static void teardown(void) {
     sw_packet_rig_close(&rig);
-    (void)munmap(memory, MEMORY_BYTES);
-    (void)close(fd);
-    free(original);
-}
-
-static void ck_at_rest(unsigned n_regions) {
-    const struct sw_engine_stats stats = sw_packet_rig_stats(&rig);
-    const struct sw_session *session = rig.session;
-    ck_assert_uint_eq(stats.n_regions, n_regions);
-    ck_assert_uint_eq(stats.n_ops, 0);
-    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->tenant->n_operations == 0);
-    ck_assert_uint_eq(session->deferred.n, 0);
-    ck_assert(session->opens.n_open == session->opens.numbers.n);
-    ck_assert(!session->closing);
-}
-
-static void ck_none_open(unsigned n_regions) {
-    ck_at_rest(n_regions);
-    ck_assert_uint_eq(rig.session->opens.n_open, 0);
 }
 
 /* ---- packets ---- */
@@ -101,7 +67,7 @@ static int code_of(unsigned i) {
     return sw_test_result_code(&rig.reply, i);
 }
 
-/* A build of one buffer of all the memory, in packets of n_chunks chunks of a step each. */
+/* A build of one buffer of all the rig.memory, in packets of n_chunks chunks of a step each. */
 static void begin(uint32_t number, uint64_t raw_bytes) {
     new_packet(0);
     (void)add(number, SW_BUILD_BEGIN);
@@ -132,13 +98,13 @@ static struct sw_region_id last_id(void) {
 
 /* Restores a region of one buffer. */
 static void ck_restored(struct sw_region_id id, uint64_t raw_bytes) {
-    memset(memory, 0, MEMORY_BYTES);
+    memset(rig.memory, 0, MEMORY_BYTES);
     sw_test_packet(&packet, SW_MSG_READ, 0);
     (void)sw_test_add_read(&packet, id, 0);
     (void)sw_test_add_room(&packet, MEM, 0, raw_bytes);
     ck_assert_int_eq(call(), 0);
-    ck_assert_mem_eq(memory, original, raw_bytes);
-    memcpy(memory, original, MEMORY_BYTES);
+    ck_assert_mem_eq(rig.memory, rig.original, raw_bytes);
+    memcpy(rig.memory, rig.original, MEMORY_BYTES);
 }
 
 /* ---- builds in every division ---- */
@@ -179,9 +145,9 @@ START_TEST(a_region_is_built_by_packets) {
     if (!with_commit)
         ck_assert_int_eq(say(NUMBER, SW_BUILD_COMMIT), 0);
     ck_assert_uint_eq(rig.reply.u.results.results[0].raw_bytes, raw_bytes);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
     ck_restored(last_id(), raw_bytes);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
 }
 END_TEST
 
@@ -202,14 +168,14 @@ START_TEST(packets_need_not_wait_for_replies) {
         ck_assert(last_id().gen == 0 || rig.reply.header.seq == last);
     }
     ck_assert_uint_eq(n_ids, 1);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
 /* Buffers of several lengths and types, one without bytes; chunks in any order of the buffers, from memory that stays
  * and memory for one packet. */
 START_TEST(several_buffers_of_several_memories) {
-    sw_packet_rig_add_memory(&rig, ONCE, fd, MEMORY_BYTES, true);
+    sw_packet_rig_add_memory(&rig, ONCE, rig.fd, MEMORY_BYTES, true);
     new_packet(0);
     (void)add(NUMBER, SW_BUILD_BEGIN);
     add_buffer(3 * STEP, STEP);
@@ -227,16 +193,16 @@ START_TEST(several_buffers_of_several_memories) {
     (void)add_chunk(0, 2 * STEP, STEP);
     ck_assert_int_eq(call(), 0);
     const struct sw_region_id id = last_id();
-    ck_none_open(1);
-    memset(memory, 0, MEMORY_BYTES);
+    sw_packet_rig_check_rest(&rig, 1, 0);
+    memset(rig.memory, 0, MEMORY_BYTES);
     sw_test_packet(&packet, SW_MSG_READ, 0);
     (void)sw_test_add_read(&packet, id, 0);
     (void)sw_test_add_room(&packet, MEM, 0, 3 * STEP);
     (void)sw_test_add_room(&packet, MEM, MEMORY_BYTES, 0);
     (void)sw_test_add_room(&packet, MEM, 4 * STEP, 2 * STEP + TAIL);
     ck_assert_int_eq(call(), 0);
-    ck_assert_mem_eq(memory, original, 3 * STEP);
-    ck_assert_mem_eq(memory + 4 * STEP, original, 2 * STEP + TAIL);
+    ck_assert_mem_eq(rig.memory, rig.original, 3 * STEP);
+    ck_assert_mem_eq(rig.memory + 4 * STEP, rig.original, 2 * STEP + TAIL);
 }
 END_TEST
 
@@ -266,8 +232,7 @@ START_TEST(builds_side_by_side_in_a_packet) {
         ck_assert_uint_eq(rig.reply.u.results.results[i].number, NUMBER + (i < 5 ? i : 9));
         ck_assert_int_eq(sw_test_result_id(&rig.reply, i).gen != 0, i == 1 || i == 3);
     }
-    ck_at_rest(4); /* two are open */
-    ck_assert_uint_eq(rig.session->opens.n_open, 2);
+    sw_packet_rig_check_rest(&rig, 4, 2);
 }
 END_TEST
 
@@ -308,14 +273,14 @@ START_TEST(an_append_waits_for_its_word) {
     const uint32_t seq = send_packet();
     make_append(NUMBER, SW_BUILD_COMMIT, STEP, STEP);
     const uint32_t last = send_packet(); /* while the one before is under way */
-    memset(memory, 0, STEP);
+    memset(rig.memory, 0, STEP);
     sw_packet_rig_idle(&rig);
-    memcpy(memory, original, STEP);
+    memcpy(rig.memory, rig.original, STEP);
     atomic_store(&rig.words[3], 1);
     ck_assert_int_eq(sw_packet_rig_await_seq(&rig, seq), 0);
     ck_assert_int_eq(sw_packet_rig_await_seq(&rig, last), 0);
     ck_restored(last_id(), 2 * STEP);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
 }
 END_TEST
 
@@ -334,11 +299,11 @@ START_TEST(a_durable_region_by_packets) {
     ck_assert_str_eq(rig.service.service.engine->store.regions.regions[id.slot].name, "slowly");
     ck_assert_uint_eq(rig.service.service.engine->store.regions.regions[id.slot].priority, 9);
     ck_restored(id, 2 * STEP);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
     sw_test_packet(&packet, SW_MSG_DISCARD, 0);
     sw_test_add_id(&packet, id);
     ck_assert_int_eq(call(), 0);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
 }
 END_TEST
 
@@ -350,7 +315,7 @@ START_TEST(a_region_without_bytes_by_packets) {
     ck_assert_int_eq(call(), 0);
     ck_assert_int_eq(say(NUMBER, SW_BUILD_COMMIT), 0);
     ck_assert_uint_ne(last_id().gen, 0);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
@@ -382,7 +347,7 @@ START_TEST(a_build_that_has_failed_says_so_until_it_ends) {
         ck_assert_int_eq(append(NUMBER, i % 2 ? SW_BUILD_COMMIT : 0, STEP, STEP), code);
         if (i % 2 == 0)
             ck_assert_int_eq(say(NUMBER, SW_BUILD_ABORT), code);
-        ck_none_open(0);
+        sw_packet_rig_check_rest(&rig, 0, 0);
         ck_assert_int_eq(append(NUMBER, 0, 0, STEP), -SW_ENOENT);
     }
 }
@@ -401,9 +366,9 @@ START_TEST(an_append_that_fails_late) {
         ck_assert_int_eq(sw_packet_rig_await(&rig), -SW_ETENANTBYTES);
         ck_assert(rig.reply.header.seq >= seqs[0] && rig.reply.header.seq <= seqs[2]);
     }
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     ck_assert_uint_eq(rig.session->tenant->quota.bytes, 0);
-    ck_assert_mem_eq(memory, original, MEMORY_BYTES);
+    ck_assert_mem_eq(rig.memory, rig.original, MEMORY_BYTES);
 }
 END_TEST
 
@@ -411,7 +376,7 @@ START_TEST(a_commit_ends_its_build_also_when_bytes_are_missing) {
     begin(NUMBER, 2 * STEP);
     ck_assert_int_eq(append(NUMBER, 0, 0, STEP), 0);
     ck_assert_int_eq(say(NUMBER, SW_BUILD_COMMIT), -SW_EINVAL);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     ck_assert_int_eq(say(NUMBER, SW_BUILD_COMMIT), -SW_ENOENT);
     ck_assert_int_eq(append(NUMBER, SW_BUILD_COMMIT, STEP, STEP), -SW_ENOENT);
     ck_assert_int_eq(say(NUMBER, SW_BUILD_ABORT), -SW_ENOENT);
@@ -440,9 +405,9 @@ START_TEST(what_a_part_of_a_build_may_not_ask_for) {
     add_buffer(STEP, STEP); /* the service says how long the chunks of a pack are */
     (void)add_chunk(0, 0, STEP);
     ck_assert_int_eq(call(), -SW_EINVAL);
-    ck_at_rest(1);
+    sw_packet_rig_check_rest(&rig, 1, 1);
     ck_assert_int_eq(append(NUMBER, SW_BUILD_COMMIT, 0, STEP), 0); /* none of that has harmed it */
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
@@ -454,7 +419,7 @@ START_TEST(a_begin_that_is_refused) {
     (void)add(NUMBER, SW_BUILD_BEGIN);
     add_buffer(STEP, STEP);
     ck_assert_int_eq(call(), -SW_ELIMIT);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     rig.service.service.engine->config.max_owner_regions = most;
     rig.service.service.draining = true;
     ck_assert_int_eq(call(), -SW_EDRAINING);
@@ -462,7 +427,7 @@ START_TEST(a_begin_that_is_refused) {
     ck_assert_int_eq(call(), 0);
     rig.service.service.draining = true; /* what has begun goes on */
     ck_assert_int_eq(append(NUMBER, SW_BUILD_COMMIT, 0, STEP), 0);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
@@ -490,7 +455,7 @@ START_TEST(open_builds_are_counted) {
             (void)add(NUMBER + n + i, SW_BUILD_ABORT);
         ck_assert_int_eq(call(), -SW_ECANCELED);
     }
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     ck_assert_uint_eq(kept->used_bytes, before);
 }
 END_TEST
@@ -514,7 +479,7 @@ START_TEST(all_that_commit_are_stored_or_none) {
     for (unsigned i = 0; i < 3 && _i == 3; i++)
         ck_assert(code_of(i) == 0 && sw_test_result_id(&rig.reply, i).gen);
     ck_assert(_i == 3 || strstr((const char *)rig.reply.u.error.text, "SW_REQ") == NULL);
-    ck_none_open(_i == 3 ? 3 : 0);
+    sw_packet_rig_check_rest(&rig, _i == 3 ? 3 : 0, 0);
 }
 END_TEST
 
@@ -529,7 +494,7 @@ START_TEST(all_or_none_when_one_fails_late) {
     add_buffer(8 * STEP, 0);
     (void)add_chunk(0, 0, 8 * STEP);
     ck_assert_int_eq(call(), -SW_ETENANTBYTES);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     ck_assert_uint_eq(rig.session->tenant->quota.bytes, 0);
 }
 END_TEST
@@ -549,10 +514,10 @@ START_TEST(all_or_none_is_about_what_commits) {
     (void)add(NUMBER + 2, SW_BUILD_ABORT);
     ck_assert_int_eq(call(), -SW_EINVAL);
     ck_assert(sw_packet_rig_says(&rig, "piece 2 of 2: "));
-    ck_at_rest(2);
+    sw_packet_rig_check_rest(&rig, 2, 2);
     packet.builds[1].flags = SW_BUILD_COMMIT;
     ck_assert_int_eq(call(), 0);
-    ck_none_open(2);
+    sw_packet_rig_check_rest(&rig, 2, 0);
 }
 END_TEST
 
@@ -583,10 +548,10 @@ START_TEST(an_abort_cancels_what_is_under_way) {
         ck_assert_int_eq(sw_packet_rig_await(&rig), -SW_ECANCELED);
         ck_assert(rig.reply.header.seq == seq || rig.reply.header.seq == abort_seq);
     }
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
     ck_assert_int_eq(say(NUMBER, SW_BUILD_ABORT), -SW_ENOENT);
     rig.service.config.max_session_operations = 100;
-    ck_assert_mem_eq(memory, original, MEMORY_BYTES);
+    ck_assert_mem_eq(rig.memory, rig.original, MEMORY_BYTES);
 }
 END_TEST
 
@@ -613,7 +578,7 @@ START_TEST(an_abort_of_all_or_none) {
         ck_assert(rig.reply.header.seq != seq || strcmp((const char *)rig.reply.u.error.name, "ECANCELED") == 0);
     }
     ck_assert(came);
-    ck_none_open(0);
+    sw_packet_rig_check_rest(&rig, 0, 0);
 }
 END_TEST
 
@@ -638,7 +603,7 @@ START_TEST(a_read_is_canceled_by_its_end) {
     ck_assert_int_eq(sw_packet_rig_await_seq(&rig, seq), -SW_ECANCELED);
     ck_assert_int_eq(call(), -SW_ENOENT);
     rig.service.config.max_session_operations = 100;
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
     ck_restored(id, STEP);
 }
 END_TEST
@@ -675,7 +640,7 @@ START_TEST(a_build_without_appends_expires) {
     atomic_store(&rig.words[0], 1);
     ck_assert_int_eq(sw_packet_rig_await_seq(&rig, seq), 0);
     ck_assert_int_eq(say(NUMBER + 1, SW_BUILD_COMMIT), 0);
-    ck_none_open(1);
+    sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
