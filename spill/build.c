@@ -58,23 +58,26 @@ static struct sw_frames *join_frames(struct sw_build *build) {
     return frames;
 }
 
-/* All appends have ended well. */
-static void complete(struct sw_series *series) {
-    struct sw_build *build = of(series);
-    struct sw_frames *frames = join_frames(build);
-    if (!frames) {
-        (void)sw_err_set(&series->sum.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers",
-                         build->n_buffers);
-        series->has_failed = true;
-        return;
+/* All appends have ended well. After an error what was joined goes with its build. */
+static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    struct sw_completion done[SW_BUILD_MAX_BATCH] = {{0}};
+    for (unsigned i = 0; i < n; i++) {
+        done[i] =
+            (struct sw_completion){.region = all[i]->region, .frames = join_frames(of(all[i])), .sum = &all[i]->sum};
+        if (!done[i].frames) {
+            while (i-- > 0)
+                of(all[i])->buffers[0].frames = done[i].frames;
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region");
+        }
     }
-    struct sw_region *region = sw_series_leave_region(series);
-    if (sw_region_complete(region, frames, &series->sum, &series->sum.err)) {
-        series->has_failed = true;
-        return;
+    for (unsigned i = 0; i < n; i++)
+        (void)sw_series_leave_region(all[i]);
+    const int rc = sw_regions_complete(done, n, err);
+    for (unsigned i = 0; !rc && i < n; i++) {
+        sw_series_fill(all[i], done[i].region);
+        sw_series_note(all[i], done[i].region);
     }
-    sw_series_fill(series, region);
-    sw_series_note(series, region);
+    return rc;
 }
 
 /* After an error nothing of it is left. */
@@ -201,22 +204,67 @@ static int check_complete(const struct sw_build *build, struct sw_err *err) {
     return 0;
 }
 
-int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw_outcome_cb *done, void *arg,
-                    struct sw_err *err) {
-    struct sw_series *series = &build->series;
-    int rc = sw_series_check(series, err);
-    if (series->has_failed && !series->is_ending)
-        rc = 0; /* it ends with its error */
-    else if (!rc)
-        rc = check_complete(build, err);
+/* One that has failed may be committed: it ends with its error. */
+static int check_commit(const struct sw_build *build, struct sw_err *err) {
+    if (build->series.is_ending)
+        return sw_series_check(&build->series, err);
+    return build->series.has_failed ? 0 : check_complete(build, err);
+}
+
+static bool is_among(const struct sw_build_end *ends, unsigned n, const struct sw_build *build) {
+    for (unsigned i = 0; i < n; i++)
+        if (ends[i].build == build)
+            return true;
+    return false;
+}
+
+static int check_batch(const struct sw_build_end *ends, unsigned n, struct sw_err *err) {
+    int rc = 0;
+    if (n < 1 || n > SW_BUILD_MAX_BATCH)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u builds, must be 1 to %d", n, SW_BUILD_MAX_BATCH);
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_commit(ends[i].build, err);
+        if (!rc && (is_among(ends, i, ends[i].build) || ends[i].build->series.owner != ends[0].build->series.owner))
+            rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "build %u of a batch is there twice, or another owner's",
+                            i + 1);
+    }
+    return rc;
+}
+
+/* All fail if one has failed already. Else those of several wait for each other. */
+static int join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    const struct sw_series *failed = NULL;
+    for (unsigned i = 0; !failed && i < n; i++)
+        failed = all[i]->has_failed ? all[i] : NULL;
+    for (unsigned i = 0; failed && i < n; i++)
+        sw_series_expire(all[i], &failed->sum.err);
+    return failed || n == 1 ? 0 : sw_series_join(all, n, err);
+}
+
+int sw_build_commit_batch(const struct sw_build_end *ends, unsigned n, uint32_t request, sw_outcome_cb *done,
+                          struct sw_err *err) {
+    struct sw_series *all[SW_BUILD_MAX_BATCH] = {NULL};
+    int rc = check_batch(ends, n, err);
     if (rc)
         return rc;
-    if (!series->has_failed) {
-        series->region->request = request;
-        series->region->piece = index;
-    }
-    sw_series_end(series, done, arg);
+    for (unsigned i = 0; i < n; i++)
+        all[i] = &ends[i].build->series;
+    rc = join(all, n, err);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        if (all[i]->region) {
+            all[i]->region->request = request;
+            all[i]->region->piece = ends[i].index;
+        }
+    for (unsigned i = 0; i < n; i++)
+        sw_series_end(all[i], done, ends[i].arg);
     return 0;
+}
+
+int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw_outcome_cb *done, void *arg,
+                    struct sw_err *err) {
+    return sw_build_commit_batch(&(struct sw_build_end){build, index, arg}, 1, request, done, err);
 }
 
 int sw_build_abort(struct sw_build *build, sw_outcome_cb *done, void *arg, struct sw_err *err) {

@@ -21,7 +21,7 @@ static void spill_ended(struct sw_op *op) {
         sw_region_give_up(region);
         return;
     }
-    (void)sw_region_complete(region, op->frames, &op->outcome, &op->outcome.err);
+    (void)sw_regions_complete(&(struct sw_completion){region, op->frames, &op->outcome}, 1, &op->outcome.err);
     op->tier = region->tier;
 }
 

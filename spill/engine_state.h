@@ -55,10 +55,19 @@ struct sw_series_kind {
     const char *what; /* "build of": of the whole series; of one operation: "append to" */
     const char *op_what;
     enum sw_operation operation;
-    /* It was ended, and nothing is under way: the region is what the series was for, and no longer its. May fail. */
-    void (*complete)(struct sw_series *series);
+    /* These (several: a batch) were ended, and nothing is under way: each region is what its series was for, and no
+     * longer its. Returns an error if they have failed, all of them. */
+    int (*complete)(struct sw_series *const *all, unsigned n, struct sw_err *err);
     /* It has failed, and nothing is under way: the region is as before the series. */
     void (*give_up)(struct sw_series *series);
+};
+
+/* Series that end together, or not at all. */
+struct sw_batch {
+    struct sw_budget *kept;
+    uint64_t kept_bytes;
+    unsigned n;
+    struct sw_series *all[];
 };
 
 /* A series of operations on one region, first in a build or a read. */
@@ -69,6 +78,7 @@ struct sw_series {
     struct sw_region_id id;
     struct sw_region *region; /* NULL: it has ended, or has failed and is given up */
     unsigned n_ops;           /* under way */
+    struct sw_batch *batch;   /* that it waits for; NULL: it ends alone */
     bool has_failed;
     bool is_ending;            /* its last callback is asked for */
     bool has_ended;            /* and due */
@@ -197,11 +207,14 @@ int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start,
                     struct sw_err *err);
 /* Its spill has failed: it is forgotten. */
 void sw_region_give_up(struct sw_region *region);
-/* All its frames (moved, also on error) are there: it is OUT, and recorded. errors: those of recording: it is
- * forgotten.
- */
-int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum,
-                       struct sw_err *err);
+struct sw_completion {
+    struct sw_region *region;
+    struct sw_frames *frames; /* all that it has; moved, also on error */
+    const struct sw_run_outcome *sum;
+};
+/* n regions of one owner (1 to SW_BUILD_MAX_BATCH) are OUT, and recorded, or none of them. errors: those of recording:
+ * all are forgotten. */
+int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err);
 
 /* outcome.c: what has ended, an operation or a build. */
 struct sw_ended {
@@ -242,6 +255,9 @@ void sw_series_fail(struct sw_series *series, const struct sw_err *cause);
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause);
 /* Its callback is asked for. */
 void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg);
+/* Makes n series of one owner, none of which has failed or is ended, end together. errors: -SW_ENOMEM,
+ * -SW_ETENANTMEMORY. */
+int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err);
 /* Does what is due once nothing is under way. */
 void sw_series_look(struct sw_series *series);
 /* What is told of it, when its region (NULL: nothing is left, or it stays as it was) is what it is to be. */

@@ -18,7 +18,7 @@ static void give_up(struct sw_series *series) {
 }
 
 /* All that was asked for has come. */
-static void complete(struct sw_series *series) {
+static void come_back(struct sw_series *series) {
     struct sw_read *read = of(series);
     struct sw_region *region = sw_series_leave_region(series);
     if (read->n_asked == region->frames->n_chunks)
@@ -29,6 +29,13 @@ static void complete(struct sw_series *series) {
     series->outcome.raw_bytes = read->raw_bytes;
     series->outcome.stored_bytes = read->stored_bytes;
     sw_series_note(series, region);
+}
+
+static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    (void)err;
+    for (unsigned i = 0; i < n; i++)
+        come_back(all[i]);
+    return 0;
 }
 
 static const struct sw_series_kind kind = {.name = "a read",

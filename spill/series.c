@@ -126,7 +126,44 @@ void sw_series_note(const struct sw_series *series, const struct sw_region *regi
         sw_outcome_note(&ended, &series->outcome);
 }
 
-void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
+/* The last one takes the batch with it. */
+static void leave_batch(struct sw_series *series) {
+    struct sw_batch *batch = series->batch;
+    if (!batch)
+        return;
+    series->batch = NULL;
+    for (unsigned i = 0; i < batch->n; i++)
+        if (batch->all[i] == series)
+            batch->all[i--] = batch->all[--batch->n];
+    if (batch->n > 0)
+        return;
+    sw_budget_give(batch->kept, batch->kept_bytes);
+    sw_free(batch);
+}
+
+int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    const uint64_t bytes = sizeof(struct sw_batch) + n * sizeof(struct sw_series *);
+    struct sw_budget *kept = sw_quota_kept(all[0]->owner->quota);
+    const int rc = sw_budget_take(kept, bytes, "a batch", err);
+    if (rc)
+        return rc;
+    struct sw_batch *batch = sw_alloc(bytes);
+    if (!batch) {
+        sw_budget_give(kept, bytes);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a batch of %u", n);
+    }
+    batch->kept = kept;
+    batch->kept_bytes = bytes;
+    batch->n = n;
+    for (unsigned i = 0; i < n; i++) {
+        batch->all[i] = all[i];
+        all[i]->batch = batch;
+    }
+    return 0;
+}
+
+static void fail(struct sw_series *series, const struct sw_err *cause) {
+    leave_batch(series);
     series->has_failed = true;
     series->sum.err = *cause;
     for (struct sw_list *node = series->owner->ops.next; node != &series->owner->ops; node = node->next) {
@@ -134,6 +171,21 @@ void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
         if (op->series == series)
             sw_op_cancel(op);
     }
+}
+
+/* The others of its batch fail with it. */
+void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
+    struct sw_batch *batch = series->batch;
+    struct sw_series *others[SW_BUILD_MAX_BATCH];
+    unsigned n = 0;
+    for (unsigned i = 0; batch && i < batch->n; i++)
+        if (batch->all[i] != series)
+            others[n++] = batch->all[i];
+    fail(series, cause);
+    for (unsigned i = 0; i < n; i++)
+        fail(others[i], cause);
+    for (unsigned i = 0; i < n; i++)
+        sw_series_look(others[i]);
 }
 
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause) {
@@ -156,11 +208,8 @@ static void end(struct sw_series *series) {
     (void)uv_async_send(&engine->async);
 }
 
-void sw_series_look(struct sw_series *series) {
-    if (series->n_ops > 0 || series->has_ended)
-        return;
-    if (!series->has_failed && series->is_ending)
-        series->kind->complete(series);
+/* It has failed, or has done what it was for. */
+static void finish(struct sw_series *series) {
     if (series->has_failed) {
         if (series->region)
             series->kind->give_up(series);
@@ -168,6 +217,41 @@ void sw_series_look(struct sw_series *series) {
     }
     if (series->is_ending || series->is_dropped)
         end(series);
+}
+
+/* Those that end together; none of them is at work any more, and none has failed. */
+static void complete(struct sw_series *const *all, unsigned n) {
+    struct sw_err err = {0};
+    const int rc = all[0]->kind->complete(all, n, &err);
+    for (unsigned i = 0; i < n; i++) {
+        if (rc)
+            fail(all[i], &err);
+        else
+            leave_batch(all[i]);
+        finish(all[i]);
+    }
+}
+
+static void complete_batch(const struct sw_batch *batch) {
+    struct sw_series *all[SW_BUILD_MAX_BATCH];
+    const unsigned n = batch->n;
+    for (unsigned i = 0; i < n; i++) {
+        all[i] = batch->all[i];
+        if (all[i]->n_ops > 0 || !all[i]->is_ending)
+            return;
+    }
+    complete(all, n);
+}
+
+void sw_series_look(struct sw_series *series) {
+    if (series->n_ops > 0 || series->has_ended)
+        return;
+    if (series->has_failed || !series->is_ending)
+        finish(series);
+    else if (series->batch)
+        complete_batch(series->batch);
+    else
+        complete(&series, 1);
 }
 
 void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg) {
@@ -197,7 +281,7 @@ void sw_series_close(struct sw_owner *owner) {
         next = node->next;
         series->is_dropped = !series->is_ending;
         if (!series->has_failed)
-            sw_series_fail(series, &closing);
+            fail(series, &closing); /* and so will all of its batch */
         sw_series_look(series);
     }
     owner->n_series--;

@@ -19,14 +19,13 @@ struct sw_service;
 /* The predecessor's, or an empty one; none where nobody keeps it. The service's fdstore is open.
  *
  * One of an earlier version is copied; the copy is kept under a name of its own before this returns, and the old one
- * until sw_tiers_forget_old_catalogue(): whenever the process is killed, a successor finds one of them. A damaged one
+ * until sw_tiers_forget_old_catalogues(): whenever the process is killed, a successor finds one of them. A damaged one
  * is given up, which is logged. errors: -SW_EVERSION: a later version of the program has left one. All that it has left
  * stays where it is; the caller must not start. -SW_ELIMIT: a copy cannot be kept; the same. -SW_ENOMEM and others of
  * sw_catalogue_open(). */
 int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err);
-/* Once the start has succeeded, and before anybody is served: the catalogue of an earlier version, if there is one, is
- * no longer kept. */
-void sw_tiers_forget_old_catalogue(struct sw_service *service);
+/* Once the start has succeeded, and before anybody is served: catalogues of earlier versions are no longer kept. */
+void sw_tiers_forget_old_catalogues(struct sw_service *service);
 /* No catalogue: a no-op. */
 void sw_tiers_close_catalogue(struct sw_service *service);
 
