@@ -1,6 +1,7 @@
 /* Version 10 by packets: each combination of what a packet of builds may ask for works or names its error; limits are
  * met to the last one; lengths that do not add up end the session; one of several that fails takes the others along
  * with SW_REQ_ALL, and only then. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/packets.h"
@@ -733,6 +734,37 @@ START_TEST(a_session_that_ends_beneath_a_packet) {
 }
 END_TEST
 
+/* ---- memory that cannot be had ---- */
+
+/* Each allocation fails in turn: what was not stored is not there, what was is in the results, and the rest is as
+ * before. The loop's index: all or nothing, or each by itself. */
+START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
+    const uint32_t flags = _i ? SW_REQ_ALL : 0;
+    long live = 0;
+    unsigned n_failed = 0;
+    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+        plain_builds(&packet, 2, flags);
+        (void)sw_test_add_buffer(&packet, 0, 0); /* in no memory */
+        sw_alloc_fail_nth(nth);
+        const int rc = call_packet(&packet);
+        sw_alloc_fail_nth(0);
+        ck_assert_msg(rc == 0 || rc == -SW_ENOMEM, "%s", (const char *)reply.u.error.text);
+        const unsigned n_bad =
+            rc ? 2u : (sw_test_result_code(&reply, 0) ? 1u : 0) + (sw_test_result_code(&reply, 1) ? 1u : 0);
+        ck_assert(!_i || n_bad != 1);
+        ck_at_rest(2 - n_bad, N_MEMS);
+        ck_memory();
+        drop_regions();
+        live = nth ? live : sw_alloc_live();
+        ck_assert_int_eq(sw_alloc_live(), live);
+        if (nth && !n_bad)
+            break;
+        n_failed += n_bad > 0;
+    }
+    ck_assert_uint_gt(n_failed, 5);
+}
+END_TEST
+
 /* ---- orders ---- */
 
 START_TEST(chunks_wait_for_their_words) {
@@ -1088,6 +1120,7 @@ int main(void) {
     tcase_add_loop_test(tcase, memories_for_one_packet_go_with_it, 0, 2);
     tcase_add_loop_test(tcase, a_packet_that_is_refused_uses_them_up, 0, 4);
     tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_packet, 0, 2);
+    tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
     tcase_add_test(tcase, chunks_wait_for_their_words);
     tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
     tcase_add_loop_test(tcase, packets_in_flight_have_their_bounds, 0, 2);
