@@ -205,6 +205,11 @@ static int check_complete(const struct sw_build *build, struct sw_err *err) {
 }
 
 /* One that has failed may be committed: it ends with its error. */
+int sw_build_check(const struct sw_build *build, struct sw_err *err) {
+    const int rc = sw_series_check(&build->series, err);
+    return rc ? rc : check_complete(build, err);
+}
+
 static int check_commit(const struct sw_build *build, struct sw_err *err) {
     if (build->series.is_ending)
         return sw_series_check(&build->series, err);

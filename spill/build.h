@@ -64,6 +64,9 @@ int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsig
 int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw_outcome_cb *done, void *arg,
                     struct sw_err *err);
 
+/* Why a commit would fail, or be refused: -SW_EINVAL, or the error of a build that has failed; 0: nothing is known. */
+int sw_build_check(const struct sw_build *build, struct sw_err *err);
+
 /* Commits n builds of one owner (1 to SW_BUILD_MAX_BATCH), all or none: their regions are there from the same moment
  * on, also for a successor of this process. done is called for each with its own outcome. If one fails, all fail with
  * its error. errors: those of sw_build_commit(), also -SW_EINVAL (a build is there twice), -SW_ENOMEM,

@@ -234,8 +234,8 @@ static struct cell cell_of(int index) {
 /* The table of combinations: what works is 0. */
 static int code_of(const struct cell *cell) {
     const bool is_all = cell->all && cell->n_builds > 1;
-    if (is_all && (cell->durable || cell->in_place))
-        return -SW_ENOTSUP; /* cannot be taken back; a batch of durable regions has no record yet */
+    if (is_all && cell->in_place)
+        return -SW_ENOTSUP; /* cannot be taken back */
     if (cell->in_place && (cell->durable || cell->n_buffers > 1))
         return -SW_EINVAL; /* a pack has one buffer and lasts as long as its client */
     return 0;

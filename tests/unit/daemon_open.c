@@ -499,6 +499,95 @@ START_TEST(all_or_none_when_one_fails_late) {
 }
 END_TEST
 
+static void add_durable(unsigned n, uint64_t raw_bytes) {
+    char name[8];
+    for (unsigned i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "all %u", i);
+        sw_test_add_build(&packet, name)->build = NUMBER + i;
+        add_buffer(raw_bytes, 0);
+        (void)add_chunk(0, 0, raw_bytes);
+    }
+}
+
+/* The loop's index: all are well; the last one, or one in the middle, is refused; one fails when it is stored. The
+ * names of those that were not stored are free. */
+START_TEST(durable_regions_are_stored_all_or_none) {
+    enum { N = 5 };
+    static const int codes[] = {0, -SW_ENOENT, -SW_EEXIST, -SW_ETENANTBYTES};
+    new_packet(SW_REQ_ALL);
+    add_durable(N, 2 * STEP);
+    if (_i == 1)
+        packet.chunks[N - 1].mem = 77;
+    if (_i == 2)
+        packet.names[2 * strlen("all 0") + 4] = '0'; /* of the third one: that of the first */
+    rig.session->tenant->quota.max_bytes = _i == 3 ? 7 * STEP : 0;
+    ck_assert_int_eq(call(), codes[_i]);
+    static const char *const texts[] = {"", "piece 5 of 5: ", "piece 3 of 5: ", " of 5: "};
+    ck_assert(_i == 0 || sw_packet_rig_says(&rig, texts[_i]));
+    sw_packet_rig_check_rest(&rig, _i ? 0 : N, 0);
+    if (_i == 0)
+        return;
+    ck_assert_uint_eq(rig.session->tenant->quota.bytes, 0);
+    rig.session->tenant->quota.max_bytes = 0;
+    new_packet(SW_REQ_ALL);
+    add_durable(N, 2 * STEP);
+    ck_assert_int_eq(call(), 0);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert(code_of(i) == 0 && sw_test_result_id(&rig.reply, i).gen);
+    sw_packet_rig_check_rest(&rig, N, 0);
+}
+END_TEST
+
+/* A commit of too few bytes is told of the build that lacks them; the others end as well. */
+START_TEST(all_or_none_when_bytes_are_missing) {
+    for (unsigned i = 0; i < 3; i++) {
+        begin(NUMBER + i, 2 * STEP);
+        ck_assert_int_eq(append(NUMBER + i, 0, 0, i == 1 ? STEP : 2 * STEP), 0);
+    }
+    new_packet(SW_REQ_ALL);
+    for (unsigned i = 0; i < 3; i++)
+        (void)add(NUMBER + i, SW_BUILD_COMMIT);
+    ck_assert_int_eq(call(), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(&rig, "piece 2 of 3: "));
+    sw_packet_rig_check_rest(&rig, 0, 0);
+}
+END_TEST
+
+static int settle(uint32_t seq, uint32_t flags, unsigned n) {
+    sw_test_packet(&packet, SW_MSG_SETTLE, flags);
+    packet.msg.u.settle.type = SW_MSG_BUILD;
+    packet.msg.u.settle.seq = seq;
+    for (unsigned i = 0; i < n; i++)
+        sw_test_add_id(&packet, (struct sw_region_id){0});
+    return call();
+}
+
+/* By the seq of the packet with the commit, as if the session had come back; other packets have stored nothing. */
+START_TEST(the_packet_that_commits_is_settled) {
+    struct sw_region_id ids[2];
+    for (unsigned i = 0; i < 2; i++) {
+        begin(NUMBER + i, STEP);
+        ck_assert_int_eq(append(NUMBER + i, 0, 0, STEP), 0);
+    }
+    const uint32_t append_seq = rig.last_seq;
+    new_packet(_i ? SW_REQ_ALL : 0);
+    for (unsigned i = 0; i < 2; i++)
+        (void)add(NUMBER + i, SW_BUILD_COMMIT);
+    ck_assert_int_eq(call(), 0);
+    const uint32_t seq = rig.last_seq;
+    for (unsigned i = 0; i < 2; i++)
+        ids[i] = sw_test_result_id(&rig.reply, i);
+    rig.session->may_settle = true;
+    ck_assert_int_eq(settle(append_seq, 0, 1), -SW_ERESTARTED);
+    ck_assert_int_eq(settle(seq, _i ? SW_REQ_ALL : 0, 2), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sw_region_id id = sw_test_result_id(&rig.reply, i);
+        ck_assert(code_of(i) == 0 && id.slot == ids[i].slot && id.gen == ids[i].gen);
+    }
+    sw_packet_rig_check_rest(&rig, 2, 0);
+}
+END_TEST
+
 START_TEST(all_or_none_is_about_what_commits) {
     new_packet(SW_REQ_ALL); /* vacuous: each by itself */
     for (unsigned i = 0; i < 3; i++) {
@@ -779,6 +868,9 @@ int main(void) {
     tcase_add_test(tcase, open_builds_are_counted);
     tcase_add_loop_test(tcase, all_that_commit_are_stored_or_none, 0, 4);
     tcase_add_test(tcase, all_or_none_when_one_fails_late);
+    tcase_add_loop_test(tcase, durable_regions_are_stored_all_or_none, 0, 4);
+    tcase_add_test(tcase, all_or_none_when_bytes_are_missing);
+    tcase_add_loop_test(tcase, the_packet_that_commits_is_settled, 0, 2);
     tcase_add_test(tcase, all_or_none_is_about_what_commits);
     tcase_add_loop_test(tcase, an_abort_cancels_what_is_under_way, 0, 3);
     tcase_add_test(tcase, an_abort_of_all_or_none);
