@@ -33,7 +33,7 @@ struct sw_service {
     bool is_stopping;           /* what sessions have recorded is left to the next process */
     struct sw_fdstore *fdstore; /* until the start is complete */
     struct sw_catalogue *catalogue;    /* NULL: nothing survives this process */
-    bool has_old_catalogue;            /* the manager keeps that of an earlier version, too */
+    uint32_t old_catalogues;           /* bit n: the manager keeps that of version n, an earlier one, too */
     const struct sw_command *commands; /* that sessions serve: session/commands.h */
     size_t n_commands;
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */

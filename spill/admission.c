@@ -54,6 +54,15 @@ static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *
     return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
 }
 
+/* bytes: of the range that are used. */
+static int check_memory(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, unsigned n,
+                        struct sw_err *err) {
+    int rc = check_stays(range, n, err);
+    if (!rc)
+        rc = check_range(range, bytes, err);
+    return rc ? rc : check_alone(owner, range, bytes, err);
+}
+
 static int check_open(const struct sw_owner *owner, struct sw_err *err) {
     if (sw_owner_is_ending(owner) || sw_engine_of(owner)->state != SW_ENGINE_RUNNING)
         return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_SESSION, "the session is closing");
@@ -127,11 +136,7 @@ static int check_sources(const struct sw_owner *owner, const struct sw_range *ra
     for (unsigned i = 0; !rc && i < n; i++) {
         rc = check_type(ranges[i].type, ranges[i].bytes, err);
         if (!rc)
-            rc = check_stays(&ranges[i], n, err);
-        if (!rc)
-            rc = check_range(&ranges[i], 0, err);
-        if (!rc)
-            rc = check_alone(owner, &ranges[i], ranges[i].bytes, err);
+            rc = check_memory(owner, &ranges[i], ranges[i].bytes, n, err);
         if (!rc)
             rc = add_bytes(ret_bytes, ranges[i].bytes, err);
         if (rc)
@@ -241,11 +246,17 @@ static int check_place_in(const struct sw_build_buffer *buffer, uint64_t end_byt
     return 0;
 }
 
+/* An operation of a series. */
+static int admit_part(const struct sw_series *series, unsigned n, unsigned most, struct sw_err *err) {
+    const int rc = admit(series->owner, err);
+    if (!rc && (n < 1 || n > most))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u ranges, must be 1 to %u", n, most);
+    return rc;
+}
+
 int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err) {
     uint64_t ends[SW_FRAMES_MAX_PARTS];
-    int rc = admit(build->owner, err);
-    if (!rc && (n < 1 || n > SW_BUILD_MAX_RANGES))
-        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u parts, must be 1 to %d", n, SW_BUILD_MAX_RANGES);
+    int rc = admit_part(&build->series, n, SW_BUILD_MAX_RANGES, err);
     for (unsigned i = 0; i < build->n_buffers; i++)
         ends[i] = build->buffers[i].end_bytes;
     for (unsigned i = 0; !rc && i < n; i++) {
@@ -254,11 +265,7 @@ int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges,
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, build->n_buffers);
         rc = check_place_in(&build->buffers[range->buffer], ends[range->buffer], range, err);
         if (!rc)
-            rc = check_stays(range, n, err);
-        if (!rc)
-            rc = check_range(range, 0, err);
-        if (!rc)
-            rc = check_alone(build->owner, range, range->bytes, err);
+            rc = check_memory(build->series.owner, range, range->bytes, n, err);
         ends[range->buffer] += rc ? 0 : range->bytes;
         if (rc)
             name_buffer(range->buffer, build->n_buffers, err);
@@ -291,23 +298,17 @@ static int check_destinations(const struct sw_owner *owner, const struct sw_regi
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
                           region->id.slot, region->id.gen, n_buffers, n);
     for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_stays(&ranges[i], n, err);
-        if (!rc)
-            rc = check_range(&ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
-        if (!rc)
-            rc = check_alone(owner, &ranges[i], sw_frames_part(region->frames, i).raw_bytes, err);
+        rc = check_memory(owner, &ranges[i], sw_frames_part(region->frames, i).raw_bytes, n, err);
         if (rc)
             name_buffer(i, n, err);
     }
     return rc;
 }
 
-int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                     bool keep, struct sw_region **ret, struct sw_err *err) {
+/* A region that can be restored. */
+static int find_out(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
     struct sw_region *region;
-    int rc = admit(owner, err);
-    if (!rc)
-        rc = sw_engine_find(owner, id, &region, err);
+    const int rc = sw_engine_find(owner, id, &region, err);
     if (rc)
         return rc;
     if (region->state == SW_REGION_LOST)
@@ -315,10 +316,73 @@ int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struc
     if (region->state != SW_REGION_OUT)
         return sw_err_set(err, region->state == SW_REGION_RESTORING ? -SW_EBUSY : -SW_ESTATE, SW_SCOPE_REQUEST,
                           "region %u:%u is %s", id.slot, id.gen, sw_region_state_name(region->state));
-    rc = check_place(region, ranges[0].in_place, keep, err);
+    *ret = region;
+    return 0;
+}
+
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                     bool keep, struct sw_region **ret, struct sw_err *err) {
+    struct sw_region *region = NULL;
+    int rc = admit(owner, err);
+    if (!rc)
+        rc = find_out(owner, id, &region, err);
+    if (!rc)
+        rc = check_place(region, ranges[0].in_place, keep, err);
     if (!rc)
         rc = check_destinations(owner, region, ranges, n, err);
     if (!rc)
         *ret = region;
+    return rc;
+}
+
+/* ---- reads ---- */
+
+int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
+    struct sw_region *region = NULL;
+    int rc = check_open(owner, err);
+    if (!rc)
+        rc = find_out(owner, id, &region, err);
+    if (!rc)
+        rc = check_place(region, false, false, err);
+    if (!rc)
+        *ret = region;
+    return rc;
+}
+
+/* How many bytes of whole chunks come to a range. */
+static int count_bytes(const struct sw_frames_part *buffer, const struct sw_range *range, uint64_t *ret,
+                       struct sw_err *err) {
+    if (range->at % buffer->chunk_bytes || range->at > buffer->raw_bytes ||
+        (range->at == buffer->raw_bytes && range->at > 0))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "no chunk begins at %llu: the buffer has %llu bytes in "
+                          "chunks of %llu",
+                          (unsigned long long)range->at, (unsigned long long)buffer->raw_bytes,
+                          (unsigned long long)buffer->chunk_bytes);
+    const uint64_t left = buffer->raw_bytes - range->at;
+    *ret = range->bytes >= left ? left : range->bytes - range->bytes % buffer->chunk_bytes;
+    if (*ret == 0 && left > 0)
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "%llu bytes are no room for a chunk of %llu",
+                          (unsigned long long)range->bytes,
+                          (unsigned long long)(left < buffer->chunk_bytes ? left : buffer->chunk_bytes));
+    return 0;
+}
+
+int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+                    struct sw_err *err) {
+    const struct sw_frames *frames = read->series.region->frames;
+    const unsigned n_buffers = sw_frames_n_buffers(frames);
+    int rc = admit_part(&read->series, n, SW_READ_MAX_RANGES, err);
+    for (unsigned i = 0; !rc && i < n; i++) {
+        const struct sw_range *range = &ranges[i];
+        if (range->buffer >= n_buffers)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, n_buffers);
+        const struct sw_frames_part buffer = sw_frames_part(frames, range->buffer);
+        rc = count_bytes(&buffer, range, &ret_bytes[i], err);
+        if (!rc)
+            rc = check_memory(read->series.owner, range, ret_bytes[i], n, err);
+        if (rc)
+            name_buffer(range->buffer, n_buffers, err);
+    }
     return rc;
 }

@@ -21,49 +21,29 @@ static void spill_ended(struct sw_op *op) {
         sw_region_give_up(region);
         return;
     }
-    (void)sw_region_complete(region, op->frames, &op->outcome, &op->outcome.err);
+    (void)sw_regions_complete(&(struct sw_completion){region, op->frames, &op->outcome}, 1, &op->outcome.err);
     op->tier = region->tier;
-}
-
-static bool proves_loss(int code) {
-    /* A frame of our own in a version that we do not know is a damaged header. */
-    return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION || code == -SW_ELOST;
 }
 
 /* Bad frames in a client's own memory are no loss: the client may put the right ones back. */
 static bool is_lost(const struct sw_op *op) {
     return op->request.operation == SW_OP_UNPACK ? op->outcome.err.code == -SW_ELOST
-                                                 : proves_loss(op->outcome.err.code);
+                                                 : sw_restore_proves_loss(op->outcome.err.code);
 }
 
-static void restore_ended(struct sw_engine *engine, struct sw_op *op) {
+static void restore_ended(struct sw_op *op) {
     struct sw_region *region = op->region;
-    if (op->outcome.err.code) {
-        if (!op->outcome.mapped_us) /* nothing was written */
-            region->may_fill_holes = op->request.may_fill_holes;
-        if (op->request.operation == SW_OP_RESTORE)
-            sw_damage_report(&engine->store.observer, region->id, op->frames, &op->outcome);
-        sw_region_move(region, is_lost(op) ? SW_REGION_LOST : SW_REGION_OUT);
-        if (proves_loss(op->outcome.err.code) &&
-            op->outcome.err.scope < SW_SCOPE_REGION) /* who saw it saw a frame only */
-            op->outcome.err.scope = SW_SCOPE_REGION;
-        if (op->request.operation == SW_OP_RESTORE || region->state == SW_REGION_LOST)
-            sw_region_record_hints(engine->config.catalogue, region);
-        else /* which chunks are packed; if that fails it counts as broken */
-            (void)sw_region_record(engine->config.catalogue, region, NULL);
+    if (!op->outcome.err.code) {
+        op->tier = region->tier;
+        sw_region_come_back(region, op->keep);
         return;
     }
-    engine->counters.restores++;
-    op->tier = region->tier;
-    region->used_us = sw_clock_us();
-    engine->counters.restored_raw_bytes += region->raw_bytes;
-    if (op->keep) {
-        sw_region_move(region, SW_REGION_OUT);
-        sw_region_record_hints(engine->config.catalogue, region);
-    } else {
-        sw_region_move(region, SW_REGION_IN);
-        sw_region_consume(engine->config.catalogue, region);
-    }
+    if (!op->outcome.mapped_us) /* nothing was written */
+        region->may_fill_holes = op->request.may_fill_holes;
+    if (op->request.operation == SW_OP_RESTORE)
+        sw_damage_report(&sw_engine_of(op->owner)->store.observer, region->id, op->frames, &op->outcome);
+    sw_restore_widen(&op->outcome.err);
+    sw_region_stay_out(region, is_lost(op));
 }
 
 /* What becomes of the region, and what is told. */
@@ -78,7 +58,7 @@ static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outc
     if (sw_operation_encodes(op->request.operation))
         spill_ended(op);
     else
-        restore_ended(engine, op);
+        restore_ended(op);
     const struct sw_ended ended = {.engine = engine,
                                    .operation = op->request.operation,
                                    .what = what[op->request.operation],
@@ -97,8 +77,10 @@ static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outc
 static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_owner *owner = op->owner;
     struct sw_outcome outcome;
-    if (op->build)
+    if (op->series && sw_operation_encodes(op->request.operation))
         sw_build_append_ended(op, &outcome);
+    else if (op->series)
+        sw_read_chunks_ended(op, &outcome);
     else
         settle_op(engine, op, &outcome);
     const int code = outcome.err.code;
@@ -198,7 +180,7 @@ static void on_wake(uv_async_t *async) {
         sw_engine_keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
-    sw_builds_call_back(engine);
+    sw_series_call_back(engine);
     close_settled_owners(engine);
     stop_if_due(engine);
 }
@@ -217,8 +199,11 @@ static void on_owner_settled(struct sw_owner *owner) {
 }
 
 static void on_moved(struct sw_region *region) {
+    /* What has waited for this. */
     if (region->op)
-        sw_op_post(region->op); /* has waited for this */
+        sw_op_post(region->op);
+    else if (region->series)
+        sw_series_post(region->series);
 }
 
 static int open_store(struct sw_engine *engine, struct sw_err *err) {
@@ -278,7 +263,7 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
     if (!engine)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
     engine->config = *config;
-    sw_list_init(&engine->ended_builds);
+    sw_list_init(&engine->ended_series);
     int rc = sw_tiers_settle(&engine->config.tiers, err);
     if (rc) {
         sw_free(engine);
@@ -338,8 +323,8 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region;
     if (sw_region_find(&owner->store->regions, owner, id, &region, NULL))
         return;
-    if (region->build)
-        sw_build_fail(region->build, &(struct sw_err){-SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "canceled"});
+    if (region->series)
+        sw_series_expire(region->series, &(struct sw_err){-SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "canceled"});
     else if (region->op)
         sw_op_cancel(region->op);
 }

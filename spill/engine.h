@@ -143,7 +143,7 @@ struct sw_range {
     enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
     uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
     const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
-    unsigned buffer;         /* append: of which buffer of the region it is a part */
+    unsigned buffer;         /* builds and reads: of which buffer of the region it is a part */
     uint64_t at;             /* the same: where in that buffer it begins */
 };
 
@@ -244,11 +244,23 @@ struct sw_region_info {
 /* errors: -SW_ENOENT (also for ids of other owners: their existence is not confirmed), -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
 
+enum { SW_LIST_MAX = 256 };
+struct sw_listed {
+    char name[SW_REGION_NAME_BYTES];
+    struct sw_region_info info; /* one that is being spilled is listed, too: its name is taken */
+    struct sw_region_id id;     /* 0:0: another owner has the region, or none */
+};
+/* The durable regions of the owner's heir and of all whose heir it is, in the order of their names, behind `after` (the
+ * empty name: from the first one on). max: at most SW_LIST_MAX. Returns how many. */
+unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max);
+
 /* Of one buffer; a region that was spilled as one has one. */
 struct sw_buffer_info {
     uint64_t raw_bytes, stored_bytes;
-    enum sw_codec_id codec; /* of most of its bytes */
-    const char *reason;     /* as in struct sw_outcome; after a restart that of the region */
+    uint64_t chunk_bytes;    /* of each stored chunk but the last */
+    enum sw_value_type type; /* as which its frames were encoded; SW_VALUE_NONE: as bytes */
+    enum sw_codec_id codec;  /* of most of its bytes */
+    const char *reason;      /* as in struct sw_outcome; after a restart that of the region */
 };
 /* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,

@@ -36,8 +36,14 @@ static void check_build(const struct sw_build *build, struct tally *tally) {
                 stored += frames->stored[chunk].bytes;
             }
     }
-    SW_ASSERT(build->region ? build->region->build == build : build->state == SW_BUILD_FAILED && stored == 0);
-    SW_ASSERT(!build->owner->quota || build->state == SW_BUILD_FAILED || stored == build->region->charged_bytes);
+    SW_ASSERT(build->series.region || stored == 0);
+    SW_ASSERT(!build->series.owner->quota || build->series.has_failed || stored == build->series.region->charged_bytes);
+}
+
+static void check_series(const struct sw_series *series, struct tally *tally) {
+    SW_ASSERT(series->region ? series->region->series == series : series->has_failed && series->n_ops == 0);
+    if (sw_operation_encodes(series->kind->operation))
+        check_build(SW_CONTAINER_OF(series, const struct sw_build, series), tally);
 }
 
 /* A region that is away is complete: every chunk has a committed frame, and they add up. Of a lost one some may lie in
@@ -63,6 +69,12 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
     SW_ASSERT(!region->owner->quota || (packed ? stored <= region->charged_bytes : stored == region->charged_bytes));
 }
 
+/* What a region is busy with: it is being stored, or coming back. */
+static bool is_stored(const struct sw_region *region) {
+    SW_ASSERT(!region->op || !region->series);
+    return sw_operation_encodes(region->op ? region->op->request.operation : region->series->kind->operation);
+}
+
 static void check_region(const struct sw_owner *owner, const struct sw_region *region, struct tally *tally) {
     SW_ASSERT(region->owner == owner && region->id.gen != 0);
     SW_ASSERT(!region->op || region->op->region == region);
@@ -71,8 +83,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
     case SW_REGION_STAGING:
     case SW_REGION_ENCODING:
     case SW_REGION_STORING:
-        SW_ASSERT(!region->op || (sw_operation_encodes(region->op->request.operation) && !region->build));
-        SW_ASSERT(sw_region_is_busy(region) && !region->frames && (!region->build || region->build->region == region));
+        SW_ASSERT(sw_region_is_busy(region) && is_stored(region) && !region->frames);
         break;
     case SW_REGION_OUT:
     case SW_REGION_LOST:
@@ -81,12 +92,12 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
             check_frames(region, tally);
         break;
     case SW_REGION_RESTORING:
-        SW_ASSERT(region->op && !sw_operation_encodes(region->op->request.operation));
-        if (region->op->request.operation == SW_OP_RESTORE && !region->move)
+        SW_ASSERT(sw_region_is_busy(region) && !is_stored(region));
+        if (!region->in_place && !region->move)
             check_frames(region, tally); /* an unpack changes them while it runs */
         break;
     case SW_REGION_IN: /* of a predecessor: others are forgotten */
-        SW_ASSERT(!region->op && !region->frames && region->record);
+        SW_ASSERT(!sw_region_is_busy(region) && !region->frames && region->record);
         break;
     case SW_REGION_STATE_NR:
         SW_ASSERT(false && "no state");
@@ -98,7 +109,7 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next, ops++) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
         SW_ASSERT(op->owner == owner && op->parts[0].mem->owner == owner);
-        SW_ASSERT(op->build ? op->region->build == op->build : op->region->op == op);
+        SW_ASSERT(op->series ? op->region->series == op->series : op->region->op == op);
         jobs += op->request.n_buffers;
     }
     for (const struct sw_list *node = owner->mems.next; node != &owner->mems; node = node->next, mems++)
@@ -110,10 +121,10 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
         stored_bytes += region->frames ? region->stored_bytes : 0;
     }
     regions = tally->regions - regions;
-    uint64_t builds = 0;
-    for (const struct sw_list *node = owner->builds.next; node != &owner->builds; node = node->next, builds++)
-        check_build(SW_CONTAINER_OF(node, const struct sw_build, node), tally);
-    SW_ASSERT(builds <= owner->n_builds);
+    uint64_t series = 0;
+    for (const struct sw_list *node = owner->series.next; node != &owner->series; node = node->next, series++)
+        check_series(SW_CONTAINER_OF(node, const struct sw_series, node), tally);
+    SW_ASSERT(series <= owner->n_series);
     SW_ASSERT(ops == owner->n_ops && jobs == mem_ops && ops <= config->max_owner_ops);
     SW_ASSERT(mems == owner->n_mems && mems <= config->max_owner_mems);
     uint64_t names = 0;
@@ -168,8 +179,8 @@ static void check_quota(const struct sw_engine *engine, const struct sw_quota *q
                 kept += SW_CONTAINER_OF(at, const struct sw_mem, node)->kept_bytes;
             for (const struct sw_list *at = owner->ops.next; at != &owner->ops; at = at->next)
                 kept += SW_CONTAINER_OF(at, const struct sw_op, node)->kept_bytes;
-            for (const struct sw_list *at = owner->builds.next; at != &owner->builds; at = at->next)
-                kept += SW_CONTAINER_OF(at, const struct sw_build, node)->kept_bytes;
+            for (const struct sw_list *at = owner->series.next; at != &owner->series; at = at->next)
+                kept += SW_CONTAINER_OF(at, const struct sw_series, node)->kept_bytes;
             for (const struct sw_list *at = owner->regions.next; at != &owner->regions; at = at->next) {
                 const struct sw_region *region = SW_CONTAINER_OF(at, const struct sw_region, node);
                 bytes += region->charged_bytes;

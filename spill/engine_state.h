@@ -7,6 +7,7 @@
 #include "spill/engine.h"
 #include "spill/figures.h"
 #include "spill/journal/record.h"
+#include "spill/read.h"
 #include "spill/store/owner.h"
 
 /* One buffer of an operation. */
@@ -25,10 +26,10 @@ struct sw_op {
     struct sw_list node;           /* of the owner's operations */
     struct sw_owner *owner;
     struct sw_region *region;
-    struct sw_build *build; /* of which it is an append; NULL: of none */
-    uint64_t kept_bytes;    /* of request.kept */
-    bool keep;              /* restore */
-    struct sw_tier *tier;   /* ended well: where the region was or is; NULL: nowhere */
+    struct sw_series *series; /* that it is a part of; NULL: it stands alone */
+    uint64_t kept_bytes;      /* of request.kept */
+    bool keep;                /* restore */
+    struct sw_tier *tier;     /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
@@ -46,27 +47,66 @@ struct sw_build_buffer {
     uint64_t longest_bytes; /* of the append that the reason is of */
 };
 
-/* A region that comes to be by appends. */
-struct sw_build {
-    struct sw_list node; /* of the owner's builds, or, once it has ended, of the engine's */
+struct sw_series;
+
+/* What differs between a build and a read. */
+struct sw_series_kind {
+    const char *name; /* "a build", for errors */
+    const char *what; /* "build of": of the whole series; of one operation: "append to" */
+    const char *op_what;
+    enum sw_operation operation;
+    /* These (several: a batch) were ended, and nothing is under way: each region is what its series was for, and no
+     * longer its. Returns an error if they have failed, all of them. */
+    int (*complete)(struct sw_series *const *all, unsigned n, struct sw_err *err);
+    /* It has failed, and nothing is under way: the region is as before the series. */
+    void (*give_up)(struct sw_series *series);
+};
+
+/* Series that end together, or not at all. */
+struct sw_batch {
+    struct sw_budget *kept;
+    uint64_t kept_bytes;
+    unsigned n;
+    struct sw_series *all[];
+};
+
+/* A series of operations on one region, first in a build or a read. */
+struct sw_series {
+    const struct sw_series_kind *kind;
+    struct sw_list node; /* of the owner's series, or, once it has ended, of the engine's */
     struct sw_owner *owner;
     struct sw_region_id id;
-    struct sw_region *region; /* NULL: it has ended, or nothing of it is left */
-    enum sw_build_state state;
-    unsigned n_ops;            /* appends under way */
-    bool is_ending;            /* it was committed or aborted */
-    bool has_ended;            /* its callback is due */
+    struct sw_region *region; /* NULL: it has ended, or has failed and is given up */
+    unsigned n_ops;           /* under way */
+    struct sw_batch *batch;   /* that it waits for; NULL: it ends alone */
+    bool has_failed;
+    bool is_ending;            /* its last callback is asked for */
+    bool has_ended;            /* and due */
     bool is_dropped;           /* nobody waits for its end: its owner is closed */
-    struct sw_run_outcome sum; /* of its appends; the error is why the build has failed */
-    uint64_t longest_bytes;    /* of the buffer's part that the sum's reason is of */
-    uint64_t submitted_us;     /* the first append; 0: there was none */
+    struct sw_run_outcome sum; /* of its operations; the error is why the series has failed */
+    uint64_t submitted_us;     /* the first operation; 0: there was none */
     uint64_t idle_us;          /* since when nothing is under way */
     uint64_t kept_bytes;       /* of the quota, for this record */
     sw_outcome_cb *done;
     void *arg;
     struct sw_outcome outcome; /* once it has ended */
+};
+
+struct sw_build {
+    struct sw_series series;
+    uint64_t longest_bytes; /* of the range that the sum's reason is of */
     unsigned n_buffers;
     struct sw_build_buffer buffers[];
+};
+
+/* Chunks of a region that come back one by one. */
+struct sw_read {
+    struct sw_series series;
+    bool keep;
+    bool may_fill_holes;
+    uint64_t raw_bytes, stored_bytes; /* of the chunks that have come, again if they were asked for again */
+    size_t n_asked;                   /* chunks that have come, or are under way */
+    uint64_t was_asked[];             /* bit i: chunk i is one of these */
 };
 
 struct sw_mem {
@@ -112,7 +152,7 @@ struct sw_engine {
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_mems, n_ops;
-    struct sw_list ended_builds; /* whose callback is due */
+    struct sw_list ended_series; /* whose callback is due */
     uint64_t last_op_number;     /* of an operation on several buffers */
     enum sw_engine_state state;
     void (*closed)(void *arg);
@@ -130,7 +170,7 @@ struct sw_op_config {
     enum sw_operation operation;
     const struct sw_range *ranges; /* a buffer each */
     unsigned n;
-    struct sw_build *build; /* append */
+    struct sw_series *series; /* that it is a part of; NULL: of none */
 };
 /* op.c: an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_op_new(struct sw_op **ret, struct sw_owner *owner, const struct sw_op_config *config, struct sw_err *err);
@@ -167,11 +207,14 @@ int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start,
                     struct sw_err *err);
 /* Its spill has failed: it is forgotten. */
 void sw_region_give_up(struct sw_region *region);
-/* All its frames (moved, also on error) are there: it is OUT, and recorded. errors: those of recording: it is
- * forgotten.
- */
-int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum,
-                       struct sw_err *err);
+struct sw_completion {
+    struct sw_region *region;
+    struct sw_frames *frames; /* all that it has; moved, also on error */
+    const struct sw_run_outcome *sum;
+};
+/* n regions of one owner (1 to SW_BUILD_MAX_BATCH) are OUT, and recorded, or none of them. errors: those of recording:
+ * all are forgotten. */
+int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err);
 
 /* outcome.c: what has ended, an operation or a build. */
 struct sw_ended {
@@ -188,12 +231,57 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret);
 /* Counts it, if it has ended well. */
 void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome);
 
-/* build.c: an append has come back. Its frames are the build's, or gone. */
+/* series.c: a series, all zero but for its own part, first in a record of so many bytes. NULL: -SW_ENOMEM,
+ * -SW_ETENANTMEMORY. */
+void *sw_series_new(struct sw_owner *owner, uint64_t bytes, const struct sw_series_kind *kind, struct sw_err *err);
+/* It has no region, and nothing is under way. */
+void sw_series_free(struct sw_series *series);
+/* The region is the series's, until it leaves it. */
+void sw_series_take_region(struct sw_series *series, struct sw_region *region);
+struct sw_region *sw_series_leave_region(struct sw_series *series);
+/* Whether an operation may begin. errors: -SW_EINVAL (it is ended), or why it has failed. */
+int sw_series_check(const struct sw_series *series, struct sw_err *err);
+/* Hands its operations, which have waited for the region's move, to their workers. */
+void sw_series_post(struct sw_series *series);
+void sw_series_submit(struct sw_series *series, struct sw_op *op, sw_outcome_cb *done, void *arg);
+/* An operation of a series has come back, in this order: the series fails with it, or it with the series; what is told
+ * of it; the series goes on. */
+void sw_series_note_failure(struct sw_series *series, struct sw_op *op);
+void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret);
+void sw_series_op_ended(struct sw_series *series);
+/* Cancels its operations. */
+void sw_series_fail(struct sw_series *series, const struct sw_err *cause);
+/* The same from outside, unless it has failed or ended. */
+void sw_series_expire(struct sw_series *series, const struct sw_err *cause);
+/* Its callback is asked for. */
+void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg);
+/* Makes n series of one owner, none of which has failed or is ended, end together. errors: -SW_ENOMEM,
+ * -SW_ETENANTMEMORY. */
+int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err);
+/* Does what is due once nothing is under way. */
+void sw_series_look(struct sw_series *series);
+/* What is told of it, when its region (NULL: nothing is left, or it stays as it was) is what it is to be. */
+void sw_series_fill(struct sw_series *series, const struct sw_region *region);
+/* Counts it; it has ended well. */
+void sw_series_note(const struct sw_series *series, const struct sw_region *region);
+uint64_t sw_series_idle_since_us(const struct sw_series *series);
+/* The owner is closed, or left. */
+void sw_series_close(struct sw_owner *owner);
+/* Calls back for those that have ended. */
+void sw_series_call_back(struct sw_engine *engine);
+
+/* build.c, read.c: an operation has come back. */
 void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret);
-/* The owner is closed, or left: its builds end. */
-void sw_builds_close(struct sw_owner *owner);
-/* Calls back for builds that have ended. */
-void sw_builds_call_back(struct sw_engine *engine);
+void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret);
+
+/* restored.c: what a restore leaves. True: the error says that the stored bytes are bad. */
+bool sw_restore_proves_loss(int code);
+/* It is the region that is of no more use then, although only a frame was seen. */
+void sw_restore_widen(struct sw_err *err);
+/* It is not restored: OUT, or LOST. */
+void sw_region_stay_out(struct sw_region *region, bool is_lost);
+/* All its bytes are back: it is OUT, or it ends. */
+void sw_region_come_back(struct sw_region *region, bool keep);
 
 /* find.c: sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
@@ -211,6 +299,10 @@ int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges,
 /* The same of a restore or an unpack; and the region. errors: those of the restore. */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                      bool keep, struct sw_region **ret, struct sw_err *err);
+/* A read, and chunks of one. ret_bytes: [n], how many bytes come to each range. */
+int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
+int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+                    struct sw_err *err);
 /* mem.c: an operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
 /* The worker has mapped it, or could not: calls back. */

@@ -1,6 +1,7 @@
 /* making.c - how a region comes to be: its slot and what is known from the start, then its frames and its record. */
 #include "spill/engine_state.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 
 /* A slot. That of a pack is recorded before its first byte moves, as broken: should the process die, its bytes are
@@ -73,14 +74,7 @@ static void count(struct sw_engine *engine, const struct sw_region *region) {
     engine->counters.spilled_stored_bytes += region->stored_bytes;
 }
 
-/* A region without chunks has nothing to encode or store, and still takes every step. */
-static void move_out(struct sw_region *region) {
-    while (region->state != SW_REGION_OUT)
-        sw_region_move(region, region->state + 1);
-}
-
-int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum,
-                       struct sw_err *err) {
+static void take_frames(struct sw_region *region, struct sw_frames *frames, const struct sw_run_outcome *sum) {
     struct sw_owner *owner = region->owner;
     region->frames = frames;
     region->tier = sw_frames_tier(frames, region->tier_bytes);
@@ -90,11 +84,23 @@ int sw_region_complete(struct sw_region *region, struct sw_frames *frames, const
     region->reason = sum->reason;
     owner->raw_bytes += region->raw_bytes;
     owner->stored_bytes += region->stored_bytes;
-    move_out(region);
-    const int rc = record(region, err);
-    if (rc)
-        sw_region_forget(sw_engine_of(owner)->config.catalogue, region);
-    else
-        count(sw_engine_of(owner), region);
+    while (region->state != SW_REGION_OUT) /* without chunks it has nothing to encode or store, and takes every step */
+        sw_region_move(region, region->state + 1);
+}
+
+int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err) {
+    struct sw_region *regions[SW_BUILD_MAX_BATCH];
+    SW_ASSERT(n >= 1 && n <= SW_BUILD_MAX_BATCH);
+    struct sw_engine *engine = sw_engine_of(all[0].region->owner);
+    for (unsigned i = 0; i < n; i++) {
+        regions[i] = all[i].region;
+        take_frames(all[i].region, all[i].frames, all[i].sum);
+    }
+    const int rc = n == 1 ? record(regions[0], err) : sw_region_record_batch(engine->config.catalogue, regions, n, err);
+    for (unsigned i = 0; i < n; i++)
+        if (rc)
+            sw_region_forget(engine->config.catalogue, regions[i]);
+        else
+            count(engine, regions[i]);
     return rc;
 }

@@ -19,26 +19,14 @@ static struct sw_op *op_alloc(unsigned n) {
     return op;
 }
 
-static struct sw_buffer appended(const struct sw_build *build, const struct sw_range *range) {
-    const struct sw_build_buffer *buffer = &build->buffers[range->buffer];
-    return (struct sw_buffer){.memory = &range->mem->memory,
-                              .offset = range->offset,
-                              .bytes = range->bytes,
-                              .type = buffer->type,
-                              .number = build->n_buffers > 1 ? range->buffer + 1 : 0,
-                              .chunk_bytes = buffer->chunk_bytes,
-                              .first_chunk = buffer->chunk_bytes ? range->at / buffer->chunk_bytes : 0};
-}
-
 static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range) {
     struct sw_op_part *part = &op->parts[i];
     part->mem = range->mem;
-    op->buffers[i] = op->build ? appended(op->build, range)
-                               : (struct sw_buffer){.memory = &range->mem->memory,
-                                                    .offset = range->offset,
-                                                    .bytes = range->bytes,
-                                                    .type = range->type,
-                                                    .number = op->request.n_buffers > 1 ? i + 1 : 0};
+    op->buffers[i] = (struct sw_buffer){.memory = &range->mem->memory,
+                                        .offset = range->offset,
+                                        .bytes = range->bytes,
+                                        .type = range->type,
+                                        .number = op->request.n_buffers > 1 ? i + 1 : 0};
     sw_job_init_run(&part->job, &op->request, i);
     part->job.quota = op->owner->quota;
     part->job.order = range->order;
@@ -48,7 +36,7 @@ static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range
 static void fill_op(struct sw_op *op, struct sw_owner *owner, const struct sw_op_config *config) {
     const unsigned n = config->n;
     op->owner = owner;
-    op->build = config->build;
+    op->series = config->series;
     op->submitted_us = sw_clock_us();
     op->n_left = n;
     op->request = (struct sw_request){.operation = config->operation,
@@ -83,9 +71,14 @@ static bool has_several(const struct sw_op *op) {
     return op->request.n_buffers > 1;
 }
 
-/* Of several buffers; that of one is the region's, or goes with its run. */
+/* Its runs have frames of their own: of several buffers, or of parts of them. Else they are the region's, or go with
+ * the run. */
+static bool has_own_frames(const struct sw_op *op) {
+    return op->series || has_several(op);
+}
+
 static void free_frames(struct sw_op *op) {
-    for (unsigned i = 0; has_several(op) && i < op->request.n_buffers; i++) {
+    for (unsigned i = 0; has_own_frames(op) && i < op->request.n_buffers; i++) {
         struct sw_frames **frames = &op->parts[i].job.run.frames;
         if (sw_operation_encodes(op->request.operation))
             sw_frames_free(*frames);
@@ -103,22 +96,35 @@ void sw_op_free(struct sw_op *op) {
     sw_free(op);
 }
 
-int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
-    const uint64_t views_bytes = has_several(op) ? sw_frames_kept(frames) : 0;
-    const int rc = sw_budget_take(op->request.kept, views_bytes, "a restore of several buffers", err);
+/* The frames of what a buffer of the operation reads. */
+static int make_view(struct sw_op *op, unsigned i, struct sw_err *err) {
+    const struct sw_buffer *buffer = &op->buffers[i];
+    const unsigned part = sw_buffer_part(buffer);
+    const uint64_t chunk_bytes = sw_frames_part(op->frames, part).chunk_bytes;
+    const size_t n_chunks = buffer->bytes / chunk_bytes + (buffer->bytes % chunk_bytes != 0);
+    const uint64_t kept_bytes = sw_frames_kept_bytes(buffer->bytes, chunk_bytes, false);
+    const int rc = sw_budget_take(op->request.kept, kept_bytes, "a restore of several buffers", err);
     if (rc)
         return rc;
-    op->kept_bytes += views_bytes;
-    op->frames = frames;
-    for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        struct sw_run *run = &op->parts[i].job.run;
-        const struct sw_frames_part buffer = sw_frames_part(frames, i);
-        op->buffers[i].bytes = buffer.raw_bytes;
-        run->frames = has_several(op) ? sw_frames_view(frames, i, 0, buffer.n_chunks) : frames;
-        if (!run->frames)
-            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
-    }
+    op->kept_bytes += kept_bytes;
+    op->parts[i].job.run.frames = sw_frames_view(op->frames, part, buffer->first_chunk, n_chunks);
+    if (!op->parts[i].job.run.frames)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     return 0;
+}
+
+int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
+    int rc = 0;
+    op->frames = frames;
+    for (unsigned i = 0; !rc && i < op->request.n_buffers; i++) {
+        if (!op->series)
+            op->buffers[i].bytes = sw_frames_part(frames, i).raw_bytes;
+        if (has_own_frames(op))
+            rc = make_view(op, i, err);
+        else
+            op->parts[i].job.run.frames = frames;
+    }
+    return rc;
 }
 
 /* Its memories are in use until sw_op_end(). */
@@ -147,7 +153,7 @@ void sw_op_end(struct sw_op *op) {
 void sw_op_post(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_op_part *part = &op->parts[i];
-        if (op->frames && has_several(op)) /* to be read: until now a move may have been changing them */
+        if (op->frames && has_own_frames(op)) /* to be read: until now a move may have been changing them */
             sw_frames_view_update(part->job.run.frames, op->frames);
         sw_worker_submit(part->mem->worker, &part->job);
     }
@@ -230,11 +236,11 @@ static void join_frames(struct sw_op *op) {
 static void note_failure(struct sw_op *op, const struct sw_run *run) {
     op->outcome.err = run->outcome.err;
     op->outcome.failed = run->outcome.failed;
+    if (op->frames)
+        op->outcome.failed.first += sw_frames_part(op->frames, run->frames->part).first + run->frames->first;
     if (!has_several(op))
         return;
-    if (op->frames)
-        op->outcome.failed.first += op->frames->parts[run->index].first;
-    sw_err_context(&op->outcome.err, "%s %u of %u", op->build ? "part" : "buffer", run->index + 1,
+    sw_err_context(&op->outcome.err, "%s %u of %u", op->series ? "part" : "buffer", run->index + 1,
                    op->request.n_buffers);
     sw_op_cancel(op);
 }
@@ -248,7 +254,7 @@ struct sw_op *sw_op_job_ended(const struct sw_job *job) {
         return NULL;
     for (unsigned i = 0; i < op->request.n_buffers; i++)
         add(op, &op->parts[i].job, &longest);
-    if (op->build) /* which has the frames */
+    if (op->series && sw_operation_encodes(op->request.operation)) /* the frames are the build's */
         return op;
     if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)
         join_frames(op);

@@ -52,7 +52,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
     sw_owner_forget_made(owner);
     if (!leaves)
         sw_owner_told(owner);
-    sw_builds_close(owner);
+    sw_series_close(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
         sw_op_cancel(SW_CONTAINER_OF(node, struct sw_op, node));
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {

@@ -9,12 +9,8 @@ static const struct sw_tier *tier_of(const struct sw_region *region) {
     return region->op || !region->tier ? sw_placement_memory(&region->owner->store->place) : region->tier;
 }
 
-int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
-    struct sw_region *region;
-    int rc = sw_engine_find(owner, id, &region, err);
-    if (rc)
-        return rc;
-    *ret = (struct sw_region_info){
+static struct sw_region_info info_of(const struct sw_region *region) {
+    return (struct sw_region_info){
         .state = region->state,
         .raw_bytes = region->raw_bytes,
         .stored_bytes = region->stored_bytes,
@@ -26,15 +22,37 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
                      : region->frames->n_parts ? region->frames->n_parts
                                                : 1,
     };
+}
+
+int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err) {
+    struct sw_region *region;
+    int rc = sw_engine_find(owner, id, &region, err);
+    if (rc)
+        return rc;
+    *ret = info_of(region);
     return 0;
 }
 
+unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max) {
+    const struct sw_region *regions[SW_LIST_MAX];
+    const unsigned n = owner->heir ? sw_names_after(owner->heir, after, regions, max) : 0;
+    for (unsigned i = 0; i < n; i++) {
+        const bool is_owners = regions[i]->owner == owner;
+        ret[i] = (struct sw_listed){.info = info_of(regions[i]),
+                                    .id = is_owners ? regions[i]->id : (struct sw_region_id){0}};
+        memcpy(ret[i].name, regions[i]->name, strlen(regions[i]->name));
+    }
+    return n;
+}
+
 /* What a buffer's chunks came to. */
-static struct sw_buffer_info buffer_info(const struct sw_frames *frames, size_t first, size_t n_chunks,
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const struct sw_frames_part *part,
                                          enum sw_cost_reason reason) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {.reason = sw_cost_reason_text(reason)};
-    for (size_t i = first; i < first + n_chunks; i++) {
+    struct sw_buffer_info info = {.chunk_bytes = part->chunk_bytes, .reason = sw_cost_reason_text(reason)};
+    for (size_t i = part->first; i < part->first + part->n_chunks; i++) {
+        if (frames->layouts[i].value_type != SW_VALUE_NONE)
+            info.type = frames->layouts[i].value_type;
         info.raw_bytes += frames->layouts[i].raw_bytes;
         info.stored_bytes += frames->layouts[i].frame_bytes;
         of_codec[frames->layouts[i].codec] += frames->layouts[i].raw_bytes;
@@ -63,11 +81,9 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
         return rc;
     const struct sw_frames *frames = region->frames;
     *ret_n = sw_frames_n_buffers(frames);
-    if (!frames->n_parts)
-        ret[0] = buffer_info(frames, 0, frames->n_chunks, region->reason);
-    for (unsigned i = 0; i < frames->n_parts; i++) {
-        const struct sw_frames_part *part = &frames->parts[i];
-        ret[i] = buffer_info(frames, part->first, part->n_chunks, (enum sw_cost_reason)part->reason);
+    for (unsigned i = 0; i < *ret_n; i++) {
+        const struct sw_frames_part part = sw_frames_part(frames, i);
+        ret[i] = buffer_info(frames, &part, frames->n_parts ? (enum sw_cost_reason)part.reason : region->reason);
     }
     return 0;
 }

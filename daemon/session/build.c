@@ -74,9 +74,6 @@ static int check_all(const struct sw_msg_build *m, struct sw_err *err) {
                               "piece %u of %u: the packet does not commit it, but others, of which all or none are to "
                               "be stored",
                               i + 1, (unsigned)m->n_builds);
-    if (count(m, is_durable))
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "several durable regions cannot be stored all or none yet: store each by itself");
     if (count(m, is_in_place))
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "a pack cannot be undone, so several are not done all or none: pack each by itself");
@@ -136,9 +133,10 @@ static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
     return 0;
 }
 
-/* Whether it is one operation of the engine, which then chooses how long the chunks are. */
+/* Whether it is one operation of the engine, which then chooses how long the chunks are. Builds of a batch are none, as
+ * they wait for each other. */
 static bool is_whole(const struct sw_build_part *part) {
-    bool is_whole = begins(part->build) && commits(part->build);
+    bool is_whole = begins(part->build) && commits(part->build) && !part->batch;
     for (unsigned i = 0; is_whole && i < part->build->n_buffers; i++)
         is_whole = part->buffers[i].chunk_bytes == 0;
     return is_whole;
@@ -232,6 +230,15 @@ static int begin(struct sw_session *session, struct sw_piece *piece, const struc
     return sw_build_part(session, piece, part, err);
 }
 
+/* Where all or none are stored, regions that nobody else finds meanwhile can be dropped again; durable ones, and those
+ * of open builds, are committed together. */
+static bool is_batch(const struct sw_msg_build *m) {
+    bool is_plain = count(m, begins) == m->n_builds && !count(m, is_durable);
+    for (unsigned i = 0; is_plain && i < m->n_buffers; i++)
+        is_plain = m->buffers[i].chunk_bytes == 0;
+    return is_all(m) && !is_plain;
+}
+
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *m,
@@ -244,16 +251,21 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
                                .n = m->n_builds,
                                .n_buffers = m->n_buffers > m->n_chunks ? m->n_buffers : m->n_chunks};
     struct sw_operation *operation;
-    struct sw_build_part part = {m->builds, m->buffers, m->chunks, m->names};
-    struct sw_piece *piece;
+    struct sw_build_batch batch;
+    struct sw_build_part part = {m->builds, m->buffers, m->chunks, m->names, is_batch(m) ? &batch : NULL};
+    struct sw_piece *piece, *last = NULL;
     const int rc = sw_operation_begin(session, request, &ask, &operation, err);
     if (rc < 0)
         return rc;
+    batch.n = 0;
     while ((piece = sw_operation_next(operation, part.build->build, part.build->keep_priority))) {
         struct sw_err cause;
         sw_piece_begun(piece, begin(session, piece, &part, &cause), &cause);
         go_on(&part);
+        last = piece;
     }
+    if (part.batch)
+        sw_build_commit_all(&batch, last);
     return sw_operation_go(operation, err);
 }
 

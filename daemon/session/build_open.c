@@ -70,24 +70,10 @@ static int begin(struct sw_session *session, const struct sw_build_part *part, s
 
 /* ---- append ------------------------------------------------------------------------------------------------------ */
 
-static int fill_ranges(struct sw_piece *piece, const struct sw_build_part *part, struct sw_range *ret,
-                       struct sw_err *err) {
-    const unsigned n = part->build->n_chunks;
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = sw_chunk_check(&part->chunks[i], SW_PROTO_MAX_BUFFERS, err);
-        if (rc == 0)
-            rc = sw_chunk_range(piece, &part->chunks[i], n, &ret[i], err);
-        if (rc < 0 && n > 1)
-            sw_err_context(err, "chunk %u of %u", i + 1, n);
-    }
-    return rc;
-}
-
 static int append(struct sw_piece *piece, const struct sw_open *open, const struct sw_build_part *part,
                   struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_ITEMS];
-    int rc = fill_ranges(piece, part, ranges, err);
+    int rc = sw_chunks_ranges(piece, part->chunks, part->build->n_chunks, ranges, err);
     if (rc == 0)
         rc = sw_build_append(open->build, ranges, part->build->n_chunks, sw_piece_moved, piece, err);
     if (rc == 0)
@@ -97,15 +83,32 @@ static int append(struct sw_piece *piece, const struct sw_open *open, const stru
 
 /* ---- commit and abort -------------------------------------------------------------------------------------------- */
 
+static void end_failed(const struct sw_build_end *end, const struct sw_err *cause) {
+    sw_build_fail(end->build, cause);
+    SW_ASSERT(sw_build_commit(end->build, 0, 0, sw_piece_ended, end->arg, NULL) == 0);
+}
+
 /* Whatever is wrong, the build ends: what failed before is then told by the engine. */
-static void commit(struct sw_piece *piece, struct sw_open *open) {
+static void commit(struct sw_piece *piece, struct sw_open *open, struct sw_build_batch *batch) {
+    const struct sw_build_end end = {open->build, sw_piece_index(piece), piece};
     struct sw_err err;
-    if (sw_build_commit(open->build, sw_piece_seq(piece), sw_piece_index(piece), sw_piece_ended, piece, &err) < 0) {
-        sw_build_fail(open->build, &err);
-        SW_ASSERT(sw_build_commit(open->build, 0, 0, sw_piece_ended, piece, NULL) == 0);
-    }
+    if (batch)
+        batch->ends[batch->n++] = end;
+    else if (sw_build_commit(end.build, sw_piece_seq(piece), end.index, sw_piece_ended, piece, &err) < 0)
+        end_failed(&end, &err);
     sw_piece_end(piece, open);
     sw_piece_expect(piece);
+}
+
+void sw_build_commit_all(const struct sw_build_batch *batch, const struct sw_piece *last) {
+    struct sw_err err;
+    if (batch->n == 0)
+        return;
+    int rc = sw_piece_moot(last, &err);
+    if (rc == 0)
+        rc = sw_build_commit_batch(batch->ends, batch->n, sw_piece_seq(last), sw_piece_ended, &err);
+    for (unsigned i = 0; rc < 0 && i < batch->n; i++)
+        end_failed(&batch->ends[i], &err);
 }
 
 static int abort_build(struct sw_session *session, struct sw_piece *piece, uint32_t number, struct sw_err *err) {
@@ -151,13 +154,13 @@ int sw_build_part(struct sw_session *session, struct sw_piece *piece, const stru
     rc = sw_piece_moot(piece, &cause);
     if (rc == 0 && build->n_chunks)
         rc = append(piece, open, part, &cause);
-    if (rc < 0)
+    if (rc == 0 && part->batch)
+        rc = sw_build_check(open->build, &cause);
+    if (rc < 0) {
         sw_build_fail(open->build, &cause);
-    if (build->flags & SW_BUILD_COMMIT) {
-        commit(piece, open);
-        return 0;
+        sw_piece_fail(piece, &cause);
     }
-    if (rc < 0)
-        *err = cause;
-    return rc;
+    if (build->flags & SW_BUILD_COMMIT)
+        commit(piece, open, part->batch);
+    return 0;
 }

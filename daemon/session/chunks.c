@@ -73,6 +73,19 @@ int sw_chunk_none(struct sw_piece *piece, unsigned n, struct sw_range *ret, stru
     return sw_piece_empty_memory(piece, n, &ret->mem, err);
 }
 
+int sw_chunks_ranges(struct sw_piece *piece, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
+                     struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        rc = sw_chunk_check(&chunks[i], SW_PROTO_MAX_BUFFERS, err);
+        if (rc == 0)
+            rc = sw_chunk_range(piece, &chunks[i], n, &ret[i], err);
+        if (rc < 0 && n > 1)
+            sw_err_context(err, "chunk %u of %u", i + 1, n);
+    }
+    return rc;
+}
+
 /* ---- overlaps ---------------------------------------------------------------------------------------------------- */
 
 /* A chunk's bytes in its memory. */

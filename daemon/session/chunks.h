@@ -24,6 +24,11 @@ int sw_chunk_range(struct sw_piece *piece, const struct sw_wire_chunk *chunk, un
                    struct sw_err *err);
 int sw_chunk_none(struct sw_piece *piece, unsigned n, struct sw_range *ret, struct sw_err *err);
 
+/* All n chunks of a part of an open build or read, as ranges. errors: those of sw_chunk_check() and sw_chunk_range(),
+ * naming the chunk. */
+int sw_chunks_ranges(struct sw_piece *piece, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
+                     struct sw_err *err);
+
 /* errors: -SW_EINVAL: two chunks share bytes of a memory. */
 int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, struct sw_err *err);
 

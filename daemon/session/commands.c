@@ -173,6 +173,49 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     return sw_results_reply(session, request->msg, &(struct sw_results){.all = &result, .n = 1}, err);
 }
 
+_Static_assert((int)SW_PROTO_MAX_ITEMS == (int)SW_LIST_MAX, "as many in a packet");
+
+/* A reply, and what it borrows. */
+struct listing {
+    struct sw_msg msg;
+    struct sw_wire_listed items[SW_PROTO_MAX_ITEMS];
+};
+
+static void fill_listing(struct listing *ret, const struct sw_listed *all, unsigned n) {
+    sw_msg_init(&ret->msg, SW_MSG_LISTING);
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_wire_listed *item = &ret->items[i];
+        *item = (struct sw_wire_listed){.raw_bytes = all[i].info.raw_bytes,
+                                        .stored_bytes = all[i].info.stored_bytes,
+                                        .slot = all[i].id.slot,
+                                        .gen = all[i].id.gen};
+        sw_msg_set_text((uint8_t *)item->name, sizeof item->name, all[i].name);
+        sw_msg_set_text((uint8_t *)item->state, sizeof item->state, sw_region_state_name(all[i].info.state));
+        sw_msg_set_text((uint8_t *)item->tier, sizeof item->tier, all[i].info.tier);
+    }
+    ret->msg.u.listing.n_items = (uint16_t)n;
+    ret->msg.u.listing.items = ret->items;
+}
+
+static int on_list(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
+    struct sw_session *session = arg;
+    const struct sw_msg_list *list = &request->msg->u.list;
+    struct sw_listed all[SW_LIST_MAX];
+    struct listing reply;
+    (void)ret_reply;
+    int rc = check_name(list->after, err);
+    if (rc == 0 && (list->max < 1 || list->max > SW_LIST_MAX))
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a list of %" PRIu32 " regions, must be 1 to %d", list->max,
+                        SW_LIST_MAX);
+    if (rc == 0)
+        rc = sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+    if (rc < 0)
+        return rc;
+    fill_listing(&reply, all, sw_engine_list(session->owner, (const char *)list->after, all, list->max));
+    sw_session_reply_now(session, request->msg, &reply.msg);
+    return SW_REPLY_SENT;
+}
+
 static int on_advise(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     static const enum sw_advice known[] = {[SPILLWAY_ADVICE_PRIORITY] = SW_ADVISE_PRIORITY,
                                            [SPILLWAY_ADVICE_PIN] = SW_ADVISE_PIN,
@@ -204,6 +247,7 @@ const struct sw_command sw_commands[] = {
     {on_status, SW_MSG_STATUS, false, 0},
     {on_advise, SW_MSG_ADVISE, false, 0},
     {on_adopt, SW_MSG_ADOPT, false, 0},
+    {on_list, SW_MSG_LIST, false, 10},
     {sw_on_build, SW_MSG_BUILD, false, 10},
     {sw_on_read, SW_MSG_READ, false, 10},
     {sw_on_discard, SW_MSG_DISCARD, false, 10},

@@ -33,13 +33,8 @@ static void fill_result(struct details_reply *ret, struct sw_region_id id, const
 }
 
 static void fill_buffers(struct details_reply *ret, const struct sw_details *details, struct sw_texts *texts) {
-    for (unsigned i = 0; i < details->n_buffers; i++) {
-        const struct sw_buffer_info *buffer = &details->buffers[i];
-        ret->buffers[i] = (struct sw_wire_buffer){.raw_bytes = buffer->raw_bytes,
-                                                  .stored_bytes = buffer->stored_bytes,
-                                                  .codec = sw_text_number(texts, sw_codec_name(buffer->codec)),
-                                                  .reason = sw_text_number(texts, buffer->reason)};
-    }
+    for (unsigned i = 0; i < details->n_buffers; i++)
+        ret->buffers[i] = sw_wire_buffer_of(&details->buffers[i], texts);
 }
 
 static void fill_frames(struct details_reply *ret, const struct sw_details *details) {

@@ -23,18 +23,28 @@ static void wait_for_expiry(struct sw_session *session, uint64_t ms) {
         (void)uv_timer_start(&session->opens.timer, on_timer, ms, 0);
 }
 
+static uint64_t idle_since_us(const struct sw_open *open) {
+    return open->is_read ? sw_read_idle_since_us(open->read) : sw_build_idle_since_us(open->build);
+}
+
+static bool may_expire(const struct sw_open *open) {
+    return !open->piece &&
+           (open->is_read ? sw_read_state(open->read) == SW_READ_OPEN : sw_build_state(open->build) == SW_BUILD_OPEN);
+}
+
 /* Fails what has been idle for too long. Returns in how many milliseconds this is the case at the earliest. */
 static uint64_t expire(const struct sw_open *open, uint64_t now_us, uint64_t most_ms) {
-    const uint64_t idle_us = sw_build_idle_since_us(open->build);
+    const uint64_t idle_us = may_expire(open) ? idle_since_us(open) : 0;
     const uint64_t idle_ms = idle_us && now_us > idle_us ? (now_us - idle_us) / 1000 : 0;
     struct sw_err err;
-    if (open->piece || sw_build_state(open->build) != SW_BUILD_OPEN)
-        return most_ms;
     if (idle_ms < most_ms)
         return most_ms - idle_ms;
     (void)sw_err_set(&err, -SW_ETIMEDOUT, SW_SCOPE_REQUEST,
-                     "nothing was appended to the build for %" PRIu64 " ms: what it had stored was freed", idle_ms);
-    sw_build_fail(open->build, &err);
+                     open->is_read ? "nothing was asked of the read for %" PRIu64 " ms: the region is stored still"
+                                   : "nothing was appended to the build for %" PRIu64
+                                     " ms: what it had stored was freed",
+                     idle_ms);
+    sw_open_fail(open, &err);
     return most_ms;
 }
 
@@ -109,6 +119,13 @@ void sw_open_end(struct sw_session *session, struct sw_open *open) {
         (void)uv_timer_stop(&opens->timer);
     sw_free(open);
     sw_budget_give(kept(session), sizeof *open);
+}
+
+void sw_open_fail(const struct sw_open *open, const struct sw_err *cause) {
+    if (open->build)
+        sw_build_fail(open->build, cause);
+    if (open->read)
+        sw_read_fail(open->read, cause);
 }
 
 int sw_opens_enter(struct sw_session *session, uint32_t number, struct sw_open *whole, struct sw_err *err) {

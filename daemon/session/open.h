@@ -4,15 +4,17 @@
  * packet is here while that is under way, so that it can be canceled; its record is a part of the packet's piece
  * (operation.h).
  *
- * An open build on which nothing works for service->open_ms expires: it fails, and what it has stored is freed. Its
- * record stays until its client ends it, so that the client learns why.
+ * An open build or read on which nothing works for service->open_ms expires: it fails, what a build has stored is
+ * freed, and the region of a read is free for others. Its record stays until its client ends it, so that the client
+ * learns why.
  *
- * Invariant: an open build of the engine has exactly one record, until the session is closed. thread: loop. */
+ * Invariant: an open build or read of the engine has exactly one record, until the session is closed. thread: loop. */
 #ifndef SW_DAEMON_OPEN_H
 #define SW_DAEMON_OPEN_H
 
 #include "daemon/session/idmap.h"
 #include "spill/build.h"
+#include "spill/read.h"
 #include <uv.h>
 
 struct sw_session;
@@ -31,7 +33,8 @@ struct sw_open {
     struct sw_idnode node;
     struct sw_list list;    /* of the session's open ones; alone: of one packet */
     struct sw_piece *piece; /* of the packet that ends it; NULL: there was none yet */
-    struct sw_build *build; /* NULL: a build of one packet, or a read */
+    struct sw_build *build; /* NULL: of one packet, or a read */
+    struct sw_read *read;   /* NULL: of one packet, or a build */
     bool is_read;
 };
 
@@ -44,6 +47,9 @@ void sw_opens_close(struct sw_session *session);
 int sw_opens_begin(struct sw_session *session, uint32_t number, bool is_read, struct sw_open **ret, struct sw_err *err);
 /* The engine has ended it, or never began. */
 void sw_open_end(struct sw_session *session, struct sw_open *open);
+
+/* Makes the engine's build or read fail, if it has not ended. */
+void sw_open_fail(const struct sw_open *open, const struct sw_err *cause);
 
 /* Of one packet, whose piece has the record. errors: -SW_EEXIST. */
 int sw_opens_enter(struct sw_session *session, uint32_t number, struct sw_open *whole, struct sw_err *err);

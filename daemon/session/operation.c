@@ -13,7 +13,7 @@ enum { POSTED_PIECES = 64 };
 struct sw_piece {
     struct sw_operation *operation;
     struct sw_open whole; /* its number, while has_number */
-    struct sw_open *ends; /* the build of several packets that ends with it; NULL: none, or it has ended */
+    struct sw_open *ends; /* the build or read of several packets that ends with it; NULL: none, or it has ended */
     unsigned n_waiting;   /* calls of the engine that are due */
     bool has_number, is_done;
     bool tells_all; /* sw_piece_ended() tells its result */
@@ -27,6 +27,7 @@ struct sw_operation {
     uint64_t begun_us, queued_us;       /* queued: of the last piece that has ended */
     unsigned n_turns, n_begun, n_ended; /* pieces */
     unsigned n_unmapping;               /* memories */
+    unsigned n_told;                    /* buffers of reads that begin */
     struct sw_results results;
     struct sw_piece pieces[]; /* and the results of all behind them */
 };
@@ -115,6 +116,12 @@ static void have_others_give_way(const struct sw_operation *op) {
                                 op->results.all[i].code);
 }
 
+static void operation_free(struct sw_operation *op) {
+    for (unsigned i = 0; op->n_told && i < op->results.n; i++)
+        sw_free(op->results.all[i].buffers);
+    sw_free(op);
+}
+
 static void finish(struct sw_operation *op) {
     const struct sw_service *service = op->session->service;
     const bool failed = has_failed(op), any_failed = op->results.n_failed > 0,
@@ -126,7 +133,7 @@ static void finish(struct sw_operation *op) {
     if (consumes || (op->ask.is_build && failed))
         drop_stored(op);
     sw_session_finish_reply(op->deferred, NULL, failed ? &op->results.err : NULL);
-    sw_free(op);
+    operation_free(op);
     if (any_failed)
         sw_service_check_devices(service);
 }
@@ -150,12 +157,12 @@ void sw_piece_cancel(struct sw_piece *piece) {
     struct sw_err err;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
     if (piece->ends)
-        sw_build_fail(piece->ends->build, &err);
+        sw_open_fail(piece->ends, &err);
     else
         sw_engine_cancel(owner_of(piece->operation), *sw_piece_id(piece));
 }
 
-static void fail(struct sw_piece *piece, const struct sw_err *cause) {
+void sw_piece_fail(struct sw_piece *piece, const struct sw_err *cause) {
     struct sw_operation *op = piece->operation;
     if (result_of(piece)->code) /* what its build is told then is no other cause */
         return;
@@ -198,7 +205,7 @@ static void note(struct sw_piece *piece, const struct sw_outcome *outcome) {
     if (outcome->name[0] && (op->results.n == 1 || outcome->err.code))
         memcpy(op->deferred->region_name, outcome->name, sizeof op->deferred->region_name);
     if (outcome->err.code)
-        fail(piece, &outcome->err);
+        sw_piece_fail(piece, &outcome->err);
 }
 
 void sw_piece_moved(const struct sw_outcome *outcome, void *arg) {
@@ -293,6 +300,26 @@ void sw_piece_end(struct sw_piece *piece, struct sw_open *open) {
     piece->tells_all = true;
 }
 
+int sw_piece_tell(struct sw_piece *piece, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err) {
+    struct sw_operation *op = piece->operation;
+    struct sw_result *result = result_of(piece);
+    const size_t bytes = n * sizeof *buffers;
+    if (op->n_told + n > SW_PROTO_MAX_ITEMS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "the regions of reads that begin have more than %d buffers: begin them in several packets",
+                          SW_PROTO_MAX_ITEMS);
+    const int rc = sw_session_keep(op->deferred, bytes, "the buffers of a read", err);
+    if (rc < 0)
+        return rc;
+    result->buffers = sw_alloc(bytes);
+    if (!result->buffers)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for the buffers of a read");
+    memcpy(result->buffers, buffers, bytes);
+    result->n_buffers = n;
+    op->n_told += n;
+    return 0;
+}
+
 void sw_piece_expect(struct sw_piece *piece) {
     piece->n_waiting++;
 }
@@ -302,11 +329,12 @@ void sw_piece_begun(struct sw_piece *piece, int rc, const struct sw_err *err) {
     struct sw_engine *engine = op->session->service->engine;
     if (rc < 0) {
         leave_number(piece);
-        fail(piece, err);
+        sw_piece_fail(piece, err);
         return;
     }
     op->n_begun++;
     op->n_ended += piece->n_waiting == 0;
+    piece->is_done = piece->n_waiting == 0 && !result_of(piece)->code;
     /* Destinations stay untouched if any piece of reads is refused. */
     if (op->ask.is_build && op->n_begun % POSTED_PIECES == 0 && has_several_jobs(op)) {
         sw_engine_release(engine);
@@ -395,7 +423,7 @@ int sw_operation_go(struct sw_operation *op, struct sw_err *err) {
     }
     *err = op->results.err;
     struct sw_deferred_reply *deferred = op->deferred;
-    sw_free(op);
+    operation_free(op);
     sw_session_cancel_reply(deferred);
     return err->code;
 }

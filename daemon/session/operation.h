@@ -49,12 +49,17 @@ unsigned sw_piece_index(const struct sw_piece *piece);
 /* It is a whole build or read, which its client can cancel by its number from now on. errors: those of
  * sw_opens_enter(). */
 int sw_piece_enter(struct sw_piece *piece, bool is_read, struct sw_err *err);
-/* It ends an open build: that has ended with the engine's sw_piece_ended(). */
+/* It ends an open build or read: that has ended with the engine's sw_piece_ended(). */
 void sw_piece_end(struct sw_piece *piece, struct sw_open *open);
+/* It begins a read that goes on behind this packet: so the reply tells what its region's buffers are (copied). errors:
+ * -SW_EINVAL (a reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_piece_tell(struct sw_piece *piece, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
 /* The engine will call back once more: sw_piece_moved() when it has worked on chunks, sw_piece_ended() with what became
  * of the build or read as a whole. */
 void sw_piece_expect(struct sw_piece *piece);
 sw_outcome_cb sw_piece_moved, sw_piece_ended; /* arg: the piece */
+/* It has failed, though the engine may still call back for it. */
+void sw_piece_fail(struct sw_piece *piece, const struct sw_err *cause);
 /* The piece is under way (rc 0), or has ended if nothing is expected; or it was refused. */
 void sw_piece_begun(struct sw_piece *piece, int rc, const struct sw_err *err);
 /* Has a piece end early that waits for the end of its build or read. */

@@ -1,7 +1,7 @@
 #include "daemon/session/read.h"
 
 #include "daemon/session/chunks.h"
-#include "daemon/session/operation.h"
+#include "daemon/session/read_open.h"
 #include <inttypes.h>
 
 /* ---- the packet -------------------------------------------------------------------------------------------------- */
@@ -16,10 +16,39 @@ static int check_lengths(const struct sw_msg_read *m, struct sw_err *err) {
     return 0;
 }
 
+static unsigned count(const struct sw_msg_read *m, bool (*is_so)(const struct sw_wire_read *read)) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < m->n_reads; i++)
+        n += is_so(&m->reads[i]);
+    return n;
+}
+
+static bool begins(const struct sw_wire_read *read) {
+    return read->flags & SW_READ_BEGIN;
+}
+
+static bool ends(const struct sw_wire_read *read) {
+    return read->flags & SW_READ_END;
+}
+
+/* Ends, and asks for nothing: so it may be a cancel. */
+static bool only_ends(const struct sw_wire_read *read) {
+    return read->flags == (SW_READ_END | SW_READ_KEEP) && !read->n_chunks;
+}
+
+static bool is_all(const struct sw_msg_read *m) {
+    return (m->flags & SW_REQ_ALL) && m->n_reads > 1 && count(m, ends);
+}
+
 /* What cannot be taken back cannot be all or nothing with others; and after a restart one region that is in the
  * client's memory speaks for all. */
 static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
-    for (unsigned i = 0; (m->flags & SW_REQ_ALL) && m->n_reads > 1 && i < m->n_reads; i++) {
+    for (unsigned i = 0; is_all(m) && i < m->n_reads; i++) {
+        if (!ends(&m->reads[i]))
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "piece %u of %u: the packet does not end it, but others, of which all or none are to be "
+                              "restored",
+                              i + 1, (unsigned)m->n_reads);
         if (m->reads[i].flags & SW_READ_IN_PLACE)
             return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                               "an unpack cannot be undone, so several are not done all or none: unpack each by itself");
@@ -46,40 +75,32 @@ static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
     return rc == 0 ? sw_chunks_check_overlap(m->chunks, m->n_chunks, err) : rc;
 }
 
-static bool cancels(const struct sw_wire_read *read) {
-    return read->flags == (SW_READ_END | SW_READ_KEEP) && !read->n_chunks;
-}
-
-static bool only_cancels(const struct sw_msg_read *m) {
-    unsigned n = 0;
-    while (n < m->n_reads && cancels(&m->reads[n]))
-        n++;
-    return n == m->n_reads;
-}
-
 /* ---- one read ---------------------------------------------------------------------------------------------------- */
 
 static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
     static const uint32_t whole = SW_READ_BEGIN | SW_READ_END;
+    const bool in_place = read->flags & SW_READ_IN_PLACE;
     const int rc = sw_check_flags(read->flags, whole | SW_READ_KEEP | SW_READ_IN_PLACE, err);
-    if (rc == 0 && (read->flags & whole) != whole)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "reads of several packets are not supported yet: begin and end in one");
-    if (rc == 0 && (read->flags & SW_READ_IN_PLACE) && read->n_chunks != 1)
+    if (rc == 0 && !(read->flags & whole) && !read->n_chunks)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "nothing is asked of the read: no flag, no chunk");
+    if (rc == 0 && (read->flags & SW_READ_KEEP) && !ends(read))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a read says with its end whether the region is kept");
+    if (rc == 0 && !begins(read) && (read->slot || read->gen))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a read names its region with its begin only");
+    if (rc == 0 && in_place && (read->flags & whole) != whole)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack begins and ends in one packet");
+    if (rc == 0 && in_place && read->n_chunks != 1)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack has one chunk, not %u",
                           (unsigned)read->n_chunks);
     return rc;
 }
 
-/* Of a read under way; its own packet tells what has become of it. */
-static int cancel(struct sw_session *session, uint32_t number, struct sw_err *err) {
-    struct sw_open *open;
-    const int rc = sw_opens_find(session, number, true, &open, err);
-    if (rc < 0)
-        return rc;
-    sw_piece_cancel(open->piece);
-    return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST,
-                      "read %" PRIu32 " was canceled: the reply to its last packet says what has become of it", number);
+/* Whether it is one operation of the engine: each chunk has room for all of its buffer. */
+static bool is_whole(const struct sw_wire_read *read, const struct sw_wire_chunk *chunks) {
+    bool is_whole = begins(read) && ends(read);
+    for (unsigned i = 0; is_whole && !(read->flags & SW_READ_IN_PLACE) && i < read->n_chunks; i++)
+        is_whole = chunks[i].at == 0;
+    return is_whole;
 }
 
 /* Buffers without a chunk must have no bytes. */
@@ -120,55 +141,59 @@ static int fill_ranges(struct sw_session *session, struct sw_piece *piece, const
     return rc;
 }
 
-/* keeps: the stored copy is kept, whatever the read says, until all are back. */
-static int begin(struct sw_session *session, struct sw_piece *piece, const struct sw_wire_read *read,
-                 const struct sw_wire_chunk *chunks, bool keeps, struct sw_err *err) {
+static int begin_whole(struct sw_session *session, struct sw_piece *piece, const struct sw_read_part *part,
+                       struct sw_err *err) {
+    const struct sw_wire_read *read = part->read;
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
     unsigned n = 0;
-    if (cancels(read))
-        return cancel(session, read->read, err);
     ranges[0] = (struct sw_range){0};
     int rc = sw_piece_moot(piece, err);
     if (rc == 0)
-        rc = check_read(read, err);
-    if (rc == 0)
-        rc = fill_ranges(session, piece, read, chunks, ranges, &n, err);
+        rc = fill_ranges(session, piece, read, part->chunks, ranges, &n, err);
     if (rc == 0)
         rc = sw_piece_enter(piece, true, err);
     if (rc < 0)
         return rc;
     ranges[0].in_place = (read->flags & SW_READ_IN_PLACE) != 0;
     *sw_piece_id(piece) = (struct sw_region_id){read->slot, read->gen};
-    rc = sw_engine_restore_buffers(session->owner, *sw_piece_id(piece), ranges, n,
-                                   keeps || (read->flags & SW_READ_KEEP), sw_piece_ended, piece, err);
+    rc = sw_engine_restore_buffers(session->owner, *sw_piece_id(piece), ranges, n, part->keeps, sw_piece_ended, piece,
+                                   err);
     if (rc == 0)
         sw_piece_expect(piece);
     return rc;
+}
+
+static int begin(struct sw_session *session, struct sw_piece *piece, const struct sw_read_part *part,
+                 struct sw_err *err) {
+    const int rc = check_read(part->read, err);
+    if (rc < 0)
+        return rc;
+    return (is_whole(part->read, part->chunks) ? begin_whole : sw_read_part)(session, piece, part, err);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *m,
                      struct sw_err *err) {
-    const struct sw_ask ask = {.begins = true,
-                               .ends = true,
-                               .only_cancels = only_cancels(m),
-                               .all = (m->flags & SW_REQ_ALL) && m->n_reads > 1,
+    const struct sw_ask ask = {.begins = count(m, begins),
+                               .ends = count(m, ends),
+                               .only_cancels = count(m, only_ends) == m->n_reads,
+                               .all = is_all(m),
                                .keep = m->reads[0].flags & SW_READ_KEEP,
                                .n = m->n_reads,
                                .n_buffers = m->n_chunks};
-    const struct sw_wire_read *read = m->reads;
-    const struct sw_wire_chunk *chunks = m->chunks;
+    struct sw_read_part part = {.read = m->reads, .chunks = m->chunks};
     struct sw_operation *operation;
     struct sw_piece *piece;
     const int rc = sw_operation_begin(session, request, &ask, &operation, err);
     if (rc < 0)
         return rc;
-    while ((piece = sw_operation_next(operation, read->read, 0))) {
+    while ((piece = sw_operation_next(operation, part.read->read, 0))) {
         struct sw_err cause;
-        sw_piece_begun(piece, begin(session, piece, read, chunks, ask.all, &cause), &cause);
-        chunks += read->n_chunks;
-        read++;
+        part.keeps = ask.all || (part.read->flags & SW_READ_KEEP);
+        sw_piece_begun(piece, begin(session, piece, &part, &cause), &cause);
+        part.chunks += part.read->n_chunks;
+        part.read++;
     }
     return sw_operation_go(operation, err);
 }

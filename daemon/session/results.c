@@ -58,7 +58,17 @@ struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct s
     wire.state = sw_text_number(texts, result->state);
     wire.raw_bytes = result->raw_bytes;
     wire.stored_bytes = result->stored_bytes;
+    wire.n_buffers = (uint16_t)result->n_buffers;
     return wire;
+}
+
+struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, struct sw_texts *texts) {
+    return (struct sw_wire_buffer){.raw_bytes = buffer->raw_bytes,
+                                   .chunk_bytes = (uint32_t)buffer->chunk_bytes,
+                                   .value_type = (uint16_t)buffer->type,
+                                   .codec = sw_text_number(texts, sw_codec_name(buffer->codec)),
+                                   .reason = sw_text_number(texts, buffer->reason),
+                                   .stored_bytes = buffer->stored_bytes};
 }
 
 /* As in an ERROR. Returns its length. */
@@ -73,14 +83,19 @@ static void fill10(struct sw_results_reply *ret, const struct sw_results *result
     struct sw_msg_results *m = &ret->msg.u.results;
     struct sw_texts texts = {.all = ret->texts};
     sw_msg_init(&ret->msg, SW_MSG_RESULTS);
-    for (unsigned i = 0; i < results->n; i++)
-        ret->results[i] = sw_wire_result_of(&results->all[i], &texts);
+    for (unsigned i = 0; i < results->n; i++) {
+        const struct sw_result *result = &results->all[i];
+        ret->results[i] = sw_wire_result_of(result, &texts);
+        for (unsigned k = 0; k < ret->results[i].n_buffers; k++)
+            ret->buffers[m->n_buffers++] = sw_wire_buffer_of(&result->buffers[k], &texts);
+    }
     if (results->n_failed)
         m->text_bytes = (uint16_t)fill_text(ret->text, &results->err);
     m->n_results = (uint16_t)results->n;
     m->n_texts = (uint16_t)texts.n;
     m->service_us = results->service_us < UINT32_MAX ? (uint32_t)results->service_us : UINT32_MAX;
     m->results = ret->results;
+    m->buffers = ret->buffers;
     m->texts = ret->texts;
     m->text = (const char *)ret->text;
 }

@@ -17,6 +17,8 @@ struct sw_result {
     enum sw_scope scope;
     const char *codec, *tier, *reason, *state;
     uint64_t raw_bytes, stored_bytes;
+    unsigned n_buffers; /* of a read that begins; 0: of none */
+    struct sw_buffer_info *buffers;
 };
 
 /* Of all of a packet, in its order. */
@@ -39,6 +41,7 @@ void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const st
 struct sw_results_reply {
     struct sw_msg msg;
     struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_buffer buffers[SW_PROTO_MAX_ITEMS];
     struct sw_wire_text texts[SW_PROTO_MAX_TEXTS];
     uint8_t text[sizeof((struct sw_msg_error *)NULL)->text];
 };
@@ -57,6 +60,7 @@ struct sw_texts {
 };
 /* Its number in the reply, from 1; 0 for NULL, or if there is no room left. */
 uint8_t sw_text_number(struct sw_texts *texts, const char *text);
+struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, struct sw_texts *texts);
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts);
 
 #endif

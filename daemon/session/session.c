@@ -244,9 +244,12 @@ int sw_session_open(struct sw_session **ret, struct sw_service *service, int soc
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
 enum {
-    MAX_RESULTS_BYTES = 16 + SW_PROTO_MAX_ITEMS * sizeof(struct sw_wire_result) +
-                        SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + sizeof((struct sw_msg_error *)NULL)->text
+    MAX_RESULTS_BYTES = 16 + SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_result) + sizeof(struct sw_wire_buffer)) +
+                        SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + sizeof((struct sw_msg_error *)NULL)->text,
+    MAX_LISTING_BYTES = 8 + SW_PROTO_MAX_ITEMS * sizeof(struct sw_wire_listed),
+    MAX_REPLY_BYTES = MAX_LISTING_BYTES
 };
+_Static_assert((int)MAX_REPLY_BYTES >= (int)MAX_RESULTS_BYTES, "the longest reply of version 10");
 
 /* Of replies that the client has not read: those to all requests that it may have in flight, as long as they can be
  * (in version 9 as many are batches as there may be pieces), and to 1024 closed memories, twice over. */
@@ -255,7 +258,7 @@ static size_t max_queued_bytes(const struct sw_session *session) {
     const size_t each = sizeof(struct queued) + SW_PROTO_HEADER_BYTES,
                  operations = (size_t)session->service->config->max_session_operations,
                  n_longest = is_9 && operations > SW_SESSION_MAX_PIECES ? SW_SESSION_MAX_PIECES : operations,
-                 longest = is_9 ? sizeof(struct sw_msg_result_batch) : MAX_RESULTS_BYTES;
+                 longest = is_9 ? sizeof(struct sw_msg_result_batch) : MAX_REPLY_BYTES;
     return 2 * (n_longest * (each + longest) + operations * (each + sizeof(struct sw_msg_error)) +
                 1024 * (each + sizeof(struct sw_msg_ok)));
 }

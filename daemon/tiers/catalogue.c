@@ -5,15 +5,16 @@
 #include "daemon/fdstore.h"
 #include "daemon/notify.h"
 #include "daemon/service.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-/* The names under which the manager keeps it. Version 1 has no number. */
-#define OLD_CATALOGUE_NAME "catalogue"
+/* What the manager keeps it as: this and its version. That of version 1 has no number. */
+#define FIRST_NAME "catalogue"
 #define CATALOGUE_PREFIX "catalogue-"
-#define CATALOGUE_NAME CATALOGUE_PREFIX "2"
-_Static_assert(SW_CATALOGUE_VERSION == 2, "its name says so");
+#define CATALOGUE_NAME CATALOGUE_PREFIX "3"
+_Static_assert(SW_CATALOGUE_VERSION == 3, "its name says so");
 
 /* A service manager restarts the unit at once, and gives up after a number of starts, and then drops the unit's
  * descriptors. The pause prevents this; a signal ends it. */
@@ -32,32 +33,39 @@ static int refuse_newer(unsigned long version, struct sw_err *err) {
                       version, SW_CATALOGUE_VERSION);
 }
 
-/* *ret: the valid catalogue; -1: there is none. Two exist if a start was killed or failed after copying the old one;
- * the copy is newer then. */
-static int take_catalogue(struct sw_service *service, int *ret, struct sw_err *err) {
+/* ret[version]: the catalogue of that version; -1: there is none. Returns the highest version of all, also of those
+ * that are not known. */
+static unsigned long take_all(struct sw_service *service, int ret[SW_CATALOGUE_VERSION + 1]) {
     unsigned long newest = 0;
     const char *version;
-    *ret = -1;
+    for (unsigned v = 0; v <= SW_CATALOGUE_VERSION; v++)
+        ret[v] = -1;
     for (int fd; (fd = sw_fdstore_take_any(service->fdstore, CATALOGUE_PREFIX, &version)) >= 0;) {
-        const unsigned long n = strtoul(version, NULL, 10);
-        newest = n > newest ? n : newest;
-        if (n == SW_CATALOGUE_VERSION && *ret < 0)
-            *ret = fd;
+        const unsigned long v = strtoul(version, NULL, 10);
+        newest = v > newest ? v : newest;
+        if (v > 1 && v <= SW_CATALOGUE_VERSION && ret[v] < 0)
+            ret[v] = fd;
         else
             (void)close(fd);
     }
-    if (newest > SW_CATALOGUE_VERSION) {
-        if (*ret >= 0)
-            (void)close(*ret);
-        return refuse_newer(newest, err);
+    ret[1] = sw_fdstore_take(service->fdstore, FIRST_NAME);
+    return newest;
+}
+
+/* *ret: the catalogue that counts; -1: there is none. Several are there if a start was killed or has failed after an
+ * old one had been copied: the copy, which is of a later version, is then the newer one. */
+static int take_catalogue(struct sw_service *service, int *ret, struct sw_err *err) {
+    int found[SW_CATALOGUE_VERSION + 1];
+    const unsigned long newest = take_all(service, found);
+    *ret = -1;
+    for (unsigned v = SW_CATALOGUE_VERSION; v > 0; v--) {
+        service->old_catalogues |= found[v] >= 0 && v < SW_CATALOGUE_VERSION ? 1u << v : 0;
+        if (newest <= SW_CATALOGUE_VERSION && *ret < 0)
+            *ret = found[v];
+        else if (found[v] >= 0)
+            (void)close(found[v]);
     }
-    const int old = sw_fdstore_take(service->fdstore, OLD_CATALOGUE_NAME);
-    service->has_old_catalogue = old >= 0;
-    if (*ret < 0)
-        *ret = old;
-    else if (old >= 0)
-        (void)close(old);
-    return 0;
+    return newest > SW_CATALOGUE_VERSION ? refuse_newer(newest, err) : 0;
 }
 
 /* The manager does not report that it has no room. */
@@ -72,7 +80,7 @@ static int keep_copy(struct sw_service *service, struct sw_err *err) {
 
 static void forget_catalogue(struct sw_service *service) {
     sw_fdstore_forget(CATALOGUE_NAME);
-    sw_tiers_forget_old_catalogue(service);
+    sw_tiers_forget_old_catalogues(service);
 }
 
 static int open_catalogue(struct sw_service *service, int fd, struct sw_err *err) {
@@ -103,10 +111,15 @@ int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err) {
     return rc;
 }
 
-void sw_tiers_forget_old_catalogue(struct sw_service *service) {
-    if (service->has_old_catalogue)
-        sw_fdstore_forget(OLD_CATALOGUE_NAME);
-    service->has_old_catalogue = false;
+void sw_tiers_forget_old_catalogues(struct sw_service *service) {
+    char name[sizeof CATALOGUE_PREFIX + 12] = FIRST_NAME;
+    for (unsigned v = 1; v < SW_CATALOGUE_VERSION; v++) {
+        if (v > 1)
+            (void)snprintf(name, sizeof name, CATALOGUE_PREFIX "%u", v);
+        if (service->old_catalogues >> v & 1)
+            sw_fdstore_forget(name);
+    }
+    service->old_catalogues = 0;
 }
 
 void sw_tiers_close_catalogue(struct sw_service *service) {

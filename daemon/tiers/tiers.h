@@ -18,16 +18,15 @@ struct sw_service;
 /* Opens the predecessor's catalogue, or an empty one; none if there is no manager to keep it. The service's fdstore
  * must be open.
  *
- * An earlier version's catalogue is copied. The copy is kept under a name of its own before this returns, and the old
- * one until sw_tiers_forget_old_catalogue(): whenever the process is killed, a successor finds one of them. A damaged
- * catalogue is given up, which is logged. errors: -SW_EVERSION: a later version of the program has left one. Everything
- * that it has left stays; the caller must not start. -SW_ELIMIT: a copy cannot be kept; everything stays as well.
- * -SW_ENOMEM and others of sw_catalogue_open(). */
+ * One of an earlier version is copied; the copy is kept under a name of its own before this returns, and the old one
+ * until sw_tiers_forget_old_catalogues(): whenever the process is killed, a successor finds one of them. A damaged one
+ * is given up, which is logged. errors: -SW_EVERSION: a later version of the program has left one. All that it has left
+ * stays where it is; the caller must not start. -SW_ELIMIT: a copy cannot be kept; the same. -SW_ENOMEM and others of
+ * sw_catalogue_open(). */
 int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err);
-/* Has the manager forget an earlier version's catalogue, if there is one. Call it once the start has succeeded, before
- * clients are served. */
-void sw_tiers_forget_old_catalogue(struct sw_service *service);
-/* Closes the catalogue. None: a no-op. */
+/* Once the start has succeeded, and before anybody is served: catalogues of earlier versions are no longer kept. */
+void sw_tiers_forget_old_catalogues(struct sw_service *service);
+/* No catalogue: a no-op. */
 void sw_tiers_close_catalogue(struct sw_service *service);
 
 /* Opens the tiers with what was kept of a predecessor's. errors: those of the tiers. */

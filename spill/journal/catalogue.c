@@ -18,10 +18,10 @@
 #define MAGIC UINT64_C(0x3147544357505300) /* "\0SPWCTG1": in every version */
 enum { GROW_CELLS = 8192, SPARE_CELLS = 65536, CELLS_A_REGION = 3 };
 
-enum kind { KIND_SESSION = 1, KIND_REGION = 2 };
-enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* the lower bits: the priority */
-/* Stored with the hints; these bits stay once set. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
-enum { NO_REQUEST = 1u << 11, NO_HOLES = 1u << 12, STAYS = NO_REQUEST | NO_HOLES };
+enum kind { KIND_SESSION = 1, KIND_REGION = 2, KIND_BATCH = 3 };
+enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* below: the priority */
+/* Beside the hints; what is set stays. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
+enum { NO_REQUEST = 1u << 11, NO_HOLES = 1u << 12, SETTLED = 1u << 13, STAYS = NO_REQUEST | NO_HOLES | SETTLED };
 
 /* A record is a chain of cells; only the first one has a commit word. The bytes after this head are content. */
 struct cell {
@@ -107,7 +107,7 @@ static int map(struct sw_catalogue *c, bool is_private, struct sw_err *err) {
 }
 
 static int make(struct sw_catalogue *c, struct sw_err *err) {
-    c->format = &sw_catalogue_v2;
+    c->format = &sw_catalogue_v3;
     c->fd = memfd_create("spillway-catalogue", MFD_CLOEXEC);
     if (c->fd < 0)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "memfd_create: %s", strerror(errno));
@@ -127,7 +127,7 @@ static int make(struct sw_catalogue *c, struct sw_err *err) {
 
 /* Finds the format of the catalogue. */
 static int look_at_header(struct sw_catalogue *c, struct sw_err *err) {
-    static const struct sw_catalogue_format *const formats[] = {&sw_catalogue_v1, &sw_catalogue_v2};
+    static const struct sw_catalogue_format *const formats[] = {&sw_catalogue_v1, &sw_catalogue_v2, &sw_catalogue_v3};
     struct header header;
     if (pread(c->fd, &header, sizeof header, 0) != (ssize_t)sizeof header || header.magic != MAGIC)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "the memory that was kept is no catalogue");
@@ -262,9 +262,9 @@ static uint32_t take_cell(struct sw_catalogue *c, struct sw_err *err) {
     return at;
 }
 
-/* Writes the content of `scratch` and makes it valid. region: the recorded one; NULL: it is a session's. */
-static int put(struct sw_catalogue *c, const struct sw_catalogue_region *region, uint32_t *ret, struct sw_err *err) {
-    const enum kind kind = region ? KIND_REGION : KIND_SESSION;
+/* Writes what is in `scratch` and makes it valid. region: whose it is; NULL: it is of another kind. */
+static int put(struct sw_catalogue *c, enum kind kind, const struct sw_catalogue_region *region, uint32_t *ret,
+               struct sw_err *err) {
     uint32_t first = 0, last = 0;
     const size_t most = body_bytes(c);
     for (size_t done = 0; done < c->scratch.n; done += most) {
@@ -301,7 +301,7 @@ int sw_catalogue_put_region(struct sw_catalogue *c, const struct sw_catalogue_re
     int rc = sw_catalogue_add_region(&c->scratch, region, ++c->sequence);
     if (rc)
         return sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a record of the catalogue");
-    rc = put(c, region, ret, &cause);
+    rc = put(c, KIND_REGION, region, ret, &cause);
     if (rc && err)
         *err = cause;
     if (!rc)
@@ -318,10 +318,35 @@ int sw_catalogue_put_session(struct sw_catalogue *c, const struct sw_catalogue_s
     if (sw_catalogue_add_session(&c->scratch, session))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a record of the catalogue");
     struct sw_err cause = {0};
-    const int rc = put(c, NULL, ret, &cause);
+    const int rc = put(c, KIND_SESSION, NULL, ret, &cause);
     if (rc && err)
         *err = cause;
     return rc;
+}
+
+uint64_t sw_catalogue_new_batch(struct sw_catalogue *c) {
+    return c ? ++c->sequence : 0;
+}
+
+int sw_catalogue_put_batch(struct sw_catalogue *c, uint64_t batch, uint32_t *ret, struct sw_err *err) {
+    *ret = 0;
+    if (!c)
+        return 0;
+    c->scratch.n = 0;
+    if (sw_catalogue_add_batch(&c->scratch, batch))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a record of the catalogue");
+    struct sw_err cause = {0};
+    const int rc = put(c, KIND_BATCH, NULL, ret, &cause);
+    keep_order(); /* its regions are settled only then */
+    if (rc && err)
+        *err = cause;
+    return rc;
+}
+
+void sw_catalogue_settle(struct sw_catalogue *c, uint32_t record) {
+    if (c && record)
+        (void)atomic_fetch_or_explicit(&cell_at(c, record)->hints, SETTLED, memory_order_release);
+    keep_order(); /* its batch goes only then */
 }
 
 static void store_hints(struct cell *cell, unsigned hints) {
@@ -405,6 +430,12 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
 /* A valid record. */
 struct found {
     uint64_t slot_gen, sequence;
+    uint64_t batch; /* that it counts with; 0: it counts alone */
+    uint32_t at;
+};
+
+struct found_batch {
+    uint64_t number;
     uint32_t at;
 };
 
@@ -412,6 +443,8 @@ struct scan {
     uint8_t *is_taken; /* [n_cells] */
     struct found *regions;
     size_t n_regions, cap_regions;
+    struct found_batch *batches;
+    size_t n_batches, cap_batches;
     unsigned damaged;
 };
 
@@ -440,19 +473,58 @@ static int gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     return 0;
 }
 
+/* Room for one more element of an array that grows. */
+static int make_room(void **array, size_t n, size_t *cap, size_t element_bytes) {
+    if (n < *cap)
+        return 0;
+    const size_t more = *cap ? 2 * *cap : 256;
+    void *grown = sw_realloc(*array, more * element_bytes);
+    if (!grown)
+        return -SW_ENOMEM;
+    *array = grown;
+    *cap = more;
+    return 0;
+}
+
+static void note_sequence(struct sw_catalogue *c, uint64_t sequence) {
+    c->sequence = sequence > c->sequence ? sequence : c->sequence;
+}
+
+static bool is_settled(const struct sw_catalogue *c, uint32_t at) {
+    return atomic_load(&cell_at(c, at)->hints) & SETTLED;
+}
+
+/* False: it makes no sense. */
 static int note_region(struct sw_catalogue *c, struct scan *scan, uint32_t at) {
-    struct sw_region_key key;
-    if (scan->n_regions == scan->cap_regions) {
-        const size_t cap = scan->cap_regions ? 2 * scan->cap_regions : 256;
-        struct found *grown = sw_realloc(scan->regions, cap * sizeof *grown);
-        if (!grown)
-            return -SW_ENOMEM;
-        scan->regions = grown;
-        scan->cap_regions = cap;
-    }
-    memcpy(&key, c->scratch.bytes, sizeof key);
-    scan->regions[scan->n_regions++] = (struct found){(uint64_t)key.slot << 32 | key.gen, key.sequence, at};
-    c->sequence = key.sequence > c->sequence ? key.sequence : c->sequence;
+    struct sw_catalogue_reader reader = {c->scratch.bytes, c->scratch.n};
+    struct sw_region_head head;
+    void *regions = scan->regions;
+    if (!c->format->take_region(&reader, &head))
+        return -SW_EFRAME;
+    if (make_room(&regions, scan->n_regions, &scan->cap_regions, sizeof scan->regions[0]))
+        return -SW_ENOMEM;
+    scan->regions = regions;
+    scan->regions[scan->n_regions++] =
+        (struct found){.slot_gen = (uint64_t)head.key.slot << 32 | head.key.gen,
+                       .sequence = head.key.sequence,
+                       .batch = c->format->take_batch && !is_settled(c, at) ? head.batch : 0,
+                       .at = at};
+    note_sequence(c, head.key.sequence);
+    note_sequence(c, c->format->take_batch ? head.batch : 0);
+    return 0;
+}
+
+static int note_batch(struct sw_catalogue *c, struct scan *scan, uint32_t at) {
+    struct sw_catalogue_reader reader = {c->scratch.bytes, c->scratch.n};
+    void *batches = scan->batches;
+    uint64_t number;
+    if (!c->format->take_batch || !c->format->take_batch(&reader, &number) || reader.left)
+        return -SW_EFRAME;
+    if (make_room(&batches, scan->n_batches, &scan->cap_batches, sizeof scan->batches[0]))
+        return -SW_ENOMEM;
+    scan->batches = batches;
+    scan->batches[scan->n_batches++] = (struct found_batch){number, at};
+    note_sequence(c, number);
     return 0;
 }
 
@@ -469,23 +541,41 @@ static bool is_session(const struct sw_catalogue *c, struct sw_catalogue_session
     return c->format->take_session(&reader, ret) && reader.left == 0;
 }
 
+static int visit_session(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor,
+                         uint32_t at) {
+    struct sw_catalogue_session session;
+    if (!is_session(c, &session))
+        return -SW_EFRAME;
+    if (!visitor->session(visitor->arg, &session, at))
+        refuse(c, scan, at);
+    return 0;
+}
+
+/* A record. errors: -SW_EFRAME (it makes no sense), -SW_ENOMEM. */
+static int scan_record(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor,
+                       uint64_t kind, uint32_t at) {
+    const int rc = gather(c, scan, at);
+    if (rc)
+        return rc;
+    switch (kind) {
+    case KIND_SESSION:
+        return visit_session(c, scan, visitor, at);
+    case KIND_REGION:
+        return note_region(c, scan, at);
+    case KIND_BATCH:
+        return note_batch(c, scan, at);
+    default:
+        return -SW_EFRAME;
+    }
+}
+
 static int scan_cells(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor) {
     for (uint32_t at = 1; at < c->n_cells; at++) {
         const uint64_t kind = atomic_load(&cell_at(c, at)->commit) & UINT32_MAX;
-        struct sw_catalogue_session session;
-        if (!kind)
-            continue;
-        const int rc = gather(c, scan, at);
-        const bool good = rc == 0;
+        const int rc = kind ? scan_record(c, scan, visitor, kind, at) : 0;
         if (rc == -SW_ENOMEM)
             return rc;
-        if (good && kind == KIND_SESSION && is_session(c, &session)) {
-            if (!visitor->session(visitor->arg, &session, at))
-                refuse(c, scan, at);
-        } else if (good && kind == KIND_REGION && c->scratch.n >= c->format->region_bytes) {
-            if (note_region(c, scan, at))
-                return -SW_ENOMEM;
-        } else {
+        if (rc) {
             atomic_store(&cell_at(c, at)->commit, 0);
             scan->damaged++;
         }
@@ -543,16 +633,33 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     return 0;
 }
 
+/* Of a batch that was not recorded as a whole: as if it had never been. */
+static bool is_incomplete(const struct scan *scan, const struct found *region) {
+    for (size_t i = 0; i < scan->n_batches; i++)
+        if (scan->batches[i].number == region->batch)
+            return false;
+    return region->batch != 0;
+}
+
 static int visit_regions(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor) {
+    uint64_t last = UINT64_MAX; /* no region's id: a generation is never 0, and a slot never so high */
     int rc = 0;
-    qsort(scan->regions, scan->n_regions, sizeof scan->regions[0], by_id);
+    if (scan->n_regions)
+        qsort(scan->regions, scan->n_regions, sizeof scan->regions[0], by_id);
     for (size_t i = 0; !rc && i < scan->n_regions; i++) {
-        const bool is_old = i > 0 && scan->regions[i].slot_gen == scan->regions[i - 1].slot_gen;
-        if (is_old) /* replaced, and the process was killed before the record was freed */
-            refuse(c, scan, scan->regions[i].at);
-        else
-            rc = visit_region(c, scan, visitor, scan->regions[i].at);
+        const struct found *region = &scan->regions[i];
+        /* The second of two was replaced, and its process was killed before it was freed. */
+        if (is_incomplete(scan, region) || region->slot_gen == last) {
+            refuse(c, scan, region->at);
+            continue;
+        }
+        last = region->slot_gen;
+        if (region->batch)
+            sw_catalogue_settle(c, region->at);
+        rc = visit_region(c, scan, visitor, region->at);
     }
+    for (size_t i = 0; !rc && i < scan->n_batches; i++)
+        refuse(c, scan, scan->batches[i].at);
     return rc;
 }
 
@@ -561,7 +668,7 @@ int sw_catalogue_recover(struct sw_catalogue *c, const struct sw_catalogue_visit
     struct scan scan = {.is_taken = sw_alloc(c->n_cells)};
     SW_ASSERT(c->n_touched == 1);
     int rc = scan.is_taken ? scan_cells(c, &scan, visitor) : -SW_ENOMEM;
-    if (!rc && scan.n_regions)
+    if (!rc)
         rc = visit_regions(c, &scan, visitor);
     for (uint32_t at = c->n_cells; !rc && at-- > 1;)
         if (!scan.is_taken[at])
@@ -569,6 +676,7 @@ int sw_catalogue_recover(struct sw_catalogue *c, const struct sw_catalogue_visit
     c->n_touched = c->n_cells;
     *ret_damaged = scan.damaged + c->n_lost;
     sw_free(scan.regions);
+    sw_free(scan.batches);
     sw_free(scan.is_taken);
     return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the catalogue") : 0;
 }
@@ -590,6 +698,7 @@ static bool copy_session(void *arg, const struct sw_catalogue_session *session, 
 
 static bool copy_region(void *arg, struct sw_catalogue_region *region, uint32_t record) {
     struct copying *copying = arg;
+    region->batch = 0; /* no version before had any */
     if (!copying->rc)
         copying->rc = sw_catalogue_put_region(copying->to, region, 0, &record, copying->err);
     sw_catalogue_frames_free(region->frames);

@@ -41,8 +41,8 @@ struct sw_catalogue_hints {
 struct sw_catalogue_region {
     uint64_t session;        /* the session's number */
     uint32_t slot, gen;      /* the region's id */
-    uint32_t request, piece; /* of the session's request that made it; request 0: not known, or forgotten */
-    uint64_t batch;          /* the same for all regions of a batch; 0: none */
+    uint32_t request, piece; /* of the session's that made it; request 0: not known, or forgotten */
+    uint64_t batch;          /* sw_catalogue_new_batch(): it counts only with the batch; 0: it stands alone */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     /* A version of the program recorded it whose clients do not make their memory's pages before a restore, so the
@@ -57,8 +57,8 @@ struct sw_catalogue_region {
     struct sw_frames *frames;
 };
 
-/* The version that this program writes. It reads this version and all earlier ones. */
-#define SW_CATALOGUE_VERSION 2u
+/* The version that this program writes. It reads this one and all before it. */
+#define SW_CATALOGUE_VERSION 3u
 
 /* Opens the catalogue in `fd` (moved, also on error), or makes one if fd is -1. max_regions limits its length: a cell
  * of 256 bytes holds a region of three chunks; there are three cells for each region and 65536 more.
@@ -90,8 +90,15 @@ void sw_catalogue_forbid_holes(struct sw_catalogue *catalogue, uint32_t record);
 /* Frees a record and forgets its number. */
 void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 
-/* Keeps the record of a region that is_in until its client has acknowledged it: adds it to the list that begins with
- * *list (0: empty). From now on the space that it names may be reused. */
+/* Regions that are there all or none: each is put with the number of a new batch. Until a record of the batch is valid
+ * none of them is found, from then on all are. Each is then settled: it counts without the batch, whose record can go.
+ * errors: as of the others. */
+uint64_t sw_catalogue_new_batch(struct sw_catalogue *catalogue);
+int sw_catalogue_put_batch(struct sw_catalogue *catalogue, uint64_t batch, uint32_t *ret, struct sw_err *err);
+void sw_catalogue_settle(struct sw_catalogue *catalogue, uint32_t record);
+
+/* Keeps a record, as that of a region that is_in, until its client has been told: puts it on the list that begins with
+ * *list (0: empty). From then on the space that it names may be reused. */
 void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
@@ -108,8 +115,9 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
 /* Returns the longest chunk of a recorded region, 0: there is none. A restore needs room for it. */
 uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *catalogue);
 
-/* Called for each valid record, sessions before regions; of two records for one region the older one is freed. A
- * callback that returns false has the record freed. */
+/* Called for each valid record, sessions before regions; of two records for one region the older one is freed, and so
+ * is the record of a region whose batch is not there. Those of a batch that is there have been settled then. Each
+ * returns false to have the record freed. */
 struct sw_catalogue_visitor {
     bool (*session)(void *arg, const struct sw_catalogue_session *session, uint32_t record);
     bool (*found)(void *arg, struct sw_catalogue_region *region, uint32_t record);

@@ -1,8 +1,14 @@
 /* catalogue_format.h - the content of a catalogue record: a stream of bytes, which catalogue.c keeps in cells.
  *
  *   session   a session body
- *   region    a region body; its name, if it is durable; its buffers, if there are several; then its chunks, each with
- *             its extents and, if the region is packed, the range that it takes
+ *   region    a region body; its name, if it is durable; the buffers, if they are several; then its chunks, each with
+ *             its extents, and where the region is packed with the range that it takes
+ *   batch     a batch body, since version 3: its regions count although they are not settled
+ *
+ * Version 3 has the bodies of version 2, and one kind of record and one bit beside the hints more. A program that knows
+ * version 2 alone would free the record of a batch as one that makes no sense, would find a batch that is only half
+ * recorded, and would clear the bit of those that are settled. So it has to refuse the catalogue, as it does by the
+ * number of its version.
  *
  * The differences between versions are a row of this table. Integers are little endian, structures have no padding. The
  * bytes of a record have a valid checksum, and are checked all the same: another version of the program may have
@@ -51,9 +57,11 @@ struct sw_catalogue_format {
     bool (*take_session)(struct sw_catalogue_reader *reader, struct sw_catalogue_session *ret);
     bool (*take_region)(struct sw_catalogue_reader *reader, struct sw_region_head *ret);
     bool (*take_chunk)(struct sw_catalogue_reader *reader, struct sw_chunk_head *ret);
+    /* NULL: the version has no batches. */
+    bool (*take_batch)(struct sw_catalogue_reader *reader, uint64_t *ret);
 };
 
-extern const struct sw_catalogue_format sw_catalogue_v1, sw_catalogue_v2;
+extern const struct sw_catalogue_format sw_catalogue_v1, sw_catalogue_v2, sw_catalogue_v3;
 
 /* Takes the next bytes of the content. Returns false if there are too few. */
 bool sw_catalogue_take(struct sw_catalogue_reader *reader, void *ret, size_t bytes);
@@ -63,12 +71,13 @@ bool sw_catalogue_take(struct sw_catalogue_reader *reader, void *ret, size_t byt
 int sw_catalogue_read_region(const struct sw_catalogue_format *format, const void *content, size_t bytes,
                              struct sw_catalogue_region *ret, char ret_name[SW_REGION_NAME_BYTES]);
 
-/* Content in version 2, which grows as it is written. The owner frees `bytes`. errors: -SW_ENOMEM. */
+/* Content in version 3, which grows as it is written. The owner frees `bytes`. errors: -SW_ENOMEM. */
 struct sw_catalogue_content {
     uint8_t *bytes;
     size_t n, cap;
 };
 int sw_catalogue_add(struct sw_catalogue_content *content, const void *data, size_t bytes);
+int sw_catalogue_add_batch(struct sw_catalogue_content *content, uint64_t batch);
 int sw_catalogue_add_session(struct sw_catalogue_content *content, const struct sw_catalogue_session *session);
 int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct sw_catalogue_region *region,
                             uint64_t sequence);

@@ -1,4 +1,4 @@
-/* catalogue_record.c - the bodies of version 2, and the parts of a region's content that all versions share. */
+/* catalogue_record.c - the bodies of versions 2 and 3, and what all versions have in common of a region's content. */
 #include "spill/journal/catalogue_format.h"
 
 #include "base/alloc.h"
@@ -29,7 +29,12 @@ struct region_body {
 _Static_assert(sizeof(struct region_body) == 80, "the format: with three chunks of an extent each it fills a cell");
 enum { HAS_FRAMES = 1, HAS_NAME = 2, IS_PACKED = 4 };
 
-struct name_body { /* also in version 1 */
+struct batch_body { /* since version 3 */
+    uint64_t number;
+    uint64_t zeros[3];
+};
+
+struct name_body { /* version 1, too */
     uint32_t uid;
     char name[SW_REGION_NAME_BYTES];
 };
@@ -75,7 +80,12 @@ int sw_catalogue_add_session(struct sw_catalogue_content *content, const struct 
     return sw_catalogue_add(content, &body, sizeof body);
 }
 
-/* Returns the tier's id, also of a frame that was found and not claimed by its tier yet. */
+int sw_catalogue_add_batch(struct sw_catalogue_content *content, uint64_t batch) {
+    const struct batch_body body = {.number = batch};
+    return sw_catalogue_add(content, &body, sizeof body);
+}
+
+/* Also of frames that were found, and that no tier has claimed yet. */
 static uint8_t tier_of(const struct sw_stored *stored) {
     return stored->tier ? stored->tier->kind->id : stored->awaits;
 }
@@ -151,7 +161,7 @@ int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct s
     return rc;
 }
 
-/* ---- reading bodies of version 2 ---- */
+/* ---- reading bodies ---- */
 
 bool sw_catalogue_take(struct sw_catalogue_reader *r, void *ret, size_t bytes) {
     if (r->left < bytes)
@@ -214,12 +224,29 @@ static bool take_chunk(struct sw_catalogue_reader *r, struct sw_chunk_head *ret)
     return true;
 }
 
-const struct sw_catalogue_format sw_catalogue_v2 = {.version = SW_CATALOGUE_VERSION,
+static bool take_batch(struct sw_catalogue_reader *r, uint64_t *ret) {
+    struct batch_body body;
+    if (!sw_catalogue_take(r, &body, sizeof body) || body.number == 0 || !are_zeros(body.zeros, sizeof body.zeros))
+        return false;
+    *ret = body.number;
+    return true;
+}
+
+const struct sw_catalogue_format sw_catalogue_v2 = {.version = 2,
                                                     .cell_bytes = 256,
                                                     .region_bytes = sizeof(struct region_body),
                                                     .take_session = take_session,
                                                     .take_region = take_region,
                                                     .take_chunk = take_chunk};
+
+const struct sw_catalogue_format sw_catalogue_v3 = {.version = 3,
+                                                    .cell_bytes = 256,
+                                                    .region_bytes = sizeof(struct region_body),
+                                                    .take_session = take_session,
+                                                    .take_region = take_region,
+                                                    .take_chunk = take_chunk,
+                                                    .take_batch = take_batch};
+_Static_assert(SW_CATALOGUE_VERSION == 3, "the last one is written");
 
 /* ---- reading a region ---- */
 

@@ -11,7 +11,8 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
                                        .broken = region->state == SW_REGION_LOST || in_place || !region->frames};
 }
 
-int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_err *err) {
+/* batch: that it counts with; 0: it counts alone. */
+static int record(struct sw_catalogue *catalogue, struct sw_region *region, uint64_t batch, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
     if (!owner->record && !owner->is_heir && !region->record)
         return 0;
@@ -20,6 +21,7 @@ int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, s
                                              .gen = region->id.gen,
                                              .request = region->request,
                                              .piece = region->piece,
+                                             .batch = batch,
                                              .raw_bytes = region->raw_bytes,
                                              .stored_bytes = region->stored_bytes,
                                              .codec = (uint8_t)region->codec,
@@ -32,6 +34,25 @@ int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, s
     const int rc = sw_catalogue_put_region(catalogue, &what, region->record, &record, err);
     if (!rc)
         region->record = record;
+    return rc;
+}
+
+int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_err *err) {
+    return record(catalogue, region, 0, err);
+}
+
+int sw_region_record_batch(struct sw_catalogue *catalogue, struct sw_region *const *regions, unsigned n,
+                           struct sw_err *err) {
+    const uint64_t batch = sw_catalogue_new_batch(catalogue);
+    uint32_t whole = 0;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = record(catalogue, regions[i], batch, err);
+    if (!rc)
+        rc = sw_catalogue_put_batch(catalogue, batch, &whole, err); /* from here on all are there */
+    for (unsigned i = 0; !rc && i < n; i++)
+        sw_catalogue_settle(catalogue, regions[i]->record);
+    sw_catalogue_free(catalogue, &whole);
     return rc;
 }
 

@@ -214,6 +214,8 @@ void sw_mover_add(struct sw_mover *m, struct sw_run *run) {
         run->stage = SW_STAGE_RUNNING; /* nothing to map */
     else if (sw_run_join_turns(m, run, &err))
         sw_mover_fail(m, run, &err);
+    if (run->buffer)
+        run->course.plan_key = sw_plan_key(run->request->session, run->buffer->type, run->buffer->number);
     m->is_settled = false;
 }
 

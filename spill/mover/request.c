@@ -13,8 +13,6 @@ void sw_run_init(struct sw_run *run, const struct sw_request *request, unsigned 
     run->request = request;
     run->index = index;
     run->signals = signals;
-    if (request->n_buffers == 0)
-        return;
-    run->buffer = &request->buffers[index];
-    run->course.plan_key = sw_plan_key(request->session, run->buffer->type, run->buffer->number);
+    if (request->n_buffers > 0)
+        run->buffer = &request->buffers[index];
 }

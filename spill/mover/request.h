@@ -50,11 +50,16 @@ struct sw_buffer {
     enum sw_value_type type; /* spill, pack: what its bytes are */
     /* Which of the region's buffers it is, or is a part of, from 1; 0: the region has one. */
     unsigned number;
-    /* Spill of a part of a buffer: the length of the buffer's chunks, and which of them is the part's first. 0: the
+    /* Of a part of a buffer: which of the buffer's chunks is its first; spill: and the length of the chunks. 0: the
      * mover chooses the length, and the part is the whole buffer. */
     uint64_t chunk_bytes;
     size_t first_chunk;
 };
+
+/* Which of the region's buffers it is a part of, from 0. */
+static inline unsigned sw_buffer_part(const struct sw_buffer *buffer) {
+    return buffer->number ? buffer->number - 1 : 0;
+}
 
 struct sw_request {
     enum sw_operation operation;

@@ -47,6 +47,21 @@ struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name) {
     return NULL;
 }
 
+unsigned sw_names_after(const struct sw_owner *heir, const char *after, const struct sw_region **ret, unsigned max) {
+    unsigned n = 0;
+    for (const struct sw_list *node = heir->names.next; node != &heir->names; node = node->next) {
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
+        unsigned at = n;
+        if (strcmp(region->name, after) <= 0 || (n == max && strcmp(region->name, ret[n - 1]->name) > 0))
+            continue;
+        n += n < max;
+        for (at = at < n ? at : n - 1; at > 0 && strcmp(region->name, ret[at - 1]->name) < 0; at--)
+            ret[at] = ret[at - 1];
+        ret[at] = region;
+    }
+    return n;
+}
+
 int sw_region_set_name(struct sw_region *region, const char *name) {
     const size_t bytes = strlen(name) + 1;
     region->name = sw_alloc(bytes);

@@ -22,6 +22,8 @@ bool sw_owner_has_names(const struct sw_owner *heir);
 
 /* NULL: the heir has no durable region of this name. */
 struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name);
+/* Those behind `after`, in the order of their names, at most `max`. Returns how many. */
+unsigned sw_names_after(const struct sw_owner *heir, const char *after, const struct sw_region **ret, unsigned max);
 /* Gives a region a name, copied. errors: -SW_ENOMEM. */
 int sw_region_set_name(struct sw_region *region, const char *name);
 void sw_region_unname(struct sw_region *region);

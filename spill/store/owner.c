@@ -12,7 +12,7 @@ struct sw_owner *sw_owner_new(struct sw_store *store) {
     owner->number = ++store->last_owner;
     owner->uid = UINT32_MAX;
     sw_list_init(&owner->ops);
-    sw_list_init(&owner->builds);
+    sw_list_init(&owner->series);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);
     sw_list_init(&owner->beside);
@@ -25,7 +25,7 @@ struct sw_owner *sw_owner_new(struct sw_store *store) {
 void sw_owner_settle(struct sw_owner *owner) {
     struct sw_store *store = owner->store;
     const bool closes = owner->state == SW_OWNER_CLOSING;
-    if ((!closes && owner->state != SW_OWNER_LEAVING) || owner->n_ops || owner->n_builds || owner->n_mems ||
+    if ((!closes && owner->state != SW_OWNER_LEAVING) || owner->n_ops || owner->n_series || owner->n_mems ||
         owner->n_moves || (closes && owner->n_regions))
         return;
     owner->state = closes ? SW_OWNER_CLOSED : SW_OWNER_LEFT;

@@ -1,6 +1,6 @@
 /* owner.h - what one session owns, and how it goes away once nothing of it is left. Not for other rooms.
  *
- * One record for all layers: the lists of operations, builds and memories, and what their requests have made, are those
+ * One record for all layers: the lists of operations, series and memories, and what their requests have made, are those
  * of the operations; `record` and `consumed` the journal's. thread: loop. */
 #ifndef SW_SPILL_OWNER_H
 #define SW_SPILL_OWNER_H
@@ -30,10 +30,10 @@ struct sw_owner {
     struct sw_quota *quota;
     uint64_t kept_bytes; /* of the quota, for the owner itself */
     struct sw_list ops, mems, regions;
-    struct sw_list builds; /* that have not ended */
+    struct sw_list series; /* builds and reads that have not ended */
     struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
-    unsigned n_builds; /* with those that have ended, and whose callback is due */
+    unsigned n_series; /* with those that have ended, and whose callback is due */
     enum sw_owner_state state;
     uint32_t record;   /* in the catalogue, 0: has no name */
     uint32_t consumed; /* list of records of regions that the client may not know to be restored */

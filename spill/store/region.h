@@ -10,9 +10,9 @@
 #include "spill/store/frames.h"
 #include "spill/store/ids.h"
 
-struct sw_build;
 struct sw_op;
 struct sw_owner;
+struct sw_series;
 
 /* What the store knows of a move of a region's frames between tiers, which is a part of the mover's own record. */
 struct sw_move {
@@ -24,18 +24,18 @@ struct sw_move {
 struct sw_region {
     struct sw_region_id id; /* gen 0: the slot was never used */
     enum sw_region_state state;
-    struct sw_owner *owner; /* NULL: free */
-    uint64_t holder;        /* number of the owner that has it, or had it last; 0: not known */
-    struct sw_list node;    /* of the owner's regions */
-    struct sw_op *op;       /* the operation that is moving it, or NULL */
-    struct sw_build *build; /* which it is the region of, until it is committed; or NULL */
-    struct sw_move *move;   /* that takes its frames to another tier, or NULL */
-    struct sw_tier *tier;   /* that has most of it; NULL until OUT, and for packed ones */
-    uint8_t priority;       /* among those that may have to leave their tier */
-    bool pinned;            /* does not leave it */
-    bool may_fill_holes;    /* once: see journal/recovery.c */
-    bool in_place;          /* packed, or being packed: its bytes are in its client's memory */
-    uint64_t used_us;       /* when it was spilled, or restored and kept */
+    struct sw_owner *owner;   /* NULL: free */
+    uint64_t holder;          /* number of the owner that has it, or had it last; 0: not known */
+    struct sw_list node;      /* of the owner's regions */
+    struct sw_op *op;         /* the operation that is moving it, or NULL */
+    struct sw_series *series; /* the build or read that has it, or NULL */
+    struct sw_move *move;     /* that takes its frames to another tier, or NULL */
+    struct sw_tier *tier;     /* that has most of it; NULL until OUT, and for packed ones */
+    uint8_t priority;         /* among those that may have to leave their tier */
+    bool pinned;              /* does not leave it */
+    bool may_fill_holes;      /* once: see journal/recovery.c */
+    bool in_place;            /* packed, or being packed: its bytes are in its client's memory */
+    uint64_t used_us;         /* when it was spilled, or restored and kept */
     uint64_t raw_bytes, stored_bytes;
     uint64_t tier_bytes[SW_TIERS_MAX]; /* of stored_bytes, those in each tier when it last came to rest */
     uint64_t charged_bytes;            /* to the owner's quota */
@@ -53,7 +53,7 @@ struct sw_region {
 
 /* Its bytes are on their way. */
 static inline bool sw_region_is_busy(const struct sw_region *region) {
-    return region->op || region->build;
+    return region->op || region->series;
 }
 
 /* Memory that is kept for a region, beside its frames': its slot in the table, its place among its session's requests,

@@ -20,6 +20,9 @@
 
 enum { PLACE_BYTES = 1 << 20, REGION_BYTES = 900001, N_REGIONS = 14, MOST_MESSAGES = 100 };
 
+/* Of the catalogue, at the service manager. */
+#define NAME "catalogue-3"
+
 /* Some in host memory, some on the disk, one packed. */
 static struct world {
     struct sw_supervisor supervisor;
@@ -116,49 +119,58 @@ static bool is_stored(const char *name) {
     return fd >= 0;
 }
 
-/* What the manager keeps is then what version 0.1 of the program would have left. */
-static void downgrade(void) {
-    const int new = sw_supervisor_take(&w.supervisor, "catalogue-2");
+static void set_version(int fd, uint32_t version) {
+    ck_assert_int_eq(pwrite(fd, &version, sizeof version, 8), sizeof version);
+}
+
+/* Of the versions before. */
+static const char *const old_names[] = {"catalogue", "catalogue-2"};
+
+/* What the manager keeps is then what an earlier version of the program would have left. Version 2 has recorded all but
+ * batches as this one does. */
+static void downgrade(int version) {
+    const char *name = old_names[version - 1];
+    const int new = sw_supervisor_take(&w.supervisor, NAME);
     ck_assert_int_ge(new, 0);
-    ck_assert(!is_stored("catalogue"));
-    sw_supervisor_store(&w.supervisor, "catalogue", sw_catalogue_v1_of(new));
-    (void)close(new);
+    ck_assert(!is_stored(name));
+    if (version == 2)
+        set_version(new, 2);
+    sw_supervisor_store(&w.supervisor, name, version == 1 ? sw_catalogue_v1_of(new) : new);
+    if (version == 1)
+        (void)close(new);
 }
 
 /* At each message to the service manager, before or after that has carried it out: what it keeps changes by these
  * alone. */
 START_TEST(killed_at_each_step_of_an_upgrade) {
+    const int version = 1 + _i / 2;
     bool was_killed = true;
     for (unsigned nth = 1; was_killed; nth++) {
         ck_assert_uint_lt(nth, MOST_MESSAGES);
         ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, nth % 2 ? SIGKILL : SIGTERM), nth % 2 ? -SIGKILL : 0);
-        downgrade();
-        sw_supervisor_kill_at(&w.supervisor, nth, _i);
+        downgrade(version);
+        sw_supervisor_kill_at(&w.supervisor, nth, _i % 2);
         was_killed = !sw_supervisor_spawn(&w.supervisor);
         ck_assert(was_killed || nth > 4);
-        ck_assert(is_stored("catalogue") || is_stored("catalogue-2"));
+        ck_assert(is_stored(old_names[version - 1]) || is_stored(NAME));
         if (!was_killed) /* ready: the message that comes then may have been the one */
             (void)sw_supervisor_stop(&w.supervisor, SIGKILL);
         sw_supervisor_kill_at(&w.supervisor, 0, false);
         ck_assert(sw_supervisor_spawn(&w.supervisor));
         check_all();
-        ck_assert(is_stored("catalogue-2") && !is_stored("catalogue"));
+        ck_assert(is_stored(NAME) && !is_stored(old_names[version - 1]));
     }
     check_packed();
 }
 END_TEST
 
-static void set_version(int fd, uint32_t version) {
-    ck_assert_int_eq(pwrite(fd, &version, sizeof version, 8), sizeof version);
-}
-
 /* A later version has been there, and named its catalogue as versions since 2 do, or like that of version 1. */
 START_TEST(a_downgrade_is_refused_and_loses_nothing) {
-    const char *later_name = _i ? "catalogue" : "catalogue-3";
+    const char *later_name = _i ? "catalogue" : "catalogue-4";
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);
-    const int fd = sw_supervisor_take(&w.supervisor, "catalogue-2");
+    const int fd = sw_supervisor_take(&w.supervisor, NAME);
     ck_assert_int_ge(fd, 0);
-    set_version(fd, 3);
+    set_version(fd, 4);
     sw_supervisor_store(&w.supervisor, later_name, fd);
     const unsigned n_stored = sw_supervisor_n_stored(&w.supervisor);
     for (unsigned i = 1; i <= 2; i++) { /* and again */
@@ -169,8 +181,8 @@ START_TEST(a_downgrade_is_refused_and_loses_nothing) {
         ck_assert_uint_eq(sw_supervisor_n_stored(&w.supervisor), n_stored);
     }
     const int again = sw_supervisor_take(&w.supervisor, later_name);
-    set_version(again, 2); /* that version starts again */
-    sw_supervisor_store(&w.supervisor, "catalogue-2", again);
+    set_version(again, 3); /* that version starts again */
+    sw_supervisor_store(&w.supervisor, NAME, again);
     ck_assert(sw_supervisor_spawn(&w.supervisor));
     check_all();
     check_packed();
@@ -180,7 +192,7 @@ END_TEST
 /* The manager keeps no more: what it has stays with it. */
 START_TEST(a_copy_that_is_not_kept_is_no_reason_to_give_up_the_old_one) {
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);
-    downgrade();
+    downgrade(1 + _i);
     const unsigned n_stored = sw_supervisor_n_stored(&w.supervisor);
     w.supervisor.handover.store_limit = n_stored;
     ck_assert(!sw_supervisor_spawn(&w.supervisor));
@@ -198,9 +210,9 @@ int main(void) {
     TCase *tcase = tcase_create("upgrade");
     sw_test_slow(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, killed_at_each_step_of_an_upgrade, 0, 2);
+    tcase_add_loop_test(tcase, killed_at_each_step_of_an_upgrade, 0, 4);
     tcase_add_loop_test(tcase, a_downgrade_is_refused_and_loses_nothing, 0, 2);
-    tcase_add_test(tcase, a_copy_that_is_not_kept_is_no_reason_to_give_up_the_old_one);
+    tcase_add_loop_test(tcase, a_copy_that_is_not_kept_is_no_reason_to_give_up_the_old_one, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -3,9 +3,8 @@
  * hand knows what it was told; what its successor finds must agree with that. And a service each of whose records fails
  * in turn: its client must be told so, or lose nothing by it.
  *
- * The service is a child process with a real session, its catalogue and its memory are this process's. A store is found
- * by taking the right to write from the catalogue's mapping: each one faults, is counted, and then done alone, by the
- * processor's trap flag. So it is x86-64 only. */
+ * The service is a child process with a real session, its catalogue and its memory are this process's. Stores are found
+ * by lib/store_trap.h, so it is x86-64 only. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/session/commands.h"
@@ -15,6 +14,7 @@
 #include "tests/lib/lives.h"
 #include "tests/lib/packets.h"
 #include "tests/lib/run.h"
+#include "tests/lib/store_trap.h"
 #include "tests/lib/wire.h"
 
 #include <check.h>
@@ -28,17 +28,16 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
-#if !defined(__x86_64__)
+#if !SW_STORE_TRAP
 int main(void) {
     (void)fprintf(stderr, "left out: it needs the trap flag of x86-64\n");
     return 77;
 }
 #else
 
-enum { BYTES = 100001, N_PIECES = 12, CELL_BYTES = 256, CELL_HEAD_BYTES = 32, TRAP_FLAG = 0x100 };
+enum { BYTES = 100001, N_PIECES = 12 };
 
 /* ---- the child: killed at a point ---- */
 
@@ -79,54 +78,6 @@ int __wrap_sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct
     if (fails())
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION, "catalogue is full: so the test wants it");
     return __real_sw_catalogue_put_session(catalogue, session, ret, err);
-}
-
-static char *records; /* the catalogue's mapping */
-static size_t records_bytes;
-
-static bool is_record(const char *at) {
-    return records && at >= records && at < records + records_bytes;
-}
-
-static void on_store(int number, siginfo_t *info, void *context) {
-    ucontext_t *u = context;
-    const char *at = info->si_addr;
-    if (!is_record(at)) {
-        (void)signal(number, SIG_DFL);
-        return;
-    }
-    const size_t offset = (size_t)(at - records);
-    if (offset < CELL_BYTES || offset % CELL_BYTES < CELL_HEAD_BYTES) /* a cell's body counts only by its head */
-        point();
-    (void)mprotect(records, records_bytes, PROT_READ | PROT_WRITE);
-    u->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
-}
-
-static void on_stored(int number, siginfo_t *info, void *context) {
-    ucontext_t *u = context;
-    (void)number;
-    (void)info;
-    u->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-    (void)mprotect(records, records_bytes, PROT_READ);
-}
-
-static void watch_catalogue(void) {
-    struct sigaction action = {.sa_flags = SA_SIGINFO};
-    char line[300];
-    FILE *maps = fopen("/proc/self/maps", "re");
-    while (maps && !records && fgets(line, sizeof line, maps)) {
-        unsigned long from, to;
-        if (strstr(line, "spillway-catalogue") && sscanf(line, "%lx-%lx", &from, &to) == 2) {
-            records = (char *)from; // NOLINT: the kernel says so
-            records_bytes = to - from;
-        }
-    }
-    SW_ASSERT(records && fclose(maps) == 0);
-    action.sa_sigaction = on_store;
-    SW_ASSERT(sigaction(SIGSEGV, &action, NULL) == 0);
-    action.sa_sigaction = on_stored;
-    SW_ASSERT(sigaction(SIGTRAP, &action, NULL) == 0);
-    SW_ASSERT(mprotect(records, records_bytes, PROT_READ) == 0);
 }
 
 static ssize_t killing_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
@@ -192,7 +143,7 @@ __attribute__((noreturn)) static void serve(int socket, uint64_t disk_bytes) {
     sw_list_init(&service.tenants);
     is_service = true;
     if (!shared->fail_at)
-        watch_catalogue();
+        sw_store_trap_set(point);
     SW_ASSERT(sw_session_open(&session, &service, socket, 1, on_closed, &closed, &err) == 0);
     while (!closed)
         (void)uv_run(&life.loop, UV_RUN_ONCE);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 void sw_test_packet(struct sw_test_packet *ret, unsigned type, uint32_t flags) {
-    memset(ret, 0, sizeof *ret);
+    sw_msg_init(&ret->msg, type);
     ret->msg.header = (struct sw_msg_header){.version = SW_PROTO_VERSION, .type = (uint16_t)type};
     switch (type) {
     case SW_MSG_BUILD:

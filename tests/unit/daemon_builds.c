@@ -1,6 +1,7 @@
 /* Version 10 by packets: each combination of what a packet of builds may ask for works or names its error; limits are
  * met to the last one; lengths that do not add up end the session; one of several that fails takes the others along
  * with SW_REQ_ALL, and only then. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/packets.h"
@@ -233,8 +234,8 @@ static struct cell cell_of(int index) {
 /* The table of combinations: what works is 0. */
 static int code_of(const struct cell *cell) {
     const bool is_all = cell->all && cell->n_builds > 1;
-    if (is_all && (cell->durable || cell->in_place))
-        return -SW_ENOTSUP; /* cannot be taken back; a batch of durable regions has no record yet */
+    if (is_all && cell->in_place)
+        return -SW_ENOTSUP; /* cannot be taken back */
     if (cell->in_place && (cell->durable || cell->n_buffers > 1))
         return -SW_EINVAL; /* a pack has one buffer and lasts as long as its client */
     return 0;
@@ -467,8 +468,7 @@ static const struct odd {
     {SW_MSG_READ, FIELD(HEAD, sw_msg_read, reserved, 1), -SW_EINVAL, true},
     {SW_MSG_READ, FIELD(HEAD, sw_msg_read, flags, 2), -SW_EINVAL, true},
     {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, 16 | SW_READ_BEGIN | SW_READ_END), -SW_EINVAL, false},
-    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_BEGIN), -SW_ENOTSUP, false},
-    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_END), -SW_ENOTSUP, false},
+    {SW_MSG_READ, FIELD(READ, sw_wire_read, flags, SW_READ_END), -SW_EINVAL, false}, /* it names a region */
     {SW_MSG_READ, FIELD(READ, sw_wire_read, slot, 4000), -SW_ENOENT, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, raw_bytes, BYTES - 1), -SW_ETOOSMALL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, at, 1), -SW_EINVAL, false},
@@ -733,6 +733,37 @@ START_TEST(a_session_that_ends_beneath_a_packet) {
 }
 END_TEST
 
+/* ---- memory that cannot be had ---- */
+
+/* Each allocation fails in turn: what was not stored is not there, what was is in the results, and the rest is as
+ * before. The loop's index: all or nothing, or each by itself. */
+START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
+    const uint32_t flags = _i ? SW_REQ_ALL : 0;
+    long live = 0;
+    unsigned n_failed = 0;
+    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+        plain_builds(&packet, 2, flags);
+        (void)sw_test_add_buffer(&packet, 0, 0); /* in no memory */
+        sw_alloc_fail_nth(nth);
+        const int rc = call_packet(&packet);
+        sw_alloc_fail_nth(0);
+        ck_assert_msg(rc == 0 || rc == -SW_ENOMEM, "%s", (const char *)reply.u.error.text);
+        const unsigned n_bad =
+            rc ? 2u : (sw_test_result_code(&reply, 0) ? 1u : 0) + (sw_test_result_code(&reply, 1) ? 1u : 0);
+        ck_assert(!_i || n_bad != 1);
+        ck_at_rest(2 - n_bad, N_MEMS);
+        ck_memory();
+        drop_regions();
+        live = nth ? live : sw_alloc_live();
+        ck_assert_int_eq(sw_alloc_live(), live);
+        if (nth && !n_bad)
+            break;
+        n_failed += n_bad > 0;
+    }
+    ck_assert_uint_gt(n_failed, 5);
+}
+END_TEST
+
 /* ---- orders ---- */
 
 START_TEST(chunks_wait_for_their_words) {
@@ -958,14 +989,14 @@ END_TEST
 
 /* ---- versions ---- */
 
-/* A session keeps the version that it has begun with. */
-START_TEST(a_message_of_the_other_version_ends_the_session) {
-    struct sw_msg msg = {.header.type = _i % 2 ? SW_MSG_DISCARD : SW_MSG_QUERY};
-    session->version = _i < 2 ? SW_PROTO_VERSION : SW_PROTO_OLDEST_VERSION;
-    /* Its packet is of the session's version, but the message is not; or the other way round. */
-    const bool is_10 = session->version == SW_PROTO_VERSION, is_message_10 = msg.header.type == SW_MSG_DISCARD;
-    msg.header.version =
-        is_10 == is_message_10 ? (is_10 ? SW_PROTO_OLDEST_VERSION : SW_PROTO_VERSION) : session->version;
+/* A session keeps the version that it has begun with: in the other one, no message is served. */
+START_TEST(a_packet_of_the_other_version_ends_the_session) {
+    static const struct {
+        uint16_t session, header, type;
+    } cases[] = {{10, 9, SW_MSG_STATUS}, {10, 9, SW_MSG_QUERY},   {10, 9, SW_MSG_DISCARD}, {10, 10, SW_MSG_QUERY},
+                 {9, 10, SW_MSG_STATUS}, {9, 10, SW_MSG_DISCARD}, {9, 10, SW_MSG_QUERY},   {9, 9, SW_MSG_DISCARD}};
+    struct sw_msg msg = {.header = {.version = cases[_i].header, .type = cases[_i].type}};
+    session->version = cases[_i].session;
     ck_assert_int_eq(call(&msg), -SW_EPROTO);
     ck_assert(session->closing);
 }
@@ -1097,6 +1128,7 @@ int main(void) {
     tcase_add_loop_test(tcase, memories_for_one_packet_go_with_it, 0, 2);
     tcase_add_loop_test(tcase, a_packet_that_is_refused_uses_them_up, 0, 4);
     tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_packet, 0, 2);
+    tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
     tcase_add_test(tcase, chunks_wait_for_their_words);
     tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
     tcase_add_loop_test(tcase, packets_in_flight_have_their_bounds, 0, 2);
@@ -1104,7 +1136,7 @@ int main(void) {
     tcase_add_loop_test(tcase, what_can_be_discarded_is, 0, 2);
     tcase_add_test(tcase, a_region_can_be_inspected);
     tcase_add_test(tcase, a_durable_region_is_adopted_by_its_name);
-    tcase_add_loop_test(tcase, a_message_of_the_other_version_ends_the_session, 0, 4);
+    tcase_add_loop_test(tcase, a_packet_of_the_other_version_ends_the_session, 0, 8);
     tcase_add_loop_test(tcase, a_hello_is_answered_in_its_version, 0, 4);
     tcase_add_loop_test(tcase, builds_are_settled_by_seq_and_index, 0, 4);
     tcase_add_loop_test(tcase, reads_are_settled_by_their_ids, 0, 2);

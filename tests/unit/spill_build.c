@@ -91,8 +91,16 @@ static int append(struct sw_build *build, unsigned i, struct sw_test_op *op) {
     return rc;
 }
 
+/* What hangs, or will hang, is let go on. */
+static void release_until(const bool *flag) {
+    while (!*flag) {
+        sw_device_faulty_release(f.device);
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+}
+
 static int wait_for(struct sw_test_op *op) {
-    sw_fixture_until(&f, &op->done);
+    release_until(&op->done);
     sw_engine_check(f.engine);
     ck_assert_uint_eq(op->calls, 1);
     op->id = op->outcome.region;
@@ -129,7 +137,7 @@ static void ck_nothing_left(void) {
     struct sw_engine_stats stats;
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
-    ck_assert_uint_eq(f.owner->n_builds, 0);
+    ck_assert_uint_eq(f.owner->n_series, 0);
     sw_engine_check(f.engine);
 }
 
@@ -367,7 +375,6 @@ START_TEST(builds_that_expire) {
             sw_build_fail(build, &expired);
             sw_build_fail(build, &(struct sw_err){.code = -SW_EIO});
             sw_engine_check(f.engine);
-            sw_device_faulty_release(f.device);
             for (unsigned i = 0; i < n; i++)
                 ck_assert_int_eq(wait_for(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
             if (n == N_APPENDS && hangs)
@@ -435,11 +442,163 @@ START_TEST(builds_end_with_their_owner) {
     ck_assert(!op.done && !end.done);
     sw_owner_close(f.owner, set_flag, &closed);
     f.owner = NULL;
-    sw_device_faulty_release(f.device);
-    sw_fixture_until(&f, &closed);
+    release_until(&closed);
     ck_assert(op.calls == 1 && end.calls == 1);
     ck_assert_int_eq(op.outcome.err.code, -SW_ECANCELED);
     ck_assert_int_eq(end.outcome.err.code, -SW_ECANCELED);
+}
+END_TEST
+
+/* ---- batches ---- */
+
+enum { MANY = 5 };
+
+static void commit_all(struct sw_build *const *builds, unsigned n, struct sw_test_op *ops) {
+    struct sw_build_end ends[MANY];
+    for (unsigned i = 0; i < n; i++) {
+        ops[i] = (struct sw_test_op){0};
+        ends[i] = (struct sw_build_end){builds[i], 10 + i, &ops[i]};
+    }
+    ck_assert_int_eq(sw_build_commit_batch(ends, n, 7, sw_test_op_done, NULL), 0);
+    sw_engine_check(f.engine);
+}
+
+/* With all appends of all under way: none of the regions is there before all are. */
+START_TEST(builds_are_committed_together) {
+    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
+    struct sw_build *builds[MANY];
+    struct sw_region_id made[10 + MANY];
+    for (unsigned i = 0; i < MANY; i++) {
+        builds[i] = begin();
+        for (unsigned k = 0; k < N_APPENDS; k++)
+            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
+    }
+    commit_all(builds, MANY, ends);
+    while (!ends[0].done) { /* then the builds are no more */
+        unsigned n_out = 0;
+        for (unsigned i = 0; i < MANY; i++)
+            n_out += builds[i]->series.region == NULL;
+        ck_assert(n_out == 0);
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert_int_eq(wait_for(&ends[i]), 0);
+    sw_engine_find_made(f.owner, 7, made, 10 + MANY);
+    for (unsigned i = 0; i < MANY; i++) {
+        ck_assert(made[10 + i].slot == ends[i].id.slot && made[10 + i].gen == ends[i].id.gen);
+        restore_and_compare(ends[i].id);
+    }
+    ck_nothing_left();
+}
+END_TEST
+
+/* One fails: before the commit, or after it; by an append, or because it is not wanted any more. */
+START_TEST(one_failure_is_that_of_the_batch) {
+    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
+    struct sw_build *builds[MANY];
+    for (unsigned i = 0; i < MANY; i++) {
+        builds[i] = begin();
+        if (_i == 2 && i == 3)
+            sw_device_faulty_arm(f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
+        for (unsigned k = 0; k < N_APPENDS; k++)
+            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
+    }
+    if (_i == 0)
+        sw_build_fail(builds[3], &expired);
+    commit_all(builds, MANY, ends);
+    if (_i == 1)
+        sw_build_fail(builds[3], &expired);
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert_int_eq(wait_for(&ends[i]), _i == 2 ? -SW_EGPU : -SW_ETIMEDOUT);
+    for (unsigned i = 0; i < MANY; i++)
+        for (unsigned k = 0; k < N_APPENDS; k++)
+            (void)wait_for(&ops[i][k]);
+    sw_device_faulty_arm(f.device, "store", 0, 0, SW_FAULT_LATE);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(batches_that_cannot_be) {
+    struct sw_test_op op, ends[MANY] = {0};
+    struct sw_owner *other;
+    struct sw_build *builds[2] = {begin(), begin()}, *others = NULL;
+    for (unsigned k = 0; k < N_APPENDS; k++)
+        for (unsigned i = 0; i < 2; i++) {
+            const struct sw_build_end two[] = {{builds[0], 0, NULL}, {builds[1], 1, NULL}};
+            ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
+            ck_assert_int_eq(append(builds[i], k, &op), 0);
+            ck_assert_int_eq(wait_for(&op), 0);
+        }
+    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
+    const struct sw_build_config nothing = {.buffers = &buffers[2], .n_buffers = 1};
+    ck_assert_int_eq(sw_build_begin(other, &nothing, &others, NULL), 0);
+    const struct sw_build_end twice[] = {{builds[0], 0, NULL}, {builds[0], 1, NULL}},
+                              mixed[] = {{builds[0], 0, NULL}, {others, 1, NULL}};
+    struct sw_build_end *many = sw_alloc_array(SW_BUILD_MAX_BATCH + 1, sizeof *many);
+    for (unsigned i = 0; i <= SW_BUILD_MAX_BATCH; i++)
+        many[i] = (struct sw_build_end){builds[0], 0, NULL};
+    ck_assert_int_eq(sw_build_commit_batch(twice, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_commit_batch(mixed, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_commit_batch(many, 0, 7, sw_test_op_done, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_commit_batch(many, SW_BUILD_MAX_BATCH + 1, 7, sw_test_op_done, NULL), -SW_EINVAL);
+    sw_free(many);
+    commit_all(builds, 2, ends);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(wait_for(&ends[i]), 0);
+        restore_and_compare(ends[i].id);
+    }
+    sw_fixture_close_owner(&f, other);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(no_memory_for_a_batch) {
+    for (unsigned nth = 1; nth < 20; nth++) {
+        struct sw_test_op op, ends[2] = {0};
+        struct sw_build *builds[2] = {begin(), begin()};
+        for (unsigned k = 0; k < N_APPENDS; k++)
+            for (unsigned i = 0; i < 2; i++) {
+                ck_assert_int_eq(append(builds[i], k, &op), 0);
+                ck_assert_int_eq(wait_for(&op), 0);
+            }
+        const struct sw_build_end two[] = {{builds[0], 0, &ends[0]}, {builds[1], 1, &ends[1]}};
+        sw_alloc_fail_nth(nth);
+        int rc = sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL);
+        sw_alloc_fail_nth(0);
+        if (rc) {
+            ck_assert_int_eq(rc, -SW_ENOMEM);
+            ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), 0);
+        }
+        rc = wait_for(&ends[0]);
+        ck_assert_int_eq(wait_for(&ends[1]), rc);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        for (unsigned i = 0; !rc && i < 2; i++)
+            restore_and_compare(ends[i].id);
+        ck_nothing_left();
+    }
+}
+END_TEST
+
+/* Its callbacks run, and the memory of the batch is given back. */
+START_TEST(a_batch_ends_with_its_owner) {
+    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
+    struct sw_build *builds[MANY];
+    bool closed = false;
+    for (unsigned i = 0; i < MANY; i++) {
+        builds[i] = begin();
+        for (unsigned k = 0; k < N_APPENDS && i != 1; k++)
+            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
+        for (unsigned k = 0; k < N_APPENDS && i == 1; k++) {
+            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
+            ck_assert_int_eq(wait_for(&ops[i][k]), 0);
+        }
+    }
+    commit_all(builds, MANY, ends);
+    sw_owner_close(f.owner, set_flag, &closed);
+    f.owner = NULL;
+    release_until(&closed);
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert(ends[i].calls == 1 && ends[i].outcome.err.code == -SW_ECANCELED);
 }
 END_TEST
 
@@ -666,6 +825,11 @@ int main(void) {
     tcase_add_test(all, canceled_by_the_number_of_its_region);
     tcase_add_test(all, no_memory_for_any_part_of_it);
     tcase_add_test(all, builds_end_with_their_owner);
+    tcase_add_test(all, builds_are_committed_together);
+    tcase_add_loop_test(all, one_failure_is_that_of_the_batch, 0, 3);
+    tcase_add_test(all, batches_that_cannot_be);
+    tcase_add_test(all, no_memory_for_a_batch);
+    tcase_add_test(all, a_batch_ends_with_its_owner);
     tcase_add_loop_test(all, an_open_build_counts_for_its_tenant, 0, 2);
     tcase_add_test(all, bounds_of_a_tenant);
     tcase_add_test(all, as_many_regions_as_an_owner_may_have);

@@ -113,7 +113,6 @@ static uint32_t put(struct sw_catalogue *c, uint32_t slot, uint32_t gen, struct 
                                                .gen = gen,
                                                .request = 100 + slot,
                                                .piece = slot % 3,
-                                               .batch = UINT64_C(1) << 40 | slot,
                                                .raw_bytes = frames ? frames->raw_bytes : 5,
                                                .stored_bytes = 77,
                                                .codec = 1,
@@ -197,7 +196,6 @@ START_TEST(what_was_recorded_is_found) {
     for (uint32_t i = 0; i < 5; i++) {
         const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
         ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->piece == i % 3);
-        ck_assert_uint_eq(r->batch, UINT64_C(1) << 40 | i);
         ck_assert(r->stored_bytes == 77 && r->codec == 1 && r->reason == 2 && found.records[4 - i] == records[i]);
         ck_assert_uint_eq(r->hints.used_us, i == 1 ? 42 : 1234567890123);
         ck_assert_uint_eq(r->hints.priority, i == 1 ? 255 : 9);
@@ -401,7 +399,7 @@ static void set_byte(int fd, uint32_t record, size_t at, uint8_t value) {
 
 START_TEST(content_that_makes_no_sense_is_refused) {
     static const uint8_t values[] = {0, 1, 0x7F, 0x80, 0xFF};
-    enum { REGION = 80, CHUNK = 32, EXTENT = 16, BYTES = REGION + 2 * CHUNK + 3 * EXTENT, BEHIND = 2 };
+    enum { REGION = 80, CHUNK = 32, EXTENT = 16, BYTES = REGION + 2 * CHUNK + 3 * EXTENT, BATCH_AT = 48, BEHIND = 2 };
     unsigned n_damaged = 0;
     for (size_t at = 0; at < BYTES; at++)
         for (size_t v = 0; v < sizeof values; v++) {
@@ -413,7 +411,8 @@ START_TEST(content_that_makes_no_sense_is_refused) {
             sw_catalogue_close(c);
             set_byte(fd, record, at, values[v]);
             c = open_again(fd, &found);
-            ck_assert_uint_eq(found.n_regions + found.n_damaged, BEHIND);
+            const bool has_batch = at >= BATCH_AT && at < BATCH_AT + 8 && values[v]; /* one that is not there */
+            ck_assert_uint_eq(found.n_regions + found.n_damaged + has_batch, BEHIND);
             n_damaged += found.n_damaged;
             for (unsigned r = 0; r < found.n_regions; r++) /* its chunks are as many as there is content for */
                 ck_assert(!found.regions[r].frames || found.regions[r].frames->n_chunks == 2);
@@ -640,6 +639,108 @@ START_TEST(a_full_one_says_so) {
 }
 END_TEST
 
+/* ---- batches ---- */
+
+enum { BATCH = 3, N_STEPS = 2 * BATCH + 3 };
+
+/* Does the first `steps` of: a record for each region, the batch's, each settled, the batch's freed, and, of them, the
+ * first one's priority changed. */
+static int put_batch(struct sw_catalogue *c, uint32_t first_slot, unsigned steps) {
+    const uint64_t batch = sw_catalogue_new_batch(c);
+    uint32_t records[BATCH] = {0}, whole = 0;
+    ck_assert_uint_ne(batch, 0);
+    for (unsigned step = 0; step < steps; step++) {
+        const struct sw_catalogue_region region = {
+            .session = 7, .slot = first_slot + step, .gen = 1, .batch = batch, .raw_bytes = 5};
+        if (step < BATCH)
+            ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &records[step], NULL), 0);
+        else if (step == BATCH)
+            ck_assert_int_eq(sw_catalogue_put_batch(c, batch, &whole, NULL), 0);
+        else if (step <= 2 * BATCH)
+            sw_catalogue_settle(c, records[step - BATCH - 1]);
+        else if (step == 2 * BATCH + 1)
+            sw_catalogue_free(c, &whole);
+        else
+            sw_catalogue_hint(c, records[0], &(struct sw_catalogue_hints){.priority = 4});
+    }
+    return steps > BATCH ? BATCH : 0;
+}
+
+/* Wherever it ended, another batch and what stands alone are found as ever; and the next process finds the same. */
+START_TEST(a_batch_is_found_as_a_whole_or_not_at_all) {
+    for (unsigned steps = 0; steps <= N_STEPS; steps++) {
+        struct sw_catalogue *c = open_new();
+        int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+        (void)put(c, 30, 1, NULL, 0);
+        (void)put_batch(c, 20, N_STEPS);
+        const unsigned n = 1 + BATCH + (unsigned)put_batch(c, 10, steps);
+        sw_catalogue_close(c);
+        for (unsigned life = 0; life < 3; life++) {
+            c = open_again(fd, &found);
+            fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+            ck_assert_msg(found.n_regions == n, "step %u, life %u: %u regions", steps, life, found.n_regions);
+            ck_assert_uint_eq(found.n_damaged, 0);
+            if (life == 1) { /* in the cells of those that were dropped; and what is settled stays so */
+                sw_catalogue_hint(c, found.records[0], &(struct sw_catalogue_hints){.priority = 5});
+                uint32_t record = put(c, 40, 1, NULL, 0);
+                sw_catalogue_free(c, &record);
+            }
+            sw_catalogue_close(c);
+        }
+        (void)close(fd);
+    }
+}
+END_TEST
+
+/* Its regions are named by a batch that is not there, and of which nothing is known any more. */
+START_TEST(numbers_of_batches_are_not_used_again) {
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    (void)put_batch(c, 10, BATCH);
+    const uint64_t last = sw_catalogue_new_batch(c);
+    sw_catalogue_close(c);
+    c = open_again(fd, &found);
+    ck_assert_uint_eq(found.n_regions, 0);
+    ck_assert_uint_ge(sw_catalogue_new_batch(c), last - 1);
+    (void)put_batch(c, 20, N_STEPS);
+    sw_catalogue_close(c);
+    ck_assert(sw_catalogue_new_batch(NULL) == 0);
+    uint32_t record = 1;
+    ck_assert(sw_catalogue_put_batch(NULL, 0, &record, NULL) == 0 && record == 0);
+    sw_catalogue_settle(NULL, 1);
+}
+END_TEST
+
+/* Version 2 has no batches: what it has recorded counts, and a kind that it did not know is damaged. */
+START_TEST(version_2_is_read) {
+    const uint32_t version = 2;
+    struct sw_frames *frames = frames_new(7, false, 4);
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    (void)put(c, 5, 1, frames, 0);
+    uint32_t forgotten = put(c, 6, 1, NULL, 0), list = 0, in = put(c, 7, 1, NULL, 0);
+    sw_catalogue_forget_request(c, forgotten);
+    sw_catalogue_retire(c, &in, &list);
+    const uint64_t epoch = sw_catalogue_epoch(c);
+    if (_i)
+        (void)put_batch(c, 10, BATCH + 1);
+    sw_catalogue_close(c);
+    ck_assert_int_eq(pwrite(fd, &version, sizeof version, 8), sizeof version);
+    c = open_again(fd, &found);
+    ck_assert(sw_catalogue_is_copy(c) && sw_catalogue_is_adopted(c));
+    ck_assert_uint_eq(sw_catalogue_epoch(c), epoch);
+    ck_assert_uint_eq(found.n_damaged, (unsigned)_i);
+    ck_assert_uint_eq(found.n_regions, 3 + (unsigned)_i * BATCH);
+    const struct sw_catalogue_region *first = find_slot(5);
+    ck_same_frames(frames, first->frames);
+    ck_assert(first->request == 105 && first->hints.priority == 9 && !first->may_fill_holes);
+    ck_assert(find_slot(6)->request == 0 && find_slot(7)->hints.is_in);
+    frames_end(frames);
+    found_end(&found);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 /* Signals are the loop's, which is the thread that records: a reload or a stop may come while the catalogue grows. */
 static unsigned n_interrupted;
 
@@ -755,6 +856,9 @@ int main(void) {
     tcase_add_test(tcase, a_chain_that_leads_astray_is_refused);
     tcase_add_test(tcase, a_foreign_one_is_refused);
     tcase_add_test(tcase, content_that_makes_no_sense_is_refused);
+    tcase_add_test(tcase, a_batch_is_found_as_a_whole_or_not_at_all);
+    tcase_add_test(tcase, numbers_of_batches_are_not_used_again);
+    tcase_add_loop_test(tcase, version_2_is_read, 0, 2);
     tcase_add_test(tcase, version_1_is_read);
     tcase_add_test(tcase, a_full_one_of_version_1_is_copied);
     tcase_add_test(tcase, a_copy_that_fails_leaves_version_1_as_it_was);

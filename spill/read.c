@@ -1,0 +1,185 @@
+/* read.c - a region's way back, chunk by chunk. */
+#include "spill/read.h"
+
+#include "spill/engine_state.h"
+
+static struct sw_read *of(struct sw_series *series) {
+    return SW_CONTAINER_OF(series, struct sw_read, series);
+}
+
+/* A restore that has begun to write is the one that may fill holes. */
+static void give_up(struct sw_series *series) {
+    struct sw_region *region = sw_series_leave_region(series);
+    if (!series->sum.mapped_us)
+        region->may_fill_holes = of(series)->may_fill_holes;
+    sw_region_stay_out(region, sw_restore_proves_loss(series->sum.err.code));
+    if (region->owner->state == SW_OWNER_CLOSING)
+        sw_region_let_go(sw_engine_of(region->owner)->config.catalogue, region);
+}
+
+/* All that was asked for has come. */
+static void come_back(struct sw_series *series) {
+    struct sw_read *read = of(series);
+    struct sw_region *region = sw_series_leave_region(series);
+    if (read->n_asked == region->frames->n_chunks)
+        sw_region_come_back(region, read->keep);
+    else
+        sw_region_stay_out(region, false);
+    sw_series_fill(series, region);
+    series->outcome.raw_bytes = read->raw_bytes;
+    series->outcome.stored_bytes = read->stored_bytes;
+    sw_series_note(series, region);
+}
+
+static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    (void)err;
+    for (unsigned i = 0; i < n; i++)
+        come_back(all[i]);
+    return 0;
+}
+
+static const struct sw_series_kind kind = {.name = "a read",
+                                           .what = "read of",
+                                           .op_what = "chunks of",
+                                           .operation = SW_OP_RESTORE,
+                                           .complete = complete,
+                                           .give_up = give_up};
+
+int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read **ret,
+                  struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
+    struct sw_region *region;
+    struct sw_err cause = {0};
+    int rc = sw_admit_read(owner, id, &region, err);
+    if (rc)
+        return rc;
+    const uint64_t bytes = sizeof(struct sw_read) + (region->frames->n_chunks + 63) / 64 * sizeof(uint64_t);
+    struct sw_read *read = sw_series_new(owner, bytes, &kind, &cause);
+    if (!read) {
+        if (err)
+            *err = cause;
+        return cause.code;
+    }
+    (void)sw_engine_query_buffers(owner, id, ret_buffers, ret_n, NULL); /* cannot fail: it is there */
+    read->may_fill_holes = region->may_fill_holes;
+    region->may_fill_holes = false;
+    sw_region_move(region, SW_REGION_RESTORING);
+    sw_series_take_region(&read->series, region);
+    *ret = read;
+    return 0;
+}
+
+/* Which of the region's chunks a buffer of an operation has. */
+static size_t chunks_of(const struct sw_frames *frames, const struct sw_buffer *buffer, size_t *ret_n) {
+    const struct sw_frames_part part = sw_frames_part(frames, sw_buffer_part(buffer));
+    *ret_n = buffer->bytes / part.chunk_bytes + (buffer->bytes % part.chunk_bytes != 0);
+    return part.first + buffer->first_chunk;
+}
+
+static void note_asked(struct sw_read *read, const struct sw_buffer *buffer) {
+    size_t n;
+    const size_t first = chunks_of(read->series.region->frames, buffer, &n);
+    for (size_t i = first; i < first + n; i++) {
+        read->n_asked += !(read->was_asked[i / 64] >> i % 64 & 1);
+        read->was_asked[i / 64] |= UINT64_C(1) << i % 64;
+    }
+}
+
+/* From ranges with room for more, to what comes. */
+static int place(const struct sw_read *read, struct sw_op *op, const struct sw_range *ranges, const uint64_t *bytes,
+                 struct sw_err *err) {
+    struct sw_frames *frames = read->series.region->frames;
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        struct sw_buffer *buffer = &op->buffers[i];
+        buffer->bytes = bytes[i];
+        buffer->number = sw_frames_n_buffers(frames) > 1 ? ranges[i].buffer + 1 : 0;
+        buffer->first_chunk = ranges[i].at / sw_frames_part(frames, ranges[i].buffer).chunk_bytes;
+    }
+    op->request.may_fill_holes = read->may_fill_holes;
+    return sw_op_set_frames(op, frames, err);
+}
+
+int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
+                   struct sw_err *err) {
+    struct sw_series *series = &read->series;
+    const struct sw_op_config config = {.operation = SW_OP_RESTORE, .ranges = ranges, .n = n, .series = series};
+    uint64_t bytes[SW_READ_MAX_RANGES];
+    struct sw_op *op = NULL;
+    int rc = sw_series_check(series, err);
+    if (!rc)
+        rc = sw_admit_chunks(read, ranges, n, bytes, err);
+    if (!rc)
+        rc = sw_op_new(&op, series->owner, &config, err);
+    if (rc)
+        return rc;
+    rc = place(read, op, ranges, bytes, err);
+    if (rc) {
+        sw_op_free(op);
+        return rc;
+    }
+    for (unsigned i = 0; i < n; i++)
+        note_asked(read, &op->buffers[i]);
+    sw_series_submit(series, op, done, arg);
+    return 0;
+}
+
+/* Adds up what has come to one range. */
+static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
+    const struct sw_frames *frames = read->series.region->frames;
+    uint64_t longest_bytes = UINT64_MAX, stored_bytes = 0; /* the reason is the spill's */
+    size_t n;
+    const size_t first = chunks_of(frames, &op->buffers[i], &n);
+    for (size_t chunk = first; chunk < first + n; chunk++) {
+        stored_bytes += frames->layouts[chunk].frame_bytes;
+        op->outcome.codec_raw_bytes[frames->layouts[chunk].codec] += frames->layouts[chunk].raw_bytes;
+    }
+    op->outcome.stored_bytes += stored_bytes;
+    if (!op->outcome.err.code) {
+        read->stored_bytes += stored_bytes;
+        read->raw_bytes += op->buffers[i].bytes;
+    }
+    sw_run_outcome_add(&read->series.sum, &op->parts[i].job.run, &longest_bytes);
+}
+
+void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {
+    struct sw_series *series = op->series;
+    sw_restore_widen(&op->outcome.err);
+    if (op->outcome.err.code)
+        sw_damage_report(&sw_engine_of(op->owner)->store.observer, series->id, op->frames, &op->outcome);
+    sw_series_note_failure(series, op);
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
+        count(of(series), op, i);
+    sw_series_fill_op(op, ret);
+    sw_series_op_ended(series);
+}
+
+int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
+    struct sw_series *series = &read->series;
+    if (series->is_ending)
+        return sw_series_check(series, err);
+    if (!series->has_failed) {
+        const size_t n_chunks = series->region->frames->n_chunks;
+        read->keep = keep || series->region->name;
+        if (!read->keep && read->n_asked < n_chunks)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%zu of the region's %zu chunks have not been read",
+                              n_chunks - read->n_asked, n_chunks);
+    }
+    sw_series_end(series, done, arg);
+    return 0;
+}
+
+void sw_read_fail(struct sw_read *read, const struct sw_err *cause) {
+    sw_series_expire(&read->series, cause);
+}
+
+bool sw_read_has_all(const struct sw_read *read) {
+    const struct sw_region *region = read->series.region;
+    return !read->series.has_failed && region && read->n_asked == region->frames->n_chunks;
+}
+
+enum sw_read_state sw_read_state(const struct sw_read *read) {
+    return read->series.has_failed ? SW_READ_FAILED : read->series.is_ending ? SW_READ_ENDING : SW_READ_OPEN;
+}
+
+uint64_t sw_read_idle_since_us(const struct sw_read *read) {
+    return sw_series_idle_since_us(&read->series);
+}

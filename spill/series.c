@@ -1,0 +1,288 @@
+/* series.c - a series of operations on one region: a build, which stores it by several appends, or a read, which brings
+ * it back chunk by chunk. What the two have in common: who waits for their end, and what ends them. */
+#include "spill/engine_state.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+
+void *sw_series_new(struct sw_owner *owner, uint64_t bytes, const struct sw_series_kind *kind, struct sw_err *err) {
+    struct sw_budget *kept = sw_quota_kept(owner->quota);
+    if (sw_budget_take(kept, bytes, kind->name, err))
+        return NULL;
+    struct sw_series *series = sw_alloc(bytes);
+    if (!series) {
+        sw_budget_give(kept, bytes);
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %s", kind->name);
+        return NULL;
+    }
+    series->kind = kind;
+    series->owner = owner;
+    series->kept_bytes = owner->quota ? bytes : 0;
+    series->idle_us = sw_clock_us();
+    sw_list_append(&owner->series, &series->node);
+    owner->n_series++;
+    return series;
+}
+
+void sw_series_free(struct sw_series *series) {
+    struct sw_owner *owner = series->owner;
+    sw_list_remove(&series->node);
+    owner->n_series--;
+    sw_budget_give(sw_quota_kept(owner->quota), series->kept_bytes);
+    sw_free(series);
+    sw_owner_settle(owner);
+}
+
+void sw_series_take_region(struct sw_series *series, struct sw_region *region) {
+    series->region = region;
+    series->id = region->id;
+    region->series = series;
+}
+
+struct sw_region *sw_series_leave_region(struct sw_series *series) {
+    struct sw_region *region = series->region;
+    series->region = NULL;
+    region->series = NULL;
+    return region;
+}
+
+/* ---- operations ---- */
+
+int sw_series_check(const struct sw_series *series, struct sw_err *err) {
+    if (series->is_ending)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%s is ended already", series->kind->name);
+    if (series->has_failed && err)
+        *err = series->sum.err;
+    return series->has_failed ? series->sum.err.code : 0;
+}
+
+void sw_series_submit(struct sw_series *series, struct sw_op *op, sw_outcome_cb *done, void *arg) {
+    series->submitted_us = series->submitted_us ? series->submitted_us : op->submitted_us;
+    series->n_ops++;
+    sw_op_submit(op, series->region, done, arg);
+}
+
+void sw_series_post(struct sw_series *series) {
+    for (struct sw_list *node = series->owner->ops.next; node != &series->owner->ops; node = node->next) {
+        struct sw_op *op = SW_CONTAINER_OF(node, struct sw_op, node);
+        if (op->series == series)
+            sw_op_post(op);
+    }
+}
+
+/* Fills in who has ended, for outcome.c. */
+static struct sw_ended ended_of(const struct sw_series *series, const char *what, const struct sw_region *region) {
+    return (struct sw_ended){.engine = sw_engine_of(series->owner),
+                             .operation = series->kind->operation,
+                             .what = what,
+                             .region = region,
+                             .id = series->id,
+                             .tier = region ? region->tier : NULL};
+}
+
+void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret) {
+    struct sw_ended ended = ended_of(op->series, op->series->kind->op_what, NULL);
+    ended.sum = &op->outcome;
+    ended.submitted_us = op->submitted_us;
+    sw_outcome_fill(&ended, ret);
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
+        ret->raw_bytes += op->buffers[i].bytes;
+    ret->stored_bytes = op->outcome.stored_bytes;
+    ret->codec = sw_frames_most_used(op->outcome.codec_raw_bytes);
+    ret->reason = sw_cost_reason_text(op->outcome.reason);
+}
+
+void sw_series_note_failure(struct sw_series *series, struct sw_op *op) {
+    if (series->has_failed) /* for which the operation was canceled; whatever it did counts no more */
+        op->outcome.err = series->sum.err;
+    else if (op->outcome.err.code)
+        sw_series_fail(series, &op->outcome.err);
+}
+
+void sw_series_op_ended(struct sw_series *series) {
+    series->n_ops--;
+    series->idle_us = sw_clock_us();
+    sw_series_look(series);
+}
+
+uint64_t sw_series_idle_since_us(const struct sw_series *series) {
+    return series->n_ops ? 0 : series->idle_us;
+}
+
+/* ---- the end ---- */
+
+void sw_series_fill(struct sw_series *series, const struct sw_region *region) {
+    struct sw_ended ended = ended_of(series, series->kind->what, region);
+    ended.sum = &series->sum;
+    ended.submitted_us = series->submitted_us;
+    sw_outcome_fill(&ended, &series->outcome);
+}
+
+void sw_series_note(const struct sw_series *series, const struct sw_region *region) {
+    struct sw_ended ended = ended_of(series, series->kind->what, region);
+    ended.sum = &series->sum;
+    ended.submitted_us = series->submitted_us;
+    if (series->submitted_us) /* else no byte has moved */
+        sw_outcome_note(&ended, &series->outcome);
+}
+
+/* The last one takes the batch with it. */
+static void leave_batch(struct sw_series *series) {
+    struct sw_batch *batch = series->batch;
+    if (!batch)
+        return;
+    series->batch = NULL;
+    for (unsigned i = 0; i < batch->n; i++)
+        if (batch->all[i] == series)
+            batch->all[i--] = batch->all[--batch->n];
+    if (batch->n > 0)
+        return;
+    sw_budget_give(batch->kept, batch->kept_bytes);
+    sw_free(batch);
+}
+
+int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    const uint64_t bytes = sizeof(struct sw_batch) + n * sizeof(struct sw_series *);
+    struct sw_budget *kept = sw_quota_kept(all[0]->owner->quota);
+    const int rc = sw_budget_take(kept, bytes, "a batch", err);
+    if (rc)
+        return rc;
+    struct sw_batch *batch = sw_alloc(bytes);
+    if (!batch) {
+        sw_budget_give(kept, bytes);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a batch of %u", n);
+    }
+    batch->kept = kept;
+    batch->kept_bytes = bytes;
+    batch->n = n;
+    for (unsigned i = 0; i < n; i++) {
+        batch->all[i] = all[i];
+        all[i]->batch = batch;
+    }
+    return 0;
+}
+
+static void fail(struct sw_series *series, const struct sw_err *cause) {
+    leave_batch(series);
+    series->has_failed = true;
+    series->sum.err = *cause;
+    for (struct sw_list *node = series->owner->ops.next; node != &series->owner->ops; node = node->next) {
+        struct sw_op *op = SW_CONTAINER_OF(node, struct sw_op, node);
+        if (op->series == series)
+            sw_op_cancel(op);
+    }
+}
+
+/* The others of its batch fail with it. */
+void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
+    struct sw_batch *batch = series->batch;
+    struct sw_series *others[SW_BUILD_MAX_BATCH];
+    unsigned n = 0;
+    for (unsigned i = 0; batch && i < batch->n; i++)
+        if (batch->all[i] != series)
+            others[n++] = batch->all[i];
+    fail(series, cause);
+    for (unsigned i = 0; i < n; i++)
+        fail(others[i], cause);
+    for (unsigned i = 0; i < n; i++)
+        sw_series_look(others[i]);
+}
+
+void sw_series_expire(struct sw_series *series, const struct sw_err *cause) {
+    if (series->has_failed || series->has_ended)
+        return;
+    sw_series_fail(series, cause);
+    sw_series_look(series);
+}
+
+/* The callback is due, unless nobody waits for one. */
+static void end(struct sw_series *series) {
+    struct sw_engine *engine = sw_engine_of(series->owner);
+    if (series->is_dropped) {
+        sw_series_free(series);
+        return;
+    }
+    series->has_ended = true;
+    sw_list_remove(&series->node);
+    sw_list_append(&engine->ended_series, &series->node);
+    (void)uv_async_send(&engine->async);
+}
+
+/* It has failed, or has done what it was for. */
+static void finish(struct sw_series *series) {
+    if (series->has_failed) {
+        if (series->region)
+            series->kind->give_up(series);
+        sw_series_fill(series, NULL);
+    }
+    if (series->is_ending || series->is_dropped)
+        end(series);
+}
+
+/* Those that end together; none of them is at work any more, and none has failed. */
+static void complete(struct sw_series *const *all, unsigned n) {
+    struct sw_err err = {0};
+    const int rc = all[0]->kind->complete(all, n, &err);
+    for (unsigned i = 0; i < n; i++) {
+        if (rc)
+            fail(all[i], &err);
+        else
+            leave_batch(all[i]);
+        finish(all[i]);
+    }
+}
+
+static void complete_batch(const struct sw_batch *batch) {
+    struct sw_series *all[SW_BUILD_MAX_BATCH];
+    const unsigned n = batch->n;
+    for (unsigned i = 0; i < n; i++) {
+        all[i] = batch->all[i];
+        if (all[i]->n_ops > 0 || !all[i]->is_ending)
+            return;
+    }
+    complete(all, n);
+}
+
+void sw_series_look(struct sw_series *series) {
+    if (series->n_ops > 0 || series->has_ended)
+        return;
+    if (series->has_failed || !series->is_ending)
+        finish(series);
+    else if (series->batch)
+        complete_batch(series->batch);
+    else
+        complete(&series, 1);
+}
+
+void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg) {
+    series->is_ending = true;
+    series->done = done;
+    series->arg = arg;
+    sw_series_look(series);
+}
+
+void sw_series_call_back(struct sw_engine *engine) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&engine->ended_series))) {
+        struct sw_series *series = SW_CONTAINER_OF(node, struct sw_series, node);
+        const struct sw_outcome outcome = series->outcome;
+        sw_outcome_cb *done = series->done;
+        void *arg = series->arg;
+        sw_series_free(series);
+        done(&outcome, arg);
+    }
+}
+
+void sw_series_close(struct sw_owner *owner) {
+    const struct sw_err closing = {-SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "the session is closing"};
+    owner->n_series++; /* it must not settle here */
+    for (struct sw_list *node = owner->series.next, *next; node != &owner->series; node = next) {
+        struct sw_series *series = SW_CONTAINER_OF(node, struct sw_series, node);
+        next = node->next;
+        series->is_dropped = !series->is_ending;
+        if (!series->has_failed)
+            fail(series, &closing); /* and so will all of its batch */
+        sw_series_look(series);
+    }
+    owner->n_series--;
+}
