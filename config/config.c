@@ -89,7 +89,7 @@ static const struct option options[] = {
      .help = "Limit of the host memory that the service takes for spilled regions. It is pinned, so leave enough "
              "memory for the rest of the host. The service logs a warning at the start if the host has less. With an "
              "NVMe tier, up to half of it is reserved for transfers to and from the disk (staging_bytes in the log "
-             "line event=ready), and regions occupy the rest."},
+             "line event=service.ready), and regions occupy the rest."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
      .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned at the start, in the background, while the service "

@@ -47,7 +47,7 @@ static void on_engine_closed(void *arg) {
     close_parts(&daemon->service);
     const struct sw_daemon_hooks hooks = daemon->hooks;
     const int exit_code = daemon->exit_code;
-    sw_log(SW_LOG_INFO, "stopped", "exit_code=%d", exit_code);
+    sw_log(SW_LOG_INFO, "service.stopped", "exit_code=%d", exit_code);
     sw_free(daemon);
     hooks.stopped(exit_code, hooks.arg);
 }
@@ -75,7 +75,7 @@ void sw_daemon_stop(struct sw_daemon *daemon) {
     if (daemon->stopping)
         return;
     daemon->stopping = true;
-    sw_log(SW_LOG_INFO, "stopping", "sessions=%u", daemon->service.n_sessions);
+    sw_log(SW_LOG_INFO, "service.stopping", "sessions=%u", daemon->service.n_sessions);
     (void)sw_notify("STOPPING=1");
     daemon->service.is_stopping = true;
     uv_close((uv_handle_t *)&daemon->grace, NULL);
@@ -149,7 +149,7 @@ static int recover(struct sw_service *service, struct sw_err *err) {
     struct sw_recovered found;
     const int rc = sw_engine_recover(service->engine, &found, err);
     if (!rc && (service->catalogue || found.n_released))
-        sw_log(found.n_lost || found.n_damaged ? SW_LOG_WARNING : SW_LOG_INFO, "recovered",
+        sw_log(found.n_lost || found.n_damaged ? SW_LOG_WARNING : SW_LOG_INFO, "service.recovered",
                "sessions=%u regions=%u bytes=%" PRIu64 " lost=%u damaged_records=%u released_frames=%u",
                found.n_sessions, found.n_regions, found.raw_bytes, found.n_lost, found.n_damaged, found.n_released);
     return rc ? rc : sw_tenants_recover(service, err);
@@ -175,7 +175,7 @@ static void on_grace_over(uv_timer_t *timer) {
 
 static void log_ready(const struct sw_service *service) {
     char socket[300], devices[400], names[300];
-    sw_log(SW_LOG_INFO, "ready",
+    sw_log(SW_LOG_INFO, "service.ready",
            "version=%s socket=%s devices=%s gpus=%u tier_bytes=%" PRIu64 " staging_bytes=%" PRIu64
            " scratch_bytes=%" PRIu64,
            SW_VERSION, sw_log_quote(socket, sizeof socket, service->config->data_socket),

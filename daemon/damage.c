@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include <inttypes.h>
 
-/* A missing disk may cost thousands of regions: only the first are logged, and `recovered` has the count. */
+/* A missing disk may cost thousands of regions: only the first are logged, and `service.recovered` has the count. */
 enum { MAX_LOST_LINES = 200 };
 
 static void on_bad_frame(const struct sw_bad_frame *bad, void *arg) {

@@ -119,12 +119,12 @@ static void on_signal(uv_signal_t *handle, int number) {
         return;
     }
     if (asked || !program->daemon) {
-        sw_log(SW_LOG_WARNING, "signal", "number=%d then=\"exit without waiting\"", number);
+        sw_log(SW_LOG_WARNING, "signal.received", "number=%d then=\"exit without waiting\"", number);
         sw_daemon_abandon(program->daemon);
         _exit(EXIT_RUNTIME);
     }
     asked = true;
-    sw_log(SW_LOG_INFO, "signal", "number=%d then=\"orderly stop\"", number);
+    sw_log(SW_LOG_INFO, "signal.received", "number=%d then=\"orderly stop\"", number);
     sw_daemon_stop(program->daemon);
 }
 

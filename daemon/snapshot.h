@@ -6,7 +6,7 @@
  *   {"host_tier": {"used_bytes": 7900000000,        bytes that frames occupy
  *                  "capacity_bytes": 8589934592,    if omitted: host_tier_bytes of the configuration
  *                  "staging_bytes": 536870912},     part of it for frames on their way to a disk; 0 if omitted:
- *                                                   the service logs its own with event=ready
+ *                                                   the service logs its own with event=service.ready
  *    "regions": [{"region": "7:3",                  printable characters, no spaces
  *                 "stored_bytes": 268435456,
  *                 "used_us": 1200,                  when it was spilled, or restored and kept

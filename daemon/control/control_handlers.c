@@ -97,7 +97,7 @@ static int on_drain(void *context, struct sw_rpc_caller *caller, const struct sw
     (void)err;
     if (args->arg[0].given) {
         service->draining = strcmp(args->arg[0].text, "on") == 0;
-        sw_log(SW_LOG_INFO, "drain", "mode=%s", args->arg[0].text);
+        sw_log(SW_LOG_INFO, "drain.set", "mode=%s", args->arg[0].text);
     }
     sw_engine_stats(service->engine, &stats);
     *ret_result =

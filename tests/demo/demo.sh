@@ -70,7 +70,7 @@ setpriv --pdeathsig TERM "$spillwayd" --set data_socket="$socket" --set host_tie
 daemon=$!
 pids+=("$daemon")
 for ((i = 0; i < START_S * 20; i++)); do
-    if grep -q 'event=ready ' "$folder/log" && grep -qE 'event=tier\.(ready|grow_failed) ' "$folder/log"; then
+    if grep -q 'event=service.ready ' "$folder/log" && grep -qE 'event=tier\.(ready|grow_failed) ' "$folder/log"; then
         break
     fi
     if ! kill -0 "$daemon" 2>/dev/null; then
@@ -80,7 +80,7 @@ for ((i = 0; i < START_S * 20; i++)); do
     fi
     sleep 0.05
 done
-if ! grep -q 'event=ready ' "$folder/log"; then
+if ! grep -q 'event=service.ready ' "$folder/log"; then
     echo "demo.sh: spillwayd is not ready after $START_S seconds:" >&2
     cat "$folder/log" >&2
     exit 1

@@ -365,14 +365,14 @@ static void start_with_file(const char *content) {
                    "exec '%s' --config %s --set data_socket=%s --set device=host --set scratch_bytes=64MiB --set "
                    "host_tier_initial_bytes=0 --set host_tier_slab_bytes=4MiB --set host_tier_bytes=64MiB 2>>%s",
                    SW_SPILLWAYD_PATH, path, served.socket, served.log);
-    const unsigned ready_before = sw_test_daemon_logged(&served, "event=ready ");
+    const unsigned ready_before = sw_test_daemon_logged(&served, "event=service.ready ");
     served.pid = fork();
     if (served.pid == 0) {
         (void)execl("/bin/sh", "sh", "-c", command, NULL);
         _exit(127);
     }
     const struct timespec a_little = {.tv_nsec = 10000000};
-    while (sw_test_daemon_logged(&served, "event=ready ") == ready_before)
+    while (sw_test_daemon_logged(&served, "event=service.ready ") == ready_before)
         (void)nanosleep(&a_little, NULL);
     ctl = sw_control_connect(&served);
 }
@@ -509,7 +509,7 @@ START_TEST(events_are_told) {
     ck_assert_str_eq(text(event, "name"), "ESTALE");
     json_decref(event);
     json_decref(sw_control_ask(ctl, "drain", "[\"on\"]"));
-    json_decref(sw_control_event(watcher, "drain"));
+    json_decref(sw_control_event(watcher, "drain.set"));
     json_decref(sw_control_ask(watcher, "events", "{\"only\":\"session,tier.held\"}"));
     json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
     spillway_close(second);
@@ -528,10 +528,10 @@ END_TEST
 START_TEST(the_end_is_told) {
     const char *line;
     struct sw_err err;
-    json_decref(sw_control_ask(ctl, "events", "[\"stopping\"]"));
+    json_decref(sw_control_ask(ctl, "events", "[\"service.stopping\"]"));
     ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
     ck_assert_int_eq(sw_ctl_receive(ctl, WAIT_MS, &line, &err), 0);
-    ck_assert_msg(strstr(line, "\"stopping\""), "%s", line);
+    ck_assert_msg(strstr(line, "\"service.stopping\""), "%s", line);
     start_anew(NULL);
 }
 END_TEST

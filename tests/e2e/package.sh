@@ -100,7 +100,7 @@ END
     --set "host_tier_bytes=64 MiB" --set "host_tier_slab_bytes=4 MiB" --set "host_tier_initial_bytes=4 MiB" \
     2>"$folder/log" &
 daemon=$!
-until grep -q '^[^"]*event=ready ' "$folder/log"; do
+until grep -q '^[^"]*event=service.ready ' "$folder/log"; do
     kill -0 "$daemon" 2>/dev/null || { cat "$folder/log"; fail "spillwayd did not start"; }
     sleep 0.05
 done

@@ -246,14 +246,14 @@ START_TEST(events_are_followed) {
     ck_assert_int_eq(run("log level info"), 0);
     ck_assert_int_eq(run("drain off"), 0);
     ck_assert_int_eq(finish(watch), 0);
-    const char *first = strstr(output, " drain mode=off\n");
-    ck_assert_msg(first && strstr(first + 1, " drain mode=off\n") && !strstr(output, "config"), "%s", output);
+    const char *first = strstr(output, " drain.set mode=off\n");
+    ck_assert_msg(first && strstr(first + 1, " drain.set mode=off\n") && !strstr(output, "config"), "%s", output);
     watch = begin("events --follow --json drain");
     await_subscriber();
     ck_assert_int_eq(run("drain off"), 0);
     char line[512];
     ck_assert_ptr_nonnull(fgets(line, sizeof line, watch));
-    ck_assert_msg(strstr(line, "\"event\":\"drain\"") != NULL, "%s", line);
+    ck_assert_msg(strstr(line, "\"event\":\"drain.set\"") != NULL, "%s", line);
     sw_served_stop(); /* ends it */
     ck_assert_int_eq(finish(watch), 3);
 }

@@ -39,7 +39,7 @@ socket=$folder/service/data.sock
     >"$folder/log" 2>&1) &
 service=$!
 for ((i = 0; i < 300; i++)); do
-    grep -q 'event=ready ' "$folder/log" && break
+    grep -q 'event=service.ready ' "$folder/log" && break
     kill -0 "$service" 2>/dev/null || { cat "$folder/log"; exit 1; }
     sleep 0.1
 done

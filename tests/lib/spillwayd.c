@@ -113,12 +113,12 @@ void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, con
 }
 
 bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, const char *const *options, int *ret_exit) {
-    const unsigned ready_before = sw_test_daemon_logged(daemon, "event=ready ");
+    const unsigned ready_before = sw_test_daemon_logged(daemon, "event=service.ready ");
     const unsigned backed_before = sw_test_daemon_logged(daemon, "event=tier.ready ");
     sw_test_daemon_fork(daemon, program, options);
     for (int waited = 0; waited < START_MS; waited += STEP_MS) {
         int status;
-        if (sw_test_daemon_logged(daemon, "event=ready ") > ready_before &&
+        if (sw_test_daemon_logged(daemon, "event=service.ready ") > ready_before &&
             sw_test_daemon_logged(daemon, "event=tier.ready ") > backed_before)
             return true;
         if (waitpid(daemon->pid, &status, WNOHANG) == daemon->pid) {
