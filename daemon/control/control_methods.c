@@ -16,8 +16,8 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
         .help = "Shows what the service is and does: version, state, devices, sessions, regions, use of the tiers. "
                 "`scratch_bytes` (scratch in the table) is the device memory that the service holds for its work now, "
-                "on all GPUs together; 0 without a GPU. The option of this name, like the log line event=service.ready, "
-                "is the limit for each GPU."},
+                "on all GPUs together; 0 without a GPU. The option of this name, like the line event=service.ready in "
+                "the log, is the limit for each GPU."},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
         .help = "Shows totals since the start: operations and bytes by tier and codec, why regions were compressed or "
                 "not, errors by name, latencies by stage. A percentile is the upper bound of its histogram bucket."},
