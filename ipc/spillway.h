@@ -203,8 +203,8 @@ enum {
     SPILLWAY_EACH = 16     /* of all requests of a call, or of none: each succeeds or fails by itself */
 };
 
-/* One region to spill or to restore. A restore does not look at name and keep_priority, so the request of a spill serves
- * again once `region` is set. */
+/* One region to spill or to restore. A restore does not look at name and keep_priority, so the request of a spill
+ * serves again once `region` is set. */
 struct spillway_request {
     size_t size;
     const struct spillway_buffer *buffers; /* 1 to SPILLWAY_MAX_BUFFERS; they make one region together */
@@ -368,7 +368,8 @@ struct spillway_list_item {
 /* Lists this user's durable regions in the order of their names.
  *
  * - after: the last name of the call before; NULL: from the first. items: room for max, the first with its `size` set.
- * - Returns how many it has filled in; fewer than max: there are no more. max 0: 0. errors: EINVAL, ECONN, ETIMEDOUT, ENOMEM. */
+ * - Returns how many it has filled in; fewer than max: there are no more. max 0: 0. errors: EINVAL, ECONN, ETIMEDOUT,
+ * ENOMEM. */
 int spillway_list(struct spillway *connection, const char *after, struct spillway_list_item *items, uint32_t max,
                   struct spillway_error *error);
 

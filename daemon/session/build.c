@@ -70,10 +70,11 @@ static int check_all(const struct sw_msg_build *m, struct sw_err *err) {
         return 0;
     for (unsigned i = 0; i < m->n_builds; i++)
         if (!commits(&m->builds[i]))
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "piece %u of %u: the packet does not commit it, but others, of which all or none are to "
-                              "be stored",
-                              i + 1, (unsigned)m->n_builds);
+            return sw_err_set(
+                err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                "request %u of %u: the packet does not commit it, but others, of which all or none are to "
+                "be stored",
+                i + 1, (unsigned)m->n_builds);
     if (count(m, is_in_place))
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "a pack cannot be undone, so several are not done all or none: pack each by itself");

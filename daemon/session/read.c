@@ -45,10 +45,11 @@ static bool is_all(const struct sw_msg_read *m) {
 static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
     for (unsigned i = 0; is_all(m) && i < m->n_reads; i++) {
         if (!ends(&m->reads[i]))
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "piece %u of %u: the packet does not end it, but others, of which all or none are to be "
-                              "restored",
-                              i + 1, (unsigned)m->n_reads);
+            return sw_err_set(
+                err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                "request %u of %u: the packet does not end it, but others, of which all or none are to be "
+                "restored",
+                i + 1, (unsigned)m->n_reads);
         if (m->reads[i].flags & SW_READ_IN_PLACE)
             return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                               "an unpack cannot be undone, so several are not done all or none: unpack each by itself");

@@ -10,7 +10,7 @@ void sw_results_fail(struct sw_results *results, unsigned i, const struct sw_err
         return;
     results->err = *cause;
     if (results->n > 1)
-        sw_err_context(&results->err, "piece %u of %u", i + 1, results->n);
+        sw_err_context(&results->err, "request %u of %u", i + 1, results->n);
 }
 
 void sw_results_fail_all(struct sw_results *results, const struct sw_err *cause) {

@@ -549,6 +549,17 @@ static void set_deadline(struct sw_transfer *x) {
     set_timer(x->ticket->connection);
 }
 
+/* The daemon stores no more durable regions all or none than it commits in one packet. */
+static int check_durable(const struct sw_transfer *x, struct sw_err *err) {
+    const bool has_several_commits = x->staged ? x->call->n > SW_PROTO_MAX_ITEMS : x->has_several_packets;
+    if (!is_spill(x) || sw_transfer_is_each(x) || !x->ticket->is_durable || !has_several_commits)
+        return 0;
+    return sw_err_set(
+        err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+        "%u requests of %u buffers, some with a name, are more than %d: use SPILLWAY_EACH, or several calls",
+        x->call->n, x->call->n_buffers, SW_PROTO_MAX_ITEMS);
+}
+
 /* What would never have room. */
 static int check_limit(const struct spillway *c, const struct sw_call *call, struct sw_err *err) {
     for (uint32_t i = 0; i < call->n; i++)
@@ -581,6 +592,8 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     int rc = check_limit(c, call, err);
     for (uint32_t i = 0; !rc && i < call->n; i++)
         rc = prepare_item(&p, i, err);
+    if (!rc)
+        rc = check_durable(x, err);
     if (rc < 0) {
         sw_pieces_release_marks(x->pieces, call->n_buffers);
         sw_free(x->pieces);

@@ -192,8 +192,8 @@ static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct s
 }
 
 /* All frames are compared before the first byte is written: until then the client's memory is unchanged, and the
- * failure leaves it so. A client that writes there meanwhile harms only its own bytes. The device is woken meanwhile, for
- * the decoding. */
+ * failure leaves it so. A client that writes there meanwhile harms only its own bytes. The device is woken meanwhile,
+ * for the decoding. */
 static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
     if (run->in_place.n_compared == 0)

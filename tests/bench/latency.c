@@ -28,9 +28,9 @@ struct client {
     struct spillway *connection;
     cudaStream_t stream; /* non-blocking */
     uint8_t *d_data, *d_other, *content, *got;
-    uint64_t bytes;                /* of all regions together */
+    uint64_t bytes;            /* of all regions together */
     struct easy_piece *pieces; /* [n_pieces] */
-    uint32_t n_pieces;             /* 0: no batches */
+    uint32_t n_pieces;         /* 0: no batches */
 };
 
 static void fail(const char *what, const char *text) {

@@ -96,8 +96,7 @@ static int start(struct bench *b, struct column *c, enum step step, struct spill
     case SPILL:
         return easy_spill_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
     default:
-        return easy_restore(b->connection, c->region, c->d_data, c->bytes, b->stream, SPILLWAY_KEEP, ret,
-                                error);
+        return easy_restore(b->connection, c->region, c->d_data, c->bytes, b->stream, SPILLWAY_KEEP, ret, error);
     }
 }
 

@@ -179,7 +179,7 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     if ((mode == IN_PLACE
              ? easy_unpack(b->connection, result->region, buffer->data, buffer->bytes, b->stream, &ticket, &error)
              : easy_restore(b->connection, result->region, buffer->data, buffer->bytes, b->stream, 0, &ticket,
-                                &error)) < 0)
+                            &error)) < 0)
         fail(error.name, error.text);
     *ret_back_s = finish(b, ticket, NULL, start, watch);
     registered(b, buffer, mode, false);

@@ -363,8 +363,7 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
     memset(memory, 0, RANDOM_BYTES);
-    MUST(easy_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) == 0,
-         &error);
+    MUST(easy_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) == 0, &error);
     const int rc = easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error);
     spillway_ticket_free(ticket);
     if (!rc)

@@ -151,7 +151,7 @@ START_TEST(every_count_comes_back) {
     ck_good(restore(n, 0, NULL));
     ck_content(n, SW_CONTENT_MIXED);
     ck_assert_uint_eq(sw_served_status(connection).regions, 0);
-    ck_failed(restore(n, 0, NULL), SPILLWAY_ESTALE, n == 1 ? "does not exist" : "piece 1 of");
+    ck_failed(restore(n, 0, NULL), SPILLWAY_ESTALE, n == 1 ? "does not exist" : "request 1 of");
     ck_good(spillway_unregister(connection, data, &error));
 }
 END_TEST
@@ -287,7 +287,7 @@ START_TEST(calls_that_cannot_be) {
     pieces[7].data = data + 700;
     ck_failed(restore(N, 64, NULL), SPILLWAY_EINVAL, "0x40");
     pieces[6].bytes = 99;
-    ck_failed(restore(N, 0, NULL), SPILLWAY_ETOOSMALL, "piece 7 of 10");
+    ck_failed(restore(N, 0, NULL), SPILLWAY_ETOOSMALL, "request 7 of 10");
     pieces[6].bytes = 100;
     ck_assert_ptr_null(none);
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
@@ -304,15 +304,15 @@ START_TEST(one_bad_piece_stops_the_batch) {
     wipe(N);
     const struct spillway_region good = pieces[100].region;
     pieces[100].region.generation += 1;
-    ck_failed(restore(256, 0, NULL), SPILLWAY_ENOENT, "piece 101 of 256");
+    ck_failed(restore(256, 0, NULL), SPILLWAY_ENOENT, "request 101 of 256");
     ck_wiped(256); /* nothing had begun */
     pieces[100].region = pieces[99].region;
-    ck_failed(restore(256, 0, NULL), SPILLWAY_EBUSY, "piece 101 of 256");
+    ck_failed(restore(256, 0, NULL), SPILLWAY_EBUSY, "request 101 of 256");
     ck_wiped(256);
     /* In the second message; what the first has restored is still stored. */
     pieces[100].region = good;
     pieces[290].region.generation += 1;
-    ck_failed(restore(N, 0, NULL), SPILLWAY_ENOENT, "piece 35 of 44");
+    ck_failed(restore(N, 0, NULL), SPILLWAY_ENOENT, "request 35 of 44");
     pieces[290].region.generation -= 1;
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
     wipe(N);
@@ -356,7 +356,7 @@ START_TEST(too_many_regions) {
     connection = sw_served_connect(&own);
     uint8_t *data = new_registered(MOST, 100);
     lay_out(data, MOST, 100, 100);
-    ck_failed(spill(MOST, NULL), SPILLWAY_ELIMIT, "piece 35 of 44");
+    ck_failed(spill(MOST, NULL), SPILLWAY_ELIMIT, "request 35 of 44");
     ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     ck_assert_uint_eq(sw_served_status(connection).tier_used_bytes, 0);
     ck_good(spill(290, NULL));
@@ -380,7 +380,7 @@ START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
     ck_good(spill(KEPT, NULL));
     memcpy(kept, pieces, sizeof kept);
     const struct spillway_status before = sw_served_status(connection);
-    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "piece");
+    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "request");
     const struct spillway_status after = sw_served_status(connection);
     ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
     ck_assert_uint_eq(after.regions, KEPT);

@@ -491,8 +491,7 @@ START_TEST(used_up_and_unknown_ids) {
     ck_failed(finish(restore(region, m.data, m.bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(easy_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(easy_query(connection, none, &info, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_drop(connection, (struct spillway_region){0, 0}, &error), SPILLWAY_ENOENT,
-              SPILLWAY_SCOPE_REQUEST);
+    ck_failed(easy_drop(connection, (struct spillway_region){0, 0}, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
     ck_assert(holds(m.data, m.bytes, 5));
     free_memory(&m);
 }

@@ -69,17 +69,17 @@ static void lay_out(const struct cell *cell) {
     for (uint32_t i = 0; i < n_requests[cell->many]; i++) {
         const uint32_t n = cell->several ? MOST_BUFFERS : 1;
         for (uint32_t k = 0; k < n; k++)
-            buffers[i][k] = (struct spillway_buffer){
-                .data = memory[cell->memory] + (size_t)(MOST_BUFFERS * i + k) * BUFFER_BYTES,
-                .bytes = k == 1 ? 0 : BUFFER_BYTES, /* one of several is empty */
-                .type = cell->typed ? SPILLWAY_U32 : SPILLWAY_BYTES};
+            buffers[i][k] =
+                (struct spillway_buffer){.data = memory[cell->memory] + (size_t)(MOST_BUFFERS * i + k) * BUFFER_BYTES,
+                                         .bytes = k == 1 ? 0 : BUFFER_BYTES, /* one of several is empty */
+                                         .type = cell->typed ? SPILLWAY_U32 : SPILLWAY_BYTES};
         (void)snprintf(names[i], sizeof names[i], "r%u", i);
-        requests[i] = (struct spillway_request){
-            .size = sizeof requests[0],
-            .buffers = buffers[i],
-            .n_buffers = n,
-            .flags = (cell->each ? SPILLWAY_EACH : 0u) | (cell->in_place ? SPILLWAY_IN_PLACE : 0u),
-            .name = cell->durable ? names[i] : NULL};
+        requests[i] = (struct spillway_request){.size = sizeof requests[0],
+                                                .buffers = buffers[i],
+                                                .n_buffers = n,
+                                                .flags = (cell->each ? SPILLWAY_EACH : 0u) |
+                                                         (cell->in_place ? SPILLWAY_IN_PLACE : 0u),
+                                                .name = cell->durable ? names[i] : NULL};
         results[i].size = sizeof results[0];
     }
     fill(cell);
@@ -147,8 +147,8 @@ static void visit(const struct cell *cell) {
                    cell->durable ? ", durable" : "", cell->in_place ? ", in place" : "");
     lay_out(cell);
     const int rc = run(spillway_spill, n_requests[cell->many]);
-    ck_assert_msg(rc == -expected(cell), "%s: %s (%s), not %s", text, spillway_error_name(rc),
-                  rc ? error.text : "", spillway_error_name(expected(cell)));
+    ck_assert_msg(rc == -expected(cell), "%s: %s (%s), not %s", text, spillway_error_name(rc), rc ? error.text : "",
+                  spillway_error_name(expected(cell)));
     if (rc)
         ck_content(cell, text); /* untouched */
     else

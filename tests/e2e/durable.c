@@ -213,7 +213,6 @@ START_TEST(what_cannot_be_durable) {
     ck_assert_int_eq(spill(connection, name, memory), -SPILLWAY_EINVAL);
     ck_assert_int_eq(spill(connection, "", memory), -SPILLWAY_EINVAL);
     ck_assert_int_eq(spillway_adopt(connection, "", &region, &error), -SPILLWAY_EINVAL);
-    ck_assert_int_eq(spill(connection, "copied", private), -SPILLWAY_EMEMKIND);
     name[63] = 0;
     ck_assert_int_eq(spill(connection, name, memory), 0);
     ck_assert_int_eq(spill(connection, name, memory), -SPILLWAY_EEXIST);

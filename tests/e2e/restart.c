@@ -106,7 +106,8 @@ static int await(struct client *client, struct spillway_ticket *ticket, struct s
 
 static void halves(const struct slot *slot, uint8_t *data, struct spillway_buffer ret[2]) {
     ret[0] = (struct spillway_buffer){.data = data, .bytes = slot->bytes / 2, .type = SPILLWAY_U8};
-    ret[1] = (struct spillway_buffer){.data = data + slot->bytes / 2, .bytes = slot->bytes - slot->bytes / 2, .type = SPILLWAY_BYTES};
+    ret[1] = (struct spillway_buffer){
+        .data = data + slot->bytes / 2, .bytes = slot->bytes - slot->bytes / 2, .type = SPILLWAY_BYTES};
 }
 
 static int begin_spill(struct client *client, const struct slot *slot, uint8_t *place, struct spillway_ticket **ret,
@@ -121,9 +122,8 @@ static int begin_restore(struct client *client, const struct slot *slot, uint8_t
                          struct spillway_ticket **ret, struct spillway_error *error) {
     struct spillway_buffer buffers[2];
     halves(slot, to, buffers);
-    return slot->in_halves
-               ? easy_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
-               : easy_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
+    return slot->in_halves ? easy_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
+                           : easy_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
 }
 
 static void spill(struct client *client, struct slot *slot) {
@@ -190,8 +190,8 @@ static void restore_batch(struct client *client) {
         if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
-        pieces[n++] = (struct easy_piece){place_of(client, &client->slots[i]), client->slots[i].bytes,
-                                              client->slots[i].region};
+        pieces[n++] =
+            (struct easy_piece){place_of(client, &client->slots[i]), client->slots[i].bytes, client->slots[i].region};
     }
     if (!n)
         return;
@@ -226,8 +226,7 @@ static void restore(struct client *client, struct slot *slot, uint8_t *to, unsig
 static void unpack(struct client *client, struct slot *slot) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
-    MUST(easy_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket,
-                         &error) == 0,
+    MUST(easy_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket, &error) == 0,
          &error);
     const int rc = await(client, ticket, NULL, &error);
     client->n_restores++;

@@ -71,8 +71,7 @@ static void go_round(enum spillway_value_type type, bool in_place) {
     if (in_place)
         finish(easy_unpack(connection, result.region, memory, REGION_BYTES, NULL, &ticket, &error), &ticket, NULL);
     else
-        finish(easy_restore(connection, result.region, memory, REGION_BYTES, NULL, 0, &ticket, &error), &ticket,
-               NULL);
+        finish(easy_restore(connection, result.region, memory, REGION_BYTES, NULL, 0, &ticket, &error), &ticket, NULL);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
 }
 

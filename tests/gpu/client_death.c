@@ -60,7 +60,7 @@ static void batches(struct client *c) {
     struct spillway_ticket *ticket;
     for (unsigned i = 0; i < PIECES; i++)
         pieces[i] = (struct easy_piece){.data = (uint8_t *)c->memory.buffer->data + (size_t)i * PIECE_BYTES,
-                                            .bytes = PIECE_BYTES};
+                                        .bytes = PIECE_BYTES};
     MUST(spillway_register(c->connection, c->memory.buffer->data, BYTES, &error) == 0, &error);
     for (;;) {
         MUST(easy_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);

@@ -204,8 +204,7 @@ static int neighbour(const char *socket, const char *way) {
     if (cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocMapped) != cudaSuccess ||
         cudaMalloc(&d_memory, SMALL_BYTES) != cudaSuccess ||
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
-        easy_open(&connection, socket, &error) < 0 ||
-        spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
+        easy_open(&connection, socket, &error) < 0 || spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
         return 1;
     *flag = 0;
     if (sw_test_launch_endless(flag, stream) != cudaSuccess)

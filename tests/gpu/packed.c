@@ -61,8 +61,7 @@ static void pack(struct column *ret, uint8_t *content, uint64_t bytes, enum sw_v
     *ret = (struct column){.content = content, .bytes = bytes};
     ck_assert_int_eq(sw_buffer_new(&ret->buffer, kind, bytes, &err), 0);
     ck_assert_int_eq(sw_buffer_upload(ret->buffer, 0, content, bytes, &err), 0);
-    ok(easy_pack_typed(connection, ret->buffer->data, bytes, (enum spillway_value_type)type, NULL, &ticket,
-                           &error));
+    ok(easy_pack_typed(connection, ret->buffer->data, bytes, (enum spillway_value_type)type, NULL, &ticket, &error));
     ok(easy_wait(ticket, -1, &result, &error));
     spillway_ticket_free(ticket);
     ret->region = result.region;

@@ -74,8 +74,8 @@ static void make_buffers(struct client *c) {
 
 static void connect_to_service(struct client *c) {
     int rc;
-    while ((rc = easy_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN ||
-           rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
+    while ((rc = easy_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN || rc == -SPILLWAY_ENOSERVICE ||
+           rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered */
     MUST(rc == 0, &error);
     while ((rc = spillway_register(c->connection, c->block.buffer->data, c->block.buffer->bytes, &error)) ==
@@ -89,7 +89,7 @@ static void spill_pieces(struct client *c) {
     struct sw_err err;
     for (unsigned i = 0; i < PIECES; i++)
         c->pieces[i] = (struct easy_piece){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
-                                               .bytes = PIECE_BYTES};
+                                           .bytes = PIECE_BYTES};
     MUST(easy_spill_batch(c->connection, c->pieces, PIECES, NULL, &ticket, &error) == 0, &error);
     const int rc = easy_wait(ticket, -1, NULL, &error);
     spillway_ticket_free(ticket);

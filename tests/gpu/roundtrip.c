@@ -203,8 +203,8 @@ START_TEST(tables_of_every_kind) {
             memory[i] = buffer_new(to_host ? SW_BUFFER_MEMFD : (enum sw_buffer_kind)_i, buffers[i].bytes, NULL);
             buffers[i].data = memory[i]->data;
         }
-        ok(easy_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_KEEP : 0,
-                                    &ticket, &error));
+        ok(easy_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_KEEP : 0, &ticket,
+                                &error));
         ok(easy_wait(ticket, -1, NULL, &error));
         spillway_ticket_free(ticket);
         for (int i = 0; i < N; i++)
@@ -342,8 +342,8 @@ static void lane_spill(struct lane *lane, const struct sw_buffer *source) {
 static void lane_restore(struct lane *lane) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemsetAsync(lane->buffer->data, 0xEE, lane->buffer->bytes, lane->stream));
-    ok(easy_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0,
-                        &lane->ticket, &error));
+    ok(easy_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0, &lane->ticket,
+                    &error));
 }
 
 static void lane_wait(struct lane *lane) {

@@ -1,7 +1,7 @@
 /* easy.h - calls of the client API for tests: one buffer, or many small regions, without the structs around them.
  *
- * Each makes a struct spillway_request and calls the API; results and errors are the API's. A batch's ticket is known by
- * its address until easy_wait() has put its regions into the pieces. thread: any. */
+ * Each makes a struct spillway_request and calls the API; results and errors are the API's. A batch's ticket is known
+ * by its address until easy_wait() has put its regions into the pieces. thread: any. */
 #ifndef SW_TEST_EASY_H
 #define SW_TEST_EASY_H
 
@@ -39,7 +39,7 @@ static struct easy_batch {
     const struct spillway_ticket *ticket;
     struct easy_piece *pieces;
     uint32_t n;
-} *easy_batches;
+} * easy_batches;
 static pthread_mutex_t easy_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* What is known of a ticket by its address, which may have been another one's before. */
@@ -146,12 +146,8 @@ EASY int easy_spill_buffers(struct spillway *c, const struct spillway_buffer *bu
 EASY int easy_restore_buffers(struct spillway *c, struct spillway_region region, const struct spillway_buffer *buffers,
                               uint32_t n, struct CUstream_st *stream, unsigned flags, struct spillway_ticket **ret,
                               struct spillway_error *error) {
-    const struct spillway_request request = {.size = sizeof request,
-                                             .buffers = buffers,
-                                             .n_buffers = n,
-                                             .region = region,
-                                             .stream = stream,
-                                             .flags = flags};
+    const struct spillway_request request = {
+        .size = sizeof request, .buffers = buffers, .n_buffers = n, .region = region, .stream = stream, .flags = flags};
     return easy_start(0, c, &request, 1, ret, error);
 }
 
@@ -163,11 +159,8 @@ EASY int easy_batch(int is_spill, struct spillway *c, struct easy_piece *pieces,
         abort();
     for (uint32_t i = 0; pieces && i < n; i++) {
         buffers[i] = (struct spillway_buffer){.data = pieces[i].data, .bytes = pieces[i].bytes};
-        requests[i] = (struct spillway_request){.size = sizeof *requests,
-                                                .buffers = &buffers[i],
-                                                .n_buffers = 1,
-                                                .stream = stream,
-                                                .flags = flags};
+        requests[i] = (struct spillway_request){
+            .size = sizeof *requests, .buffers = &buffers[i], .n_buffers = 1, .stream = stream, .flags = flags};
         if (!is_spill)
             requests[i].region = pieces[i].region;
     }

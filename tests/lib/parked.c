@@ -1,5 +1,5 @@
-#include "tests/lib/easy.h"
 #include "tests/lib/parked.h"
+#include "tests/lib/easy.h"
 
 #include "base/assert.h"
 #include "tests/lib/content.h"
@@ -102,8 +102,8 @@ int sw_parked_spill(struct spillway *connection, struct sw_parked *parked) {
 int sw_parked_restore(struct spillway *connection, struct sw_parked *parked, bool keep) {
     const struct sw_buffer *buffer = parked->buffer;
     struct spillway_ticket *ticket;
-    MUST(easy_restore(connection, parked->region, buffer->data, buffer->bytes, NULL,
-                          keep ? SPILLWAY_KEEP : 0, &ticket, &error) == 0,
+    MUST(easy_restore(connection, parked->region, buffer->data, buffer->bytes, NULL, keep ? SPILLWAY_KEEP : 0, &ticket,
+                      &error) == 0,
          &error);
     const int rc = await(ticket, NULL);
     if (rc < 0) {

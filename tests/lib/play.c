@@ -1,5 +1,5 @@
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/easy.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -116,8 +116,7 @@ void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_by
 
 void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
     struct sw_msg msg,
-        reply = {.u.hello_ok = {
-                     .version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
+        reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
     sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
@@ -181,11 +180,8 @@ uint32_t sw_play_register(int socket) {
 void sw_play_put_batch(int socket, uint32_t seq, uint32_t count, uint32_t first_slot, uint64_t raw_bytes) {
     static const struct sw_wire_text texts[] = {{"v5t"}, {"raw"}, {"host"}};
     struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
-    struct sw_msg msg = {.u.results = {.n_results = (uint16_t)count,
-                                       .n_texts = 3,
-                                       .service_us = 5,
-                                       .results = results,
-                                       .texts = texts}};
+    struct sw_msg msg = {
+        .u.results = {.n_results = (uint16_t)count, .n_texts = 3, .service_us = 5, .results = results, .texts = texts}};
     for (uint32_t i = 0; i < count; i++)
         results[i] = (struct sw_wire_result){.slot = first_slot + i,
                                              .gen = 9,

@@ -1,5 +1,5 @@
-#include "tests/lib/easy.h"
 #include "tests/lib/served.h"
+#include "tests/lib/easy.h"
 
 #include "base/assert.h"
 #include <check.h>

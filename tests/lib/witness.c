@@ -1,5 +1,5 @@
-#include "tests/lib/easy.h"
 #include "tests/lib/witness.h"
+#include "tests/lib/easy.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

@@ -502,12 +502,12 @@ static void ck_odd(const struct odd *row, bool all) {
     const int rc = call_packet(&packet);
     const bool fails = all || row->fails_all;
     ck_assert_msg(rc == (fails ? row->code : 0), "row %d: %s", (int)(row - odd), sw_err_name(rc));
-    ck_assert(row->fails_all || !fails || says("piece 2 of 3: "));
+    ck_assert(row->fails_all || !fails || says("request 2 of 3: "));
     ck_at_rest(is_read ? (fails ? N_PLAIN : 1) : (fails ? 0 : N_PLAIN - 1), N_MEMS);
     for (unsigned i = 0; !fails && i < N_PLAIN; i++)
         ck_assert_int_eq(sw_test_result_code(&reply, i), i == 1 ? row->code : 0);
     if (!fails)
-        ck_assert_int_eq(strncmp(reply.u.results.text, "piece 2 of 3: ", 14), 0);
+        ck_assert_int_eq(strncmp(reply.u.results.text, "request 2 of 3: ", 16), 0);
     if (!is_read)
         ck_memory();
     drop_regions();
@@ -524,12 +524,12 @@ START_TEST(one_of_one_that_fails_is_an_error) {
     plain_builds(&packet, 1, 0);
     packet.chunks[0].mem = 77;
     ck_assert_int_eq(call_packet(&packet), -SW_ENOENT);
-    ck_assert(!says("piece"));
+    ck_assert(!says("request"));
     plain_builds(&packet, 2, 0);
     packet.chunks[0].mem = 77;
     packet.chunks[1].offset = UINT64_MAX;
     ck_assert_int_eq(call_packet(&packet), -SW_ENOENT); /* as all have failed, with the first one's */
-    ck_assert(says("piece 1 of 2: "));
+    ck_assert(says("request 1 of 2: "));
     plain_builds(&packet, 1, 0);
     (void)sw_test_add_buffer(&packet, BYTES, SW_VALUE_F64);
     (void)sw_test_add_chunk(&packet, MEM, BYTES, BYTES - 1);
@@ -899,13 +899,13 @@ START_TEST(what_can_be_discarded_is) {
     for (unsigned i = 0; i < 3; i++)
         ck_assert_int_eq(sw_test_result_code(&reply, i), i ? 0 : -SW_ENOENT);
     ck_assert_uint_eq(sw_test_result_id(&reply, 1).slot, ids[0].slot);
-    ck_assert_ptr_nonnull(strstr(reply.u.results.text, "piece 1 of 3: "));
+    ck_assert_ptr_nonnull(strstr(reply.u.results.text, "request 1 of 3: "));
     ck_at_rest(consumes, N_MEMS); /* a durable region stays */
     sw_test_packet(&packet_back, SW_MSG_DISCARD, 0);
     sw_test_add_id(&packet_back, never);
     sw_test_add_id(&packet_back, ids[0]);
     ck_assert_int_eq(call_packet(&packet_back), -SW_ENOENT);
-    ck_assert(says("piece 1 of 2: "));
+    ck_assert(says("request 1 of 2: "));
     for (unsigned i = 0; i < 2; i++) {
         sw_test_packet(&packet_back, SW_MSG_DISCARD, i ? 4 : 0);
         packet_back.msg.u.discard.reserved = !i;
@@ -1079,7 +1079,7 @@ START_TEST(reads_are_settled_by_their_ids) {
         ids[i] = sw_test_result_id(&reply, i);
     session->may_settle = true;
     ck_assert_int_eq(settle(SW_MSG_READ, 7, all ? SW_REQ_ALL : 0, ids, 3), -SW_ERESTARTED);
-    ck_assert(all ? !says("piece") : says("piece 1 of 3: "));
+    ck_assert(all ? !says("request") : says("request 1 of 3: "));
     move(ids[1], SW_REGION_RESTORING);
     move(ids[1], SW_REGION_IN);
     ck_assert_int_eq(settle(SW_MSG_READ, 7, all ? SW_REQ_ALL : 0, ids, 3), 0);

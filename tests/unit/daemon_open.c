@@ -522,7 +522,7 @@ START_TEST(durable_regions_are_stored_all_or_none) {
         packet.names[2 * strlen("all 0") + 4] = '0'; /* of the third one: that of the first */
     rig.session->tenant->quota.max_bytes = _i == 3 ? 7 * STEP : 0;
     ck_assert_int_eq(call(), codes[_i]);
-    static const char *const texts[] = {"", "piece 5 of 5: ", "piece 3 of 5: ", " of 5: "};
+    static const char *const texts[] = {"", "request 5 of 5: ", "request 3 of 5: ", " of 5: "};
     ck_assert(_i == 0 || sw_packet_rig_says(&rig, texts[_i]));
     sw_packet_rig_check_rest(&rig, _i ? 0 : N, 0);
     if (_i == 0)
@@ -548,7 +548,7 @@ START_TEST(all_or_none_when_bytes_are_missing) {
     for (unsigned i = 0; i < 3; i++)
         (void)add(NUMBER + i, SW_BUILD_COMMIT);
     ck_assert_int_eq(call(), -SW_EINVAL);
-    ck_assert(sw_packet_rig_says(&rig, "piece 2 of 3: "));
+    ck_assert(sw_packet_rig_says(&rig, "request 2 of 3: "));
     sw_packet_rig_check_rest(&rig, 0, 0);
 }
 END_TEST
@@ -602,7 +602,7 @@ START_TEST(all_or_none_is_about_what_commits) {
     (void)add(NUMBER + 1, SW_BUILD_COMMIT);
     (void)add(NUMBER + 2, SW_BUILD_ABORT);
     ck_assert_int_eq(call(), -SW_EINVAL);
-    ck_assert(sw_packet_rig_says(&rig, "piece 2 of 2: "));
+    ck_assert(sw_packet_rig_says(&rig, "request 2 of 2: "));
     sw_packet_rig_check_rest(&rig, 2, 2);
     packet.builds[1].flags = SW_BUILD_COMMIT;
     ck_assert_int_eq(call(), 0);

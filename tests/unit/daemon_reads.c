@@ -379,7 +379,7 @@ START_TEST(all_or_none_is_about_what_ends) {
     add(NUMBER + 1, 0, none);
     (void)add_room(0, STEP);
     ck_assert_int_eq(call(), -SW_EINVAL);
-    ck_assert(sw_packet_rig_says(&rig, "piece 2 of 2: "));
+    ck_assert(sw_packet_rig_says(&rig, "request 2 of 2: "));
     ck_rest(2, 2);
 }
 END_TEST

@@ -689,7 +689,7 @@ START_TEST(drops_that_fail_keep_none_of_the_others) {
     msg.u.drop_batch = (struct sw_msg_drop_batch){
         .count = 4, .slot = {50, made.ids[0].slot, 51, 52}, .gen = {1, made.ids[0].gen, 1, 1}, .consume = (uint32_t)_i};
     ck_assert_int_eq(call(&msg), -SW_ENOENT);
-    ck_assert_ptr_nonnull(strstr((const char *)msg.u.error.text, "piece 1 of 4"));
+    ck_assert_ptr_nonnull(strstr((const char *)msg.u.error.text, "request 1 of 4"));
     ck_assert_ptr_nonnull(strstr((const char *)msg.u.error.text, "50:1"));
     ck_assert_uint_eq(stats_now().n_regions, 0);
 }

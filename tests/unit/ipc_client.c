@@ -526,8 +526,8 @@ START_TEST(a_dead_daemon_fails_everything) {
                      SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
     sw_play_ck_error(easy_drop(sw_play.connection, (struct spillway_region){1, 1}, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
-                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
+                     "");
     spillway_ticket_free(first);
     sw_play_close();
 }

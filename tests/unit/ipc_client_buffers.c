@@ -251,7 +251,7 @@ START_TEST(restored_buffers_must_not_overlap) {
         {.data = (uint8_t *)sw_play.data + second[_i].start, .bytes = second[_i].bytes},
         {.data = sw_play.data, .bytes = SW_PLAY_BYTES / 2}};
     int rc = easy_restore_buffers(sw_play.connection, (struct spillway_region){1, 1}, buffers, 2, NULL, 0, &ticket,
-                                      &sw_play.error);
+                                  &sw_play.error);
     if (!rc)
         rc = easy_wait(ticket, -1, NULL, &sw_play.error);
     sw_play_ck_error(rc, second[_i].code, SPILLWAY_SCOPE_REQUEST, rc == -SPILLWAY_EINVAL ? "overlap" : "mapped");

@@ -23,8 +23,8 @@ static struct spillway_result results[N];
 /* N requests of a buffer each, side by side in registered memory. */
 static void lay_out(uint32_t flags) {
     for (uint32_t i = 0; i < N; i++) {
-        buffers[i] = (struct spillway_buffer){.data = (uint8_t *)sw_play.data + (size_t)i * EACH_BYTES,
-                                              .bytes = EACH_BYTES};
+        buffers[i] =
+            (struct spillway_buffer){.data = (uint8_t *)sw_play.data + (size_t)i * EACH_BYTES, .bytes = EACH_BYTES};
         requests[i] = (struct spillway_request){
             .size = sizeof requests[0], .buffers = &buffers[i], .n_buffers = 1, .flags = flags};
         results[i] = (struct spillway_result){.size = sizeof results[0]};
@@ -88,9 +88,8 @@ END_TEST
 
 static void refuse_and_see_drops(int socket) {
     static const struct sw_wire_text texts[] = {{"ENOSPACE"}};
-    static const struct sw_wire_result all[N] = {{.slot = 1, .gen = 9, .raw_bytes = EACH_BYTES},
-                                                 {.error = 1},
-                                                 {.slot = 3, .gen = 9, .raw_bytes = EACH_BYTES}};
+    static const struct sw_wire_result all[N] = {
+        {.slot = 1, .gen = 9, .raw_bytes = EACH_BYTES}, {.error = 1}, {.slot = 3, .gen = 9, .raw_bytes = EACH_BYTES}};
     struct sw_msg msg, reply = {.u.results = {.n_results = N, .n_texts = 1, .results = all, .texts = texts}};
     greet(socket);
     sw_play_expect(socket, &msg, SW_MSG_BUILD);

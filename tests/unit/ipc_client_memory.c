@@ -376,8 +376,7 @@ START_TEST(pieces_fail_and_succeed_as_one) {
     sw_play_ck_error(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EBUSY,
                      SPILLWAY_SCOPE_REQUEST, "try later");
     ck_assert_int_eq(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
-                     0); /* takes in what else is answered */
+    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0); /* takes in what else is answered */
     sw_play_close();
     free(heap);
 }

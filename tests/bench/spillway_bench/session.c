@@ -35,8 +35,8 @@ struct slot {
     struct sw_buffer *memory;
     enum slot_state state;
     enum sw_bench_op op;
-    struct parked content;         /* of the operation */
-    unsigned column;               /* that the memory holds from the start, and for good, if nothing is verified */
+    struct parked content;     /* of the operation */
+    unsigned column;           /* that the memory holds from the start, and for good, if nothing is verified */
     struct easy_piece *pieces; /* [n_regions()], where the regions lie */
     struct spillway_ticket *ticket;
     uint64_t not_before_us, start_us, end_us;
@@ -53,7 +53,7 @@ struct sw_bench_session {
     struct slot *slots;    /* [options.in_flight] */
     struct parked *parked; /* a ring */
     size_t first_parked, n_parked, room;
-    struct region *regions;        /* of all that is parked, and of the slots */
+    struct region *regions;    /* of all that is parked, and of the slots */
     struct easy_piece *pieces; /* of the slots */
     uint64_t random;
     uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
@@ -185,10 +185,10 @@ static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op 
     const unsigned flags = slot->content.restores > 1 ? SPILLWAY_KEEP : 0;
     if (!s->run->options.batch && op == SW_BENCH_SPILL)
         return easy_spill_typed(s->connection, pieces->data, pieces->bytes, type_of(s, slot), stream, &slot->ticket,
-                                    &slot->error);
+                                &slot->error);
     if (!s->run->options.batch)
-        return easy_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags,
-                                &slot->ticket, &slot->error);
+        return easy_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags, &slot->ticket,
+                            &slot->error);
     if (op == SW_BENCH_SPILL)
         return easy_spill_batch(s->connection, pieces, n_regions(s), stream, &slot->ticket, &slot->error);
     return easy_restore_batch(s->connection, pieces, n_regions(s), stream, flags, &slot->ticket, &slot->error);
@@ -377,8 +377,7 @@ static void *run_session(void *arg) {
     for (int wait_ms; !s->lost && (wait_ms = time_to_wait(s)) >= 0;) {
         struct pollfd fd = {.fd = spillway_fd(s->connection), .events = POLLIN};
         if (wait_ms > 0 && s->run->options.in_flight == 1 && s->slots->state == SLOT_RUNNING)
-            (void)easy_wait(s->slots->ticket, wait_ms, NULL,
-                                NULL); /* as a client does that has nothing else to do */
+            (void)easy_wait(s->slots->ticket, wait_ms, NULL, NULL); /* as a client does that has nothing else to do */
         else if (wait_ms > 0)
             (void)poll(&fd, 1, wait_ms);
         look(s);
