@@ -105,6 +105,7 @@ struct sw_build {
 struct sw_read {
     struct sw_series series;
     bool keep;
+    bool is_lost; /* a chunk has proved that the stored bytes are bad; the error may be another read's of its batch */
     bool may_fill_holes;
     uint64_t raw_bytes, stored_bytes; /* of the chunks that have come, again if they were asked for again */
     size_t n_asked;                   /* chunks that have come, or are under way */

@@ -12,7 +12,7 @@ static void give_up(struct sw_series *series) {
     struct sw_region *region = sw_series_leave_region(series);
     if (!series->sum.mapped_us)
         region->may_fill_holes = of(series)->may_fill_holes;
-    sw_region_stay_out(region, sw_restore_proves_loss(series->sum.err.code));
+    sw_region_stay_out(region, of(series)->is_lost);
     if (region->owner->state == SW_OWNER_CLOSING)
         sw_region_let_go(sw_engine_of(region->owner)->config.catalogue, region);
 }
@@ -154,6 +154,7 @@ static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {
     struct sw_series *series = op->series;
     sw_restore_widen(&op->outcome.err);
+    of(series)->is_lost |= sw_restore_proves_loss(op->outcome.err.code);
     if (op->outcome.err.code)
         sw_damage_report(&sw_engine_of(op->owner)->store.observer, series->id, op->frames, &op->outcome);
     sw_series_note_failure(series, op);

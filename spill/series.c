@@ -70,7 +70,7 @@ void sw_series_post(struct sw_series *series) {
     }
 }
 
-/* Fills in who has ended, for outcome.c. */
+/* What has ended, for outcome.c. */
 static struct sw_ended ended_of(const struct sw_series *series, const char *what, const struct sw_region *region) {
     return (struct sw_ended){.engine = sw_engine_of(series->owner),
                              .operation = series->kind->operation,
