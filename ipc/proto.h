@@ -90,7 +90,10 @@ struct sw_wire_build {
 /* A buffer of a region: to the daemon with BEGIN, to the client in RESULTS and DETAILS. */
 struct sw_wire_buffer {
     uint64_t raw_bytes;
-    uint32_t chunk_bytes;  /* of every stored chunk but the last; to the daemon 0: it chooses, if one chunk has all */
+    /* Of every stored chunk but the last. To the daemon a wish, a multiple of 32 KiB: it takes the largest divisor of
+     * it that is such a multiple and that the engine and all devices take. 0: it chooses, and one chunk brings all of
+     * the buffer. */
+    uint32_t chunk_bytes;
     uint16_t value_type;   /* enum spillway_value_type: the bytes are whole numbers of that type; 0: any bytes */
     uint8_t codec, reason; /* to the client: texts[n - 1]; 0: none */
     uint64_t stored_bytes; /* to the client */
@@ -152,7 +155,7 @@ struct sw_wire_text {
 };
 
 /* Flags of BUILD and READ. */
-#define SW_REQ_ALL 1u /* those that commit, or end, in this packet do so all or not at all */
+#define SW_REQ_ALL 1u /* all of the packet's builds commit, or reads end, or none; nothing where none is to */
 /* Flags of DISCARD. */
 #define SW_REQ_CONSUME 2u /* the client has the bytes, so durable regions stay */
 /* `what` of INSPECT. */
@@ -209,7 +212,7 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     U32(n_all) U16(n_results) U16(n_buffers) U16(n_frames) U16(n_texts) U32(flags) \
     ARRAY(struct sw_wire_result, results, n_results) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
     ARRAY(struct sw_wire_frame, frames, n_frames) ARRAY(struct sw_wire_text, texts, n_texts)
-/* after: of names, the first one that is listed is behind it; all zero: the first of all. */
+/* after: of names, the first one that is listed is behind it; all zero: the first of all. max: 1 to 256. */
 #define SW_FIELDS_LIST(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U32(max) BYTES(after, SW_PROTO_NAME_BYTES)
 #define SW_FIELDS_LISTING(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U16(n_items) U16(reserved) U32(reserved2) ARRAY(struct sw_wire_listed, items, n_items)

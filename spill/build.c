@@ -60,7 +60,7 @@ static struct sw_frames *join_frames(struct sw_build *build) {
 
 /* All appends have ended well. After an error what was joined goes with its build. */
 static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err) {
-    struct sw_completion done[SW_BUILD_MAX_BATCH] = {{0}};
+    struct sw_completion done[SW_SERIES_MAX_BATCH] = {{0}};
     for (unsigned i = 0; i < n; i++) {
         done[i] =
             (struct sw_completion){.region = all[i]->region, .frames = join_frames(of(all[i])), .sum = &all[i]->sum};
@@ -78,6 +78,18 @@ static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err
         sw_series_note(all[i], done[i].region);
     }
     return rc;
+}
+
+/* All bytes have been appended, or are under way. */
+static int check_end(const struct sw_series *series, struct sw_err *err) {
+    const struct sw_build *build = SW_CONTAINER_OF(series, const struct sw_build, series);
+    for (unsigned i = 0; i < build->n_buffers; i++) {
+        const struct sw_build_buffer *buffer = &build->buffers[i];
+        if (buffer->end_bytes != buffer->raw_bytes)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u has %llu bytes, %llu were appended", i + 1,
+                              (unsigned long long)buffer->raw_bytes, (unsigned long long)buffer->end_bytes);
+    }
+    return 0;
 }
 
 /* After an error nothing of it is left. */
@@ -102,6 +114,7 @@ static const struct sw_series_kind kind = {.name = "a build",
                                            .what = "build of",
                                            .op_what = "append to",
                                            .operation = SW_OP_SPILL,
+                                           .check_end = check_end,
                                            .complete = complete,
                                            .give_up = give_up};
 
@@ -194,77 +207,27 @@ void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret) {
 
 /* ---- commit and abort ---- */
 
-static int check_complete(const struct sw_build *build, struct sw_err *err) {
-    for (unsigned i = 0; i < build->n_buffers; i++) {
-        const struct sw_build_buffer *buffer = &build->buffers[i];
-        if (buffer->end_bytes != buffer->raw_bytes)
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u has %llu bytes, %llu were appended", i + 1,
-                              (unsigned long long)buffer->raw_bytes, (unsigned long long)buffer->end_bytes);
-    }
-    return 0;
-}
-
-/* One that has failed may be committed: it ends with its error. */
 int sw_build_check(const struct sw_build *build, struct sw_err *err) {
     const int rc = sw_series_check(&build->series, err);
-    return rc ? rc : check_complete(build, err);
-}
-
-static int check_commit(const struct sw_build *build, struct sw_err *err) {
-    if (build->series.is_ending)
-        return sw_series_check(&build->series, err);
-    return build->series.has_failed ? 0 : check_complete(build, err);
-}
-
-static bool is_among(const struct sw_build_end *ends, unsigned n, const struct sw_build *build) {
-    for (unsigned i = 0; i < n; i++)
-        if (ends[i].build == build)
-            return true;
-    return false;
-}
-
-static int check_batch(const struct sw_build_end *ends, unsigned n, struct sw_err *err) {
-    int rc = 0;
-    if (n < 1 || n > SW_BUILD_MAX_BATCH)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u builds, must be 1 to %d", n, SW_BUILD_MAX_BATCH);
-    for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_commit(ends[i].build, err);
-        if (!rc && (is_among(ends, i, ends[i].build) || ends[i].build->series.owner != ends[0].build->series.owner))
-            rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "build %u of a batch is there twice, or another owner's",
-                            i + 1);
-    }
-    return rc;
-}
-
-/* All fail if one has failed already. Else those of several wait for each other. */
-static int join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
-    const struct sw_series *failed = NULL;
-    for (unsigned i = 0; !failed && i < n; i++)
-        failed = all[i]->has_failed ? all[i] : NULL;
-    for (unsigned i = 0; failed && i < n; i++)
-        sw_series_expire(all[i], &failed->sum.err);
-    return failed || n == 1 ? 0 : sw_series_join(all, n, err);
+    return rc ? rc : check_end(&build->series, err);
 }
 
 int sw_build_commit_batch(const struct sw_build_end *ends, unsigned n, uint32_t request, sw_outcome_cb *done,
                           struct sw_err *err) {
-    struct sw_series *all[SW_BUILD_MAX_BATCH] = {NULL};
-    int rc = check_batch(ends, n, err);
+    struct sw_series *all[SW_SERIES_MAX_BATCH];
+    void *args[SW_SERIES_MAX_BATCH];
+    const int rc = sw_series_check_number(n, err);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < n; i++) {
         all[i] = &ends[i].build->series;
-    rc = join(all, n, err);
-    if (rc)
-        return rc;
-    for (unsigned i = 0; i < n; i++)
-        if (all[i]->region) {
+        args[i] = ends[i].arg;
+        if (all[i]->region && !all[i]->is_ending) { /* counts only when it is recorded */
             all[i]->region->request = request;
             all[i]->region->piece = ends[i].index;
         }
-    for (unsigned i = 0; i < n; i++)
-        sw_series_end(all[i], done, ends[i].arg);
-    return 0;
+    }
+    return sw_series_end_all(all, args, n, done, err);
 }
 
 int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw_outcome_cb *done, void *arg,

@@ -23,7 +23,6 @@ enum sw_build_state { SW_BUILD_OPEN, SW_BUILD_SEALED, SW_BUILD_FAILED };
 enum {
     SW_BUILD_CHUNK_STEP_BYTES = 32 << 10, /* lengths of chunks are multiples of it */
     SW_BUILD_MAX_RANGES = 256,            /* of one append */
-    SW_BUILD_MAX_BATCH = 256,             /* builds that are committed together */
 };
 
 struct sw_build_buffer_config {
@@ -67,7 +66,7 @@ int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw
 /* Why a commit would fail, or be refused: -SW_EINVAL, or the error of a build that has failed; 0: nothing is known. */
 int sw_build_check(const struct sw_build *build, struct sw_err *err);
 
-/* Commits n builds of one owner (1 to SW_BUILD_MAX_BATCH), all or none: their regions are there from the same moment
+/* Commits n builds of one owner (1 to SW_SERIES_MAX_BATCH), all or none: their regions are there from the same moment
  * on, also for a successor of this process. done is called for each with its own outcome. If one fails, all fail with
  * its error. errors: those of sw_build_commit(), also -SW_EINVAL (a build is there twice), -SW_ENOMEM,
  * -SW_ETENANTMEMORY: all are as before. */

@@ -218,6 +218,10 @@ void sw_engine_find_made(struct sw_owner *owner, uint32_t request, struct sw_reg
  * all of the owner's regions, once. */
 void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
 
+/* ---- build.h, read.h ---- */
+
+enum { SW_SERIES_MAX_BATCH = 256 }; /* builds or reads that end together */
+
 /* ---- advise.c ---- */
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };

@@ -55,6 +55,8 @@ struct sw_series_kind {
     const char *what; /* "build of": of the whole series; of one operation: "append to" */
     const char *op_what;
     enum sw_operation operation;
+    /* Whether it may be ended now; it has not failed. errors: -SW_EINVAL. */
+    int (*check_end)(const struct sw_series *series, struct sw_err *err);
     /* These (several: a batch) were ended, and nothing is under way: each region is what its series was for, and no
      * longer its. Returns an error if they have failed, all of them. */
     int (*complete)(struct sw_series *const *all, unsigned n, struct sw_err *err);
@@ -103,6 +105,7 @@ struct sw_build {
 struct sw_read {
     struct sw_series series;
     bool keep;
+    bool is_lost; /* a chunk has proved that the stored bytes are bad; the error may be another read's of its batch */
     bool may_fill_holes;
     uint64_t raw_bytes, stored_bytes; /* of the chunks that have come, again if they were asked for again */
     size_t n_asked;                   /* chunks that have come, or are under way */
@@ -212,7 +215,7 @@ struct sw_completion {
     struct sw_frames *frames; /* all that it has; moved, also on error */
     const struct sw_run_outcome *sum;
 };
-/* n regions of one owner (1 to SW_BUILD_MAX_BATCH) are OUT, and recorded, or none of them. errors: those of recording:
+/* n regions of one owner (1 to SW_SERIES_MAX_BATCH) are OUT, and recorded, or none of them. errors: those of recording:
  * all are forgotten. */
 int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err);
 
@@ -255,9 +258,11 @@ void sw_series_fail(struct sw_series *series, const struct sw_err *cause);
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause);
 /* Its callback is asked for. */
 void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg);
-/* Makes n series of one owner, none of which has failed or is ended, end together. errors: -SW_ENOMEM,
- * -SW_ETENANTMEMORY. */
-int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err);
+/* The same for n series, all or none; also for those that have failed, which then make the others fail. errors:
+ * -SW_EINVAL, -SW_ENOMEM, -SW_ETENANTMEMORY: all are as before. */
+int sw_series_check_number(unsigned n, struct sw_err *err);
+int sw_series_end_all(struct sw_series *const *all, void *const *args, unsigned n, sw_outcome_cb *done,
+                      struct sw_err *err);
 /* Does what is due once nothing is under way. */
 void sw_series_look(struct sw_series *series);
 /* What is told of it, when its region (NULL: nothing is left, or it stays as it was) is what it is to be. */

@@ -89,8 +89,8 @@ static void take_frames(struct sw_region *region, struct sw_frames *frames, cons
 }
 
 int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err) {
-    struct sw_region *regions[SW_BUILD_MAX_BATCH];
-    SW_ASSERT(n >= 1 && n <= SW_BUILD_MAX_BATCH);
+    struct sw_region *regions[SW_SERIES_MAX_BATCH];
+    SW_ASSERT(n >= 1 && n <= SW_SERIES_MAX_BATCH);
     struct sw_engine *engine = sw_engine_of(all[0].region->owner);
     for (unsigned i = 0; i < n; i++) {
         regions[i] = all[i].region;

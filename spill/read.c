@@ -12,9 +12,19 @@ static void give_up(struct sw_series *series) {
     struct sw_region *region = sw_series_leave_region(series);
     if (!series->sum.mapped_us)
         region->may_fill_holes = of(series)->may_fill_holes;
-    sw_region_stay_out(region, sw_restore_proves_loss(series->sum.err.code));
+    sw_region_stay_out(region, of(series)->is_lost);
     if (region->owner->state == SW_OWNER_CLOSING)
         sw_region_let_go(sw_engine_of(region->owner)->config.catalogue, region);
+}
+
+/* The stored copy goes only if all chunks have come, or are under way. */
+static int check_end(const struct sw_series *series, struct sw_err *err) {
+    const struct sw_read *read = SW_CONTAINER_OF(series, const struct sw_read, series);
+    const size_t n_chunks = series->region->frames->n_chunks;
+    if (read->keep || read->n_asked == n_chunks)
+        return 0;
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%zu of the region's %zu chunks have not been read",
+                      n_chunks - read->n_asked, n_chunks);
 }
 
 /* All that was asked for has come. */
@@ -42,6 +52,7 @@ static const struct sw_series_kind kind = {.name = "a read",
                                            .what = "read of",
                                            .op_what = "chunks of",
                                            .operation = SW_OP_RESTORE,
+                                           .check_end = check_end,
                                            .complete = complete,
                                            .give_up = give_up};
 
@@ -143,6 +154,7 @@ static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {
     struct sw_series *series = op->series;
     sw_restore_widen(&op->outcome.err);
+    of(series)->is_lost |= sw_restore_proves_loss(op->outcome.err.code);
     if (op->outcome.err.code)
         sw_damage_report(&sw_engine_of(op->owner)->store.observer, series->id, op->frames, &op->outcome);
     sw_series_note_failure(series, op);
@@ -152,19 +164,23 @@ void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {
     sw_series_op_ended(series);
 }
 
-int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
-    struct sw_series *series = &read->series;
-    if (series->is_ending)
-        return sw_series_check(series, err);
-    if (!series->has_failed) {
-        const size_t n_chunks = series->region->frames->n_chunks;
-        read->keep = keep || series->region->name;
-        if (!read->keep && read->n_asked < n_chunks)
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%zu of the region's %zu chunks have not been read",
-                              n_chunks - read->n_asked, n_chunks);
+int sw_read_end_batch(const struct sw_read_end *ends, unsigned n, sw_outcome_cb *done, struct sw_err *err) {
+    struct sw_series *all[SW_SERIES_MAX_BATCH];
+    void *args[SW_SERIES_MAX_BATCH];
+    const int rc = sw_series_check_number(n, err);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < n; i++) {
+        all[i] = &ends[i].read->series;
+        args[i] = ends[i].arg;
+        if (all[i]->region && !all[i]->is_ending)
+            ends[i].read->keep = ends[i].keep || all[i]->region->name;
     }
-    sw_series_end(series, done, arg);
-    return 0;
+    return sw_series_end_all(all, args, n, done, err);
+}
+
+int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
+    return sw_read_end_batch(&(struct sw_read_end){read, keep, arg}, 1, done, err);
 }
 
 void sw_read_fail(struct sw_read *read, const struct sw_err *cause) {

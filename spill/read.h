@@ -43,6 +43,16 @@ int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned
  * ended): the read is as before. */
 int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
 
+/* Ends n reads of one owner (1 to SW_SERIES_MAX_BATCH), all or none: no stored copy goes before the chunks of all have
+ * come, and if one fails, all fail with its error. done is called for each with its own outcome. errors: those of
+ * sw_read_end(), also -SW_EINVAL (a read is there twice), -SW_ENOMEM, -SW_ETENANTMEMORY: all are as before. */
+struct sw_read_end {
+    struct sw_read *read;
+    bool keep;
+    void *arg;
+};
+int sw_read_end_batch(const struct sw_read_end *ends, unsigned n, sw_outcome_cb *done, struct sw_err *err);
+
 /* Makes a read fail, because it has expired, or is not wanted any more. Its chunks are canceled. Of a read whose end
  * was asked for, the end's callback gets this error, unless it is due already. Of one that has failed: no-op. */
 void sw_read_fail(struct sw_read *read, const struct sw_err *cause);

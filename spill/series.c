@@ -70,7 +70,7 @@ void sw_series_post(struct sw_series *series) {
     }
 }
 
-/* Fills in who has ended, for outcome.c. */
+/* What has ended, for outcome.c. */
 static struct sw_ended ended_of(const struct sw_series *series, const char *what, const struct sw_region *region) {
     return (struct sw_ended){.engine = sw_engine_of(series->owner),
                              .operation = series->kind->operation,
@@ -141,7 +141,7 @@ static void leave_batch(struct sw_series *series) {
     sw_free(batch);
 }
 
-int sw_series_join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+static int join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
     const uint64_t bytes = sizeof(struct sw_batch) + n * sizeof(struct sw_series *);
     struct sw_budget *kept = sw_quota_kept(all[0]->owner->quota);
     const int rc = sw_budget_take(kept, bytes, "a batch", err);
@@ -176,7 +176,7 @@ static void fail(struct sw_series *series, const struct sw_err *cause) {
 /* The others of its batch fail with it. */
 void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
     struct sw_batch *batch = series->batch;
-    struct sw_series *others[SW_BUILD_MAX_BATCH];
+    struct sw_series *others[SW_SERIES_MAX_BATCH];
     unsigned n = 0;
     for (unsigned i = 0; batch && i < batch->n; i++)
         if (batch->all[i] != series)
@@ -222,6 +222,7 @@ static void finish(struct sw_series *series) {
 /* Those that end together; none of them is at work any more, and none has failed. */
 static void complete(struct sw_series *const *all, unsigned n) {
     struct sw_err err = {0};
+    struct sw_balance *balance = &sw_engine_of(all[0]->owner)->balance;
     const int rc = all[0]->kind->complete(all, n, &err);
     for (unsigned i = 0; i < n; i++) {
         if (rc)
@@ -230,10 +231,11 @@ static void complete(struct sw_series *const *all, unsigned n) {
             leave_batch(all[i]);
         finish(all[i]);
     }
+    sw_balance_look(balance); /* what rests in the first tier now may have to leave it */
 }
 
 static void complete_batch(const struct sw_batch *batch) {
-    struct sw_series *all[SW_BUILD_MAX_BATCH];
+    struct sw_series *all[SW_SERIES_MAX_BATCH];
     const unsigned n = batch->n;
     for (unsigned i = 0; i < n; i++) {
         all[i] = batch->all[i];
@@ -259,6 +261,54 @@ void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg) {
     series->done = done;
     series->arg = arg;
     sw_series_look(series);
+}
+
+int sw_series_check_number(unsigned n, struct sw_err *err) {
+    if (n < 1 || n > SW_SERIES_MAX_BATCH)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a batch of %u, must be 1 to %d", n, SW_SERIES_MAX_BATCH);
+    return 0;
+}
+
+static bool is_among(struct sw_series *const *all, unsigned n, const struct sw_series *series) {
+    for (unsigned i = 0; i < n; i++)
+        if (all[i] == series)
+            return true;
+    return false;
+}
+
+static int check_end(const struct sw_series *series, struct sw_err *err) {
+    if (series->is_ending)
+        return sw_series_check(series, err);
+    return series->has_failed ? 0 : series->kind->check_end(series, err);
+}
+
+static int check_all(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++) {
+        rc = check_end(all[i], err);
+        if (!rc && (is_among(all, i, all[i]) || all[i]->owner != all[0]->owner))
+            rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "it is there twice, or another owner's");
+        if (rc && n > 1)
+            sw_err_context(err, "%s, %u of a batch of %u", all[i]->kind->name, i + 1, n);
+    }
+    return rc;
+}
+
+int sw_series_end_all(struct sw_series *const *all, void *const *args, unsigned n, sw_outcome_cb *done,
+                      struct sw_err *err) {
+    const struct sw_series *failed = NULL;
+    int rc = check_all(all, n, err);
+    for (unsigned i = 0; !rc && !failed && i < n; i++)
+        failed = all[i]->has_failed ? all[i] : NULL;
+    if (!rc && !failed && n > 1)
+        rc = join(all, n, err);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; failed && i < n; i++)
+        sw_series_expire(all[i], &failed->sum.err);
+    for (unsigned i = 0; i < n; i++)
+        sw_series_end(all[i], done, args[i]);
+    return 0;
 }
 
 void sw_series_call_back(struct sw_engine *engine) {

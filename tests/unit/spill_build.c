@@ -58,6 +58,15 @@ static void open_with_disk(void) {
     open_with(&fixture);
 }
 
+/* Whatever is stored begins to move to the disk at once. */
+static void open_with_busy_disk(void) {
+    struct sw_fixture_config fixture = sw_fixture_defaults;
+    fixture.staging_bytes = 4 << 20;
+    fixture.nvme_bytes = 64 << 20;
+    fixture.high_pct = fixture.low_pct = 0;
+    open_with(&fixture);
+}
+
 static void close_fixture(void) {
     if (f.owner) {
         sw_fixture_close_mem(&f, from_mem);
@@ -534,13 +543,13 @@ START_TEST(batches_that_cannot_be) {
     ck_assert_int_eq(sw_build_begin(other, &nothing, &others, NULL), 0);
     const struct sw_build_end twice[] = {{builds[0], 0, NULL}, {builds[0], 1, NULL}},
                               mixed[] = {{builds[0], 0, NULL}, {others, 1, NULL}};
-    struct sw_build_end *many = sw_alloc_array(SW_BUILD_MAX_BATCH + 1, sizeof *many);
-    for (unsigned i = 0; i <= SW_BUILD_MAX_BATCH; i++)
+    struct sw_build_end *many = sw_alloc_array(SW_SERIES_MAX_BATCH + 1, sizeof *many);
+    for (unsigned i = 0; i <= SW_SERIES_MAX_BATCH; i++)
         many[i] = (struct sw_build_end){builds[0], 0, NULL};
     ck_assert_int_eq(sw_build_commit_batch(twice, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
     ck_assert_int_eq(sw_build_commit_batch(mixed, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
     ck_assert_int_eq(sw_build_commit_batch(many, 0, 7, sw_test_op_done, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_build_commit_batch(many, SW_BUILD_MAX_BATCH + 1, 7, sw_test_op_done, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_commit_batch(many, SW_SERIES_MAX_BATCH + 1, 7, sw_test_op_done, NULL), -SW_EINVAL);
     sw_free(many);
     commit_all(builds, 2, ends);
     for (unsigned i = 0; i < 2; i++) {
@@ -679,6 +688,25 @@ START_TEST(as_many_regions_as_an_owner_may_have) {
 }
 END_TEST
 
+/* Once it is there it may have to leave memory, although nothing else begins or ends. */
+START_TEST(what_is_committed_moves_on) {
+    struct sw_test_op ops[N_APPENDS], end;
+    struct sw_region_info info;
+    struct sw_build *build = begin();
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        ck_assert_int_eq(append(build, i, &ops[i]), 0);
+        ck_assert_int_eq(wait_for(&ops[i]), 0);
+    }
+    ck_assert_int_eq(commit(build, &end), 0);
+    do {
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        ck_assert_int_eq(sw_engine_query(f.owner, end.id, &info, NULL), 0);
+    } while (strcmp(info.tier, "nvme") != 0);
+    restore_and_compare(end.id);
+    ck_nothing_left();
+}
+END_TEST
+
 /* ---- across lives ---- */
 
 static struct sw_life life;
@@ -812,7 +840,8 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("build");
-    TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives");
+    TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives"),
+          *busy = tcase_create("busy");
     tcase_add_checked_fixture(all, open_fixture, close_fixture);
     tcase_add_loop_test(all, appends_make_a_region, 0, 3);
     tcase_add_test(all, one_buffer_of_many_appends);
@@ -836,6 +865,9 @@ int main(void) {
     tcase_add_checked_fixture(disk, open_with_disk, close_fixture);
     tcase_add_loop_test(disk, appends_make_a_region, 0, 3);
     tcase_add_test(disk, a_failed_append_fails_the_build);
+    tcase_add_checked_fixture(busy, open_with_busy_disk, close_fixture);
+    tcase_add_test(busy, what_is_committed_moves_on);
+    suite_add_tcase(suite, busy);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(lives, a_successor_frees_what_was_not_committed, 0, 4);
     tcase_add_test(lives, a_successor_finds_what_was_committed);

@@ -416,6 +416,63 @@ START_TEST(no_memory_for_any_part_of_it) {
 }
 END_TEST
 
+/* ---- batches ---- */
+
+enum { MANY = 3 };
+
+static void ask_all(struct sw_read *read, struct sw_test_op *op) {
+    struct sw_range ranges[N_CHUNKS];
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        ranges[i] = range_of(i, CHUNK);
+    *op = (struct sw_test_op){0};
+    ck_assert_int_eq(sw_read_chunks(read, ranges, N_CHUNKS, sw_test_op_done, op, NULL), 0);
+}
+
+/* No stored copy goes before all are back. One of them fails: with a chunk, before the end or after it; or is not
+ * wanted any more; or is found bad, which says nothing of the others. */
+START_TEST(reads_end_together) {
+    static const int results[] = {0, -SW_ETIMEDOUT, -SW_EGPU, -SW_ETIMEDOUT, -SW_ECHECKSUM};
+    struct sw_test_op ops[MANY], last[MANY] = {0};
+    struct sw_region_id ids[MANY];
+    struct sw_read_end ends[MANY];
+    for (unsigned i = 0; i < MANY; i++) {
+        ids[i] = store();
+        ends[i] = (struct sw_read_end){begin(ids[i]), false, &last[i]};
+    }
+    ask_all(ends[0].read, &ops[0]);
+    ask_all(ends[2].read, &ops[2]);
+    ck_assert_int_eq(sw_read_end_batch(ends, MANY, sw_test_op_done, NULL), -SW_EINVAL);
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert_int_eq(sw_read_state(ends[i].read), SW_READ_OPEN);
+    if (_i == 1)
+        sw_read_fail(ends[1].read, &expired);
+    if (_i == 2)
+        sw_device_faulty_arm(f.device, "decode", 2, -SW_EGPU, SW_FAULT_LATE);
+    if (_i == 4) /* in one of them alone */
+        ((uint8_t *)f.engine->store.regions.regions[ids[1].slot].frames->stored[3].extents[0].memory)[100] ^= 1;
+    if (_i != 1)
+        ask_all(ends[1].read, &ops[1]);
+    ck_assert_int_eq(sw_read_end_batch(ends, MANY, sw_test_op_done, NULL), 0);
+    ck_assert_int_eq(sw_read_end_batch(ends, MANY, sw_test_op_done, NULL), -SW_EINVAL);
+    if (_i == 3)
+        sw_read_fail(ends[1].read, &expired);
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert_int_eq(wait_for(&last[i]), results[_i]);
+    for (unsigned i = 0; i < MANY; i++)
+        if (_i != 1 || i != 1)
+            (void)wait_for(&ops[i]);
+    sw_device_faulty_arm(f.device, "decode", 0, 0, SW_FAULT_LATE);
+    for (unsigned i = 0; i < MANY; i++) {
+        ck_assert_int_eq(sw_fixture_state(&f, ids[i]), _i == 0             ? -SW_ESTALE
+                                                       : _i == 4 && i == 1 ? (int)SW_REGION_LOST
+                                                                           : (int)SW_REGION_OUT);
+        if (_i)
+            ck_assert_int_eq(sw_engine_drop(f.owner, ids[i], NULL), 0);
+    }
+    ck_nothing_left();
+}
+END_TEST
+
 static void set_flag(void *arg) {
     *(bool *)arg = true;
 }
@@ -539,6 +596,7 @@ int main(void) {
     tcase_add_test(all, damage_is_found_in_the_chunk_that_has_it);
     tcase_add_test(all, reads_that_expire);
     tcase_add_test(all, no_memory_for_any_part_of_it);
+    tcase_add_loop_test(all, reads_end_together, 0, 5);
     tcase_add_test(all, reads_end_with_their_owner);
     tcase_add_test(all, an_open_read_counts_for_its_tenant);
     tcase_add_checked_fixture(disk, open_with_disk, close_fixture);
