@@ -370,7 +370,7 @@ START_TEST(reads_that_expire) {
             const struct sw_region_id id = store();
             struct sw_read *read = begin(id);
             if (hangs)
-                sw_device_faulty_arm(f.device, "load", 1, -SW_EAGAIN, SW_FAULT_LATE);
+                sw_device_faulty_arm(f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
             for (unsigned i = 0; i < n; i++)
                 ck_assert_int_eq(ask(read, 2, BUFFER_BYTES, &ops[i]), 0);
             ck_assert_uint_eq(sw_read_idle_since_us(read) == 0, n > 0);
@@ -385,7 +385,7 @@ START_TEST(reads_that_expire) {
             for (unsigned i = 0; i < n; i++)
                 ck_assert_int_eq(wait_for(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
             ck_assert_int_eq(is_ending ? wait_for(&last) : end(read, false, &last), -SW_ETIMEDOUT);
-            sw_device_faulty_arm(f.device, "load", 0, 0, SW_FAULT_LATE);
+            sw_device_faulty_arm(f.device, "decode", 0, 0, SW_FAULT_LATE);
             drop(id);
         }
 }
@@ -484,7 +484,7 @@ START_TEST(reads_end_with_their_owner) {
     ck_assert_int_eq(ask(open, 0, CHUNK, &op), 0);
     ck_assert_int_eq(wait_for(&op), 0);
     sw_read_fail(failed, &expired);
-    sw_device_faulty_arm(f.device, "load", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    sw_device_faulty_arm(f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
     ck_assert_int_eq(ask(busy, 2, BUFFER_BYTES, &op), 0);
     struct sw_test_op other = {0};
     ck_assert_int_eq(ask(ending, 2, BUFFER_BYTES, &other), 0);
