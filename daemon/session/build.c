@@ -143,10 +143,6 @@ static bool is_whole(const struct sw_build_part *part) {
     return is_whole;
 }
 
-int sw_build_check_buffer(const struct sw_wire_buffer *buffer, struct sw_err *err) {
-    return sw_check_reserved(buffer->codec | buffer->reason | buffer->stored_bytes, err);
-}
-
 /* The only chunk holds all of the buffer. */
 static int check_coverage(const struct sw_wire_buffer *buffer, const struct sw_wire_chunk *chunk, struct sw_err *err) {
     const uint64_t raw_bytes = chunk ? chunk->raw_bytes : 0;
@@ -178,17 +174,6 @@ static int fill_ranges(struct sw_piece *piece, const struct sw_build_part *part,
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }
     return rc;
-}
-
-/* A durable region may outlive the session: somebody must have it then. */
-int sw_build_take_name(struct sw_session *session, const struct sw_build_part *part, char ret[SW_PROTO_NAME_BYTES],
-                       struct sw_err *err) {
-    const unsigned bytes = part->build->name_bytes;
-    memcpy(ret, part->name, bytes);
-    ret[bytes] = 0;
-    if (strlen(ret) != bytes)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must have no zero in it");
-    return sw_tenant_inherit(session->service, session->tenant, session->owner, err);
 }
 
 static int begin_whole(struct sw_session *session, struct sw_piece *piece, const struct sw_build_part *part,

@@ -3,6 +3,23 @@
 #include "base/assert.h"
 #include "daemon/session/chunks.h"
 #include <inttypes.h>
+#include <string.h>
+
+/* ---- what whole builds need, too --------------------------------------------------------------------------------- */
+
+int sw_build_check_buffer(const struct sw_wire_buffer *buffer, struct sw_err *err) {
+    return sw_check_reserved(buffer->codec | buffer->reason | buffer->stored_bytes, err);
+}
+
+int sw_build_take_name(struct sw_session *session, const struct sw_build_part *part, char ret[SW_PROTO_NAME_BYTES],
+                       struct sw_err *err) {
+    const unsigned bytes = part->build->name_bytes;
+    memcpy(ret, part->name, bytes);
+    ret[bytes] = 0;
+    if (strlen(ret) != bytes)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must have no zero in it");
+    return sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+}
 
 /* ---- begin ------------------------------------------------------------------------------------------------------- */
 
@@ -20,7 +37,7 @@ static uint64_t most_chunk_bytes(const struct sw_service *service) {
 static int choose_chunk_bytes(const struct sw_service *service, uint32_t wish, uint64_t *ret, struct sw_err *err) {
     const uint64_t steps = wish / SW_BUILD_CHUNK_STEP_BYTES,
                    most = most_chunk_bytes(service) / SW_BUILD_CHUNK_STEP_BYTES;
-    uint64_t n = steps < most ? steps : most;
+    uint64_t n = steps < most ? steps : most > 0 ? most : 1; /* which the engine refuses by name */
     if (wish % SW_BUILD_CHUNK_STEP_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunks of %" PRIu32 " bytes, must be a multiple of %d",
                           wish, SW_BUILD_CHUNK_STEP_BYTES);

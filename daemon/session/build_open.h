@@ -31,11 +31,11 @@ int sw_build_part(struct sw_session *session, struct sw_piece *piece, const stru
 /* All parts have had their turn: commits what they have added, or, if one has failed, ends it. last: the last piece. */
 void sw_build_commit_all(const struct sw_build_batch *batch, const struct sw_piece *last);
 
-/* build.c: a durable region may outlive the session: somebody must have it then. ret: its name. errors: -SW_EINVAL,
- * those of sw_tenant_inherit(). */
+/* For whole builds, too. A durable region may outlive the session: somebody must have it then. ret: its name. errors:
+ * -SW_EINVAL, those of sw_tenant_inherit(). */
 int sw_build_take_name(struct sw_session *session, const struct sw_build_part *part, char ret[SW_PROTO_NAME_BYTES],
                        struct sw_err *err);
-/* build.c: errors: -SW_EINVAL (a field is not the client's to fill in). */
+/* The same. errors: -SW_EINVAL (a field is not the client's to fill in). */
 int sw_build_check_buffer(const struct sw_wire_buffer *buffer, struct sw_err *err);
 
 #endif

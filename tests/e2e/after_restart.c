@@ -784,6 +784,111 @@ START_TEST(packets_are_settled) {
 }
 END_TEST
 
+/* A client of version 10 that has a memory and a region open. */
+struct opener {
+    struct sw_supervisor s;
+    struct sw_wire wire;
+    struct sw_test_packet packet;
+    int fd;
+};
+enum { OPEN_CHUNK = 64 << 10, OPEN_BYTES = 3 * OPEN_CHUNK };
+
+static int opener_call(struct opener *o) {
+    return sw_wire_call(&o->wire, &o->packet.msg, NULL, 0);
+}
+
+static void opener_restart(struct opener *o) {
+    ck_assert_int_eq(sw_supervisor_stop(&o->s, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&o->s));
+    sw_wire_close(&o->wire);
+    ck_assert(sw_wire_resume(&o->wire, o->s.daemon.socket));
+    ck_assert_int_eq(sw_wire_mem(&o->wire, 1, o->fd, OPEN_BYTES, false), 0);
+}
+
+/* A durable build's part of a packet: with the begin the first chunk, with the commit the others. */
+static int opener_build(struct opener *o, const char *name, uint32_t number, unsigned flags) {
+    const bool begins = flags & SW_BUILD_BEGIN;
+    sw_test_packet(&o->packet, SW_MSG_BUILD, 0);
+    struct sw_wire_build *build = sw_test_add_build(&o->packet, begins ? name : NULL);
+    build->build = number;
+    (void)sw_test_add_buffer(&o->packet, OPEN_BYTES, 0);
+    o->packet.buffers[0].chunk_bytes = OPEN_CHUNK;
+    struct sw_wire_chunk *chunk =
+        sw_test_add_chunk(&o->packet, 1, begins ? 0 : OPEN_CHUNK, begins ? OPEN_CHUNK : OPEN_BYTES - OPEN_CHUNK);
+    chunk->at = chunk->offset;
+    build->flags = (uint16_t)flags;
+    build->n_buffers = o->packet.msg.u.build.n_buffers = begins;
+    return opener_call(o);
+}
+
+static int opener_read(struct opener *o, struct sw_region_id id, uint32_t number, unsigned flags, bool has_chunk) {
+    sw_test_packet(&o->packet, SW_MSG_READ, 0);
+    struct sw_wire_read *read = sw_test_add_read(&o->packet, flags & SW_READ_BEGIN ? id : (struct sw_region_id){0}, 0);
+    read->read = number;
+    read->flags = (uint16_t)flags;
+    if (has_chunk)
+        (void)sw_test_add_room(&o->packet, 1, 0, OPEN_BYTES);
+    return opener_call(o);
+}
+
+static int opener_settle(struct opener *o, uint32_t type, uint32_t seq, struct sw_region_id id) {
+    sw_test_packet(&o->packet, SW_MSG_SETTLE, 0);
+    o->packet.msg.u.settle.type = type;
+    o->packet.msg.u.settle.seq = seq;
+    if (type)
+        sw_test_add_id(&o->packet, id);
+    return opener_call(o);
+}
+
+/* Of an open build nothing is left, not even its name; of one that was committed by its last packet all is, and that
+ * packet is settled. Of an open read the region is left, however far it was; a client that has all of its chunks
+ * consumes it. */
+START_TEST(open_builds_and_reads_are_settled) {
+    static struct opener o;
+    o.fd = sw_wire_content_memfd(OPEN_BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);
+    sw_supervisor_start(&o.s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open_version(&o.wire, o.s.daemon.socket, SW_PROTO_VERSION);
+    ck_assert_int_eq(sw_wire_mem(&o.wire, 1, o.fd, OPEN_BYTES, false), 0);
+    ck_assert_int_eq(opener_build(&o, "open", 1, SW_BUILD_BEGIN), 0);
+    ck_assert_int_eq(opener_build(&o, NULL, 2, SW_BUILD_BEGIN), 0);
+    ck_assert_int_eq(opener_build(&o, NULL, 2, SW_BUILD_COMMIT), 0);
+    const uint32_t seq = o.wire.seq;
+    opener_restart(&o);
+    ck_assert_int_eq(opener_settle(&o, SW_MSG_BUILD, seq - 2, (struct sw_region_id){0}), -SW_ERESTARTED);
+    ck_assert_int_eq(opener_settle(&o, SW_MSG_BUILD, seq, (struct sw_region_id){0}), 0);
+    const struct sw_region_id id = sw_test_result_id(&o.packet.msg, 0);
+    ck_assert_uint_eq(o.packet.msg.u.results.results[0].raw_bytes, OPEN_BYTES);
+    ck_assert_int_eq(opener_settle(&o, 0, 0, (struct sw_region_id){0}), 0);
+    ck_assert_int_eq(opener_build(&o, NULL, 1, SW_BUILD_COMMIT), -SW_ENOENT);
+    ck_assert_int_eq(opener_build(&o, "open", 3, SW_BUILD_BEGIN), 0); /* the name is free */
+    static const uint8_t zeros[OPEN_BYTES];
+    ck_assert_int_eq(pwrite(o.fd, zeros, sizeof zeros, 0), sizeof zeros);
+    ck_assert_int_eq(opener_read(&o, id, 4, SW_READ_BEGIN, true), 0);
+    if (_i == 0)
+        ck_assert_int_eq(opener_read(&o, id, 4, SW_READ_END, false), 0);
+    const uint32_t read_seq = o.wire.seq;
+    opener_restart(&o);
+    ck_assert(sw_wire_memfd_holds(o.fd, OPEN_BYTES, SW_CONTENT_RANDOM, 1));
+    if (_i == 0) {
+        const int rc = opener_settle(&o, SW_MSG_READ, read_seq, id);
+        ck_assert(rc == 0 || rc == -SW_ESTALE);
+        ck_assert_int_eq(opener_settle(&o, 0, 0, (struct sw_region_id){0}), 0);
+    } else {
+        ck_assert_int_eq(opener_settle(&o, SW_MSG_READ, read_seq + 1, id), -SW_ERESTARTED);
+        ck_assert_int_eq(opener_settle(&o, 0, 0, (struct sw_region_id){0}), 0);
+        sw_test_packet(&o.packet, SW_MSG_DISCARD, SW_REQ_CONSUME);
+        sw_test_add_id(&o.packet, id);
+        ck_assert_int_eq(opener_call(&o), 0);
+    }
+    const int rc = opener_read(&o, id, 5, SW_READ_BEGIN, false);
+    ck_assert(rc == -SW_ENOENT || rc == -SW_ESTALE);
+    sw_wire_close(&o.wire);
+    (void)close(o.fd);
+    ck_assert_int_eq(sw_supervisor_stop(&o.s, SIGTERM), 0);
+    sw_supervisor_end(&o.s);
+}
+END_TEST
+
 /* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
  * spilled with a seq the last time is not what is spilled with it now. */
 START_TEST(seqs_come_round) {
@@ -877,6 +982,7 @@ int main(void) {
     tcase_add_test(tcase, a_damaged_frame);
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_loop_test(tcase, packets_are_settled, 0, 2);
+    tcase_add_loop_test(tcase, open_builds_and_reads_are_settled, 0, 2);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);

@@ -6,7 +6,8 @@
  * bytes as they are.
  *
  * An input that begins with the byte 254 is of version 10. The bytes of its records say, one after the other, what
- * builds, reads and chunks a packet has; where they end the rest is zeros, which are whole and right.
+ * builds, reads and chunks a packet has; where they end the rest is zeros, which are whole and right. Types from 250
+ * are parts of builds and reads of several packets.
  *
  * After each input the session ends and everything must have been given back. */
 #include "base/assert.h"
@@ -24,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
     MEMFD_BYTES = 4096,
+    FILE_BYTES = 4 * SW_BUILD_CHUNK_STEP_BYTES, /* of which a memory may have more than MEMFD_BYTES */
     MAX_PACKETS = 64,
     HELLO_FIRST = 8,
     BATCHES = 200,
@@ -31,6 +33,7 @@ enum {
     BUFFERS = 232,
     NO_REQUESTS = 240,
     VERSION_10 = 254,
+    OPEN_10 = 250,
     RAW_PACKET = 255
 };
 
@@ -43,7 +46,7 @@ static int new_fd(unsigned kind) {
     if (kind == 0)
         return open("/dev/null", O_RDWR | O_CLOEXEC);
     const int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    SW_ASSERT(fd >= 0 && ftruncate(fd, MEMFD_BYTES) == 0);
+    SW_ASSERT(fd >= 0 && ftruncate(fd, FILE_BYTES) == 0);
     if (kind > 2)
         SW_ASSERT(fallocate(fd, 0, 0, MEMFD_BYTES) == 0);
     if (kind > 1)
@@ -193,6 +196,57 @@ static void shape_read(struct sw_test_packet *packet, struct rest *rest, unsigne
     }
 }
 
+/* Chunks of a step each from where the record says, of one of two buffers. */
+static struct sw_wire_chunk *step(struct sw_wire_chunk *chunk, struct rest *rest) {
+    static const uint64_t lengths[] = {1, 2, 3, 4};
+    chunk->at = (uint64_t)next(rest, 5) * SW_BUILD_CHUNK_STEP_BYTES;
+    chunk->offset = chunk->at;
+    chunk->raw_bytes = lengths[next(rest, 4)] * SW_BUILD_CHUNK_STEP_BYTES;
+    chunk->buffer = (uint16_t)(next(rest, 8) == 7);
+    return chunk;
+}
+
+/* A part of one of eight builds. */
+static void shape_open_build(struct sw_test_packet *packet, struct rest *rest) {
+    static const char *const names[] = {NULL, NULL, NULL, "a"};
+    const uint32_t number = next(rest, 8);
+    const unsigned flags = next(rest, 8);
+    const bool begins = flags & SW_BUILD_BEGIN;
+    struct sw_wire_build *build = sw_test_add_build(packet, begins ? names[next(rest, 4)] : NULL);
+    build->build = number;
+    build->flags = (uint16_t)flags;
+    for (unsigned i = begins ? 1 + next(rest, 2) : 0; i > 0; i--)
+        sw_test_add_buffer(packet, (uint64_t)next(rest, 5) * SW_BUILD_CHUNK_STEP_BYTES, 0)->chunk_bytes =
+            next(rest, 4) * SW_BUILD_CHUNK_STEP_BYTES;
+    for (unsigned i = next(rest, 4); i > 0; i--) {
+        struct sw_wire_chunk *chunk = &packet->chunks[packet->msg.u.build.n_chunks++];
+        build->n_chunks++;
+        *chunk = (struct sw_wire_chunk){.mem = next(rest, 4)};
+        shape_chunk(step(chunk, rest), rest);
+    }
+}
+
+static void shape_open_read(struct sw_test_packet *packet, struct rest *rest) {
+    const uint32_t number = next(rest, 8);
+    const unsigned flags = next(rest, 8);
+    const struct sw_region_id id = flags & SW_READ_BEGIN ? ids[next(rest, 8)] : (struct sw_region_id){0};
+    struct sw_wire_read *read = sw_test_add_read(packet, id, 0);
+    read->read = number;
+    read->flags = (uint16_t)flags;
+    for (unsigned i = next(rest, 4); i > 0; i--) {
+        const uint32_t mem = next(rest, 4);
+        shape_chunk(step(sw_test_add_room(packet, mem, 0, 0), rest), rest);
+    }
+}
+
+/* One to four of either. */
+static struct sw_msg *shape_open(struct sw_test_packet *packet, unsigned type, struct rest *rest) {
+    sw_test_packet(packet, type, next(rest, 4) == 3 ? SW_REQ_ALL : 0);
+    for (unsigned i = next(rest, 4) + 1u; i > 0; i--)
+        (type == SW_MSG_BUILD ? shape_open_build : shape_open_read)(packet, rest);
+    return &packet->msg;
+}
+
 /* Counts that do not add up, and reserved fields. */
 static void damage(struct sw_test_packet *packet, struct rest *rest) {
     struct sw_msg_build *build = &packet->msg.u.build;
@@ -244,12 +298,17 @@ static void feed10(struct sw_session *session, uint8_t byte, struct rest rest, u
     static const unsigned types[] = {SW_MSG_BUILD,     SW_MSG_READ,       SW_MSG_DISCARD, SW_MSG_MEM_OPEN,
                                      SW_MSG_MEM_PARTS, SW_MSG_INSPECT,    SW_MSG_SETTLE,  SW_MSG_MEM_CLOSE,
                                      SW_MSG_ADVISE,    SW_MSG_ORDER_PAGE, SW_MSG_ADOPT,   SW_MSG_STATUS,
-                                     SW_MSG_SPILL};
+                                     SW_MSG_SPILL,     SW_MSG_LIST};
     static struct sw_test_packet made;
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    const unsigned type = types[byte % (sizeof types / sizeof types[0])];
+    const bool is_open = byte >= OPEN_10;
+    const unsigned type = is_open ? types[byte % 2] : types[byte % (sizeof types / sizeof types[0])];
     size_t bytes;
-    if (type == SW_MSG_BUILD || type == SW_MSG_READ || type == SW_MSG_DISCARD || type == SW_MSG_SETTLE) {
+    if (is_open) {
+        struct sw_msg *msg = shape_open(&made, type, &rest);
+        msg->header.seq = seq;
+        bytes = sw_msg_encode(msg, packet);
+    } else if (type == SW_MSG_BUILD || type == SW_MSG_READ || type == SW_MSG_DISCARD || type == SW_MSG_SETTLE) {
         struct sw_msg *msg = shape(&made, type, &rest);
         msg->header.seq = seq;
         bytes = sw_msg_encode(msg, packet);
