@@ -195,7 +195,7 @@ static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) 
     }
     double away_s[MAX_REPEATS], back_s[MAX_REPEATS];
     struct spillway_result result;
-    struct spillway_status status;
+    struct spillway_status status = {0};
     b->worst_growth = 0;
     round_trip(b, kind, mode, true, &away_s[0], &back_s[0], &result); /* warm-up */
     for (int i = 0; i < b->options.repeats; i++)

@@ -387,29 +387,41 @@ static struct liar {
     pthread_t thread;
 } liar;
 
-static void set_result(struct sw_msg *reply, const struct sw_msg *request) {
-    const unsigned type = request->header.type;
-    uint64_t bytes = type == SW_MSG_SPILL ? request->u.spill.bytes : request->u.restore.bytes;
-    if (type == SW_MSG_SPILL_BUFFERS || type == SW_MSG_RESTORE_BUFFERS) {
-        const bool spill = type == SW_MSG_SPILL_BUFFERS;
-        const uint64_t *lengths = spill ? request->u.spill_buffers.bytes : request->u.restore_buffers.bytes;
-        const uint32_t n = spill ? request->u.spill_buffers.count : request->u.restore_buffers.count;
-        bytes = 0;
-        for (uint32_t i = 0; i < n; i++)
-            bytes += lengths[i];
+/* Success of every build, read or id of a packet: region 1:1, moved as often as the packet says. */
+static void set_results(struct sw_msg *reply, const struct sw_msg *request) {
+    static struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
+    const struct sw_msg_build *build = &request->u.build;
+    const struct sw_msg_read *read = &request->u.read;
+    uint16_t n = 0;
+    memset(results, 0, sizeof results);
+    if (request->header.type == SW_MSG_BUILD) {
+        const struct sw_wire_buffer *buffer = build->buffers;
+        for (n = 0; n < build->n_builds; n++) {
+            results[n] = (struct sw_wire_result){.number = build->builds[n].build, .slot = 1, .gen = 1};
+            for (unsigned i = 0; i < build->builds[n].n_buffers; i++)
+                results[n].raw_bytes += buffer++->raw_bytes;
+        }
+    } else if (request->header.type == SW_MSG_READ) {
+        const struct sw_wire_chunk *chunk = read->chunks;
+        for (n = 0; n < read->n_reads; n++) {
+            results[n] = (struct sw_wire_result){.number = read->reads[n].read, .slot = 1, .gen = 1};
+            for (unsigned i = 0; i < read->reads[n].n_chunks; i++)
+                results[n].raw_bytes += chunk++->raw_bytes;
+        }
+    } else {
+        n = request->u.discard.n_ids;
     }
-    reply->header.type = SW_MSG_RESULT;
-    reply->u.result = (struct sw_msg_result){.slot = 1, .gen = 1, .raw_bytes = bytes};
-}
-
-static bool is_spill(const struct sw_msg *request) {
-    return request->header.type == SW_MSG_SPILL || request->header.type == SW_MSG_SPILL_BUFFERS;
+    reply->header.type = SW_MSG_RESULTS;
+    reply->u.results.n_results = n;
+    reply->u.results.results = results;
 }
 
 static void answer(int socket, const struct sw_msg *request) {
     struct sw_msg reply = {.header = {.type = SW_MSG_OK, .seq = request->header.seq}};
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
-    const bool refuses = is_spill(request) && liar.n_refusals;
+    static const struct sw_wire_result region = {.slot = 1, .gen = 1};
+    static const struct sw_wire_buffer buffer;
+    const bool refuses = request->header.type == SW_MSG_BUILD && liar.n_refusals;
     switch (refuses ? SW_MSG_ERROR : request->header.type) {
     case SW_MSG_ERROR:
         liar.n_refusals--;
@@ -421,25 +433,24 @@ static void answer(int socket, const struct sw_msg *request) {
     case SW_MSG_HELLO:
         reply.header.type = SW_MSG_HELLO_OK;
         reply.u.hello_ok =
-            (struct sw_msg_hello_ok){.version = SW_PROTO_OLDEST_VERSION, .max_in_flight = 64, .max_pieces = 512};
+            (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 64, .max_pieces = 512};
         break;
     case SW_MSG_STATUS:
         reply.header.type = SW_MSG_STATUS_OK;
         break;
-    case SW_MSG_SPILL:
-    case SW_MSG_RESTORE:
-    case SW_MSG_SPILL_BUFFERS:
-    case SW_MSG_RESTORE_BUFFERS:
-        set_result(&reply, request);
+    case SW_MSG_BUILD:
+    case SW_MSG_READ:
+    case SW_MSG_DISCARD:
+        set_results(&reply, request);
         break;
-    case SW_MSG_QUERY_BUFFERS:
-        reply.header.type = SW_MSG_REGION_BUFFERS;
-        reply.u.region_buffers.count = 1;
+    case SW_MSG_INSPECT:
+        reply.header.type = SW_MSG_DETAILS;
+        reply.u.details =
+            (struct sw_msg_details){.n_results = 1, .n_buffers = 1, .results = &region, .buffers = &buffer};
         break;
     default:
         break;
     }
-    reply.header.version = SW_PROTO_OLDEST_VERSION;
     const size_t bytes = sw_msg_encode(&reply, packet);
     (void)sw_packet_send(socket, packet, bytes, NULL, 0);
 }
