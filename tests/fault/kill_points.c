@@ -174,6 +174,8 @@ static struct piece {
     bool packed, durable;
     unsigned n_buffers;
     unsigned batch; /* first piece + 1 of those that are restored together; 0: alone */
+    unsigned group; /* the same of those that are committed together */
+    bool is_out;    /* a successor has found it */
 } pieces[N_PIECES];
 static unsigned n_pieces;
 static struct sw_wire wire;
@@ -391,6 +393,75 @@ static void read_packet(struct piece *p, unsigned n, uint32_t flags) {
     ask_packet(p, n, RESTORING, GONE);
 }
 
+/* ---- and by several packets, all or none ---- */
+
+enum { FIRST_BYTES = 2 * SW_BUILD_CHUNK_STEP_BYTES, FIRST_NUMBER = 100 };
+
+/* Adds the first or the last chunk of each of n pieces; of builds, or of reads. */
+static void add_chunks(const struct piece *p, unsigned n, uint32_t mem, unsigned step) {
+    const bool is_build = packet.msg.header.type == SW_MSG_BUILD;
+    const uint64_t at = step == 1 ? 0 : FIRST_BYTES, bytes = step == 1 ? FIRST_BYTES : BYTES - FIRST_BYTES;
+    for (unsigned i = 0; step > 0 && i < n; i++) {
+        packet.chunks[i] = (struct sw_wire_chunk){.mem = mem, .at = at, .offset = p[i].offset + at, .raw_bytes = bytes};
+        *(is_build ? &packet.builds[i].n_chunks : &packet.reads[i].n_chunks) = 1;
+        *(is_build ? &packet.msg.u.build.n_chunks : &packet.msg.u.read.n_chunks) = (uint16_t)(i + 1);
+    }
+}
+
+static void make_build_step(const struct piece *p, unsigned n, uint32_t mem, unsigned step, const char *name_of_first) {
+    static const uint16_t flags[] = {SW_BUILD_BEGIN, 0, SW_BUILD_COMMIT};
+    sw_test_packet(&packet, SW_MSG_BUILD, step == 2 ? SW_REQ_ALL : 0);
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_wire_build *build = sw_test_add_build(&packet, i == 0 && step == 0 ? name_of_first : NULL);
+        build->build = FIRST_NUMBER + (unsigned)(p + i - pieces);
+        build->flags = flags[step];
+        if (step == 0)
+            sw_test_add_buffer(&packet, BYTES, 0)->chunk_bytes = SW_BUILD_CHUNK_STEP_BYTES;
+    }
+    add_chunks(p, n, mem, step);
+}
+
+/* By three packets: begin, first chunk, last chunk and commit. */
+static void build_open(struct piece *p, unsigned n, const char *name_of_first) {
+    const uint32_t mem = open_mem(&p->from);
+    for (unsigned step = 0; step < 3; step++) {
+        make_build_step(p, n, mem, step, name_of_first);
+        if (step < 2 && !is_dead)
+            (void)answered(sw_wire_call(&wire, &packet.msg, NULL, 0));
+    }
+    for (unsigned i = 0; i < n; i++)
+        p[i].group = (unsigned)(p - pieces) + 1;
+    p->durable = name_of_first;
+    ask_packet(p, n, SPILLING, STORED);
+}
+
+static void make_read_step(const struct piece *p, unsigned n, uint32_t mem, unsigned step) {
+    static const uint16_t flags[] = {SW_READ_BEGIN, 0, SW_READ_END};
+    sw_test_packet(&packet, SW_MSG_READ, step == 2 ? SW_REQ_ALL : 0);
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_wire_read *read = sw_test_add_read(&packet, step == 0 ? p[i].id : (struct sw_region_id){0}, 0);
+        read->read = FIRST_NUMBER + N_PIECES + (unsigned)(p + i - pieces);
+        read->flags = flags[step];
+    }
+    add_chunks(p, n, mem, step);
+}
+
+/* The same way back. */
+static void read_open(struct piece *p, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        if (p[i].stage != STORED)
+            return;
+    const uint32_t mem = open_mem(&p->to);
+    for (unsigned step = 0; step < 3; step++) {
+        make_read_step(p, n, mem, step);
+        if (step < 2 && !is_dead)
+            (void)answered(sw_wire_call(&wire, &packet.msg, NULL, 0));
+    }
+    for (unsigned i = 0; i < n; i++)
+        p[i].batch = (unsigned)(p - pieces) + 1;
+    ask_packet(p, n, RESTORING, GONE);
+}
+
 static void discard_packet(struct piece *p, unsigned n) {
     for (unsigned i = 0; i < n; i++)
         if (p[i].stage != STORED)
@@ -519,9 +590,19 @@ static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_a
         SAY(rc || is_in);
         break;
     }
+    p->is_out = is_out;
     if (is_out)
         SAY(try(owner, p) == 0);
 #undef SAY
+}
+
+/* Those that nobody was told of were all recorded, or none. */
+static void check_groups(unsigned kill_at) {
+    for (unsigned i = 0; i < n_pieces; i++)
+        if (pieces[i].group && pieces[i].stage == SPILLING)
+            ck_assert_msg(
+                pieces[i].is_out == pieces[pieces[i].group - 1].is_out, "killed at %u: piece %u is %s", kill_at, i,
+                pieces[i].is_out ? "there, the first of its group is not" : "gone, the first of its group is there");
 }
 
 static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung_up) {
@@ -542,6 +623,7 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
             pieces[i].stage = pieces[i].stage == GONE ? GONE : DROPPING;
         check_piece(owner, &pieces[i], kill_at);
     }
+    check_groups(kill_at);
     /* All of it is known to somebody: when they are gone, nothing is left. */
     sw_life_close_owner(&life, heir, false);
     sw_life_close_owner(&life, owner, false);
@@ -628,14 +710,22 @@ static void in_packets(void) {
     discard_packet(rest, 2);
 }
 
+static void in_open_packets(void) {
+    struct piece *p = pieces_new(3), *more = pieces_new(2);
+    build_open(p, 3, "one");
+    build_open(more, 2, NULL);
+    read_open(p, 3);
+    read_open(more, 2);
+}
+
 static const struct scenario {
     void (*run)(void);
     bool has_disk, hangs_up;
     uint32_t version;
-} scenarios[] = {{alone, false, false, 9},      {in_batches, false, false, 9}, {durable, false, true, 9},
-                 {buffers, false, true, 9},     {in_place, false, false, 9},   {on_the_disk, true, false, 9},
-                 {in_packets, false, false, 10}};
-enum { N_SCENARIOS = 7 };
+} scenarios[] = {{alone, false, false, 9},       {in_batches, false, false, 9},      {durable, false, true, 9},
+                 {buffers, false, true, 9},      {in_place, false, false, 9},        {on_the_disk, true, false, 9},
+                 {in_packets, false, false, 10}, {in_open_packets, false, false, 10}};
+enum { N_SCENARIOS = 8 };
 
 /* Returns whether it was killed before its end, or a record has failed. */
 static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bool goes_on) {

@@ -215,9 +215,10 @@ static void shape_open_build(struct sw_test_packet *packet, struct rest *rest) {
     struct sw_wire_build *build = sw_test_add_build(packet, begins ? names[next(rest, 4)] : NULL);
     build->build = number;
     build->flags = (uint16_t)flags;
-    for (unsigned i = begins ? 1 + next(rest, 2) : 0; i > 0; i--)
-        sw_test_add_buffer(packet, (uint64_t)next(rest, 5) * SW_BUILD_CHUNK_STEP_BYTES, 0)->chunk_bytes =
-            next(rest, 4) * SW_BUILD_CHUNK_STEP_BYTES;
+    for (unsigned i = begins ? 1 + next(rest, 2) : 0; i > 0; i--) {
+        const uint64_t raw_bytes = (uint64_t)next(rest, 5) * SW_BUILD_CHUNK_STEP_BYTES;
+        sw_test_add_buffer(packet, raw_bytes, 0)->chunk_bytes = next(rest, 4) * SW_BUILD_CHUNK_STEP_BYTES;
+    }
     for (unsigned i = next(rest, 4); i > 0; i--) {
         struct sw_wire_chunk *chunk = &packet->chunks[packet->msg.u.build.n_chunks++];
         build->n_chunks++;

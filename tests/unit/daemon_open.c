@@ -1,5 +1,6 @@
 /* Builds of several packets: what begins, appends, commits and aborts, in every division into packets; what becomes of
  * it when a part fails, when the client cancels, says nothing more, or hangs up. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/packet_rig.h"
 #include "tests/lib/run.h"
@@ -749,6 +750,50 @@ START_TEST(a_session_that_ends_beneath_a_build) {
 }
 END_TEST
 
+/* Two builds by three packets, all or none, of which any allocation fails once: both regions are there, or nothing. A
+ * packet that is refused as a whole leaves the builds as they are: the next ones then do not find what they go on with.
+ */
+START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
+    unsigned n_failed = 0;
+    long live = 0;
+    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+        sw_alloc_fail_nth(nth);
+        for (unsigned step = 0; step < 3; step++) {
+            new_packet(step == 2 ? SW_REQ_ALL : 0);
+            for (unsigned i = 0; i < 2; i++) {
+                struct sw_wire_build *build = sw_test_add_build(&packet, step == 0 && i ? "a name" : NULL);
+                build->build = NUMBER + i;
+                build->flags = (uint16_t[]){SW_BUILD_BEGIN, 0, SW_BUILD_COMMIT}[step];
+                if (step == 0)
+                    add_buffer(2 * STEP, STEP);
+                else
+                    (void)add_chunk(0, (step - 1) * STEP, STEP);
+            }
+            const int rc = call();
+            ck_assert_msg(rc == 0 || rc == -SW_ENOMEM || (step && (rc == -SW_ENOENT || rc == -SW_EINVAL)), "%s",
+                          sw_err_name(rc));
+        }
+        sw_alloc_fail_nth(0);
+        const bool is_stored = rig.reply.header.type == SW_MSG_RESULTS;
+        const struct sw_region_id ids[] = {is_stored ? sw_test_result_id(&rig.reply, 0) : (struct sw_region_id){0},
+                                           is_stored ? sw_test_result_id(&rig.reply, 1) : (struct sw_region_id){0}};
+        for (unsigned i = 0; i < 2; i++)
+            (void)say(NUMBER + i, SW_BUILD_ABORT); /* what a packet that was refused as a whole has left */
+        sw_packet_rig_check_rest(&rig, is_stored ? 2 : 0, 0);
+        sw_test_packet(&packet, SW_MSG_DISCARD, 0);
+        for (unsigned i = 0; i < 2; i++)
+            sw_test_add_id(&packet, ids[i]);
+        ck_assert_int_eq(call(), is_stored ? 0 : -SW_ENOENT);
+        live = nth ? live : sw_alloc_live();
+        ck_assert_int_eq(sw_alloc_live(), live);
+        n_failed += !is_stored;
+        if (nth && is_stored)
+            break;
+    }
+    ck_assert_uint_gt(n_failed, 10);
+}
+END_TEST
+
 /* ---- lists ---- */
 
 enum { N_NAMES = 300, NAME_BYTES = 16 };
@@ -877,6 +922,7 @@ int main(void) {
     tcase_add_test(tcase, a_read_is_canceled_by_its_end);
     tcase_add_loop_test(tcase, a_build_without_appends_expires, 0, 2);
     tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_build, 0, 4);
+    tcase_add_test(tcase, an_allocation_that_fails_leaves_nothing_behind);
     tcase_add_loop_test(tcase, durable_regions_are_listed_by_their_names, 0, 2);
     tcase_add_test(tcase, what_a_list_says_of_a_region);
     tcase_add_test(tcase, what_cannot_be_listed);

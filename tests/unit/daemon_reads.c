@@ -1,5 +1,6 @@
 /* Reads of several packets: what begins, asks for chunks and ends, in every division into packets; what becomes of it
  * when chunks fail, when the client cancels, says nothing more, or hangs up. */
+#include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/packet_rig.h"
 #include "tests/lib/run.h"
@@ -449,6 +450,34 @@ START_TEST(a_session_that_ends_beneath_a_read) {
 }
 END_TEST
 
+/* A read by three packets, of which any allocation fails once: the region stays. */
+START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
+    const struct sw_region_id id = build(BUILD, NULL);
+    unsigned n_failed = 0;
+    long live = 0;
+    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+        sw_alloc_fail_nth(nth);
+        int rc = begin(NUMBER, id);
+        rc = rc ? rc : ask(NUMBER, 0, 0, 3 * STEP);
+        rc = rc ? rc : ask(NUMBER, SW_READ_END | SW_READ_KEEP, 3 * STEP, 5 * STEP);
+        sw_alloc_fail_nth(0);
+        ck_assert_msg(rc == 0 || rc == -SW_ENOMEM, "%s", sw_err_name(rc));
+        (void)end(NUMBER, SW_READ_KEEP);
+        ck_rest(1, 0);
+        live = nth ? live : sw_alloc_live();
+        ck_assert_int_eq(sw_alloc_live(), live);
+        n_failed += rc != 0;
+        if (nth && !rc)
+            break;
+    }
+    ck_assert_uint_gt(n_failed, 8);
+    ck_assert_int_eq(begin(NUMBER, id), 0);
+    ck_assert_int_eq(ask(NUMBER, SW_READ_END, 0, RAW_BYTES), 0);
+    ck_bytes(0, RAW_BYTES);
+    ck_rest(0, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("reads");
     TCase *tcase = tcase_create("reads");
@@ -467,6 +496,7 @@ int main(void) {
     tcase_add_loop_test(tcase, an_end_cancels_what_ends_already, 0, 2);
     tcase_add_loop_test(tcase, a_read_that_nothing_is_asked_of_expires, 0, 2);
     tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_read, 0, 3);
+    tcase_add_test(tcase, an_allocation_that_fails_leaves_nothing_behind);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
