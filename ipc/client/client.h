@@ -262,9 +262,8 @@ void sw_ticket_known(struct spillway_ticket *t);
 
 /* Gives packets the next seqs and moves them to the outbox, as all that the ticket waits for. */
 void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group);
-/* Sends a request whose answer nobody waits for. Without memory for it, what it names stays until the connection ends.
- */
-void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
+/* Sends a request whose answer nobody waits for. False: -SW_ENOMEM; what it names stays until the connection ends. */
+bool sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
 /* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
 void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
 /* Sends and receives until nothing moves. Returns 0, or the code of c->lost. To be called before a call is refused for

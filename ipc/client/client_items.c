@@ -12,7 +12,7 @@ static bool is_spill(const struct sw_transfer *x) {
 static void send_discard(struct spillway *c, const struct sw_wire_id *ids, uint16_t n, uint32_t flags) {
     const struct sw_msg msg = {.header.type = SW_MSG_DISCARD, .u.discard = {.flags = flags, .n_ids = n, .ids = ids}};
     if (n && !c->lost.code)
-        sw_client_submit_unattended(c, &msg);
+        (void)sw_client_submit_unattended(c, &msg);
 }
 
 /* Has the daemon forget the regions of all items that `chosen` picks. */

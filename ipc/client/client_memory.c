@@ -194,7 +194,7 @@ void sw_registered_reopen(struct spillway *c) {
 void sw_client_close_memory(struct spillway *c, uint32_t mem) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
     if (!c->lost.code)
-        sw_client_submit_unattended(c, &msg);
+        (void)sw_client_submit_unattended(c, &msg);
 }
 
 struct spillway_ticket *sw_client_open_memory(struct spillway *c, uint32_t mem, struct sw_export *e,

@@ -113,8 +113,8 @@ struct spillway_ticket *sw_arrays_send(struct sw_transfer *x, const struct sw_ar
     return t;
 }
 
-void sw_arrays_send_unattended(struct sw_transfer *x, const struct sw_arrays *a) {
+bool sw_arrays_send_unattended(struct sw_transfer *x, const struct sw_arrays *a) {
     const struct sw_msg msg = make_msg(a, false);
-    if (a->n_items && !x->ticket->connection->lost.code)
-        sw_client_submit_unattended(x->ticket->connection, &msg);
+    struct spillway *c = x->ticket->connection;
+    return !a->n_items || c->lost.code || sw_client_submit_unattended(c, &msg);
 }

@@ -31,7 +31,7 @@ struct sw_packet *sw_arrays_packet(const struct sw_arrays *a, bool all, struct s
 struct spillway_ticket *sw_arrays_send(struct sw_transfer *x, const struct sw_arrays *a, uint32_t first, bool all,
                                        bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
                                        void (*on_done)(struct spillway_ticket *t), struct sw_err *err);
-/* Sends it without waiting for its reply. */
-void sw_arrays_send_unattended(struct sw_transfer *x, const struct sw_arrays *a);
+/* Sends it without waiting for its reply, if there are items in it. False: -SW_ENOMEM. */
+bool sw_arrays_send_unattended(struct sw_transfer *x, const struct sw_arrays *a);
 
 #endif

@@ -311,7 +311,7 @@ static void come_back(struct spillway *c) {
             ask(t, &asks);
     }
     sw_msg_init(&all, SW_MSG_SETTLE);
-    sw_client_submit_unattended(c, &all);
+    (void)sw_client_submit_unattended(c, &all);
     sw_list_append_all(&c->outbox, &later);
     c->link = SW_LINK_UP;
     c->up_us = sw_clock_us();

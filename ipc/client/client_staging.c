@@ -507,27 +507,30 @@ static void begin_end(struct sw_staged *op) {
     }
 }
 
-/* Builds that will not be committed, and reads. */
-static void end_open(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_arrays *a = sw_arrays_begin(x);
-    for (uint32_t i = 0; i < n_items(op); i++) {
-        if (!x->items[i].is_open)
-            continue;
-        x->items[i].is_open = false;
-        sw_arrays_add_item(a, &x->items[i], is_spill(op) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
-        if (a->n_items < SW_PROTO_MAX_ITEMS)
-            continue;
-        sw_arrays_send_unattended(x, a);
-        a = sw_arrays_begin(x);
+/* Ends reads, and builds that will not be committed. False: there was no memory for it, and some still are open. */
+static bool end_open(struct sw_staged *op) {
+    struct sw_item *items = op->transfer->items;
+    const unsigned flags = is_spill(op) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP;
+    for (uint32_t first = 0, next = 0; first < n_items(op); first = next) {
+        struct sw_arrays *a = sw_arrays_begin(op->transfer);
+        for (; next < n_items(op) && a->n_items < SW_PROTO_MAX_ITEMS; next++)
+            if (items[next].is_open)
+                sw_arrays_add_item(a, &items[next], flags);
+        if (!sw_arrays_send_unattended(op->transfer, a))
+            return false;
+        for (uint32_t i = first; i < next; i++)
+            items[i].is_open = false;
     }
-    sw_arrays_send_unattended(x, a);
+    return true;
 }
 
 /* A restore consumes by a request of its own, which is repeated if the connection is lost: its bytes are there. */
-static void end(struct sw_staged *op) {
+static void end(struct sw_staged *op, struct round *round) {
+    if (!end_open(op)) {
+        come_back(round, POLL_GPU_NS);
+        return;
+    }
     op->stage = STAGE_OVER;
-    end_open(op);
     if (!is_spill(op) && !must_stop(op))
         sw_transfer_consume(op->transfer);
 }
@@ -577,7 +580,7 @@ static void advance(struct sw_staged *op, struct round *round) {
     if (op->stage == STAGE_MOVE)
         move(op, round);
     if (op->stage == STAGE_END && are_copies_made(op, round) && !op->n_held)
-        end(op);
+        end(op, round);
 }
 
 void sw_staging_advance(struct spillway *c, unsigned copies) {
@@ -601,7 +604,7 @@ bool sw_staged_has_ended(const struct sw_staged *op) {
 }
 
 void sw_staged_cancel(struct sw_staged *op) {
-    end_open(op);
+    (void)end_open(op); /* or later, with the call */
     wake_after(connection_of(op), AT_ONCE_NS);
 }
 

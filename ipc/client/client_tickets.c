@@ -41,23 +41,24 @@ void sw_ticket_destroy(struct spillway_ticket *t) {
     sw_free(t);
 }
 
-void sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
+bool sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg) {
     struct sw_list group;
     sw_list_init(&group);
     struct spillway_ticket *t = sw_ticket_new(c, msg->header.type, NULL);
     if (!t || !sw_packet_new(&group, msg, NULL)) {
         sw_free(t);
-        return;
+        return false;
     }
     t->abandoned = true;
     t->resume.repeat = sw_packet_copy(c, group.next);
     sw_client_submit(t, &group);
+    return true;
 }
 
 static void close_memory(struct spillway *c, uint32_t mem) {
     const struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = mem};
     if (!c->lost.code)
-        sw_client_submit_unattended(c, &msg);
+        (void)sw_client_submit_unattended(c, &msg);
 }
 
 /* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with

@@ -254,7 +254,7 @@ static void cancel_packet(struct sw_transfer *x, const struct spillway_ticket *t
     for (uint32_t i = 0; i < t->transfer.n_items; i++)
         sw_arrays_add_item(a, &x->items[t->own.part + i],
                            is_spill(x) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
-    sw_arrays_send_unattended(x, a);
+    (void)sw_arrays_send_unattended(x, a); /* if it fails, the daemon goes on with what is to be canceled */
 }
 
 void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {

@@ -36,5 +36,5 @@ systemd-analyze security --offline=yes --threshold=40 --no-pager "$folder/spillw
 tail -n 1 "$folder/security"
 if systemd-analyze --version | grep -q '^systemd 252 '; then # as README.md says
     level=$(sed -n 's/.*Overall exposure level for .*: \([0-9.]*\) .*/\1/p' "$folder/security")
-    grep -qF "judge the service ($level" "$2/README.md"
+    grep -qF "exposure: $level" "$2/README.md"
 fi
