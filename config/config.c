@@ -159,8 +159,8 @@ static const struct option options[] = {
              "max_regions, which is at most three times as many as are left for others. So one tenant never has more "
              "than three quarters."},
     {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
-     .help = "Limit of the durable regions of one tenant, which stay when their client has gone "
-             "(spillway_spill_durable()); one more is refused with ETENANTREGIONS. 0: no durable regions at all, "
+     .help = "Limit of the durable regions of one tenant, which have a name and stay when their "
+             "client has gone; one more is refused with ETENANTREGIONS. 0: no durable regions at all, "
              "unlike the other tenant_* options."},
     {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
      .help = "Limit of the sessions of one tenant; one more is refused with ETENANTSESSIONS. 0: its share of "

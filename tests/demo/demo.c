@@ -7,7 +7,6 @@
 #include "ipc/spillway.h"
 #include "tests/demo/columns.h"
 #include "tests/lib/buffer.h"
-#include "tests/lib/easy.h"
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -221,10 +220,10 @@ static void print_table(const struct demo *demo) {
 
 /* Decides where the columns live, and says so. */
 static int choose_device(struct demo *demo) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_error error;
     const char *reason = NULL;
-    if (easy_status(demo->spillway, &status, &error) < 0)
+    if (spillway_status(demo->spillway, &status, &error) < 0)
         return failed(demo, "status", demo->socket_path, error.name, error.text);
     const unsigned kinds = sw_buffer_usable_kinds(&reason);
     if (status.n_gpus && kinds > SW_BUFFER_CUDA_MALLOC) {
