@@ -137,7 +137,7 @@ says "EACCES.*in the socket's group" "${stranger[@]}" spillway-bench --duration 
 says EACCES "${client[@]}" spillwayctl status
 
 step "fields of the journal"
-journalctl EVENT=ready -o json --no-pager -n 1 | grep -q '"DEVICES"'
+journalctl EVENT=service.ready -o json --no-pager -n 1 | grep -q '"DEVICES"'
 [ "$(journalctl NAME=ENOSPACE --no-pager -o cat | grep -c request.failed)" -gt 0 ]
 
 step "metrics over HTTP"
