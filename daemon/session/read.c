@@ -43,7 +43,8 @@ static bool is_all(const struct sw_msg_read *m) {
 /* What cannot be taken back cannot be all or nothing with others; and after a restart one region that is in the
  * client's memory speaks for all. */
 static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
-    for (unsigned i = 0; is_all(m) && i < m->n_reads; i++) {
+    const bool all = is_all(m);
+    for (unsigned i = 0; all && i < m->n_reads; i++) {
         if (!ends(&m->reads[i]))
             return sw_err_set(
                 err, -SW_EINVAL, SW_SCOPE_REQUEST,
