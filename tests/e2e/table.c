@@ -45,7 +45,7 @@ static void new_buffers(struct spillway_buffer ret[N], uint64_t before) {
     for (int i = 0; i < N; i++)
         ret[i] = (struct spillway_buffer){.data = new_memory(table->buffers[i].bytes, before),
                                           .bytes = table->buffers[i].bytes,
-                                          .type = (enum spillway_value_type)table->buffers[i].type};
+                                          .type = (uint16_t)table->buffers[i].type};
 }
 
 static void free_buffers(struct spillway_buffer buffers[N], uint64_t before) {
@@ -145,9 +145,8 @@ START_TEST(registered_memory_holds_a_table) {
     uint64_t bytes = 0;
     uint8_t *block = new_memory(table->bytes, 0);
     for (int i = 0; i < N; bytes += buffers[i++].bytes)
-        buffers[i] = (struct spillway_buffer){.data = block + bytes,
-                                              .bytes = table->buffers[i].bytes,
-                                              .type = (enum spillway_value_type)table->buffers[i].type};
+        buffers[i] = (struct spillway_buffer){
+            .data = block + bytes, .bytes = table->buffers[i].bytes, .type = (uint16_t)table->buffers[i].type};
     ck_assert_int_eq(spillway_register(connection, block, bytes, &error), 0);
     for (int round = 0; round < 2; round++) {
         fill(buffers);

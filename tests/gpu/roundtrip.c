@@ -187,9 +187,8 @@ START_TEST(tables_of_every_kind) {
         else
             CUDA(cudaMemcpyAsync(memory[i]->data, table->buffers[i].data, table->buffers[i].bytes,
                                  cudaMemcpyHostToDevice, stream));
-        buffers[i] = (struct spillway_buffer){.data = memory[i]->data,
-                                              .bytes = table->buffers[i].bytes,
-                                              .type = (enum spillway_value_type)table->buffers[i].type};
+        buffers[i] = (struct spillway_buffer){
+            .data = memory[i]->data, .bytes = table->buffers[i].bytes, .type = (uint16_t)table->buffers[i].type};
     }
     ok(easy_spill_buffers(connection, buffers, N, stream, &ticket, &error));
     ok(easy_wait(ticket, -1, &result, &error));

@@ -231,8 +231,10 @@ START_TEST(records_of_chunks) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
     const uint64_t before = used_bytes();
+    sw_engine_hold(c->session->service->engine); /* the worker does not get it yet */
     send_spill(c, 1000);
     const uint64_t accepted_bytes = used_bytes() - before;
+    sw_engine_release(c->session->service->engine);
     ck_assert_int_eq(await(c), 0);
     const uint64_t bytes = use_up(c, accepted_bytes + 50);
     send_spill(c, 1000);

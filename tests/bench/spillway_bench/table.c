@@ -52,8 +52,8 @@ static int make_buffer(struct sw_bench_table *t, int i, struct sw_err *err) {
         return rc;
     free(content->data);
     content->data = NULL;
-    t->buffers[i] = (struct spillway_buffer){
-        .data = t->memory[i]->data, .bytes = content->bytes, .type = (enum spillway_value_type)content->type};
+    t->buffers[i] =
+        (struct spillway_buffer){.data = t->memory[i]->data, .bytes = content->bytes, .type = (uint16_t)content->type};
     if (t->options->registered && spillway_register(t->connection, t->buffers[i].data, content->bytes, &error) < 0)
         return take_error(err, &error);
     return 0;
