@@ -63,6 +63,12 @@ _Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_build +
                                              sizeof(struct sw_wire_chunk) + SW_PROTO_NAME_BYTES - 1) <=
                    SW_PROTO_MAX_PACKET_BYTES,
                "a packet holds as many durable builds as it may");
+_Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_results +
+                       SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_result) + sizeof(struct sw_wire_buffer) +
+                                             sizeof(struct sw_wire_frame)) +
+                       SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + 256 <=
+                   SW_PROTO_MAX_PACKET_BYTES,
+               "a packet holds the results of as many reads, with a frame each and a text");
 
 static size_t fixed_bytes(unsigned type) {
     switch (type) {

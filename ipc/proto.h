@@ -106,7 +106,9 @@ struct sw_wire_chunk {
     uint64_t offset;      /* of the range, in the memory `mem` */
     uint64_t order_value; /* begins once order_word of the order page has this value; 0: at once */
     uint32_t order_word, mem;
-    uint32_t frame_bytes; /* 0: the range holds raw bytes */
+    /* 0: the range holds raw bytes. Else raw_bytes are those of exactly one stored chunk, or of what is left of the
+     * buffer, and the range holds its frame, so long; READ: room for it. */
+    uint32_t frame_bytes;
     uint16_t buffer, reserved;
 };
 
@@ -129,13 +131,15 @@ struct sw_wire_result {
     uint64_t raw_bytes, stored_bytes; /* moved by this packet; with COMMIT and END: by all */
 };
 
-/* Where a frame of a packed region lies in its memory. */
+/* A frame: of a packed region, and where it lies in its memory (DETAILS); or one that was asked for by a chunk with
+ * frame_bytes, and where in that chunk's memory it now lies (RESULTS). */
 struct sw_wire_frame {
     uint64_t offset, bytes, raw_bytes;
     uint32_t n_symbols;
     uint16_t buffer;
     uint8_t codec, value_type; /* as in the frame's header */
-    uint8_t reserved[8];
+    uint8_t segment_log2;      /* the same; DETAILS: 0 */
+    uint8_t reserved[7];
 };
 
 struct sw_wire_id {
@@ -202,11 +206,14 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     U32(type) U32(seq) U32(flags) U16(n_ids) U16(reserved) ARRAY(struct sw_wire_id, ids, n_ids)
 /* first: of the frames. */
 #define SW_FIELDS_INSPECT(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U32(slot) U32(gen) U32(what) U32(first)
-/* text: what the first error of the results says, in full. */
+/* frames: of a READ, one for each chunk with frame_bytes, in the request's order; all 0 where the read has failed.
+ * text: what the first error of the results says, in full. */
 #define SW_FIELDS_RESULTS(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(flags) U16(n_results) U16(n_buffers) U16(n_texts) U16(text_bytes) U32(service_us) \
+    U16(n_frames) U16(reserved) U32(reserved2) \
     ARRAY(struct sw_wire_result, results, n_results) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
-    ARRAY(struct sw_wire_text, texts, n_texts) ARRAY(char, text, text_bytes)
+    ARRAY(struct sw_wire_frame, frames, n_frames) ARRAY(struct sw_wire_text, texts, n_texts) \
+    ARRAY(char, text, text_bytes)
 /* n_all: frames of the region, of which these are the ones from `first` on. */
 #define SW_FIELDS_DETAILS(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(n_all) U16(n_results) U16(n_buffers) U16(n_frames) U16(n_texts) U32(flags) \
@@ -219,13 +226,18 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
 /* bytes: length of the page, a multiple of 8. */
 #define SW_FIELDS_ORDER_PAGE(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U64(bytes)
 #define SW_FIELDS_ADOPT(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      BYTES(name, SW_PROTO_NAME_BYTES)
+/* device_uuid: of the GPU, all zero for the host device. bytes: of frame buffers there that the client wants. */
+#define SW_FIELDS_CODER(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      BYTES(device_uuid, SW_DEVICE_UUID_BYTES) U64(bytes)
+/* bytes: of frame buffers there that the client may have, in all; 0: none. codecs: bit n says that the daemon parses
+ * frames of codec n. chunk_bytes: the longest chunk that the daemon and all of its devices take. */
+#define SW_FIELDS_CODER_OK(U16, U32, U64, BYTES, U32S, U64S, ARRAY)   U64(bytes) U64(codecs) U64(chunk_bytes)
 
 /* X(NAME, name, type number): requests below 100, replies from 100. Numbers are never reused. */
 #define SW_MESSAGES(X) \
     X(HELLO, hello, 1) X(MEM_OPEN, mem_open, 2) X(MEM_PARTS, mem_parts, 3) X(MEM_CLOSE, mem_close, 4) \
     X(STATUS, status, 9) X(ADVISE, advise, 10) X(ADOPT, adopt, 24) X(ORDER_PAGE, order_page, 27) \
     X(BUILD, build, 30) X(READ, read, 31) X(DISCARD, discard, 32) X(INSPECT, inspect, 33) X(SETTLE, settle, 34) \
-    X(LIST, list, 35) X(LISTING, listing, 112) \
+    X(LIST, list, 35) X(LISTING, listing, 112) X(CODER, coder, 36) X(CODER_OK, coder_ok, 113) \
     X(HELLO_OK, hello_ok, 100) X(OK, ok, 101) X(STATUS_OK, status_ok, 104) X(ERROR, error, 105) \
     X(RESULTS, results, 110) X(DETAILS, details, 111) \
     SW_MESSAGES_9(X)

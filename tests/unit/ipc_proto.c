@@ -134,6 +134,34 @@ START_TEST(the_longest_message_ends_where_it_should) {
 }
 END_TEST
 
+/* What became of a read that asked for frames. */
+START_TEST(frames_lie_behind_the_buffers_of_results) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    static const struct sw_wire_result result;
+    static const struct sw_wire_buffer buffer;
+    static const struct sw_wire_frame frames[2] = {
+        {.offset = 1}, {.offset = 0x0807060504030201, .buffer = 9, .codec = 10, .value_type = 11, .segment_log2 = 12}};
+    static const struct sw_wire_text text = {"text"};
+    const struct sw_msg msg = {.header = {.type = SW_MSG_RESULTS},
+                               .u.results = {.n_results = 1,
+                                             .n_buffers = 1,
+                                             .n_frames = 2,
+                                             .n_texts = 1,
+                                             .results = &result,
+                                             .buffers = &buffer,
+                                             .frames = frames,
+                                             .texts = &text}};
+    static const uint8_t last[40] = {1, 2, 3, 4, 5, 6, 7, 8, [28] = 9, 0, 10, 11, 12};
+    struct sw_msg back;
+    const size_t bytes = sw_msg_encode(&msg, packet), frames_at = SW_PROTO_HEADER_BYTES + 24 + 40 + 24;
+    ck_assert_uint_eq(bytes, frames_at + 2 * 40 + 32);
+    ck_assert_mem_eq(packet + frames_at + 40, last, sizeof last);
+    ck_assert_int_eq(sw_msg_decode(&back, packet, bytes, NULL), 0);
+    ck_assert_ptr_eq(back.u.results.frames, packet + frames_at);
+    ck_assert_ptr_eq(back.u.results.texts, packet + frames_at + 2 * 40);
+}
+END_TEST
+
 /* Of a count, one more and one less than there are records of; and no records at all. */
 START_TEST(arrays_are_as_long_as_their_counts_say) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
@@ -440,6 +468,7 @@ int main(void) {
     tcase_add_loop_test(messages, message_decodes_to_itself, 0, TYPE_COUNT);
     tcase_add_test(messages, fields_lie_where_they_should);
     tcase_add_test(messages, the_longest_message_ends_where_it_should);
+    tcase_add_test(messages, frames_lie_behind_the_buffers_of_results);
     tcase_add_test(messages, arrays_are_as_long_as_their_counts_say);
     tcase_add_loop_test(messages, a_new_message_is_empty, 0, TYPE_COUNT);
     tcase_add_test(messages, overlaps_are_found);
