@@ -30,7 +30,6 @@ struct sw_packet {
 
 struct sw_arrays;   /* client_transfer.c's own */
 struct sw_transfer; /* a call, to the end of its ticket */
-struct sw_staged;   /* what a call needs for memory that is copied */
 struct sw_staging;  /* the arenas */
 
 /* Where a ticket is on its way:

@@ -128,7 +128,7 @@ static void note_ending(struct sw_transfer *x) {
 void sw_transfer_packet_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
     x->n_in_flight--;
-    if (!x->staged)
+    if (!x->way)
         sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
@@ -177,6 +177,6 @@ bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
 
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
     const struct sw_transfer *x = t->own.owner;
-    return x->staged ? t->transfer.mem == mem
-                     : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
+    return x->way ? t->transfer.mem == mem
+                  : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
 }

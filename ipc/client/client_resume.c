@@ -8,6 +8,7 @@
  *
  * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
 #include "ipc/client/client_staging.h"
+#include "ipc/client/client_way.h"
 #include "ipc/client/client_transfer.h"
 
 #include "base/alloc.h"
@@ -302,6 +303,7 @@ static void come_back(struct spillway *c) {
     }
     sw_registered_reopen(c);
     sw_staging_reopen(c);
+    sw_ways_reopen(c);
     bool more = last != &c->running;
     for (struct sw_list *n = c->running.next, *next; more; n = next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);

@@ -10,8 +10,8 @@
  * inside the library's calls, one piece a call. */
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_arena.h"
-#include "ipc/client/client_packets.h"
 #include "ipc/client/client_results.h"
+#include "ipc/client/client_way.h"
 
 #include "base/alloc.h"
 #include "base/descriptors.h"
@@ -26,13 +26,11 @@ enum { POLL_GPU_NS = 100000, AT_ONCE_NS = 1 };
 enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_END, STAGE_OVER };
 
 struct sw_staged {
-    struct sw_transfer *transfer;
+    struct sw_way way;
     enum stage stage;
-    uint32_t item, piece;      /* the next one to be moved; of the item's pieces */
-    uint64_t at;               /* in that piece */
-    uint32_t n_begun, n_ended; /* items: restore: reads; committed or ended */
-    unsigned n_held;           /* places */
-    bool is_counted;           /* in its arenas' n_users */
+    uint32_t item, piece; /* the next one to be moved; of the item's pieces */
+    uint64_t at;          /* in that piece */
+    unsigned n_held;      /* places */
 };
 
 struct sw_staging {
@@ -40,22 +38,20 @@ struct sw_staging {
     bool timer_set;
 };
 
+static struct sw_staged *staged_of(struct sw_way *way) {
+    return SW_CONTAINER_OF(way, struct sw_staged, way);
+}
+
 static bool is_spill(const struct sw_staged *op) {
-    return op->transfer->call->is_spill;
+    return sw_way_is_spill(&op->way);
 }
 
 static struct spillway *connection_of(const struct sw_staged *op) {
-    return op->transfer->ticket->connection;
+    return sw_way_connection(&op->way);
 }
 
-static uint32_t n_items(const struct sw_staged *op) {
-    return op->transfer->call->n;
-}
-
-/* Whether the call is to stop: of one whose requests succeed or fail one by one, only what concerns all. */
 static bool must_stop(const struct sw_staged *op) {
-    const struct sw_transfer *x = op->transfer;
-    return (x->error.code && !sw_transfer_is_each(x)) || x->cancel_code || connection_of(op)->lost.code;
+    return sw_way_must_stop(&op->way);
 }
 
 /* ---- staging ----------------------------------------------------------------------------------------------------- */
@@ -102,35 +98,21 @@ static void come_back(struct round *round, long ns) {
 
 /* ---- one chunk on its way ---------------------------------------------------------------------------------------- */
 
-static struct sw_piece *piece_at(const struct sw_staged *op, uint32_t item, uint32_t piece) {
-    return &op->transfer->pieces[op->transfer->items[item].first + piece];
-}
-
 static uint8_t *data_of(const struct sw_staged *op, uint32_t item, uint32_t piece) {
-    return op->transfer->items[item].request->buffers[piece].data;
+    return op->way.transfer->items[item].request->buffers[piece].data;
 }
 
 static struct sw_arena *arena_of(const struct sw_staged *op, const struct spillway_ticket *t) {
     struct sw_arena *arena = NULL;
-    for (uint32_t k = 0; !arena && k < op->transfer->call->n_buffers; k++)
-        if (op->transfer->pieces[k].arena && op->transfer->pieces[k].arena->mem == t->transfer.mem)
-            arena = op->transfer->pieces[k].arena;
+    for (uint32_t k = 0; !arena && k < op->way.transfer->call->n_buffers; k++)
+        if (op->way.transfer->pieces[k].arena && op->way.transfer->pieces[k].arena->mem == t->transfer.mem)
+            arena = op->way.transfer->pieces[k].arena;
     return arena;
 }
 
 static void give_back(struct sw_staged *op, struct sw_arena *arena, unsigned first) {
     sw_arena_give_back(arena, first);
     op->n_held--;
-}
-
-static void add_result(struct spillway_result *sum, const struct spillway_result *part) {
-    sum->raw_bytes += part->raw_bytes;
-    sum->stored_bytes += part->stored_bytes;
-    sum->service_us += part->service_us;
-    sw_client_combine(sum->codec, sizeof sum->codec, part->codec);
-    sw_client_combine(sum->tier, sizeof sum->tier, part->tier);
-    sw_client_combine(sum->reason, sizeof sum->reason, part->reason);
-    sw_client_combine(sum->coder, sizeof sum->coder, part->coder);
 }
 
 /* The daemon has stored a chunk, or written it. */
@@ -143,13 +125,13 @@ static bool take_chunk(struct spillway_ticket *t, const struct sw_msg *msg) {
     if (result.code)
         sw_client_result_error(&t->error, m, 0);
     else if (!x->call->is_spill)
-        add_result(&x->results[t->own.part], &result);
+        sw_way_add_result(&x->results[t->own.part], &result);
     return result.code || !t->transfer.bytes || result.raw_bytes == t->transfer.bytes;
 }
 
 static void chunk_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
-    struct sw_staged *op = x->staged;
+    struct sw_staged *op = staged_of(x->way);
     struct sw_arena *arena = arena_of(op, t);
     if (arena && t->own.place < SW_ARENA_PIECES) {
         struct sw_place *place = &arena->places[t->own.place];
@@ -161,45 +143,14 @@ static void chunk_done(struct spillway_ticket *t) {
     sw_transfer_packet_done(t);
 }
 
-/* What the next packet about the item begins with. */
-static struct sw_arrays *begin_packet(struct sw_staged *op, uint32_t item) {
-    struct sw_item *it = &op->transfer->items[item];
-    struct sw_arrays *a = sw_arrays_begin(op->transfer);
-    const bool begins = is_spill(op) && !it->number;
-    if (begins)
-        it->number = sw_client_new_number(connection_of(op));
-    sw_arrays_add_item(a, it, begins ? (unsigned)SW_BUILD_BEGIN : 0u);
-    for (uint32_t k = 0; begins && k < it->request->n_buffers; k++) {
-        const struct sw_piece *piece = piece_at(op, item, k);
-        sw_arrays_add_buffer(a, piece->bytes, piece->arena ? (uint32_t)SW_PIECE_BYTES : 0,
-                             it->request->buffers[k].type);
-    }
-    return a;
-}
-
 /* Sends a chunk of the item's piece; mem and place: where it lies, SW_ARENA_PIECES: in the caller's memory. */
 static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, const struct sw_mark *mark,
                        unsigned place) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_err err = {0};
-    const bool was_begun = x->items[op->item].number != 0;
-    struct sw_arrays *a = begin_packet(op, op->item);
-    int rc = sw_registered_ready(connection_of(op), chunk->mem, &err);
-    if (!rc && mark)
-        rc = sw_client_share_marks(connection_of(op), &err);
-    sw_arrays_add_chunk(a, chunk, mark);
-    struct spillway_ticket *t = rc ? NULL : sw_arrays_send(x, a, op->item, false, take_chunk, chunk_done, &err);
-    if (!t) {
-        x->items[op->item].number = was_begun ? x->items[op->item].number : 0;
-        x->results[op->item].code = err.code;
-        sw_client_note_err(&x->error, &err);
+    struct spillway_ticket *t = sw_way_send_chunk(&op->way, op->item, chunk, mark, take_chunk, chunk_done);
+    if (!t)
         return false;
-    }
-    t->transfer.mem = chunk->mem;
     t->transfer.bytes = is_spill(op) || place < SW_ARENA_PIECES ? chunk->raw_bytes : 0;
-    t->transfer.is_append = true;
     t->own.place = place;
-    x->items[op->item].is_open = true;
     return true;
 }
 
@@ -252,8 +203,8 @@ static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct rou
     if (!rc)
         rc = sw_arena_mark(connection_of(op), arena, &e, &err); /* also what still reads where a restore will write */
     if (rc < 0) {
-        op->transfer->results[op->item].code = rc;
-        sw_client_note_err(&op->transfer->error, &err);
+        op->way.transfer->results[op->item].code = rc;
+        sw_client_note_err(&op->way.transfer->error, &err);
     }
     const struct sw_wire_chunk chunk = {.at = op->at,
                                         .raw_bytes = bytes,
@@ -282,60 +233,15 @@ static bool is_moved(const struct sw_staged *op, const struct sw_piece *piece) {
     return op->at >= (is_spill(op) || !piece->arena ? piece->bytes : piece->stored_bytes);
 }
 
-static bool may_send(const struct sw_staged *op) {
-    const struct spillway *c = connection_of(op);
-    return c->n_in_flight < c->max_in_flight && c->n_pieces < c->max_pieces;
-}
-
-/* An item none of whose buffers has bytes, or that is otherwise not begun when it is committed. */
-static bool begin_empty(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_err err = {0};
-    struct spillway_ticket *t =
-        sw_arrays_send(x, begin_packet(op, op->item), op->item, false, take_chunk, chunk_done, &err);
-    if (!t) {
-        sw_client_note_err(&x->error, &err);
-        return false;
-    }
-    t->transfer.is_append = true;
-    t->own.place = SW_ARENA_PIECES;
-    x->items[op->item].is_open = true;
-    return true;
-}
-
-/* Commits the builds from n_ended to the item `end`, all or none, unless each is by itself. */
-static bool commit(struct sw_staged *op, uint32_t end) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_err err = {0};
-    while (op->n_ended < end) {
-        if (!may_send(op))
-            return false;
-        const uint32_t first = op->n_ended;
-        struct sw_arrays *a = sw_arrays_begin(x);
-        for (uint32_t i = first; i < end && a->n_items < SW_PROTO_MAX_ITEMS; i++)
-            sw_arrays_add_item(a, &x->items[i], SW_BUILD_COMMIT);
-        struct spillway_ticket *t = sw_arrays_send(x, a, first, !sw_transfer_is_each(x), sw_transfer_take_results,
-                                                   sw_transfer_packet_done, &err);
-        if (!t) {
-            sw_client_note_err(&x->error, &err);
-            return false;
-        }
-        for (uint32_t i = 0; i < a->n_items; i++)
-            x->items[first + i].is_open = false;
-        op->n_ended += a->n_items;
-    }
-    return true;
-}
-
 /* Goes on with the next item; one that is by itself, and has all its bytes on their way, is committed. False: not now.
  */
 static bool next_item(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
+    struct sw_transfer *x = op->way.transfer;
     const bool each = sw_transfer_is_each(x);
-    if (is_spill(op) && each && !x->results[op->item].code && !commit(op, op->item + 1) && !x->cancel_code)
+    if (is_spill(op) && each && !x->results[op->item].code && !sw_way_commit(&op->way, op->item + 1) && !x->cancel_code)
         return false;
     if (each)
-        op->n_ended = op->item + 1;
+        op->way.n_ended = op->item + 1;
     op->item++;
     op->piece = 0;
     op->at = 0;
@@ -344,105 +250,32 @@ static bool next_item(struct sw_staged *op) {
 
 /* Moves the next part of the call. False: not now, or there is none. */
 static bool move_next(struct sw_staged *op, struct round *round) {
-    const struct sw_transfer *x = op->transfer;
-    if (must_stop(op) || op->item == n_items(op))
+    const struct sw_transfer *x = op->way.transfer;
+    if (must_stop(op) || op->item == sw_way_n_items(&op->way))
         return false;
     const uint32_t n_pieces = x->items[op->item].request->n_buffers;
     if (x->results[op->item].code) /* of one that is by itself: the others go on */
         return next_item(op);
     if (op->piece == n_pieces) {
         const bool is_begun = !is_spill(op) || x->items[op->item].number;
-        return (is_begun || (may_send(op) && begin_empty(op))) && next_item(op);
+        return (is_begun || (sw_way_may_send(&op->way) && sw_way_begin_empty(&op->way, op->item))) && next_item(op);
     }
-    struct sw_piece *piece = piece_at(op, op->item, op->piece);
+    struct sw_piece *piece = sw_way_piece(&op->way, op->item, op->piece);
     if (is_moved(op, piece)) {
         op->piece++;
         op->at = 0;
         return true;
     }
-    if (!may_send(op))
+    if (!sw_way_may_send(&op->way))
         return false;
     return piece->arena ? move_copied(op, piece, round) : move_whole(op, piece);
 }
 
 /* ---- restore ----------------------------------------------------------------------------------------------------- */
 
-static int check_buffers(const struct sw_staged *op, uint32_t item, uint32_t n, struct sw_err *err) {
-    const struct sw_call_request *r = op->transfer->items[item].request;
-    if (n != r->n_buffers)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
-                          r->region.slot, r->region.generation, n, r->n_buffers);
-    for (uint32_t k = 0; k < n; k++) {
-        const struct sw_piece *piece = piece_at(op, item, k);
-        if (piece->stored_bytes > piece->bytes)
-            return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                              (unsigned long long)piece->stored_bytes, (unsigned long long)piece->bytes);
-        if (piece->arena && piece->chunk_bytes > SW_ARENA_BYTES)
-            return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                              "chunks of %llu bytes are longer than the staging arena of %llu",
-                              (unsigned long long)piece->chunk_bytes, (unsigned long long)SW_ARENA_BYTES);
-    }
-    return 0;
-}
-
-/* The reads have begun: how long everything is. */
-static bool take_begun(struct spillway_ticket *t, const struct sw_msg *msg) {
-    struct sw_transfer *x = t->own.owner;
-    const struct sw_msg_results *m = &msg->u.results;
-    uint32_t next = 0;
-    if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
-        return false;
-    for (uint32_t i = 0; i < m->n_results; i++) {
-        const uint32_t item = t->own.part + i, n = m->results[i].n_buffers;
-        struct spillway_result result;
-        struct sw_err err = {0};
-        if (!sw_results_read(m, i, &result) || n > m->n_buffers - next)
-            return false;
-        for (uint32_t k = 0; k < n && k < x->items[item].request->n_buffers; k++) {
-            piece_at(x->staged, item, k)->stored_bytes = m->buffers[next + k].raw_bytes;
-            piece_at(x->staged, item, k)->chunk_bytes = m->buffers[next + k].chunk_bytes;
-        }
-        next += n;
-        x->results[item].size = sizeof x->results[item];
-        x->results[item].region = x->items[item].request->region;
-        x->items[item].is_open = !result.code;
-        if (result.code) {
-            x->results[item].code = result.code;
-            if (!x->error.code)
-                sw_client_result_error(&x->error, m, i);
-        } else if (check_buffers(x->staged, item, n, &err) < 0) {
-            x->results[item].code = err.code;
-            sw_client_note_err(&x->error, &err);
-        }
-    }
-    return true;
-}
-
-/* Has the daemon begin the next reads. False: not now. */
-static bool begin_reads(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_err err = {0};
-    if (must_stop(op) || op->n_begun == n_items(op) || !may_send(op))
-        return false;
-    struct sw_arrays *a = sw_arrays_begin(x);
-    for (uint32_t i = op->n_begun; i < n_items(op) && a->n_items < SW_PROTO_MAX_ITEMS / SPILLWAY_MAX_BUFFERS; i++) {
-        x->items[i].number = sw_client_new_number(connection_of(op));
-        sw_arrays_add_item(a, &x->items[i], SW_READ_BEGIN);
-    }
-    struct spillway_ticket *t =
-        sw_arrays_send(x, a, op->n_begun, !sw_transfer_is_each(x), take_begun, sw_transfer_packet_done, &err);
-    if (!t) {
-        sw_client_note_err(&x->error, &err);
-        return false;
-    }
-    t->transfer.is_append = true;
-    op->n_begun += a->n_items;
-    return true;
-}
-
 /* Copies restored pieces to the caller's memory; after an error they are of no use. */
 static void copy_out(struct sw_staged *op, struct sw_arena *arena, struct round *round) {
-    struct sw_transfer *x = op->transfer;
+    struct sw_transfer *x = op->way.transfer;
     for (unsigned i = 0; i < SW_ARENA_PIECES; i++) {
         struct sw_place *place = &arena->places[i];
         if (place->user != op || !place->arrived)
@@ -475,7 +308,7 @@ static bool is_reached(struct sw_mark **mark, struct round *round) {
 
 /* The copied pieces' streams and arenas; the daemon waits for the others' streams. */
 static bool is_ready(struct sw_staged *op, struct round *round) {
-    struct sw_transfer *x = op->transfer;
+    struct sw_transfer *x = op->way.transfer;
     bool all = connection_of(op)->link == SW_LINK_UP;
     for (uint32_t i = 0; i < x->call->n_buffers; i++) {
         struct sw_piece *piece = &x->pieces[i];
@@ -490,7 +323,7 @@ static bool is_ready(struct sw_staged *op, struct round *round) {
 
 /* Where the last copies have not been made yet, they are waited for: after the ticket, the memory is the caller's. */
 static void begin_end(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
+    struct sw_transfer *x = op->way.transfer;
     op->stage = STAGE_END;
     for (uint32_t i = 0; i < x->call->n_buffers; i++) {
         struct sw_piece *piece = &x->pieces[i];
@@ -507,40 +340,19 @@ static void begin_end(struct sw_staged *op) {
     }
 }
 
-/* Ends reads, and builds that will not be committed. False: there was no memory for it, and some still are open. */
-static bool end_open(struct sw_staged *op) {
-    struct sw_item *items = op->transfer->items;
-    const unsigned flags = is_spill(op) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP;
-    for (uint32_t first = 0, next = 0; first < n_items(op); first = next) {
-        struct sw_arrays *a = sw_arrays_begin(op->transfer);
-        for (; next < n_items(op) && a->n_items < SW_PROTO_MAX_ITEMS; next++)
-            if (items[next].is_open)
-                sw_arrays_add_item(a, &items[next], flags);
-        if (!sw_arrays_send_unattended(op->transfer, a))
-            return false;
-        for (uint32_t i = first; i < next; i++)
-            items[i].is_open = false;
-    }
-    return true;
-}
-
-/* A restore consumes by a request of its own, which is repeated if the connection is lost: its bytes are there. */
 static void end(struct sw_staged *op, struct round *round) {
-    if (!end_open(op)) {
+    if (sw_way_end(&op->way))
+        op->stage = STAGE_OVER;
+    else
         come_back(round, POLL_GPU_NS);
-        return;
-    }
-    op->stage = STAGE_OVER;
-    if (!is_spill(op) && !must_stop(op))
-        sw_transfer_consume(op->transfer);
 }
 
 static bool is_all_back(const struct sw_staged *op) {
-    return !op->transfer->n_in_flight && !op->n_held;
+    return !op->way.transfer->n_in_flight && !op->n_held;
 }
 
 static void copy_all_out(struct sw_staged *op, struct round *round) {
-    const struct sw_transfer *x = op->transfer;
+    const struct sw_transfer *x = op->way.transfer;
     for (uint32_t i = 0; !is_spill(op) && op->n_held && i < x->call->n_buffers; i++)
         if (x->pieces[i].arena && (i == 0 || x->pieces[i - 1].arena != x->pieces[i].arena))
             copy_out(op, x->pieces[i].arena, round);
@@ -550,10 +362,11 @@ static void move(struct sw_staged *op, struct round *round) {
     copy_all_out(op, round);
     while (move_next(op, round))
         ;
-    const bool all = op->item == n_items(op);
+    const bool all = op->item == sw_way_n_items(&op->way);
     if (!all && !must_stop(op))
         return;
-    if (all && is_spill(op) && !must_stop(op) && !sw_transfer_is_each(op->transfer) && !commit(op, n_items(op)))
+    if (all && is_spill(op) && !must_stop(op) && !sw_transfer_is_each(op->way.transfer) &&
+        !sw_way_commit(&op->way, sw_way_n_items(&op->way)))
         return;
     if (is_spill(op) && all && !must_stop(op))
         begin_end(op); /* the commits' replies are waited for by the transfer */
@@ -562,7 +375,7 @@ static void move(struct sw_staged *op, struct round *round) {
 }
 
 static bool are_copies_made(struct sw_staged *op, struct round *round) {
-    struct sw_transfer *x = op->transfer;
+    struct sw_transfer *x = op->way.transfer;
     bool all = true;
     for (uint32_t i = 0; i < x->call->n_buffers; i++)
         if (x->pieces[i].arena)
@@ -573,9 +386,7 @@ static bool are_copies_made(struct sw_staged *op, struct round *round) {
 static void advance(struct sw_staged *op, struct round *round) {
     if (op->stage == STAGE_READY && is_ready(op, round))
         op->stage = is_spill(op) ? STAGE_MOVE : STAGE_BEGIN;
-    while (op->stage == STAGE_BEGIN && begin_reads(op))
-        ;
-    if (op->stage == STAGE_BEGIN && !op->transfer->n_in_flight && (op->n_begun == n_items(op) || must_stop(op)))
+    if (op->stage == STAGE_BEGIN && sw_way_begin_reads(&op->way))
         op->stage = STAGE_MOVE;
     if (op->stage == STAGE_MOVE)
         move(op, round);
@@ -590,7 +401,7 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
         return;
     sw_arenas_begin_round(&s->arenas);
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
-        struct sw_staged *op = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->staged;
+        struct sw_staged *op = sw_staged_of(SW_CONTAINER_OF(n, struct spillway_ticket, node)->call);
         if (op && op->stage != STAGE_OVER)
             advance(op, &round);
     }
@@ -599,26 +410,59 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
     wake_after(c, round.wake_ns);
 }
 
-bool sw_staged_has_ended(const struct sw_staged *op) {
-    return op->stage == STAGE_OVER;
-}
-
-void sw_staged_cancel(struct sw_staged *op) {
-    (void)end_open(op); /* or later, with the call */
-    wake_after(connection_of(op), AT_ONCE_NS);
-}
-
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
-int sw_staged_new(struct sw_staged **ret, struct sw_transfer *x, struct sw_err *err) {
+static bool has_ended(const struct sw_way *way) {
+    return SW_CONTAINER_OF(way, const struct sw_staged, way)->stage == STAGE_OVER;
+}
+
+static void cancel(struct sw_way *way) {
+    (void)sw_way_end_open(way); /* or later, with the call */
+    wake_after(sw_way_connection(way), AT_ONCE_NS);
+}
+
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece) {
+    (void)way;
+    return piece->arena ? (uint32_t)SW_PIECE_BYTES : 0;
+}
+
+static int check_piece(const struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
+    (void)way;
+    if (piece->arena && piece->chunk_bytes > SW_ARENA_BYTES)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "chunks of %llu bytes are longer than the staging arena of %llu",
+                          (unsigned long long)piece->chunk_bytes, (unsigned long long)SW_ARENA_BYTES);
+    return 0;
+}
+
+static void staged_free(struct sw_way *way) {
+    const struct sw_transfer *x = way->transfer;
+    for (uint32_t i = 0; x->pieces && x->call && i < x->call->n_buffers; i++)
+        if (x->pieces[i].arena)
+            x->pieces[i].arena->n_users--;
+    sw_free(staged_of(way));
+}
+
+static const struct sw_way_ops staged_ops = {.has_ended = has_ended,
+                                             .cancel = cancel,
+                                             .chunk_bytes = chunk_bytes,
+                                             .check_piece = check_piece,
+                                             .free = staged_free};
+
+struct sw_staged *sw_staged_of(const struct sw_transfer *x) {
+    return x->way && x->way->ops == &staged_ops ? staged_of(x->way) : NULL;
+}
+
+int sw_staged_new(struct sw_transfer *x, struct sw_err *err) {
     struct spillway *c = x->ticket->connection;
     const int rc = c->staging ? 0 : staging_new(c, err);
     if (rc < 0)
         return rc;
-    *ret = sw_alloc(sizeof **ret);
-    if (!*ret)
+    struct sw_staged *staged = sw_alloc(sizeof *staged);
+    if (!staged)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a transfer in pieces");
-    (*ret)->transfer = x;
+    staged->way = (struct sw_way){.ops = &staged_ops, .transfer = x};
+    x->way = &staged->way;
     return 0;
 }
 
@@ -645,13 +489,6 @@ int sw_staged_prepare(struct sw_staged *op, struct sw_piece *piece, const struct
     }
     sw_mark_unref(e.mark);
     return rc;
-}
-
-void sw_staged_free(struct sw_staged *op) {
-    for (uint32_t i = 0; op && op->transfer->pieces && op->transfer->call && i < op->transfer->call->n_buffers; i++)
-        if (op->transfer->pieces[i].arena)
-            op->transfer->pieces[i].arena->n_users--;
-    sw_free(op);
 }
 
 static bool is_settled(const void *arg) {
@@ -694,38 +531,14 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
     return rc;
 }
 
-/* Open builds and reads have gone with the daemon; a call that has begun none waits. */
-static void fail_begun(struct sw_staged *op) {
-    struct sw_transfer *x = op->transfer;
-    struct sw_err err = {0};
-    bool has_begun = false;
-    for (uint32_t i = 0; i < n_items(op); i++) {
-        has_begun |= x->items[i].is_open;
-        if (x->items[i].is_open && !x->results[i].code)
-            x->results[i].code = -SW_ERESTARTED;
-        x->items[i].is_open = false;
-    }
-    if (!has_begun)
-        return;
-    (void)sw_err_set(&err, -SW_ERESTARTED, SW_SCOPE_REQUEST,
-                     is_spill(op) ? "restarted: nothing was stored, repeat the spill"
-                                  : "restarted: still stored, repeat the restore");
-    sw_client_note_err(&x->error, &err);
-}
-
 void sw_staging_reopen(struct spillway *c) {
-    if (!c->staging)
-        return;
-    sw_arenas_reopen(c, &c->staging->arenas);
-    for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
-        struct sw_staged *op = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->staged;
-        if (op && op->stage != STAGE_OVER)
-            fail_begun(op);
-    }
+    if (c->staging)
+        sw_arenas_reopen(c, &c->staging->arenas);
 }
 
 void sw_staging_free_unused(struct spillway *c) {
-    sw_arenas_free_unused(c, &c->staging->arenas);
+    if (c->staging)
+        sw_arenas_free_unused(c, &c->staging->arenas);
 }
 
 bool sw_staging_uses(const struct spillway *c, uint32_t mem) {

@@ -1,10 +1,8 @@
 /* client_staging.h - inside of libspillway: memory that the daemon cannot open is copied through an arena, memory of
  * the library's own that the daemon keeps open (client_arena.h).
  *
- * The builds of such a call are open while their chunks go through the arena, piece by piece, and are committed
- * together behind the last; its reads likewise. sw_staging_advance(), called wherever packets are taken in, does what
- * is due next. After an error nothing of the call is stored, or all of its regions still are. Not installed. thread:
- * that of the connection. */
+ * The chunks of such a call (client_way.h) go through the arena, piece by piece. sw_staging_advance(), called wherever
+ * packets are taken in, does what is due next. Not installed. thread: that of the connection. */
 #ifndef SW_IPC_CLIENT_STAGING_H
 #define SW_IPC_CLIENT_STAGING_H
 
@@ -16,18 +14,16 @@ enum { SW_ARENA_PIECES = 4 };
 
 /* ---- of a call ---- */
 
-/* errors: -SW_ENOMEM, -SW_ELIMIT. */
-int sw_staged_new(struct sw_staged **ret, struct sw_transfer *transfer, struct sw_err *err);
+struct sw_staged;
+
+/* Makes a call a staged one. errors: -SW_ENOMEM, -SW_ELIMIT. */
+int sw_staged_new(struct sw_transfer *transfer, struct sw_err *err);
+/* Returns NULL if the call is not staged. */
+struct sw_staged *sw_staged_of(const struct sw_transfer *transfer);
 /* Finds the arena for a buffer's memory, and marks the request's stream. errors: -SW_EMEMKIND, -SW_ERANGE, -SW_ENOMEM,
  * -SW_ELIMIT, those of CUDA. */
 int sw_staged_prepare(struct sw_staged *staged, struct sw_piece *piece, const struct spillway_buffer *buffer,
                       struct CUstream_st *stream, struct sw_err *err);
-/* Whether nothing more is to be sent for the call, or copied; packets may be under way. */
-bool sw_staged_has_ended(const struct sw_staged *staged);
-/* The transfer has an error: asks the daemon to end what is open. */
-void sw_staged_cancel(struct sw_staged *staged);
-/* NULL is a no-op. */
-void sw_staged_free(struct sw_staged *staged);
 
 /* ---- of a connection ---- */
 
@@ -38,7 +34,7 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
 void sw_staging_advance(struct spillway *c, unsigned copies);
 /* Frees arenas that the daemon could not open, once no call uses them. */
 void sw_staging_free_unused(struct spillway *c);
-/* The connection has come back: hands the arenas over again. What was open has gone with the daemon. */
+/* The connection has come back: hands the arenas over again. */
 void sw_staging_reopen(struct spillway *c);
 /* Whether an arena goes by that number of a memory. */
 bool sw_staging_uses(const struct spillway *c, uint32_t mem);

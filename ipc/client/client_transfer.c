@@ -3,6 +3,7 @@
 #include "ipc/client/client_packets.h"
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_staging.h"
+#include "ipc/client/client_way.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -22,7 +23,7 @@ static bool is_spill(const struct sw_transfer *x) {
 
 /* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
 static bool drops_at_end(const struct sw_transfer *x) {
-    return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->staged;
+    return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->way;
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
@@ -153,10 +154,16 @@ static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
 static void set_codes(struct sw_transfer *x) {
     const bool has_stopped = x->cancel_code || x->ticket->connection->lost.code;
     for (uint32_t i = 0; x->error.code && i < x->call->n; i++) {
-        const bool is_open = x->staged ? has_stopped && !x->items[i].is_stored : i >= x->n_sent;
+        const bool is_open = x->way ? has_stopped && !x->items[i].is_stored : i >= x->n_sent;
         if (!sw_transfer_is_each(x) || (is_open && !x->results[i].code))
             x->results[i].code = x->error.code;
     }
+}
+
+static void end_way(struct sw_transfer *x) {
+    if (x->way)
+        x->way->ops->free(x->way);
+    x->way = NULL;
 }
 
 static void finish(struct spillway *c, struct sw_transfer *x) {
@@ -170,11 +177,8 @@ static void finish(struct spillway *c, struct sw_transfer *x) {
         sw_transfer_drop_stored(x);
     else if (drops_at_end(x) && !x->error.code)
         sw_transfer_consume(x);
-    if (x->staged) {
-        sw_staged_free(x->staged);
-        x->staged = NULL;
-        sw_staging_free_unused(c);
-    }
+    end_way(x);
+    sw_staging_free_unused(c);
     c->n_transfers--;
     sw_ticket_complete(x->ticket);
 }
@@ -187,8 +191,8 @@ static void check_time(struct sw_transfer *x) {
 }
 
 static bool has_ended(const struct sw_transfer *x) {
-    if (x->staged)
-        return sw_staged_has_ended(x->staged);
+    if (x->way)
+        return x->way->ops->has_ended(x->way);
     return x->n_sent == x->call->n || (x->error.code && !sw_transfer_is_each(x)) || x->cancel_code ||
            x->ticket->connection->lost.code;
 }
@@ -204,7 +208,7 @@ static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
         sw_client_note_error(&x->error, &c->lost);
     if (x->deadline_us != UINT64_MAX)
         check_time(x);
-    while (*room && !x->staged && !has_ended(x))
+    while (*room && !x->way && !has_ended(x))
         *room = send_packet(c, x) || has_ended(x);
     finish_if_ended(c, x);
 }
@@ -265,11 +269,11 @@ void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
     x->cancel_code = code;
     x->cancel_text = text;
     (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", text);
-    if (x->staged || x->n_sent < x->call->n)
+    if (x->way || x->n_sent < x->call->n)
         sw_client_note_err(&x->error, &err);
-    if (x->staged)
-        sw_staged_cancel(x->staged);
-    for (struct sw_list *n = c->running.next; n != &c->running && !x->staged; n = n->next) {
+    if (x->way)
+        x->way->ops->cancel(x->way);
+    for (struct sw_list *n = c->running.next; n != &c->running && !x->way; n = n->next) {
         const struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
         if (t->own.on_done == sw_transfer_packet_done && t->own.owner == x)
             cancel_packet(x, t);
@@ -278,12 +282,12 @@ void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
 
 void sw_transfer_abandon(struct sw_transfer *x) {
     struct sw_err err = {0};
-    if (!is_spill(x) || (!x->staged && x->n_sent == x->call->n) || x->cancel_code)
+    if (!is_spill(x) || (!x->way && x->n_sent == x->call->n) || x->cancel_code)
         return;
     x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the call any more");
     sw_client_note_err(&x->error, &err);
-    if (x->staged)
-        sw_staged_cancel(x->staged);
+    if (x->way)
+        x->way->ops->cancel(x->way);
 }
 
 void sw_transfer_told(struct sw_transfer *x) {
@@ -305,7 +309,7 @@ void sw_transfer_free(struct sw_transfer *x) {
     if (x->pieces && x->call)
         sw_pieces_release_marks(x->pieces, x->call->n_buffers);
     sw_list_remove(&x->ending);
-    sw_staged_free(x->staged);
+    end_way(x);
     for (uint32_t i = 0; i < x->n_opened; i++)
         sw_export_fini(&x->opened[i].export);
     sw_free(x->opened);
@@ -424,9 +428,9 @@ static int find_memory(struct preparation *p, const struct spillway_buffer *buff
 static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
                         struct sw_err *err) {
     struct sw_transfer *x = p->x;
-    const int rc = x->staged ? 0 : sw_staged_new(&x->staged, x, err);
+    const int rc = x->way ? 0 : sw_staged_new(x, err);
     piece->bytes = buffer->bytes;
-    return rc < 0 ? rc : sw_staged_prepare(x->staged, piece, buffer, p->stream, err);
+    return rc < 0 ? rc : sw_staged_prepare(sw_staged_of(x), piece, buffer, p->stream, err);
 }
 
 static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
@@ -528,7 +532,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
 /* Hands over the memory that several packets, or several memories of one packet, need; one memory of one packet goes
  * with that. */
 static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_err *err) {
-    if (x->n_opened <= 1 && !x->has_several_packets && !x->staged)
+    if (x->n_opened <= 1 && !x->has_several_packets && !x->way)
         return 0;
     for (uint32_t i = 0; i < x->n_opened; i++) {
         struct spillway_ticket *t = sw_client_open_memory(c, x->opened[i].mem, &x->opened[i].export, err);
@@ -551,7 +555,7 @@ static void set_deadline(struct sw_transfer *x) {
 
 /* The daemon stores no more durable regions all or none than it commits in one packet. */
 static int check_durable(const struct sw_transfer *x, struct sw_err *err) {
-    const bool has_several_commits = x->staged ? x->call->n > SW_PROTO_MAX_ITEMS : x->has_several_packets;
+    const bool has_several_commits = x->way ? x->call->n > SW_PROTO_MAX_ITEMS : x->has_several_packets;
     if (!is_spill(x) || sw_transfer_is_each(x) || !x->ticket->is_durable || !has_several_commits)
         return 0;
     return sw_err_set(
@@ -571,8 +575,7 @@ static int check_limit(const struct spillway *c, const struct sw_call *call, str
 
 /* Nothing of it has been sent, and nothing will be. */
 static bool failed_at_once(const struct sw_transfer *x) {
-    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->staged &&
-           !x->ticket->connection->lost.code;
+    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->way && !x->ticket->connection->lost.code;
 }
 
 /* So the call itself fails. */
@@ -596,6 +599,7 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
         rc = check_durable(x, err);
     if (rc < 0) {
         sw_pieces_release_marks(x->pieces, call->n_buffers);
+        end_way(x);
         sw_free(x->pieces);
         x->pieces = NULL;
         x->call = NULL; /* still the caller's */
@@ -611,7 +615,7 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     }
     set_deadline(x);
     sw_transfers_advance(c);
-    if (x->staged)
+    if (x->way)
         sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
     return failed_at_once(x) ? take_back(x, ret, err) : 0;
 }

@@ -19,6 +19,7 @@
 #include "ipc/client/client_call.h"
 
 struct sw_arena;
+struct sw_way; /* client_way.h */
 
 /* One buffer of an item, in a memory that the daemon knows by its number. */
 struct sw_piece {
@@ -36,7 +37,7 @@ struct sw_item {
     uint32_t first;  /* of its pieces, request->n_buffers of them */
     uint32_t number; /* of its build or read; 0: none yet */
     bool is_stored;  /* spill: the daemon has the region */
-    bool is_open;    /* staged: the daemon has begun it, and it is not committed or ended */
+    bool is_open;    /* not whole: the daemon has begun it, and it is not committed or ended */
 };
 
 /* A memory that is opened for the call. */
@@ -51,7 +52,7 @@ struct sw_transfer {
     struct sw_list ending;          /* of spillway.ending, or alone */
     struct spillway_ticket *ticket; /* the caller's */
     struct sw_call *call;           /* owned */
-    struct sw_staged *staged;       /* owned; NULL: whole */
+    struct sw_way *way;             /* owned; NULL: whole */
     bool has_several_packets;
     uint64_t deadline_us; /* UINT64_MAX: none */
     int cancel_code;      /* of what was canceled; 0: nothing was */

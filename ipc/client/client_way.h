@@ -1,0 +1,78 @@
+/* client_way.h - inside of libspillway: calls that move their bytes by several packets.
+ *
+ * The builds of such a call are open while their chunks are appended, and are committed together behind the last one.
+ * Its reads are open while their chunks come, and are ended together. After an error nothing of the call is stored, or
+ * all of its regions still are. How the chunks move is the business of client_staging.c and client_coded.c; this file
+ * has what they share. Not installed. thread: that of the connection. */
+#ifndef SW_IPC_CLIENT_WAY_H
+#define SW_IPC_CLIENT_WAY_H
+
+#include "ipc/client/client_packets.h"
+
+struct sw_way_ops {
+    /* Returns true if nothing more is to be sent for the call, or copied. Packets may be under way. */
+    bool (*has_ended)(const struct sw_way *way);
+    /* The call was canceled, or nobody waits for it: ends what is open. */
+    void (*cancel)(struct sw_way *way);
+    /* Goes on with the call, whose chunks do not wait for other calls' copies. NULL: somebody else does. */
+    void (*advance)(struct sw_way *way);
+    /* The chunk length that a build asks the service for, of this piece; 0: the service chooses. */
+    uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_piece *piece);
+    /* Checks a piece whose stored_bytes and chunk_bytes have just become known. errors: the call's, or the item's. */
+    int (*check_piece)(const struct sw_way *way, const struct sw_piece *piece, struct sw_err *err);
+    void (*free)(struct sw_way *way);
+};
+
+/* Every way embeds this first. */
+struct sw_way {
+    const struct sw_way_ops *ops;
+    struct sw_transfer *transfer;
+    uint32_t n_begun, n_ended; /* items: reads that were begun; builds that were committed, or that have failed */
+};
+
+static inline struct spillway *sw_way_connection(const struct sw_way *way) {
+    return way->transfer->ticket->connection;
+}
+
+static inline bool sw_way_is_spill(const struct sw_way *way) {
+    return way->transfer->call->is_spill;
+}
+
+static inline uint32_t sw_way_n_items(const struct sw_way *way) {
+    return way->transfer->call->n;
+}
+
+struct sw_piece *sw_way_piece(const struct sw_way *way, uint32_t item, uint32_t piece);
+/* Returns true if the call is to stop. Of a call whose requests succeed or fail one by one, only what concerns all
+ * stops it. */
+bool sw_way_must_stop(const struct sw_way *way);
+/* Returns true if the service's limits leave room for one more packet. */
+bool sw_way_may_send(const struct sw_way *way);
+
+/* Begins a packet about one item: the first one about a build begins it. */
+struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item);
+/* Sends a packet with one chunk of the item. mark: NULL: the chunk begins at once. NULL: it could not be sent, and the
+ * item has the error. */
+struct spillway_ticket *sw_way_send_chunk(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunk,
+                                          const struct sw_mark *mark,
+                                          bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
+                                          void (*on_done)(struct spillway_ticket *t));
+/* Begins a build that no chunk has begun. Returns false if that could not be sent. */
+bool sw_way_begin_empty(struct sw_way *way, uint32_t item);
+/* Commits the builds from n_ended to the item `end`, all or none, unless each is by itself. Returns false if it has to
+ * be called again. */
+bool sw_way_commit(struct sw_way *way, uint32_t end);
+/* Has the service begin the next reads. Returns false if it has to be called again. */
+bool sw_way_begin_reads(struct sw_way *way);
+/* Adds what the reply to a chunk says to the item's result. */
+void sw_way_add_result(struct spillway_result *sum, const struct spillway_result *part);
+/* Ends reads, and builds that will not be committed. Returns false if there was no memory for it, and some still are
+ * open. */
+bool sw_way_end_open(struct sw_way *way);
+/* Nothing is left to move: ends what is open. A restore that has succeeded then consumes its regions. Returns false if
+ * it has to be called again. */
+bool sw_way_end(struct sw_way *way);
+/* The connection has come back to a service that knows no open builds and reads: fails what was open. */
+void sw_ways_reopen(struct spillway *c);
+
+#endif
