@@ -1,6 +1,7 @@
-/* build.h - BUILD: regions from chunks of the client's memories. A build that begins and commits in one packet, with
- * one chunk for all of a buffer, is one operation of the engine; others are open builds (build_open.h). thread: loop.
- */
+/* build.h - BUILD: makes regions from chunks of the client's memories.
+ *
+ * A build that begins and commits in one packet, with one chunk for each buffer, is one operation of the engine. Other
+ * builds are open (build_open.h). thread: loop. */
 #ifndef SW_DAEMON_BUILD_H
 #define SW_DAEMON_BUILD_H
 
@@ -9,9 +10,11 @@
 
 sw_command_fn sw_on_build;
 
-/* Does what `build` says, for `request`, which is answered in the session's version. Returns as a command does. The
- * memories `once` that the packet names are used up, also after an error. errors: -SW_EPROTO (lengths do not add up),
- * -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(), sw_engine_spill_buffers() and sw_build_part(). */
+/* Carries out `build`, and answers `request` in the session's version. Returns as a command does.
+ *
+ * - The memories opened `once` that the packet names are used up, also after an error.
+ * - errors: -SW_EPROTO (lengths do not add up), -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(),
+ *   sw_engine_spill_buffers() and sw_build_apply(). */
 int sw_build_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *build,
                     struct sw_err *err);
 

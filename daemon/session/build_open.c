@@ -5,25 +5,25 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- what whole builds need, too --------------------------------------------------------------------------------- */
+/* ---- also for whole builds --------------------------------------------------------------------------------------- */
 
 int sw_build_check_buffer(const struct sw_wire_buffer *buffer, struct sw_err *err) {
     return sw_check_reserved(buffer->codec | buffer->reason | buffer->stored_bytes, err);
 }
 
-int sw_build_take_name(struct sw_session *session, const struct sw_build_part *part, char ret[SW_PROTO_NAME_BYTES],
+int sw_build_take_name(struct sw_session *session, const struct sw_build_record *record, char ret[SW_PROTO_NAME_BYTES],
                        struct sw_err *err) {
-    const unsigned bytes = part->build->name_bytes;
-    memcpy(ret, part->name, bytes);
+    const unsigned bytes = record->build->name_bytes;
+    memcpy(ret, record->name, bytes);
     ret[bytes] = 0;
     if (strlen(ret) != bytes)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must have no zero in it");
-    return sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name must not contain a zero byte");
+    return sw_tenant_enable_durable(session->service, session->tenant, session->owner, err);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------------------------- */
 
-/* The longest chunk that the engine and all devices take: which of them has the memory is not known yet. */
+/* Returns the longest chunk that the engine and all devices take. The device is not known before the first append. */
 static uint64_t most_chunk_bytes(const struct sw_service *service) {
     uint64_t most = sw_engine_chunk_bytes(service->engine);
     for (unsigned i = 0; i < service->n_devices; i++) {
@@ -33,11 +33,11 @@ static uint64_t most_chunk_bytes(const struct sw_service *service) {
     return most;
 }
 
-/* The largest divisor of what the client wishes: so what it appends is whole chunks still. 0 stays 0. */
+/* Chooses the largest allowed divisor of the wanted length, so that appended chunks stay multiples of it. 0 stays 0. */
 static int choose_chunk_bytes(const struct sw_service *service, uint32_t wish, uint64_t *ret, struct sw_err *err) {
     const uint64_t steps = wish / SW_BUILD_CHUNK_STEP_BYTES,
                    most = most_chunk_bytes(service) / SW_BUILD_CHUNK_STEP_BYTES;
-    uint64_t n = steps < most ? steps : most > 0 ? most : 1; /* which the engine refuses by name */
+    uint64_t n = steps < most ? steps : most > 0 ? most : 1; /* the engine refuses 0 */
     if (wish % SW_BUILD_CHUNK_STEP_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunks of %" PRIu32 " bytes, must be a multiple of %d",
                           wish, SW_BUILD_CHUNK_STEP_BYTES);
@@ -47,34 +47,34 @@ static int choose_chunk_bytes(const struct sw_service *service, uint32_t wish, u
     return 0;
 }
 
-static int fill_buffers(const struct sw_session *session, const struct sw_build_part *part,
+static int fill_buffers(const struct sw_session *session, const struct sw_build_record *record,
                         struct sw_build_buffer_config *ret, struct sw_err *err) {
     int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < part->build->n_buffers; i++) {
-        const struct sw_wire_buffer *buffer = &part->buffers[i];
+    for (unsigned i = 0; rc == 0 && i < record->build->n_buffers; i++) {
+        const struct sw_wire_buffer *buffer = &record->buffers[i];
         ret[i] = (struct sw_build_buffer_config){.raw_bytes = buffer->raw_bytes,
                                                  .type = (enum sw_value_type)buffer->value_type};
         rc = sw_build_check_buffer(buffer, err);
         if (rc == 0)
             rc = choose_chunk_bytes(session->service, buffer->chunk_bytes, &ret[i].chunk_bytes, err);
-        if (rc < 0 && part->build->n_buffers > 1)
-            sw_err_context(err, "buffer %u of %u", i + 1, (unsigned)part->build->n_buffers);
+        if (rc < 0 && record->build->n_buffers > 1)
+            sw_err_context(err, "buffer %u of %u", i + 1, (unsigned)record->build->n_buffers);
     }
     return rc;
 }
 
-static int begin(struct sw_session *session, const struct sw_build_part *part, struct sw_open **ret,
+static int begin(struct sw_session *session, const struct sw_build_record *record, struct sw_open **ret,
                  struct sw_err *err) {
     struct sw_build_buffer_config buffers[SW_PROTO_MAX_BUFFERS];
     char name[SW_PROTO_NAME_BYTES];
-    const struct sw_wire_build *build = part->build;
+    const struct sw_wire_build *build = record->build;
     const struct sw_build_config config = {.buffers = buffers,
                                            .n_buffers = build->n_buffers,
                                            .name = build->name_bytes ? name : NULL,
                                            .priority = build->keep_priority};
-    int rc = fill_buffers(session, part, buffers, err);
+    int rc = fill_buffers(session, record, buffers, err);
     if (rc == 0 && build->name_bytes)
-        rc = sw_build_take_name(session, part, name, err);
+        rc = sw_build_take_name(session, record, name, err);
     if (rc == 0)
         rc = sw_opens_begin(session, build->build, false, ret, err);
     if (rc < 0)
@@ -87,14 +87,14 @@ static int begin(struct sw_session *session, const struct sw_build_part *part, s
 
 /* ---- append ------------------------------------------------------------------------------------------------------ */
 
-static int append(struct sw_piece *piece, const struct sw_open *open, const struct sw_build_part *part,
+static int append(struct sw_task *task, const struct sw_open *open, const struct sw_build_record *record,
                   struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_ITEMS];
-    int rc = sw_chunks_ranges(piece, part->chunks, part->build->n_chunks, ranges, err);
+    int rc = sw_chunks_ranges(task, record->chunks, record->build->n_chunks, ranges, err);
     if (rc == 0)
-        rc = sw_build_append(open->build, ranges, part->build->n_chunks, sw_piece_moved, piece, err);
+        rc = sw_build_append(open->build, ranges, record->build->n_chunks, sw_task_moved, task, err);
     if (rc == 0)
-        sw_piece_expect(piece);
+        sw_task_expect(task);
     return rc;
 }
 
@@ -102,82 +102,81 @@ static int append(struct sw_piece *piece, const struct sw_open *open, const stru
 
 static void end_failed(const struct sw_build_end *end, const struct sw_err *cause) {
     sw_build_fail(end->build, cause);
-    SW_ASSERT(sw_build_commit(end->build, 0, 0, sw_piece_ended, end->arg, NULL) == 0);
+    SW_ASSERT(sw_build_commit(end->build, 0, 0, sw_task_ended, end->arg, NULL) == 0);
 }
 
-/* Whatever is wrong, the build ends: what failed before is then told by the engine. */
-static void commit(struct sw_piece *piece, struct sw_open *open, struct sw_build_batch *batch) {
-    const struct sw_build_end end = {open->build, sw_piece_index(piece), piece};
+/* Ends the build in any case. The engine reports an earlier error. */
+static void commit(struct sw_task *task, struct sw_open *open, struct sw_build_batch *batch) {
+    const struct sw_build_end end = {open->build, sw_task_index(task), task};
     struct sw_err err;
     if (batch)
         batch->ends[batch->n++] = end;
-    else if (sw_build_commit(end.build, sw_piece_seq(piece), end.index, sw_piece_ended, piece, &err) < 0)
+    else if (sw_build_commit(end.build, sw_task_seq(task), end.index, sw_task_ended, task, &err) < 0)
         end_failed(&end, &err);
-    sw_piece_end(piece, open);
-    sw_piece_expect(piece);
+    sw_task_end(task, open);
+    sw_task_expect(task);
 }
 
-void sw_build_commit_all(const struct sw_build_batch *batch, const struct sw_piece *last) {
+void sw_build_commit_all(const struct sw_build_batch *batch, const struct sw_task *last) {
     struct sw_err err;
     if (batch->n == 0)
         return;
-    int rc = sw_piece_moot(last, &err);
+    int rc = sw_task_check_others(last, &err);
     if (rc == 0)
-        rc = sw_build_commit_batch(batch->ends, batch->n, sw_piece_seq(last), sw_piece_ended, &err);
+        rc = sw_build_commit_batch(batch->ends, batch->n, sw_task_seq(last), sw_task_ended, &err);
     for (unsigned i = 0; rc < 0 && i < batch->n; i++)
         end_failed(&batch->ends[i], &err);
 }
 
-static int abort_build(struct sw_session *session, struct sw_piece *piece, uint32_t number, struct sw_err *err) {
+static int abort_build(struct sw_session *session, struct sw_task *task, uint32_t number, struct sw_err *err) {
     struct sw_open *open;
     const int rc = sw_opens_find(session, number, false, &open, err);
     if (rc < 0)
         return rc;
-    if (open->piece) {
-        sw_piece_cancel(open->piece);
+    if (open->task) {
+        sw_task_cancel(open->task);
         return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST,
-                          "build %" PRIu32 " was canceled: the reply to its last packet says what has become of it",
-                          number);
+                          "build %" PRIu32 " was canceled: the reply to its last packet has the result", number);
     }
-    SW_ASSERT(sw_build_abort(open->build, sw_piece_ended, piece, err) == 0);
-    sw_piece_end(piece, open);
-    sw_piece_expect(piece);
+    SW_ASSERT(sw_build_abort(open->build, sw_task_ended, task, err) == 0);
+    sw_task_end(task, open);
+    sw_task_expect(task);
     return 0;
 }
 
-/* ---- a part ------------------------------------------------------------------------------------------------------ */
+/* ---- a record ---------------------------------------------------------------------------------------------------- */
 
 static int find(const struct sw_session *session, uint32_t number, struct sw_open **ret, struct sw_err *err) {
     const int rc = sw_opens_find(session, number, false, ret, err);
-    if (rc == 0 && (*ret)->piece)
+    if (rc == 0 && (*ret)->task)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "build %" PRIu32 " was committed or aborted already",
                           number);
     return rc;
 }
 
-int sw_build_part(struct sw_session *session, struct sw_piece *piece, const struct sw_build_part *part,
-                  struct sw_err *err) {
-    const struct sw_wire_build *build = part->build;
+int sw_build_apply(struct sw_session *session, struct sw_task *task, const struct sw_build_record *record,
+                   struct sw_err *err) {
+    const struct sw_wire_build *build = record->build;
     const bool begins = build->flags & SW_BUILD_BEGIN;
     struct sw_open *open;
     struct sw_err cause;
     if (build->flags & SW_BUILD_ABORT)
-        return abort_build(session, piece, build->build, err);
-    int rc = begins ? sw_piece_moot(piece, err) : 0;
+        return abort_build(session, task, build->build, err);
+    int rc = begins ? sw_task_check_others(task, err) : 0;
     if (rc == 0)
-        rc = begins ? begin(session, part, &open, err) : find(session, build->build, &open, err);
+        rc = begins ? begin(session, record, &open, err) : find(session, build->build, &open, err);
     if (rc < 0)
         return rc;
-    rc = sw_piece_moot(piece, &cause);
+    rc = sw_task_check_others(task, &cause);
     if (rc == 0 && build->n_chunks)
-        rc = append(piece, open, part, &cause);
-    if (rc == 0 && part->batch)
+        rc = append(task, open, record, &cause);
+    if (rc == 0 && record->batch)
         rc = sw_build_check(open->build, &cause);
     if (rc < 0) {
         sw_build_fail(open->build, &cause);
-        sw_piece_fail(piece, &cause);
+        sw_task_fail(task, &cause);
     }
     if (build->flags & SW_BUILD_COMMIT)
-        commit(piece, open, part->batch);
+        commit(task, open, record->batch);
     return 0;
 }

@@ -7,7 +7,7 @@
 
 int sw_check_count(unsigned n, unsigned least, const char *what, struct sw_err *err) {
     if (n < least || n > SW_PROTO_MAX_ITEMS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "packet of %u %s, must be %u to %d", n, what, least,
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the packet has %u %s, must be %u to %d", n, what, least,
                           SW_PROTO_MAX_ITEMS);
     return 0;
 }
@@ -29,11 +29,11 @@ int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err 
     if (rc < 0)
         return rc;
     if (chunk->buffer >= n)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a chunk of buffer %u, of which there are %u",
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a chunk names buffer %u, but the region has %u",
                           (unsigned)chunk->buffer, n);
     if (chunk->frame_bytes)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "frames of a client are not supported yet: frame_bytes must be 0");
+                          "frames made by the client are not supported yet: frame_bytes must be 0");
     return 0;
 }
 
@@ -49,37 +49,36 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
         const uint64_t at = before ? before->raw_bytes : 0;
         if (chunk->at != at)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "a chunk at %" PRIu64 " of buffer %u, the one before it ends at %" PRIu64, chunk->at,
+                              "a chunk begins at %" PRIu64 " of buffer %u, but must begin at %" PRIu64, chunk->at,
                               (unsigned)chunk->buffer, at);
         if (before)
-            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                              "buffer %u has several chunks and no chunk_bytes: say how long its chunks are",
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u has several chunks: set its chunk_bytes",
                               (unsigned)chunk->buffer);
         ret[chunk->buffer] = chunk;
     }
     return 0;
 }
 
-int sw_chunk_range(struct sw_piece *piece, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
+int sw_chunk_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
                    struct sw_err *err) {
     *ret =
         (struct sw_range){.offset = chunk->offset, .bytes = chunk->raw_bytes, .buffer = chunk->buffer, .at = chunk->at};
-    const int rc = sw_piece_memory(piece, chunk->mem, n, &ret->mem, err);
-    return rc < 0 ? rc : sw_piece_order(piece, chunk->order_word, chunk->order_value, &ret->order, err);
+    const int rc = sw_task_memory(task, chunk->mem, n, &ret->mem, err);
+    return rc < 0 ? rc : sw_task_order(task, chunk->order_word, chunk->order_value, &ret->order, err);
 }
 
-int sw_chunk_none(struct sw_piece *piece, unsigned n, struct sw_range *ret, struct sw_err *err) {
+int sw_chunk_none(struct sw_task *task, unsigned n, struct sw_range *ret, struct sw_err *err) {
     *ret = (struct sw_range){0};
-    return sw_piece_empty_memory(piece, n, &ret->mem, err);
+    return sw_task_empty_memory(task, n, &ret->mem, err);
 }
 
-int sw_chunks_ranges(struct sw_piece *piece, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
+int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
                      struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         rc = sw_chunk_check(&chunks[i], SW_PROTO_MAX_BUFFERS, err);
         if (rc == 0)
-            rc = sw_chunk_range(piece, &chunks[i], n, &ret[i], err);
+            rc = sw_chunk_range(task, &chunks[i], n, &ret[i], err);
         if (rc < 0 && n > 1)
             sw_err_context(err, "chunk %u of %u", i + 1, n);
     }
@@ -99,7 +98,7 @@ static int by_memory(const void *a, const void *b) {
     return (x->mem > y->mem) - (x->mem < y->mem);
 }
 
-/* Different memories cannot be told apart here. */
+/* Two memories of the client may overlap: that is not visible here. */
 int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, struct sw_err *err) {
     struct place places[SW_PROTO_MAX_ITEMS];
     struct sw_span spans[SW_PROTO_MAX_ITEMS];

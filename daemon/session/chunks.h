@@ -1,35 +1,36 @@
-/* chunks.h - what is checked of BUILD and READ alike, and chunks as ranges for the engine. thread: loop. */
+/* chunks.h - checks that BUILD and READ share, and converts chunks to ranges for the engine. thread: loop. */
 #ifndef SW_DAEMON_CHUNKS_H
 #define SW_DAEMON_CHUNKS_H
 
 #include "daemon/session/operation.h"
 
-/* errors: -SW_EINVAL (not least to SW_PROTO_MAX_ITEMS; a flag that is not known; a reserved field that is not 0). */
+/* Check a count, from least to SW_PROTO_MAX_ITEMS, flags against the known ones, and a reserved field against 0. what:
+ * the counted things, for the error. errors: -SW_EINVAL. */
 int sw_check_count(unsigned n, unsigned least, const char *what, struct sw_err *err);
 int sw_check_flags(uint32_t flags, uint32_t known, struct sw_err *err);
 int sw_check_reserved(uint64_t reserved, struct sw_err *err);
 
-/* errors: -SW_EINVAL (not one of n buffers, a reserved field), -SW_ENOTSUP (frames). */
+/* Checks a chunk of a region of n buffers. errors: -SW_EINVAL (no such buffer, a reserved field), -SW_ENOTSUP (frames).
+ */
 int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err);
 
-/* Finds the chunk of each of n buffers (at most SW_PROTO_MAX_BUFFERS), or NULL. errors: those of sw_chunk_check();
- * -SW_EINVAL (chunks out of order, several chunks of a buffer, a part of one). */
+/* Finds the chunk of each of n buffers (at most SW_PROTO_MAX_BUFFERS); NULL: the buffer has none. errors: those of
+ * sw_chunk_check(), -SW_EINVAL (a chunk does not begin at 0, or a buffer has several). */
 int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsigned n, const struct sw_wire_chunk **ret,
                    struct sw_err *err);
 
-/* The chunk's memory, place and order; or those of a buffer without bytes that has no chunk. n: buffers that its region
- * has. errors: those of
- * sw_piece_memory(), sw_piece_order() and sw_piece_empty_memory(). */
-int sw_chunk_range(struct sw_piece *piece, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
+/* Converts a chunk to a range; sw_chunk_none() makes the range of an empty buffer without a chunk. n: the number of the
+ * region's buffers. errors: those of sw_task_memory(), sw_task_order() and sw_task_empty_memory(). */
+int sw_chunk_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
                    struct sw_err *err);
-int sw_chunk_none(struct sw_piece *piece, unsigned n, struct sw_range *ret, struct sw_err *err);
+int sw_chunk_none(struct sw_task *task, unsigned n, struct sw_range *ret, struct sw_err *err);
 
-/* All n chunks of a part of an open build or read, as ranges. errors: those of sw_chunk_check() and sw_chunk_range(),
- * naming the chunk. */
-int sw_chunks_ranges(struct sw_piece *piece, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
+/* Converts all n chunks of an open build's or read's record. errors: those of sw_chunk_check() and sw_chunk_range();
+ * the text names the chunk. */
+int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
                      struct sw_err *err);
 
-/* errors: -SW_EINVAL: two chunks share bytes of a memory. */
+/* Checks that no two chunks share bytes of a memory. errors: -SW_EINVAL. */
 int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, struct sw_err *err);
 
 #endif

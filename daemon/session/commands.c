@@ -16,7 +16,7 @@
 #include <sys/random.h>
 
 _Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_F64 == (int)SW_VALUE_F64,
-               "one list of value types");
+               "the API and the codecs number value types alike");
 
 /* ---- memories ---------------------------------------------------------------------------------------------------- */
 
@@ -32,15 +32,15 @@ static void on_mem_closed(void *arg) {
 
 /* ---- handlers ---------------------------------------------------------------------------------------------------- */
 
-_Static_assert(SW_PROTO_TOKEN_BYTES == SW_TOKEN_BYTES, "tokens are as long on the wire");
+_Static_assert(SW_PROTO_TOKEN_BYTES == SW_TOKEN_BYTES, "tokens have the same length on the wire and in the engine");
 
 static int new_token(uint8_t ret[SW_TOKEN_BYTES], struct sw_err *err) {
     if (getrandom(ret, SW_TOKEN_BYTES, 0) == SW_TOKEN_BYTES)
         return 0;
-    return sw_err_set(err, -SW_EIO, SW_SCOPE_SESSION, "no random bytes for a token");
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_SESSION, "getrandom() gave no bytes for a token");
 }
 
-/* Gives a session a name that outlives this process, or the one that it had. Without a catalogue there is none. */
+/* Resumes the session of the client's token, or gives the session a new token. Without a catalogue it gets none. */
 static int name_session(struct sw_session *session, const struct sw_msg_hello *hello, struct sw_msg_hello_ok *ret,
                         struct sw_err *err) {
     static const uint8_t none[SW_TOKEN_BYTES];
@@ -48,7 +48,7 @@ static int name_session(struct sw_session *session, const struct sw_msg_hello *h
     const uint32_t uid = (uint32_t)session->peer.uid;
     if (!service->catalogue)
         return 0;
-    /* A successor begins to count when it has started, which will take it about as long as it took this one. */
+    /* A successor counts from the end of its start, which will take about as long as this process's start. */
     ret->reconnect_ms = (uint32_t)(service->config->reconnect_grace_s * 1000 + service->start_us / 1000);
     struct sw_owner *owner =
         memcmp(hello->token, none, sizeof none) ? sw_owner_claim(service->engine, uid, hello->token) : NULL;
@@ -70,7 +70,7 @@ static int on_hello(void *arg, const struct sw_received *request, struct sw_msg 
     const uint16_t version = request->msg->header.version;
     if (hello->version != version)
         return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION,
-                          "client speaks version %" PRIu32 ", in a packet of version %u; daemon speaks %u and %u",
+                          "client speaks version %" PRIu32 ", in a packet of version %u; the service speaks %u and %u",
                           hello->version, (unsigned)version, (unsigned)SW_PROTO_OLDEST_VERSION,
                           (unsigned)SW_PROTO_VERSION);
     char client[300];
@@ -80,7 +80,8 @@ static int on_hello(void *arg, const struct sw_received *request, struct sw_msg 
         return rc;
     session->greeted = true;
     session->version = version;
-    sw_session_age(session, request->msg->header.seq); /* it has gone on counting while there was no service */
+    sw_session_forget_seqs(session,
+                           request->msg->header.seq); /* the client went on counting while there was no service */
     sw_msg_text(session->client, sizeof session->client, hello->client, sizeof hello->client);
     if (sw_tenant_may_log(session->tenant, SW_LINES_OTHER))
         sw_log(SW_LOG_INFO, "session.open", "session=%" PRIu32 " pid=%d uid=%u client=%s resumed=%s", session->id,
@@ -89,13 +90,13 @@ static int on_hello(void *arg, const struct sw_received *request, struct sw_msg 
     ret_reply->u.hello_ok.version = version;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
-    ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_PIECES;
+    ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_BUFFERS;
     sw_msg_set_text(ret_reply->u.hello_ok.server, sizeof ret_reply->u.hello_ok.server, "spillwayd " SW_VERSION);
     return SW_REPLY_NOW;
 }
 
-/* Answers a MEM_OPEN or MEM_PARTS that the table took with rc. A memory that stays is mapped before the answer to its
- * last packet, so that the client learns early what is wrong with it. */
+/* Answers a MEM_OPEN or MEM_PARTS; rc is the table's return value. A memory that stays is mapped before the answer to
+ * its last packet, so that the client learns early what is wrong with it. */
 static int memory_taken(struct sw_session *session, const struct sw_msg *msg, uint32_t mem, int rc,
                         struct sw_msg *ret_reply, struct sw_err *err) {
     struct sw_deferred_reply *deferred = NULL;
@@ -157,7 +158,7 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     (void)ret_reply;
     int rc = check_name(name, err);
     if (rc == 0)
-        rc = sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+        rc = sw_tenant_enable_durable(session->service, session->tenant, session->owner, err);
     if (rc == 0)
         rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);
     if (rc == 0)
@@ -173,9 +174,9 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     return sw_results_reply(session, request->msg, &(struct sw_results){.all = &result, .n = 1}, err);
 }
 
-_Static_assert((int)SW_PROTO_MAX_ITEMS == (int)SW_LIST_MAX, "as many in a packet");
+_Static_assert((int)SW_PROTO_MAX_ITEMS == (int)SW_LIST_MAX, "a packet has room for the longest list");
 
-/* A reply, and what it borrows. */
+/* A reply, and the array that it borrows. */
 struct listing {
     struct sw_msg msg;
     struct sw_wire_listed items[SW_PROTO_MAX_ITEMS];
@@ -205,10 +206,10 @@ static int on_list(void *arg, const struct sw_received *request, struct sw_msg *
     (void)ret_reply;
     int rc = check_name(list->after, err);
     if (rc == 0 && (list->max < 1 || list->max > SW_LIST_MAX))
-        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a list of %" PRIu32 " regions, must be 1 to %d", list->max,
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "max is %" PRIu32 ", must be 1 to %d", list->max,
                         SW_LIST_MAX);
     if (rc == 0)
-        rc = sw_tenant_inherit(session->service, session->tenant, session->owner, err);
+        rc = sw_tenant_enable_durable(session->service, session->tenant, session->owner, err);
     if (rc < 0)
         return rc;
     fill_listing(&reply, all, sw_engine_list(session->owner, (const char *)list->after, all, list->max));

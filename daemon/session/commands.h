@@ -1,5 +1,4 @@
-/* commands.h - the requests that the data socket understands; each handler is one call into the engine. thread: loop.
- */
+/* commands.h - the table of requests on the data socket. Each handler calls the engine once. thread: loop. */
 #ifndef SW_DAEMON_COMMANDS_H
 #define SW_DAEMON_COMMANDS_H
 

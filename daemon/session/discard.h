@@ -1,4 +1,4 @@
-/* discard.h - DISCARD: regions that are no longer wanted. thread: loop. */
+/* discard.h - DISCARD: drops regions, or consumes restored ones. thread: loop. */
 #ifndef SW_DAEMON_DISCARD_H
 #define SW_DAEMON_DISCARD_H
 
@@ -8,8 +8,8 @@
 
 sw_command_fn sw_on_discard;
 
-/* Discards what it can of the results' ids, each with a result. is_consumed: their bytes are in the client's memory, so
- * that durable regions stay. */
+/* Discards the regions that the results name, and fills in a result for each. is_consumed: the client has the bytes, so
+ * durable regions stay. */
 void sw_discard(struct sw_session *session, bool is_consumed, struct sw_results *results);
 
 #endif

@@ -38,7 +38,7 @@ static inline void sw_idmap_remove(struct sw_idmap *map, struct sw_idnode *node)
     map->n--;
 }
 
-/* NULL if there is none. */
+/* Returns the object of a number; NULL: there is none. */
 static inline struct sw_idnode *sw_idmap_find(const struct sw_idmap *map, uint32_t id) {
     const struct sw_list *head = &map->buckets[id % SW_IDMAP_BUCKETS];
     for (struct sw_list *at = head->next; at != head; at = at->next) {
@@ -49,7 +49,7 @@ static inline struct sw_idnode *sw_idmap_find(const struct sw_idmap *map, uint32
     return NULL;
 }
 
-/* Any node, unlinked; NULL if the map is empty. */
+/* Unlinks and returns any node; NULL: the map is empty. */
 static inline struct sw_idnode *sw_idmap_take_any(struct sw_idmap *map) {
     for (unsigned i = 0; map->n && i < SW_IDMAP_BUCKETS; i++)
         if (!sw_list_empty(&map->buckets[i])) {

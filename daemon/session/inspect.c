@@ -16,7 +16,7 @@ int sw_inspect(struct sw_session *session, struct sw_region_id id, enum sw_inspe
     return rc;
 }
 
-/* A reply, and what it borrows. */
+/* A reply, and the arrays that it borrows. */
 struct details_reply {
     struct sw_msg msg;
     struct sw_wire_result result;
@@ -75,8 +75,8 @@ int sw_on_inspect(void *arg, const struct sw_received *request, struct sw_msg *r
     struct details_reply reply;
     (void)ret_reply;
     if (m->what > SW_INSPECT_FRAMES || (m->first && m->what != SW_INSPECT_FRAMES))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "question %" PRIu32 " from %" PRIu32 " on is unknown",
-                          m->what, m->first);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "what is %" PRIu32 " and first is %" PRIu32 ": not supported", m->what, m->first);
     const int rc = sw_inspect(session, id, (enum sw_inspect)m->what, m->first, &details, err);
     if (rc < 0)
         return rc;

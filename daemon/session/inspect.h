@@ -1,4 +1,4 @@
-/* inspect.h - INSPECT: what is known of a region, of its buffers, and of its frames if it is packed. thread: loop. */
+/* inspect.h - INSPECT: describes a region, its buffers, or the frames of a packed region. thread: loop. */
 #ifndef SW_DAEMON_INSPECT_H
 #define SW_DAEMON_INSPECT_H
 
@@ -8,7 +8,7 @@
 
 sw_command_fn sw_on_inspect;
 
-/* Buffers or frames only if they were asked for. */
+/* Buffers and frames are filled in only on request. */
 struct sw_details {
     struct sw_region_info region;
     unsigned n_buffers;
@@ -17,7 +17,8 @@ struct sw_details {
     struct spillway_packed_chunk frames[SW_PROTO_MAX_FRAMES];
 };
 
-/* first: of the frames. errors: those of sw_engine_query(), sw_engine_query_buffers() and sw_engine_query_packed(). */
+/* Describes a region. first: the first frame to describe. errors: those of sw_engine_query(),
+ * sw_engine_query_buffers() and sw_engine_query_packed(). */
 int sw_inspect(struct sw_session *session, struct sw_region_id id, enum sw_inspect what, size_t first,
                struct sw_details *ret, struct sw_err *err);
 

@@ -13,14 +13,14 @@ enum state { STAGED, LIVE, FAILED };
 
 struct sw_table_mem {
     struct sw_idnode node;
-    struct sw_list ending; /* `once`: of its operation's; after that, of those that the table waits for */
+    struct sw_list ending; /* `once`: in its operation's list, then in the table's list `ending` */
     struct sw_memtable *table;
     enum state state;
     bool once;
-    bool is_shared;          /* `once`: by several jobs of its operation */
-    bool is_empty;           /* for buffers of no bytes */
+    bool is_shared;          /* `once`: several jobs of its operation use it */
+    bool is_empty;           /* for empty buffers */
     unsigned n_fds;          /* counted against the budget */
-    uint64_t kept_bytes;     /* the same of memory */
+    uint64_t kept_bytes;     /* memory counted against the tenant's budget */
     uint32_t n_parts_here;   /* STAGED: parts that have arrived, in order */
     struct sw_mem_desc desc; /* STAGED */
     struct sw_mem *mem;      /* LIVE; engine's */
@@ -82,13 +82,12 @@ static int not_open(const struct sw_memtable *table, uint32_t number, struct sw_
     return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "memory %" PRIu32 " is not open", number);
 }
 
-/* Its parts are gone, the entry stays. */
 static void give_back_parts(struct sw_table_mem *entry) {
     sw_budget_give(entry->table->kept, entry->kept_bytes - sizeof *entry);
     entry->kept_bytes = sizeof *entry;
 }
 
-/* The entry stays, so that what names it later fails with the same error. */
+/* Keeps the entry, so that later requests that name it fail with the same error. */
 static int fail(struct sw_table_mem *entry, const struct sw_err *err) {
     entry->state = FAILED;
     entry->err = *err;
@@ -128,7 +127,7 @@ static int check_shape(const struct sw_msg_mem_open *message, struct sw_err *err
     return 0;
 }
 
-/* A limit may have been lowered since. */
+/* Returns 0 if a reload has set the limit below the use. */
 static unsigned left_of(unsigned limit, unsigned used) {
     return used < limit ? limit - used : 0;
 }
@@ -139,12 +138,12 @@ static int check_budget(const struct sw_table_mem *entry, uint32_t n_fds, struct
     if (n_fds <= left_of(budget->limit / 2, share->used) && n_fds <= left_of(budget->limit, budget->used))
         return 0;
     return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                      "memory %" PRIu32 ": %" PRIu32 " descriptors more than the %u that uid %" PRIu32
-                      " has; limit %u (all: %u of %u)",
-                      entry->node.id, n_fds, share->used, share->uid, budget->limit / 2, budget->used, budget->limit);
+                      "memory %" PRIu32 ": needs %" PRIu32 " descriptors, but uid %" PRIu32
+                      " has %u of %u in use, all users %u of %u",
+                      entry->node.id, n_fds, share->uid, share->used, budget->limit / 2, budget->used, budget->limit);
 }
 
-/* Refuses at once what has no room now; each part counts when it comes. */
+/* Refuses a memory whose parts have no room now. Each part counts when it arrives. */
 static int stage(struct sw_table_mem *entry, const struct sw_msg_mem_open *message, struct sw_err *err) {
     struct sw_mem_desc *desc = &entry->desc;
     if (check_budget(entry, message->n_parts, err) < 0)
@@ -179,7 +178,8 @@ int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *me
     if (find(table, message->mem))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "memory %" PRIu32 " is already open", message->mem);
     if (table->mems.n >= table->max_mems) {
-        (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "memory %" PRIu32 ": %u are open (max_session_memories)",
+        (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                         "memory %" PRIu32 ": %u memories are open, the most that max_session_memories allows",
                          message->mem, table->mems.n);
         return refuse(table, message->mem, err);
     }
@@ -202,17 +202,17 @@ int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *me
     return message->n_parts == 0 ? hand_over(entry, err) : 0;
 }
 
-/* Whether a MEM_PARTS fits what is there. */
+/* Checks that a MEM_PARTS has the parts that are due next. */
 static int check_parts(const struct sw_table_mem *entry, const struct sw_msg_mem_parts *message, unsigned n_fds,
                        struct sw_err *err) {
     const uint32_t wanted = entry->desc.n_parts - entry->n_parts_here;
     if (message->first != entry->n_parts_here)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "memory %" PRIu32 ": part %" PRIu32 " sent, %" PRIu32 " due", message->mem, message->first,
-                          entry->n_parts_here);
+                          "memory %" PRIu32 ": part %" PRIu32 " was sent, part %" PRIu32 " is due", message->mem,
+                          message->first, entry->n_parts_here);
     if (message->count < 1 || message->count > SW_PROTO_MAX_FDS || message->count > wanted)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "memory %" PRIu32 ": %" PRIu32 " parts at once, must be 1 to %" PRIu32, message->mem,
+                          "memory %" PRIu32 ": %" PRIu32 " parts in a packet, must be 1 to %" PRIu32, message->mem,
                           message->count, wanted < SW_PROTO_MAX_FDS ? wanted : SW_PROTO_MAX_FDS);
     if (message->count != n_fds)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST,
@@ -221,7 +221,7 @@ static int check_parts(const struct sw_table_mem *entry, const struct sw_msg_mem
     return 0;
 }
 
-/* The parts must make up the whole, without overflow. */
+/* Checks that the parts' lengths add up to the memory's. */
 static int check_lengths(const struct sw_table_mem *entry, struct sw_err *err) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < entry->desc.n_parts; i++)
@@ -230,12 +230,12 @@ static int check_lengths(const struct sw_table_mem *entry, struct sw_err *err) {
                               "memory %" PRIu32 ": lengths of parts overflow at part %" PRIu32, entry->node.id, i);
     if (sum != entry->desc.bytes)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
-                          "memory %" PRIu32 ": parts make %" PRIu64 " bytes, %" PRIu64 " announced", entry->node.id,
-                          sum, entry->desc.bytes);
+                          "memory %" PRIu32 ": its parts have %" PRIu64 " bytes, %" PRIu64 " were announced",
+                          entry->node.id, sum, entry->desc.bytes);
     return 0;
 }
 
-/* Finds the memory that parts are due of. */
+/* Finds a memory whose parts are due. */
 static int find_staged(const struct sw_memtable *table, uint32_t number, struct sw_table_mem **ret,
                        struct sw_err *err) {
     struct sw_table_mem *entry = find(table, number);
@@ -256,7 +256,8 @@ int sw_memtable_parts_lost(struct sw_memtable *table, const struct sw_msg_mem_pa
     if (find_staged(table, message->mem, &entry, err) < 0)
         return err->code;
     (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                     "memory %" PRIu32 ": the service has no descriptors left to receive it with", message->mem);
+                     "memory %" PRIu32 ": the service has no free descriptors to receive it (LimitNOFILE=)",
+                     message->mem);
     return fail(entry, err);
 }
 
@@ -345,8 +346,8 @@ int sw_memtable_begin(struct sw_memtable *table, struct sw_list *once, uint32_t 
         return not_open(table, number, err);
     if (entry->state == STAGED)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "memory %" PRIu32 ": %" PRIu32 " of %" PRIu32 " parts came", number, entry->n_parts_here,
-                          entry->desc.n_parts);
+                          "memory %" PRIu32 ": only %" PRIu32 " of %" PRIu32 " parts have arrived", number,
+                          entry->n_parts_here, entry->desc.n_parts);
     if (entry->once) {
         sw_idmap_remove(&table->mems, &entry->node);
         move_to(once, entry, is_shared);
@@ -354,12 +355,13 @@ int sw_memtable_begin(struct sw_memtable *table, struct sw_list *once, uint32_t 
     return use(entry, ret, err);
 }
 
-/* A page that nothing is read from or written to. */
+/* Makes a page that is never read or written. */
 static int empty_page(struct sw_err *err) {
     const int fd = memfd_create("spillway-empty", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd >= 0 && ftruncate(fd, EMPTY_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
         return fd;
-    (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service has no descriptor left for an empty buffer");
+    (void)sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                     "the service has no free descriptor for an empty buffer (LimitNOFILE=)");
     if (fd >= 0)
         (void)close(fd);
     return err->code;
@@ -408,7 +410,7 @@ static void on_once_closed(void *arg) {
         closed(closed_arg);
 }
 
-/* The table waits for its end; if the owner is closing, the engine closes all memories by itself. */
+/* Moves the memory to the table's list `ending`. If the owner is closing, the engine closes all memories by itself. */
 static void close_once(struct sw_table_mem *entry) {
     sw_list_remove(&entry->ending);
     if (entry->state == FAILED) {

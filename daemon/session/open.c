@@ -28,11 +28,11 @@ static uint64_t idle_since_us(const struct sw_open *open) {
 }
 
 static bool may_expire(const struct sw_open *open) {
-    return !open->piece &&
+    return !open->task &&
            (open->is_read ? sw_read_state(open->read) == SW_READ_OPEN : sw_build_state(open->build) == SW_BUILD_OPEN);
 }
 
-/* Fails what has been idle for too long. Returns in how many milliseconds this is the case at the earliest. */
+/* Fails a record that has been idle for most_ms. Returns in how many milliseconds to look again. */
 static uint64_t expire(const struct sw_open *open, uint64_t now_us, uint64_t most_ms) {
     const uint64_t idle_us = may_expire(open) ? idle_since_us(open) : 0;
     const uint64_t idle_ms = idle_us && now_us > idle_us ? (now_us - idle_us) / 1000 : 0;
@@ -40,9 +40,9 @@ static uint64_t expire(const struct sw_open *open, uint64_t now_us, uint64_t mos
     if (idle_ms < most_ms)
         return most_ms - idle_ms;
     (void)sw_err_set(&err, -SW_ETIMEDOUT, SW_SCOPE_REQUEST,
-                     open->is_read ? "nothing was asked of the read for %" PRIu64 " ms: the region is stored still"
-                                   : "nothing was appended to the build for %" PRIu64
-                                     " ms: what it had stored was freed",
+                     open->is_read ? "the read was idle for %" PRIu64
+                                     " ms: it has ended, and the region is still stored"
+                                   : "the build was idle for %" PRIu64 " ms: it has ended, and nothing is stored",
                      idle_ms);
     sw_open_fail(open, &err);
     return most_ms;
@@ -74,7 +74,7 @@ void sw_opens_close(struct sw_session *session) {
     for (struct sw_list *node = opens->open.next, *next; node != &opens->open; node = next) {
         struct sw_open *open = SW_CONTAINER_OF(node, struct sw_open, list);
         next = node->next;
-        if (!open->piece)
+        if (!open->task)
             sw_open_end(session, open);
     }
 }
@@ -82,7 +82,7 @@ void sw_opens_close(struct sw_session *session) {
 static int check_free(const struct sw_session *session, uint32_t number, struct sw_err *err) {
     if (!sw_idmap_find(&session->opens.numbers, number))
         return 0;
-    return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "number %" PRIu32 " is that of a build or read under way",
+    return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "number %" PRIu32 " is in use by another build or read",
                       number);
 }
 
@@ -91,8 +91,8 @@ int sw_opens_begin(struct sw_session *session, uint32_t number, bool is_read, st
     struct sw_opens *opens = &session->opens;
     int rc = check_free(session, number, err);
     if (rc == 0 && opens->n_open >= SW_SESSION_MAX_OPEN)
-        rc = sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u open builds and reads, the most allowed",
-                        opens->n_open);
+        rc = sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                        "the session has %u open builds and reads, the most allowed: end some first", opens->n_open);
     if (rc == 0)
         rc = sw_budget_take(kept(session), sizeof(struct sw_open), is_read ? "an open read" : "an open build", err);
     if (rc < 0)
@@ -100,7 +100,7 @@ int sw_opens_begin(struct sw_session *session, uint32_t number, bool is_read, st
     struct sw_open *open = sw_alloc(sizeof *open);
     if (!open) {
         sw_budget_give(kept(session), sizeof *open);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an open %s", what(is_read));
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an open %s", what(is_read));
     }
     open->is_read = is_read;
     sw_idmap_add(&opens->numbers, &open->node, number);
@@ -146,7 +146,7 @@ int sw_opens_find(const struct sw_session *session, uint32_t number, bool is_rea
     struct sw_idnode *node = sw_idmap_find(&session->opens.numbers, number);
     struct sw_open *open = node ? SW_CONTAINER_OF(node, struct sw_open, node) : NULL;
     if (!open || open->is_read != is_read)
-        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no %s of number %" PRIu32, what(is_read),
+        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no %s with number %" PRIu32, what(is_read),
                           number);
     *ret = open;
     return 0;

@@ -1,10 +1,13 @@
 /* operation.h - a packet of builds or reads, from its admission to its reply.
  *
- * Each build or read of the packet is a *piece* of it. A piece has the engine do something, or several things, and has
- * ended when all of them have. The reply is due when the last piece has ended and what the packet handed over for one
- * use (`once`) is unmapped. With `all` the pieces are done all or not at all: the first failure cancels the others, and
- * regions that were built until then are dropped; reads keep the stored copies until all are back. Without it each
- * piece has its own result. thread: loop. */
+ * - An operation has a *task* for each build or read of the packet. A task makes one or more calls of the engine, and
+ *   ends when all of them have ended.
+ * - The reply is sent when the last task has ended and the packet's `once` memories are unmapped.
+ * - With `all` either all tasks succeed or none: the first failure cancels the others. Regions that were built until
+ *   then are dropped, and reads keep the stored copies until all regions are back. Without `all` each task has its own
+ *   result.
+ *
+ * thread: loop. */
 #ifndef SW_DAEMON_OPERATION_H
 #define SW_DAEMON_OPERATION_H
 
@@ -12,61 +15,63 @@
 #include "daemon/session/session.h"
 
 struct sw_operation;
-struct sw_piece;
+struct sw_task;
 
-struct sw_ask {
+/* What a packet asks for. */
+struct sw_operation_spec {
     bool is_build;
-    bool begins;        /* some of its builds or reads begin */
-    bool ends;          /* some of them end well, if they do; others than these are not logged */
-    bool only_cancels;  /* it has no work done, so no limit holds it up */
-    bool all;           /* all of them end */
-    bool keep;          /* reads, with `all`: the stored copies stay */
+    bool begins;        /* at least one build or read begins */
+    bool ends;          /* at least one ends; only then is the operation's success logged */
+    bool only_cancels;  /* it makes no work, so no limit applies */
+    bool all;           /* all end, or none */
+    bool keep;          /* reads with `all`: the stored copies stay */
     unsigned n;         /* builds or reads, at least 1 */
-    unsigned n_buffers; /* of all of them, or chunks, if those are more */
+    unsigned n_buffers; /* of all of them; the chunks, if those are more */
 };
 
-/* Defers the reply and counts the operation until the reply is sent. errors: those of sw_session_defer_reply(),
- * -SW_EDRAINING, -SW_ELIMIT, -SW_ETENANTOPS, -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_ask *ask,
+/* Begins an operation: defers its reply, and counts it until the reply is sent. errors: those of
+ * sw_session_defer_reply(), -SW_EDRAINING, -SW_ELIMIT, -SW_ETENANTOPS, -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_operation_begin(struct sw_session *session, const struct sw_msg *request, const struct sw_operation_spec *spec,
                        struct sw_operation **ret, struct sw_err *err);
 
-/* The packet's next build or read, under the client's number; NULL: all have had their turn. keep_priority: of a region
- * that it builds by sw_piece_ended(). */
-struct sw_piece *sw_operation_next(struct sw_operation *operation, uint32_t number, uint8_t keep_priority);
-/* With `all`, why a piece before this one has failed, so that this one has nothing to begin; 0: none has. */
-int sw_piece_moot(const struct sw_piece *piece, struct sw_err *err);
-/* What it asks for, for the engine: the client's memory of a number; a memory for a buffer without bytes that lies in
- * none (of n buffers of the piece); what a chunk waits for (value 0: nothing); the id of its region, which the engine
- * or the caller fills in; the packet's seq, and the piece's place in it. errors: those of sw_memtable_begin() and
- * sw_orders_find(). */
-int sw_piece_memory(struct sw_piece *piece, uint32_t number, unsigned n, struct sw_mem **ret, struct sw_err *err);
-int sw_piece_empty_memory(struct sw_piece *piece, unsigned n, struct sw_mem **ret, struct sw_err *err);
-int sw_piece_order(struct sw_piece *piece, uint32_t word, uint64_t value, struct sw_order *ret, struct sw_err *err);
-struct sw_region_id *sw_piece_id(struct sw_piece *piece);
-uint32_t sw_piece_seq(const struct sw_piece *piece);
-unsigned sw_piece_index(const struct sw_piece *piece);
+/* Returns the next task, for the build or read with this number of the client; NULL: there are no more. keep_priority:
+ * set on the region when its build has ended. */
+struct sw_task *sw_operation_next(struct sw_operation *operation, uint32_t number, uint8_t keep_priority);
+/* With `all`, returns the error of an earlier task, after which this task must not begin; 0: none has failed. */
+int sw_task_check_others(const struct sw_task *task, struct sw_err *err);
+/* The arguments of a task's calls of the engine. errors: those of sw_memtable_begin() and sw_orders_find().
+ *
+ * - memory: the client's memory of a number. empty_memory: memory for an empty buffer. n: buffers of the task.
+ * - order: the word and the value that a chunk waits for; value 0: it does not wait.
+ * - id: the id of the task's region; the engine or the caller fills it in.
+ * - seq: of the packet. index: the task's place in the packet. */
+int sw_task_memory(struct sw_task *task, uint32_t number, unsigned n, struct sw_mem **ret, struct sw_err *err);
+int sw_task_empty_memory(struct sw_task *task, unsigned n, struct sw_mem **ret, struct sw_err *err);
+int sw_task_order(struct sw_task *task, uint32_t word, uint64_t value, struct sw_order *ret, struct sw_err *err);
+struct sw_region_id *sw_task_id(struct sw_task *task);
+uint32_t sw_task_seq(const struct sw_task *task);
+unsigned sw_task_index(const struct sw_task *task);
 
-/* It is a whole build or read, which its client can cancel by its number from now on. errors: those of
- * sw_opens_enter(). */
-int sw_piece_enter(struct sw_piece *piece, bool is_read, struct sw_err *err);
-/* It ends an open build or read: that has ended with the engine's sw_piece_ended(). */
-void sw_piece_end(struct sw_piece *piece, struct sw_open *open);
-/* It begins a read that goes on behind this packet: so the reply tells what its region's buffers are (copied). errors:
- * -SW_EINVAL (a reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_piece_tell(struct sw_piece *piece, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
-/* The engine will call back once more: sw_piece_moved() when it has worked on chunks, sw_piece_ended() with what became
- * of the build or read as a whole. */
-void sw_piece_expect(struct sw_piece *piece);
-sw_outcome_cb sw_piece_moved, sw_piece_ended; /* arg: the piece */
-/* It has failed, though the engine may still call back for it. */
-void sw_piece_fail(struct sw_piece *piece, const struct sw_err *cause);
-/* The piece is under way (rc 0), or has ended if nothing is expected; or it was refused. */
-void sw_piece_begun(struct sw_piece *piece, int rc, const struct sw_err *err);
-/* Has a piece end early that waits for the end of its build or read. */
-void sw_piece_cancel(struct sw_piece *piece);
+/* Enters the number of a whole build or read, so that the client can cancel it. errors: those of sw_opens_enter(). */
+int sw_task_enter(struct sw_task *task, bool is_read, struct sw_err *err);
+/* Notes that the task ends an open build or read, which has ended when the engine calls sw_task_ended(). */
+void sw_task_end(struct sw_task *task, struct sw_open *open);
+/* Adds the region's buffers (copied) to the reply, for a read that continues after this packet. errors: -SW_EINVAL (the
+ * reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
+/* Expects one more callback from the engine: sw_task_moved() after chunks, sw_task_ended() after the build or read as a
+ * whole. */
+void sw_task_expect(struct sw_task *task);
+sw_outcome_cb sw_task_moved, sw_task_ended; /* arg: the task */
+/* Notes that the task has failed. The engine may still call back for it. */
+void sw_task_fail(struct sw_task *task, const struct sw_err *cause);
+/* Notes that the task was started (rc 0), or was refused. A started task that expects no callback has ended. */
+void sw_task_started(struct sw_task *task, int rc, const struct sw_err *err);
+/* Cancels a task that waits for the end of its build or read. */
+void sw_task_cancel(struct sw_task *task);
 
-/* All pieces have had their turn. Returns SW_REPLY_LATER, or the error if none of them was begun; the operation is then
- * gone. */
+/* Completes the start, after the last task. Returns SW_REPLY_LATER, or the error if no task was started; the operation
+ * is then gone. */
 int sw_operation_go(struct sw_operation *operation, struct sw_err *err);
 
 #endif

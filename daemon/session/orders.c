@@ -3,10 +3,10 @@
 static int open_page(const struct sw_received *request, struct sw_budget *kept, struct sw_order_page **ret,
                      struct sw_err *err) {
     if (request->fds_lost)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service has no descriptor left for an order page");
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the service has no free descriptor for an order page (LimitNOFILE=)");
     if (request->n_fds != 1)
-        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "order page: one descriptor wanted, %u came",
-                          request->n_fds);
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "an order page has one descriptor, not %u", request->n_fds);
     return sw_order_page_open(ret, request->fds[0], request->msg->u.order_page.bytes, kept, err);
 }
 
@@ -31,7 +31,7 @@ int sw_orders_find(const struct sw_orders *orders, bool waits, uint32_t word, ui
         return sw_order_find(ret, orders->page, word, value, err);
     if (!orders->err.code)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "the request waits for a stream, but no order page was handed over");
+                          "a chunk waits for a stream, but the client has sent no ORDER_PAGE");
     *err = orders->err;
     return err->code;
 }

@@ -1,5 +1,7 @@
-/* read.h - READ: regions back into the client's memories. A read that begins and ends in one packet, with room for all
- * of a buffer in one chunk, is one operation of the engine; others are open reads (read_open.h). thread: loop. */
+/* read.h - READ: restores regions into the client's memories.
+ *
+ * A read that begins and ends in one packet, with a chunk for all of each buffer, is one operation of the engine. Other
+ * reads are open (read_open.h). thread: loop. */
 #ifndef SW_DAEMON_READ_H
 #define SW_DAEMON_READ_H
 
@@ -8,9 +10,11 @@
 
 sw_command_fn sw_on_read;
 
-/* Does what `read` says, for `request`, which is answered in the session's version. Returns as a command does. The
- * memories `once` that the packet names are used up, also after an error. errors: -SW_EPROTO (lengths do not add up),
- * -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(), sw_engine_restore_buffers() and sw_read_part(). */
+/* Carries out `read`, and answers `request` in the session's version. Returns as a command does.
+ *
+ * - The memories opened `once` that the packet names are used up, also after an error.
+ * - errors: -SW_EPROTO (lengths do not add up), -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(),
+ *   sw_engine_restore_buffers() and sw_read_apply(). */
 int sw_read_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *read,
                    struct sw_err *err);
 

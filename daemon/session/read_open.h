@@ -1,24 +1,26 @@
-/* read_open.h - reads of several packets, or of chunks that begin inside a buffer: what a packet asks of one.
+/* read_open.h - open reads: reads of several packets, or of chunks that begin inside a buffer.
  *
- * What is asked for wrongly leaves the read as it is; a chunk that fails later makes it fail, and chunks on their way
- * fail as well, with the first error. thread: loop. */
+ * A record that is refused leaves the read unchanged. A chunk that fails later fails the read, and the chunks that are
+ * under way with it. thread: loop. */
 #ifndef SW_DAEMON_READ_OPEN_H
 #define SW_DAEMON_READ_OPEN_H
 
 #include "daemon/session/operation.h"
 
-/* A read's part of a packet, and what belongs to it of the packet's chunks. */
-struct sw_read_part {
+/* One read's record in a packet, with its share of the packet's chunks. */
+struct sw_read_record {
     const struct sw_wire_read *read;
     const struct sw_wire_chunk *chunks;
-    bool keeps; /* the stored copy stays, if the read ends: until all are back, where all or none are restored */
+    bool keeps; /* the stored copy stays at the read's end; with SW_REQ_ALL at least until all are back */
 };
 
-/* Begins, asks for chunks, ends, as the part says; its flags are checked. The end of a read that a packet ends already
- * cancels it. errors: -SW_EINVAL (also: it does not end, as chunks are missing), -SW_ENOENT (no read of this number),
- * -SW_ECANCELED (it is canceled; the packet that ends it tells what has become of it), -SW_ENOTSUP (frames), those of
- * sw_opens_begin(), sw_read_begin(), sw_piece_tell() and sw_read_chunks(). */
-int sw_read_part(struct sw_session *session, struct sw_piece *piece, const struct sw_read_part *part,
-                 struct sw_err *err);
+/* Begins a read, reads its chunks, and ends it, as its record says. The caller has checked the record's flags.
+ *
+ * - A second end cancels a read that another packet ends.
+ * - errors: -SW_EINVAL (also: chunks are missing, so the read does not end), -SW_ENOENT (no read of this number),
+ *   -SW_ECANCELED (the read is canceled; the reply to the packet that ends it has the result), -SW_ENOTSUP (frames),
+ *   those of sw_opens_begin(), sw_read_begin(), sw_task_report_buffers() and sw_read_chunks(). */
+int sw_read_apply(struct sw_session *session, struct sw_task *task, const struct sw_read_record *record,
+                  struct sw_err *err);
 
 #endif

@@ -71,7 +71,7 @@ struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, str
                                    .stored_bytes = buffer->stored_bytes};
 }
 
-/* As in an ERROR. Returns its length. */
+/* Makes the text that an ERROR would have. Returns its length. */
 static size_t fill_text(uint8_t ret[sizeof((struct sw_msg_error *)NULL)->text], const struct sw_err *err) {
     struct sw_msg msg;
     sw_msg_from_err(&msg, 0, err);

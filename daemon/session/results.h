@@ -1,5 +1,5 @@
-/* results.h - what became of a packet's builds, reads or ids, and the reply that says so: RESULTS in version 10, the
- * message that version 9 has for the request in a session of version 9 (results9.h).
+/* results.h - the results of a packet's builds, reads or ids, and the reply with them: RESULTS in version 10, else the
+ * reply that version 9 has for the request (results9.h).
  *
  * Invariant: a reply borrows its arrays from struct sw_results_reply, and copies everything else. thread: loop. */
 #ifndef SW_DAEMON_RESULTS_H
@@ -9,33 +9,33 @@
 #include "ipc/dispatch.h"
 #include "spill/engine.h"
 
-/* Of one build, read or id. Texts: static; NULL: none. */
+/* The result of one build, read or id. Texts are static; NULL: none. */
 struct sw_result {
     uint32_t number; /* the client's; 0 for an id */
     struct sw_region_id id;
-    int code; /* 0: it has succeeded */
+    int code; /* 0: success */
     enum sw_scope scope;
     const char *codec, *tier, *reason, *state;
     uint64_t raw_bytes, stored_bytes;
-    unsigned n_buffers; /* of a read that begins; 0: of none */
+    unsigned n_buffers; /* of a read that begins; else 0 */
     struct sw_buffer_info *buffers;
 };
 
-/* Of all of a packet, in its order. */
+/* The results of a packet, in its order. */
 struct sw_results {
     struct sw_result *all; /* borrowed */
     unsigned n, n_failed;
-    struct sw_err err; /* of the first that failed, and which one that is */
+    struct sw_err err; /* the first error; its text names the request */
     uint64_t service_us;
 };
 
-/* Notes that all[i] has failed for this reason. */
+/* Fails all[i]. */
 void sw_results_fail(struct sw_results *results, unsigned i, const struct sw_err *cause);
 
-/* Notes that all have failed, together. */
+/* Fails all, with one error. */
 void sw_results_fail_all(struct sw_results *results, const struct sw_err *cause);
 
-/* Fills in what is known of a region. */
+/* Fills in a region's description. */
 void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const struct sw_region_info *info);
 
 struct sw_results_reply {
@@ -45,20 +45,20 @@ struct sw_results_reply {
     struct sw_wire_text texts[SW_PROTO_MAX_TEXTS];
     uint8_t text[sizeof((struct sw_msg_error *)NULL)->text];
 };
-/* Makes the reply to a request of that type, in that version. At least one of the results is a success. */
+/* Makes the reply to a request of this type, in this version. At least one result is a success. */
 void sw_results_fill(struct sw_results_reply *ret, unsigned version, unsigned request,
                      const struct sw_results *results);
 
-/* Answers a request at once: SW_REPLY_SENT, or the first error if all have failed. */
+/* Answers a request now. Returns SW_REPLY_SENT, or the first error if all have failed. */
 int sw_results_reply(struct sw_session *session, const struct sw_msg *request, const struct sw_results *results,
                      struct sw_err *err);
 
-/* The texts of one reply: each is in it once. */
+/* The texts of one reply, without duplicates. */
 struct sw_texts {
     struct sw_wire_text *all; /* borrowed, SW_PROTO_MAX_TEXTS */
     unsigned n;
 };
-/* Its number in the reply, from 1; 0 for NULL, or if there is no room left. */
+/* Adds a text, if it is new, and returns its number from 1; 0: the text is NULL or empty, or there is no room. */
 uint8_t sw_text_number(struct sw_texts *texts, const char *text);
 struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, struct sw_texts *texts);
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts);

@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-/* Texts of all, or "mixed". */
+/* The sums of all results. A text is "mixed" if it differs between results. */
 struct sums {
     uint64_t raw_bytes, stored_bytes;
     const char *codec, *tier, *reason;
 };
 
-/* Names are few and static: the same one is mostly the same pointer. */
+/* Compares pointers first, because most texts are static. */
 static void combine(const char **all, const char *one) {
     if (!*all || !one)
         *all = one ? one : *all;

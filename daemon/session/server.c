@@ -51,8 +51,8 @@ static void log_refused(struct sw_server *server, const struct sw_err *err) {
                sw_log_quote(text, sizeof text, err->msg), left_out);
 }
 
-/* Hung up on, a peer still takes a descriptor until its socket is closed, which it can delay: the last bound on them,
- * since who connects is known only when the socket is there. */
+/* Returns whether too many descriptors wait to be closed. A peer can delay the closing of its socket, and its uid is
+ * known only after accept(). So this is the last limit. */
 static bool is_full(void *arg) {
     const struct sw_server *server = arg;
     return sw_closer_waiting_all() > server->service->fds.max_closing;
@@ -60,11 +60,11 @@ static bool is_full(void *arg) {
 
 static int check_room(const struct sw_service *service, struct sw_err *err) {
     if (service->n_sessions >= service->config->max_sessions)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open (max_sessions)",
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION, "%u sessions are open, the most that max_sessions allows",
                           service->n_sessions);
     if (service->n_sessions >= service->fds.max_sessions)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_SESSION,
-                          "%u sessions are open, for more the service has too few descriptors (LimitNOFILE=)",
+                          "%u sessions are open, and the service has no descriptors for more (LimitNOFILE=)",
                           service->n_sessions);
     return 0;
 }
@@ -94,7 +94,7 @@ static void serve(int socket, void *arg) {
 int sw_server_open(struct sw_server **ret, struct sw_service *service, struct sw_err *err) {
     struct sw_server *server = sw_alloc(sizeof *server);
     if (!server)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no memory for the server");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the server");
     const struct sw_listener_config listener = {.option = "data_socket",
                                                 .path = service->config->data_socket,
                                                 .mode = (mode_t)service->config->data_socket_mode,

@@ -12,14 +12,14 @@
 #include <sys/socket.h>
 
 enum {
-    PACKETS_PER_TURN = 32, /* that the sessions of one tenant may have handled before the others get their turn */
-    HANDLES = 4,           /* of the loop, that each session has: poll and timers */
+    PACKETS_PER_TURN = 32, /* of all sessions of a tenant, before other tenants have their turn */
+    HANDLES = 4,           /* of the loop, for each session: poll and timers */
     CLOSING_MS = 10,       /* pause of reading while too many descriptors of the peer's uid wait to be closed */
-    AGE_SEQS = 1 << 30,    /* a quarter of all: half of them are forgotten at a time, so the next ones are free */
-    MAX_SEQ_STEP = 1 << 20 /* so that nobody has a thousand packets cost that look at all that he has */
+    FORGET_SEQS = 1 << 30, /* a quarter of all seqs: half of all are forgotten at a time, so the next ones are free */
+    MAX_SEQ_STEP = 1 << 20 /* otherwise a client could make each packet forget seqs, which visits all of its regions */
 };
 
-/* A reply that waits for room in the socket. */
+/* A reply that waits until the socket has room. */
 struct queued {
     struct sw_list node;
     size_t bytes;
@@ -35,11 +35,11 @@ static struct sw_budget *kept(const struct sw_session *session) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Frees the session once nothing can call back into it any more. */
+/* Frees the session when no callback can use it any more. */
 static void end_if_done(struct sw_session *session) {
     if (session->open_handles || !session->owner_closed || session->deferred.n)
         return;
-    /* Not before: a client whose connection has ended takes it that nothing reads or writes its memory any more. */
+    /* Hang up only now: a client assumes that the service does not use its memory after the connection's end. */
     sw_peer_hang_up(session->socket);
     sw_memtable_fini(&session->mems);
     sw_orders_fini(&session->orders);
@@ -90,15 +90,15 @@ void sw_session_close(struct sw_session *session, const char *why) {
 }
 
 void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
-    sw_owner_close(session->owner, NULL, NULL); /* has nothing yet */
+    sw_owner_close(session->owner, NULL, NULL); /* it owns nothing yet */
     session->owner = session->mems.owner = owner;
     sw_owner_set_tag(owner, session);
     sw_tenant_resume(session->tenant);
     session->may_settle = true;
 }
 
-/* A peer that does not read gets no more done than it may have in flight: so many requests it may send before it reads
- * the first reply. */
+/* Returns whether to read requests. A peer may send as many requests as it may have in flight before it reads the first
+ * reply. */
 static bool may_read(const struct sw_session *session) {
     return session->n_queued < session->service->config->max_session_operations;
 }
@@ -113,8 +113,8 @@ static void on_pause_over(uv_timer_t *timer) {
     watch(timer->data);
 }
 
-/* What a uid has sent, and what is not closed yet, has its bounds: more of it is not taken in. Those of whom nothing
- * waits do not feel it. */
+/* Returns whether too many descriptors wait to be closed. Then sessions of uids with waiting descriptors are not read
+ * from, while others are. */
 static bool is_closing_too_many(const struct sw_session *session) {
     const struct sw_fd_budget *budget = &session->service->fds;
     const unsigned waiting = sw_closer_waiting((uint32_t)session->peer.uid);
@@ -131,19 +131,19 @@ static void closed_unopened(struct sw_session *session, void *arg) {
     (void)arg;
 }
 
-/* libuv has no room for the socket: what was made so far goes the way of every session, but nobody is told. */
+/* Ends a session whose socket libuv cannot watch. `closed` of the caller does not run. */
 static int give_up(struct sw_session *session, int uv_error, struct sw_err *err) {
     session->closing = true;
     session->closed = closed_unopened;
-    (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "socket cannot be watched: %s", uv_strerror(uv_error));
+    (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "the socket cannot be watched: %s", uv_strerror(uv_error));
     sw_session_refuse(session->socket, err);
     session->socket = -1;
     sw_owner_close(session->owner, on_owner_closed, session);
     return -SW_ENOMEM;
 }
 
-/* An error about the connection itself, in the oldest version, which clients of all versions read. If it is not read,
- * the peer learns of the end alone. */
+/* Sends an error about the connection, in the oldest version, which clients of all versions read. If the socket has no
+ * room for it, the peer only sees the end. */
 static void send_last_error(int socket, const struct sw_err *err) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
@@ -165,7 +165,7 @@ void sw_session_stop(struct sw_session *session) {
     sw_session_close(session, "daemon is stopping");
 }
 
-/* With the replies that the kernel keeps for a peer that does not read. */
+/* Counts the session and the replies that the kernel buffers for it. */
 static int count_session(struct sw_session *session, int socket, struct sw_err *err) {
     int buffer_bytes = 0;
     socklen_t length = sizeof buffer_bytes;
@@ -178,11 +178,11 @@ static int count_session(struct sw_session *session, int socket, struct sw_err *
     return rc;
 }
 
-/* A session for whoever is at the other end, if it may have one. */
+/* Makes a session for the peer, if its user is allowed to have one. */
 static int session_new(struct sw_session **ret, struct sw_service *service, int socket, struct sw_err *err) {
     struct sw_session *session = sw_alloc(sizeof *session);
     if (!session)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a session");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a session");
     int rc = sw_peer_init(&session->peer, socket, err);
     if (rc == 0)
         rc = sw_tenant_allowed(service, &session->peer, socket, err);
@@ -251,13 +251,13 @@ enum {
 };
 _Static_assert((int)MAX_REPLY_BYTES >= (int)MAX_RESULTS_BYTES, "the longest reply of version 10");
 
-/* Of replies that the client has not read: those to all requests that it may have in flight, as long as they can be
- * (in version 9 as many are batches as there may be pieces), and to 1024 closed memories, twice over. */
+/* Returns the bound of the queue: twice the longest replies to all requests that may be in flight, and to 1024 closed
+ * memories. In version 9 the longest reply answers a batch, and the buffers in flight limit the number of batches. */
 static size_t max_queued_bytes(const struct sw_session *session) {
     const bool is_9 = session->version < SW_PROTO_VERSION;
     const size_t each = sizeof(struct queued) + SW_PROTO_HEADER_BYTES,
                  operations = (size_t)session->service->config->max_session_operations,
-                 n_longest = is_9 && operations > SW_SESSION_MAX_PIECES ? SW_SESSION_MAX_PIECES : operations,
+                 n_longest = is_9 && operations > SW_SESSION_MAX_BUFFERS ? SW_SESSION_MAX_BUFFERS : operations,
                  longest = is_9 ? sizeof(struct sw_msg_result_batch) : MAX_REPLY_BYTES;
     return 2 * (n_longest * (each + longest) + operations * (each + sizeof(struct sw_msg_error)) +
                 1024 * (each + sizeof(struct sw_msg_ok)));
@@ -315,7 +315,7 @@ const char *sw_session_log_name(char ret[SW_SESSION_LOG_NAME_BYTES], const char 
     return ret;
 }
 
-/* Copies the name of the durable region that a request is about; the empty one if it is about none. */
+/* Copies the name of the request's durable region; empty: it has none. */
 static void copy_name(char ret[SW_PROTO_NAME_BYTES], const struct sw_msg *request) {
     const struct sw_msg_build *build = &request->u.build;
     const uint8_t *name = request->header.type == SW_MSG_SPILL_DURABLE ? request->u.spill_durable.name
@@ -328,11 +328,11 @@ static void copy_name(char ret[SW_PROTO_NAME_BYTES], const struct sw_msg *reques
         memcpy(ret, build->names, build->name_bytes);
 }
 
-/* What failed: a request, about a durable region of this name perhaps. */
+/* A request that has failed. */
 struct failed {
     unsigned type;
     uint32_t seq;
-    const char *region_name; /* empty: none */
+    const char *region_name; /* of its durable region; empty: none */
 };
 
 static void log_failure(const struct sw_session *session, const struct failed *failed, const struct sw_err *err) {
@@ -352,7 +352,7 @@ static void reply_error(struct sw_session *session, const struct failed *failed,
         return;
     log_failure(session, failed, err);
     sw_service_count_error(session->service, err->code);
-    sw_tenants_give_way(session->service, session->tenant, failed->type, err->code);
+    sw_tenants_reclaim(session->service, session->tenant, failed->type, err->code);
     sw_msg_from_err(&msg, failed->seq, err);
     reply(session, &msg);
 }
@@ -360,7 +360,7 @@ static void reply_error(struct sw_session *session, const struct failed *failed,
 int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *request, struct sw_deferred_reply **ret,
                            struct sw_err *err) {
     if (sw_idmap_find(&session->deferred, request->header.seq))
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply",
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply was sent",
                           request->header.seq);
     const int rc = sw_budget_take(kept(session), sizeof(struct sw_deferred_reply), "a request", err);
     if (rc < 0)
@@ -368,7 +368,7 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     struct sw_deferred_reply *deferred = sw_alloc(sizeof *deferred);
     if (!deferred) {
         sw_budget_give(kept(session), sizeof *deferred);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an operation");
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     }
     deferred->kept_bytes = sizeof *deferred;
     deferred->session = session;
@@ -392,7 +392,7 @@ void sw_session_cancel_reply(struct sw_deferred_reply *deferred) {
     sw_idmap_remove(&session->deferred, &deferred->node);
     session->n_operations -= deferred->is_operation;
     session->tenant->n_operations -= deferred->is_operation;
-    session->n_pieces -= deferred->n_pieces;
+    session->n_buffers -= deferred->n_buffers;
     sw_budget_give(kept(session), deferred->kept_bytes);
     sw_free(deferred);
 }
@@ -428,35 +428,36 @@ void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *
         msg->header.seq = seq;
         reply(session, msg);
     } else if (!session->closing && sw_list_empty(&session->queue)) {
-        sw_owner_told(session->owner); /* the answer has gone ahead: what came behind it is known, too */
+        sw_owner_told(session->owner); /* the reply was sent early; now the work behind it is done */
     }
     end_if_done(session);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* What cannot be understood is answered, if a seq can be read, and ends the session: whoever sends it is broken. */
+/* Answers a packet that cannot be decoded, and ends the session, because its client is broken. */
 static void refuse_packet(struct sw_session *session, const struct sw_msg_header *header, const struct sw_err *err) {
     reply_error(session, &(struct failed){.type = header->type, .seq = header->seq, .region_name = ""}, err);
     sw_session_close(session, "malformed packet");
 }
 
-void sw_session_age(struct sw_session *session, uint32_t seq) {
-    session->newest_seq = session->aged_seq = seq;
+void sw_session_forget_seqs(struct sw_session *session, uint32_t seq) {
+    session->newest_seq = session->forgotten_seq = seq;
     sw_owner_forget_requests(session->owner, seq);
 }
 
-/* Seqs rise, by one mostly; those that have waited for the service are behind that of its HELLO. */
+/* Checks that seqs rise by small steps. Requests that the client sends again after a reconnection have lower seqs. */
 static int take_seq(struct sw_session *session, uint32_t seq, struct sw_err *err) {
     const int32_t step = (int32_t)(seq - session->newest_seq);
     if (!session->greeted || step < 0)
         return 0;
     if (step > MAX_SEQ_STEP)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " comes after %" PRIu32, seq,
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION,
+                          "seq %" PRIu32 " follows seq %" PRIu32 ", which is too large a step", seq,
                           session->newest_seq);
     session->newest_seq = seq;
-    if (seq - session->aged_seq >= AGE_SEQS)
-        sw_session_age(session, seq);
+    if (seq - session->forgotten_seq >= FORGET_SEQS)
+        sw_session_forget_seqs(session, seq);
     return 0;
 }
 
@@ -481,7 +482,7 @@ static void take_packet(struct sw_session *session, const uint8_t *packet, size_
     const struct sw_received with_fds = {.msg = &request, .fds = fds, .n_fds = n_fds, .fds_lost = fds_lost};
     const int rc = sw_dispatch(session->service->commands, session->service->n_commands, session, session->greeted,
                                &with_fds, &msg, &err);
-    close_fds(session, fds, n_fds); /* that no command has taken */
+    close_fds(session, fds, n_fds); /* the ones that no command has taken */
     if (rc == SW_REPLY_NOW)
         reply(session, &msg);
     if (rc >= 0)
@@ -498,7 +499,7 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
     take_packet(session, packet, bytes, fds, n_fds, false);
 }
 
-/* A packet that was refused on its way in: too long, or with too many descriptors. Its beginning is there. */
+/* Refuses a packet that is too long or has too many descriptors. Its header was received. */
 static void refuse_arrival(struct sw_session *session, const uint8_t *packet, int code, const int *fds,
                            unsigned n_fds) {
     struct sw_msg start;
@@ -506,15 +507,15 @@ static void refuse_arrival(struct sw_session *session, const uint8_t *packet, in
     close_fds(session, fds, n_fds);
     (void)sw_msg_decode(&start, packet, SW_PROTO_HEADER_BYTES, NULL);
     if (code == -SW_EFDS)
-        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "more descriptors than %u in one packet",
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "the packet has more than %u descriptors",
                          (unsigned)SW_PROTO_MAX_FDS);
     else
-        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "packet is longer than %u bytes",
+        (void)sw_err_set(&err, code, SW_SCOPE_SESSION, "the packet is longer than %u bytes, or empty with descriptors",
                          (unsigned)SW_PROTO_MAX_PACKET_BYTES);
     refuse_packet(session, &start.header, &err);
 }
 
-/* Each session gets a part of its tenant's turn, and one packet in any case. */
+/* Returns a session's share of its tenant's turn, at least one packet. */
 static unsigned turn_of(const struct sw_session *session) {
     const unsigned n_sessions = session->tenant->n_sessions;
     return n_sessions < PACKETS_PER_TURN ? PACKETS_PER_TURN / n_sessions : 1;
@@ -538,7 +539,7 @@ static void read_packets(struct sw_session *session) {
             return;
         if (rc == -SW_EPROTO || rc == -SW_EFDS)
             refuse_arrival(session, packet, rc, fds, n_fds);
-        else if (rc == -SW_ELIMIT) /* this process's: no reason to end a session that has done nothing wrong */
+        else if (rc == -SW_ELIMIT) /* this process has no descriptors left: the client made no mistake */
             take_packet(session, packet, bytes, fds, n_fds, true);
         else if (rc < 0 || bytes == 0)
             sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
@@ -570,7 +571,7 @@ static void write_packets(struct sw_session *session) {
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
     struct sw_session *session = poll->data;
-    /* A peer that is gone gets no more work done, not even what it had sent before. */
+    /* Requests that a peer sent before it hung up are not carried out. */
     if (status < 0 || events & UV_DISCONNECT) {
         sw_session_close(session, status < 0 ? "connection reset" : "peer closed");
         return;
@@ -581,8 +582,8 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
         read_packets(session);
 }
 
-/* A session that has not said who it is takes the place of others. A loop that was held up finds the time over before
- * it has looked at what has arrived meanwhile: so it looks. */
+/* Ends a session that has sent no HELLO, because it takes the place of others. After a delay of the loop, the HELLO may
+ * have arrived unread: so read first. */
 static void on_no_hello(uv_timer_t *timer) {
     struct sw_session *session = timer->data;
     struct sw_msg msg;
@@ -591,7 +592,8 @@ static void on_no_hello(uv_timer_t *timer) {
         read_packets(session);
     if (session->greeted || session->closing)
         return;
-    (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "no HELLO within %u ms", session->service->hello_ms);
+    (void)sw_err_set(&err, -SW_ELIMIT, SW_SCOPE_SESSION, "the client sent no HELLO within %u ms",
+                     session->service->hello_ms);
     sw_msg_from_err(&msg, 0, &err);
     reply(session, &msg);
     sw_session_close(session, "no HELLO");

@@ -1,12 +1,12 @@
-/* settle.c - see settle.h. A request was carried out if its regions say so: those that a build made are there, one that
- * a read gave back is IN. With `all`, the records of builds are complete or dropped here, and regions were consumed
- * only after all of the reads were back, so that one that is IN speaks for all. */
+/* settle.c - see settle.h. The state of the regions shows whether a request was carried out: the region of a build
+ * exists, and the region of a read is IN. With `all`, the builds of an incomplete request are dropped here. Reads are
+ * consumed only after all were back, so one region that is IN speaks for all. */
 #include "daemon/session/settle.h"
 
 #include "daemon/session/chunks.h"
 #include <inttypes.h>
 
-/* What is there of a build's region, or of a read's. */
+/* A region, if it exists. */
 struct found {
     bool is_there;
     struct sw_region_info info;
@@ -24,12 +24,14 @@ static bool is_lost(const struct found *found) {
 
 /* ---- builds ------------------------------------------------------------------------------------------------------ */
 
-/* A build whose reply has not come is taken back where it was not recorded, or where a restart has lost what it stored:
- * its client still has the bytes, but for those of a pack. */
+/* Returns the error of a build that was not recorded, or whose stored bytes the restart has lost. The client still has
+ * the bytes, except those of a pack. */
 static int build_error(bool is_torn, struct sw_err *err) {
     if (is_torn)
-        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION, "restarted while packing: the memory's bytes are lost");
-    return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: nothing was stored, repeat the spill");
+        return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION,
+                          "the service restarted during the pack: the bytes in the memory are lost");
+    return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST,
+                      "the service restarted: nothing was stored, repeat the spill");
 }
 
 static void take_back(struct sw_session *session, struct sw_result *result) {
@@ -37,26 +39,26 @@ static void take_back(struct sw_session *session, struct sw_result *result) {
     result->id = (struct sw_region_id){0};
 }
 
-static void settle_builds(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
+static void settle_builds(struct sw_session *session, const struct sw_settle_query *query, struct sw_results *results) {
     struct sw_region_id ids[SW_PROTO_MAX_ITEMS];
     struct sw_err err;
-    bool all_made = true, any_torn = false;
-    sw_engine_find_made(session->owner, ask->seq, ids, results->n);
+    bool all_built = true, any_torn = false;
+    sw_engine_find_made(session->owner, query->seq, ids, results->n);
     for (unsigned i = 0; i < results->n; i++) {
         const struct found found = look(session, ids[i]);
-        const bool is_made = found.is_there && !is_lost(&found), is_torn = is_lost(&found) && found.info.in_place;
-        all_made &= is_made;
+        const bool is_built = found.is_there && !is_lost(&found), is_torn = is_lost(&found) && found.info.in_place;
+        all_built &= is_built;
         any_torn |= is_torn;
         results->all[i].id = ids[i];
-        if (is_made) {
+        if (is_built) {
             sw_result_of_region(&results->all[i], ids[i], &found.info);
-        } else if (!ask->all) {
+        } else if (!query->all) {
             (void)build_error(is_torn, &err);
             take_back(session, &results->all[i]);
             sw_results_fail(results, i, &err);
         }
     }
-    if (all_made || !ask->all)
+    if (all_built || !query->all)
         return;
     for (unsigned i = 0; i < results->n; i++)
         take_back(session, &results->all[i]);
@@ -69,15 +71,16 @@ static void settle_builds(struct sw_session *session, const struct sw_settled *a
 static int read_error(const struct found *found, bool is_of_several, struct sw_err *err) {
     if (!found->is_there)
         return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REQUEST,
-                          is_of_several ? "restarted: not all of the regions exist"
-                                        : "restarted: the region does not exist");
+                          is_of_several ? "the service restarted: some of the regions do not exist"
+                                        : "the service restarted: the region does not exist");
     if (is_lost(found))
         return sw_err_set(err, -SW_ELOST, SW_SCOPE_REGION,
-                          "restarted: bytes are lost that were being unpacked, or before");
-    return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST, "restarted: still stored, repeat the restore");
+                          "the service restarted: the region is lost, or was being unpacked");
+    return sw_err_set(err, -SW_ERESTARTED, SW_SCOPE_REQUEST,
+                      "the service restarted: the region is still stored, repeat the restore");
 }
 
-/* Of several: that some are gone says more than that some are lost. */
+/* Returns the region that decides the common error: a missing one, else a lost one. */
 static const struct found *worst(const struct found *found, unsigned n) {
     const struct found *lost = NULL;
     for (unsigned i = 0; i < n; i++) {
@@ -88,7 +91,7 @@ static const struct found *worst(const struct found *found, unsigned n) {
     return lost ? lost : &found[0];
 }
 
-static void settle_reads(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
+static void settle_reads(struct sw_session *session, const struct sw_settle_query *query, struct sw_results *results) {
     struct found found[SW_PROTO_MAX_ITEMS];
     found[0] = (struct found){0};
     struct sw_err err;
@@ -97,13 +100,13 @@ static void settle_reads(struct sw_session *session, const struct sw_settled *as
         found[i] = look(session, results->all[i].id);
         any_in |= found[i].is_there && found[i].info.state == SW_REGION_IN;
     }
-    if (ask->all && !any_in) {
+    if (query->all && !any_in) {
         (void)read_error(worst(found, results->n), results->n > 1, &err);
         sw_results_fail_all(results, &err);
         return;
     }
     for (unsigned i = 0; i < results->n; i++) {
-        if (!ask->all && !(found[i].is_there && found[i].info.state == SW_REGION_IN)) {
+        if (!query->all && !(found[i].is_there && found[i].info.state == SW_REGION_IN)) {
             (void)read_error(&found[i], false, &err);
             sw_results_fail(results, i, &err);
         } else if (found[i].is_there) {
@@ -118,11 +121,11 @@ static void settle_reads(struct sw_session *session, const struct sw_settled *as
 int sw_settle_check(const struct sw_session *session, struct sw_err *err) {
     if (session->may_settle)
         return 0;
-    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session has not come back, or has settled all");
+    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the session was not resumed, or has sent its last SETTLE");
 }
 
-void sw_settle(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results) {
-    (ask->is_build ? settle_builds : settle_reads)(session, ask, results);
+void sw_settle(struct sw_session *session, const struct sw_settle_query *query, struct sw_results *results) {
+    (query->is_build ? settle_builds : settle_reads)(session, query, results);
 }
 
 void sw_settle_end(struct sw_session *session) {
@@ -159,7 +162,8 @@ int sw_on_settle(void *arg, const struct sw_received *request, struct sw_msg *re
     }
     for (unsigned i = 0; i < m->n_ids; i++)
         all[i] = (struct sw_result){.id = {m->ids[i].slot, m->ids[i].gen}};
-    const struct sw_settled ask = {.is_build = m->type == SW_MSG_BUILD, .all = m->flags & SW_REQ_ALL, .seq = m->seq};
-    sw_settle(session, &ask, &results);
+    const struct sw_settle_query query = {
+        .is_build = m->type == SW_MSG_BUILD, .all = m->flags & SW_REQ_ALL, .seq = m->seq};
+    sw_settle(session, &query, &results);
     return sw_results_reply(session, request->msg, &results, err);
 }

@@ -1,4 +1,6 @@
-/* settle.h - SETTLE: what became of a request that a process before this one may have carried out. thread: loop. */
+/* settle.h - SETTLE: tells the result of a request that a predecessor of this process may have carried out. thread:
+ * loop.
+ */
 #ifndef SW_DAEMON_SETTLE_H
 #define SW_DAEMON_SETTLE_H
 
@@ -8,17 +10,17 @@
 
 sw_command_fn sw_on_settle;
 
-/* The request: its builds, or its reads, of which the results have the ids. */
-struct sw_settled {
+/* The request to settle: its builds, or its reads, whose ids are in the results. */
+struct sw_settle_query {
     bool is_build, all;
     uint32_t seq;
 };
 
-/* -SW_EINVAL: the session has not come back, or has settled all. */
+/* Checks that the session may settle. errors: -SW_EINVAL (it was not resumed, or its last SETTLE has come). */
 int sw_settle_check(const struct sw_session *session, struct sw_err *err);
-/* Finds out what became of each; fills in the results. With `all`, all have failed, with one error, or none. */
-void sw_settle(struct sw_session *session, const struct sw_settled *ask, struct sw_results *results);
-/* The client has asked for all. */
+/* Finds the result of each build or read. With `all`, all have succeeded, or all fail with one error. */
+void sw_settle(struct sw_session *session, const struct sw_settle_query *query, struct sw_results *results);
+/* Ends the settling: the client has asked for all requests. */
 void sw_settle_end(struct sw_session *session);
 
 #endif

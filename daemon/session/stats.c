@@ -1,6 +1,6 @@
 #include "daemon/session/stats.h"
 
-_Static_assert(SW_COST_REASON_NR <= SW_PROTO_MAX_REASONS, "each is told of");
+_Static_assert(SW_COST_REASON_NR <= SW_PROTO_MAX_REASONS, "STATUS has room for all reasons");
 
 void sw_stats_status(const struct sw_service *service, struct sw_msg_status_ok *ret) {
     struct sw_engine_stats stats;

@@ -1,4 +1,4 @@
-/* stats.h - the daemon's figures as STATUS reports them. thread: loop. */
+/* stats.h - the statistics that STATUS reports. thread: loop. */
 #ifndef SW_DAEMON_STATS_H
 #define SW_DAEMON_STATS_H
 

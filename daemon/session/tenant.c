@@ -33,8 +33,8 @@ int sw_tenant_allowed(const struct sw_service *service, const struct sw_peer *pe
         return rc;
     if ((uids->n == 0 && gids->n == 0) || has_id(uids, peer->uid) || is_in_allowed_group(service, peer, socket))
         return 0;
-    return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION, "uid %u is not allowed (allowed_uids, allowed_gids)",
-                      (unsigned)peer->uid);
+    return sw_err_set(err, -SW_EACCES, SW_SCOPE_SESSION,
+                      "uid %u is not allowed: see the options allowed_uids and allowed_gids", (unsigned)peer->uid);
 }
 
 static struct sw_tenant *find(const struct sw_service *service, uid_t uid) {
@@ -59,7 +59,8 @@ bool sw_tenant_may_log(struct sw_tenant *tenant, enum sw_tenant_lines kind) {
     return may;
 }
 
-/* In parts of the tiers: records of regions that fill them with frames of 1.5 MB, say, take half of it. */
+/* Budget in parts of the tiers' size. The records of regions that fill the tiers with frames of 1.5 MB take half of it.
+ */
 enum { TIERS_PART = 4096 };
 
 void sw_tenants_set_budgets(struct sw_service *service) {
@@ -88,10 +89,10 @@ static int find_or_new(struct sw_service *service, uid_t uid, struct sw_tenant *
     *ret = find(service, uid);
     if (!*ret)
         *ret = tenant_new(service, uid);
-    return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "no memory for a tenant");
+    return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a tenant");
 }
 
-/* A share where no number is set: of all sessions that there may be. */
+/* Without tenant_sessions, a tenant may have a share of max_sessions. */
 static bool may_have_session(const struct sw_service *service, unsigned n_sessions) {
     const uint64_t most = service->config->tenant_sessions;
     return most ? n_sessions < most
@@ -102,8 +103,8 @@ int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret
     struct sw_tenant *tenant = find(service, uid);
     if (tenant && !may_have_session(service, tenant->n_sessions))
         return sw_err_set(err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION,
-                          "uid %u has %u sessions (tenant_sessions; 0: a share of max_sessions)", (unsigned)uid,
-                          tenant->n_sessions);
+                          "uid %u has %u sessions, the most that tenant_sessions allows (0: a share of max_sessions)",
+                          (unsigned)uid, tenant->n_sessions);
     const int rc = find_or_new(service, uid, &tenant, err);
     if (rc)
         return rc;
@@ -125,32 +126,33 @@ static struct sw_tenant *tenant_of(void *quota) {
 
 static void forget_if_idle(struct sw_tenant *tenant);
 
-/* An owner without a session has left nothing that counts. */
+/* Uncounts an owner that had no session. */
 static void on_owner_closed(void *quota) {
     if (!quota)
-        return; /* of a start that failed before it counted */
+        return; /* the start failed before it counted */
     tenant_of(quota)->n_owners--;
     forget_if_idle(tenant_of(quota));
 }
 
-static void close_heir(struct sw_tenant *tenant, bool leave) {
-    struct sw_owner *heir = tenant->heir;
-    tenant->heir = NULL;
-    if (heir)
-        (leave ? sw_owner_leave : sw_owner_close)(heir, on_owner_closed, &tenant->quota);
+static void close_tenant_owner(struct sw_tenant *tenant, bool leave) {
+    struct sw_owner *owner = tenant->owner;
+    tenant->owner = NULL;
+    if (owner)
+        (leave ? sw_owner_leave : sw_owner_close)(owner, on_owner_closed, &tenant->quota);
 }
 
 static bool is_idle(const struct sw_tenant *tenant) {
-    return tenant->n_sessions == 0 && tenant->n_owners == (tenant->heir ? 1u : 0u) &&
-           !(tenant->heir && sw_owner_has_names(tenant->heir));
+    return tenant->n_sessions == 0 && tenant->n_owners == (tenant->owner ? 1u : 0u) &&
+           !(tenant->owner && sw_owner_has_names(tenant->owner));
 }
 
-/* The heir is closed first, which takes a turn of the loop; a session that comes meanwhile makes a new one. */
+/* Frees an idle tenant. The tenant owner is closed first, on the loop. A session that comes meanwhile makes a new one.
+ */
 static void forget_if_idle(struct sw_tenant *tenant) {
     if (!is_idle(tenant))
         return;
-    if (tenant->heir)
-        close_heir(tenant, false);
+    if (tenant->owner)
+        close_tenant_owner(tenant, false);
     else
         forget(tenant);
 }
@@ -162,29 +164,29 @@ void sw_tenant_leave(struct sw_tenant *tenant) {
     forget_if_idle(tenant);
 }
 
-/* ---- what has no session ----------------------------------------------------------------------------------------- */
+/* ---- owners without a session ------------------------------------------------------------------------------------ */
 
-static void take_heir(struct sw_tenant *tenant, struct sw_owner *owner) {
+static void take_tenant_owner(struct sw_tenant *tenant, struct sw_owner *owner) {
     sw_owner_set_quota(owner, &tenant->quota);
-    tenant->heir = owner;
+    tenant->owner = owner;
     tenant->n_owners++;
 }
 
-static int need_heir(struct sw_service *service, struct sw_tenant *tenant, struct sw_err *err) {
+static int need_tenant_owner(struct sw_service *service, struct sw_tenant *tenant, struct sw_err *err) {
     struct sw_owner *owner = NULL;
-    const int rc = tenant->heir ? 0 : sw_owner_open(service->engine, &owner, err);
+    const int rc = tenant->owner ? 0 : sw_owner_open(service->engine, &owner, err);
     if (owner) {
         sw_owner_become_heir(owner, (uint32_t)tenant->uid);
-        take_heir(tenant, owner);
+        take_tenant_owner(tenant, owner);
     }
     return rc;
 }
 
-int sw_tenant_inherit(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner,
-                      struct sw_err *err) {
-    const int rc = need_heir(service, tenant, err);
+int sw_tenant_enable_durable(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner,
+                             struct sw_err *err) {
+    const int rc = need_tenant_owner(service, tenant, err);
     if (!rc)
-        sw_owner_set_heir(owner, tenant->heir);
+        sw_owner_set_heir(owner, tenant->owner);
     return rc;
 }
 
@@ -195,12 +197,12 @@ static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *ar
     if (rc)
         return rc;
     if (is_heir) {
-        take_heir(tenant, owner);
+        take_tenant_owner(tenant, owner);
         return 0;
     }
     sw_owner_set_quota(owner, &tenant->quota);
     tenant->n_owners++;
-    return sw_tenant_inherit(service, tenant, owner, err);
+    return sw_tenant_enable_durable(service, tenant, owner, err);
 }
 
 int sw_tenants_recover(struct sw_service *service, struct sw_err *err) {
@@ -208,7 +210,7 @@ int sw_tenants_recover(struct sw_service *service, struct sw_err *err) {
 }
 
 void sw_tenant_resume(struct sw_tenant *tenant) {
-    tenant->n_owners--; /* the session counts */
+    tenant->n_owners--; /* now the session counts */
 }
 
 unsigned sw_tenants_expire(struct sw_service *service, bool leave) {
@@ -219,7 +221,7 @@ unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_runni
     return sw_owners_close_ended(service->engine, on_owner_closed, ret_running);
 }
 
-void sw_tenants_give_way(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code) {
+void sw_tenants_reclaim(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code) {
     const bool is_for_all = code == -SW_ENOSPACE;
     const bool is_for_own =
         code == -SW_ETENANTBYTES || code == -SW_ETENANTREGIONS || (code == -SW_EBUSY && request == SW_MSG_ADOPT);
@@ -229,7 +231,7 @@ void sw_tenants_give_way(struct sw_service *service, const struct sw_tenant *ten
         sw_owners_close_unclaimed(service->engine, is_for_all ? NULL : &tenant->quota, false, on_owner_closed);
     service->n_overdue -= n < service->n_overdue ? n : service->n_overdue;
     if (n)
-        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"others need what they hold\"", n);
+        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=%u why=\"others need the resources that they hold\"", n);
 }
 
 void sw_tenants_forget_idle(struct sw_service *service) {
@@ -241,5 +243,5 @@ void sw_tenants_forget_idle(struct sw_service *service) {
 
 void sw_tenants_close(struct sw_service *service) {
     for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
-        close_heir(SW_CONTAINER_OF(at, struct sw_tenant, node), true);
+        close_tenant_owner(SW_CONTAINER_OF(at, struct sw_tenant, node), true);
 }

@@ -12,25 +12,25 @@
 
 _Static_assert(SW_PROTO_MAX_BATCH == SW_PROTO_MAX_ITEMS && SW_PROTO_MAX_BUFFERS <= SW_PROTO_MAX_ITEMS &&
                    SW_PROTO_MAX_CHUNKS == SW_PROTO_MAX_FRAMES,
-               "what version 9 says at once has room in one packet of version 10");
+               "a packet of version 10 has room for a request of version 9");
 
-/* A packet of version 10 that is being made. */
-struct made {
+/* A packet of version 10, translated from version 9. */
+struct packet {
     struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
     struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];
     struct sw_wire_buffer buffers[SW_PROTO_MAX_ITEMS];
     struct sw_wire_chunk chunks[SW_PROTO_MAX_ITEMS];
     unsigned n_chunks;
-    struct sw_err err; /* why it cannot be made */
+    struct sw_err err; /* why it cannot be translated */
 };
 
-/* Only what is used of the arrays is written. */
-static void begin(struct made *made) {
-    made->n_chunks = 0;
-    made->err.code = 0;
+/* The arrays are large: only their used part is written. */
+static void begin(struct packet *packet) {
+    packet->n_chunks = 0;
+    packet->err.code = 0;
 }
 
-/* What version 9 said about where bytes lie, and what they wait for. */
+/* A buffer of version 9: its memory, and the word and value that it waits for. */
 struct place {
     uint32_t mem, waits, order_word;
     uint64_t order_value, offset, bytes;
@@ -38,8 +38,8 @@ struct place {
 
 static int check_batch(uint32_t count, struct sw_err *err) {
     if (count < 1 || count > SW_PROTO_MAX_BATCH)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "batch of %" PRIu32 " pieces, must be 1 to %u", count,
-                          (unsigned)SW_PROTO_MAX_BATCH);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the batch has %" PRIu32 " requests, must be 1 to %u",
+                          count, (unsigned)SW_PROTO_MAX_BATCH);
     return 0;
 }
 
@@ -54,38 +54,38 @@ static int check_buffers(uint32_t count, const uint32_t *waits, struct sw_err *e
     return 0;
 }
 
-/* Adds the buffer and the chunk for one place. In version 10 the value 0 is nobody's wish to wait. */
-static void add_chunk(struct made *made, const struct place *place, uint32_t value_type, uint16_t buffer) {
-    if (place->waits && place->order_value == 0 && !made->err.code)
-        (void)sw_err_set(&made->err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                         "nothing waits for the value 0, which a word starts with");
-    made->buffers[made->n_chunks] = (struct sw_wire_buffer){
+/* Adds a buffer and its chunk. In version 10 the value 0 means that the chunk does not wait. */
+static void add_chunk(struct packet *packet, const struct place *place, uint32_t value_type, uint16_t buffer) {
+    if (place->waits && place->order_value == 0 && !packet->err.code)
+        (void)sw_err_set(&packet->err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                         "a buffer cannot wait for the value 0, with which a word begins");
+    packet->buffers[packet->n_chunks] = (struct sw_wire_buffer){
         .raw_bytes = place->bytes, .value_type = (uint16_t)(value_type < UINT16_MAX ? value_type : UINT16_MAX)};
-    made->chunks[made->n_chunks++] = (struct sw_wire_chunk){.raw_bytes = place->bytes,
-                                                            .offset = place->offset,
-                                                            .order_value = place->waits ? place->order_value : 0,
-                                                            .order_word = place->order_word,
-                                                            .mem = place->mem,
-                                                            .buffer = buffer};
+    packet->chunks[packet->n_chunks++] = (struct sw_wire_chunk){.raw_bytes = place->bytes,
+                                                                .offset = place->offset,
+                                                                .order_value = place->waits ? place->order_value : 0,
+                                                                .order_word = place->order_word,
+                                                                .mem = place->mem,
+                                                                .buffer = buffer};
 }
 
 /* ---- spills ------------------------------------------------------------------------------------------------------ */
 
-static int build(struct sw_session *session, const struct sw_msg *request, struct made *made, unsigned n_builds,
+static int build(struct sw_session *session, const struct sw_msg *request, struct packet *packet, unsigned n_builds,
                  const char *name, struct sw_err *err) {
     const struct sw_msg_build m = {.flags = n_builds > 1 ? SW_REQ_ALL : 0,
                                    .n_builds = (uint16_t)n_builds,
-                                   .n_buffers = (uint16_t)made->n_chunks,
-                                   .n_chunks = (uint16_t)made->n_chunks,
-                                   .name_bytes = made->builds[0].name_bytes,
-                                   .builds = made->builds,
-                                   .buffers = made->buffers,
-                                   .chunks = made->chunks,
+                                   .n_buffers = (uint16_t)packet->n_chunks,
+                                   .n_chunks = (uint16_t)packet->n_chunks,
+                                   .name_bytes = packet->builds[0].name_bytes,
+                                   .builds = packet->builds,
+                                   .buffers = packet->buffers,
+                                   .chunks = packet->chunks,
                                    .names = name};
-    if (!made->err.code)
+    if (!packet->err.code)
         return sw_build_packet(session, request, &m, err);
-    sw_memtable_use_up(&session->mems, made->chunks, made->n_chunks);
-    *err = made->err;
+    sw_memtable_use_up(&session->mems, packet->chunks, packet->n_chunks);
+    *err = packet->err;
     return err->code;
 }
 
@@ -97,18 +97,18 @@ static struct sw_wire_build whole_build(uint32_t flags, unsigned n_buffers, size
         .name_bytes = (uint8_t)name_bytes};
 }
 
-/* name: of a durable region; the empty one: it is not. */
+/* name: empty: the region is not durable. */
 static int spill(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_spill *m,
                  const char *name, struct sw_err *err) {
-    struct made made;
+    struct packet packet;
     const struct place place = {m->mem, m->flags & SW_REQ9_ORDER, m->order_word, m->order_value, m->offset, m->bytes};
     const int rc = sw_check_flags(m->flags, SW_REQ9_ORDER | SW_REQ9_IN_PLACE, err);
     if (rc < 0)
         return rc;
-    begin(&made);
-    made.builds[0] = whole_build(m->flags, 1, strlen(name));
-    add_chunk(&made, &place, m->value_type, 0);
-    return build(session, request, &made, 1, name, err);
+    begin(&packet);
+    packet.builds[0] = whole_build(m->flags, 1, strlen(name));
+    add_chunk(&packet, &place, m->value_type, 0);
+    return build(session, request, &packet, 1, name, err);
 }
 
 int sw_on_spill9(void *session, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
@@ -135,50 +135,50 @@ int sw_on_spill_durable9(void *session, const struct sw_received *request, struc
 
 int sw_on_spill_batch9(void *session, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     const struct sw_msg_spill_batch *m = &request->msg->u.spill_batch;
-    struct made made;
+    struct packet packet;
     (void)ret_reply;
     if (check_batch(m->count, err) < 0 || sw_check_flags(m->flags, SW_REQ9_ORDER, err) < 0)
         return err->code;
-    begin(&made);
+    begin(&packet);
     for (uint32_t i = 0; i < m->count; i++) {
         const struct place place = {m->mem,     m->flags & SW_REQ9_ORDER, m->order_word, m->order_value, m->offset[i],
                                     m->bytes[i]};
-        made.builds[i] = whole_build(0, 1, 0);
-        add_chunk(&made, &place, SW_VALUE_NONE, 0);
+        packet.builds[i] = whole_build(0, 1, 0);
+        add_chunk(&packet, &place, SW_VALUE_NONE, 0);
     }
-    return build(session, request->msg, &made, m->count, "", err);
+    return build(session, request->msg, &packet, m->count, "", err);
 }
 
 int sw_on_spill_buffers9(void *session, const struct sw_received *request, struct sw_msg *ret_reply,
                          struct sw_err *err) {
     const struct sw_msg_spill_buffers *m = &request->msg->u.spill_buffers;
-    struct made made;
+    struct packet packet;
     (void)ret_reply;
     if (check_buffers(m->count, m->waits, err) < 0 || sw_check_flags(m->flags, 0, err) < 0)
         return err->code;
-    begin(&made);
-    made.builds[0] = whole_build(0, m->count, 0);
+    begin(&packet);
+    packet.builds[0] = whole_build(0, m->count, 0);
     for (uint32_t i = 0; i < m->count; i++) {
         const struct place place = {m->mem[i],         m->waits[i],  m->order_word[i],
                                     m->order_value[i], m->offset[i], m->bytes[i]};
-        add_chunk(&made, &place, m->value_type[i], (uint16_t)i);
+        add_chunk(&packet, &place, m->value_type[i], (uint16_t)i);
     }
-    return build(session, request->msg, &made, 1, "", err);
+    return build(session, request->msg, &packet, 1, "", err);
 }
 
 /* ---- restores ---------------------------------------------------------------------------------------------------- */
 
-static int read_back(struct sw_session *session, const struct sw_msg *request, struct made *made, unsigned n_reads,
+static int read_back(struct sw_session *session, const struct sw_msg *request, struct packet *packet, unsigned n_reads,
                      struct sw_err *err) {
     const struct sw_msg_read m = {.flags = n_reads > 1 ? SW_REQ_ALL : 0,
                                   .n_reads = (uint16_t)n_reads,
-                                  .n_chunks = (uint16_t)made->n_chunks,
-                                  .reads = made->reads,
-                                  .chunks = made->chunks};
-    if (!made->err.code)
+                                  .n_chunks = (uint16_t)packet->n_chunks,
+                                  .reads = packet->reads,
+                                  .chunks = packet->chunks};
+    if (!packet->err.code)
         return sw_read_packet(session, request, &m, err);
-    sw_memtable_use_up(&session->mems, made->chunks, made->n_chunks);
-    *err = made->err;
+    sw_memtable_use_up(&session->mems, packet->chunks, packet->n_chunks);
+    *err = packet->err;
     return err->code;
 }
 
@@ -194,48 +194,48 @@ static struct sw_wire_read whole_read(uint32_t flags, uint32_t slot, uint32_t ge
 int sw_on_restore9(void *session, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {
     const struct sw_msg_restore *m = &request->msg->u.restore;
     const struct place place = {m->mem, m->flags & SW_REQ9_ORDER, m->order_word, m->order_value, m->offset, m->bytes};
-    struct made made;
+    struct packet packet;
     (void)ret_reply;
     if (sw_check_flags(m->flags, SW_REQ9_ORDER | SW_REQ9_KEEP | SW_REQ9_IN_PLACE, err) < 0)
         return err->code;
-    begin(&made);
-    made.reads[0] = whole_read(m->flags, m->slot, m->gen, 1);
-    add_chunk(&made, &place, SW_VALUE_NONE, 0);
-    return read_back(session, request->msg, &made, 1, err);
+    begin(&packet);
+    packet.reads[0] = whole_read(m->flags, m->slot, m->gen, 1);
+    add_chunk(&packet, &place, SW_VALUE_NONE, 0);
+    return read_back(session, request->msg, &packet, 1, err);
 }
 
 int sw_on_restore_batch9(void *session, const struct sw_received *request, struct sw_msg *ret_reply,
                          struct sw_err *err) {
     const struct sw_msg_restore_batch *m = &request->msg->u.restore_batch;
-    struct made made;
+    struct packet packet;
     (void)ret_reply;
     if (check_batch(m->count, err) < 0 || sw_check_flags(m->flags, SW_REQ9_ORDER | SW_REQ9_KEEP, err) < 0)
         return err->code;
-    begin(&made);
+    begin(&packet);
     for (uint32_t i = 0; i < m->count; i++) {
         const struct place place = {m->mem,     m->flags & SW_REQ9_ORDER, m->order_word, m->order_value, m->offset[i],
                                     m->bytes[i]};
-        made.reads[i] = whole_read(m->flags, m->slot[i], m->gen[i], 1);
-        add_chunk(&made, &place, SW_VALUE_NONE, 0);
+        packet.reads[i] = whole_read(m->flags, m->slot[i], m->gen[i], 1);
+        add_chunk(&packet, &place, SW_VALUE_NONE, 0);
     }
-    return read_back(session, request->msg, &made, m->count, err);
+    return read_back(session, request->msg, &packet, m->count, err);
 }
 
 int sw_on_restore_buffers9(void *session, const struct sw_received *request, struct sw_msg *ret_reply,
                            struct sw_err *err) {
     const struct sw_msg_restore_buffers *m = &request->msg->u.restore_buffers;
-    struct made made;
+    struct packet packet;
     (void)ret_reply;
     if (check_buffers(m->count, m->waits, err) < 0 || sw_check_flags(m->flags, SW_REQ9_KEEP, err) < 0)
         return err->code;
-    begin(&made);
-    made.reads[0] = whole_read(m->flags, m->slot, m->gen, m->count);
+    begin(&packet);
+    packet.reads[0] = whole_read(m->flags, m->slot, m->gen, m->count);
     for (uint32_t i = 0; i < m->count; i++) {
         const struct place place = {m->mem[i],         m->waits[i],  m->order_word[i],
                                     m->order_value[i], m->offset[i], m->bytes[i]};
-        add_chunk(&made, &place, SW_VALUE_NONE, (uint16_t)i);
+        add_chunk(&packet, &place, SW_VALUE_NONE, (uint16_t)i);
     }
-    return read_back(session, request->msg, &made, 1, err);
+    return read_back(session, request->msg, &packet, 1, err);
 }
 
 /* ---- drops ------------------------------------------------------------------------------------------------------- */
@@ -350,15 +350,15 @@ static int settle(struct sw_session *session, const struct sw_msg *request, unsi
                   struct sw_err *err) {
     const struct sw_msg_settle9 *m = &request->u.settle9;
     const uint32_t most = settled9[row].is_batch ? SW_PROTO_MAX_BATCH : 1;
-    const struct sw_settled ask = {.is_build = settled9[row].is_build, .all = true, .seq = m->seq};
+    const struct sw_settle_query query = {.is_build = settled9[row].is_build, .all = true, .seq = m->seq};
     struct sw_result all[SW_PROTO_MAX_BATCH];
     struct sw_results results = {.all = all, .n = m->count};
     if (m->count < 1 || m->count > most)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%" PRIu32 " pieces to settle, must be 1 to %" PRIu32,
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%" PRIu32 " requests to settle, must be 1 to %" PRIu32,
                           m->count, most);
     for (uint32_t i = 0; i < m->count; i++)
         all[i] = (struct sw_result){.id = {m->slot[i], m->gen[i]}};
-    sw_settle(session, &ask, &results);
+    sw_settle(session, &query, &results);
     if (results.n_failed) {
         *err = results.err;
         return err->code;

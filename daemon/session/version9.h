@@ -1,6 +1,7 @@
-/* version9.h - the requests that version 10 has replaced, for sessions whose HELLO was of version 9: each is made into
- * builds, reads, ids to discard, or a question, and answered with the message that it had (results9.h). thread: loop.
- */
+/* version9.h - requests of version 9 that version 10 has replaced.
+ *
+ * Each is translated to builds, reads, ids to discard, or a query, and gets the reply of version 9 (results9.h).
+ * thread: loop. */
 #ifndef SW_DAEMON_VERSION9_H
 #define SW_DAEMON_VERSION9_H
 

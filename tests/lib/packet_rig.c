@@ -124,7 +124,7 @@ void sw_packet_rig_check_rest(struct sw_packet_rig *rig, unsigned n_regions, uns
     const struct sw_engine_stats stats = sw_packet_rig_stats(rig);
     const struct sw_session *session = rig->session;
     SW_ASSERT(stats.n_regions == n_regions && stats.n_ops == 0);
-    SW_ASSERT(session->n_operations == 0 && session->n_pieces == 0 && session->tenant->n_operations == 0);
+    SW_ASSERT(session->n_operations == 0 && session->n_buffers == 0 && session->tenant->n_operations == 0);
     SW_ASSERT(session->deferred.n == 0 && !session->closing);
     SW_ASSERT(session->opens.n_open == n_open && session->opens.numbers.n == n_open);
 }

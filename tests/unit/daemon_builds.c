@@ -146,7 +146,7 @@ static void ck_at_rest(unsigned n_regions, unsigned n_mems) {
     ck_assert_uint_eq(stats.n_regions, n_regions);
     ck_assert_uint_eq(stats.n_mems, n_mems);
     ck_assert_uint_eq(stats.n_ops, 0);
-    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->tenant->n_operations == 0);
+    ck_assert(session->n_operations == 0 && session->n_buffers == 0 && session->tenant->n_operations == 0);
     ck_assert_uint_eq(session->deferred.n, 0);
     ck_assert(!session->closing);
 }
@@ -853,7 +853,7 @@ END_TEST
 /* Eight full packets, and single builds beside them, but not one more of two. */
 START_TEST(buffers_in_flight_have_their_bound) {
     unsigned n_refused = 0;
-    const unsigned n_full = SW_SESSION_MAX_PIECES / MOST;
+    const unsigned n_full = SW_SESSION_MAX_BUFFERS / MOST;
     for (unsigned i = 0; i < n_full; i++) {
         plain_builds(&packet, MOST, 0);
         number_builds(&packet, i * MOST);
@@ -861,7 +861,7 @@ START_TEST(buffers_in_flight_have_their_bound) {
             packet.buffers[k].raw_bytes = packet.chunks[k].raw_bytes = 0; /* the tier has room for all */
         (void)send_msg(&packet.msg, NULL, 0);
     }
-    ck_assert_uint_eq(session->n_pieces, SW_SESSION_MAX_PIECES);
+    ck_assert_uint_eq(session->n_buffers, SW_SESSION_MAX_BUFFERS);
     for (unsigned n = 1; n <= 2; n++) {
         plain_builds(&packet, n, 0);
         number_builds(&packet, (n_full + n) * MOST);
@@ -873,7 +873,7 @@ START_TEST(buffers_in_flight_have_their_bound) {
         n_refused += rc != 0;
     }
     ck_assert_uint_eq(n_refused, 1);
-    ck_at_rest(SW_SESSION_MAX_PIECES + 1, N_MEMS);
+    ck_at_rest(SW_SESSION_MAX_BUFFERS + 1, N_MEMS);
 }
 END_TEST
 

@@ -431,7 +431,7 @@ START_TEST(a_read_that_nothing_is_asked_of_expires) {
     ck_assert_int_eq(begin(NUMBER + 1, id), 0); /* the region is free for others */
     ck_assert_int_eq(ask(NUMBER, 0, 0, STEP), -SW_ETIMEDOUT);
     ck_assert_int_eq(end(NUMBER, _i ? SW_READ_KEEP : 0), -SW_ETIMEDOUT);
-    ck_assert(sw_packet_rig_says(&rig, "nothing was asked"));
+    ck_assert(sw_packet_rig_says(&rig, "the read was idle"));
     ck_rest(1, 1);
 }
 END_TEST

@@ -234,7 +234,7 @@ static void ck_refused(enum kind kind, const struct ask *ask, int code) {
     ck_assert_msg(rc == code, "kind %d: %s", kind, rc ? sw_err_name(rc) : "accepted");
     ck_assert_uint_eq(stats_now().n_regions, n_before);
     ck_assert_mem_eq(memory, original, MEMORY_BYTES);
-    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->tenant->n_operations == 0);
+    ck_assert(session->n_operations == 0 && session->n_buffers == 0 && session->tenant->n_operations == 0);
 }
 
 static void ck_not_restored(enum kind kind, const struct made *made, const struct ask *ask, int code) {
@@ -331,7 +331,7 @@ START_TEST(operations_in_flight_have_their_bounds) {
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 2), kind == PACKED ? -SW_EBUSY : 0);
     service.config.tenant_operations = 0;
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 4), kind == PACKED ? -SW_EBUSY : 0);
-    ck_assert_uint_eq(session->n_operations + session->n_pieces + session->tenant->n_operations, 0);
+    ck_assert_uint_eq(session->n_operations + session->n_buffers + session->tenant->n_operations, 0);
 }
 END_TEST
 
@@ -342,12 +342,12 @@ START_TEST(pieces_in_flight_have_their_bound) {
     for (int restores = 0; restores < 2; restores++) {
         if (restores)
             ck_assert_int_eq(spill(kind, &plainly, &made), 0);
-        session->n_pieces = SW_SESSION_MAX_PIECES - N_PIECES + 1; /* as if so many were */
+        session->n_buffers = SW_SESSION_MAX_BUFFERS - N_PIECES + 1; /* as if so many were */
         ck_assert_int_eq(code_beside(kind, restores, &made, 0), -SW_ELIMIT);
-        session->n_pieces = SW_SESSION_MAX_PIECES - N_PIECES;
+        session->n_buffers = SW_SESSION_MAX_BUFFERS - N_PIECES;
         ck_assert_int_eq(code_beside(kind, restores, &made, 0), 0);
-        ck_assert_uint_eq(session->n_pieces, SW_SESSION_MAX_PIECES - N_PIECES);
-        session->n_pieces = 0;
+        ck_assert_uint_eq(session->n_buffers, SW_SESSION_MAX_BUFFERS - N_PIECES);
+        session->n_buffers = 0;
     }
 }
 END_TEST

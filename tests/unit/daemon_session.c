@@ -316,7 +316,7 @@ static void ck_regions(unsigned n) {
     ck_assert_uint_eq(stats.n_regions, n);
     ck_assert_uint_eq(stats.n_ops, 0);
     ck_assert(n || stats.tiers[0].used_bytes == 0);
-    ck_assert(session->n_operations == 0 && session->n_pieces == 0 && session->deferred.n == 0);
+    ck_assert(session->n_operations == 0 && session->n_buffers == 0 && session->deferred.n == 0);
 }
 
 /* The engine takes eight operations: the ninth piece undoes the others. */
@@ -331,10 +331,10 @@ END_TEST
 
 START_TEST(pieces_in_flight_have_a_bound) {
     ck_assert_int_eq(open_memory(), 0);
-    session->n_pieces = SW_SESSION_MAX_PIECES - 5; /* as if so many were */
+    session->n_buffers = SW_SESSION_MAX_BUFFERS - 5; /* as if so many were */
     ck_assert_int_eq(spill_batch(6), -SW_ELIMIT);
     ck_assert_int_eq(spill_batch(5), 0);
-    session->n_pieces = 0;
+    session->n_buffers = 0;
     ck_regions(5);
 }
 END_TEST

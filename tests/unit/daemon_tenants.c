@@ -281,7 +281,7 @@ START_TEST(overdue_sessions_give_way_to_who_needs_what_they_hold) {
         c.session->tenant->n_owners++;
         owner->state = SW_OWNER_UNCLAIMED;
         service.service.n_overdue = 1;
-        sw_tenants_give_way(&service.service, asks, cases[i].request, cases[i].code);
+        sw_tenants_reclaim(&service.service, asks, cases[i].request, cases[i].code);
         ck_assert_msg((owner->state == SW_OWNER_UNCLAIMED) == !goes, "case %zu", i);
         ck_assert_uint_eq(service.service.n_overdue, goes ? 0 : 1);
         if (!goes)
