@@ -12,14 +12,14 @@ static int check(const struct sw_command *command, bool greeted, const struct sw
                  struct sw_err *err) {
     const unsigned type = request->msg->header.type;
     if (!command)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is no request of version %u", sw_msg_name(type),
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s is not a request of version %u", sw_msg_name(type),
                           (unsigned)request->msg->header.version);
     if (!greeted && type != SW_MSG_HELLO)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s before hello", sw_msg_name(type));
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s came before hello", sw_msg_name(type));
     if (greeted && type == SW_MSG_HELLO)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "hello twice");
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "hello came twice");
     if ((request->n_fds || request->fds_lost) && !command->takes_fds)
-        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "%s takes no descriptors, %u came with it",
+        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "%s takes no descriptors, but %u came with it",
                           sw_msg_name(type), request->n_fds);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* packet.c - one SOCK_SEQPACKET packet out or in, with the descriptors that travel beside it. */
+/* packet.c - sends or receives one SOCK_SEQPACKET packet with its descriptors. */
 #include "ipc/proto.h"
 
 #include <errno.h>
@@ -7,14 +7,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-/* Aligned as the kernel wants control messages, with room for the most descriptors that a packet may carry. */
+/* A control message, aligned for the kernel, with room for all descriptors of a packet. */
 union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(SW_PROTO_MAX_FDS * sizeof(int))];
 };
 
-/* The kernel has no memory for it now: no reason to give up a connection, and all that hangs on it. */
-static bool passes(int cause) {
+/* Returns whether a later attempt may succeed. Lack of kernel memory does not end a connection. */
+static bool is_temporary(int cause) {
     return cause == EAGAIN || cause == EWOULDBLOCK || cause == ENOMEM || cause == ENOBUFS;
 }
 
@@ -40,11 +40,12 @@ int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *f
     while (n < 0 && errno == EINTR);
     if (n >= 0)
         return 0;
-    /* ETOOMANYREFS: as many descriptors as this user may have are on their way; it passes when the peer has read. */
-    return passes(errno) || errno == ETOOMANYREFS ? -SW_EAGAIN : -SW_ECONN;
+    /* ETOOMANYREFS: too many descriptors of this user are in sockets. A later attempt succeeds when the peer has read.
+     */
+    return is_temporary(errno) || errno == ETOOMANYREFS ? -SW_EAGAIN : -SW_ECONN;
 }
 
-/* Collects the descriptors of a received message; the control buffer holds no more than fit. */
+/* Collects the descriptors of a received message. The control buffer cannot hold more than fit into fds. */
 static unsigned take_fds(struct msghdr *message, int *fds) {
     unsigned n_fds = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {
@@ -68,14 +69,14 @@ int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, 
         n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     while (n < 0 && errno == EINTR);
     if (n < 0)
-        return passes(errno) ? -SW_EAGAIN : -SW_ECONN;
+        return is_temporary(errno) ? -SW_EAGAIN : -SW_ECONN;
 
     *ret_n_fds = take_fds(&message, fds);
     const bool some_lost = message.msg_flags & MSG_CTRUNC;
     if (some_lost && *ret_n_fds == SW_PROTO_MAX_FDS)
         return -SW_EFDS;
     if (message.msg_flags & MSG_TRUNC || (n == 0 && (*ret_n_fds || some_lost)))
-        return -SW_EPROTO; /* longer than any message; or empty, with descriptors, which is not the end of the stream */
+        return -SW_EPROTO; /* too long, or empty with descriptors, which is not the end of the stream */
     *ret_bytes = (size_t)n;
-    return some_lost ? -SW_ELIMIT : 0; /* they would have fitted: it is our own table that is full */
+    return some_lost ? -SW_ELIMIT : 0; /* this process has no room for more descriptors */
 }

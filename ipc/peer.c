@@ -16,7 +16,7 @@ int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err) {
     struct ucred credentials;
     socklen_t bytes = sizeof credentials;
     if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) < 0) {
-        (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "peer has no credentials");
+        (void)sw_err_set(err, -SW_ECONN, SW_SCOPE_SESSION, "the peer's credentials cannot be read");
         (void)sw_err_detail(err, "getsockopt(SO_PEERCRED): %s", strerror(errno));
         return -SW_ECONN;
     }
@@ -37,7 +37,7 @@ void sw_peer_identify(struct sw_process *ret, int socket, const struct sw_peer *
 bool sw_peer_in_group(int socket, gid_t group) {
     socklen_t bytes = 0;
     bool found = false;
-    /* Too short a buffer is told how long it should be. */
+    /* A buffer that is too short gets the needed length. */
     if (getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, NULL, &bytes) == 0 || errno != ERANGE)
         return false;
     gid_t *groups = sw_alloc(bytes);
@@ -48,7 +48,7 @@ bool sw_peer_in_group(int socket, gid_t group) {
     return found;
 }
 
-/* Nothing arrives any more, so that the loop ends. */
+/* The loop ends because the socket was shut down: nothing arrives any more. */
 static void drain_and_close(int socket) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];

@@ -1,4 +1,4 @@
-/* peer.h - the other end of a data socket: who it is, and how to leave it.
+/* peer.h - the other end of a data socket: its user and process, and how to hang up.
  *
  * thread: any; no state. */
 #ifndef SW_IPC_PEER_H
@@ -10,25 +10,26 @@
 #include <sys/types.h>
 
 struct sw_peer {
-    pid_t pid; /* as of connect(); may be reused, and 0 if this pid namespace cannot see it: for logs */
+    pid_t pid; /* as of connect(), for logs: it may be reused, and is 0 if this pid namespace cannot see it */
     uid_t uid;
     gid_t gid;
 };
 
-/* Credentials of whoever connected. errors: -SW_ECONN. */
+/* Gets the credentials that the peer had when it connected. errors: -SW_ECONN. */
 int sw_peer_init(struct sw_peer *ret, int socket, struct sw_err *err);
 
-/* Names the process that connected, as far as the kernel tells. */
+/* Identifies the peer's process, as far as the kernel can. */
 void sw_peer_identify(struct sw_process *ret, int socket, const struct sw_peer *peer);
 
-/* Whether the peer had a supplementary group when it connected. False also if the kernel does not say, or without
- * memory. */
+/* Returns whether the peer had a supplementary group when it connected. Also false if the kernel does not know, or
+ * without memory. */
 bool sw_peer_in_group(int socket, gid_t group);
 
-/* Closes a socket so that what was sent to the peer still reaches it: a Unix socket that is closed over unread packets
- * resets the connection, and the peer then loses the error that would have told it why. The peer sees
- * the end at once; the descriptors that travel with the unread packets, and the socket, are closed by a thread for that
- * (base/closer.h). Does not wait. owns: takes the socket; -1 is a no-op. */
+/* Closes a socket (moved; -1: no-op) so that the packets already sent still reach the peer. Does not wait.
+ *
+ * A Unix socket that is closed with unread packets resets the connection, and the peer loses the error that was sent to
+ * it. So a thread (base/closer.h) reads these packets, closes their descriptors, and then closes the socket. The peer
+ * sees the end at once. */
 void sw_peer_hang_up(int socket);
 
 #endif

@@ -6,7 +6,7 @@
 
 /* Fields are copied by a cursor; the same lists drive length, encoder and decoder. */
 static void put(uint8_t **cursor, const void *value, size_t bytes) {
-    if (bytes) /* of an empty array there may be no address */
+    if (bytes) /* the pointer of an empty array may be NULL */
         memcpy(*cursor, value, bytes);
     *cursor += bytes;
 }
@@ -16,11 +16,11 @@ static void get(const uint8_t **cursor, void *value, size_t bytes) {
     *cursor += bytes;
 }
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields have the byte order of the wire");
 
 #define ALIGNED(record)                                                                                                \
     _Static_assert(sizeof(struct record) % SW_PROTO_ALIGN == 0 && _Alignof(struct record) <= SW_PROTO_ALIGN,           \
-                   #record " keeps what follows it aligned");
+                   #record " keeps the next array aligned");
 ALIGNED(sw_wire_build)
 ALIGNED(sw_wire_buffer)
 ALIGNED(sw_wire_chunk)
@@ -32,7 +32,7 @@ ALIGNED(sw_wire_text)
 ALIGNED(sw_wire_listed)
 #undef ALIGNED
 
-/* FIXED_BYTES_hello and so on: of the body without its arrays. */
+/* FIXED_BYTES_hello and so on: the length of the body without its arrays. */
 enum {
 #define U16(field) +2
 #define U32(field) +4
@@ -62,13 +62,13 @@ _Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_build +
                        SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_build) + sizeof(struct sw_wire_buffer) +
                                              sizeof(struct sw_wire_chunk) + SW_PROTO_NAME_BYTES - 1) <=
                    SW_PROTO_MAX_PACKET_BYTES,
-               "a packet holds as many durable builds as it may");
+               "a packet has room for SW_PROTO_MAX_ITEMS durable builds");
 _Static_assert(SW_PROTO_HEADER_BYTES + FIXED_BYTES_results +
                        SW_PROTO_MAX_ITEMS * (sizeof(struct sw_wire_result) + sizeof(struct sw_wire_buffer) +
                                              sizeof(struct sw_wire_frame)) +
                        SW_PROTO_MAX_TEXTS * sizeof(struct sw_wire_text) + 256 <=
                    SW_PROTO_MAX_PACKET_BYTES,
-               "a packet holds the results of as many reads, with a frame each and a text");
+               "a packet has room for the results of SW_PROTO_MAX_ITEMS reads with a frame each, and a text");
 
 static size_t fixed_bytes(unsigned type) {
     switch (type) {
@@ -82,7 +82,7 @@ static size_t fixed_bytes(unsigned type) {
     }
 }
 
-/* Of the arrays, by the counts among the other fields. */
+/* Returns the length of the arrays, from the counts in the fields. */
 static size_t array_bytes(const struct sw_msg *msg) {
     size_t bytes = 0;
     switch (msg->header.type) {
@@ -166,7 +166,7 @@ size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet) {
 static int decode_header(struct sw_msg_header *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
     if (packet_bytes < SW_PROTO_HEADER_BYTES)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet of %zu bytes is shorter than a header",
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "a packet of %zu bytes is shorter than a header",
                           packet_bytes);
     const uint8_t *cursor = packet;
     get(&cursor, &ret->magic, 4);
@@ -175,9 +175,9 @@ static int decode_header(struct sw_msg_header *ret, const uint8_t *packet, size_
     get(&cursor, &ret->seq, 4);
     get(&cursor, &ret->body_bytes, 4);
     if (ret->magic != SW_PROTO_MAGIC)
-        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "packet does not start with the protocol's magic");
+        return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "the packet does not start with the protocol's magic");
     if (ret->version < SW_PROTO_OLDEST_VERSION || ret->version > SW_PROTO_VERSION)
-        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "protocol version %u is not supported, %u to %u are",
+        return sw_err_set(err, -SW_EVERSION, SW_SCOPE_SESSION, "protocol version %u is not supported, only %u to %u",
                           (unsigned)ret->version, (unsigned)SW_PROTO_OLDEST_VERSION, (unsigned)SW_PROTO_VERSION);
     return 0;
 }
@@ -201,7 +201,7 @@ static void decode_fields(struct sw_msg *ret, const uint8_t *body) {
     }
 }
 
-/* The arrays stay where they are. */
+/* Points the message to its arrays, which stay in the packet. */
 static void find_arrays(struct sw_msg *ret, const uint8_t *arrays) {
     switch (ret->header.type) {
 #define FIELD(field, ...)
@@ -227,7 +227,7 @@ static int check_length(const struct sw_msg *msg, size_t packet_bytes, size_t ex
     const size_t body = packet_bytes - SW_PROTO_HEADER_BYTES;
     if (msg->header.body_bytes == body && body == expected)
         return 0;
-    return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s: body of %zu bytes (header says %u), must be %zu",
+    return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "%s: the body has %zu bytes (header: %u), must be %zu",
                       sw_msg_name(msg->header.type), body, msg->header.body_bytes, expected);
 }
 
@@ -264,7 +264,7 @@ void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text) {
 }
 
 void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err) {
-    char text[260]; /* msg and detail with their punctuation */
+    char text[260]; /* longer than msg and detail with punctuation */
     sw_msg_init(ret, SW_MSG_ERROR);
     ret->header.seq = seq;
     ret->u.error.scope = (uint32_t)err->scope;

@@ -1,40 +1,9 @@
-/* proto.h - the data socket's messages, each declared once as a field list. PROTOCOL.md says what they are for.
+/* proto.h - the data socket's messages, each declared once as a field list, and their encoder and decoder.
  *
- * The socket is SOCK_SEQPACKET on one machine. A packet is one message: a header, the fields in order, then the arrays
- * that the message has, little endian and without padding. Descriptors travel by SCM_RIGHTS, with MEM_PARTS and
- * ORDER_PAGE only. A client sends requests, each with a `seq` of its choice that it does not use again while a reply is
- * due. The daemon answers every request with exactly one packet of the same seq: the request's reply type, or ERROR.
- * HELLO comes first. Replies may come in any order. An ERROR of seq 0 answers no request: it is about the connection
- * (it is refused, or a packet's seq could not be read), so requests begin at seq 1. Before HELLO it is in a packet of
- * the oldest version, which clients of every version read. After an ERROR of scope SESSION or wider the daemon closes
- * the connection. While a client does not read its replies, the daemon does not read its requests.
- *
- * The client names memory (`mem`, any number, unique in its session), so it can send MEM_OPEN, its MEM_PARTS and the
- * request that uses it without waiting for replies. If MEM_OPEN or MEM_PARTS fail, what names that memory fails too.
- * Memory opened `once` is mapped with the one packet that names it, and closed with it. Other memory is mapped before
- * its last packet is answered, serves any number of requests, and is closed by MEM_CLOSE, which is answered when those
- * have ended and it is unmapped.
- *
- * ORDER_PAGE hands over a memfd of 64-bit words, `bytes` long, sealed with F_SEAL_SHRINK and F_SEAL_GROW, with its one
- * descriptor. A chunk may then wait for one of the client's streams, by a word and a value that the stream writes
- * there: it begins when the word has that value or a higher one, and holds up nobody else meanwhile. Values of a word
- * only rise, from 1, and a word is used again only once it has its value. A page that was refused fails the chunks that
- * wait by it. A second page replaces the first one for later requests. After a reconnection the page is handed over
- * again.
- *
- * A session whose daemon is restarted may go on: HELLO_OK has a token, unless nothing survives this daemon, and says
- * for how long (reconnect_ms) a successor waits for the session. A client that connects again says HELLO with that
- * token (all zero: a new session); `resumed` says that the session's regions are there. If not, it is a new session
- * with another token, and ids of the old one mean nothing. Memories do not survive. SETTLE then asks what became of a
- * request whose reply has not come. The last SETTLE, of type 0, says that all have been asked for. A build is found by
- * its seq and its index, so a session's seqs rise, also from one connection to the next, mostly by one and within a
- * connection never by more than 2^20 (EPROTO), and begin again when they are used up. The daemon has then forgotten
- * what was built with them.
- *
- * sw_msg_decode() trusts nothing: a packet of the wrong length, magic or type is refused. A new field or message raises
- * SW_PROTO_VERSION. A session speaks the version of its HELLO, 9 or 10, to its end: hello.version and the headers of
- * all its packets say so. Messages of version 9 are those of proto9.h, and those of this file that version 10 has not
- * replaced. */
+ * PROTOCOL.md says what the messages mean and in which order they come. A packet is one message: a header, the fields
+ * in order, then the message's arrays, little endian and without padding. sw_msg_decode() trusts nothing: it refuses a
+ * packet of the wrong length, magic or type. A new field or message raises SW_PROTO_VERSION. Messages of version 9 are
+ * the ones in proto9.h, and the ones of this file that version 10 has not replaced. */
 #ifndef SW_IPC_PROTO_H
 #define SW_IPC_PROTO_H
 
@@ -48,20 +17,20 @@
 #define SW_PROTO_VERSION 10
 #define SW_PROTO_OLDEST_VERSION 9
 #define SW_PROTO_HEADER_BYTES 16
-/* A longer packet is refused, and not read whole. Buffers for packets are aligned to SW_PROTO_ALIGN. */
+/* A longer packet is refused. Buffers for packets are aligned to SW_PROTO_ALIGN. */
 #define SW_PROTO_MAX_PACKET_BYTES 40960
 #define SW_PROTO_ALIGN 8
-#define SW_PROTO_MAX_ITEMS 256  /* builds, reads, buffers, chunks, ids or results of one packet, of each so many */
+#define SW_PROTO_MAX_ITEMS 256  /* the most builds of one packet; also reads, buffers, chunks, ids, results */
 #define SW_PROTO_MAX_FRAMES 64  /* of DETAILS */
 #define SW_PROTO_MAX_TEXTS 128  /* of RESULTS and DETAILS */
 #define SW_PROTO_MAX_FDS 64     /* per packet, below the kernel's 253 */
-#define SW_PROTO_MAX_REASONS 16 /* why regions were compressed, or were not */
+#define SW_PROTO_MAX_REASONS 16 /* reasons why regions were compressed, or were not */
 #define SW_PROTO_REASON_BYTES 32
 #define SW_PROTO_MAX_BUFFERS 64 /* of a region */
 #define SW_PROTO_CODEC_BYTES 16
 #define SW_PROTO_TIER_BYTES 16
 #define SW_PROTO_TOKEN_BYTES 16
-#define SW_PROTO_NAME_BYTES 64 /* of a durable region's name, with the zero behind it */
+#define SW_PROTO_NAME_BYTES 64 /* a durable region's name, with a terminating zero */
 
 /* struct sw_msg_header on the wire: u32 magic, u16 version, u16 type, u32 seq, u32 body_bytes. */
 struct sw_msg_header {
@@ -72,17 +41,17 @@ struct sw_msg_header {
 
 /* advice of ADVISE: enum spillway_advice of spillway.h. */
 
-/* ---- records of the arrays; reserved fields are 0 (EINVAL) ---- */
+/* ---- records of the arrays; reserved fields must be 0 (EINVAL) ---- */
 
 enum sw_build_flag { SW_BUILD_BEGIN = 1, SW_BUILD_COMMIT = 2, SW_BUILD_ABORT = 4, SW_BUILD_IN_PLACE = 8 /* pack */ };
 
-/* A build's part of a BUILD. Its buffers, chunks and name are the next ones of the packet's arrays. */
+/* A build in a BUILD. Its buffers, chunks and name are the next ones of the packet's arrays. */
 struct sw_wire_build {
     uint32_t build;        /* the client's number */
     uint16_t flags;        /* enum sw_build_flag */
     uint16_t n_buffers;    /* with BEGIN 1 to 64, else 0 */
     uint16_t n_chunks;     /* in this packet */
-    uint8_t name_bytes;    /* with BEGIN, of a durable region: 1 to 63; 0: it is not durable */
+    uint8_t name_bytes;    /* with BEGIN: 1 to 63 of a durable region, else 0 */
     uint8_t keep_priority; /* with BEGIN: SPILLWAY_ADVICE_PRIORITY's value */
     uint8_t reserved[4];
 };
@@ -90,49 +59,49 @@ struct sw_wire_build {
 /* A buffer of a region: to the daemon with BEGIN, to the client in RESULTS and DETAILS. */
 struct sw_wire_buffer {
     uint64_t raw_bytes;
-    /* Of every stored chunk but the last. To the daemon a wish, a multiple of 32 KiB: it takes the largest divisor of
-     * it that is such a multiple and that the engine and all devices take. 0: it chooses, and one chunk brings all of
-     * the buffer. */
+    /* Length of every stored chunk but the last one. To the daemon it is a wish, a multiple of 32 KiB: the daemon
+     * chooses the largest divisor that is a multiple of 32 KiB and that the engine and all devices take. 0: the daemon
+     * chooses freely, and one chunk holds all of the buffer. */
     uint32_t chunk_bytes;
-    uint16_t value_type;   /* enum spillway_value_type: the bytes are whole numbers of that type; 0: any bytes */
+    uint16_t value_type;   /* enum spillway_value_type; 0: bytes without a type */
     uint8_t codec, reason; /* to the client: texts[n - 1]; 0: none */
     uint64_t stored_bytes; /* to the client */
 };
 
-/* A range of a memory, and the part of a region that lies there or is to lie there. */
+/* A part of a region's buffer, and the range of a memory that has it or gets it. */
 struct sw_wire_chunk {
-    uint64_t at;          /* where in the region's buffer its raw bytes begin */
-    uint64_t raw_bytes;   /* how many; READ: room for so many */
-    uint64_t offset;      /* of the range, in the memory `mem` */
-    uint64_t order_value; /* begins once order_word of the order page has this value; 0: at once */
+    uint64_t at;          /* offset in the region's buffer */
+    uint64_t raw_bytes;   /* length; READ: room */
+    uint64_t offset;      /* offset in the memory `mem` */
+    uint64_t order_value; /* wait until order_word of the order page has this value; 0: do not wait */
     uint32_t order_word, mem;
-    /* 0: the range holds raw bytes. Else raw_bytes are those of exactly one stored chunk, or of what is left of the
-     * buffer, and the range holds its frame, so long; READ: room for it. */
+    /* 0: the range holds raw bytes. Else its length in bytes: it holds the frame of exactly one stored chunk, whose
+     * length is raw_bytes. READ: room for the frame. */
     uint32_t frame_bytes;
     uint16_t buffer, reserved;
 };
 
 enum sw_read_flag { SW_READ_BEGIN = 1, SW_READ_END = 2, SW_READ_KEEP = 4, SW_READ_IN_PLACE = 8 /* unpack */ };
 
-/* A read's part of a READ. Its chunks are the next ones of the packet. */
+/* A read in a READ. Its chunks are the next ones of the packet's array. */
 struct sw_wire_read {
-    uint32_t read;  /* the client's number, of the same count as those of builds */
+    uint32_t read;  /* the client's number, from the same counter as builds */
     uint16_t flags; /* enum sw_read_flag */
     uint16_t n_chunks;
     uint32_t slot, gen; /* with BEGIN: the region; else 0 */
 };
 
-/* What became of a build, a read or an id, in the order of the request. */
+/* The result of a build, a read or an id, in the order of the request. */
 struct sw_wire_result {
     uint32_t number, slot, gen;                       /* number: the client's; id 0:0: there is none */
     uint32_t scope;                                   /* enum sw_scope, of the error */
-    uint8_t error, codec, tier, reason, coder, state; /* texts[n - 1]; 0: none. error 0: it has succeeded */
-    uint16_t n_buffers; /* in `buffers`: of a read that begins and does not end here, and in DETAILS; else 0 */
+    uint8_t error, codec, tier, reason, coder, state; /* texts[n - 1]; 0: none. error 0: success */
+    uint16_t n_buffers; /* in `buffers`: of a read that begins and does not end here, or in DETAILS; else 0 */
     uint64_t raw_bytes, stored_bytes; /* moved by this packet; with COMMIT and END: by all */
 };
 
-/* A frame: of a packed region, and where it lies in its memory (DETAILS); or one that was asked for by a chunk with
- * frame_bytes, and where in that chunk's memory it now lies (RESULTS). */
+/* A frame and its place. DETAILS: a frame of a packed region, in the region's memory. RESULTS: the frame that a READ
+ * got for a chunk with frame_bytes, in the chunk's memory. */
 struct sw_wire_frame {
     uint64_t offset, bytes, raw_bytes;
     uint32_t n_symbols;
@@ -150,7 +119,7 @@ struct sw_wire_id {
 struct sw_wire_listed {
     char name[SW_PROTO_NAME_BYTES], state[16], tier[16]; /* zero padded */
     uint64_t raw_bytes, stored_bytes;
-    uint32_t slot, gen; /* 0:0: the session does not have it */
+    uint32_t slot, gen; /* 0:0: another session has it, or none */
 };
 
 /* A name of an error, codec, tier, coder or state, or a reason; zero padded. */
@@ -159,20 +128,20 @@ struct sw_wire_text {
 };
 
 /* Flags of BUILD and READ. */
-#define SW_REQ_ALL 1u /* all of the packet's builds commit, or reads end, or none; nothing where none is to */
+#define SW_REQ_ALL 1u /* the builds of the packet commit, or its reads end, all or none; no effect if none is to */
 /* Flags of DISCARD. */
-#define SW_REQ_CONSUME 2u /* the client has the bytes, so durable regions stay */
+#define SW_REQ_CONSUME 2u /* the client has the bytes: durable regions stay */
 /* `what` of INSPECT. */
 enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
 
 /* clang-format off */
 /* Field kinds: U16(name) U32(name) U64(name) BYTES(name, n) U32S(name, n) U64S(name, n) ARRAY(type, name, count):
- * as many records as the field `count` of the same message says, at most SW_PROTO_MAX_PACKET_BYTES of all. Arrays come
- * last. A decoded message borrows them from its packet; a message to be encoded borrows them from its maker. */
+ * an array of records, whose length is the field `count` of the message. Arrays come last, and together fit into
+ * SW_PROTO_MAX_PACKET_BYTES. A decoded message borrows its arrays from the packet, a message to encode from its caller. */
 #define SW_FIELDS_HELLO(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(version) BYTES(client, 64) BYTES(token, SW_PROTO_TOKEN_BYTES)
 #define SW_FIELDS_HELLO_OK(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
-    U32(version) U32(session) U32(max_in_flight) U32(max_pieces) BYTES(server, 32) U32(resumed) U32(reconnect_ms) \
+    U32(version) U32(session) U32(max_in_flight) U32(max_buffers) BYTES(server, 32) U32(resumed) U32(reconnect_ms) \
     BYTES(token, SW_PROTO_TOKEN_BYTES)
 #define SW_FIELDS_MEM_OPEN(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(mem) U32(kind) U32(n_parts) U32(once) U64(bytes) BYTES(device_uuid, SW_DEVICE_UUID_BYTES) \
@@ -183,7 +152,7 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
 #define SW_FIELDS_ADVISE(U16, U32, U64, BYTES, U32S, U64S, ARRAY)     U32(slot) U32(gen) U32(advice) U32(value)
 #define SW_FIELDS_STATUS(U16, U32, U64, BYTES, U32S, U64S, ARRAY)     U32(reserved)
 #define SW_FIELDS_OK(U16, U32, U64, BYTES, U32S, U64S, ARRAY)         U32(reserved)
-/* reasons: the texts of RESULT's reason, n_reasons of them, each in a field of its own; reason_spills: how often. */
+/* reasons: n_reasons texts of SW_PROTO_REASON_BYTES each; reason_spills: the number of spills for each. */
 #define SW_FIELDS_STATUS_OK(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     BYTES(version, 32) BYTES(device, 64) U32(n_gpus) U32(sessions) U32(regions) U64(scratch_bytes) \
     U64(scratch_limit_bytes) U64(tier_capacity_bytes) U64(tier_backed_bytes) U64(tier_used_bytes) \
@@ -191,7 +160,6 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     BYTES(reasons, SW_PROTO_MAX_REASONS * SW_PROTO_REASON_BYTES) U64S(reason_spills, SW_PROTO_MAX_REASONS)
 #define SW_FIELDS_ERROR(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      U32(scope) U32(cuda) BYTES(name, 16) BYTES(text, 256)
 
-/* Each build's buffers, chunks and name are the next ones of the arrays. */
 #define SW_FIELDS_BUILD(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(flags) U16(n_builds) U16(n_buffers) U16(n_chunks) U16(name_bytes) U32(reserved) \
     ARRAY(struct sw_wire_build, builds, n_builds) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
@@ -201,34 +169,34 @@ enum sw_inspect { SW_INSPECT_REGION, SW_INSPECT_BUFFERS, SW_INSPECT_FRAMES };
     ARRAY(struct sw_wire_read, reads, n_reads) ARRAY(struct sw_wire_chunk, chunks, n_chunks)
 #define SW_FIELDS_DISCARD(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(flags) U16(n_ids) U16(reserved) U64(reserved2) ARRAY(struct sw_wire_id, ids, n_ids)
-/* type and seq of the request, its flags, and the ids of its reads; as many ids 0:0 as it had builds. */
+/* type, seq and flags of the request to settle; the ids of its reads, or an id 0:0 for each of its builds. */
 #define SW_FIELDS_SETTLE(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(type) U32(seq) U32(flags) U16(n_ids) U16(reserved) ARRAY(struct sw_wire_id, ids, n_ids)
-/* first: of the frames. */
+/* first: the first frame to describe. */
 #define SW_FIELDS_INSPECT(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U32(slot) U32(gen) U32(what) U32(first)
-/* frames: of a READ, one for each chunk with frame_bytes, in the request's order; all 0 where the read has failed.
- * text: what the first error of the results says, in full. */
+/* frames: of a READ, one for each chunk with frame_bytes, in the request's order; all 0 if the read has failed. text: of
+ * the first error. */
 #define SW_FIELDS_RESULTS(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(flags) U16(n_results) U16(n_buffers) U16(n_texts) U16(text_bytes) U32(service_us) \
     U16(n_frames) U16(reserved) U32(reserved2) \
     ARRAY(struct sw_wire_result, results, n_results) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
     ARRAY(struct sw_wire_frame, frames, n_frames) ARRAY(struct sw_wire_text, texts, n_texts) \
     ARRAY(char, text, text_bytes)
-/* n_all: frames of the region, of which these are the ones from `first` on. */
+/* n_all: all frames of the region; the array has the ones from `first` on. */
 #define SW_FIELDS_DETAILS(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U32(n_all) U16(n_results) U16(n_buffers) U16(n_frames) U16(n_texts) U32(flags) \
     ARRAY(struct sw_wire_result, results, n_results) ARRAY(struct sw_wire_buffer, buffers, n_buffers) \
     ARRAY(struct sw_wire_frame, frames, n_frames) ARRAY(struct sw_wire_text, texts, n_texts)
-/* after: of names, the first one that is listed is behind it; all zero: the first of all. max: 1 to 256. */
+/* after: list the names behind this one; all zero: from the first one on. max: 1 to 256. */
 #define SW_FIELDS_LIST(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U32(max) BYTES(after, SW_PROTO_NAME_BYTES)
 #define SW_FIELDS_LISTING(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \
     U16(n_items) U16(reserved) U32(reserved2) ARRAY(struct sw_wire_listed, items, n_items)
-/* bytes: length of the page, a multiple of 8. */
+/* bytes: the page's length, a multiple of 8. */
 #define SW_FIELDS_ORDER_PAGE(U16, U32, U64, BYTES, U32S, U64S, ARRAY) U64(bytes)
 #define SW_FIELDS_ADOPT(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      BYTES(name, SW_PROTO_NAME_BYTES)
-/* device_uuid: of the GPU, all zero for the host device. bytes: of frame buffers there that the client wants. */
+/* device_uuid: all zero for the host device. bytes: the frame buffers that the client wants to have there. */
 #define SW_FIELDS_CODER(U16, U32, U64, BYTES, U32S, U64S, ARRAY)      BYTES(device_uuid, SW_DEVICE_UUID_BYTES) U64(bytes)
-/* bytes: of frame buffers there that the client may have, in all; 0: none. codecs: bit n says that the daemon parses
+/* bytes: the frame buffers that the client may have there, in all; 0: none. codecs: bit n is set if the daemon takes
  * frames of codec n. chunk_bytes: the longest chunk that the daemon and all of its devices take. */
 #define SW_FIELDS_CODER_OK(U16, U32, U64, BYTES, U32S, U64S, ARRAY)   U64(bytes) U64(codecs) U64(chunk_bytes)
 
@@ -249,8 +217,8 @@ enum sw_msg_type {
 #undef SW_MSG_ENUM
 };
 
-/* struct sw_msg_hello { uint32_t version; char client[64]; } and so on. BYTES fields that hold text are zero padded and
- * need not end in a zero: sw_msg_text() makes a string of one. */
+/* Declares struct sw_msg_hello { uint32_t version; uint8_t client[64]; ... } and so on. A text in a BYTES field is
+ * padded with zeros, and need not end in a zero: sw_msg_text() copies it to a string. */
 #define SW_FIELD_U16(field) uint16_t field;
 #define SW_FIELD_U32(field) uint32_t field;
 #define SW_FIELD_U64(field) uint64_t field;
@@ -273,7 +241,7 @@ SW_MESSAGES(SW_MSG_STRUCT)
 #undef SW_FIELD_U64S
 #undef SW_FIELD_ARRAY
 
-/* Any message, by header.type. Batches of version 9 make it long: sw_msg_init() clears only what a message needs. */
+/* Any message; header.type says which. Batches of version 9 make it long, so sw_msg_init() clears only one member. */
 struct sw_msg {
     struct sw_msg_header header;
     union {
@@ -283,43 +251,48 @@ struct sw_msg {
     } u;
 };
 
-/* Name of a message type for logs, "unknown" if there is none. thread: any. */
+/* Returns the name of a message type, for logs; "unknown" if there is no such type. thread: any. */
 const char *sw_msg_name(unsigned type);
 
-/* Makes an empty message: the header, and as much of `u` as is the type's, are zero but for the type. thread: any. */
+/* Makes an empty message: sets the type, and clears the rest of the header and the type's member of `u`. thread: any.
+ */
 void sw_msg_init(struct sw_msg *ret, unsigned type);
 
-/* Length of the packet that the message makes, header included; 0: there is no such type. thread: any. */
+/* Returns the length of the message's packet with its header; 0: there is no such type. thread: any. */
 size_t sw_msg_packet_bytes(const struct sw_msg *msg);
 
-/* Encodes msg->u by msg->header.type with msg->header.seq and version (0: this one); magic and length are filled in.
- * packet: room for sw_msg_packet_bytes(). Returns the packet's bytes. thread: any. */
+/* Encodes a message with its type, seq and version (0: SW_PROTO_VERSION). Fills in the magic and the length.
+ *
+ * packet: room for sw_msg_packet_bytes(). Returns the packet's length. thread: any. */
 size_t sw_msg_encode(const struct sw_msg *msg, uint8_t *packet);
 
-/* Checks and decodes one packet, aligned to SW_PROTO_ALIGN, from which ret borrows its arrays. On an error
- * ret->header.seq is the packet's seq if one could be read, else 0.
- * errors: -SW_EPROTO (too short, wrong magic, unknown type, wrong length), -SW_EVERSION. thread: any. */
+/* Checks and decodes one packet, which is aligned to SW_PROTO_ALIGN. ret borrows its arrays from the packet.
+ *
+ * After an error ret->header.seq is the packet's seq, or 0 if the packet has none. errors: -SW_EPROTO (too short, wrong
+ * magic, unknown type, wrong length), -SW_EVERSION. thread: any. */
 int sw_msg_decode(struct sw_msg *ret, const uint8_t *packet, size_t packet_bytes, struct sw_err *err);
 
-/* Copies a zero padded field into a string; ret_bytes >= field_bytes + 1. Returns ret. */
+/* Copies a zero padded field into a string, cut to fit. Returns ret. */
 char *sw_msg_text(char *ret, size_t ret_bytes, const uint8_t *field, size_t field_bytes);
-/* Copies a string into a field, zero padded, cut if too long. */
+/* Copies a string into a field, padded with zeros, cut to fit. */
 void sw_msg_set_text(uint8_t *field, size_t field_bytes, const char *text);
 
-/* Makes the ERROR message for seq from a failed call's record. */
+/* Makes the ERROR message for a seq. */
 void sw_msg_from_err(struct sw_msg *ret, uint32_t seq, const struct sw_err *err);
-/* The reverse of sw_msg_from_err(); an unknown name becomes -SW_EPROTO. */
+/* Reads an ERROR message. An unknown name becomes -SW_EPROTO. */
 void sw_msg_to_err(struct sw_err *ret, const struct sw_msg_error *message);
 
-/* One packet out or in, with descriptors. MSG_NOSIGNAL, MSG_CMSG_CLOEXEC. fds may be NULL if n_fds is 0.
- * sw_packet_send: 0, or -SW_EAGAIN (socket full), -SW_ECONN.
- * sw_packet_receive: *ret_bytes is the packet's length (0: peer closed), *ret_n_fds descriptors in fds
- * (SW_PROTO_MAX_FDS), owned by the caller. errors: -SW_EAGAIN, -SW_ECONN, -SW_EPROTO (packet longer than
- * SW_PROTO_MAX_PACKET_BYTES: consumed), -SW_EFDS (more descriptors than allowed: some are lost), -SW_ELIMIT (this
- * process may have no more: some are lost; the packet is whole, *ret_bytes long). Descriptors
- * may have come with a packet that is refused, too: close() of one can take as long as the peer likes, so it is for the
- * caller to do. thread: any. */
+/* Sends one packet with descriptors (borrowed; NULL if n_fds is 0). Does not wait, and raises no SIGPIPE. errors:
+ * -SW_EAGAIN (the socket is full), -SW_ECONN, -SW_EFDS. thread: any. */
 int sw_packet_send(int socket, const uint8_t *packet, size_t bytes, const int *fds, unsigned n_fds);
+/* Receives one packet and up to SW_PROTO_MAX_FDS descriptors, which are close-on-exec. *ret_bytes 0: the peer closed.
+ *
+ * - owns: the caller owns the descriptors, also after an error. close() of one can take as long as the peer likes.
+ * - errors: -SW_EAGAIN, -SW_ECONN, -SW_EPROTO (longer than SW_PROTO_MAX_PACKET_BYTES; the packet is consumed), -SW_EFDS
+ *   (more descriptors than allowed; some are lost), -SW_ELIMIT (this process has no room for all descriptors; some are
+ *   lost, but the packet is complete).
+ *
+ * thread: any. */
 int sw_packet_receive(int socket, uint8_t *packet, size_t *ret_bytes, int *fds, unsigned *ret_n_fds);
 
 #endif

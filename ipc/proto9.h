@@ -1,24 +1,22 @@
-/* proto9.h - messages that version 10 has replaced, for clients of version 9.
+/* proto9.h - messages of version 9 that version 10 has replaced. Only proto.h includes it.
  *
- * A batch is up to SW_PROTO_MAX_BATCH spills or restores in one memory that stays open; the fields of the pieces from
- * `count` on mean nothing. All or nothing: after an ERROR no region of a SPILL_BATCH is stored, and each of a
- * RESTORE_BATCH still is. DROP_BATCH drops what it can; its ERROR is that of the first region that it could not. With
- * `consume` it does what CONSUME does: a DROP of what is not durable.
- *
- * SPILL_BUFFERS makes one region of up to 64 buffers in memories that stay open. RESTORE_BUFFERS names as many
- * destinations, in the same order. waits: 1: that buffer waits for its word. SPILL_DURABLE makes a region with a name.
- *
- * For proto.h, which includes it. */
+ * - SPILL_BATCH and RESTORE_BATCH are up to SW_PROTO_MAX_BATCH spills or restores in one memory that stays open, all or
+ *   nothing. Array elements from `count` on are ignored.
+ * - DROP_BATCH drops as many regions as it can. Its ERROR is about the first region that it could not drop. With
+ *   `consume`, and in CONSUME, durable regions stay.
+ * - SPILL_BUFFERS makes one region of up to 64 buffers in memories that stay open. RESTORE_BUFFERS names as many
+ *   destinations, in the same order. waits: 1 if the buffer waits for its word.
+ * - SPILL_DURABLE makes a region with a name. */
 #ifndef SW_IPC_PROTO9_H
 #define SW_IPC_PROTO9_H
 
 #define SW_PROTO_MAX_BATCH 256
-#define SW_PROTO_MAX_CHUNKS 64 /* that REGION_PACKED has room for */
+#define SW_PROTO_MAX_CHUNKS 64 /* of REGION_PACKED */
 
-/* Flags of SPILL and RESTORE, and of their batches, which cannot be IN_PLACE. */
-#define SW_REQ9_ORDER 1u    /* begins once the word order_word of the order page has order_value */
+/* Flags of SPILL and RESTORE, and of their batches. Batches cannot be IN_PLACE. */
+#define SW_REQ9_ORDER 1u    /* wait until order_word of the order page has order_value */
 #define SW_REQ9_KEEP 2u     /* RESTORE, RESTORE_BATCH: keep the stored copy */
-#define SW_REQ9_IN_PLACE 4u /* pack, unpack: the frames lie at the front of the range itself */
+#define SW_REQ9_IN_PLACE 4u /* pack, unpack: the frames are at the front of the range itself */
 
 /* clang-format off */
 #define SW_FIELDS_SPILL(U16, U32, U64, BYTES, U32S, U64S, ARRAY) \

@@ -13,7 +13,7 @@ bool sw_spans_overlap(struct sw_span *spans, size_t n) {
         ascending = spans[i - 1].start <= spans[i].start;
     if (!ascending)
         qsort(spans, n, sizeof *spans, by_start);
-    const struct sw_span *last = NULL; /* that has bytes */
+    const struct sw_span *last = NULL; /* the last span that is not empty */
     for (size_t i = 0; i < n; i++) {
         if (!spans[i].bytes)
             continue;

@@ -1,4 +1,4 @@
-/* span.h - whether ranges overlap: the destinations of a batch must not. */
+/* span.h - checks whether ranges of bytes overlap. */
 #ifndef SW_IPC_SPAN_H
 #define SW_IPC_SPAN_H
 
@@ -10,7 +10,7 @@ struct sw_span {
     uint64_t start, bytes;
 };
 
-/* Whether any two have a byte in common. Sorts them, unless they ascend already, as those of a client mostly do. */
+/* Returns whether two spans share a byte. Sorts the spans, unless they are sorted already. */
 bool sw_spans_overlap(struct sw_span *spans, size_t n);
 
 #endif

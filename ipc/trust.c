@@ -11,12 +11,12 @@
 int sw_trust_from_environment(int64_t *ret, struct sw_err *err) {
     const char *text = secure_getenv("SPILLWAY_SERVICE_UID");
     char *end;
-    *ret = SW_TRUST_NOBODY;
+    *ret = SW_TRUST_NO_USER;
     if (!text || !*text)
         return 0;
     const unsigned long long uid = strtoull(text, &end, 10);
     if (*end || text[0] < '0' || text[0] > '9' || uid >= UINT32_MAX)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_SESSION, "SPILLWAY_SERVICE_UID: '%.24s' is not a uid", text);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_SESSION, "SPILLWAY_SERVICE_UID is '%.24s': must be a uid", text);
     *ret = (int64_t)uid;
     return 0;
 }
@@ -25,12 +25,12 @@ int sw_trust_from_environment(int64_t *ret, struct sw_err *err) {
 
 enum { WALK_BYTES = 1024, MAX_LINKS = 40 };
 
-/* On the way to a folder; a path that does not fit leads to none that is trusted. */
+/* A walk along a path, link by link. A path that does not fit is not trusted. */
 struct walk {
-    char at[WALK_BYTES];   /* without links; "" is the root */
-    char rest[WALK_BYTES]; /* what is still to be followed from there */
+    char at[WALK_BYTES];   /* where it is, without links; "" is the root */
+    char rest[WALK_BYTES]; /* the rest of the path, from there */
     unsigned n_links;
-    uid_t uid, own; /* whose folders may be on the way, besides root's */
+    uid_t uid, own; /* folders on the path may belong to these users and root */
 };
 
 static bool append(char *to, const char *separator, const char *text) {
@@ -45,7 +45,7 @@ static void go_up(struct walk *w) {
         *slash = 0;
 }
 
-/* What a link at `at` says is to be followed first, from the folder that it is in or from the root. */
+/* Puts the target of the link at `at` in front of the rest, and goes to the link's folder, or to the root. */
 static bool follow(struct walk *w) {
     char link[WALK_BYTES];
     const ssize_t bytes = readlink(w->at, link, sizeof link);
@@ -65,14 +65,14 @@ static const char *folder_of(const struct walk *w) {
     return w->at[0] ? w->at : "/";
 }
 
-/* Whether nobody else can have put anything where it is. */
+/* Returns whether no other user can put files into the folder. */
 static bool is_only_theirs(const struct walk *w) {
     struct stat st;
     return stat(folder_of(w), &st) == 0 && !(st.st_mode & (S_IWGRP | S_IWOTH)) &&
            (st.st_uid == 0 || st.st_uid == w->uid || st.st_uid == w->own);
 }
 
-/* Takes the next name of `rest`. False: there is no such thing, or another user may have put it there. */
+/* Goes on by one name of the rest. Returns false if it does not exist, or another user may have put it there. */
 static bool step(struct walk *w) {
     char name[WALK_BYTES];
     struct stat st;
@@ -100,7 +100,7 @@ static bool owns_folder(uid_t uid, const char *path, const struct sw_userns *use
     if (!append(w.rest, "", path))
         return false;
     char *slash = strrchr(w.rest, '/');
-    *slash = 0; /* the socket's own name */
+    *slash = 0; /* cut the socket's name */
     while (w.rest[0])
         if (!step(&w))
             return false;
@@ -125,11 +125,13 @@ int sw_trust_check(int socket, const char *path, int64_t named, struct sw_err *e
     sw_userns_read(&userns, "");
     if (sw_trust_is_trusted(peer.uid, path, named, &userns))
         return 0;
-    (void)sw_err_set(err, -SW_EUNTRUSTED, SW_SCOPE_SESSION, "%.48s is served by uid %u: if it is the service's, %s",
-                     path, (unsigned)peer.uid, "set SPILLWAY_SERVICE_UID to it");
-    (void)sw_err_detail(err, "%s",
-                        sw_userns_is_user(&userns, peer.uid)
-                            ? "it is neither root, this user, nor the owner of a folder that only it can have made"
-                            : "the number of all users that this user namespace does not map");
+    (void)sw_err_set(err, -SW_EUNTRUSTED, SW_SCOPE_SESSION,
+                     "%.48s is served by uid %u: if that is the service's user, set SPILLWAY_SERVICE_UID", path,
+                     (unsigned)peer.uid);
+    (void)sw_err_detail(
+        err, "%s",
+        sw_userns_is_user(&userns, peer.uid)
+            ? "the uid is not root, this user, or the owner of a folder that no other user can have made"
+            : "the uid stands for all users that this user namespace does not map");
     return -SW_EUNTRUSTED;
 }

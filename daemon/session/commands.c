@@ -90,7 +90,7 @@ static int on_hello(void *arg, const struct sw_received *request, struct sw_msg 
     ret_reply->u.hello_ok.version = version;
     ret_reply->u.hello_ok.session = session->id;
     ret_reply->u.hello_ok.max_in_flight = (uint32_t)session->service->config->max_session_operations;
-    ret_reply->u.hello_ok.max_pieces = SW_SESSION_MAX_BUFFERS;
+    ret_reply->u.hello_ok.max_buffers = SW_SESSION_MAX_BUFFERS;
     sw_msg_set_text(ret_reply->u.hello_ok.server, sizeof ret_reply->u.hello_ok.server, "spillwayd " SW_VERSION);
     return SW_REPLY_NOW;
 }

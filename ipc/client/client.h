@@ -128,7 +128,7 @@ struct spillway {
     int timers[SW_TIMER_NR];
     pid_t process;       /* that opened it; a forked child has the socket open as well */
     int socket;          /* -1: none, the link is down */
-    int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NOBODY: none */
+    int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NO_USER: none */
     int wake;            /* eventfd, written when a ticket becomes fresh, read by dispatch */
     int epoll;           /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;

@@ -433,7 +433,7 @@ static void answer(int socket, const struct sw_msg *request) {
     case SW_MSG_HELLO:
         reply.header.type = SW_MSG_HELLO_OK;
         reply.u.hello_ok =
-            (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 64, .max_pieces = 512};
+            (struct sw_msg_hello_ok){.version = SW_PROTO_VERSION, .max_in_flight = 64, .max_buffers = 512};
         break;
     case SW_MSG_STATUS:
         reply.header.type = SW_MSG_STATUS_OK;

@@ -116,7 +116,8 @@ void sw_play_put_result(int socket, uint32_t seq, uint32_t slot, uint64_t raw_by
 
 void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces) {
     struct sw_msg msg,
-        reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_pieces = max_pieces}};
+        reply = {
+            .u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = max_in_flight, .max_buffers = max_pieces}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     SW_ASSERT(msg.u.hello.version == SW_PROTO_VERSION && msg.header.seq != 0);
     sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);

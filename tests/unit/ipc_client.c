@@ -112,7 +112,7 @@ START_TEST(a_stranger_is_told_nothing) {
     sw_play_start(expect_silence);
     sw_play_ck_error(easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), SPILLWAY_EUNTRUSTED,
                      SPILLWAY_SCOPE_SESSION,
-                     "served by uid 4242: if it is the service's, set SPILLWAY_SERVICE_UID to it");
+                     "served by uid 4242: if that is the service's user, set SPILLWAY_SERVICE_UID");
     sw_play_stop();
     ck_assert_uint_eq(sw_count_fds(), before);
     ck_assert_int_eq(sw_alloc_live(), 0);
@@ -148,7 +148,7 @@ START_TEST(a_name_is_no_uid) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", wrong[i], 1), 0);
         sw_play_ck_error(easy_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_EINVAL,
-                         SPILLWAY_SCOPE_SESSION, "is not a uid");
+                         SPILLWAY_SCOPE_SESSION, "must be a uid");
     }
 }
 END_TEST

@@ -25,7 +25,7 @@ static atomic_bool is_back;
 static void greet(int socket, bool resumed) {
     struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION,
                                                .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
-                                               .max_pieces = 100,
+                                               .max_buffers = 100,
                                                .resumed = resumed,
                                                .reconnect_ms = 600000}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);

@@ -19,7 +19,7 @@ enum { SERVICE = 4242, THIRD = 4243 };
 static const struct sw_userns whole = {65534, 65534, true, true}, partial = {65534, 65534, false, false};
 
 static bool trusted(uid_t uid, const char *path) {
-    return sw_trust_is_trusted(uid, path, SW_TRUST_NOBODY, &whole);
+    return sw_trust_is_trusted(uid, path, SW_TRUST_NO_USER, &whole);
 }
 
 START_TEST(root_and_this_user_are_trusted_anywhere) {
@@ -39,8 +39,8 @@ END_TEST
 /* Also as this process's own, if it is not mapped itself. */
 START_TEST(the_overflow_uid_is_trusted_only_if_it_is_named) {
     const struct sw_userns own = {geteuid(), getegid(), false, false};
-    ck_assert(!sw_trust_is_trusted(65534, "/tmp/s", SW_TRUST_NOBODY, &partial));
-    ck_assert(!sw_trust_is_trusted(geteuid(), "/tmp/s", SW_TRUST_NOBODY, &own));
+    ck_assert(!sw_trust_is_trusted(65534, "/tmp/s", SW_TRUST_NO_USER, &partial));
+    ck_assert(!sw_trust_is_trusted(geteuid(), "/tmp/s", SW_TRUST_NO_USER, &own));
     ck_assert(sw_trust_is_trusted(65534, "/tmp/s", 65534, &partial));
 }
 END_TEST
@@ -49,10 +49,10 @@ START_TEST(a_real_peer_is_asked) {
     struct sw_err err;
     int pair[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    ck_assert_int_eq(sw_trust_check(pair[0], "/tmp/s", SW_TRUST_NOBODY, &err), 0);
+    ck_assert_int_eq(sw_trust_check(pair[0], "/tmp/s", SW_TRUST_NO_USER, &err), 0);
     (void)close(pair[0]);
     (void)close(pair[1]);
-    ck_assert_int_eq(sw_trust_check(-1, "/tmp/s", SW_TRUST_NOBODY, &err), -SW_ECONN);
+    ck_assert_int_eq(sw_trust_check(-1, "/tmp/s", SW_TRUST_NO_USER, &err), -SW_ECONN);
 }
 END_TEST
 
