@@ -8,6 +8,7 @@
 /* Frames of a group begin where memory of their own would: what cudaMalloc gives. Kernels need no more than 16 bytes
  * (codec/gpu.h). */
 #define GROUP_ALIGN_BYTES ((uint64_t)256)
+#define STRIDE_BYTES ((uint64_t)2 << 20) /* of frame buffers that are handed over: whole pages of a GPU */
 
 const char *sw_mem_kind_name(enum sw_mem_kind kind) {
     static const char *const names[SW_MEM_KIND_NR] = {"memfd", "cuda_ipc", "cuda_vmm", "cuda_pool"};
@@ -22,16 +23,24 @@ void sw_mem_desc_fini(struct sw_mem_desc *desc) {
     memset(desc, 0, sizeof *desc);
 }
 
+uint64_t sw_device_frame_stride(uint64_t chunk_bytes) {
+    return (sw_frame_bound_bytes(chunk_bytes) + STRIDE_BYTES - 1) / STRIDE_BYTES * STRIDE_BYTES;
+}
+
+bool sw_device_frames_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
+    return !config->frames || sw_device_frame_stride(chunk_bytes) <= config->frames_bytes / n_slots;
+}
+
 void sw_device_make_room(const struct sw_device_config *config,
-                         bool (*fit)(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes), unsigned *n_slots,
-                         uint64_t *chunk_bytes) {
+                         bool (*fit)(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots),
+                         unsigned *n_slots, uint64_t *chunk_bytes) {
     const uint64_t align = SW_CHUNK_ALIGN_BYTES, longer = (config->stored_chunk_bytes + align - 1) / align * align;
     unsigned n = *n_slots;
-    if (longer <= *chunk_bytes || longer > SW_FRAME_MAX_RAW_BYTES)
+    if (config->frames || longer <= *chunk_bytes || longer > SW_FRAME_MAX_RAW_BYTES)
         return;
-    while (n > 1 && !fit(longer, n, config->scratch_bytes))
+    while (n > 1 && !fit(config, longer, n))
         n--;
-    if (!fit(longer, n, config->scratch_bytes))
+    if (!fit(config, longer, n))
         return;
     *n_slots = n;
     *chunk_bytes = longer;

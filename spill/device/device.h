@@ -120,6 +120,9 @@ struct sw_device_ops {
     /* May wait for the driver, but for no slot: the caller has waited for every one that used the mapping. NULL
      * mapping: no-op. */
     void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);
+    /* Makes a mapping of memory of this process: device memory of the context; host device: any. The memory stays its
+     * owner's, and stays until unmap(). errors: -SW_ENOMEM. */
+    int (*adopt)(struct sw_device *device, void *data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
 
     /* Makes page-locked, copyable memory of an arena slab, and undoes it; both may wait. thread: any, also while the
      * worker is at work, and of several devices one after the other for the same slab. Host device: no-ops. */
@@ -225,14 +228,27 @@ struct sw_device_config {
     uint64_t stored_chunk_bytes;
     /* CUDA: where all is done, a context of that GPU that outlives the device; NULL: the primary one. */
     struct CUctx_st *cuda_context;
+    /* The slots' frame buffers, memory of this process that outlives the device, and that others may read and write,
+     * too. Slot s's begins at frames + s * sw_device_frame_stride(chunk_bytes), and is as long as that. They do not
+     * count in scratch_bytes. n_slots and chunk_bytes are not 0 then, and stand. NULL: the device takes its own. */
+    void *frames;
+    uint64_t frames_bytes;
+    /* The device works in the process whose memory it reads and writes, and only adopts it. CUDA: the slots' streams
+     * have the highest priority, since a guest's kernels are short, and others' long. */
+    bool is_guest;
 };
 
+/* Returns the distance between two frame buffers in memory that is handed over: room for any frame of a chunk; a
+ * multiple of 2 MiB, the length of a GPU's pages. */
+uint64_t sw_device_frame_stride(uint64_t chunk_bytes);
+
 /* For whoever implements a device: *n_slots and *chunk_bytes, which fit, are changed if longer ones are stored, and
- * fit.
- */
+ * fit. */
 void sw_device_make_room(const struct sw_device_config *config,
-                         bool (*fit)(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes), unsigned *n_slots,
-                         uint64_t *chunk_bytes);
+                         bool (*fit)(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots),
+                         unsigned *n_slots, uint64_t *chunk_bytes);
+/* For the same: whether the configuration's frame buffers, if it has any, are long enough. */
+bool sw_device_frames_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots);
 
 /* The host device: a thread per slot. n_slots 0: one per online processor, 2 … 16. */
 int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);

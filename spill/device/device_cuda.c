@@ -35,6 +35,12 @@ static void cuda_unmap(struct sw_device *device, struct sw_mapping *mapping) {
     sw_cuda_unmap(&d->driver, mapping);
 }
 
+static int cuda_adopt(struct sw_device *device, void *data, uint64_t bytes, struct sw_mapping **ret,
+                      struct sw_err *err) {
+    (void)device;
+    return sw_cuda_adopt(data, bytes, ret, err);
+}
+
 /* Portable: one registration serves every GPU, so a second one finds the slab registered. Mapped: kernels copy, too. */
 static int cuda_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
     const int rc = enter(cuda_of(device), err);
@@ -62,6 +68,15 @@ static const struct sw_device_info *cuda_info(const struct sw_device *device) {
 
 static cudaError_t stream_new(cudaStream_t *ret) {
     return cudaStreamCreateWithFlags(ret, cudaStreamNonBlocking);
+}
+
+/* A guest's kernels go before the engine's: their blocks start wherever one of the engine's ends. */
+static cudaError_t slot_stream_new(cudaStream_t *ret, bool is_guest) {
+    int least = 0, greatest = 0;
+    if (!is_guest)
+        return stream_new(ret);
+    const cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    return e == cudaSuccess ? cudaStreamCreateWithPriority(ret, cudaStreamNonBlocking, greatest) : e;
 }
 
 static void stream_free(cudaStream_t stream) {
@@ -120,10 +135,10 @@ static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
     return group > most ? group : most;
 }
 
-/* Lays out a slot's memory from base; returns its length. */
-static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) {
+/* Lays out a slot's memory from base; returns its length. d_frame: the caller's frame buffer; NULL: part of it. */
+static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, uint8_t *d_frame) {
     uint64_t at = 0;
-    ret->d_frame = carve(base, &at, sw_group_item_bytes(chunk_bytes));
+    ret->d_frame = d_frame ? d_frame : carve(base, &at, sw_group_item_bytes(chunk_bytes));
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
     ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
@@ -132,24 +147,25 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes) 
     return at;
 }
 
-static uint64_t slots_bytes(uint64_t chunk_bytes, unsigned n_slots) {
+static uint64_t slots_bytes(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
     struct parts parts;
-    const uint64_t bytes = n_slots * lay_out(&parts, NULL, chunk_bytes);
+    const uint64_t bytes = n_slots * lay_out(&parts, NULL, chunk_bytes, config->frames);
     return (bytes + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
 }
 
 /* Beside what the driver takes for the kernels. */
-static bool slots_fit(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes) {
-    return scratch_bytes > DRIVER_RESERVE_BYTES &&
-           slots_bytes(chunk_bytes, n_slots) <= scratch_bytes - DRIVER_RESERVE_BYTES;
+static bool slots_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
+    return config->scratch_bytes > DRIVER_RESERVE_BYTES &&
+           slots_bytes(config, chunk_bytes, n_slots) <= config->scratch_bytes - DRIVER_RESERVE_BYTES &&
+           sw_device_frames_fit(config, chunk_bytes, n_slots);
 }
 
 /* Largest chunk whose slots fit into the bound. */
-static uint64_t largest_chunk(uint64_t scratch_bytes, unsigned n_slots) {
-    uint64_t fits = 0, too_large = scratch_bytes / n_slots / SW_CHUNK_ALIGN_BYTES + 1;
+static uint64_t largest_chunk(const struct sw_device_config *config, unsigned n_slots) {
+    uint64_t fits = 0, too_large = config->scratch_bytes / n_slots / SW_CHUNK_ALIGN_BYTES + 1;
     while (too_large - fits > 1) {
         const uint64_t middle = fits + (too_large - fits) / 2;
-        if (slots_fit(middle * SW_CHUNK_ALIGN_BYTES, n_slots, scratch_bytes))
+        if (slots_fit(config, middle * SW_CHUNK_ALIGN_BYTES, n_slots))
             fits = middle;
         else
             too_large = middle;
@@ -160,10 +176,11 @@ static uint64_t largest_chunk(uint64_t scratch_bytes, unsigned n_slots) {
 static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
     unsigned n = config->n_slots ? config->n_slots : DEFAULT_SLOTS;
     uint64_t chunk = config->chunk_bytes;
+    SW_ASSERT(!config->frames || (config->n_slots && chunk));
     if (n <= MAX_SLOTS && !chunk)
-        chunk = largest_chunk(config->scratch_bytes, n);
+        chunk = largest_chunk(config, n);
     if (n > MAX_SLOTS || !chunk || chunk % SW_CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
-        !slots_fit(chunk, n, config->scratch_bytes))
+        !slots_fit(config, chunk, n))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_DEVICE,
                           "GPU: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) exceed %llu bytes",
                           n, MAX_SLOTS, (unsigned long long)chunk, (unsigned long long)config->scratch_bytes);
@@ -174,18 +191,19 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;
     info->group_items = group_items(chunk);
-    info->buffer_bytes = info->group_bytes = sw_group_item_bytes(chunk);
-    info->scratch_bytes = slots_bytes(chunk, n);
+    info->group_bytes = sw_group_item_bytes(chunk);
+    info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : info->group_bytes;
+    info->scratch_bytes = slots_bytes(config, chunk, n);
     info->head_bytes = sw_device_head_bytes(chunk);
     return 0;
 }
 
-static int slot_init(struct slot *slot, uint8_t *d_memory, const struct sw_device_info *info,
-                     struct sw_sealer_pool *sealers, struct sw_err *err) {
-    (void)lay_out(&slot->parts, d_memory, info->chunk_bytes);
+static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, bool is_guest,
+                     const struct sw_device_info *info, struct sw_sealer_pool *sealers, struct sw_err *err) {
+    (void)lay_out(&slot->parts, d_memory, info->chunk_bytes, d_frame);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(info->chunk_bytes).n_tiles,
                    exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0];
-    cudaError_t e = stream_new(&slot->stream);
+    cudaError_t e = slot_stream_new(&slot->stream, is_guest);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
     if (e == cudaSuccess)
@@ -200,18 +218,22 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, const struct sw_devic
 }
 
 /* Threads for the checksums of raw frames: for each processor that the service may use, but for two, the worker's and
- * the client's. Not a single one, which a plan would keep from them for milliseconds. */
-static unsigned sealers(void) {
+ * the client's. Not a single one, which a plan would keep from them for milliseconds. A guest's only help
+ * to make plans. */
+static unsigned sealers(bool is_guest) {
     cpu_set_t set;
+    if (is_guest)
+        return 2;
     const long processors = sched_getaffinity(0, sizeof set, &set) ? sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);
     const unsigned n = processors > 4 ? (unsigned)processors - 2 : 2;
     return n < SW_SEALER_MAX_THREADS ? n : SW_SEALER_MAX_THREADS;
 }
 
-static int take_memory(struct device_cuda *d, struct sw_err *err) {
+static int take_memory(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
     struct parts parts;
     int kernels_reach_host = 0;
-    const uint64_t slot_bytes = lay_out(&parts, NULL, d->info.chunk_bytes);
+    uint8_t *const d_frames = config->frames;
+    const uint64_t slot_bytes = lay_out(&parts, NULL, d->info.chunk_bytes, d_frames);
     d->scratch_bytes = slot_scratch_bytes(d->info.chunk_bytes);
     int rc =
         check(cudaDeviceGetAttribute(&kernels_reach_host, cudaDevAttrCanUseHostPointerForRegisteredMem, d->ordinal),
@@ -220,9 +242,11 @@ static int take_memory(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
     if (rc == 0)
-        rc = sw_sealer_pool_new(&d->sealers, sealers(), err);
+        rc = sw_sealer_pool_new(&d->sealers, sealers(config->is_guest), err);
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes, &d->info, d->sealers, err);
+        rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes,
+                       d_frames ? d_frames + s * d->info.buffer_bytes : NULL, config->is_guest, &d->info, d->sealers,
+                       err);
     return rc;
 }
 
@@ -258,6 +282,7 @@ static const struct sw_device_ops cuda_ops = {
     .info = cuda_info,
     .map = cuda_map,
     .unmap = cuda_unmap,
+    .adopt = cuda_adopt,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .make_plan = sw_cuda_make_plan,
@@ -311,7 +336,7 @@ static int open_steps(struct device_cuda *d, const struct sw_device_config *conf
     if (rc == 0)
         rc = choose_sizes(config, &d->info, err);
     if (rc == 0)
-        rc = take_memory(d, err);
+        rc = take_memory(d, config, err);
     if (rc == 0)
         rc = make_streams(d, err);
     return rc < 0 ? rc : sw_cuda_warm_up(d, err);

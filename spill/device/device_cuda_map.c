@@ -324,6 +324,17 @@ int sw_cuda_map(const struct sw_cuda_driver *driver, const struct sw_mem_desc *d
     return 0;
 }
 
+int sw_cuda_adopt(void *d_data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err) {
+    struct sw_mapping *m = sw_alloc(sizeof *m);
+    if (!m)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a mapping");
+    m->kind = SW_MEM_KIND_NR;
+    m->address = (CUdeviceptr)(uintptr_t)d_data;
+    m->bytes = bytes;
+    *ret = m;
+    return 0;
+}
+
 static void unmap_vmm(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
     CUdeviceptr at = m->address;
     for (uint32_t i = 0; i < m->n_parts; i++) {

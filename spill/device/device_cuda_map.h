@@ -40,8 +40,8 @@ struct sw_cuda_driver {
 };
 
 struct sw_mapping {
-    enum sw_mem_kind kind;
-    CUdeviceptr address; /* of the client's byte 0 */
+    enum sw_mem_kind kind; /* SW_MEM_KIND_NR: adopted, and not ours to unmap */
+    CUdeviceptr address;   /* of the client's byte 0 */
     uint64_t bytes;
     /* VMM */
     uint64_t reserved_bytes, mapped_bytes;
@@ -66,6 +66,7 @@ void sw_cuda_driver_fini(struct sw_cuda_driver *driver);
 /* errors: as sw_device_ops.map. */
 int sw_cuda_map(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping **ret,
                 struct sw_err *err);
+int sw_cuda_adopt(void *d_data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
 /* A half-made mapping is fine; NULL is a no-op. */
 void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mapping);
 

@@ -6,18 +6,14 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/closer.h"
-#include "base/descriptors.h"
 #include "base/list.h"
 #include "base/thread.h"
 #include "codec/identity.h"
 #include "spill/device/device_host_group.h"
+#include "spill/device/device_host_map.h"
 #include "spill/device/device_host_raw.h"
 #include "spill/device/guard.h"
-#include "spill/device/memfd.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -76,6 +72,7 @@ struct slot {
     struct sw_err err; /* first failure since the last report */
     struct sw_slot_result result;
     uint8_t *raw, *frame, *sample;
+    bool lends_frame; /* the frame buffer is the caller's */
     uint64_t raw_cap_bytes, frame_cap_bytes;
     struct sw_memfd_writer writer;
     struct sw_plan plan; /* the last one made */
@@ -91,53 +88,14 @@ static struct device_host *host_of(struct sw_device *device) {
     return SW_CONTAINER_OF(device, struct device_host, device);
 }
 
-/* ---- client memory ---- */
-
-static int host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret,
-                    struct sw_err *err) {
-    (void)device;
-    if (desc->kind != SW_MEM_MEMFD)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the host device cannot reach memory of kind %s",
-                          sw_mem_kind_name(desc->kind));
-    if (desc->n_parts != 1 || !desc->fds || desc->fds[0] < 0)
-        return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memfd: one descriptor wanted, %u given", desc->n_parts);
-    int rc = sw_memfd_check(desc->fds[0], desc->bytes, err);
-    if (rc)
-        return rc;
-    struct sw_mapping *mapping = sw_alloc(sizeof *mapping);
-    if (!mapping)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
-    /* By dup(), which ThreadSanitizer follows (see tests/tsan.supp), as it does not F_DUPFD_CLOEXEC. Nothing here
-     * starts a program. */
-    mapping->fd = dup(desc->fds[0]);
-    if (mapping->fd < 0) {
-        int cause = errno;
-        sw_free(mapping);
-        rc = sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
-                        "memfd could not be taken over: %s", strerror(cause));
-        (void)sw_err_detail(err, "dup");
-        return rc;
-    }
-    mapping->uid = desc->uid;
-    *ret = mapping;
-    return 0;
-}
-
-static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
-    (void)device;
-    if (mapping)
-        sw_closer_close(mapping->fd, mapping->uid); /* the last one of much memory takes long */
-    sw_free(mapping);
-}
-
 /* ---- steps: run by the slot's thread ---- */
 
 static int read_sample(struct slot *slot, const struct step *step, unsigned piece_bytes, struct sw_err *err) {
     const unsigned n = sw_sample_pieces(step->bytes, piece_bytes);
     for (unsigned i = 0; i < n; i++) {
         const uint64_t at = sw_sample_offset(step->bytes, piece_bytes, i), left = step->bytes - at;
-        const int rc = sw_memfd_read(step->mapping->fd, slot->sample + (size_t)i * piece_bytes,
-                                     left < piece_bytes ? left : piece_bytes, step->offset + at, err);
+        const int rc = sw_host_read(step->mapping, slot->sample + (size_t)i * piece_bytes,
+                                    left < piece_bytes ? left : piece_bytes, step->offset + at, err);
         if (rc)
             return rc;
     }
@@ -160,7 +118,7 @@ static int run_make_plan(struct slot *slot, const struct step *step, struct sw_e
 
 static int run_encode(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
     uint64_t frame_bytes = 0;
-    int rc = sw_memfd_read(step->mapping->fd, slot->raw, step->bytes, step->offset, err);
+    int rc = sw_host_read(step->mapping, slot->raw, step->bytes, step->offset, err);
     if (!rc)
         rc = sw_codec_encode(step->plan, slot->raw, step->bytes, slot->frame, slot->frame_cap_bytes, &frame_bytes, err);
     return rc ? rc : sw_frame_parse(&result->frame, slot->frame, frame_bytes, frame_bytes, err);
@@ -178,17 +136,18 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "frame holds %llu bytes, %llu were stored",
                           (unsigned long long)raw_bytes, (unsigned long long)step->bytes);
     slot->writer.may_fill_holes = step->may_fill_holes;
-    return sw_memfd_write(&slot->writer, step->mapping->fd, slot->raw, raw_bytes, step->offset, err);
+    return sw_host_write(&slot->writer, step->mapping, slot->raw, raw_bytes, step->offset, err);
 }
 
 /* The frame buffer is none of this step's where a frame lies in the mapping: it may hold what the next step needs. */
-static int identify_mapped(struct slot *slot, int fd, struct sw_head_item *item, struct sw_err *err) {
+static int identify_mapped(struct slot *slot, const struct sw_mapping *mapping, struct sw_head_item *item,
+                           struct sw_err *err) {
     struct sw_identity identity;
     int rc = 0;
     sw_identity_init(&identity);
     for (uint64_t at = 0, bytes; !rc && at < item->bytes; at += bytes) {
         bytes = item->bytes - at < SW_SAMPLE_MAX_BYTES ? item->bytes - at : SW_SAMPLE_MAX_BYTES;
-        rc = sw_memfd_read(fd, slot->sample, bytes, item->at + at, err);
+        rc = sw_host_read(mapping, slot->sample, bytes, item->at + at, err);
         if (!rc)
             sw_identity_add(&identity, slot->sample, (size_t)bytes);
     }
@@ -201,7 +160,7 @@ static int run_identify(struct slot *slot, const struct step *step, struct sw_er
     for (unsigned i = 0; !rc && i < step->n_items; i++) {
         struct sw_head_item *item = &step->heads[i];
         if (step->mapping)
-            rc = identify_mapped(slot, step->mapping->fd, item, err);
+            rc = identify_mapped(slot, step->mapping, item, err);
         else
             item->identity = sw_identity_of(slot->frame + item->at, (size_t)item->bytes);
     }
@@ -221,10 +180,10 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         memcpy(slot->frame + step->frame_offset, step->from, step->bytes);
         return 0;
     case STEP_PLACE:
-        return sw_memfd_write(&slot->writer, step->mapping->fd, slot->frame + step->frame_offset, step->bytes,
-                              step->offset, err);
+        return sw_host_write(&slot->writer, step->mapping, slot->frame + step->frame_offset, step->bytes, step->offset,
+                             err);
     case STEP_FETCH:
-        return sw_memfd_read(step->mapping->fd, slot->frame + step->frame_offset, step->bytes, step->offset, err);
+        return sw_host_read(step->mapping, slot->frame + step->frame_offset, step->bytes, step->offset, err);
     case STEP_DECODE:
         return run_decode(slot, step, err);
     case STEP_IDENTIFY:
@@ -237,9 +196,9 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     case STEP_RESTORE_GROUP:
         return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, &slot->writer, err);
     case STEP_SPILL_RAW:
-        return sw_host_raw_spill(step->mapping->fd, step->raw_items, step->n_items, err);
+        return sw_host_raw_spill(step->mapping, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
-        return sw_host_raw_restore(&slot->writer, step->mapping->fd, step->raw_items, step->n_items, err);
+        return sw_host_raw_restore(&slot->writer, step->mapping, step->raw_items, step->n_items, err);
     }
     return 0;
 }
@@ -520,7 +479,8 @@ static void slot_fini(struct slot *slot) {
     }
     sw_free(slot->steps);
     sw_free(slot->raw);
-    sw_free(slot->frame);
+    if (!slot->lends_frame)
+        sw_free(slot->frame);
     sw_free(slot->sample);
 }
 
@@ -540,22 +500,26 @@ static void want_huge_pages(uint8_t *buffer, uint64_t bytes) {
         (void)madvise(buffer + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
 }
 
-static int slot_init(struct slot *slot, uint64_t chunk_bytes, bool is_guarded, struct sw_err *err) {
-    slot->writer.is_guarded = is_guarded;
-    slot->raw_cap_bytes = chunk_bytes;
-    slot->frame_cap_bytes = sw_frame_bound_bytes(chunk_bytes);
+/* frame: the slot's frame buffer, of info->buffer_bytes; NULL: it takes its own. */
+static int slot_init(struct slot *slot, const struct sw_device_info *info, void *frame, struct sw_err *err) {
+    slot->writer.is_guarded = !info->is_unguarded;
+    slot->raw_cap_bytes = info->chunk_bytes;
+    slot->frame_cap_bytes = info->buffer_bytes;
+    slot->lends_frame = frame != NULL;
     slot->cap_steps = FIRST_STEPS;
     slot->steps = sw_alloc_array(slot->cap_steps, sizeof *slot->steps);
     slot->raw = sw_alloc(slot->raw_cap_bytes);
-    slot->frame = sw_alloc(slot->frame_cap_bytes);
+    slot->frame = frame ? frame : sw_alloc(slot->frame_cap_bytes);
     slot->sample = sw_alloc(SW_SAMPLE_MAX_BYTES);
     if (!slot->steps || !slot->raw || !slot->frame || !slot->sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the host device's buffers");
-    want_huge_pages(slot->raw, slot->raw_cap_bytes);
-    want_huge_pages(slot->frame, slot->frame_cap_bytes);
     /* Touched now: page faults would take half of the first spill's time. */
+    want_huge_pages(slot->raw, slot->raw_cap_bytes);
     memset(slot->raw, 0, slot->raw_cap_bytes);
-    memset(slot->frame, 0, slot->frame_cap_bytes);
+    if (!slot->lends_frame) {
+        want_huge_pages(slot->frame, slot->frame_cap_bytes);
+        memset(slot->frame, 0, slot->frame_cap_bytes);
+    }
     (void)pthread_mutex_init(&slot->lock, NULL);
     (void)pthread_cond_init(&slot->work, NULL);
     (void)pthread_cond_init(&slot->idle, NULL);
@@ -569,32 +533,34 @@ static int slot_init(struct slot *slot, uint64_t chunk_bytes, bool is_guarded, s
     return 0;
 }
 
-static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
-    return chunk_bytes + sw_frame_bound_bytes(chunk_bytes) + SW_SAMPLE_MAX_BYTES;
+static uint64_t slot_scratch_bytes(const struct sw_device_config *config, uint64_t chunk_bytes) {
+    return chunk_bytes + (config->frames ? 0 : sw_frame_bound_bytes(chunk_bytes)) + SW_SAMPLE_MAX_BYTES;
+}
+
+static bool slots_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
+    return slot_scratch_bytes(config, chunk_bytes) <= config->scratch_bytes / n_slots &&
+           sw_device_frames_fit(config, chunk_bytes, n_slots);
 }
 
 /* Fills in n_slots and chunk_bytes where the configuration leaves them open. */
-static bool slots_fit(uint64_t chunk_bytes, unsigned n_slots, uint64_t scratch_bytes) {
-    return slot_scratch_bytes(chunk_bytes) <= scratch_bytes / n_slots;
-}
-
 static int choose_sizes(const struct sw_device_config *config, struct sw_device_info *info, struct sw_err *err) {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned n = config->n_slots;
     uint64_t chunk = config->chunk_bytes;
+    SW_ASSERT(!config->frames || (n && chunk));
     if (n == 0) {
         n = cpus < 2 ? 2 : cpus > MAX_SLOTS ? MAX_SLOTS : (unsigned)cpus;
-        while (n > 1 && chunk > 0 && !slots_fit(chunk, n, config->scratch_bytes))
+        while (n > 1 && chunk > 0 && !slots_fit(config, chunk, n))
             n--;
     }
     if (chunk == 0) {
         chunk = config->scratch_bytes / n / 2;
         chunk = chunk > MAX_DEFAULT_CHUNK_BYTES ? MAX_DEFAULT_CHUNK_BYTES : chunk - chunk % SW_CHUNK_ALIGN_BYTES;
-        while (chunk > 0 && !slots_fit(chunk, n, config->scratch_bytes))
+        while (chunk > 0 && !slots_fit(config, chunk, n))
             chunk -= SW_CHUNK_ALIGN_BYTES;
     }
     if (n > MAX_SLOTS || chunk == 0 || chunk % SW_CHUNK_ALIGN_BYTES || chunk > SW_FRAME_MAX_RAW_BYTES ||
-        !slots_fit(chunk, n, config->scratch_bytes))
+        !slots_fit(config, chunk, n))
         return sw_err_set(
             err, -SW_EINVAL, SW_SCOPE_DEVICE,
             "host device: %u slots (at most %d) of chunks of %llu bytes (a multiple of 32 KiB) do not fit "
@@ -603,9 +569,9 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     sw_device_make_room(config, slots_fit, &n, &chunk);
     info->n_slots = n;
     info->chunk_bytes = chunk;
-    info->scratch_bytes = n * slot_scratch_bytes(chunk);
+    info->scratch_bytes = n * slot_scratch_bytes(config, chunk);
     const uint64_t frame_bytes = sw_frame_bound_bytes(chunk);
-    info->buffer_bytes = frame_bytes;
+    info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : frame_bytes;
     info->head_bytes = sw_device_head_bytes(chunk);
     info->group_items = MAX_GROUP_ITEMS;
     info->group_bytes = frame_bytes < MAX_GROUP_BYTES ? frame_bytes : MAX_GROUP_BYTES;
@@ -614,8 +580,9 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
 
 static const struct sw_device_ops host_ops = {
     .info = host_info,
-    .map = host_map,
-    .unmap = host_unmap,
+    .map = sw_host_map,
+    .unmap = sw_host_unmap,
+    .adopt = sw_host_adopt,
     .pin = host_pin,
     .unpin = host_unpin,
     .make_plan = host_make_plan,
@@ -650,9 +617,10 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
         sw_free(d);
         return rc;
     }
-    d->info.is_unguarded = !sw_guard_take();
+    d->info.is_unguarded = config->is_guest || !sw_guard_take();
     for (unsigned s = 0; !rc && s < d->info.n_slots; s++)
-        rc = slot_init(&d->slots[s], d->info.chunk_bytes, !d->info.is_unguarded, err);
+        rc = slot_init(&d->slots[s], &d->info,
+                       config->frames ? (uint8_t *)config->frames + s * d->info.buffer_bytes : NULL, err);
     if (rc) {
         host_close(&d->device);
         return rc;

@@ -13,7 +13,7 @@ int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items
         struct sw_group_item *item = &items[i];
         const uint64_t cap_bytes = sw_group_item_bytes(item->bytes);
         uint64_t frame_bytes = 0;
-        rc = sw_memfd_read(item->mapping->fd, raw, item->bytes, item->offset, err);
+        rc = sw_host_read(item->mapping, raw, item->bytes, item->offset, err);
         if (!rc)
             rc = sw_codec_encode(plan, raw, item->bytes, frames, cap_bytes, &frame_bytes, err);
         if (!rc)
@@ -55,7 +55,7 @@ int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *fram
                            raw_bytes != item->bytes;
         writer->may_fill_holes = item->may_fill_holes;
         if (!item->is_damaged)
-            rc = sw_memfd_write(writer, item->mapping->fd, raw, raw_bytes, item->offset, err);
+            rc = sw_host_write(writer, item->mapping, raw, raw_bytes, item->offset, err);
     }
     return rc;
 }

@@ -6,12 +6,7 @@
 #define SW_SPILL_DEVICE_HOST_GROUP_H
 
 #include "spill/device/device.h"
-#include "spill/device/memfd.h"
-
-struct sw_mapping {
-    int fd;
-    uint32_t uid; /* who has sent it */
-};
+#include "spill/device/device_host_map.h"
 
 /* Reads and encodes each item and fills in its layout. raw: room for the longest item; frames: for all of them. */
 int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items, unsigned n, uint8_t *raw,

@@ -13,13 +13,13 @@ static struct sw_run *new_runs(const struct sw_stored *frame, struct sw_err *err
     return runs;
 }
 
-/* A memfd; writer NULL: to be read. */
+/* A client's memory; writer NULL: to be read. */
 struct memory {
     struct sw_memfd_writer *writer;
-    int fd;
+    const struct sw_mapping *mapping;
 };
 
-/* Copies between the memfd and the content's place in the frame. */
+/* Copies between the memory and the content's place in the frame. */
 static int copy(const struct memory *memory, uint64_t offset, const struct sw_frame_layout *layout,
                 const struct sw_run *runs, struct sw_err *err) {
     uint64_t skip = layout->data_offset, left = layout->raw_bytes;
@@ -30,8 +30,8 @@ static int copy(const struct memory *memory, uint64_t offset, const struct sw_fr
             continue;
         }
         const uint64_t bytes = left < run->bytes - skip ? left : run->bytes - skip;
-        rc = memory->writer ? sw_memfd_write(memory->writer, memory->fd, run->memory + skip, bytes, offset, err)
-                            : sw_memfd_read(memory->fd, run->memory + skip, bytes, offset, err);
+        rc = memory->writer ? sw_host_write(memory->writer, memory->mapping, run->memory + skip, bytes, offset, err)
+                            : sw_host_read(memory->mapping, run->memory + skip, bytes, offset, err);
         offset += bytes;
         left -= bytes;
         skip = 0;
@@ -70,11 +70,12 @@ static int for_each(const struct memory *memory, const struct sw_raw_item *items
     return rc;
 }
 
-int sw_host_raw_spill(int fd, const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
-    return for_each(&(struct memory){.fd = fd}, items, n, spill_one, err);
+int sw_host_raw_spill(const struct sw_mapping *mapping, const struct sw_raw_item *items, unsigned n,
+                      struct sw_err *err) {
+    return for_each(&(struct memory){.mapping = mapping}, items, n, spill_one, err);
 }
 
-int sw_host_raw_restore(struct sw_memfd_writer *writer, int fd, const struct sw_raw_item *items, unsigned n,
-                        struct sw_err *err) {
-    return for_each(&(struct memory){.writer = writer, .fd = fd}, items, n, restore_one, err);
+int sw_host_raw_restore(struct sw_memfd_writer *writer, const struct sw_mapping *mapping,
+                        const struct sw_raw_item *items, unsigned n, struct sw_err *err) {
+    return for_each(&(struct memory){.writer = writer, .mapping = mapping}, items, n, restore_one, err);
 }

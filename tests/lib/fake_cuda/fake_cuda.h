@@ -22,6 +22,7 @@
     X(cudaGetDeviceCount) X(cudaGetDeviceProperties) X(cudaDeviceGetAttribute) \
     X(cudaGetDriverEntryPointByVersion) X(cudaMalloc) R(cudaFree) X(cudaHostAlloc) R(cudaFreeHost) \
     X(cudaHostRegister) R(cudaHostUnregister) X(cudaMemsetAsync) X(cudaMemcpyAsync) X(cudaStreamCreateWithFlags) \
+    X(cudaDeviceGetStreamPriorityRange) X(cudaStreamCreateWithPriority) \
     R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
     X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
     X(cuDeviceGet) X(cuCtxSetCurrent) X(cuDevicePrimaryCtxRetain) R(cuDevicePrimaryCtxRelease) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \

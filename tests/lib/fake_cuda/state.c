@@ -170,6 +170,8 @@ bool sw_fake_reach(const void *at, size_t bytes) {
 
 /* ---- streams ---- */
 
+enum { GREATEST_PRIORITY = -5 };
+
 static cudaError_t dead(void) {
     return (cudaError_t)atomic_load(&sw_fake_cuda->dead);
 }
@@ -239,18 +241,34 @@ void sw_fake_revive(void) {
     (void)pthread_mutex_unlock(&lock);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags) {
-    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaStreamCreateWithFlags);
-    if (e != cudaSuccess)
-        return sw_fake_leave(e);
-    SW_ASSERT(flags == cudaStreamNonBlocking);
+static cudaError_t new_stream(cudaStream_t *ret, unsigned flags) {
     struct CUstream_st *stream = calloc(1, sizeof *stream);
-    SW_ASSERT(stream);
+    SW_ASSERT(stream && flags == cudaStreamNonBlocking);
     stream->last = &stream->first;
     stream->next = streams;
     streams = *ret = stream;
     sw_fake_hold(SW_FAKE_STREAM, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *ret, unsigned flags) {
+    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaStreamCreateWithFlags);
+    return sw_fake_leave(e != cudaSuccess ? e : new_stream(ret, flags));
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaDeviceGetStreamPriorityRange);
+    if (e == cudaSuccess) {
+        *least = 0;
+        *greatest = GREATEST_PRIORITY;
+    }
     return sw_fake_leave(e);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *ret, unsigned flags, int priority) {
+    const cudaError_t e = sw_fake_enter(SW_FAKE_cudaStreamCreateWithPriority);
+    SW_ASSERT(priority == GREATEST_PRIORITY);
+    return sw_fake_leave(e != cudaSuccess ? e : new_stream(ret, flags));
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
