@@ -19,7 +19,7 @@ size_t sw_contention_step_chunks(size_t n_chunks, uint64_t raw_bytes, size_t mos
 }
 
 bool sw_contention_can_compress_partially(const struct sw_cost_question *q) {
-    return sw_cost_is_long(q->raw_bytes) && q->n_slots > 1 && !q->to_disk && !q->room_is_short &&
+    return sw_cost_is_long(q->raw_bytes) && q->n_slots > 1 && !q->to_disk && !q->room_is_short && !q->is_beside_data &&
            q->n_chunks >=
                sw_contention_step_chunks(q->n_chunks, q->raw_bytes, SW_COST_STEP_MOST_CHUNKS) + q->n_slots - 1;
 }

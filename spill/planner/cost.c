@@ -51,6 +51,8 @@ static enum sw_cost_reason evaluate(const struct sw_cost_question *q, struct sw_
     if (!sw_cost_knows_out(q))
         return SW_COST_UNKNOWN;
     *coded = sw_cost_time_of(q, q->codec);
+    if (q->is_beside_data)
+        return SW_COST_PAYS;
     struct sw_cost_time mixed;
     if (sw_contention_pays_partially(q, raw, coded, pays(raw, coded), &mixed)) {
         *coded = mixed;
@@ -90,15 +92,21 @@ bool sw_cost_stops_paying(const struct sw_cost_question *q, struct sw_cost_answe
     return sw_cost_time_of(q, q->codec).out_s > CLEARLY * other_s;
 }
 
+/* Returns true if compressing makes up for the plan's time, too. */
+static bool plan_pays(const struct sw_cost_question *q, const struct sw_cost_answer *a) {
+    const double raw = (double)q->raw_bytes, raw_s = a->times[SW_CODEC_RAW].out_s;
+    if (q->is_beside_data)
+        return q->plan_s <= sw_cost_stage_s(raw - raw / q->expected_ratio, q->rates.link_out);
+    const double tolerance =
+        a->reason == SW_COST_PAYS ? SW_COST_TOLERANCE : 1; /* partial compression only saves time */
+    return a->times[q->codec].out_s + q->plan_s <= tolerance * raw_s;
+}
+
 bool sw_cost_is_hopeless(const struct sw_cost_question *q, struct sw_cost_answer *ret) {
     sw_cost_choose(q, ret);
     if (q->room_is_short)
         return false;
-    const double raw_s = ret->times[SW_CODEC_RAW].out_s;
-    const double tolerance =
-        ret->reason == SW_COST_PAYS ? SW_COST_TOLERANCE : 1; /* partial compression only saves time */
-    if ((ret->reason == SW_COST_PAYS || ret->reason == SW_COST_PARTIAL) &&
-        ret->times[q->codec].out_s + q->plan_s > tolerance * raw_s) {
+    if ((ret->reason == SW_COST_PAYS || ret->reason == SW_COST_PARTIAL) && !plan_pays(q, ret)) {
         ret->reason = SW_COST_ENCODER;
         ret->codec = SW_CODEC_RAW;
     }

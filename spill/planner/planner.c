@@ -71,6 +71,7 @@ struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_wor
                                         .raw_bytes = what->raw_bytes,
                                         .n_chunks = what->n_chunks,
                                         .n_slots = p->n_slots,
+                                        .is_beside_data = p->is_beside_data,
                                         .rates = sw_planner_rates(p, what->chunk_bytes, what->shares_step)};
     if (what->shares_slots)
         sw_cost_share_slots(&question);

@@ -77,6 +77,9 @@ struct sw_planner {
     unsigned n_slots;
     uint32_t full_segments; /* segments that keep the device busy */
     bool has_link;          /* false: the device works in host memory, without a link */
+    /* The encoder works where the data are, for a sink in another process: what shrinks is compressed, however busy the
+     * device is. Raw frames have no way without kernels, and link_out is what that process takes. */
+    bool is_beside_data;
     struct sw_plan_cache plans;
     /* Many frames in one step take longer than one frame, so groups have rates of their own. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];

@@ -36,9 +36,10 @@ struct sw_cost_question {
     double expected_ratio;
     uint64_t raw_bytes, n_chunks;
     unsigned n_slots;
-    bool to_disk;       /* the frames go on to an asynchronous tier */
-    bool room_is_short; /* raw frames may find no room where compressed ones would */
-    double plan_s;      /* time to make a plan that does not exist yet */
+    bool to_disk;        /* the frames go on to an asynchronous tier */
+    bool room_is_short;  /* raw frames may find no room where compressed ones would */
+    bool is_beside_data; /* the encoder works where the data are: see planner.h */
+    double plan_s;       /* time to make a plan that does not exist yet */
     struct sw_cost_rates rates;
 };
 
