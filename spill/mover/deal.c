@@ -20,14 +20,14 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        return sw_workflows(run->request->operation)->main->wants(m, run);
+        return sw_workflows(m, run->request->operation)->main->wants(m, run);
     }
     return false;
 }
 
 /* Returns true if the run's next chunk is known, and how it is stored. */
-static bool can_be_ordered(const struct sw_run *run) {
-    const bool is_known = run->request->operation == SW_OP_RESTORE ||
+static bool can_be_ordered(const struct sw_mover *m, const struct sw_run *run) {
+    const bool is_known = (run->request->operation == SW_OP_RESTORE && !sw_mover_sink_is_away(m)) ||
                           (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING);
     return is_known && run->n_dealt < run->frames->n_chunks;
 }
@@ -53,7 +53,7 @@ struct op_next {
 };
 
 static void consider(struct sw_mover *m, struct sw_run *run, struct op_next *next) {
-    if (!can_be_ordered(run)) {
+    if (!can_be_ordered(m, run)) {
         next->unplanned = next->unplanned ? next->unplanned : run;
         return;
     }
@@ -109,10 +109,11 @@ static struct sw_run *next_of_op(struct sw_mover *m, struct sw_run *first) {
 
 /* ---- among all runs ---- */
 
-/* A restore's step queues its copy at once, unless its frame has yet to be brought into memory. */
+/* A restore's step queues its copy at once, unless its frame has yet to be brought into memory. A sink in another
+ * process has the link in its hands. */
 static bool has_link(struct sw_mover *m, const struct sw_run *run) {
-    return run->request->operation != SW_OP_RESTORE || run->n_dealt == run->frames->n_chunks ||
-           !m->sink->ops->has(m->sink, run, run->n_dealt) ||
+    return run->request->operation != SW_OP_RESTORE || sw_mover_sink_is_away(m) ||
+           run->n_dealt == run->frames->n_chunks || !m->sink->ops->has(m->sink, run, run->n_dealt) ||
            sw_link_has_room(m, SW_LINK_BACK, run, run->frames->layouts[run->n_dealt].frame_bytes);
 }
 

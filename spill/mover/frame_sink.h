@@ -43,8 +43,8 @@ struct sw_frame_sink_ops {
     /* Continues a run of SW_OP_MOVE, whose n_dealt and n_done belong to the sink. Returns true if anything was begun or
      * done. NULL: the sink has no moves. */
     bool (*move)(struct sw_frame_sink *sink, struct sw_run *run);
-    /* Gives up what a failed run has in the sink: frames that were brought for it, and frames put() and not begun. The
-     * mover calls this until n_in_sink is 0. */
+    /* Gives up what a failed run has in the sink: frames that were brought for it, and frames put(), or to be sent or
+     * fetched, and not begun. The mover calls this until n_in_sink is 0. */
     void (*abandon)(struct sw_frame_sink *sink, struct sw_run *run);
     /* Reports that a run is over and has nothing left in the sink. NULL: the sink does not care. */
     void (*ended)(struct sw_frame_sink *sink, struct sw_run *run);
@@ -52,6 +52,20 @@ struct sw_frame_sink_ops {
      * work is ever under way. */
     bool (*has_news)(const struct sw_frame_sink *sink);
     bool (*collect)(struct sw_frame_sink *sink);
+
+    /* For a sink in another process, which reads and writes the device's frame buffers itself (away.c). With send() the
+     * mover calls send, fetch, abandon, ended, deal, has_news and collect only; all but the first two may be NULL.
+     * From the call to sw_mover_slot_done(), which may come from inside the call, the slot's buffer belongs to the sink
+     * alone, and counts in run->n_in_sink. */
+    /* The frame at the beginning of the slot's buffer is complete, and is the chunk's. *frame lasts as long as the run.
+     */
+    void (*send)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned slot,
+                 const struct sw_frame_layout *frame);
+    /* Brings the frames of chunks [chunk, chunk + n), n up to SW_DECODE_MAX, to at[i] in the slot's buffer. Each has
+     * room for the bound of its chunk's frame. Before it reports success the sink has filled in these chunks'
+     * run->frames->layouts. `at` lasts until the call returns. */
+    void (*fetch)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                  const uint64_t *at);
 };
 
 /* Every implementation embeds this first. */
@@ -61,6 +75,9 @@ struct sw_frame_sink {
     struct sw_mover *mover; /* set by sw_mover_new() */
 };
 
+/* For sinks in another process: what send() or fetch() asked for is done, and the slot's buffer is the mover's again.
+ * err NULL or code 0: success; else the run fails. */
+void sw_mover_slot_done(struct sw_mover *mover, unsigned slot, const struct sw_err *err);
 /* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);

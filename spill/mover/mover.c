@@ -47,7 +47,7 @@ static bool begin(struct sw_mover *m, struct sw_run *run) {
 
 /* Serves a run, and charges it for what was dealt. */
 static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    const struct sw_workflows *workflows = sw_workflows(run->request->operation);
+    const struct sw_workflows *workflows = sw_workflows(m, run->request->operation);
     const struct sw_workflow *const *next = workflows->first;
     const uint64_t dealt_bytes = sw_run_dealt_bytes(run);
     /* Shared workflows begin and charge each of their runs. */
@@ -116,7 +116,7 @@ static bool transfer(struct sw_mover *m) {
     advanced |= ops->deal && ops->deal(m->sink);
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
-        const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
+        const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
         if (run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && main->advance)
             advanced |= main->advance(m, run);
     }
@@ -130,8 +130,8 @@ static bool abandon_runs(struct sw_mover *m) {
         struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
         if (!run->outcome.err.code)
             continue;
-        const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
-        if (run->n_in_sink > 0)
+        const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
+        if (run->n_in_sink > 0 && m->sink->ops->abandon)
             m->sink->ops->abandon(m->sink, run);
         if (main->abandon)
             advanced |= main->abandon(m, run);
@@ -140,12 +140,12 @@ static bool abandon_runs(struct sw_mover *m) {
 }
 
 /* Returns true if nothing is left to undo. */
-static bool is_abandoned(const struct sw_run *run) {
-    return run->is_undone || !sw_workflows(run->request->operation)->main->abandon;
+static bool is_abandoned(const struct sw_mover *m, const struct sw_run *run) {
+    return run->is_undone || !sw_workflows(m, run->request->operation)->main->abandon;
 }
 
 static void finish(struct sw_mover *m, struct sw_run *run) {
-    const struct sw_workflow *main = sw_workflows(run->request->operation)->main;
+    const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
     if (main->finish)
         main->finish(run);
     sw_run_finish(m, run);
@@ -159,7 +159,7 @@ static bool finish_runs(struct sw_mover *m) {
         if (!sw_run_complete(run))
             sw_run_check_canceled(run);
         if (run->n_slots == 0 && run->n_in_sink == 0 &&
-            (run->outcome.err.code ? is_abandoned(run) : sw_run_complete(run))) {
+            (run->outcome.err.code ? is_abandoned(m, run) : sw_run_complete(run))) {
             finish(m, run);
             advanced = true;
         }
@@ -181,7 +181,8 @@ int sw_mover_new(struct sw_mover **ret, struct sw_device *device, struct sw_fram
     sink->mover = m;
     m->n_slots = m->planner.n_slots = n_slots;
     m->planner.full_segments = device->ops->info(device)->full_segments;
-    m->planner.has_link = device->ops->info(device)->has_link;
+    m->planner.has_link = device->ops->info(device)->has_link || sw_mover_sink_is_away(m);
+    m->planner.is_beside_data = sw_mover_sink_is_away(m);
     sw_list_init(&m->runs);
     sw_turns_init(&m->turns);
     for (unsigned s = 0; s < n_slots; s++) {

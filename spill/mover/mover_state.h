@@ -18,7 +18,7 @@ struct sw_workflow {
      * workflow is asked. */
     bool (*start)(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run);
     /* The steps queued on the slot have ended with rc. Queues the next step, or gives the slot back, or keeps it idle
-     * (slot->runs, slot->waits). Never NULL. */
+     * (slot->runs, slot->waits, slot->is_away). Never NULL. */
     void (*step_ended)(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err);
     /* A slot that waits for the link or for a place may try again, or its run has failed. Never NULL if slots wait. */
@@ -60,6 +60,7 @@ struct sw_slot {
     bool runs;                          /* steps are queued, and their end can be polled */
     bool waits;         /* no steps are queued: it waits for the link or for a place; workflow->resume() tries again */
     bool lacks_place;   /* it waits for a place, not for the link */
+    bool is_away;       /* no steps are queued: its frame buffer is the sink's until sw_mover_slot_done() */
     bool drains;        /* a step could not be queued; the queued steps have to end, and are not measured */
     bool plans;         /* it makes a plan */
     bool compresses;    /* its chunk is compressed, and will use or uses the link */
@@ -138,10 +139,15 @@ enum { SW_MOST_FIRST_WORKFLOWS = 2 };
 struct sw_workflows {
     const struct sw_workflow *first[SW_MOST_FIRST_WORKFLOWS + 1], *main;
 };
-const struct sw_workflows *sw_workflows(enum sw_operation operation);
+const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation);
 
 extern const struct sw_workflow sw_workflow_group, sw_workflow_copy_out, sw_workflow_copy_back, sw_workflow_spill,
-    sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack;
+    sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack, sw_workflow_send, sw_workflow_fetch;
+
+/* Returns true if the sink lies in another process: frames stay in slots' buffers, and have no places here. */
+static inline bool sw_mover_sink_is_away(const struct sw_mover *m) {
+    return m->sink->ops->send != NULL;
+}
 
 /* ---- slot.c ---- */
 

@@ -39,6 +39,7 @@ static inline bool sw_operation_is_in_place(enum sw_operation operation) {
 /* A client's memory. It belongs to the mover while any run that uses it is there. */
 struct sw_run_memory {
     struct sw_mem_desc desc; /* valid until it is mapped */
+    void *data;              /* memory of this process, desc.bytes long, which the device adopts; NULL: a client's */
     struct sw_mapping *mapping;
     bool once; /* unmap it at the end of the first run that uses it */
 };
@@ -112,7 +113,8 @@ struct sw_run {
     struct sw_frames *frames;
     struct sw_run_outcome outcome;
 
-    /* The sink's: how much it has under way for the run, or holds for it. The run can end at 0. */
+    /* The sink's: how much it has under way for the run, or holds for it. The run can end at 0. Where the sink lies in
+     * another process the mover adds the slots that are with the sink. */
     unsigned n_in_sink;
 
     /* The mover's; its sink may read it. */

@@ -48,7 +48,8 @@ static int refuse_lost(const struct sw_mover *m, struct sw_err *err) {
 static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *err) {
     if (memory->mapping)
         return 0;
-    int rc = m->device->ops->map(m->device, &memory->desc, &memory->mapping, err);
+    int rc = memory->data ? m->device->ops->adopt(m->device, memory->data, memory->desc.bytes, &memory->mapping, err)
+                          : m->device->ops->map(m->device, &memory->desc, &memory->mapping, err);
     if (rc)
         return rc;
     m->n_mapped++;
@@ -81,7 +82,7 @@ static void run_log(const struct sw_run *run, uint64_t moved_us, uint64_t end_us
 }
 
 static void release_frames(struct sw_mover *m, struct sw_run *run) {
-    for (size_t i = 0; run->frames && i < run->frames->n_begun; i++)
+    for (size_t i = 0; run->frames && !sw_mover_sink_is_away(m) && i < run->frames->n_begun; i++)
         m->sink->ops->release(m->sink, run, &run->frames->stored[i]);
     sw_frames_delete(run->frames);
     run->frames = NULL;

@@ -10,7 +10,8 @@ static bool advance_move(struct sw_mover *m, struct sw_run *run) {
 /* The sink does all of a move. */
 static const struct sw_workflow move = {.advance = advance_move};
 
-static const struct sw_workflows rows[SW_OP_NR] = {
+/* For a sink in this process. */
+static const struct sw_workflows here[SW_OP_NR] = {
     [SW_OP_SPILL] = {.first = {&sw_workflow_group, &sw_workflow_copy_out}, .main = &sw_workflow_spill},
     [SW_OP_RESTORE] = {.first = {&sw_workflow_group, &sw_workflow_copy_back}, .main = &sw_workflow_restore},
     [SW_OP_PACK] = {.main = &sw_workflow_pack},
@@ -18,7 +19,14 @@ static const struct sw_workflows rows[SW_OP_NR] = {
     [SW_OP_MOVE] = {.main = &move},
 };
 
-const struct sw_workflows *sw_workflows(enum sw_operation operation) {
-    SW_ASSERT(rows[operation].main);
-    return &rows[operation];
+/* For a sink in another process. */
+static const struct sw_workflows away[SW_OP_NR] = {
+    [SW_OP_SPILL] = {.main = &sw_workflow_send},
+    [SW_OP_RESTORE] = {.main = &sw_workflow_fetch},
+};
+
+const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation) {
+    const struct sw_workflows *row = &(sw_mover_sink_is_away(m) ? away : here)[operation];
+    SW_ASSERT(row->main);
+    return row;
 }
