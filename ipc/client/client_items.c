@@ -64,17 +64,16 @@ uint64_t sw_item_bytes(const struct sw_transfer *x, uint32_t i) {
 }
 
 /* False: it does not fit what was asked for. */
-static bool take_result(struct sw_transfer *x, uint32_t i, const struct spillway_result *result) {
+static bool take_result(struct sw_transfer *x, uint32_t i) {
+    struct spillway_result *result = &x->results[i];
     const uint64_t bytes = sw_item_bytes(x, i);
-    struct spillway_result *ret = &x->results[i];
     if (!result->code &&
         (is_spill(x) ? result->raw_bytes != bytes || !result->region.generation : result->raw_bytes > bytes))
         return false;
-    *ret = *result;
     if (!is_spill(x))
-        ret->region = x->items[i].request->region;
+        result->region = x->items[i].request->region;
     else if (result->code)
-        ret->region = (struct spillway_region){0};
+        result->region = (struct spillway_region){0};
     x->items[i].is_stored = is_spill(x) && !result->code;
     return true;
 }
@@ -85,10 +84,10 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
     if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
         return false;
     for (uint32_t i = 0; i < m->n_results; i++) {
-        struct spillway_result result;
-        if (!sw_results_read(m, i, &result) || !take_result(x, t->own.part + i, &result))
+        const uint32_t item = t->own.part + i;
+        if (!sw_results_read_next(m, i, &x->results[item]) || !take_result(x, item))
             return false;
-        if (result.code && !x->error.code)
+        if (x->results[item].code && !x->error.code)
             sw_client_result_error(&x->error, m, i);
     }
     return true;

@@ -24,18 +24,36 @@ static bool read_code(const struct sw_msg_results *m, uint8_t error, int *ret) {
     return true;
 }
 
-bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret) {
-    const struct sw_wire_result *r = &m->results[i];
-    *ret = (struct spillway_result){.size = sizeof *ret,
-                                    .region = {r->slot, r->gen},
-                                    .raw_bytes = r->raw_bytes,
-                                    .stored_bytes = r->stored_bytes,
-                                    .service_us = m->service_us};
+static bool read_texts(const struct sw_msg_results *m, const struct sw_wire_result *r, struct spillway_result *ret) {
     return read_code(m, r->error, &ret->code) &&
            sw_results_text(m->texts, m->n_texts, r->codec, ret->codec, sizeof ret->codec) &&
            sw_results_text(m->texts, m->n_texts, r->tier, ret->tier, sizeof ret->tier) &&
            sw_results_text(m->texts, m->n_texts, r->reason, ret->reason, sizeof ret->reason) &&
            sw_results_text(m->texts, m->n_texts, r->coder, ret->coder, sizeof ret->coder);
+}
+
+static bool has_texts_of(const struct sw_wire_result *r, const struct sw_wire_result *other) {
+    return r->error == other->error && r->codec == other->codec && r->tier == other->tier &&
+           r->reason == other->reason && r->coder == other->coder;
+}
+
+/* before: a result with the same texts, or NULL. */
+static bool read_result(const struct sw_msg_results *m, uint32_t i, const struct spillway_result *before,
+                        struct spillway_result *ret) {
+    const struct sw_wire_result *r = &m->results[i];
+    *ret = before ? *before : (struct spillway_result){.size = sizeof *ret, .service_us = m->service_us};
+    ret->region = (struct spillway_region){r->slot, r->gen};
+    ret->raw_bytes = r->raw_bytes;
+    ret->stored_bytes = r->stored_bytes;
+    return before || read_texts(m, r, ret);
+}
+
+bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret) {
+    return read_result(m, i, NULL, ret);
+}
+
+bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret) {
+    return read_result(m, i, i && has_texts_of(&m->results[i], &m->results[i - 1]) ? ret - 1 : NULL, ret);
 }
 
 void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {

@@ -8,6 +8,8 @@
 
 /* Result i of a RESULTS. False: it names a text that is not there, or an error that is none. */
 bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret);
+/* The same, into element i of an array that results 0 to i - 1 have been read into, which mostly saves the texts. */
+bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret);
 /* What result i of a reply says went wrong, with the reply's text if it is about that one. */
 void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i);
 /* Copies text n - 1 of an array, 0: the empty one. False: there is none. */
