@@ -24,6 +24,8 @@ static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transf
             continue;
         ids[n++] = (struct sw_wire_id){x->results[i].region.slot, x->results[i].region.generation};
         x->items[i].is_stored = false;
+        if (is_spill(x))
+            x->results[i].region = (struct spillway_region){0};
         if (n < SW_PROTO_MAX_ITEMS)
             continue;
         send_discard(x->ticket->connection, ids, n, flags);
@@ -131,8 +133,11 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
         sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
-    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++)
+    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++) {
         x->results[t->own.part + i].code = t->error.code;
+        if (is_spill(x))
+            x->results[t->own.part + i].region = (struct spillway_region){0};
+    }
     if (t->error.code)
         sw_client_note_error(&x->error, &t->error);
     note_ending(x);
