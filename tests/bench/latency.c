@@ -4,7 +4,7 @@
  *
  * Talks to a running spillwayd ($SPILLWAY_SOCKET). The clock runs from the call to the ticket's completion. */
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/tpch_text.h"
 
 #include <cuda_runtime.h>
@@ -28,9 +28,12 @@ struct client {
     struct spillway *connection;
     cudaStream_t stream; /* non-blocking */
     uint8_t *d_data, *d_other, *content, *got;
-    uint64_t bytes;            /* of all regions together */
-    struct easy_piece *pieces; /* [n_pieces] */
-    uint32_t n_pieces;         /* 0: no batches */
+    uint64_t bytes; /* of all regions together */
+    /* [n_regions] each. A region has one buffer. */
+    struct spillway_buffer *buffers;
+    struct spillway_request *requests;
+    struct spillway_result *results;
+    uint32_t n_regions;
 };
 
 static void fail(const char *what, const char *text) {
@@ -63,54 +66,33 @@ static void work(const struct client *c, enum before before) {
         CUDA(cudaStreamSynchronize(c->stream));
 }
 
-/* Until the ticket has completed; returns the time since `start`. */
-static double finish(struct spillway_ticket *ticket, struct spillway_result *ret, double start_us) {
+/* Spills the regions, or restores them, with one call. Returns how long that took. */
+static double move(const struct client *c, bool is_spill) {
+    struct spillway_ticket *ticket;
     struct spillway_error error;
-    if (easy_wait(ticket, -1, ret, &error) < 0)
+    const double start_us = now_us();
+    if ((is_spill ? spillway_spill : spillway_restore)(c->connection, c->requests, c->n_regions, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, c->results, c->n_regions, &error) < 0)
         fail(error.name, error.text);
     const double us = now_us() - start_us;
     spillway_ticket_free(ticket);
+    for (uint32_t i = 0; i < c->n_regions; i++)
+        c->requests[i].region = is_spill ? c->results[i].region : (struct spillway_region){0};
     return us;
-}
-
-static double spill(const struct client *c, struct spillway_region *ret) {
-    struct spillway_ticket *ticket;
-    struct spillway_result result;
-    struct spillway_error error;
-    const double start_us = now_us();
-    if ((c->n_pieces ? easy_spill_batch(c->connection, c->pieces, c->n_pieces, c->stream, &ticket, &error)
-                     : easy_spill(c->connection, c->d_data, c->bytes, c->stream, &ticket, &error)) < 0)
-        fail(error.name, error.text);
-    const double us = finish(ticket, &result, start_us);
-    *ret = result.region;
-    return us;
-}
-
-static double restore(const struct client *c, struct spillway_region region) {
-    struct spillway_ticket *ticket;
-    struct spillway_result result;
-    struct spillway_error error;
-    const double start_us = now_us();
-    if ((c->n_pieces ? easy_restore_batch(c->connection, c->pieces, c->n_pieces, c->stream, 0, &ticket, &error)
-                     : easy_restore(c->connection, region, c->d_data, c->bytes, c->stream, 0, &ticket, &error)) < 0)
-        fail(error.name, error.text);
-    return finish(ticket, &result, start_us);
 }
 
 static void round_trip(const struct client *c, enum before before, double *ret_out_us, double *ret_back_us) {
-    struct spillway_region region;
     work(c, before);
-    *ret_out_us = spill(c, &region);
+    *ret_out_us = move(c, true);
     work(c, before);
-    *ret_back_us = restore(c, region);
+    *ret_back_us = move(c, false);
 }
 
 /* What is restored goes where it came from: a restore that did nothing is found by wiping now and then. */
 static void verify(const struct client *c) {
-    struct spillway_region region;
-    (void)spill(c, &region);
+    (void)move(c, true);
     CUDA(cudaMemsetAsync(c->d_data, 0xdb, c->bytes, c->stream));
-    (void)restore(c, region);
+    (void)move(c, false);
     CUDA(cudaMemcpyAsync(c->got, c->d_data, c->bytes, cudaMemcpyDeviceToHost, c->stream));
     CUDA(cudaStreamSynchronize(c->stream));
     if (memcmp(c->got, c->content, c->bytes) != 0)
@@ -132,7 +114,7 @@ static void measure(const struct client *c, enum before before) {
 
 static void measure_length(struct client *c, uint64_t region_bytes) {
     struct spillway_error error;
-    c->bytes = region_bytes * (c->n_pieces ? c->n_pieces : 1);
+    c->bytes = region_bytes * c->n_regions;
     c->content = malloc(c->bytes);
     c->got = malloc(c->bytes);
     if (!c->content || !c->got)
@@ -143,8 +125,10 @@ static void measure_length(struct client *c, uint64_t region_bytes) {
     CUDA(cudaMemcpy(c->d_data, c->content, c->bytes, cudaMemcpyHostToDevice));
     if (spillway_register(c->connection, c->d_data, c->bytes, &error) < 0)
         fail(error.name, error.text);
-    for (uint32_t i = 0; i < c->n_pieces; i++)
-        c->pieces[i] = (struct easy_piece){.data = c->d_data + i * region_bytes, .bytes = region_bytes};
+    for (uint32_t i = 0; i < c->n_regions; i++) {
+        c->buffers[i] = (struct spillway_buffer){.data = c->d_data + i * region_bytes, .bytes = region_bytes};
+        c->requests[i] = *SW_REQUEST(SW_SEVERAL(&c->buffers[i], 1), .stream = c->stream);
+    }
     for (int before = 0; before < BEFORE_NR; before++)
         measure(c, (enum before)before);
     if (spillway_unregister(c->connection, c->d_data, &error) < 0)
@@ -156,12 +140,12 @@ static void measure_length(struct client *c, uint64_t region_bytes) {
 }
 
 int main(int argc, char **argv) {
-    struct client c = {0};
+    struct client c = {.n_regions = 1};
     struct spillway_error error;
     bool is_wrong = false;
     for (int o; (o = getopt(argc, argv, "b:")) != -1;) {
-        c.n_pieces = o == 'b' ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
-        is_wrong |= c.n_pieces == 0;
+        c.n_regions = o == 'b' ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
+        is_wrong |= c.n_regions == 0;
     }
     for (int i = optind; i < argc; i++)
         is_wrong |= strtoull(argv[i], NULL, 10) == 0;
@@ -169,16 +153,22 @@ int main(int argc, char **argv) {
         (void)fputs(usage, stderr);
         return 2;
     }
-    if (c.n_pieces && !(c.pieces = calloc(c.n_pieces, sizeof *c.pieces)))
-        fail("pieces", "out of memory");
-    if (easy_open(&c.connection, NULL, &error) < 0)
+    c.buffers = calloc(c.n_regions, sizeof *c.buffers);
+    c.requests = calloc(c.n_regions, sizeof *c.requests);
+    c.results = calloc(c.n_regions, sizeof *c.results);
+    if (!c.buffers || !c.requests || !c.results)
+        fail("regions", "out of memory");
+    c.results->size = sizeof *c.results;
+    if (spillway_open(&c.connection, NULL, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking));
     (void)printf("%10s  %-26s  %13s  %13s  %13s\n", "bytes", "before each operation", "spill, us", "restore, us",
                  "GB/s, p50");
     for (int i = optind; i < argc; i++)
         measure_length(&c, strtoull(argv[i], NULL, 10));
-    free(c.pieces);
+    free(c.buffers);
+    free(c.requests);
+    free(c.results);
     spillway_close(c.connection);
     CUDA(cudaStreamDestroy(c.stream));
     return 0;

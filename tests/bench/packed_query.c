@@ -4,7 +4,7 @@
  * Talks to a running spillwayd ($SPILLWAY_SOCKET). Every sum is compared with the host's. */
 #include "ipc/spillway.h"
 #include "tests/example/packed_filter.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/tpch_tables.h"
 
 #include <cuda_runtime.h>
@@ -88,28 +88,27 @@ enum step { PACK, UNPACK, SPILL, RESTORE };
 static int start(struct bench *b, struct column *c, enum step step, struct spillway_ticket **ret,
                  struct spillway_error *error) {
     const enum spillway_value_type type = (enum spillway_value_type)sw_tpch_column_type(c->name);
-    switch (step) {
-    case PACK:
-        return easy_pack_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
-    case UNPACK:
-        return easy_unpack(b->connection, c->region, c->d_data, c->bytes, b->stream, ret, error);
-    case SPILL:
-        return easy_spill_typed(b->connection, c->d_data, c->bytes, type, b->stream, ret, error);
-    default:
-        return easy_restore(b->connection, c->region, c->d_data, c->bytes, b->stream, SPILLWAY_KEEP, ret, error);
-    }
+    const bool is_spill = step == PACK || step == SPILL;
+    const struct spillway_request request = {.size = sizeof request,
+                                             SW_ONE_TYPED(c->d_data, c->bytes, type),
+                                             .region = is_spill ? (struct spillway_region){0} : c->region,
+                                             .stream = b->stream,
+                                             .flags = step == PACK || step == UNPACK ? SPILLWAY_IN_PLACE
+                                                      : is_spill                     ? 0
+                                                                                     : SPILLWAY_KEEP};
+    return (is_spill ? spillway_spill : spillway_restore)(b->connection, &request, 1, ret, error);
 }
 
 /* Both columns at once. */
 static void move(struct bench *b, enum step step) {
     struct spillway_ticket *tickets[COLUMNS];
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
     for (int i = 0; i < COLUMNS; i++)
         if (start(b, &b->columns[i], step, &tickets[i], &error) < 0)
             fail(error.name, error.text);
     for (int i = 0; i < COLUMNS; i++) {
-        if (easy_wait(tickets[i], -1, &result, &error) < 0)
+        if (spillway_wait(tickets[i], -1, &result, 1, &error) < 0)
             fail(error.name, error.text);
         spillway_ticket_free(tickets[i]);
         if (step == PACK || step == SPILL)
@@ -122,7 +121,7 @@ static void move(struct bench *b, enum step step) {
 static void drop(struct bench *b) {
     struct spillway_error error;
     for (int i = 0; i < COLUMNS; i++)
-        if (easy_drop(b->connection, b->columns[i].region, &error) < 0)
+        if (spillway_drop(b->connection, &b->columns[i].region, 1, &error) < 0)
             fail(error.name, error.text);
 }
 
@@ -241,7 +240,7 @@ int main(int argc, char **argv) {
     struct sw_tpch *t = sw_tpch_new(scale, 1);
     if (!t)
         fail("lineitem", "no memory");
-    if (easy_open(&b.connection, NULL, &error) < 0)
+    if (spillway_open(&b.connection, NULL, &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreate(&b.begin));

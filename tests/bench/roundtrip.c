@@ -10,8 +10,8 @@
 #include "base/mem_kind.h"
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/parallel_fill.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/spillwayd.h"
 
 #include <cuda_runtime.h>
@@ -110,7 +110,7 @@ static double finish(struct bench *b, struct spillway_ticket *ticket, struct spi
                      bool watch) {
     struct spillway_error error;
     int rc;
-    while ((rc = easy_wait(ticket, watch ? 1 : -1, ret, &error)) == -SPILLWAY_EAGAIN)
+    while ((rc = spillway_wait(ticket, watch ? 1 : -1, ret, ret != NULL, &error)) == -SPILLWAY_EAGAIN)
         sample_memory(b);
     const double s = now_s() - start;
     if (rc < 0)
@@ -160,11 +160,13 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     struct spillway_error error;
     struct spillway_ticket *ticket;
     struct sw_buffer *buffer = buffer_new(b, kind);
+    const uint32_t flags = mode == IN_PLACE ? SPILLWAY_IN_PLACE : 0;
     for_content(b, buffer, true);
     registered(b, buffer, mode, true);
     double start = now_s();
-    if ((mode == IN_PLACE ? easy_pack(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)
-                          : easy_spill(b->connection, buffer->data, buffer->bytes, b->stream, &ticket, &error)) < 0)
+    if (spillway_spill(b->connection,
+                       SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .stream = b->stream, .flags = flags), 1, &ticket,
+                       &error) < 0)
         fail(error.name, error.text);
     *ret_away_s = finish(b, ticket, result, start, watch);
     const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
@@ -176,10 +178,10 @@ static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode
     if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
         fail("fill", err.msg);
     start = now_s();
-    if ((mode == IN_PLACE
-             ? easy_unpack(b->connection, result->region, buffer->data, buffer->bytes, b->stream, &ticket, &error)
-             : easy_restore(b->connection, result->region, buffer->data, buffer->bytes, b->stream, 0, &ticket,
-                            &error)) < 0)
+    if (spillway_restore(b->connection,
+                         SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = result->region, .stream = b->stream,
+                                    .flags = flags),
+                         1, &ticket, &error) < 0)
         fail(error.name, error.text);
     *ret_back_s = finish(b, ticket, NULL, start, watch);
     registered(b, buffer, mode, false);
@@ -194,13 +196,13 @@ static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) 
         return;
     }
     double away_s[MAX_REPEATS], back_s[MAX_REPEATS];
-    struct spillway_result result;
-    struct spillway_status status = {0};
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_status status = {.size = sizeof status};
     b->worst_growth = 0;
     round_trip(b, kind, mode, true, &away_s[0], &back_s[0], &result); /* warm-up */
     for (int i = 0; i < b->options.repeats; i++)
         round_trip(b, kind, mode, false, &away_s[i], &back_s[i], &result);
-    if (easy_status(b->connection, &status, NULL) < 0)
+    if (spillway_status(b->connection, &status, NULL) < 0)
         fail("status", "failed");
     const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
     const double away = n / median(away_s, b->options.repeats), back = n / median(back_s, b->options.repeats);
@@ -336,7 +338,7 @@ int main(int argc, char **argv) {
         sw_test_daemon_clean(&b.daemon);
         return 77;
     }
-    if (easy_open(&b.connection, b.daemon.socket, &error) < 0)
+    if (spillway_open(&b.connection, SW_OPTIONS(.socket_path = b.daemon.socket), &error) < 0)
         fail(error.name, error.text);
     CUDA(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     b.rows = json_array();

@@ -4,9 +4,9 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/packets.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -40,17 +40,17 @@ static uint8_t *new_memory(void) {
 static struct spillway *connect_to(const struct sw_supervisor *s) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    MUST(easy_open(&connection, s->daemon.socket, &error) == 0, &error);
+    MUST(spillway_open(&connection, SW_OPTIONS(.socket_path = s->daemon.socket), &error) == 0, &error);
     return connection;
 }
 
 static struct spillway_region spill_some(struct spillway *connection, uint8_t *memory, uint64_t bytes) {
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
     sw_content_fill(memory, bytes, SW_CONTENT_TEXT, 7);
-    MUST(easy_spill(connection, memory, bytes, NULL, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(memory, bytes)), 1, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -58,7 +58,7 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
 /* The store is gone: the client is told, and no id of before means anything. */
 START_TEST(lost_store_ends_the_connection) {
     static struct sw_supervisor s;
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     struct spillway_error error;
     uint8_t *memory = new_memory();
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
@@ -67,11 +67,11 @@ START_TEST(lost_store_ends_the_connection) {
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     sw_supervisor_forget(&s);
     ck_assert(sw_supervisor_spawn(&s));
-    ck_assert_int_eq(easy_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), -SPILLWAY_ERESTARTED);
     ck_assert_int_eq(error.scope, SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     connection = connect_to(&s);
-    ck_assert_int_lt(easy_query(connection, region, &info, &error), 0);
+    ck_assert_int_lt(spillway_query(connection, region, &info, &error), 0);
     spillway_close(connection);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     sw_supervisor_end(&s);
@@ -99,7 +99,7 @@ START_TEST(too_few_descriptors_for_a_connection) {
         struct spillway *connection = NULL;
         struct spillway_error error;
         sw_leave_fds(n);
-        const int rc = easy_open(&connection, s.daemon.socket, &error);
+        const int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = s.daemon.socket), &error);
         sw_leave_all_fds();
         ck_assert_msg(rc == (n < NEEDED ? -SPILLWAY_ELIMIT : 0), "%u left: %s: %s", n, error.name, error.text);
         ck_assert_int_eq(error.scope, rc < 0 ? SPILLWAY_SCOPE_SESSION : SPILLWAY_SCOPE_REQUEST);
@@ -136,7 +136,7 @@ static pid_t start_client(const struct sw_supervisor *s) {
 START_TEST(nobody_comes_back) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
-    struct spillway_status status = {.regions = 2};
+    struct spillway_status status = {.size = sizeof status, .regions = 2};
     struct spillway_ticket *ticket;
     struct spillway_error error;
     uint8_t *memory = new_memory();
@@ -150,20 +150,20 @@ START_TEST(nobody_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     struct spillway *other = connect_to(&s);
     while (status.regions > 1) { /* ends with the test's time limit, if not */
-        MUST(easy_status(other, &status, &error) == 0, &error);
+        MUST(spillway_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
     sleep_us(2500000); /* and more often than once */
-    MUST(easy_status(other, &status, &error) == 0, &error);
+    MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
     memset(memory, 0, 100000);
-    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(spillway_restore(idle, SW_REQUEST(SW_ONE(memory, 100000), .region = region), 1, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
     uint8_t *expected = new_memory();
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
     ck_assert_mem_eq(memory, expected, 100000);
-    MUST(easy_status(other, &status, &error) == 0, &error);
+    MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
     spillway_close(other);
     spillway_close(idle);
@@ -178,7 +178,7 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
     char script[SW_TEST_PATH_BYTES];
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *ticket;
     struct spillway_error error;
     uint8_t *memory = new_memory();
@@ -194,11 +194,11 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     ck_assert(sw_supervisor_spawn(&s));
     sleep_us(3500000); /* of which a second is the grace period */
     struct spillway *other = connect_to(&s);
-    MUST(easy_status(other, &status, &error) == 0, &error);
+    MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
-    MUST(easy_restore(idle, region, memory, 100000, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(spillway_restore(idle, SW_REQUEST(SW_ONE(memory, 100000), .region = region), 1, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
     spillway_close(other);
     spillway_close(idle);
     (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */
@@ -214,14 +214,14 @@ static bool may_have_pid_namespaces(void) {
 /* The service does not come back: the library gives up in time, and says so. */
 START_TEST(gives_up_in_time) {
     static struct sw_supervisor s;
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_error error;
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, in_memory);
     struct spillway *connection = connect_to(&s);
     spillway_set_reconnect(connection, 50);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     const uint64_t begun_us = sw_clock_us();
-    ck_assert_int_eq(easy_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
     ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
     for (int i = 0; i < 2; i++) { /* whoever watches it learns of that, however late */
         struct pollfd watched = {.fd = spillway_fd(connection), .events = POLLIN};
@@ -259,7 +259,7 @@ END_TEST
 /* A start that fails has taken nothing from the store: the next one finds all of it. */
 static void wait_for(struct spillway_ticket *ticket) {
     struct spillway_error error;
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
     spillway_ticket_free(ticket);
 }
 
@@ -274,7 +274,7 @@ START_TEST(longer_chunks_come_back) {
     enum { BIG = 24 << 20, SMALL = 4096 };
     static struct sw_supervisor s;
     struct spillway_ticket *ticket;
-    struct spillway_result packed;
+    struct spillway_result packed = {.size = sizeof packed};
     struct spillway_error error;
     const int fd = sw_wire_memfd(NULL, BIG, 0);
     uint8_t *big = mmap(NULL, BIG, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *expected = malloc(BIG);
@@ -286,21 +286,28 @@ START_TEST(longer_chunks_come_back) {
     const struct spillway_region long_one = spill_some(connection, big, BIG),
                                  short_one = spill_some(connection, small, SMALL);
     memcpy(in_place, expected, PLACE_BYTES);
-    MUST(easy_pack(connection, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &packed, &error) == 0, &error);
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(in_place, PLACE_BYTES), .flags = SPILLWAY_IN_PLACE), 1, &ticket,
+                        &error) == 0,
+         &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &packed, 1, &error) == 0, &error);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
     s.options = rows[_i].after;
     ck_assert(sw_supervisor_spawn(&s));
     memset(big, 0, BIG);
     memset(small, 0, SMALL);
-    MUST(easy_restore(connection, long_one, big, BIG, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(connection, SW_REQUEST(SW_ONE(big, BIG), .region = long_one), 1, &ticket, &error) == 0,
+         &error);
     wait_for(ticket);
     ck_assert_mem_eq(big, expected, BIG);
-    MUST(easy_restore(connection, short_one, small, SMALL, NULL, 0, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(connection, SW_REQUEST(SW_ONE(small, SMALL), .region = short_one), 1, &ticket, &error) == 0,
+         &error);
     wait_for(ticket);
     ck_assert_mem_eq(small, expected, SMALL);
-    MUST(easy_unpack(connection, packed.region, in_place, PLACE_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(
+             connection, SW_REQUEST(SW_ONE(in_place, PLACE_BYTES), .region = packed.region, .flags = SPILLWAY_IN_PLACE),
+             1, &ticket, &error) == 0,
+         &error);
     wait_for(ticket);
     ck_assert_mem_eq(in_place, expected, PLACE_BYTES);
     spillway_close(connection);
@@ -329,8 +336,10 @@ START_TEST(failed_start_keeps_what_is_stored) {
     s.options = in_memory;
     ck_assert(sw_supervisor_spawn(&s));
     memset(memory, 0, PLACE_BYTES);
-    MUST(easy_restore(connection, region, memory, PLACE_BYTES, NULL, 0, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, &error);
+    MUST(spillway_restore(connection, SW_REQUEST(SW_ONE(memory, PLACE_BYTES), .region = region), 1, &ticket, &error) ==
+             0,
+         &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
     spillway_ticket_free(ticket);
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, 100000, SW_CONTENT_TEXT, 7);
@@ -347,11 +356,11 @@ enum { RANDOM_BYTES = 1000001 };
 
 static struct spillway_region spill_random(struct spillway *connection, uint8_t *memory, unsigned i) {
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
     sw_content_fill(memory, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
-    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(memory, RANDOM_BYTES)), 1, &ticket, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -363,8 +372,11 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     uint8_t *expected = calloc(1, PLACE_BYTES);
     sw_content_fill(expected, RANDOM_BYTES, SW_CONTENT_RANDOM, i);
     memset(memory, 0, RANDOM_BYTES);
-    MUST(easy_restore(connection, region, memory, RANDOM_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) == 0, &error);
-    const int rc = easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error);
+    MUST(spillway_restore(connection,
+                          SW_REQUEST(SW_ONE(memory, RANDOM_BYTES), .region = region, .flags = SPILLWAY_KEEP), 1,
+                          &ticket, &error) == 0,
+         &error);
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error);
     spillway_ticket_free(ticket);
     if (!rc)
         ck_assert_mem_eq(memory, expected, RANDOM_BYTES);
@@ -378,7 +390,7 @@ START_TEST(encryption_is_turned_on) {
     static struct sw_supervisor s;
     static struct spillway_region regions[2 * N];
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_error error;
     uint8_t *memory = new_memory();
     sw_test_folder_here(folder);
@@ -397,7 +409,7 @@ START_TEST(encryption_is_turned_on) {
         }
         regions[i] = spill_random(connection, memory, i);
     }
-    MUST(easy_status(connection, &status, &error) == 0, &error);
+    MUST(spillway_status(connection, &status, &error) == 0, &error);
     ck_assert_uint_gt(status.nvme_used_bytes, (uint64_t)N * RANDOM_BYTES); /* of both */
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
     ck_assert(sw_supervisor_spawn(&s));
@@ -485,8 +497,8 @@ START_TEST(a_killed_process_has_requests_at_the_disk) {
     ck_assert(sw_supervisor_spawn(&s));
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "tier.held"), 1);
     ck_assert_int_eq(restore_random(connection, memory, region, 1), 0);
-    MUST(easy_spill(connection, memory, RANDOM_BYTES, NULL, &ticket, &error) == 0, &error);
-    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ENOSPACE);
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(memory, RANDOM_BYTES)), 1, &ticket, &error) == 0, &error);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error), -SPILLWAY_ENOSPACE);
     spillway_ticket_free(ticket);
     (void)close(ends[1]);
     const struct spillway_region other = spill_random(connection, memory, 2);

@@ -1,7 +1,7 @@
 /* Batches through the public API, against a real spillwayd on the host device. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -17,7 +17,9 @@ enum { WAIT_MS = SW_TEST_WAIT_MS, MOST = 300, OTHER_BYTE = 0xdb };
 
 static struct spillway *connection;
 static struct spillway_error error;
-static struct easy_piece pieces[MOST];
+static struct spillway_buffer pieces[MOST];
+static struct spillway_request requests[MOST]; /* of a region for each of them, which it keeps after a spill */
+static struct spillway_result results[MOST];
 
 static void ck_good(int rc) {
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
@@ -61,7 +63,7 @@ static uint8_t *new_registered(size_t n, size_t bytes) {
 
 static void lay_out(uint8_t *data, uint32_t n, uint64_t bytes, uint64_t step) {
     for (uint32_t i = 0; i < n; i++)
-        pieces[i] = (struct easy_piece){.data = data + i * step, .bytes = bytes};
+        pieces[i] = (struct spillway_buffer){.data = data + i * step, .bytes = bytes};
 }
 
 static void fill(uint32_t n, enum sw_content kind) {
@@ -89,29 +91,45 @@ static void ck_wiped(uint32_t n) {
             ck_assert_uint_eq(((const uint8_t *)pieces[i].data)[at], OTHER_BYTE);
 }
 
-static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, WAIT_MS, ret, &error);
+static int finish(struct spillway_ticket *ticket, uint32_t first, uint32_t n) {
+    results[first].size = sizeof *results;
+    const int rc = spillway_wait(ticket, WAIT_MS, &results[first], n, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
-static int spill(uint32_t n, struct spillway_result *ret) {
-    struct spillway_ticket *ticket = NULL;
-    const int rc = easy_spill_batch(connection, pieces, n, NULL, &ticket, &error);
-    return rc < 0 ? rc : finish(ticket, ret);
+static int begin_spill(uint32_t first, uint32_t n, struct spillway_ticket **ret) {
+    memset(&requests[first], 0, n * sizeof *requests);
+    sw_requests_of_each(&requests[first], &pieces[first], n);
+    return spillway_spill(connection, &requests[first], n, ret, &error);
 }
 
-static int restore(uint32_t n, unsigned flags, struct spillway_result *ret) {
+static int spill(uint32_t n) {
     struct spillway_ticket *ticket = NULL;
-    const int rc = easy_restore_batch(connection, pieces, n, NULL, flags, &ticket, &error);
-    return rc < 0 ? rc : finish(ticket, ret);
+    int rc = begin_spill(0, n, &ticket);
+    if (rc == 0)
+        rc = finish(ticket, 0, n);
+    if (rc == 0)
+        sw_requests_take_regions(requests, results, n);
+    return rc;
 }
 
-static uint64_t sum_of(uint32_t n) {
-    uint64_t sum = 0;
+static int restore(uint32_t n, unsigned flags) {
+    struct spillway_ticket *ticket = NULL;
     for (uint32_t i = 0; i < n; i++)
-        sum += pieces[i].bytes;
-    return sum;
+        requests[i].flags = flags;
+    const int rc = spillway_restore(connection, requests, n, &ticket, &error);
+    return rc < 0 ? rc : finish(ticket, 0, n);
+}
+
+static void ck_results(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert_int_eq(results[i].code, 0);
+        ck_assert_uint_eq(results[i].raw_bytes, pieces[i].bytes);
+        ck_assert(results[i].stored_bytes > 0 || pieces[i].bytes == 0);
+        ck_assert_str_eq(results[i].tier, "host");
+        ck_assert_str_ne(results[i].codec, "");
+    }
 }
 
 /* ---- what is to work --------------------------------------------------------------------------------------------- */
@@ -126,32 +144,27 @@ static unsigned n_logged_packets(void) {
 
 START_TEST(every_count_comes_back) {
     const uint32_t n = counts[_i], n_messages = (n + 255) / 256;
-    struct spillway_result result = {0};
     uint8_t *data = new_registered(n, 3000);
     const unsigned logged = n_logged_packets();
     for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
-        pieces[i] = (struct easy_piece){.data = data + at, .bytes = (5 + i * 7919) % 2999};
+        pieces[i] = (struct spillway_buffer){.data = data + at, .bytes = (5 + i * 7919) % 2999};
         at += (uint32_t)pieces[i].bytes + i % 3;
     }
     fill(n, SW_CONTENT_MIXED);
-    ck_good(spill(n, &result));
-    ck_assert(!result.region.slot && !result.region.generation);
-    ck_assert_uint_eq(result.raw_bytes, sum_of(n));
-    ck_assert_uint_gt(result.stored_bytes, 0);
-    ck_assert_str_eq(result.tier, "host");
-    ck_assert_str_ne(result.codec, "");
+    ck_good(spill(n));
+    ck_results(n);
     ck_assert_uint_eq(sw_served_status(connection).regions, n);
     ck_assert_uint_eq(n_logged_packets(), logged + n_messages);
     wipe(n);
-    ck_good(restore(n, SPILLWAY_KEEP, &result));
-    ck_assert_uint_eq(result.raw_bytes, sum_of(n));
+    ck_good(restore(n, SPILLWAY_KEEP));
+    ck_results(n);
     ck_content(n, SW_CONTENT_MIXED);
     ck_assert_uint_eq(sw_served_status(connection).regions, n);
     wipe(n);
-    ck_good(restore(n, 0, NULL));
+    ck_good(restore(n, 0));
     ck_content(n, SW_CONTENT_MIXED);
     ck_assert_uint_eq(sw_served_status(connection).regions, 0);
-    ck_failed(restore(n, 0, NULL), SPILLWAY_ESTALE, n == 1 ? "does not exist" : "request 1 of");
+    ck_failed(restore(n, 0), SPILLWAY_ESTALE, n == 1 ? "does not exist" : "request 1 of");
     ck_good(spillway_unregister(connection, data, &error));
 }
 END_TEST
@@ -162,11 +175,11 @@ START_TEST(pieces_of_several_memories) {
     for (int m = 0; m < 3; m++)
         data[m] = new_registered(N, 1000);
     for (uint32_t i = 0; i < N; i++)
-        pieces[i] = (struct easy_piece){.data = data[i % 3] + (size_t)(N - 1 - i) * 1000, .bytes = 1000 - i % 7};
+        pieces[i] = (struct spillway_buffer){.data = data[i % 3] + (size_t)(N - 1 - i) * 1000, .bytes = 1000 - i % 7};
     fill(N, SW_CONTENT_TEXT);
-    ck_good(spill(N, NULL));
+    ck_good(spill(N));
     wipe(N);
-    ck_good(restore(N, 0, NULL));
+    ck_good(restore(N, 0));
     ck_content(N, SW_CONTENT_TEXT);
     ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     for (int m = 0; m < 3; m++)
@@ -181,12 +194,12 @@ START_TEST(pieces_of_no_bytes) {
     for (int m = 0; m < 2; m++)
         ck_good(spillway_register(connection, data + (size_t)m * 8192, 8192, &error));
     lay_out(data, N, 2048, 2048);
-    pieces[0] = (struct easy_piece){.data = data + (size_t)2 * 8192};
-    pieces[3] = (struct easy_piece){.data = data + 8192};
+    pieces[0] = (struct spillway_buffer){.data = data + (size_t)2 * 8192};
+    pieces[3] = (struct spillway_buffer){.data = data + 8192};
     fill(N, SW_CONTENT_TEXT);
-    ck_good(spill(N, NULL));
+    ck_good(spill(N));
     wipe(N);
-    ck_good(restore(N, 0, NULL));
+    ck_good(restore(N, 0));
     ck_content(N, SW_CONTENT_TEXT);
     for (int m = 0; m < 2; m++)
         ck_good(spillway_unregister(connection, data + (size_t)m * 8192, &error));
@@ -196,19 +209,18 @@ END_TEST
 START_TEST(regions_are_the_same_as_others) {
     enum { N = 20 };
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
     uint8_t *data = new_registered(N, 5000);
     lay_out(data, N, 4999, 5000);
     fill(N, SW_CONTENT_TEXT);
-    ck_good(spill(N, NULL));
+    ck_good(spill(N));
     /* One by one out of a batch, and one that was spilled alone in a batch. */
     wipe(N);
-    ck_good(easy_restore(connection, pieces[3].region, pieces[3].data, 4999, NULL, 0, &ticket, &error));
-    ck_good(finish(ticket, NULL));
-    ck_good(easy_spill(connection, pieces[3].data, 4999, NULL, &ticket, &error));
-    ck_good(finish(ticket, &result));
-    pieces[3].region = result.region;
-    ck_good(restore(N, 0, NULL));
+    ck_good(spillway_restore(connection, &requests[3], 1, &ticket, &error));
+    ck_good(finish(ticket, 3, 1));
+    ck_good(begin_spill(3, 1, &ticket));
+    ck_good(finish(ticket, 3, 1));
+    requests[3].region = results[3].region;
+    ck_good(restore(N, 0));
     ck_content(N, SW_CONTENT_TEXT);
 }
 END_TEST
@@ -219,8 +231,8 @@ START_TEST(batches_at_once_and_event_loops) {
     uint8_t *data = new_registered(MOST, 4096);
     lay_out(data, BATCHES * N, 4096, 4096);
     fill(BATCHES * N, SW_CONTENT_TEXT);
-    for (size_t b = 0; b < BATCHES; b++)
-        ck_good(easy_spill_batch(connection, &pieces[b * N], N, NULL, &tickets[b], &error));
+    for (uint32_t b = 0; b < BATCHES; b++)
+        ck_good(begin_spill(b * N, N, &tickets[b]));
     for (int told = 0, n_next = 0; told < BATCHES;) {
         struct pollfd fd = {.fd = spillway_fd(connection), .events = POLLIN};
         ck_assert_int_eq(poll(&fd, 1, WAIT_MS), 1);
@@ -231,12 +243,11 @@ START_TEST(batches_at_once_and_event_loops) {
             n_next++;
         ck_assert_int_eq(n_next, told);
     }
-    for (size_t b = 0; b < BATCHES; b++) {
-        ck_good(easy_wait(tickets[b], 0, NULL, &error));
-        spillway_ticket_free(tickets[b]);
-    }
+    for (uint32_t b = 0; b < BATCHES; b++)
+        ck_good(finish(tickets[b], b * N, N));
+    sw_requests_take_regions(requests, results, BATCHES * N);
     wipe(BATCHES * N);
-    ck_good(restore(BATCHES * N, 0, NULL));
+    ck_good(restore(BATCHES * N, 0));
     ck_content(BATCHES * N, SW_CONTENT_TEXT);
 }
 END_TEST
@@ -244,11 +255,11 @@ END_TEST
 START_TEST(a_freed_ticket_leaves_no_region) {
     enum { N = 300 };
     struct spillway_ticket *ticket = NULL;
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     uint8_t *data = new_registered(N, 100);
     lay_out(data, N, 100, 100);
     fill(N, SW_CONTENT_TEXT);
-    ck_good(easy_spill_batch(connection, pieces, N, NULL, &ticket, &error));
+    ck_good(begin_spill(0, N, &ticket));
     while (_i == 1 && spillway_dispatch(connection, &error) == 0) /* until it is done, but nobody has looked */
         a_little_later();
     if (_i == 2) {
@@ -257,13 +268,13 @@ START_TEST(a_freed_ticket_leaves_no_region) {
         return;
     }
     memset(pieces, 0, sizeof pieces); /* not to be touched any more */
+    memset(requests, 0, sizeof requests);
     spillway_ticket_free(ticket);
     do {
         a_little_later();
         ck_assert_int_ge(spillway_dispatch(connection, &error), 0);
         status = sw_served_status(connection);
     } while (status.regions || status.tier_used_bytes);
-    ck_assert_uint_eq(pieces[0].region.generation, 0);
 }
 END_TEST
 
@@ -275,23 +286,23 @@ START_TEST(calls_that_cannot_be) {
     uint8_t *data = new_registered(N, 100);
     lay_out(data, N, 100, 100);
     fill(N, SW_CONTENT_TEXT);
-    ck_failed(easy_spill_batch(connection, pieces, 0, NULL, &none, &error), SPILLWAY_EINVAL, "without requests");
-    ck_failed(easy_spill_batch(connection, NULL, 1, NULL, &none, &error), SPILLWAY_EINVAL, "without requests");
+    ck_failed(spillway_spill(connection, requests, 0, &none, &error), SPILLWAY_EINVAL, "without requests");
+    ck_failed(spillway_spill(connection, NULL, 1, &none, &error), SPILLWAY_EINVAL, "without requests");
     pieces[7].data = NULL;
-    ck_failed(spill(N, NULL), SPILLWAY_EINVAL, "request 8 of 10: NULL");
+    ck_failed(spill(N), SPILLWAY_EINVAL, "request 8 of 10: NULL");
     pieces[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
-    ck_failed(spill(N, NULL), SPILLWAY_ERANGE, "request 8 of 10");
+    ck_failed(spill(N), SPILLWAY_ERANGE, "request 8 of 10");
     pieces[7].data = data + 5; /* may overlap while it is only read */
-    ck_good(spill(N, NULL));
-    ck_failed(restore(N, 0, NULL), SPILLWAY_EINVAL, "overlap");
+    ck_good(spill(N));
+    ck_failed(restore(N, 0), SPILLWAY_EINVAL, "overlap");
     pieces[7].data = data + 700;
-    ck_failed(restore(N, 64, NULL), SPILLWAY_EINVAL, "0x40");
+    ck_failed(restore(N, 64), SPILLWAY_EINVAL, "0x40");
     pieces[6].bytes = 99;
-    ck_failed(restore(N, 0, NULL), SPILLWAY_ETOOSMALL, "request 7 of 10");
+    ck_failed(restore(N, 0), SPILLWAY_ETOOSMALL, "request 7 of 10");
     pieces[6].bytes = 100;
     ck_assert_ptr_null(none);
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
-    ck_good(restore(N, 0, NULL));
+    ck_good(restore(N, 0));
 }
 END_TEST
 
@@ -300,23 +311,23 @@ START_TEST(one_bad_piece_stops_the_batch) {
     uint8_t *data = new_registered(N, 300);
     lay_out(data, N, 300, 300);
     fill(N, SW_CONTENT_TEXT);
-    ck_good(spill(N, NULL));
+    ck_good(spill(N));
     wipe(N);
-    const struct spillway_region good = pieces[100].region;
-    pieces[100].region.generation += 1;
-    ck_failed(restore(256, 0, NULL), SPILLWAY_ENOENT, "request 101 of 256");
+    const struct spillway_region good = requests[100].region;
+    requests[100].region.generation += 1;
+    ck_failed(restore(256, 0), SPILLWAY_ENOENT, "request 101 of 256");
     ck_wiped(256); /* nothing had begun */
-    pieces[100].region = pieces[99].region;
-    ck_failed(restore(256, 0, NULL), SPILLWAY_EBUSY, "request 101 of 256");
+    requests[100].region = requests[99].region;
+    ck_failed(restore(256, 0), SPILLWAY_EBUSY, "request 101 of 256");
     ck_wiped(256);
     /* In the second message; what the first has restored is still stored. */
-    pieces[100].region = good;
-    pieces[290].region.generation += 1;
-    ck_failed(restore(N, 0, NULL), SPILLWAY_ENOENT, "request 35 of 44");
-    pieces[290].region.generation -= 1;
+    requests[100].region = good;
+    requests[290].region.generation += 1;
+    ck_failed(restore(N, 0), SPILLWAY_ENOENT, "request 35 of 44");
+    requests[290].region.generation -= 1;
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
     wipe(N);
-    ck_good(restore(N, 0, NULL));
+    ck_good(restore(N, 0));
     ck_content(N, SW_CONTENT_TEXT);
 }
 END_TEST
@@ -333,14 +344,14 @@ START_TEST(batches_wait_for_the_daemons_limits) {
     uint8_t *data = new_registered(MOST, 1000);
     lay_out(data, MOST, 1000, 1000);
     fill(MOST, SW_CONTENT_TEXT);
-    ck_good(easy_spill_batch(connection, pieces, MOST, NULL, &ticket, &error));
-    ck_failed(easy_spill_batch(connection, pieces, 1, NULL, &none, &error), SPILLWAY_ELIMIT, "1 operations");
+    ck_good(begin_spill(0, MOST, &ticket));
+    ck_failed(spillway_spill(connection, requests, 1, &none, &error), SPILLWAY_ELIMIT, "1 operations");
     ck_good(spillway_unregister(connection, data, &error)); /* waits for it, also for what has not been sent */
-    ck_good(easy_wait(ticket, 0, NULL, &error));
-    spillway_ticket_free(ticket);
+    ck_good(finish(ticket, 0, MOST));
+    sw_requests_take_regions(requests, results, MOST);
     ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 0);
     wipe(MOST);
-    ck_good(restore(MOST, 0, NULL));
+    ck_good(restore(MOST, 0));
     ck_content(MOST, SW_CONTENT_TEXT);
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
@@ -356,10 +367,10 @@ START_TEST(too_many_regions) {
     connection = sw_served_connect(&own);
     uint8_t *data = new_registered(MOST, 100);
     lay_out(data, MOST, 100, 100);
-    ck_failed(spill(MOST, NULL), SPILLWAY_ELIMIT, "request 35 of 44");
+    ck_failed(spill(MOST), SPILLWAY_ELIMIT, "request 35 of 44");
     ck_assert_uint_eq(sw_served_status(connection).regions, 0);
     ck_assert_uint_eq(sw_served_status(connection).tier_used_bytes, 0);
-    ck_good(spill(290, NULL));
+    ck_good(spill(290));
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
     sw_test_daemon_clean(&own);
@@ -370,23 +381,23 @@ START_TEST(a_full_tier_keeps_nothing_of_the_batch) {
     enum { N = 40, BYTES = 1 << 18, KEPT = 5 };
     struct sw_test_daemon own;
     static const char *const options[] = {"host_tier_bytes=8 MiB", "host_tier_initial_bytes=8 MiB", NULL};
-    struct easy_piece kept[KEPT];
+    struct spillway_request kept[KEPT];
     memset(&own, 0, sizeof own);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connection = sw_served_connect(&own);
     uint8_t *data = new_registered(N, BYTES);
     lay_out(data, N, BYTES, BYTES);
     fill(N, SW_CONTENT_RANDOM);
-    ck_good(spill(KEPT, NULL));
-    memcpy(kept, pieces, sizeof kept);
+    ck_good(spill(KEPT));
+    memcpy(kept, requests, sizeof kept);
     const struct spillway_status before = sw_served_status(connection);
-    ck_failed(spill(N, NULL), SPILLWAY_ENOSPACE, "request");
+    ck_failed(spill(N), SPILLWAY_ENOSPACE, "request");
     const struct spillway_status after = sw_served_status(connection);
     ck_assert_uint_eq(after.tier_used_bytes, before.tier_used_bytes);
     ck_assert_uint_eq(after.regions, KEPT);
-    memcpy(pieces, kept, sizeof kept);
+    memcpy(requests, kept, sizeof kept);
     wipe(KEPT);
-    ck_good(restore(KEPT, 0, NULL));
+    ck_good(restore(KEPT, 0));
     ck_content(N, SW_CONTENT_RANDOM); /* a failed spill has changed nothing either */
     spillway_close(connection);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);

@@ -1,7 +1,7 @@
 /* A real spillwayd through the public API, as an engine on the host device would use it. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -74,27 +74,28 @@ static bool all_zero(const uint8_t *data, size_t bytes) {
 
 static struct spillway_ticket *spill(const uint8_t *data, size_t bytes) {
     struct spillway_ticket *ticket = NULL;
-    const int rc = easy_spill(connection, data, bytes, NULL, &ticket, &error);
+    const int rc = spillway_spill(connection, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return ticket;
 }
 
 static struct spillway_ticket *restore(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    const int rc = easy_restore(connection, region, data, bytes, NULL, flags, &ticket, &error);
+    const int rc = spillway_restore(connection, SW_REQUEST(SW_ONE(data, bytes), .region = region, .flags = flags), 1,
+                                    &ticket, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return ticket;
 }
 
 /* Waits for a ticket and frees it. */
 static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, WAIT_MS, ret, &error);
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, ret != NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static struct spillway_region spilled(const uint8_t *data, size_t bytes) {
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     const int rc = finish(spill(data, bytes), &result);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     ck_assert_uint_eq(result.raw_bytes, bytes);
@@ -116,7 +117,7 @@ static const size_t sizes[] = {0, 1, 7, 8, 9, 511, 512, 513, 4095, 4096, 4097, 3
 
 START_TEST(every_size_comes_back) {
     const size_t bytes = sizes[_i];
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct memory m = new_memory(bytes + 100);
     fill(m.data, bytes, bytes);
     const struct spillway_region region = spilled(m.data, bytes);
@@ -160,8 +161,10 @@ START_TEST(sixty_four_at_once) {
         fill(m.data + i * each, each, i);
         tickets[i] = spill(m.data + i * each, each);
     }
-    for (unsigned i = N; i-- > 0;)
+    for (unsigned i = N; i-- > 0;) {
+        results[i].size = sizeof results[i];
         ck_assert_int_eq(finish(tickets[i], &results[i]), 0);
+    }
     memset(m.data, 0, m.bytes);
     for (unsigned i = 0; i < N; i++)
         tickets[i] = restore(results[i].region, m.data + i * each, each, 0);
@@ -173,7 +176,7 @@ START_TEST(sixty_four_at_once) {
         n_done += n;
     }
     for (unsigned i = 0; i < N; i++) {
-        ck_assert_int_eq(easy_wait(tickets[i], 0, &results[i], &error), 0);
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, &results[i], 1, &error), 0);
         ck_assert(holds(m.data + i * each, each, i));
         spillway_ticket_free(tickets[i]);
     }
@@ -189,22 +192,28 @@ static uint64_t mapped_memories(void) {
 START_TEST(packs_in_place) {
     struct memory m = new_memory(3 << 20);
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_content_fill(m.data, m.bytes, SW_CONTENT_TEXT, 9);
     uint8_t *expected = malloc(m.bytes);
     ck_assert_ptr_nonnull(expected);
     memcpy(expected, m.data, m.bytes);
-    ck_assert_int_eq(easy_pack(connection, m.data + 5, m.bytes - 5, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(m.data + 5, m.bytes - 5), .flags = SPILLWAY_IN_PLACE),
+                                    1, &ticket, &error),
+                     0);
     ck_assert_int_eq(finish(ticket, &result), 0);
     ck_assert_str_eq(result.tier, "device");
     ck_assert_uint_lt(result.stored_bytes, m.bytes / 2);
     memset(m.data + 5 + result.stored_bytes, 0xDB, m.bytes - 5 - result.stored_bytes);
     ticket = restore(result.region, m.data + 5, m.bytes - 5, 0);
     ck_assert_int_eq(finish(ticket, NULL), -SPILLWAY_EINVAL); /* not by a restore */
-    ck_assert_int_eq(easy_unpack(connection, result.region, m.data + 5, m.bytes - 5, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_restore(connection,
+                                      SW_REQUEST(SW_ONE(m.data + 5, m.bytes - 5), .region = result.region,
+                                                 .flags = SPILLWAY_IN_PLACE),
+                                      1, &ticket, &error),
+                     0);
     ck_assert_int_eq(finish(ticket, &result), 0);
     ck_assert_int_eq(memcmp(m.data, expected, m.bytes), 0);
-    ck_assert_int_eq(easy_drop(connection, result.region, &error), -SPILLWAY_ESTALE);
+    ck_assert_int_eq(spillway_drop(connection, &result.region, 1, &error), -SPILLWAY_ESTALE);
     free(expected);
     free_memory(&m);
 }
@@ -223,8 +232,10 @@ START_TEST(registered_memory_stays_mapped) {
         fill(first + i * each, each, i);
         tickets[i] = spill(first + i * each, each);
     }
-    for (unsigned i = 0; i < N; i++)
+    for (unsigned i = 0; i < N; i++) {
+        results[i].size = sizeof results[i];
         ck_assert_int_eq(finish(tickets[i], &results[i]), 0);
+    }
     ck_assert_uint_eq(mapped_memories(), 1);
     (void)spilled(m.data, 18); /* begins outside: handed over for itself, and let go */
     ck_assert_uint_eq(mapped_memories(), 1);
@@ -234,7 +245,7 @@ START_TEST(registered_memory_stays_mapped) {
     ck_assert_int_eq(spillway_unregister(connection, first, &error), 0); /* waits for them */
     ck_assert_uint_eq(mapped_memories(), 0);
     for (unsigned i = 0; i < N; i++) {
-        ck_assert_int_eq(easy_wait(tickets[i], 0, NULL, &error), 0);
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, NULL, 0, &error), 0);
         spillway_ticket_free(tickets[i]);
         ck_assert(holds(first + (2 * N - 1 - i) * each, each, i));
     }
@@ -313,37 +324,39 @@ END_TEST
 /* All that a child may try with what it has inherited; 0: each was refused. */
 static int use_in_child(struct spillway *inherited, struct spillway_ticket *ticket, uint8_t *data) {
     const struct spillway_region region = {1, 1};
-    struct easy_piece piece = {.data = data, .bytes = 1};
-    struct spillway_buffer buffer = {.data = data, .bytes = 1};
+    const struct spillway_buffer buffers[] = {{.data = data, .bytes = 1}, {.data = data, .bytes = 1}};
+    const struct spillway_request spill = *SW_REQUEST(SW_ONE(data, 1));
+    const struct spillway_request restore = *SW_REQUEST(SW_ONE(data, 1), .region = region);
     struct spillway_region adopted;
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     struct spillway_buffer_info infos[SPILLWAY_MAX_BUFFERS];
     struct spillway_packed_chunk chunk;
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *none;
     uint32_t n;
     const int codes[] = {
-        easy_spill(inherited, data, 1, NULL, &none, &error),
-        easy_spill_typed(inherited, data, 1, SPILLWAY_U8, NULL, &none, &error),
-        easy_spill_durable(inherited, "child", data, 1, NULL, &none, &error),
+        spillway_spill(inherited, &spill, 1, &none, &error),
+        spillway_spill(inherited, SW_REQUEST(SW_ONE_TYPED(data, 1, SPILLWAY_U8)), 1, &none, &error),
+        spillway_spill(inherited, SW_REQUEST(SW_ONE(data, 1), .name = "child"), 1, &none, &error),
         spillway_adopt(inherited, "child", &adopted, &error),
-        easy_restore(inherited, region, data, 1, NULL, 0, &none, &error),
-        easy_pack(inherited, data, 1, NULL, &none, &error),
-        easy_unpack(inherited, region, data, 1, NULL, &none, &error),
+        spillway_restore(inherited, &restore, 1, &none, &error),
+        spillway_spill(inherited, SW_REQUEST(SW_ONE(data, 1), .flags = SPILLWAY_IN_PLACE), 1, &none, &error),
+        spillway_restore(inherited, SW_REQUEST(SW_ONE(data, 1), .region = region, .flags = SPILLWAY_IN_PLACE), 1, &none,
+                         &error),
         spillway_register(inherited, data, 1, &error),
         spillway_unregister(inherited, data, &error),
-        easy_spill_batch(inherited, &piece, 1, NULL, &none, &error),
-        easy_restore_batch(inherited, &piece, 1, NULL, 0, &none, &error),
-        easy_spill_buffers(inherited, &buffer, 1, NULL, &none, &error),
-        easy_restore_buffers(inherited, region, &buffer, 1, NULL, 0, &none, &error),
-        easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error),
+        spillway_spill(inherited, (const struct spillway_request[]){spill, spill}, 2, &none, &error),
+        spillway_restore(inherited, (const struct spillway_request[]){restore, restore}, 2, &none, &error),
+        spillway_spill(inherited, SW_REQUEST(SW_SEVERAL(buffers, 2)), 1, &none, &error),
+        spillway_restore(inherited, SW_REQUEST(SW_SEVERAL(buffers, 2), .region = region), 1, &none, &error),
+        spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error),
         spillway_dispatch(inherited, &error),
-        easy_drop(inherited, region, &error),
-        easy_query(inherited, region, &info, &error),
+        spillway_drop(inherited, &region, 1, &error),
+        spillway_query(inherited, region, &info, &error),
         spillway_query_buffers(inherited, region, infos, &n, &error),
         spillway_query_packed(inherited, region, &chunk, 1, &n, &error),
         spillway_advise(inherited, region, SPILLWAY_ADVICE_PIN, 1, &error),
-        easy_status(inherited, &status, &error),
+        spillway_status(inherited, &status, &error),
     };
     for (int i = 0; i < (int)(sizeof codes / sizeof codes[0]); i++)
         if (codes[i] != -SPILLWAY_EINVAL)
@@ -359,7 +372,7 @@ static int use_in_child(struct spillway *inherited, struct spillway_ticket *tick
 /* What it did would be the parent's; and a thing of its own works as ever. */
 START_TEST(a_forked_child_is_refused) {
     struct memory m = new_memory(200000);
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     int status;
     fill(m.data, m.bytes, 15);
     struct spillway_ticket *ticket = spill(m.data, m.bytes);
@@ -368,7 +381,7 @@ START_TEST(a_forked_child_is_refused) {
     if (child == 0) {
         const int refused = use_in_child(connection, ticket, m.data);
         struct spillway *own = NULL;
-        if (refused == 0 && easy_open(&own, sw_served_daemon.socket, &error) < 0)
+        if (refused == 0 && spillway_open(&own, SW_OPTIONS(.socket_path = sw_served_daemon.socket), &error) < 0)
             _exit(101);
         spillway_close(own);
         _exit(refused);
@@ -396,20 +409,23 @@ START_TEST(numbers_have_their_codecs) {
     const void *const sources[] = {m.data, heap};
     for (int i = 0; i < 2; i++) {
         struct spillway_ticket *ticket = NULL;
-        struct spillway_result result;
-        struct spillway_region_info info;
-        ck_assert_int_eq(easy_spill_typed(connection, sources[i], bytes, SPILLWAY_I64, NULL, &ticket, &error), 0);
+        struct spillway_result result = {.size = sizeof result};
+        struct spillway_region_info info = {.size = sizeof info};
+        ck_assert_int_eq(
+            spillway_spill(connection, SW_REQUEST(SW_ONE_TYPED(sources[i], bytes, SPILLWAY_I64)), 1, &ticket, &error),
+            0);
         ck_assert_int_eq(finish(ticket, &result), 0);
         ck_assert_str_eq(result.codec, "for");
         ck_assert_uint_lt(result.stored_bytes, bytes / 4);
-        ck_assert_int_eq(easy_query(connection, result.region, &info, &error), 0);
+        ck_assert_int_eq(spillway_query(connection, result.region, &info, &error), 0);
         ck_assert_str_eq(info.codec, "for");
         memset(m.data, 0, bytes);
         ck_assert_int_eq(finish(restore(result.region, m.data, bytes, 0), NULL), 0);
         ck_assert(memcmp(m.data, heap, bytes) == 0);
     }
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_spill_typed(connection, m.data, bytes - 1, SPILLWAY_I64, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(
+        spillway_spill(connection, SW_REQUEST(SW_ONE_TYPED(m.data, bytes - 1, SPILLWAY_I64)), 1, &ticket, &error), 0);
     ck_failed(finish(ticket, NULL), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST);
     free(heap);
     free_memory(&m);
@@ -417,8 +433,8 @@ START_TEST(numbers_have_their_codecs) {
 END_TEST
 
 START_TEST(keep_query_drop) {
-    struct spillway_region_info info;
-    struct spillway_status status;
+    struct spillway_region_info info = {.size = sizeof info};
+    struct spillway_status status = {.size = sizeof status};
     struct memory m = new_memory(300000);
     fill(m.data, m.bytes, 4);
     const struct spillway_region region = spilled(m.data, m.bytes);
@@ -427,12 +443,12 @@ START_TEST(keep_query_drop) {
         ck_assert_int_eq(finish(restore(region, m.data, m.bytes, SPILLWAY_KEEP), NULL), 0);
         ck_assert(holds(m.data, m.bytes, 4));
     }
-    ck_assert_int_eq(easy_query(connection, region, &info, &error), 0);
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
     ck_assert_uint_eq(info.raw_bytes, m.bytes);
     ck_assert_uint_gt(info.stored_bytes, 0);
     ck_assert_str_eq(info.state, "out");
     ck_assert_str_eq(info.tier, "host");
-    ck_assert_int_eq(easy_status(connection, &status, &error), 0);
+    ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
     ck_assert_str_eq(status.device, "host");
     ck_assert_uint_eq(status.n_gpus, 0);
     ck_assert_uint_eq(status.sessions, 1);
@@ -440,8 +456,8 @@ START_TEST(keep_query_drop) {
     ck_assert_uint_eq(status.mapped_memories, 0); /* once its ticket is done, memory is the client's alone */
     ck_assert_uint_ge(status.tier_used_bytes, info.stored_bytes);
     ck_assert_uint_le(status.scratch_bytes, status.scratch_limit_bytes);
-    ck_assert_int_eq(easy_drop(connection, region, &error), 0);
-    ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_assert_int_eq(spillway_drop(connection, &region, 1, &error), 0);
+    ck_failed(spillway_drop(connection, &region, 1, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     free_memory(&m);
 }
 END_TEST
@@ -470,12 +486,12 @@ START_TEST(reasons_are_told_and_counted) {
     struct memory m = new_memory(4 * mib);
     uint64_t before = spills_for_all(), not_shrunk = spills_for("does not shrink");
     for (int i = 0; i < 2; i++) {
-        struct spillway_result result;
+        struct spillway_result result = {.size = sizeof result};
         sw_content_fill(m.data, m.bytes, kinds[i], 3);
         ck_assert_int_eq(finish(spill(m.data, m.bytes), &result), 0);
         ck_assert_uint_ge(spills_for(result.reason), 1);
         ck_assert_uint_eq(spills_for_all(), ++before);
-        ck_assert_int_eq(easy_drop(connection, result.region, &error), 0);
+        ck_assert_int_eq(spillway_drop(connection, &result.region, 1, &error), 0);
     }
     ck_assert_uint_eq(spills_for("does not shrink"), not_shrunk + 1); /* the second */
     free_memory(&m);
@@ -483,15 +499,16 @@ START_TEST(reasons_are_told_and_counted) {
 END_TEST
 
 START_TEST(used_up_and_unknown_ids) {
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     struct memory m = new_memory(50000);
     fill(m.data, m.bytes, 5);
     const struct spillway_region region = spilled(m.data, m.bytes), none = {.slot = UINT32_MAX, .generation = 1};
     ck_assert_int_eq(finish(restore(region, m.data, m.bytes, 0), NULL), 0);
     ck_failed(finish(restore(region, m.data, m.bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_query(connection, none, &info, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_drop(connection, (struct spillway_region){0, 0}, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, none, &info, &error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, &(struct spillway_region){0, 0}, 1, &error), SPILLWAY_ENOENT,
+              SPILLWAY_SCOPE_REQUEST);
     ck_assert(holds(m.data, m.bytes, 5));
     free_memory(&m);
 }
@@ -519,7 +536,8 @@ START_TEST(memory_that_may_not_be_written) {
     ck_assert_int_eq(fcntl(sealed.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     sealed.data = mmap(NULL, sealed.bytes, PROT_READ, MAP_SHARED, sealed.fd, 0);
     ck_assert_ptr_ne(sealed.data, MAP_FAILED);
-    ck_assert_int_eq(easy_drop(connection, spilled(sealed.data, sealed.bytes), &error), 0);
+    const struct spillway_region from_sealed = spilled(sealed.data, sealed.bytes);
+    ck_assert_int_eq(spillway_drop(connection, &from_sealed, 1, &error), 0);
     ck_assert_int_eq(fcntl(appended.fd, F_SETFL, O_APPEND), 0);
     const struct spillway_region region = spilled(appended.data, appended.bytes);
     ck_failed(finish(restore(region, sealed.data, sealed.bytes, 0), NULL), SPILLWAY_EACCES, SPILLWAY_SCOPE_REQUEST);
@@ -552,7 +570,7 @@ START_TEST(a_full_arena_costs_one_spill) {
     unsigned n = 0;
     int rc = 0;
     for (; n < N; n++) {
-        struct spillway_result result;
+        struct spillway_result result = {.size = sizeof result};
         sw_content_fill(m.data, each, SW_CONTENT_RANDOM, n);
         rc = finish(spill(m.data, each), &result);
         if (rc < 0)
@@ -565,7 +583,7 @@ START_TEST(a_full_arena_costs_one_spill) {
     ck_assert_ptr_nonnull(expected);
     sw_content_fill(expected, each, SW_CONTENT_RANDOM, n);
     ck_assert(memcmp(m.data, expected, each) == 0); /* its bytes are where they were */
-    ck_assert_int_eq(easy_drop(connection, regions[0], &error), 0);
+    ck_assert_int_eq(spillway_drop(connection, &regions[0], 1, &error), 0);
     const struct spillway_region late = spilled(m.data, each);
     memset(m.data, 0, each);
     ck_assert_int_eq(finish(restore(late, m.data, each, 0), NULL), 0);
@@ -589,7 +607,7 @@ START_TEST(killed_in_mid_spill) {
     if (_i == 0)
         sw_test_daemon_pause(&own);
     struct spillway_ticket *ticket = spill(m.data, m.bytes);
-    const int early = easy_wait(ticket, _i, NULL, &error);
+    const int early = spillway_wait(ticket, _i, NULL, 0, &error);
     if (_i == 0)
         ck_failed(early, SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
@@ -598,7 +616,8 @@ START_TEST(killed_in_mid_spill) {
         ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
     ck_assert(_i > 0 || rc < 0);
     ck_assert(holds(m.data, m.bytes, 8));
-    ck_failed(easy_spill(connection, m.data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(m.data, 1)), 1, &none, &error), SPILLWAY_ECONN,
+              SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     sw_test_daemon_clean(&own);
     free_memory(&m);
@@ -607,16 +626,17 @@ END_TEST
 
 START_TEST(stopped_with_regions_stored) {
     struct sw_test_daemon own;
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct memory m = new_memory(1000);
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connection = sw_served_connect(&own);
     (void)spilled(m.data, m.bytes);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGTERM), 0);
-    ck_failed(easy_status(connection, &status, &error), SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_status(connection, &status, &error), SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION);
     ck_assert_ptr_nonnull(strstr(error.text, "has been stopped"));
     spillway_close(connection);
-    ck_failed(easy_open(&connection, own.socket, &error), SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_open(&connection, SW_OPTIONS(.socket_path = own.socket), &error), SPILLWAY_ENOSERVICE,
+              SPILLWAY_SCOPE_SESSION);
     sw_test_daemon_clean(&own);
     free_memory(&m);
 }
@@ -628,12 +648,14 @@ START_TEST(close_waits_for_what_runs) {
     for (int round = 0; round < 3; round++) {
         struct spillway *closed = sw_served_connect(&sw_served_daemon);
         struct spillway_ticket *ticket = NULL;
-        struct spillway_result result;
+        struct spillway_result result = {.size = sizeof result};
         sw_content_fill(m.data, m.bytes, SW_CONTENT_TEXT, 1);
-        ck_assert_int_eq(easy_spill(closed, m.data, m.bytes, NULL, &ticket, &error), 0);
-        ck_assert_int_eq(easy_wait(ticket, WAIT_MS, &result, &error), 0);
+        ck_assert_int_eq(spillway_spill(closed, SW_REQUEST(SW_ONE(m.data, m.bytes)), 1, &ticket, &error), 0);
+        ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, &result, 1, &error), 0);
         spillway_ticket_free(ticket);
-        ck_assert_int_eq(easy_restore(closed, result.region, m.data, m.bytes, NULL, 0, &ticket, &error), 0);
+        ck_assert_int_eq(
+            spillway_restore(closed, SW_REQUEST(SW_ONE(m.data, m.bytes), .region = result.region), 1, &ticket, &error),
+            0);
         spillway_ticket_free(ticket);
         (void)usleep(10000U << round); /* it has begun */
         spillway_close(closed);

@@ -6,8 +6,8 @@
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
 #include "tests/lib/wire.h"
@@ -155,19 +155,20 @@ static void staging(struct client *c) {
     struct spillway_error error;
     struct spillway *connection;
     struct spillway_ticket *ticket;
-    struct spillway_result outcome;
+    struct spillway_result outcome = {.size = sizeof outcome};
     char *data = malloc(BYTES);
-    if (!data || easy_open(&connection, daemon_process.socket, &error) < 0)
+    if (!data || spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0)
         _exit(3);
     memset(data, 'x', BYTES);
     there(c);
     for (;;) {
-        if (easy_spill(connection, data, BYTES, NULL, &ticket, &error) < 0 ||
-            easy_wait(ticket, -1, &outcome, &error) < 0)
+        if (spillway_spill(connection, SW_REQUEST(SW_ONE(data, BYTES)), 1, &ticket, &error) < 0 ||
+            spillway_wait(ticket, -1, &outcome, 1, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
-        if (easy_restore(connection, outcome.region, data, BYTES, NULL, 0, &ticket, &error) < 0 ||
-            easy_wait(ticket, -1, NULL, &error) < 0)
+        if (spillway_restore(connection, SW_REQUEST(SW_ONE(data, BYTES), .region = outcome.region), 1, &ticket,
+                             &error) < 0 ||
+            spillway_wait(ticket, -1, NULL, 0, &error) < 0)
             _exit(3);
         spillway_ticket_free(ticket);
     }

@@ -2,8 +2,8 @@
 #include "tests/lib/control.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -71,10 +71,10 @@ static void teardown(void) {
 
 static int try_spill(size_t bytes, struct spillway_region *ret) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    int rc = easy_spill(client, data, bytes, NULL, &ticket, &error);
+    struct spillway_result result = {.size = sizeof result};
+    int rc = spillway_spill(client, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error);
     if (rc == 0)
-        rc = easy_wait(ticket, WAIT_MS, &result, &error);
+        rc = spillway_wait(ticket, WAIT_MS, &result, 1, &error);
     spillway_ticket_free(ticket);
     if (rc == 0)
         *ret = result.region;
@@ -90,9 +90,9 @@ static struct spillway_region spill(size_t bytes) {
 
 static int restore(struct spillway_region region) {
     struct spillway_ticket *ticket = NULL;
-    int rc = easy_restore(client, region, data, data_bytes, NULL, 0, &ticket, &error);
+    int rc = spillway_restore(client, SW_REQUEST(SW_ONE(data, data_bytes), .region = region), 1, &ticket, &error);
     if (rc == 0)
-        rc = easy_wait(ticket, WAIT_MS, NULL, &error);
+        rc = spillway_wait(ticket, WAIT_MS, NULL, 0, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -221,8 +221,8 @@ START_TEST(durable_regions_are_seen_and_dropped) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
     char params[80];
-    ck_assert_int_eq(easy_spill_durable(client, "orders", data, 1000, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), 0);
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, 1000), .name = "orders"), 1, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, 0, &error), 0);
     spillway_close(client);
     while (sw_control_number(ctl, "status", NULL, "sessions") > 0)
         ;
@@ -254,8 +254,9 @@ START_TEST(events_name_durable_regions) {
     struct spillway_region region;
     json_decref(sw_control_ask(watcher, "events", NULL));
     for (int i = 0; i < 2; i++) { /* the second one finds the name taken */
-        ck_assert_int_eq(easy_spill_durable(client, "or\"ders", data, 1000, NULL, &ticket, &error), 0);
-        ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), i ? -SPILLWAY_EEXIST : 0);
+        ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, 1000), .name = "or\"ders"), 1, &ticket, &error),
+                         0);
+        ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, 0, &error), i ? -SPILLWAY_EEXIST : 0);
         spillway_ticket_free(ticket);
         ck_event_has_name(watcher, i ? "request.failed" : "spill.done");
     }
@@ -301,7 +302,7 @@ START_TEST(options_are_set_at_run_time) {
     ck_assert_int_eq(sw_control_number(ctl, "config.get", "[\"max_sessions\"]", "max_sessions"), 256);
     ck_assert_int_eq(sw_control_number(ctl, "config.set", "[\"max_sessions\",1]", "max_sessions"), 1);
     struct spillway *second = NULL;
-    ck_assert_int_eq(easy_open(&second, served.socket, &error), -SPILLWAY_ELIMIT);
+    ck_assert_int_eq(spillway_open(&second, SW_OPTIONS(.socket_path = served.socket), &error), -SPILLWAY_ELIMIT);
     json_decref(sw_control_ask(ctl, "config.set", "[\"max_session_regions\",2]"));
     (void)spill(1);
     (void)spill(2);
@@ -469,14 +470,14 @@ START_TEST(reloaded_under_load) {
     const char *wanted = getenv("SW_RELOAD_ROUNDS");
     for (int i = 0; i < (wanted ? atoi(wanted) : 10); i++) {
         struct spillway_ticket *ticket = NULL;
-        struct spillway_result result = {.raw_bytes = 0};
+        struct spillway_result result = {.size = sizeof result};
         char params[64];
-        ck_assert_int_eq(easy_spill(client, data, data_bytes, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, data_bytes)), 1, &ticket, &error), 0);
         (void)snprintf(params, sizeof params, "[\"max_session_regions\",%d]", 100 + i);
         json_decref(sw_control_ask(ctl, "config.set", params));
         ck_assert_int_eq(kill(served.pid, SIGHUP), 0);
         json_decref(sw_control_ask(ctl, "config.reload", NULL));
-        ck_assert_msg(easy_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+        ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, 1, &error) == 0, "%s: %s", error.name, error.text);
         spillway_ticket_free(ticket);
         ck_assert_int_eq(restore(result.region), 0);
     }

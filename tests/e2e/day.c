@@ -11,8 +11,8 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -100,20 +100,24 @@ static bool may_fail(int rc) {
            rc == -SPILLWAY_ETENANTBYTES;
 }
 
-static int await(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, -1, ret, &error);
+static int await_all(struct spillway_ticket *ticket, struct spillway_result *ret, uint32_t n) {
+    const int rc = spillway_wait(ticket, -1, ret, n, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
+static int await(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    return await_all(ticket, ret, ret != NULL);
+}
+
 static void spill(struct client *c, struct place *place) {
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     uint8_t *from = below(c, 5) == 0 ? c->private : c->shared;
     place->bytes = any_length(c);
     place->seed = sw_random(&c->random);
     fill(from, place->bytes, place->seed);
-    MUST(easy_spill(c->connection, from, place->bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_spill(c->connection, SW_REQUEST(SW_ONE(from, place->bytes)), 1, &ticket, &error) == 0, &error);
     const int rc = await(ticket, &result);
     MUST(rc == 0 || may_fail(rc), &error);
     place->is_used = rc == 0;
@@ -126,7 +130,9 @@ static void restore(struct client *c, struct place *place, unsigned flags) {
     uint8_t *to = below(c, 5) == 0 ? c->private : c->shared;
     int rc;
     do {
-        MUST(easy_restore(c->connection, place->region, to, MAX_BYTES, NULL, flags, &ticket, &error) == 0, &error);
+        MUST(spillway_restore(c->connection, SW_REQUEST(SW_ONE(to, MAX_BYTES), .region = place->region, .flags = flags),
+                              1, &ticket, &error) == 0,
+             &error);
         rc = await(ticket, NULL);
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
@@ -138,14 +144,19 @@ static void restore(struct client *c, struct place *place, unsigned flags) {
 /* There and back; a restart under way may cost its bytes, which is told. */
 static void pack(struct client *c) {
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     const uint64_t bytes = any_length(c), seed = sw_random(&c->random);
     fill(c->shared, bytes, seed);
-    MUST(easy_pack(c->connection, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_spill(c->connection, SW_REQUEST(SW_ONE(c->shared, bytes), .flags = SPILLWAY_IN_PLACE), 1, &ticket,
+                        &error) == 0,
+         &error);
     int rc = await(ticket, &result);
     MUST(rc == 0 || rc == -SPILLWAY_ELOST || may_fail(rc), &error);
     while (rc == 0) {
-        MUST(easy_unpack(c->connection, result.region, c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+        MUST(spillway_restore(c->connection,
+                              SW_REQUEST(SW_ONE(c->shared, bytes), .region = result.region, .flags = SPILLWAY_IN_PLACE),
+                              1, &ticket, &error) == 0,
+             &error);
         const int back = await(ticket, NULL);
         if (back == 0) {
             check(c, c->shared, bytes, seed);
@@ -154,26 +165,30 @@ static void pack(struct client *c) {
         MUST(back == -SPILLWAY_ERESTARTED || back == -SPILLWAY_ELOST, &error);
         rc = back == -SPILLWAY_ELOST ? back : 0;
         if (rc)
-            MUST(easy_drop(c->connection, result.region, &error) == 0, &error);
+            MUST(spillway_drop(c->connection, &result.region, 1, &error) == 0, &error);
     }
 }
 
 static void batch(struct client *c) {
-    struct easy_piece pieces[PIECES];
+    struct spillway_buffer pieces[PIECES];
+    struct spillway_request requests[PIECES] = {0};
+    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
     const uint64_t seed = sw_random(&c->random), each = 1 + below(c, MAX_BYTES / PIECES);
     for (unsigned i = 0; i < PIECES; i++) {
-        pieces[i] = (struct easy_piece){.data = c->registered + i * each, .bytes = each};
+        pieces[i] = (struct spillway_buffer){.data = c->registered + i * each, .bytes = each};
         fill(pieces[i].data, each, seed + i);
     }
-    MUST(easy_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);
-    int rc = await(ticket, NULL);
+    sw_requests_of_each(requests, pieces, PIECES);
+    MUST(spillway_spill(c->connection, requests, PIECES, &ticket, &error) == 0, &error);
+    int rc = await_all(ticket, results, PIECES);
     MUST(rc == 0 || may_fail(rc), &error);
     if (rc)
         return;
+    sw_requests_take_regions(requests, results, PIECES);
     memset(c->registered, 0xEE, PIECES * each);
     do {
-        MUST(easy_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0, &error);
+        MUST(spillway_restore(c->connection, requests, PIECES, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
@@ -190,15 +205,15 @@ static const char *name_of(const struct client *c) {
 /* What a client of this seat has left to the next: its length is its seed. */
 static void inherit(struct client *c) {
     struct place place = {.is_used = true};
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     const int rc = spillway_adopt(c->connection, name_of(c), &place.region, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ENOENT || rc == -SPILLWAY_EBUSY, &error);
     if (rc)
         return;
-    MUST(easy_query(c->connection, place.region, &info, &error) == 0, &error);
+    MUST(spillway_query(c->connection, place.region, &info, &error) == 0, &error);
     place.bytes = place.seed = info.raw_bytes;
     restore(c, &place, 0);
-    MUST(easy_drop(c->connection, place.region, &error) == 0, &error);
+    MUST(spillway_drop(c->connection, &place.region, 1, &error) == 0, &error);
     atomic_fetch_add(&day->n_adopted, 1);
 }
 
@@ -206,7 +221,9 @@ static void bequeath(struct client *c) {
     struct spillway_ticket *ticket;
     const uint64_t bytes = any_length(c);
     fill(c->shared, bytes, bytes);
-    MUST(easy_spill_durable(c->connection, name_of(c), c->shared, bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_spill(c->connection, SW_REQUEST(SW_ONE(c->shared, bytes), .name = name_of(c)), 1, &ticket, &error) ==
+             0,
+         &error);
     const int rc = await(ticket, NULL);
     MUST(rc == 0 || rc == -SPILLWAY_EEXIST || may_fail(rc), &error);
 }
@@ -232,7 +249,7 @@ static void step(struct client *c) {
     else if (dice < 5)
         advise(c, place);
     else if (dice < 7)
-        (void)(easy_drop(c->connection, place->region, &error), place->is_used = false);
+        (void)(spillway_drop(c->connection, &place->region, 1, &error), place->is_used = false);
     else
         restore(c, place, dice < 13 ? SPILLWAY_KEEP : 0);
 }
@@ -240,8 +257,8 @@ static void step(struct client *c) {
 /* From connecting to an end of some kind. */
 static void live(struct client *c) {
     int rc;
-    while ((rc = easy_open(&c->connection, day->socket, &error)) == -SPILLWAY_ECONN || rc == -SPILLWAY_ENOSERVICE ||
-           rc == -SPILLWAY_ESHUTDOWN)
+    while ((rc = spillway_open(&c->connection, SW_OPTIONS(.socket_path = day->socket), &error)) == -SPILLWAY_ECONN ||
+           rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);
     while ((rc = spillway_register(c->connection, c->registered, MAX_BYTES, &error)) == -SPILLWAY_ERESTARTED)
@@ -431,13 +448,13 @@ static void drop_durable(void) {
     struct spillway *connection = NULL;
     struct spillway_region region;
     struct client c = {.seat = 0};
-    MUST(easy_open(&connection, day->socket, &error) == 0, &error);
+    MUST(spillway_open(&connection, SW_OPTIONS(.socket_path = day->socket), &error) == 0, &error);
     for (; c.seat < SEATS; c.seat++) {
         int rc;
         while ((rc = spillway_adopt(connection, name_of(&c), &region, &error)) == -SPILLWAY_EBUSY)
             sleep_us(1000);
         MUST(rc == 0 || rc == -SPILLWAY_ENOENT, &error);
-        MUST(rc || easy_drop(connection, region, &error) == 0, &error);
+        MUST(rc || spillway_drop(connection, &region, 1, &error) == 0, &error);
     }
     spillway_close(connection);
 }

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/supervisor.h"
 
@@ -41,7 +41,8 @@ static void sleep_ms(long ms) {
 
 static struct spillway *connect_to_it(void) {
     struct spillway *connection = NULL;
-    ck_assert_msg(easy_open(&connection, supervisor.daemon.socket, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_msg(spillway_open(&connection, SW_OPTIONS(.socket_path = supervisor.daemon.socket), &error) == 0,
+                  "%s: %s", error.name, error.text);
     return connection;
 }
 
@@ -59,11 +60,13 @@ static void fill(uint8_t *to) {
 
 static int spill(struct spillway *connection, const char *name, const void *memory) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    int rc = name ? easy_spill_durable(connection, name, memory, REGION_BYTES, NULL, &ticket, &error)
-                  : easy_spill(connection, memory, REGION_BYTES, NULL, &ticket, &error);
-    if (rc == 0)
-        rc = easy_wait(ticket, SW_TEST_WAIT_MS, name ? NULL : &result, &error); /* a name is enough to know it by */
+    struct spillway_result result = {.size = sizeof result};
+    const struct spillway_request *request = SW_REQUEST(SW_ONE(memory, REGION_BYTES), .name = name);
+    int rc = spillway_spill(connection, request, 1, &ticket, &error);
+    if (rc == 0 && name)
+        rc = spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error); /* a name is enough to know it by */
+    else if (rc == 0)
+        rc = spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
@@ -77,7 +80,7 @@ static void store_and_die(const char *name) {
         struct spillway *connection = NULL;
         uint8_t *memory = new_memory();
         SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-        SW_ASSERT(easy_open(&connection, supervisor.daemon.socket, &error) == 0);
+        SW_ASSERT(spillway_open(&connection, SW_OPTIONS(.socket_path = supervisor.daemon.socket), &error) == 0);
         fill(memory);
         SW_ASSERT(spill(connection, name, memory) == 0 && spill(connection, NULL, memory) == 0);
         (void)raise(SIGKILL);
@@ -100,8 +103,10 @@ static void restore(struct spillway *connection, struct spillway_region region, 
     struct spillway_ticket *ticket = NULL;
     uint8_t *expected = malloc(REGION_BYTES);
     fill(expected);
-    ck_assert_int_eq(easy_restore(connection, region, memory, REGION_BYTES, NULL, 0, &ticket, &error), 0);
-    ck_assert_msg(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_int_eq(
+        spillway_restore(connection, SW_REQUEST(SW_ONE(memory, REGION_BYTES), .region = region), 1, &ticket, &error),
+        0);
+    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
     spillway_ticket_free(ticket);
     free(expected);
@@ -117,9 +122,9 @@ static void check_bytes(struct spillway *connection, struct spillway_region regi
 }
 
 static void await_regions(struct spillway *connection, uint32_t n) {
-    struct spillway_status status = {.regions = n + 1};
+    struct spillway_status status = {.size = sizeof status, .regions = n + 1};
     while (status.regions != n) { /* ends with the test's time limit, if not */
-        ck_assert_int_eq(easy_status(connection, &status, &error), 0);
+        ck_assert_int_eq(spillway_status(connection, &status, &error), 0);
         sleep_ms(5);
     }
 }
@@ -128,12 +133,12 @@ static const char *const plain[] = {"log_level=info", "reconnect_grace_s=30", NU
 static const char *const impatient[] = {"log_level=info", "tenant_regions=2", "reconnect_grace_s=1", NULL};
 
 START_TEST(a_client_dies_and_the_next_one_goes_on) {
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     start(plain);
     store_and_die("orders");
     struct spillway *connection = connect_to_it();
     struct spillway_region region = adopt(connection, "orders");
-    ck_assert_int_eq(easy_query(connection, region, &info, &error), 0);
+    ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
     ck_assert_uint_eq(info.raw_bytes, REGION_BYTES);
     check_bytes(connection, region);
     await_regions(connection, 1);
@@ -149,7 +154,7 @@ START_TEST(a_client_dies_and_the_next_one_goes_on) {
         }
         check_bytes(connection, region);
     }
-    ck_assert_int_eq(easy_drop(connection, region, &error), 0);
+    ck_assert_int_eq(spillway_drop(connection, &region, 1, &error), 0);
     ck_assert_int_eq(spillway_adopt(connection, "orders", &region, &error), -SPILLWAY_ENOENT);
     await_regions(connection, 0);
     spillway_close(connection);
@@ -178,7 +183,9 @@ END_TEST
 /* Of more than one packet, whose regions the library has kept until the last is back. */
 START_TEST(a_batch_restores_and_keeps_it) {
     uint8_t *memory[] = {new_memory(), new_memory()};
-    struct easy_piece pieces[2];
+    struct spillway_buffer pieces[2];
+    struct spillway_request requests[2] = {0};
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_ticket *ticket = NULL;
     start(plain);
     struct spillway *connection = connect_to_it();
@@ -186,14 +193,16 @@ START_TEST(a_batch_restores_and_keeps_it) {
     ck_assert_int_eq(spill(connection, "orders", memory[0]), 0);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(spillway_register(connection, memory[i], REGION_BYTES, &error), 0);
-        pieces[i] = (struct easy_piece){.data = memory[i], .bytes = REGION_BYTES};
+        pieces[i] = (struct spillway_buffer){.data = memory[i], .bytes = REGION_BYTES};
     }
-    pieces[0].region = adopt(connection, "orders");
-    ck_assert_int_eq(easy_spill_batch(connection, &pieces[1], 1, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), 0);
+    sw_requests_of_each(requests, pieces, 2);
+    requests[0].region = adopt(connection, "orders");
+    ck_assert_int_eq(spillway_spill(connection, &requests[1], 1, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error), 0);
     spillway_ticket_free(ticket);
-    ck_assert_int_eq(easy_restore_batch(connection, pieces, 2, NULL, 0, &ticket, &error), 0);
-    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), 0);
+    requests[1].region = result.region;
+    ck_assert_int_eq(spillway_restore(connection, requests, 2, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error), 0);
     spillway_ticket_free(ticket);
     await_regions(connection, 1); /* the other one is used up */
     check_bytes(connection, adopt(connection, "orders"));
@@ -233,7 +242,8 @@ START_TEST(a_spill_that_was_given_up_is_not_found) {
     uint8_t *memory = new_memory();
     int rc;
     fill(memory);
-    ck_assert_int_eq(easy_spill_durable(connection, "orders", memory, REGION_BYTES, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(
+        spillway_spill(connection, SW_REQUEST(SW_ONE(memory, REGION_BYTES), .name = "orders"), 1, &ticket, &error), 0);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(poll(&answer, 1, 10000), 1);
     while ((rc = spillway_adopt(connection, "orders", &region, &error)) == -SPILLWAY_EBUSY)
@@ -251,7 +261,7 @@ static void ask_as_another(struct spillway_error answers[2]) {
     struct spillway *connection = NULL;
     struct spillway_region region;
     SW_ASSERT(setgid(OTHERS_UID) == 0 && setuid(OTHERS_UID) == 0);
-    SW_ASSERT(easy_open(&connection, supervisor.daemon.socket, &error) == 0);
+    SW_ASSERT(spillway_open(&connection, SW_OPTIONS(.socket_path = supervisor.daemon.socket), &error) == 0);
     SW_ASSERT(spillway_adopt(connection, "orders", &region, &answers[0]) < 0);
     SW_ASSERT(spillway_adopt(connection, "lineitem", &region, &answers[1]) < 0);
     uint8_t *memory = new_memory();

@@ -5,7 +5,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include "tests/lib/supervisor.h"
@@ -42,16 +42,16 @@ static void end(void) {
 
 static void finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
     struct spillway_error error;
-    const int rc = easy_wait(ticket, SW_TEST_WAIT_MS, ret, &error);
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, ret, ret != NULL, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(ticket);
 }
 
 static struct spillway_region spill_from(struct spillway *client, uint8_t *from) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_content_fill(from, DATA_BYTES, SW_CONTENT_TEXT, 7);
-    ck_assert_int_eq(easy_spill(client, from, DATA_BYTES, NULL, &ticket, NULL), 0);
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(from, DATA_BYTES)), 1, &ticket, NULL), 0);
     finish(ticket, &result);
     return result.region;
 }
@@ -63,7 +63,8 @@ static struct spillway_region spill(struct spillway *client) {
 static struct spillway_ticket *begin_restore(struct spillway *client, struct spillway_region region) {
     struct spillway_ticket *ticket = NULL;
     memset(data, 0, DATA_BYTES);
-    ck_assert_int_eq(easy_restore(client, region, data, DATA_BYTES, NULL, 0, &ticket, NULL), 0);
+    ck_assert_int_eq(spillway_restore(client, SW_REQUEST(SW_ONE(data, DATA_BYTES), .region = region), 1, &ticket, NULL),
+                     0);
     return ticket;
 }
 
@@ -122,7 +123,7 @@ START_TEST(restore_begun_while_the_service_is_away) {
     struct spillway *client = NULL;
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
     ck_assert(private && chdir(s.daemon.folder) == 0);
-    ck_assert_int_eq(easy_open(&client, "data.sock", NULL), 0);
+    ck_assert_int_eq(spillway_open(&client, SW_OPTIONS(.socket_path = "data.sock"), NULL), 0);
     ck_assert_int_eq(chdir("/"), 0);
     const struct spillway_region region = spill_from(client, private);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
@@ -144,11 +145,11 @@ START_TEST(no_memory_to_ask_what_became_of_a_spill) {
     for (unsigned long nth = 1; nth <= 4; nth++) {
         struct spillway_ticket *ticket = NULL;
         sw_test_daemon_pause(&s.daemon);
-        ck_assert_int_eq(easy_spill(client, data, DATA_BYTES, NULL, &ticket, NULL), 0);
+        ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, DATA_BYTES)), 1, &ticket, NULL), 0);
         ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
         ck_assert(sw_supervisor_spawn(&s));
         sw_alloc_fail_nth(nth);
-        ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error), -SPILLWAY_ERESTARTED);
+        ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error), -SPILLWAY_ERESTARTED);
         sw_alloc_fail_nth(0);
         spillway_ticket_free(ticket);
         restore(client, spill(client));

@@ -3,7 +3,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -170,14 +170,15 @@ static void ask(void) {
 static void round_trip(struct spillway *client, uint8_t *data, size_t bytes) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_error error;
-    struct spillway_result result = {.raw_bytes = 0};
-    ck_assert_int_eq(easy_spill(client, data, bytes, NULL, &ticket, &error), 0);
-    ck_assert_msg(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, "%s", error.text);
+    struct spillway_result result = {.size = sizeof result};
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error) == 0, "%s", error.text);
     spillway_ticket_free(ticket);
-    ck_assert_int_eq(easy_restore(client, result.region, data, bytes, NULL, 0, &ticket, &error), 0);
-    ck_assert_msg(easy_wait(ticket, SW_TEST_WAIT_MS, NULL, &error) == 0, "%s", error.text);
+    ck_assert_int_eq(
+        spillway_restore(client, SW_REQUEST(SW_ONE(data, bytes), .region = result.region), 1, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, "%s", error.text);
     spillway_ticket_free(ticket);
-    ck_assert_int_eq(easy_drop(client, result.region, &error), -SPILLWAY_ESTALE);
+    ck_assert_int_eq(spillway_drop(client, &result.region, 1, &error), -SPILLWAY_ESTALE);
 }
 
 START_TEST(nothing_has_happened) {

@@ -2,8 +2,8 @@
  * left on disk is released by the next. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/nvme_fixture.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -70,10 +70,10 @@ static void teardown(void) {
 /* Spills region i; returns whether it went to disk. */
 static bool spill(int i) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_content_fill(data, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
-    ck_assert_int_eq(easy_spill(connection, data, region_bytes, NULL, &ticket, &error), 0);
-    ck_assert_msg(easy_wait(ticket, WAIT_MS, &result, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(data, region_bytes)), 1, &ticket, &error), 0);
+    ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, 1, &error) == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(ticket);
     regions[i] = result.region;
     return strcmp(result.tier, "nvme") == 0;
@@ -82,8 +82,10 @@ static bool spill(int i) {
 static void restore(int i) {
     struct spillway_ticket *ticket = NULL;
     memset(data, 0xEE, region_bytes);
-    ck_assert_int_eq(easy_restore(connection, regions[i], data, region_bytes, NULL, 0, &ticket, &error), 0);
-    ck_assert_msg(easy_wait(ticket, WAIT_MS, NULL, &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_int_eq(
+        spillway_restore(connection, SW_REQUEST(SW_ONE(data, region_bytes), .region = regions[i]), 1, &ticket, &error),
+        0);
+    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(ticket);
     sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
     ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);

@@ -6,7 +6,7 @@
 #include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/child.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <errno.h>
@@ -116,7 +116,7 @@ static void begin_drain(struct outcome *ret) {
 static void greet(struct outcome *ret) {
     struct spillway *connection = NULL;
     struct spillway_error error = {0};
-    const int rc = easy_open(&connection, daemon_.socket, &error);
+    const int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_.socket), &error);
     spillway_close(connection);
     note(ret, rc, error.text);
 }

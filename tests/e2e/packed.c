@@ -2,9 +2,9 @@
 #include "codec/frame.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/packed_columns.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -38,16 +38,18 @@ static void after_each(void) {
 }
 
 static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, WAIT_MS, ret, &error);
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, ret != NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static struct spillway_result packed(uint64_t n, enum spillway_value_type type) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     memcpy(data, original, bytes);
-    ck_assert_int_eq(easy_pack_typed(connection, data, n, type, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE_TYPED(data, n, type), .flags = SPILLWAY_IN_PLACE), 1,
+                                    &ticket, &error),
+                     0);
     const int rc = finish(ticket, &result);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     memset(data + result.stored_bytes, 0xDB, n - result.stored_bytes);
@@ -56,7 +58,10 @@ static struct spillway_result packed(uint64_t n, enum spillway_value_type type) 
 
 static void unpacked(struct spillway_region region, uint64_t n) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_unpack(connection, region, data, n, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_restore(connection,
+                                      SW_REQUEST(SW_ONE(data, n), .region = region, .flags = SPILLWAY_IN_PLACE), 1,
+                                      &ticket, &error),
+                     0);
     ck_assert_int_eq(finish(ticket, NULL), 0);
     ck_assert_int_eq(memcmp(data, original, n), 0);
 }
@@ -104,20 +109,24 @@ END_TEST
 START_TEST(what_is_not_packed_has_none) {
     struct spillway_packed_chunk chunk;
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     uint32_t n = 77;
     sw_content_fill(original, bytes, SW_CONTENT_TEXT, 3);
     memcpy(data, original, bytes);
-    ck_assert_int_eq(easy_spill(connection, data, 100001, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(data, 100001)), 1, &ticket, &error), 0);
     ck_assert_int_eq(finish(ticket, &result), 0);
     ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_EINVAL);
-    ck_assert_int_eq(easy_drop(connection, result.region, &error), 0);
+    ck_assert_int_eq(spillway_drop(connection, &result.region, 1, &error), 0);
     ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_ESTALE);
-    ck_assert_int_eq(easy_spill(connection, original, 100001, NULL, &ticket, &error), 0); /* in pieces */
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(original, 100001)), 1, &ticket, &error),
+                     0); /* in pieces */
     ck_assert_int_eq(finish(ticket, &result), 0);
     ck_assert_int_eq(spillway_query_packed(connection, result.region, &chunk, 1, &n, &error), -SPILLWAY_EINVAL);
-    ck_assert_int_eq(easy_drop(connection, result.region, &error), 0);
-    ck_assert_int_eq(easy_pack_typed(connection, data, 7, SPILLWAY_I64, NULL, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_drop(connection, &result.region, 1, &error), 0);
+    ck_assert_int_eq(spillway_spill(connection,
+                                    SW_REQUEST(SW_ONE_TYPED(data, 7, SPILLWAY_I64), .flags = SPILLWAY_IN_PLACE), 1,
+                                    &ticket, &error),
+                     0);
     ck_assert_int_eq(finish(ticket, &result), -SPILLWAY_EINVAL);
     ck_assert_uint_eq(n, 77);
 }

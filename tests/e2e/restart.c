@@ -5,8 +5,8 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -91,51 +91,39 @@ static void choose(struct client *client, struct slot *slot) {
 
 /* Waits for a ticket and frees it. One kind of client does it in the way of an event loop: it must be woken for
  * whatever there is to do, also for coming back. */
-static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret,
+static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret, uint32_t n,
                  struct spillway_error *error) {
-    int rc = client->kind == HANDS_OVER ? easy_wait(ticket, 0, ret, error) : easy_wait(ticket, -1, ret, error);
+    int rc = spillway_wait(ticket, client->kind == HANDS_OVER ? 0 : -1, ret, n, error);
     while (rc == -SPILLWAY_EAGAIN) {
         struct pollfd readable = {.fd = spillway_fd(client->connection), .events = POLLIN};
         SW_ASSERT(poll(&readable, 1, -1) == 1);
         MUST(spillway_dispatch(client->connection, error) >= 0, error);
-        rc = easy_wait(ticket, 0, ret, error);
+        rc = spillway_wait(ticket, 0, ret, n, error);
     }
     spillway_ticket_free(ticket);
     return rc;
 }
 
-static void halves(const struct slot *slot, uint8_t *data, struct spillway_buffer ret[2]) {
-    ret[0] = (struct spillway_buffer){.data = data, .bytes = slot->bytes / 2, .type = SPILLWAY_U8};
-    ret[1] = (struct spillway_buffer){
-        .data = data + slot->bytes / 2, .bytes = slot->bytes - slot->bytes / 2, .type = SPILLWAY_BYTES};
-}
-
-static int begin_spill(struct client *client, const struct slot *slot, uint8_t *place, struct spillway_ticket **ret,
-                       struct spillway_error *error) {
-    struct spillway_buffer buffers[2];
-    halves(slot, place, buffers);
-    return slot->in_halves ? easy_spill_buffers(client->connection, buffers, 2, NULL, ret, error)
-                           : easy_spill(client->connection, place, slot->bytes, NULL, ret, error);
-}
-
-static int begin_restore(struct client *client, const struct slot *slot, uint8_t *to, unsigned flags,
-                         struct spillway_ticket **ret, struct spillway_error *error) {
-    struct spillway_buffer buffers[2];
-    halves(slot, to, buffers);
-    return slot->in_halves ? easy_restore_buffers(client->connection, slot->region, buffers, 2, NULL, flags, ret, error)
-                           : easy_restore(client->connection, slot->region, to, slot->bytes, NULL, flags, ret, error);
+/* One buffer, or one for each half. `buffers` must live as long as the request. */
+static struct spillway_request request_of(const struct slot *slot, uint8_t *data, struct spillway_buffer buffers[2]) {
+    const uint64_t first_bytes = slot->in_halves ? slot->bytes / 2 : slot->bytes;
+    buffers[0] = (struct spillway_buffer){
+        .data = data, .bytes = first_bytes, .type = slot->in_halves ? SPILLWAY_U8 : SPILLWAY_BYTES};
+    buffers[1] = (struct spillway_buffer){.data = data + first_bytes, .bytes = slot->bytes - first_bytes};
+    return *SW_REQUEST(SW_SEVERAL(buffers, slot->in_halves ? 2 : 1));
 }
 
 static void spill(struct client *client, struct slot *slot) {
     const bool pack = client->kind == PACKS && slot->seed % 2;
     uint8_t *place = place_of(client, slot);
     struct spillway_ticket *ticket;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
-    int rc = pack ? easy_pack(client->connection, place, slot->bytes, NULL, &ticket, &error)
-                  : begin_spill(client, slot, place, &ticket, &error);
-    MUST(rc == 0, &error);
-    rc = await(client, ticket, &result, &error);
+    struct spillway_buffer buffers[2];
+    struct spillway_request request = request_of(slot, place, buffers);
+    request.flags = pack ? SPILLWAY_IN_PLACE : 0;
+    MUST(spillway_spill(client->connection, &request, 1, &ticket, &error) == 0, &error);
+    const int rc = await(client, ticket, &result, 1, &error);
     client->n_spills++;
     if (rc == 0) {
         slot->state = pack ? PACKED : SPILLED;
@@ -151,7 +139,9 @@ static void spill(struct client *client, struct slot *slot) {
 }
 
 static void spill_batch(struct client *client) {
-    struct easy_piece pieces[BATCH];
+    struct spillway_buffer pieces[BATCH];
+    struct spillway_request requests[BATCH] = {0};
+    struct spillway_result results[BATCH] = {{.size = sizeof *results}};
     struct slot *slots[BATCH];
     struct spillway_ticket *ticket;
     struct spillway_error error;
@@ -163,25 +153,27 @@ static void spill_batch(struct client *client) {
         choose(client, slots[n]);
         slots[n]->bytes = slots[n]->bytes % 20000 + 1;
         slots[n]->in_halves = false;
-        pieces[n] = (struct easy_piece){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        pieces[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
         fill(place_of(client, slots[n]), slots[n]);
         n++;
     }
     if (!n)
         return;
-    MUST(easy_spill_batch(client->connection, pieces, n, NULL, &ticket, &error) == 0, &error);
-    const int rc = await(client, ticket, NULL, &error);
+    sw_requests_of_each(requests, pieces, n);
+    MUST(spillway_spill(client->connection, requests, n, &ticket, &error) == 0, &error);
+    const int rc = await(client, ticket, results, n, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_spills++;
     client->n_restarted += rc != 0;
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         slots[i]->state = SPILLED;
-        slots[i]->region = pieces[i].region;
+        slots[i]->region = results[i].region;
     }
 }
 
 static void restore_batch(struct client *client) {
-    struct easy_piece pieces[BATCH];
+    struct spillway_buffer pieces[BATCH];
+    struct spillway_request requests[BATCH] = {0};
     struct slot *slots[BATCH];
     struct spillway_ticket *ticket;
     struct spillway_error error;
@@ -190,13 +182,15 @@ static void restore_batch(struct client *client) {
         if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
-        pieces[n++] =
-            (struct easy_piece){place_of(client, &client->slots[i]), client->slots[i].bytes, client->slots[i].region};
+        pieces[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        requests[n].region = slots[n]->region;
+        n++;
     }
     if (!n)
         return;
-    MUST(easy_restore_batch(client->connection, pieces, n, NULL, 0, &ticket, &error) == 0, &error);
-    const int rc = await(client, ticket, NULL, &error);
+    sw_requests_of_each(requests, pieces, n);
+    MUST(spillway_restore(client->connection, requests, n, &ticket, &error) == 0, &error);
+    const int rc = await(client, ticket, NULL, 0, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_restores++;
     client->n_restarted += rc != 0;
@@ -210,10 +204,14 @@ static void restore_batch(struct client *client) {
 static void restore(struct client *client, struct slot *slot, uint8_t *to, unsigned flags) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
+    struct spillway_buffer buffers[2];
+    struct spillway_request request = request_of(slot, to, buffers);
     int rc;
+    request.region = slot->region;
+    request.flags = flags;
     do {
-        MUST(begin_restore(client, slot, to, flags, &ticket, &error) == 0, &error);
-        rc = await(client, ticket, NULL, &error);
+        MUST(spillway_restore(client->connection, &request, 1, &ticket, &error) == 0, &error);
+        rc = await(client, ticket, NULL, 0, &error);
         client->n_restores++;
         client->n_restarted += rc != 0;
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
@@ -226,9 +224,12 @@ static void restore(struct client *client, struct slot *slot, uint8_t *to, unsig
 static void unpack(struct client *client, struct slot *slot) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
-    MUST(easy_unpack(client->connection, slot->region, place_of(client, slot), slot->bytes, NULL, &ticket, &error) == 0,
+    MUST(spillway_restore(client->connection,
+                          SW_REQUEST(SW_ONE(place_of(client, slot), slot->bytes), .region = slot->region,
+                                     .flags = SPILLWAY_IN_PLACE),
+                          1, &ticket, &error) == 0,
          &error);
-    const int rc = await(client, ticket, NULL, &error);
+    const int rc = await(client, ticket, NULL, 0, &error);
     client->n_restores++;
     if (rc == -SPILLWAY_ERESTARTED) { /* had not begun */
         client->n_restarted++;
@@ -241,12 +242,12 @@ static void unpack(struct client *client, struct slot *slot) {
     }
     MUST(rc == -SPILLWAY_ELOST, &error);
     client->n_lost++;
-    MUST(easy_drop(client->connection, slot->region, &error) == 0, &error);
+    MUST(spillway_drop(client->connection, &slot->region, 1, &error) == 0, &error);
 }
 
 static void drop(struct client *client, struct slot *slot) {
     struct spillway_error error;
-    MUST(easy_drop(client->connection, slot->region, &error) == 0, &error);
+    MUST(spillway_drop(client->connection, &slot->region, 1, &error) == 0, &error);
     slot->state = EMPTY;
 }
 
@@ -278,13 +279,15 @@ static void step(struct client *client) {
  * more. */
 static void finish(struct client *client) {
     struct spillway_error error;
-    struct spillway_status status;
-    MUST(easy_status(client->connection, &status, &error) == 0, &error);
+    struct spillway_status status = {.size = sizeof status};
+    MUST(spillway_status(client->connection, &status, &error) == 0, &error);
     atomic_fetch_add(&load->n_done, 1);
     while (atomic_load(&load->n_done) < N_CLIENTS)
         sleep_us(1000);
-    if (client == load->clients)
-        MUST(easy_status(client->connection, &load->status, &error) == 0, &error);
+    if (client == load->clients) {
+        load->status.size = sizeof load->status;
+        MUST(spillway_status(client->connection, &load->status, &error) == 0, &error);
+    }
     atomic_fetch_add(&load->n_done, client == load->clients ? 1 : 0);
     while (atomic_load(&load->n_done) == N_CLIENTS)
         sleep_us(1000);
@@ -319,7 +322,8 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
     while (!atomic_load(&load->started))
         sleep_us(1000);
     int rc;
-    while ((rc = easy_open(&client->connection, load->socket, &error)) == -SPILLWAY_ECONN ||
+    while ((rc = spillway_open(&client->connection, SW_OPTIONS(.socket_path = load->socket), &error)) ==
+               -SPILLWAY_ECONN ||
            rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);

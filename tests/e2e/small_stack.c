@@ -5,8 +5,8 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/numbers.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -40,7 +40,7 @@ static void start(void) {
     (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", disk);
     sw_test_daemon_script(script, SMALL_STACK " && exec", SW_SPILLWAYD_PATH);
     sw_test_daemon_start(&daemon_, script, options);
-    ck_assert_int_eq(easy_open(&connection, daemon_.socket, &error), 0);
+    ck_assert_int_eq(spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_.socket), &error), 0);
     const int fd = memfd_create("column", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, REGION_BYTES) == 0);
     memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -56,22 +56,20 @@ static void stop(void) {
 
 static void finish(int rc, struct spillway_ticket **ticket, struct spillway_result *ret) {
     if (rc == 0)
-        rc = easy_wait(*ticket, SW_TEST_WAIT_MS, ret, &error);
+        rc = spillway_wait(*ticket, SW_TEST_WAIT_MS, ret, ret != NULL, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     spillway_ticket_free(*ticket);
 }
 
 static void go_round(enum spillway_value_type type, bool in_place) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     memcpy(expected, memory, REGION_BYTES);
-    finish((in_place ? easy_pack_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)
-                     : easy_spill_typed(connection, memory, REGION_BYTES, type, NULL, &ticket, &error)),
-           &ticket, &result);
-    if (in_place)
-        finish(easy_unpack(connection, result.region, memory, REGION_BYTES, NULL, &ticket, &error), &ticket, NULL);
-    else
-        finish(easy_restore(connection, result.region, memory, REGION_BYTES, NULL, 0, &ticket, &error), &ticket, NULL);
+    struct spillway_request request =
+        *SW_REQUEST(SW_ONE_TYPED(memory, REGION_BYTES, type), .flags = in_place ? SPILLWAY_IN_PLACE : 0);
+    finish(spillway_spill(connection, &request, 1, &ticket, &error), &ticket, &result);
+    request.region = result.region;
+    finish(spillway_restore(connection, &request, 1, &ticket, &error), &ticket, NULL);
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
 }
 

@@ -1,7 +1,7 @@
 /* spillwayctl against a real spillwayd: what it prints, and with which exit code. */
 #include "daemon/control/control_methods.h"
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -202,15 +202,15 @@ END_TEST
 START_TEST(sessions_and_regions_as_tables) {
     struct spillway *client = sw_served_connect(&sw_served_daemon);
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
     char arguments[64];
     const int fd = memfd_create("ctl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, 4096) == 0);
     void *data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(data, MAP_FAILED);
-    ck_assert_int_eq(easy_spill(client, data, 4096, NULL, &ticket, &error), 0);
-    ck_assert_int_eq(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error), 0);
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, 4096)), 1, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error), 0);
     spillway_ticket_free(ticket);
     ck_says("sessions", 0, "session");
     ck_assert_ptr_nonnull(strstr(output, "4.0 KiB"));

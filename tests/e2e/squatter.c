@@ -4,7 +4,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -47,7 +47,7 @@ static void squat(unsigned i, int test) {
 static int connect_library(void) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    const int rc = easy_open(&connection, address.sun_path, &error);
+    const int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = address.sun_path), &error);
     spillway_close(connection);
     return rc;
 }

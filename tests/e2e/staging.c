@@ -4,7 +4,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -71,24 +71,25 @@ static void ok(int rc) {
 
 static struct spillway_ticket *spill(const uint8_t *data, size_t bytes) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_spill(connection, data, bytes, NULL, &ticket, &error));
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error));
     return ticket;
 }
 
 static struct spillway_ticket *restore(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_restore(connection, region, data, bytes, NULL, flags, &ticket, &error));
+    ok(spillway_restore(connection, SW_REQUEST(SW_ONE(data, bytes), .region = region, .flags = flags), 1, &ticket,
+                        &error));
     return ticket;
 }
 
 static int finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, WAIT_MS, ret, &error);
+    const int rc = spillway_wait(ticket, WAIT_MS, ret, ret != NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static struct spillway_region spilled(const uint8_t *data, size_t bytes) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     ok(finish(spill(data, bytes), &result));
     ck_assert_uint_eq(result.raw_bytes, bytes);
     ck_assert(result.stored_bytes > 0 || !bytes);
@@ -98,7 +99,7 @@ static struct spillway_region spilled(const uint8_t *data, size_t bytes) {
 }
 
 static void restored(struct spillway_region region, uint8_t *data, size_t bytes, unsigned flags) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     ok(finish(restore(region, data, bytes, flags), &result));
     ck_assert_uint_eq(result.region.slot, region.slot);
     ck_assert_uint_eq(result.region.generation, region.generation);
@@ -125,7 +126,7 @@ START_TEST(every_size_comes_back) {
     ck_assert(memcmp(data + at, expected, bytes) == 0);
     for (size_t i = 0; i < 100; i++)
         ck_assert_uint_eq(data[i < at ? i : bytes + i], 0xA5);
-    ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, &region, 1, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     sw_served_ck_empty(connection, 1); /* the arena */
     free(expected);
     free(data);
@@ -147,7 +148,7 @@ START_TEST(into_other_memory) {
     memset(memfd, 0, bytes);
     struct spillway_ticket *ticket = restore(region, memfd + 1, bytes, 0);
     ok(spillway_unregister(connection, memfd, &error)); /* waits for all of it */
-    ok(easy_wait(ticket, 0, NULL, &error));
+    ok(spillway_wait(ticket, 0, NULL, 0, &error));
     spillway_ticket_free(ticket);
     ck_assert(memcmp(memfd + 1, expected, bytes) == 0);
     region = spilled(memfd + 1, bytes); /* one region of the daemon's */
@@ -239,7 +240,7 @@ START_TEST(a_long_region_is_given_up) {
     restored(region, data, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(data, memfd, bytes) == 0);
     ticket = restore(region, data, bytes, 0);
-    (void)easy_wait(ticket, 20 * _i, NULL, &error);
+    (void)spillway_wait(ticket, 20 * _i, NULL, 0, &error);
     spillway_close(connection);
     free(data);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
@@ -301,9 +302,8 @@ START_TEST(many_at_once) {
     uint8_t *data[N];
     for (unsigned i = 0; i < N; i++) {
         data[i] = filled(i % 12 ? small : large, SW_CONTENT_TEXT, i);
-        ck_assert_int_eq(easy_one(1, connection, (struct spillway_request){.user = &tickets[i]}, data[i],
-                                  i % 12 ? small : large, 0, &tickets[i], &error),
-                         0);
+        ok(spillway_spill(connection, SW_REQUEST(SW_ONE(data[i], i % 12 ? small : large), .user = &tickets[i]), 1,
+                          &tickets[i], &error));
     }
     for (int n_done = 0, n_told = 0; n_done < N;) { /* by the event loop's way alone */
         struct pollfd p = {.fd = spillway_fd(connection), .events = POLLIN};
@@ -317,7 +317,8 @@ START_TEST(many_at_once) {
     }
     for (unsigned i = 0; i < N; i++) {
         const size_t bytes = i % 12 ? small : large;
-        ok(easy_wait(tickets[i], 0, &results[i], &error));
+        results[i].size = sizeof results[i];
+        ok(spillway_wait(tickets[i], 0, &results[i], 1, &error));
         spillway_ticket_free(tickets[i]);
         memset(data[i], 0, bytes);
         tickets[i] = restore(results[i].region, data[i], bytes, 0);
@@ -339,16 +340,16 @@ START_TEST(nobody_waits_for_places_that_are_free) {
     const size_t small_bytes = 1 << 20, bytes = ARENA - 5;
     uint8_t *memfd = shared(bytes), *small = filled(small_bytes, SW_CONTENT_TEXT, 2), *data = heap(bytes);
     struct spillway_region region;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     fill(memfd, bytes, SW_CONTENT_TEXT, 1);
     region = spilled(memfd, bytes);
     restored(region, data, bytes, SPILLWAY_KEEP); /* the arena is there now */
     struct spillway_ticket *first = spill(small, small_bytes), *second = restore(region, data, bytes, SPILLWAY_KEEP);
-    ok(easy_wait(first, -1, &result, &error)); /* without end, which the test's time limit has */
+    ok(spillway_wait(first, -1, &result, 1, &error)); /* without end, which the test's time limit has */
     spillway_ticket_free(first);
     ok(finish(second, NULL));
     ck_assert_int_eq(memcmp(data, memfd, bytes), 0);
-    ok(easy_drop(connection, region, &error));
+    ok(spillway_drop(connection, &region, 1, &error));
     restored(result.region, data, small_bytes, 0);
     ck_assert_int_eq(memcmp(data, small, small_bytes), 0);
     free(small);
@@ -358,9 +359,9 @@ END_TEST
 
 START_TEST(keep_query_drop) {
     const size_t bytes = 2 * (size_t)PIECE + 300000; /* more pieces than calls below that copy one */
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 4), *data = heap(bytes);
     ok(finish(spill(expected, bytes), &result));
     const struct spillway_region region = result.region;
@@ -369,7 +370,7 @@ START_TEST(keep_query_drop) {
         restored(region, data, bytes, SPILLWAY_KEEP);
         ck_assert(memcmp(data, expected, bytes) == 0);
     }
-    ok(easy_query(connection, region, &info, &error));
+    ok(spillway_query(connection, region, &info, &error));
     ck_assert_uint_eq(info.raw_bytes, bytes);
     ck_assert_uint_eq(info.stored_bytes, result.stored_bytes);
     ck_assert_str_eq(info.state, "out");
@@ -378,13 +379,13 @@ START_TEST(keep_query_drop) {
     ck_failed(finish(restore(region, data, bytes - 1, 0), NULL), SPILLWAY_ETOOSMALL, SPILLWAY_SCOPE_REQUEST);
     ticket = restore(region, data, bytes, SPILLWAY_KEEP);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_drop(connection, region, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, &region, 1, &error), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, NULL));
     ck_assert_uint_eq(sw_served_status(connection).regions, 1);
-    ok(easy_drop(connection, region, &error));
+    ok(spillway_drop(connection, &region, 1, &error));
     sw_served_ck_empty(connection, 1);
-    ck_failed(easy_drop(connection, region, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_drop(connection, &region, 1, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_query(connection, region, &info, &error), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     ck_failed(finish(restore(region, data, bytes, 0), NULL), SPILLWAY_ESTALE, SPILLWAY_SCOPE_REQUEST);
     const struct spillway_region next = spilled(expected, 1), none = {next.slot + 1, 1};
     ck_failed(finish(restore(none, data, bytes, 0), NULL), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST);
@@ -422,19 +423,23 @@ START_TEST(what_stays_refused) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
     const struct spillway_region region = spilled(data, 5000);
-    ck_failed(easy_pack(connection, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
-    ck_failed(easy_unpack(connection, region, data, 5000, NULL, &ticket, &error), SPILLWAY_EMEMKIND,
-              SPILLWAY_SCOPE_REQUEST);
+    ck_failed(
+        spillway_spill(connection, SW_REQUEST(SW_ONE(data, 5000), .flags = SPILLWAY_IN_PLACE), 1, &ticket, &error),
+        SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_restore(connection, SW_REQUEST(SW_ONE(data, 5000), .region = region, .flags = SPILLWAY_IN_PLACE),
+                               1, &ticket, &error),
+              SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     ck_failed(spillway_register(connection, data, 5000, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     uint8_t *pages = mmap(NULL, 3 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ck_assert(pages != MAP_FAILED && munmap(pages + (2 << 12), 1 << 12) == 0);
-    ck_failed(easy_spill(connection, pages, (2 << 12) + 1, NULL, &ticket, &error), SPILLWAY_ERANGE,
+    ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(pages, (2 << 12) + 1)), 1, &ticket, &error), SPILLWAY_ERANGE,
               SPILLWAY_SCOPE_REQUEST);
     ck_assert_int_eq(mprotect(pages, 1 << 12, PROT_READ), 0);
-    ck_failed(easy_restore(connection, region, pages, 5000, NULL, 0, &ticket, &error), SPILLWAY_EMEMKIND,
-              SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_restore(connection, SW_REQUEST(SW_ONE(pages, 5000), .region = region), 1, &ticket, &error),
+              SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
     ck_assert_int_eq(munmap(pages, 2 << 12), 0);
-    ck_failed(easy_spill(connection, pages, 1, NULL, &ticket, &error), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST);
+    ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(pages, 1)), 1, &ticket, &error), SPILLWAY_EMEMKIND,
+              SPILLWAY_SCOPE_REQUEST);
     restored(region, data, 5000, 0);
     free(data);
 }
@@ -462,9 +467,9 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     const size_t bytes = PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 8);
     struct spillway_ticket *running = spill(data, bytes), *done = spill(data, bytes / 30);
-    (void)easy_wait(running, 1, NULL, &error);
+    (void)spillway_wait(running, 1, NULL, 0, &error);
     spillway_ticket_free(running);
-    ok(easy_wait(done, WAIT_MS, NULL, &error)); /* its id is not asked for */
+    ok(spillway_wait(done, WAIT_MS, NULL, 0, &error)); /* its id is not asked for */
     spillway_ticket_free(done);
     sw_served_ck_empty(connection, 1);
     const struct spillway_region region = spilled(data, bytes);
@@ -480,22 +485,24 @@ START_TEST(a_heap_that_fails_costs_one_call) {
     const size_t bytes = 5000;
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 12), *memfd = shared(bytes), *data = heap(bytes);
     struct spillway_region region = spilled(expected, bytes);
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     unsigned n_failed = 0;
     const long live = sw_alloc_live();
     for (unsigned long n = 0; n < 3UL * MOST; n++) {
         uint8_t *to = n < 2UL * MOST ? data : memfd;
         struct spillway_ticket *ticket = NULL;
         sw_alloc_fail_nth(n % MOST + 1);
-        int rc = n < MOST ? easy_spill(connection, expected, bytes, NULL, &ticket, &error)
-                          : easy_restore(connection, region, to, bytes, NULL, SPILLWAY_KEEP, &ticket, &error);
+        int rc = n < MOST ? spillway_spill(connection, SW_REQUEST(SW_ONE(expected, bytes)), 1, &ticket, &error)
+                          : spillway_restore(connection,
+                                             SW_REQUEST(SW_ONE(to, bytes), .region = region, .flags = SPILLWAY_KEEP), 1,
+                                             &ticket, &error);
         rc = rc ? rc : finish(ticket, &result);
         sw_alloc_fail_nth(0);
         ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", error.name, error.text);
         n_failed += rc < 0;
         ck_assert(rc < 0 || n < MOST || memcmp(to, expected, bytes) == 0);
         if (n < MOST && !rc)
-            ok(easy_drop(connection, result.region, &error));
+            ok(spillway_drop(connection, &result.region, 1, &error));
         for (int tries = 0; tries < 1000 && sw_alloc_live() != live; tries++) /* a reply that nobody waits for */
             (void)sw_served_status(connection);
         ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1);
@@ -503,7 +510,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
                       sw_alloc_live(), live);
     }
     ck_assert_uint_ge(n_failed, 12);
-    ok(easy_drop(connection, region, &error));
+    ok(spillway_drop(connection, &region, 1, &error));
     sw_served_ck_empty(connection, 1);
     free(expected);
     free(data);
@@ -518,7 +525,7 @@ START_TEST(a_drop_that_is_tried_again_gets_there) {
     spillway_ticket_free(restore(region, data, bytes, SPILLWAY_KEEP));
     int rc = -SPILLWAY_EBUSY;
     for (int i = 0; rc == -SPILLWAY_EBUSY && i < WAIT_MS; i++) {
-        rc = easy_drop(connection, region, &error);
+        rc = spillway_drop(connection, &region, 1, &error);
         (void)usleep(1000);
     }
     ok(rc);
@@ -535,7 +542,7 @@ START_TEST(closed_in_the_middle) {
     (void)spill(data, bytes);
     (void)restore(region, memfd, bytes, 0);
     (void)restore(spilled(data, 10), data, bytes, 0);
-    (void)easy_wait(first, 3 * _i, NULL, &error);
+    (void)spillway_wait(first, 3 * _i, NULL, 0, &error);
     spillway_close(connection); /* the memfd is the daemon's for a while yet */
     free(data);
     ck_assert_uint_eq(sw_count_fds(), fds_before);
@@ -555,8 +562,9 @@ START_TEST(no_more_in_flight_than_allowed) {
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, options);
     connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = spill(expected, bytes);
-    struct spillway_result result;
-    ck_failed(easy_spill(connection, expected, 1, NULL, &none, &error), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST);
+    struct spillway_result result = {.size = sizeof result};
+    ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(expected, 1)), 1, &none, &error), SPILLWAY_ELIMIT,
+              SPILLWAY_SCOPE_REQUEST);
     ok(finish(ticket, &result));
     restored(result.region, data, bytes, SPILLWAY_KEEP);
     ck_assert(memcmp(data, expected, bytes) == 0);
@@ -603,13 +611,14 @@ START_TEST(killed_in_the_middle) {
     sw_test_daemon_start(&own, SW_SPILLWAYD_PATH, NULL);
     connection = sw_served_connect(&own);
     struct spillway_ticket *ticket = _i % 2 ? restore(spilled(data, bytes), back, bytes, 0) : spill(data, bytes);
-    int rc = easy_wait(ticket, 2 * _i, NULL, &error);
+    int rc = spillway_wait(ticket, 2 * _i, NULL, 0, &error);
     ck_assert_int_eq(sw_test_daemon_stop(&own, SIGKILL), -SIGKILL);
     if (rc == -SPILLWAY_EAGAIN && (rc = finish(ticket, NULL)) < 0)
         ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
     ck_assert(rc == 0 || rc == -SPILLWAY_ECONN);
     ck_assert(memcmp(data, expected, bytes) == 0);
-    ck_failed(easy_spill(connection, data, 1, NULL, &none, &error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
+    ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(data, 1)), 1, &none, &error), SPILLWAY_ECONN,
+              SPILLWAY_SCOPE_SESSION);
     spillway_close(connection);
     sw_test_daemon_clean(&own);
     free(data);

@@ -1,8 +1,8 @@
 /* Whole tables through a real spillwayd: all columns of TPC-H's lineitem as one region. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
@@ -68,24 +68,25 @@ static void ck_same(const struct spillway_buffer buffers[N]) {
 
 static int spill_n(const struct spillway_buffer *buffers, uint32_t n, struct spillway_result *ret) {
     struct spillway_ticket *ticket = NULL;
-    int rc = easy_spill_buffers(connection, buffers, n, NULL, &ticket, &error);
+    int rc = spillway_spill(connection, SW_REQUEST(SW_SEVERAL(buffers, n)), 1, &ticket, &error);
     if (rc == 0)
-        rc = easy_wait(ticket, WAIT_MS, ret, &error);
+        rc = spillway_wait(ticket, WAIT_MS, ret, ret != NULL, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static int restore_n(struct spillway_region region, const struct spillway_buffer *buffers, uint32_t n, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    int rc = easy_restore_buffers(connection, region, buffers, n, NULL, flags, &ticket, &error);
+    int rc = spillway_restore(connection, SW_REQUEST(SW_SEVERAL(buffers, n), .region = region, .flags = flags), 1,
+                              &ticket, &error);
     if (rc == 0)
-        rc = easy_wait(ticket, WAIT_MS, NULL, &error);
+        rc = spillway_wait(ticket, WAIT_MS, NULL, 0, &error);
     spillway_ticket_free(ticket);
     return rc;
 }
 
 static struct spillway_region spilled(const struct spillway_buffer buffers[N]) {
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     const int rc = spill_n(buffers, N, &result);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     ck_assert_uint_eq(result.raw_bytes, table->bytes);
@@ -101,7 +102,7 @@ static void ck_failed(int rc, int code) {
 
 START_TEST(a_table_comes_back) {
     struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
-    struct spillway_region_info all;
+    struct spillway_region_info all = {.size = sizeof all};
     struct spillway_buffer from[N], to[N];
     uint64_t stored_bytes = 0;
     uint32_t n = 0;
@@ -122,7 +123,7 @@ START_TEST(a_table_comes_back) {
                       table->buffers[i].column, info[i].codec);
         stored_bytes += info[i].stored_bytes;
     }
-    ck_assert_int_eq(easy_query(connection, region, &all, &error), 0);
+    ck_assert_int_eq(spillway_query(connection, region, &all, &error), 0);
     ck_assert_uint_eq(all.raw_bytes, table->bytes);
     ck_assert_uint_eq(all.stored_bytes, stored_bytes);
     ck_assert_uint_gt(table->bytes, 2 * stored_bytes);
@@ -172,7 +173,7 @@ START_TEST(slices_and_empty_buffers) {
                                         {.data = offsets, .bytes = 1001 * sizeof *offsets, .type = SPILLWAY_I64},
                                         {.data = characters, .bytes = 20000, .type = SPILLWAY_BYTES},
                                         {.data = NULL, .bytes = 0, .type = SPILLWAY_BYTES}};
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     ck_assert_int_eq(spill_n(buffers, 4, &result), 0);
     memset(characters, 0, 20000);
     memset(offsets, 0, 1001 * sizeof *offsets);
@@ -189,7 +190,7 @@ END_TEST
 
 START_TEST(calls_that_cannot_be) {
     struct spillway_buffer from[N], bad[SPILLWAY_MAX_BUFFERS + 1];
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     new_buffers(from, 0);
     fill(from);
     for (int i = 0; i <= SPILLWAY_MAX_BUFFERS; i++)
@@ -212,8 +213,10 @@ START_TEST(calls_that_cannot_be) {
     bad[2].bytes--;
     ck_assert_int_eq(restore_n(region, bad, N, 0), -SPILLWAY_ETOOSMALL);
     ck_assert_int_eq(restore_n(region, from, N, 64), -SPILLWAY_EINVAL);
-    ck_assert_int_eq(easy_restore(connection, region, from[0].data, from[0].bytes, NULL, 0, &ticket, &error), 0);
-    ck_assert_int_eq(easy_wait(ticket, WAIT_MS, NULL, &error), -SPILLWAY_EINVAL);
+    ck_assert_int_eq(spillway_restore(connection, SW_REQUEST(SW_ONE(from[0].data, from[0].bytes), .region = region), 1,
+                                      &ticket, &error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, 0, &error), -SPILLWAY_EINVAL);
     spillway_ticket_free(ticket);
     ck_assert_int_eq(restore_n(region, from, N, 0), 0);
     ck_same(from);
@@ -225,7 +228,7 @@ START_TEST(overlapping_destinations) {
     uint8_t *block = new_memory(3000, 0);
     struct spillway_buffer buffers[] = {{.data = block, .bytes = 1000, .type = SPILLWAY_BYTES},
                                         {.data = block + 1000, .bytes = 1000, .type = SPILLWAY_U8}};
-    struct spillway_result result = {0};
+    struct spillway_result result = {.size = sizeof result};
     ck_assert_int_eq(spillway_register(connection, block, 3000, &error), 0);
     ck_assert_int_eq(spill_n(buffers, 2, &result), 0);
     buffers[1].data = block + 999;
@@ -243,7 +246,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     fill(from);
     for (int i = 0; i < 4; i++) {
         struct spillway_ticket *ticket = NULL;
-        ck_assert_int_eq(easy_spill_buffers(connection, from, N, NULL, &ticket, &error), 0);
+        ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_SEVERAL(from, N)), 1, &ticket, &error), 0);
         spillway_ticket_free(ticket);
     }
     sw_served_ck_empty(connection, 0);
@@ -261,18 +264,20 @@ START_TEST(several_tables_at_once) {
     for (int i = 0; i < TABLES; i++) {
         new_buffers(from[i], 0);
         fill(from[i]);
-        ck_assert_int_eq(easy_spill_buffers(connection, from[i], N, NULL, &tickets[i], &error), 0);
+        ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_SEVERAL(from[i], N)), 1, &tickets[i], &error), 0);
     }
     for (int i = 0; i < TABLES; i++) {
-        ck_assert_int_eq(easy_wait(tickets[i], WAIT_MS, &results[i], &error), 0);
+        results[i].size = sizeof results[i];
+        ck_assert_int_eq(spillway_wait(tickets[i], WAIT_MS, &results[i], 1, &error), 0);
         spillway_ticket_free(tickets[i]);
         for (int k = 0; k < N; k++)
             memset(from[i][k].data, 0, from[i][k].bytes);
-        ck_assert_int_eq(easy_restore_buffers(connection, results[i].region, from[i], N, NULL, 0, &tickets[i], &error),
+        ck_assert_int_eq(spillway_restore(connection, SW_REQUEST(SW_SEVERAL(from[i], N), .region = results[i].region),
+                                          1, &tickets[i], &error),
                          0);
     }
     for (int i = 0; i < TABLES; i++) {
-        ck_assert_int_eq(easy_wait(tickets[i], WAIT_MS, NULL, &error), 0);
+        ck_assert_int_eq(spillway_wait(tickets[i], WAIT_MS, NULL, 0, &error), 0);
         spillway_ticket_free(tickets[i]);
         ck_same(from[i]);
         free_buffers(from[i], 0);

@@ -3,8 +3,8 @@
 #include "ipc/spillway.h"
 #include "tests/lib/catalogue_v1.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/supervisor.h"
@@ -46,9 +46,9 @@ static void fill(uint8_t *to, unsigned i) {
 }
 
 static struct spillway_region wait_for(struct spillway_ticket *ticket) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     struct spillway_error error;
-    MUST(easy_wait(ticket, SW_TEST_WAIT_MS, &result, &error) == 0, &error);
+    MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error) == 0, &error);
     spillway_ticket_free(ticket);
     return result.region;
 }
@@ -71,14 +71,16 @@ static void setup(void) {
     w.packed_memory = new_memory();
     w.expected = malloc(PLACE_BYTES);
     sw_supervisor_start(&w.supervisor, SW_SPILLWAYD_PATH, w.options);
-    MUST(easy_open(&w.connection, w.supervisor.daemon.socket, &error) == 0, &error);
+    MUST(spillway_open(&w.connection, SW_OPTIONS(.socket_path = w.supervisor.daemon.socket), &error) == 0, &error);
     for (unsigned i = 0; i < N_REGIONS; i++) {
         fill(w.memory, i);
-        MUST(easy_spill(w.connection, w.memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+        MUST(spillway_spill(w.connection, SW_REQUEST(SW_ONE(w.memory, REGION_BYTES)), 1, &ticket, &error) == 0, &error);
         w.regions[i] = wait_for(ticket);
     }
     fill(w.packed_memory, 0);
-    MUST(easy_pack(w.connection, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_spill(w.connection, SW_REQUEST(SW_ONE(w.packed_memory, REGION_BYTES), .flags = SPILLWAY_IN_PLACE), 1,
+                        &ticket, &error) == 0,
+         &error);
     w.packed = wait_for(ticket);
 }
 
@@ -94,9 +96,11 @@ static void check_all(void) {
     struct spillway_error error;
     for (unsigned i = 0; i < N_REGIONS; i++) {
         memset(w.memory, 0, REGION_BYTES);
-        MUST(easy_restore(w.connection, w.regions[i], w.memory, REGION_BYTES, NULL, SPILLWAY_KEEP, &ticket, &error) ==
-                 0,
-             &error);
+        MUST(
+            spillway_restore(w.connection,
+                             SW_REQUEST(SW_ONE(w.memory, REGION_BYTES), .region = w.regions[i], .flags = SPILLWAY_KEEP),
+                             1, &ticket, &error) == 0,
+            &error);
         (void)wait_for(ticket);
         fill(w.expected, i);
         ck_assert_msg(memcmp(w.memory, w.expected, REGION_BYTES) == 0, "region %u has other bytes", i);
@@ -106,7 +110,11 @@ static void check_all(void) {
 static void check_packed(void) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
-    MUST(easy_unpack(w.connection, w.packed, w.packed_memory, REGION_BYTES, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(
+             w.connection,
+             SW_REQUEST(SW_ONE(w.packed_memory, REGION_BYTES), .region = w.packed, .flags = SPILLWAY_IN_PLACE), 1,
+             &ticket, &error) == 0,
+         &error);
     (void)wait_for(ticket);
     fill(w.expected, 0);
     ck_assert(memcmp(w.packed_memory, w.expected, REGION_BYTES) == 0);

@@ -4,7 +4,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/control.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -57,15 +57,15 @@ static int on_memory(struct spillway *connection, struct spillway_error *error) 
     SW_ASSERT(fd >= 0 && ftruncate(fd, REGION_BYTES) == 0);
     void *memory = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     SW_ASSERT(memory != MAP_FAILED);
-    int rc = easy_spill_durable(connection, "secret", memory, REGION_BYTES, NULL, &ticket, error);
-    return rc ? rc : easy_wait(ticket, SW_TEST_WAIT_MS, NULL, error);
+    int rc = spillway_spill(connection, SW_REQUEST(SW_ONE(memory, REGION_BYTES), .name = "secret"), 1, &ticket, error);
+    return rc ? rc : spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, error);
 }
 
 static void be_client(struct outcome *ret) {
     struct spillway *connection = NULL;
     struct spillway_region region;
     struct spillway_error error = {0};
-    int rc = easy_open(&connection, daemon_.socket, &error);
+    int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_.socket), &error);
     if (rc == 0 && deed == STORE)
         rc = on_memory(connection, &error);
     if (rc == 0 && deed == ADOPT)

@@ -11,9 +11,9 @@
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/numbers.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/wire.h"
 
 #include <fcntl.h>
@@ -251,11 +251,15 @@ static uint8_t *new_memory(void) {
     return at; /* the descriptor stays open, so that the library can find it */
 }
 
-static struct spillway_region finish(int rc, struct spillway_ticket **ticket) {
-    struct spillway_result result;
+static void finish_all(int rc, struct spillway_ticket **ticket, struct spillway_result *ret, uint32_t n) {
     MUST(rc == 0, &error);
-    MUST(easy_wait(*ticket, -1, &result, &error) == 0, &error);
+    MUST(spillway_wait(*ticket, -1, ret, n, &error) == 0, &error);
     spillway_ticket_free(*ticket);
+}
+
+static struct spillway_region finish(int rc, struct spillway_ticket **ticket) {
+    struct spillway_result result = {.size = sizeof result};
+    finish_all(rc, ticket, &result, 1);
     return result.region;
 }
 
@@ -263,17 +267,20 @@ static struct spillway_region spill_item(const struct item *item, uint8_t *at, u
     struct spillway_ticket *ticket;
     fill(at, item, seed);
     if (item->type)
-        return finish(
-            easy_spill_typed(connection, at, item->bytes, (enum spillway_value_type)item->type, NULL, &ticket, &error),
-            &ticket);
-    return finish(easy_spill(connection, at, item->bytes, NULL, &ticket, &error), &ticket);
+        return finish(spillway_spill(connection,
+                                     SW_REQUEST(SW_ONE_TYPED(at, item->bytes, (enum spillway_value_type)item->type)), 1,
+                                     &ticket, &error),
+                      &ticket);
+    return finish(spillway_spill(connection, SW_REQUEST(SW_ONE(at, item->bytes)), 1, &ticket, &error), &ticket);
 }
 
 static void restore_item(const struct item *item, uint8_t *at, uint64_t seed, struct spillway_region region,
                          unsigned flags) {
     struct spillway_ticket *ticket;
     memset(at, FILLER, item->bytes);
-    (void)finish(easy_restore(connection, region, at, item->bytes, NULL, flags, &ticket, &error), &ticket);
+    (void)finish(spillway_restore(connection, SW_REQUEST(SW_ONE(at, item->bytes), .region = region, .flags = flags), 1,
+                                  &ticket, &error),
+                 &ticket);
     SW_ASSERT(holds(at, item, seed));
 }
 
@@ -281,7 +288,9 @@ static struct spillway_region spill_durable(void) {
     const struct item *item = &items[N_ITEMS - 1];
     struct spillway_ticket *ticket;
     fill(registered, item, 1);
-    return finish(easy_spill_durable(connection, "a name", registered, item->bytes, NULL, &ticket, &error), &ticket);
+    return finish(
+        spillway_spill(connection, SW_REQUEST(SW_ONE(registered, item->bytes), .name = "a name"), 1, &ticket, &error),
+        &ticket);
 }
 
 static void find_durable(struct spillway_region region) {
@@ -289,22 +298,35 @@ static void find_durable(struct spillway_region region) {
     MUST(spillway_adopt(connection, "a name", &found, &error) == 0, &error);
     SW_ASSERT(found.slot == region.slot && found.generation == region.generation);
     restore_item(&items[N_ITEMS - 1], registered, 1, found, 0);
-    MUST(easy_drop(connection, found, &error) == 0, &error);
+    MUST(spillway_drop(connection, &found, 1, &error) == 0, &error);
     SW_ASSERT(spillway_adopt(connection, "a name", &found, &error) == -SPILLWAY_ENOENT);
 }
 
-static void spill_pieces(struct easy_piece pieces[N_PIECES]) {
+static void spill_pieces(struct spillway_region ret[N_PIECES]) {
+    struct spillway_buffer pieces[N_PIECES];
+    struct spillway_request requests[N_PIECES] = {0};
+    struct spillway_result results[N_PIECES] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
     for (unsigned i = 0; i < N_PIECES; i++) {
-        pieces[i] = (struct easy_piece){.data = registered + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
+        pieces[i] = (struct spillway_buffer){.data = registered + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
         fill(pieces[i].data, &piece, SEED_OF_PIECES + i);
     }
-    (void)finish(easy_spill_batch(connection, pieces, N_PIECES, NULL, &ticket, &error), &ticket);
+    sw_requests_of_each(requests, pieces, N_PIECES);
+    finish_all(spillway_spill(connection, requests, N_PIECES, &ticket, &error), &ticket, results, N_PIECES);
+    for (unsigned i = 0; i < N_PIECES; i++)
+        ret[i] = results[i].region;
 }
 
-static void restore_pieces(struct easy_piece pieces[N_PIECES]) {
+static void restore_pieces(const struct spillway_region regions[N_PIECES]) {
+    struct spillway_buffer pieces[N_PIECES];
+    struct spillway_request requests[N_PIECES] = {0};
     struct spillway_ticket *ticket;
-    (void)finish(easy_restore_batch(connection, pieces, N_PIECES, NULL, 0, &ticket, &error), &ticket);
+    for (unsigned i = 0; i < N_PIECES; i++) {
+        pieces[i] = (struct spillway_buffer){.data = registered + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
+        requests[i].region = regions[i];
+    }
+    sw_requests_of_each(requests, pieces, N_PIECES);
+    finish_all(spillway_restore(connection, requests, N_PIECES, &ticket, &error), &ticket, NULL, 0);
     for (unsigned i = 0; i < N_PIECES; i++)
         SW_ASSERT(holds(pieces[i].data, &piece, SEED_OF_PIECES + i));
 }
@@ -316,28 +338,30 @@ static struct spillway_region spill_several(struct spillway_buffer several[N_BUF
             .data = i ? registered : unregistered, .bytes = buffers[i].bytes, .type = (uint16_t)buffers[i].type};
         fill(several[i].data, &buffers[i], SEED_OF_BUFFERS + i);
     }
-    return finish(easy_spill_buffers(connection, several, N_BUFFERS, NULL, &ticket, &error), &ticket);
+    return finish(spillway_spill(connection, SW_REQUEST(SW_SEVERAL(several, N_BUFFERS)), 1, &ticket, &error), &ticket);
 }
 
 static void restore_several(struct spillway_buffer several[N_BUFFERS], struct spillway_region region) {
     struct spillway_ticket *ticket;
-    (void)finish(easy_restore_buffers(connection, region, several, N_BUFFERS, NULL, 0, &ticket, &error), &ticket);
+    (void)finish(
+        spillway_restore(connection, SW_REQUEST(SW_SEVERAL(several, N_BUFFERS), .region = region), 1, &ticket, &error),
+        &ticket);
     for (unsigned i = 0; i < N_BUFFERS; i++)
         SW_ASSERT(holds(several[i].data, &buffers[i], SEED_OF_BUFFERS + i));
 }
 
 /* What needs an answer and moves no bytes. */
 static void ask(struct spillway_region region, const struct item *item, struct spillway_region several) {
-    struct spillway_region_info info;
+    struct spillway_region_info info = {.size = sizeof info};
     struct spillway_buffer_info of_buffers[SPILLWAY_MAX_BUFFERS];
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     uint32_t n;
-    MUST(easy_query(connection, region, &info, &error) == 0, &error);
+    MUST(spillway_query(connection, region, &info, &error) == 0, &error);
     SW_ASSERT(info.raw_bytes == item->bytes && strcmp(info.state, "out") == 0);
     MUST(spillway_query_buffers(connection, several, of_buffers, &n, &error) == 0, &error);
     SW_ASSERT(n == N_BUFFERS && of_buffers[0].raw_bytes == buffers[0].bytes);
     MUST(spillway_advise(connection, region, SPILLWAY_ADVICE_PRIORITY, 7, &error) == 0, &error);
-    MUST(easy_status(connection, &status, &error) == 0, &error);
+    MUST(spillway_status(connection, &status, &error) == 0, &error);
     SW_ASSERT(status.sessions == 1 && status.n_reasons > 0);
 }
 
@@ -347,7 +371,9 @@ static struct spillway_region pack(void) {
     uint32_t n;
     fill(unregistered, &packed, SEED_OF_PACKED);
     const struct spillway_region region =
-        finish(easy_pack(connection, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
+        finish(spillway_spill(connection, SW_REQUEST(SW_ONE(unregistered, packed.bytes), .flags = SPILLWAY_IN_PLACE), 1,
+                              &ticket, &error),
+               &ticket);
     MUST(spillway_query_packed(connection, region, &chunk, 1, &n, &error) == 0, &error);
     SW_ASSERT(n == 1 && chunk.raw_bytes == packed.bytes);
     return region;
@@ -355,7 +381,11 @@ static struct spillway_region pack(void) {
 
 static void unpack(struct spillway_region region) {
     struct spillway_ticket *ticket;
-    (void)finish(easy_unpack(connection, region, unregistered, packed.bytes, NULL, &ticket, &error), &ticket);
+    (void)finish(
+        spillway_restore(connection,
+                         SW_REQUEST(SW_ONE(unregistered, packed.bytes), .region = region, .flags = SPILLWAY_IN_PLACE),
+                         1, &ticket, &error),
+        &ticket);
     SW_ASSERT(holds(unregistered, &packed, SEED_OF_PACKED));
 }
 
@@ -367,9 +397,9 @@ static void wait_half_way(void) {
 
 static void work(const char *socket) {
     struct spillway_region regions[N_ITEMS];
-    struct easy_piece pieces[N_PIECES];
+    struct spillway_region pieces[N_PIECES];
     struct spillway_buffer several[N_BUFFERS];
-    MUST(easy_open(&connection, socket, &error) == 0, &error);
+    MUST(spillway_open(&connection, SW_OPTIONS(.socket_path = socket), &error) == 0, &error);
     registered = new_memory();
     unregistered = new_memory();
     private_memory = malloc(MOST_BYTES);

@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/parked.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
 #include "tests/lib/witness.h"
@@ -40,7 +40,7 @@ struct client {
 static void spilling(struct client *c) {
     for (;;) {
         SW_ASSERT(sw_parked_spill(c->connection, &c->memory) == 0);
-        MUST(easy_drop(c->connection, c->memory.region, &error) == 0, &error);
+        MUST(spillway_drop(c->connection, &c->memory.region, 1, &error) == 0, &error);
     }
 }
 
@@ -56,18 +56,23 @@ static void packing(struct client *c) {
 }
 
 static void batches(struct client *c) {
-    struct easy_piece pieces[PIECES];
+    struct spillway_buffer pieces[PIECES];
+    struct spillway_request spills[PIECES] = {0}, restores[PIECES];
+    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
     for (unsigned i = 0; i < PIECES; i++)
-        pieces[i] = (struct easy_piece){.data = (uint8_t *)c->memory.buffer->data + (size_t)i * PIECE_BYTES,
-                                        .bytes = PIECE_BYTES};
+        pieces[i] = (struct spillway_buffer){.data = (uint8_t *)c->memory.buffer->data + (size_t)i * PIECE_BYTES,
+                                             .bytes = PIECE_BYTES};
+    sw_requests_of_each(spills, pieces, PIECES);
+    memcpy(restores, spills, sizeof restores);
     MUST(spillway_register(c->connection, c->memory.buffer->data, BYTES, &error) == 0, &error);
     for (;;) {
-        MUST(easy_spill_batch(c->connection, pieces, PIECES, NULL, &ticket, &error) == 0, &error);
-        MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
+        MUST(spillway_spill(c->connection, spills, PIECES, &ticket, &error) == 0, &error);
+        MUST(spillway_wait(ticket, -1, results, PIECES, &error) == 0, &error);
         spillway_ticket_free(ticket);
-        MUST(easy_restore_batch(c->connection, pieces, PIECES, NULL, 0, &ticket, &error) == 0, &error);
-        MUST(easy_wait(ticket, -1, NULL, &error) == 0, &error);
+        sw_requests_take_regions(restores, results, PIECES);
+        MUST(spillway_restore(c->connection, restores, PIECES, &ticket, &error) == 0, &error);
+        MUST(spillway_wait(ticket, -1, NULL, 0, &error) == 0, &error);
         spillway_ticket_free(ticket);
     }
 }
@@ -98,7 +103,7 @@ static enum sw_buffer_kind kind_of(unsigned i) {
 static void live(unsigned i, int socket) {
     struct client c = {.kind = kind_of(i / N_STATES)};
     sw_parked_init(&c.memory, c.kind, BYTES, i);
-    MUST(easy_open(&c.connection, daemon_process.socket, &error) == 0, &error);
+    MUST(spillway_open(&c.connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) == 0, &error);
     sw_mortal_is_there(socket);
     states[i % N_STATES].live(&c);
 }

@@ -6,7 +6,7 @@
 #include "tests/gpu/endless.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 
@@ -61,17 +61,17 @@ static void fill_late(cudaStream_t stream) {
 
 static struct spillway_region spill(const void *data, uint64_t bytes, cudaStream_t stream) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    ok(easy_spill(connection, data, bytes, stream, &ticket, &error));
-    ok(easy_wait(ticket, -1, &result, &error));
+    struct spillway_result result = {.size = sizeof result};
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(data, bytes), .stream = stream), 1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     return result.region;
 }
 
 static void restore(struct spillway_region region, void *data, uint64_t bytes) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_restore(connection, region, data, bytes, NULL, 0, &ticket, &error));
-    ok(easy_wait(ticket, -1, NULL, &error));
+    ok(spillway_restore(connection, SW_REQUEST(SW_ONE(data, bytes), .region = region), 1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, 0, &error));
     spillway_ticket_free(ticket);
 }
 
@@ -139,10 +139,10 @@ START_TEST(a_stream_of_another_gpu_comes_first) {
     CUDA(cudaMemcpyPeerAsync(d_data, 0, d_source, 0, BYTES, stream));
     const double begun_us = now_us();
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    ok(easy_spill(connection, d_data, BYTES, stream, &ticket, &error));
+    struct spillway_result result = {.size = sizeof result};
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(d_data, BYTES), .stream = stream), 1, &ticket, &error));
     ck_assert_double_lt(now_us() - begun_us, 50e3); /* the stream's work takes 100 ms */
-    ok(easy_wait(ticket, -1, &result, &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     CUDA(cudaSetDevice(0));
     ck_region(result.region);
@@ -170,7 +170,9 @@ START_TEST(a_stream_that_is_captured_is_refused) {
         const cudaStream_t stream = stream_new((enum stream_kind)kind);
         CUDA(cudaStreamBeginCapture(stream, modes[_i]));
         CUDA(cudaMemsetAsync(d_data, 1, 10, stream));
-        ck_assert_int_eq(easy_spill(connection, d_data, BYTES, stream, &ticket, &error), -SPILLWAY_EINVAL);
+        ck_assert_int_eq(
+            spillway_spill(connection, SW_REQUEST(SW_ONE(d_data, BYTES), .stream = stream), 1, &ticket, &error),
+            -SPILLWAY_EINVAL);
         end_capture(stream, 1); /* and not broken */
         stream_free((enum stream_kind)kind, stream);
     }
@@ -204,13 +206,15 @@ static int neighbour(const char *socket, const char *way) {
     if (cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocMapped) != cudaSuccess ||
         cudaMalloc(&d_memory, SMALL_BYTES) != cudaSuccess ||
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
-        easy_open(&connection, socket, &error) < 0 || spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
+        spillway_open(&connection, SW_OPTIONS(.socket_path = socket), &error) < 0 ||
+        spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
         return 1;
     *flag = 0;
     if (sw_test_launch_endless(flag, stream) != cudaSuccess)
         return 1;
     for (unsigned i = 0; strcmp(way, "kernel") != 0 && i < N_QUEUED; i++)
-        if (easy_spill(connection, d_memory, SMALL_BYTES, stream, &ticket, &error) < 0)
+        if (spillway_spill(connection, SW_REQUEST(SW_ONE(d_memory, SMALL_BYTES), .stream = stream), 1, &ticket,
+                           &error) < 0)
             return 1;
     (void)printf("queued\n");
     (void)fflush(stdout);
@@ -268,10 +272,10 @@ static double measure(const char *beside) {
 
 /* The service has seen the neighbours go, and the driver what they had. */
 static void await_one_session(void) {
-    struct spillway_status status = {.sessions = 2};
+    struct spillway_status status = {.size = sizeof status, .sessions = 2};
     for (int i = 0; status.sessions > 1 && i < 1000; i++) {
         (void)usleep(10000);
-        ok(easy_status(connection, &status, &error));
+        ok(spillway_status(connection, &status, &error));
     }
     ck_assert_uint_eq(status.sessions, 1);
     ck_assert_uint_eq(status.regions, 0);
@@ -279,7 +283,7 @@ static void await_one_session(void) {
 }
 
 START_TEST(work_that_never_ends_holds_up_its_client_alone) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     size_t before, after, total;
     (void)measure("nobody");
     const pid_t kernel = start_neighbour("kernel"), other_kernel = start_neighbour("kernel");
@@ -292,7 +296,7 @@ START_TEST(work_that_never_ends_holds_up_its_client_alone) {
     const pid_t queued = start_neighbour("queued"), stopped = start_neighbour("stopped");
     const double idle_s = measure("two such, 256 spills behind each, one process stopped");
     ck_assert_double_lt(idle_s, 0.1);
-    ok(easy_status(connection, &status, &error));
+    ok(spillway_status(connection, &status, &error));
     ck_assert_uint_eq(status.sessions, 3);
     end_neighbour(queued);
     end_neighbour(stopped);
@@ -348,7 +352,7 @@ int main(int argc, char **argv) {
     if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
         (void)printf("skipped: %s\n", reason);
         failed = 77;
-    } else if (easy_open(&connection, daemon_process.socket, &error) < 0) {
+    } else if (spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0) {
         (void)printf("spillway_open: %s\n", error.text);
     } else {
         spillway_set_reconnect(connection, 0);

@@ -9,8 +9,8 @@
 #include "tests/gpu/packed_kernels.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/packed_columns.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include "tests/lib/tpch_tables.h"
@@ -36,7 +36,7 @@ static void ok(int rc) {
 
 /* For each column: short ones go by the plan of the one before in the same session, if they can. */
 static void open_session(void) {
-    ok(easy_open(&connection, daemon_process.socket, &error));
+    ok(spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error));
 }
 
 static void close_session(void) {
@@ -57,12 +57,15 @@ struct column {
 static void pack(struct column *ret, uint8_t *content, uint64_t bytes, enum sw_value_type type,
                  enum sw_buffer_kind kind) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     *ret = (struct column){.content = content, .bytes = bytes};
     ck_assert_int_eq(sw_buffer_new(&ret->buffer, kind, bytes, &err), 0);
     ck_assert_int_eq(sw_buffer_upload(ret->buffer, 0, content, bytes, &err), 0);
-    ok(easy_pack_typed(connection, ret->buffer->data, bytes, (enum spillway_value_type)type, NULL, &ticket, &error));
-    ok(easy_wait(ticket, -1, &result, &error));
+    ok(spillway_spill(
+        connection,
+        SW_REQUEST(SW_ONE_TYPED(ret->buffer->data, bytes, (enum spillway_value_type)type), .flags = SPILLWAY_IN_PLACE),
+        1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     ret->region = result.region;
     ok(spillway_query_packed(connection, result.region, ret->chunks, MAX_CHUNKS, &ret->n, &error));
@@ -74,8 +77,10 @@ static void unpack(struct column *c) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *got = malloc(c->bytes);
     ck_assert_ptr_nonnull(got);
-    ok(easy_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
-    ok(easy_wait(ticket, -1, NULL, &error));
+    ok(spillway_restore(connection,
+                        SW_REQUEST(SW_ONE(c->buffer->data, c->bytes), .region = c->region, .flags = SPILLWAY_IN_PLACE),
+                        1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, 0, &error));
     spillway_ticket_free(ticket);
     ck_assert_int_eq(sw_buffer_download(c->buffer, 0, got, c->bytes, &err), 0);
     ck_assert(memcmp(got, c->content, c->bytes) == 0);
@@ -179,8 +184,10 @@ END_TEST
 
 static int try_unpack(const struct column *c) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_unpack(connection, c->region, c->buffer->data, c->bytes, NULL, &ticket, &error));
-    const int rc = easy_wait(ticket, -1, NULL, &error);
+    ok(spillway_restore(connection,
+                        SW_REQUEST(SW_ONE(c->buffer->data, c->bytes), .region = c->region, .flags = SPILLWAY_IN_PLACE),
+                        1, &ticket, &error));
+    const int rc = spillway_wait(ticket, -1, NULL, 0, &error);
     spillway_ticket_free(ticket);
     return rc;
 }

@@ -8,9 +8,9 @@
  * host device with memfds, to try the test itself. */
 #include "base/assert.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/must.h"
 #include "tests/lib/parked.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/supervisor.h"
 
@@ -46,7 +46,8 @@ struct client {
     struct spillway *connection;
     struct sw_parked places[N_PLACES];
     struct sw_parked block; /* registered; its pieces are spilled together */
-    struct easy_piece pieces[PIECES];
+    struct spillway_buffer pieces[PIECES];
+    struct spillway_request requests[PIECES]; /* of a region for each of them */
     bool are_out;
     uint64_t random;
 };
@@ -74,8 +75,8 @@ static void make_buffers(struct client *c) {
 
 static void connect_to_service(struct client *c) {
     int rc;
-    while ((rc = easy_open(&c->connection, shared->socket, &error)) == -SPILLWAY_ECONN || rc == -SPILLWAY_ENOSERVICE ||
-           rc == -SPILLWAY_ESHUTDOWN)
+    while ((rc = spillway_open(&c->connection, SW_OPTIONS(.socket_path = shared->socket), &error)) == -SPILLWAY_ECONN ||
+           rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered */
     MUST(rc == 0, &error);
     while ((rc = spillway_register(c->connection, c->block.buffer->data, c->block.buffer->bytes, &error)) ==
@@ -85,13 +86,17 @@ static void connect_to_service(struct client *c) {
 }
 
 static void spill_pieces(struct client *c) {
+    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
     struct sw_err err;
-    for (unsigned i = 0; i < PIECES; i++)
-        c->pieces[i] = (struct easy_piece){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
-                                           .bytes = PIECE_BYTES};
-    MUST(easy_spill_batch(c->connection, c->pieces, PIECES, NULL, &ticket, &error) == 0, &error);
-    const int rc = easy_wait(ticket, -1, NULL, &error);
+    for (unsigned i = 0; i < PIECES; i++) {
+        c->pieces[i] = (struct spillway_buffer){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
+                                                .bytes = PIECE_BYTES};
+        c->requests[i].region = (struct spillway_region){0};
+    }
+    sw_requests_of_each(c->requests, c->pieces, PIECES);
+    MUST(spillway_spill(c->connection, c->requests, PIECES, &ticket, &error) == 0, &error);
+    const int rc = spillway_wait(ticket, -1, results, PIECES, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     count(rc);
@@ -100,13 +105,16 @@ static void spill_pieces(struct client *c) {
         return;
     }
     c->are_out = true;
+    sw_requests_take_regions(c->requests, results, PIECES);
     SW_ASSERT(sw_buffer_fill(c->block.buffer, 0xEE, &err) == 0);
 }
 
 static int restore_pieces(struct client *c, unsigned flags) {
     struct spillway_ticket *ticket;
-    MUST(easy_restore_batch(c->connection, c->pieces, PIECES, NULL, flags, &ticket, &error) == 0, &error);
-    const int rc = easy_wait(ticket, -1, NULL, &error);
+    for (unsigned i = 0; i < PIECES; i++)
+        c->requests[i].flags = flags;
+    MUST(spillway_restore(c->connection, c->requests, PIECES, &ticket, &error) == 0, &error);
+    const int rc = spillway_wait(ticket, -1, NULL, 0, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     count(rc);
@@ -180,7 +188,7 @@ static void work(struct client *c) {
 
 static __attribute__((noreturn)) void client_main(pid_t parent) {
     static struct client c;
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
     while (!atomic_load(&shared->started))
         sleep_us(1000);
@@ -188,7 +196,7 @@ static __attribute__((noreturn)) void client_main(pid_t parent) {
     connect_to_service(&c);
     work(&c);
     bring_back(&c);
-    MUST(easy_status(c.connection, &status, &error) == 0, &error);
+    MUST(spillway_status(c.connection, &status, &error) == 0, &error);
     SW_ASSERT(status.regions == 0 && status.tier_used_bytes == 0);
     spillway_close(c.connection);
     _exit(0);

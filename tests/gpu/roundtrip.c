@@ -5,8 +5,8 @@
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/spillwayd.h"
 #include "tests/lib/wire.h"
@@ -62,9 +62,10 @@ static void ck_content(const struct sw_buffer *buffer, const uint8_t *content) {
 
 static struct spillway_region spill(const struct sw_buffer *buffer, struct CUstream_st *stream) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    ok(easy_spill(connection, buffer->data, buffer->bytes, stream, &ticket, &error));
-    ok(easy_wait(ticket, -1, &result, &error));
+    struct spillway_result result = {.size = sizeof result};
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .stream = stream), 1, &ticket,
+                      &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     ck_assert_uint_eq(result.raw_bytes, buffer->bytes);
     return result.region;
@@ -72,8 +73,9 @@ static struct spillway_region spill(const struct sw_buffer *buffer, struct CUstr
 
 static void restore(struct spillway_region region, struct sw_buffer *buffer, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_restore(connection, region, buffer->data, buffer->bytes, NULL, flags, &ticket, &error));
-    ok(easy_wait(ticket, -1, NULL, &error));
+    ok(spillway_restore(connection, SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = region, .flags = flags),
+                        1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, 0, &error));
     spillway_ticket_free(ticket);
 }
 
@@ -129,8 +131,8 @@ START_TEST(kept_and_dropped) {
         restore(region, buffer, SPILLWAY_KEEP);
         ck_content(buffer, content);
     }
-    ok(easy_drop(connection, region, &error));
-    ck_assert_int_eq(easy_drop(connection, region, &error), -SPILLWAY_ESTALE);
+    ok(spillway_drop(connection, &region, 1, &error));
+    ck_assert_int_eq(spillway_drop(connection, &region, 1, &error), -SPILLWAY_ESTALE);
     sw_buffer_free(buffer);
     free(content);
 }
@@ -147,17 +149,19 @@ START_TEST(many_in_flight) {
     for (int i = 0; i < n; i++) {
         content[i] = content_new(bytes, (uint64_t)i);
         buffers[i] = buffer_new((enum sw_buffer_kind)(SW_BUFFER_CUDA_MALLOC + i % 4), bytes, content[i]);
-        ok(easy_spill(connection, buffers[i]->data, bytes, NULL, &tickets[i], &error));
+        ok(spillway_spill(connection, SW_REQUEST(SW_ONE(buffers[i]->data, bytes)), 1, &tickets[i], &error));
     }
     for (int i = n - 1; i >= 0; i--) {
-        ok(easy_wait(tickets[i], -1, &results[i], &error));
+        results[i].size = sizeof results[i];
+        ok(spillway_wait(tickets[i], -1, &results[i], 1, &error));
         spillway_ticket_free(tickets[i]);
         ck_assert_int_eq(sw_buffer_fill(buffers[i], 0xEE, &err), 0);
     }
     for (int i = 0; i < n; i++)
-        ok(easy_restore(connection, results[i].region, buffers[i]->data, bytes, NULL, 0, &tickets[i], &error));
+        ok(spillway_restore(connection, SW_REQUEST(SW_ONE(buffers[i]->data, bytes), .region = results[i].region), 1,
+                            &tickets[i], &error));
     for (int i = 0; i < n; i++) {
-        ok(easy_wait(tickets[i], -1, NULL, &error));
+        ok(spillway_wait(tickets[i], -1, NULL, 0, &error));
         spillway_ticket_free(tickets[i]);
         ck_content(buffers[i], content[i]);
         sw_buffer_free(buffers[i]);
@@ -175,7 +179,7 @@ START_TEST(tables_of_every_kind) {
     struct spillway_buffer buffers[N];
     struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     cudaStream_t stream;
     uint32_t n;
     CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -190,8 +194,8 @@ START_TEST(tables_of_every_kind) {
         buffers[i] = (struct spillway_buffer){
             .data = memory[i]->data, .bytes = table->buffers[i].bytes, .type = (uint16_t)table->buffers[i].type};
     }
-    ok(easy_spill_buffers(connection, buffers, N, stream, &ticket, &error));
-    ok(easy_wait(ticket, -1, &result, &error));
+    ok(spillway_spill(connection, SW_REQUEST(SW_SEVERAL(buffers, N), .stream = stream), 1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     ok(spillway_query_buffers(connection, result.region, info, &n, &error));
     ck_assert_uint_eq(n, N);
@@ -203,9 +207,11 @@ START_TEST(tables_of_every_kind) {
             memory[i] = buffer_new(to_host ? SW_BUFFER_MEMFD : (enum sw_buffer_kind)_i, buffers[i].bytes, NULL);
             buffers[i].data = memory[i]->data;
         }
-        ok(easy_restore_buffers(connection, result.region, buffers, N, stream, to_host ? SPILLWAY_KEEP : 0, &ticket,
-                                &error));
-        ok(easy_wait(ticket, -1, NULL, &error));
+        ok(spillway_restore(connection,
+                            SW_REQUEST(SW_SEVERAL(buffers, N), .region = result.region, .stream = stream,
+                                       .flags = to_host ? SPILLWAY_KEEP : 0),
+                            1, &ticket, &error));
+        ok(spillway_wait(ticket, -1, NULL, 0, &error));
         spillway_ticket_free(ticket);
         for (int i = 0; i < N; i++)
             ck_content(memory[i], table->buffers[i].data);
@@ -221,7 +227,7 @@ END_TEST
 START_TEST(registered_block) {
     enum { N = 8 };
     const uint64_t each = scaled(300007);
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_region regions[N];
     uint8_t *content = content_new(N * each, 21);
     struct sw_buffer *block = buffer_new(SW_BUFFER_CUDA_MALLOC, N * each, content);
@@ -230,7 +236,7 @@ START_TEST(registered_block) {
         const struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
         regions[i] = spill(&piece, NULL);
     }
-    ok(easy_status(connection, &status, &error));
+    ok(spillway_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 1);
     ck_assert_int_eq(sw_buffer_fill(block, 0, &err), 0);
     for (uint64_t i = 0; i < N; i++) {
@@ -238,7 +244,7 @@ START_TEST(registered_block) {
         restore(regions[i], &piece, 0);
     }
     ok(spillway_unregister(connection, block->data, &error));
-    ok(easy_status(connection, &status, &error));
+    ok(spillway_status(connection, &status, &error));
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_content(block, content);
     sw_buffer_free(block);
@@ -248,9 +254,10 @@ END_TEST
 
 static struct spillway_result packed(const struct sw_buffer *buffer) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    ok(easy_pack(connection, buffer->data, buffer->bytes, NULL, &ticket, &error));
-    ok(easy_wait(ticket, -1, &result, &error));
+    struct spillway_result result = {.size = sizeof result};
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .flags = SPILLWAY_IN_PLACE), 1,
+                      &ticket, &error));
+    ok(spillway_wait(ticket, -1, &result, 1, &error));
     spillway_ticket_free(ticket);
     ck_assert_str_eq(result.tier, "device");
     ck_assert_uint_le(result.stored_bytes, buffer->bytes);
@@ -259,8 +266,10 @@ static struct spillway_result packed(const struct sw_buffer *buffer) {
 
 static void unpacked(struct spillway_region region, struct sw_buffer *buffer) {
     struct spillway_ticket *ticket = NULL;
-    ok(easy_unpack(connection, region, buffer->data, buffer->bytes, NULL, &ticket, &error));
-    ok(easy_wait(ticket, -1, NULL, &error));
+    ok(spillway_restore(connection,
+                        SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = region, .flags = SPILLWAY_IN_PLACE),
+                        1, &ticket, &error));
+    ok(spillway_wait(ticket, -1, NULL, 0, &error));
     spillway_ticket_free(ticket);
 }
 
@@ -335,20 +344,23 @@ static long lane_sleep_ns = 2000000;
 static void lane_spill(struct lane *lane, const struct sw_buffer *source) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemcpyAsync(lane->buffer->data, source->data, source->bytes, cudaMemcpyDeviceToDevice, lane->stream));
-    ok(easy_spill(connection, lane->buffer->data, source->bytes, lane->stream, &lane->ticket, &error));
+    ok(spillway_spill(connection, SW_REQUEST(SW_ONE(lane->buffer->data, source->bytes), .stream = lane->stream), 1,
+                      &lane->ticket, &error));
 }
 
 /* What is queued before it must not come after it. */
 static void lane_restore(struct lane *lane) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemsetAsync(lane->buffer->data, 0xEE, lane->buffer->bytes, lane->stream));
-    ok(easy_restore(connection, lane->region, lane->buffer->data, lane->buffer->bytes, lane->stream, 0, &lane->ticket,
-                    &error));
+    ok(spillway_restore(
+        connection,
+        SW_REQUEST(SW_ONE(lane->buffer->data, lane->buffer->bytes), .region = lane->region, .stream = lane->stream), 1,
+        &lane->ticket, &error));
 }
 
 static void lane_wait(struct lane *lane) {
-    struct spillway_result result;
-    ok(easy_wait(lane->ticket, -1, &result, &error));
+    struct spillway_result result = {.size = sizeof result};
+    ok(spillway_wait(lane->ticket, -1, &result, 1, &error));
     spillway_ticket_free(lane->ticket);
     lane->region = result.region;
 }
@@ -394,7 +406,7 @@ END_TEST
 
 static void refused(const void *data, uint64_t bytes, int code) {
     struct spillway_ticket *ticket = NULL;
-    const int rc = easy_spill(connection, data, bytes, NULL, &ticket, &error);
+    const int rc = spillway_spill(connection, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error);
     ck_assert_msg(rc == code, "%s: %s", error.name, error.text);
     ck_assert_ptr_null(ticket);
 }
@@ -437,24 +449,26 @@ static void staged_round_trip(void *data, const uint8_t *content, const uint8_t 
 static void refused_to_register(void *data, uint64_t bytes) {
     struct spillway_ticket *ticket = NULL;
     ck_assert_int_eq(spillway_register(connection, data, bytes, &error), -SPILLWAY_EMEMKIND);
-    ck_assert_int_eq(easy_pack(connection, data, bytes, NULL, &ticket, &error), -SPILLWAY_EMEMKIND);
+    ck_assert_int_eq(
+        spillway_spill(connection, SW_REQUEST(SW_ONE(data, bytes), .flags = SPILLWAY_IN_PLACE), 1, &ticket, &error),
+        -SPILLWAY_EMEMKIND);
 }
 
 /* A connection of its own, and with its end the staging arenas go. */
 static struct spillway *open_another(void) {
     struct spillway *first = connection;
-    ok(easy_open(&connection, daemon_process.socket, &error));
+    ok(spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error));
     return first;
 }
 
 static void close_another(struct spillway *first) {
-    struct spillway_status status = {.mapped_memories = 1};
+    struct spillway_status status = {.size = sizeof status, .mapped_memories = 1};
     spillway_close(connection);
     connection = first;
     for (int i = 0; i < 1000 && (status.mapped_memories || status.regions); i++) {
         const struct timespec time = {.tv_nsec = 10000000};
         (void)nanosleep(&time, NULL);
-        ok(easy_status(connection, &status, &error));
+        ok(spillway_status(connection, &status, &error));
     }
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.regions, 0);
@@ -573,7 +587,7 @@ END_TEST
 
 /* Device memory in use is what it was before any of this, and the daemon keeps within its bound. Runs last. */
 START_TEST(nothing_left_behind) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     size_t before, after, total;
     round_trip(SW_BUFFER_CUDA_VMM, SW_BUFFER_CUDA_POOL, scaled(1000003));
     CUDA(cudaMemGetInfo(&before, &total));
@@ -582,7 +596,7 @@ START_TEST(nothing_left_behind) {
             round_trip((enum sw_buffer_kind)kind, (enum sw_buffer_kind)kind, scaled(9000001));
     CUDA(cudaMemGetInfo(&after, &total));
     ck_assert_uint_eq(before, after);
-    ok(easy_status(connection, &status, &error));
+    ok(spillway_status(connection, &status, &error));
     ck_assert_uint_eq(status.regions, 0);
     ck_assert_uint_eq(status.mapped_memories, 0);
     ck_assert_uint_eq(status.tier_used_bytes, 0);
@@ -623,7 +637,7 @@ int main(int argc, char **argv) {
     if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
         (void)printf("skipped: %s\n", reason);
         failed = 77;
-    } else if (easy_open(&connection, daemon_process.socket, &error) < 0) {
+    } else if (spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0) {
         (void)printf("spillway_open: %s\n", error.text);
     } else {
         failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */

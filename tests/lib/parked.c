@@ -1,5 +1,5 @@
 #include "tests/lib/parked.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 
 #include "base/assert.h"
 #include "tests/lib/content.h"
@@ -76,7 +76,7 @@ static void use_tail(struct sw_parked *parked, uint64_t kept_bytes) {
 }
 
 static int await(struct spillway_ticket *ticket, struct spillway_result *ret) {
-    const int rc = easy_wait(ticket, -1, ret, &error);
+    const int rc = spillway_wait(ticket, -1, ret, ret != NULL, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED || rc == -SPILLWAY_ELOST, &error);
     return rc;
@@ -85,8 +85,8 @@ static int await(struct spillway_ticket *ticket, struct spillway_result *ret) {
 int sw_parked_spill(struct spillway *connection, struct sw_parked *parked) {
     const struct sw_buffer *buffer = parked->buffer;
     struct spillway_ticket *ticket;
-    struct spillway_result result;
-    MUST(easy_spill(connection, buffer->data, buffer->bytes, NULL, &ticket, &error) == 0, &error);
+    struct spillway_result result = {.size = sizeof result};
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(buffer->data, buffer->bytes)), 1, &ticket, &error) == 0, &error);
     const int rc = await(ticket, &result);
     if (rc < 0) {
         MUST(rc == -SPILLWAY_ERESTARTED, &error);
@@ -102,8 +102,10 @@ int sw_parked_spill(struct spillway *connection, struct sw_parked *parked) {
 int sw_parked_restore(struct spillway *connection, struct sw_parked *parked, bool keep) {
     const struct sw_buffer *buffer = parked->buffer;
     struct spillway_ticket *ticket;
-    MUST(easy_restore(connection, parked->region, buffer->data, buffer->bytes, NULL, keep ? SPILLWAY_KEEP : 0, &ticket,
-                      &error) == 0,
+    MUST(spillway_restore(connection,
+                          SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = parked->region,
+                                     .flags = keep ? SPILLWAY_KEEP : 0),
+                          1, &ticket, &error) == 0,
          &error);
     const int rc = await(ticket, NULL);
     if (rc < 0) {
@@ -121,8 +123,10 @@ int sw_parked_restore(struct spillway *connection, struct sw_parked *parked, boo
 int sw_parked_pack(struct spillway *connection, struct sw_parked *parked) {
     const struct sw_buffer *buffer = parked->buffer;
     struct spillway_ticket *ticket;
-    struct spillway_result result;
-    MUST(easy_pack(connection, buffer->data, buffer->bytes, NULL, &ticket, &error) == 0, &error);
+    struct spillway_result result = {.size = sizeof result};
+    MUST(spillway_spill(connection, SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .flags = SPILLWAY_IN_PLACE), 1,
+                        &ticket, &error) == 0,
+         &error);
     const int rc = await(ticket, &result);
     if (rc == -SPILLWAY_ELOST)
         sw_parked_fill(parked, parked->seed);
@@ -140,10 +144,14 @@ int sw_parked_unpack(struct spillway *connection, struct sw_parked *parked) {
     const struct sw_buffer *buffer = parked->buffer;
     struct spillway_ticket *ticket;
     buffer_ok(sw_buffer_regain_tail(parked->buffer, &err));
-    MUST(easy_unpack(connection, parked->region, buffer->data, buffer->bytes, NULL, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(
+             connection,
+             SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = parked->region, .flags = SPILLWAY_IN_PLACE), 1,
+             &ticket, &error) == 0,
+         &error);
     const int rc = await(ticket, NULL);
     if (rc == -SPILLWAY_ELOST) {
-        MUST(easy_drop(connection, parked->region, &error) == 0, &error);
+        MUST(spillway_drop(connection, &parked->region, 1, &error) == 0, &error);
         sw_parked_fill(parked, parked->seed);
     } else if (rc == 0) {
         sw_parked_check(parked);

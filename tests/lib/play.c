@@ -1,5 +1,5 @@
 #include "tests/lib/play.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
@@ -275,7 +275,8 @@ void sw_play_open(void (*serve)(int socket)) {
     make_data();
     ck_assert_int_eq(sw_mark_page_get(&sw_play.gpu.page, NULL), 0);
     sw_play_start(serve);
-    ck_assert_int_eq(easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), 0);
+    ck_assert_int_eq(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error), 0);
     ck_assert_int_eq(sw_play.error.code, 0);
 }
 
@@ -290,7 +291,9 @@ void sw_play_close(void) {
 
 struct spillway_ticket *sw_play_spill(void) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &ticket, &sw_play.error),
+        0);
     ck_assert_ptr_nonnull(ticket);
     return ticket;
 }

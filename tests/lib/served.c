@@ -1,5 +1,5 @@
 #include "tests/lib/served.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 
 #include "base/assert.h"
 #include <check.h>
@@ -34,15 +34,15 @@ void sw_served_stop(void) {
 struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
     struct spillway *connection = NULL;
     struct spillway_error error;
-    const int rc = easy_open(&connection, daemon->socket, &error);
+    const int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = daemon->socket), &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return connection;
 }
 
 struct spillway_status sw_served_status(struct spillway *connection) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_error error;
-    const int rc = easy_status(connection, &status, &error);
+    const int rc = spillway_status(connection, &status, &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return status;
 }

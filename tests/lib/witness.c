@@ -1,5 +1,5 @@
 #include "tests/lib/witness.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -28,7 +28,7 @@ static void live(unsigned i, int socket) {
     uint64_t free_bytes;
     char byte;
     (void)i;
-    MUST(easy_open(&connection, wanted.socket, &error) == 0, &error);
+    MUST(spillway_open(&connection, SW_OPTIONS(.socket_path = wanted.socket), &error) == 0, &error);
     sw_parked_init(&parked, wanted.kind, wanted.bytes, SW_CONTENT_MIXED);
     SW_ASSERT(sw_parked_spill(connection, &parked) == 0);
     while (read(socket, &byte, 1) == 1) {

@@ -7,8 +7,8 @@
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -69,7 +69,8 @@ static const struct {
 START_TEST(open_reports_why_not) {
     const unsigned before = sw_count_fds();
     sw_play_start(refusals[_i].serve);
-    const int rc = easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error);
+    const int rc =
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error);
     sw_play_ck_error(rc, refusals[_i].code, SPILLWAY_SCOPE_SESSION, refusals[_i].text);
     sw_play_stop();
     ck_assert_uint_eq(sw_count_fds(), before);
@@ -80,16 +81,18 @@ END_TEST
 START_TEST(open_needs_somebody_there) {
     char path[200];
     const unsigned before = sw_count_fds();
-    sw_play_ck_error(easy_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_ENOSERVICE,
-                     SPILLWAY_SCOPE_SESSION, "/nonexistent/socket");
+    sw_play_ck_error(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "/nonexistent/socket"), &sw_play.error),
+        SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION, "/nonexistent/socket");
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = 0;
-    sw_play_ck_error(easy_open(&sw_play.connection, path, &sw_play.error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_SESSION,
-                     "199 bytes");
-    ck_assert_int_eq(easy_open(&sw_play.connection, "/nonexistent/socket", NULL), -SPILLWAY_ENOSERVICE);
+    sw_play_ck_error(spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = path), &sw_play.error),
+                     SPILLWAY_EINVAL, SPILLWAY_SCOPE_SESSION, "199 bytes");
+    ck_assert_int_eq(spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "/nonexistent/socket"), NULL),
+                     -SPILLWAY_ENOSERVICE);
     ck_assert_int_eq(setenv("SPILLWAY_SOCKET", "/nonexistent/other", 1), 0);
-    sw_play_ck_error(easy_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION,
-                     "/nonexistent/other");
+    sw_play_ck_error(spillway_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ENOSERVICE,
+                     SPILLWAY_SCOPE_SESSION, "/nonexistent/other");
     ck_assert_uint_eq(sw_count_fds(), before);
 }
 END_TEST
@@ -110,9 +113,10 @@ START_TEST(a_stranger_is_told_nothing) {
     const unsigned before = sw_count_fds();
     sw_play.stranger = STRANGER;
     sw_play_start(expect_silence);
-    sw_play_ck_error(easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), SPILLWAY_EUNTRUSTED,
-                     SPILLWAY_SCOPE_SESSION,
-                     "served by uid 4242: if that is the service's user, set SPILLWAY_SERVICE_UID");
+    sw_play_ck_error(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error),
+        SPILLWAY_EUNTRUSTED, SPILLWAY_SCOPE_SESSION,
+        "served by uid 4242: if that is the service's user, set SPILLWAY_SERVICE_UID");
     sw_play_stop();
     ck_assert_uint_eq(sw_count_fds(), before);
     ck_assert_int_eq(sw_alloc_live(), 0);
@@ -124,9 +128,13 @@ START_TEST(a_user_that_is_named_is_no_stranger) {
     sw_play_start(greet_and_end);
     if (_i)
         ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0);
-    ck_assert_int_eq(_i ? easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error)
-                        : easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER, &sw_play.error),
-                     0);
+    ck_assert_int_eq(
+        _i ? spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error)
+           : spillway_open(&sw_play.connection,
+                           SW_OPTIONS(.socket_path = sw_play.address.sun_path, .flags = SPILLWAY_SERVED_BY,
+                                      .server_uid = STRANGER),
+                           &sw_play.error),
+        0);
     spillway_close(sw_play.connection);
     sw_play_stop();
     ck_assert_int_eq(sw_alloc_live(), 0);
@@ -137,7 +145,10 @@ START_TEST(another_one_that_is_named_does_not_help) {
     sw_play.stranger = STRANGER;
     sw_play_start(expect_silence);
     ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0); /* the call names another one */
-    sw_play_ck_error(easy_open_served_by(&sw_play.connection, sw_play.address.sun_path, STRANGER + 1, &sw_play.error),
+    sw_play_ck_error(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .flags = SPILLWAY_SERVED_BY,
+                                              .server_uid = STRANGER + 1),
+                                   &sw_play.error),
                      SPILLWAY_EUNTRUSTED, SPILLWAY_SCOPE_SESSION, "uid 4242");
     sw_play_stop();
 }
@@ -147,8 +158,9 @@ START_TEST(a_name_is_no_uid) {
     static const char *const wrong[] = {"spillway", "-1", "4294967295", "18446744073709551616", "4242 ", "0x10", " 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", wrong[i], 1), 0);
-        sw_play_ck_error(easy_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_EINVAL,
-                         SPILLWAY_SCOPE_SESSION, "must be a uid");
+        sw_play_ck_error(
+            spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "/nonexistent/socket"), &sw_play.error),
+            SPILLWAY_EINVAL, SPILLWAY_SCOPE_SESSION, "must be a uid");
     }
 }
 END_TEST
@@ -202,8 +214,9 @@ START_TEST(open_waits_for_ten_seconds_in_all) {
     sw_clock_set(late_clock);
     is_slow = true;
     const uint64_t begun_us = late_clock();
-    sw_play_ck_error(easy_open(&sw_play.connection, sw_play.address.sun_path, &sw_play.error), SPILLWAY_ETIMEDOUT,
-                     SPILLWAY_SCOPE_SESSION, "the service did not answer in 10 s");
+    sw_play_ck_error(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error),
+        SPILLWAY_ETIMEDOUT, SPILLWAY_SCOPE_SESSION, "the service did not answer in 10 s");
     const uint64_t took_us = late_clock() - begun_us;
     sw_clock_set(NULL);
     ck_assert_uint_ge(took_us, 9900000);
@@ -215,8 +228,9 @@ END_TEST
 START_TEST(signals_do_not_make_open_wait_longer) {
     interrupts = true;
     sw_clock_set(played_clock);
-    sw_play_ck_error(easy_open(&sw_play.connection, "/nonexistent/socket", &sw_play.error), SPILLWAY_ETIMEDOUT,
-                     SPILLWAY_SCOPE_SESSION, "did not take the connection in 10 s");
+    sw_play_ck_error(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "/nonexistent/socket"), &sw_play.error),
+        SPILLWAY_ETIMEDOUT, SPILLWAY_SCOPE_SESSION, "did not take the connection in 10 s");
     sw_clock_set(NULL);
     ck_assert_uint_eq(n_attempts, 4);
     for (unsigned i = 0; i < n_attempts; i++)
@@ -245,10 +259,10 @@ static void answer_backwards(int socket) {
 }
 
 START_TEST(replies_may_come_in_any_order) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(answer_backwards);
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
-    ck_assert_int_eq(easy_wait(second, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, -1, &result, 1, &sw_play.error), 0);
     ck_assert_uint_eq(result.region.slot, 2);
     ck_assert_uint_eq(result.region.generation, 9);
     ck_assert_uint_eq(result.raw_bytes, SW_PLAY_BYTES);
@@ -257,11 +271,11 @@ START_TEST(replies_may_come_in_any_order) {
     ck_assert_str_eq(result.codec, "sixteen letters"); /* cut, for want of room */
     ck_assert_str_eq(result.reason, "pays");
     ck_assert_str_eq(result.tier, "host");
-    ck_assert_int_eq(easy_wait(first, 0, &result, &sw_play.error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(spillway_wait(first, 0, &result, 1, &sw_play.error), -SPILLWAY_EAGAIN);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(first, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(first, -1, &result, 1, &sw_play.error), 0);
     ck_assert_uint_eq(result.region.slot, 1);
-    ck_assert_int_eq(easy_wait(second, 0, &result, &sw_play.error), 0); /* again */
+    ck_assert_int_eq(spillway_wait(second, 0, &result, 1, &sw_play.error), 0); /* again */
     ck_assert_uint_eq(result.region.slot, 2);
     spillway_ticket_free(first);
     spillway_ticket_free(second);
@@ -291,11 +305,11 @@ static void answer_near_the_end(int socket) {
 }
 
 START_TEST(numbers_of_requests_begin_anew) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(answer_near_the_end);
     for (uint32_t i = 0; i < N_NEAR_THE_END; i++) {
         sw_play.connection->next_seq = UINT32_MAX - i;
-        ck_assert_int_eq(easy_wait(sw_play_spill(), -1, &result, &sw_play.error), 0);
+        ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, &result, 1, &sw_play.error), 0);
         ck_assert_uint_eq(result.region.slot, i + 1);
     }
     sw_play_close();
@@ -303,14 +317,15 @@ START_TEST(numbers_of_requests_begin_anew) {
 END_TEST
 
 START_TEST(wait_gives_up_in_time) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(answer_late);
     struct spillway_ticket *ticket = sw_play_spill();
-    sw_play_ck_error(easy_wait(ticket, 0, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
+    sw_play_ck_error(spillway_wait(ticket, 0, &result, 1, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
                      "still runs");
-    sw_play_ck_error(easy_wait(ticket, 30, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "30 ms");
+    sw_play_ck_error(spillway_wait(ticket, 30, &result, 1, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
+                     "30 ms");
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(ticket, 60000, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 60000, &result, 1, &sw_play.error), 0);
     sw_play_close(); /* frees the ticket as well */
 }
 END_TEST
@@ -347,16 +362,16 @@ static void answer_with_reasons(int socket) {
 }
 
 START_TEST(status_has_the_reasons) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(answer_with_reasons);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(status.n_reasons, 2);
     ck_assert_str_eq(status.reasons[0].text, "pays");
     ck_assert_uint_eq(status.reasons[0].spills, 7);
     ck_assert_str_eq(status.reasons[1].text, "does not shrink");
     ck_assert_uint_eq(status.reasons[1].spills, UINT64_MAX);
     ck_assert_uint_eq(status.reasons[15].spills, 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(status.n_reasons, SPILLWAY_MAX_REASONS);
     ck_assert_uint_eq(strlen(status.reasons[15].text), sizeof status.reasons[15].text - 1);
     ck_assert_uint_eq(status.reasons[15].spills, 15);
@@ -365,20 +380,20 @@ START_TEST(status_has_the_reasons) {
 END_TEST
 
 START_TEST(event_loop_hears_of_every_ticket) {
-    struct spillway_result result;
-    struct spillway_status status;
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(answer_status_last);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
     ck_assert(!is_readable(spillway_fd(sw_play.connection)));
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in all that comes before its reply */
     ck_assert(is_readable(spillway_fd(sw_play.connection)));
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 2);
     ck_assert(!is_readable(spillway_fd(sw_play.connection)));
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(first, 0, &result, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(second, 0, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(first, 0, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, 0, &result, 1, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -406,17 +421,18 @@ static void ck_next_done(const struct spillway_ticket *ticket) {
 
 START_TEST(every_completed_ticket_is_told_of_once) {
     struct spillway_ticket *t[5];
-    struct spillway_result result;
-    struct spillway_status status;
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(answer_five_backwards);
     ck_next_done(NULL);
     for (int i = 0; i < 5; i++) {
-        const struct spillway_request request = {.user = &t[i]};
-        ck_assert_int_eq(easy_one(1, sw_play.connection, request, sw_play.data, SW_PLAY_BYTES, 0, &t[i], NULL), 0);
+        ck_assert_int_eq(spillway_spill(sw_play.connection,
+                                        SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .user = &t[i]), 1, &t[i], NULL),
+                         0);
     }
     spillway_ticket_free(t[4]); /* before it is done: nobody hears of it */
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(t[0], 0, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(t[0], 0, &result, 1, &sw_play.error), 0);
     ck_next_done(t[3]);
     ck_assert_ptr_eq(spillway_ticket_user(t[3]), &t[3]);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 2);
@@ -426,7 +442,7 @@ START_TEST(every_completed_ticket_is_told_of_once) {
     ck_next_done(NULL);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
     for (unsigned i = 1; i <= 3; i += 2) {
-        ck_assert_int_eq(easy_wait(t[i], 0, &result, &sw_play.error), 0);
+        ck_assert_int_eq(spillway_wait(t[i], 0, &result, 1, &sw_play.error), 0);
         ck_assert_uint_eq(result.region.slot, i);
         ck_assert_ptr_eq(spillway_ticket_user(t[i]), &t[i]);
     }
@@ -465,16 +481,16 @@ static void answer_errors(int socket) {
 START_TEST(errors_arrive_with_name_scope_and_text) {
     sw_play_open(answer_errors);
     struct spillway_ticket *full = sw_play_spill(), *closed = sw_play_spill(), *unknown = sw_play_spill();
-    sw_play_ck_error(easy_wait(full, -1, NULL, &sw_play.error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
+    sw_play_ck_error(spillway_wait(full, -1, NULL, 0, &sw_play.error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
                      "tier is full");
     ck_assert_int_eq(sw_play.error.cuda, 700);
     /* The first packet's error is the cause of the others'. */
-    sw_play_ck_error(easy_wait(closed, -1, NULL, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_DEVICE,
+    sw_play_ck_error(spillway_wait(closed, -1, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_DEVICE,
                      "sixty-four");
     ck_assert_uint_eq(strlen(sw_play.error.text), sizeof sw_play.error.text - 1);
     ck_assert_int_eq(strncmp(sw_play.error.text, LONG_TEXT, sizeof sw_play.error.text - 1), 0);
-    sw_play_ck_error(easy_wait(unknown, -1, NULL, &sw_play.error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
-    ck_assert_int_eq(easy_wait(unknown, 0, NULL, NULL), -SPILLWAY_EPROTO);
+    sw_play_ck_error(spillway_wait(unknown, -1, NULL, 0, &sw_play.error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    ck_assert_int_eq(spillway_wait(unknown, 0, NULL, 0, NULL), -SPILLWAY_EPROTO);
     sw_play_close();
 }
 END_TEST
@@ -494,7 +510,7 @@ static void run_out_of_memory(int socket) {
 START_TEST(memory_of_a_spill_that_never_began_is_closed) {
     sw_play_open(run_out_of_memory);
     struct spillway_ticket *ticket = sw_play_spill();
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), -SPILLWAY_ENOMEM);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -SPILLWAY_ENOMEM);
     sw_play_close();
 }
 END_TEST
@@ -507,27 +523,28 @@ static void die_in_mid_spill(int socket) {
 }
 
 START_TEST(a_dead_daemon_fails_everything) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *none = NULL;
     sw_play_open(die_in_mid_spill);
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
-    ck_assert_int_eq(easy_wait(first, 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(spillway_wait(first, 0, NULL, 0, &sw_play.error), -SPILLWAY_EAGAIN);
     ck_next_done(NULL);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    sw_play_ck_error(easy_wait(first, -1, NULL, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
+    sw_play_ck_error(spillway_wait(first, -1, NULL, 0, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
                      "closed the connection");
     ck_next_done(second);
     ck_next_done(NULL);
-    sw_play_ck_error(easy_wait(second, -1, NULL, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+    sw_play_ck_error(spillway_wait(second, -1, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
                      "before the end");
     ck_assert(is_readable(spillway_fd(sw_play.connection)));
     sw_play_ck_error(spillway_dispatch(sw_play.connection, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &none, &sw_play.error),
+    sw_play_ck_error(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &none, &sw_play.error),
+        SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_drop(sw_play.connection, &(struct spillway_region){1, 1}, 1, &sw_play.error),
                      SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(easy_drop(sw_play.connection, (struct spillway_region){1, 1}, &sw_play.error), SPILLWAY_ECONN,
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
-    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
-                     "");
     spillway_ticket_free(first);
     sw_play_close();
 }
@@ -553,20 +570,20 @@ static void expect_drops_of_unseen_regions(int socket) {
 }
 
 START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
-    struct spillway_status status;
-    struct spillway_result result;
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(expect_drops_of_unseen_regions);
     struct spillway_ticket *running = sw_play_spill(), *unseen = sw_play_spill(), *seen = sw_play_spill();
     spillway_ticket_free(running);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(seen, 0, &result, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(unseen, 0, NULL, &sw_play.error), 0); /* done, but the id was not asked for */
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(seen, 0, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(unseen, 0, NULL, 0, &sw_play.error), 0); /* done, but the id was not asked for */
     spillway_ticket_free(unseen);
     spillway_ticket_free(seen);
     spillway_ticket_free(NULL);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0); /* wait has told of both */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -588,12 +605,13 @@ START_TEST(no_more_in_flight_than_the_daemon_allows) {
     sw_play_open(allow_two);
     struct spillway_ticket *first = sw_play_spill();
     struct spillway_ticket *second = sw_play_spill();
-    sw_play_ck_error(easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &none, &sw_play.error),
-                     SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "2 operations");
+    sw_play_ck_error(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &none, &sw_play.error),
+        SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "2 operations");
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(first, -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(second, -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(first, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -636,7 +654,7 @@ START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
     do
         ck_assert_int_eq(poll(&p, 1, 60000), 1);
     while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0);
-    ck_assert_int_eq(easy_wait(ticket, 0, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 0, NULL, 0, &sw_play.error), 0);
     ck_assert_int_eq(poll(&p, 1, 100), 0); /* nor does it wake any more */
     sw_play_close();
 }
@@ -655,14 +673,15 @@ START_TEST(who_only_tries_again_gets_through) {
     sw_play_open(allow_one);
     for (int i = 0; i < 3; i++)
         for (int tries = 0; tries < 60000; tries++) {
-            const int rc = easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &tickets[i], NULL);
+            const int rc = spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1,
+                                          &tickets[i], NULL);
             ck_assert(rc == 0 || (rc == -SPILLWAY_ELIMIT && tries < 59999));
             if (rc == 0)
                 break;
             (void)usleep(1000);
         }
-    ck_assert_int_eq(easy_wait(tickets[0], 0, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(tickets[2], -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(tickets[0], 0, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(tickets[2], -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -680,13 +699,14 @@ static void read_nothing_for_a_while(int socket) {
 
 START_TEST(a_full_socket_blocks_nobody) {
     struct spillway_ticket *tickets[SW_PLAY_MAX_IN_FLIGHT];
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(read_nothing_for_a_while);
     const unsigned before = sw_count_fds();
     for (unsigned i = 0; i < SW_PLAY_MAX_IN_FLIGHT; i++)
         tickets[i] = sw_play_spill();
     ck_assert_uint_gt(sw_count_fds(), before); /* packets wait in the library, with what they carry */
-    sw_play_ck_error(easy_wait(tickets[0], 10, NULL, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    sw_play_ck_error(spillway_wait(tickets[0], 10, NULL, 0, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
+                     "");
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     unsigned n_done = 0;
     while (n_done < SW_PLAY_MAX_IN_FLIGHT) { /* by the event loop's way: for room in the socket, too */
@@ -698,7 +718,7 @@ START_TEST(a_full_socket_blocks_nobody) {
     }
     ck_assert_uint_eq(sw_count_fds(), before);
     for (unsigned i = 0; i < SW_PLAY_MAX_IN_FLIGHT; i++) {
-        ck_assert_int_eq(easy_wait(tickets[i], 0, &result, &sw_play.error), 0);
+        ck_assert_int_eq(spillway_wait(tickets[i], 0, &result, 1, &sw_play.error), 0);
         ck_assert_uint_eq(result.region.slot, i);
     }
     sw_play_close();
@@ -714,7 +734,8 @@ START_TEST(a_heap_that_fails_costs_one_call) {
     unsigned long n = 1;
     for (; rc < 0; n++) {
         sw_alloc_fail_nth(n);
-        rc = easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
+        rc = spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &ticket,
+                            &sw_play.error);
         sw_alloc_fail_nth(0);
         if (rc < 0) {
             ck_assert_int_eq(rc, -SPILLWAY_ENOMEM);
@@ -723,7 +744,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         }
     }
     ck_assert_uint_ge(n, 6);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -813,10 +834,10 @@ START_TEST(garbage_ends_the_connection) {
     const unsigned before = sw_count_fds();
     sw_play_open(serve_a_lie);
     struct spillway_ticket *ticket = sw_play_spill();
-    sw_play_ck_error(easy_wait(ticket, -1, NULL, &sw_play.error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
     ck_assert_str_ne(sw_play.error.text, "");
-    sw_play_ck_error(easy_drop(sw_play.connection, (struct spillway_region){1, 1}, &sw_play.error), SPILLWAY_EPROTO,
-                     SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_drop(sw_play.connection, &(struct spillway_region){1, 1}, 1, &sw_play.error),
+                     SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
     ck_assert_uint_eq(sw_count_fds(), before + 2); /* the data's own, and that of the page for marks */
 }
@@ -827,18 +848,22 @@ END_TEST
 START_TEST(arguments_are_checked) {
     struct spillway_ticket *none = NULL;
     sw_play_open(serve_one);
-    sw_play_ck_error(easy_restore(sw_play.connection, (struct spillway_region){1, 1}, sw_play.data, SW_PLAY_BYTES, NULL,
-                                  32, &none, &sw_play.error),
+    sw_play_ck_error(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES),
+                                                 .region = (struct spillway_region){1, 1}, .flags = 32),
+                                      1, &none, &sw_play.error),
                      SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "0x20");
-    sw_play_ck_error(easy_spill(sw_play.connection, NULL, 1, NULL, &none, &sw_play.error), SPILLWAY_EINVAL,
-                     SPILLWAY_SCOPE_REQUEST, "NULL");
-    sw_play_ck_error(easy_spill(sw_play.connection, (void *)4096, 8, NULL, &none, &sw_play.error), SPILLWAY_EMEMKIND,
-                     SPILLWAY_SCOPE_REQUEST, "neither");
-    sw_play_ck_error(easy_pack(sw_play.connection, &none, 8, NULL, &none, &sw_play.error), SPILLWAY_EMEMKIND,
-                     SPILLWAY_SCOPE_REQUEST, "neither");
-    sw_play_ck_error(easy_spill(sw_play.connection, sw_play.data, (uint64_t)1 << 46, NULL, &none, &sw_play.error),
+    sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(NULL, 1)), 1, &none, &sw_play.error),
+                     SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "NULL");
+    sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE((void *)4096, 8)), 1, &none, &sw_play.error),
+                     SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "neither");
+    sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(&none, 8), .flags = SPILLWAY_IN_PLACE), 1,
+                                    &none, &sw_play.error),
+                     SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "neither");
+    sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, (uint64_t)1 << 46)), 1, &none,
+                                    &sw_play.error),
                      SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST, "memory ends");
-    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error),
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error),
                      0); /* none of them cost the connection anything */
     sw_play_close();
     spillway_close(NULL);
@@ -850,22 +875,22 @@ END_TEST
 
 /* ---- a service that hangs ---------------------------------------------------------------------------------------- */
 
-static struct spillway_region_info region_info;
+static struct spillway_region_info region_info = {.size = sizeof region_info};
 static struct spillway_buffer_info buffer_infos[SPILLWAY_MAX_BUFFERS];
 static struct spillway_packed_chunk chunk;
 static const struct spillway_region some_region = {1, 1};
 
 static int ask_status(void) {
-    struct spillway_status status;
-    return easy_status(sw_play.connection, &status, &sw_play.error);
+    struct spillway_status status = {.size = sizeof status};
+    return spillway_status(sw_play.connection, &status, &sw_play.error);
 }
 
 static int ask_drop(void) {
-    return easy_drop(sw_play.connection, some_region, &sw_play.error);
+    return spillway_drop(sw_play.connection, &some_region, 1, &sw_play.error);
 }
 
 static int ask_query(void) {
-    return easy_query(sw_play.connection, some_region, &region_info, &sw_play.error);
+    return spillway_query(sw_play.connection, some_region, &region_info, &sw_play.error);
 }
 
 static int ask_query_buffers(void) {

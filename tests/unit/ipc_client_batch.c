@@ -4,8 +4,8 @@
 #include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -16,12 +16,14 @@
 
 enum { PIECES = 300 };
 #define PIECE_BYTES UINT64_C(30)
-static struct easy_piece pieces[PIECES];
+static struct spillway_buffer pieces[PIECES];
+static struct spillway_request requests[PIECES]; /* of a region for each of them */
+static struct spillway_result results[PIECES];
 
 static void lay_out_pieces(void) {
     for (uint32_t i = 0; i < PIECES; i++)
-        pieces[i] = (struct easy_piece){
-            .data = (uint8_t *)sw_play.data + i * PIECE_BYTES, .bytes = PIECE_BYTES, .region = {i + 1, 9}};
+        pieces[i] = (struct spillway_buffer){.data = (uint8_t *)sw_play.data + i * PIECE_BYTES, .bytes = PIECE_BYTES};
+    sw_requests_of_each(requests, pieces, PIECES);
 }
 
 /* The next packet of a spill of `count` pieces from `first` on; returns its seq. */
@@ -68,14 +70,35 @@ static void start_batches(void (*serve)(int socket)) {
 
 static struct spillway_ticket *spill_batch(uint32_t n) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_spill_batch(sw_play.connection, pieces, n, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, n, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
 static struct spillway_ticket *restore_batch(uint32_t n, unsigned flags) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_restore_batch(sw_play.connection, pieces, n, NULL, flags, &ticket, &sw_play.error), 0);
+    for (uint32_t i = 0; i < n; i++) {
+        requests[i].region = (struct spillway_region){i + 1, 9};
+        requests[i].flags = flags;
+    }
+    ck_assert_int_eq(spillway_restore(sw_play.connection, requests, n, &ticket, &sw_play.error), 0);
     return ticket;
+}
+
+static int wait_batch(struct spillway_ticket *ticket, int timeout_ms, uint32_t n) {
+    results->size = sizeof *results;
+    return spillway_wait(ticket, timeout_ms, results, n, &sw_play.error);
+}
+
+/* Results of the regions that the played daemon gives to batches. */
+static void ck_results(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert(results[i].region.slot == i + 1 && results[i].region.generation == 9);
+        ck_assert_uint_eq(results[i].raw_bytes, PIECE_BYTES);
+        ck_assert_uint_eq(results[i].stored_bytes, 1);
+        ck_assert_uint_eq(results[i].service_us, 5);
+        ck_assert_str_eq(results[i].codec, i < 256 ? "v5t" : "raw");
+        ck_assert_str_eq(results[i].tier, "host");
+    }
 }
 
 static void serve_two_packets(int socket) {
@@ -97,27 +120,21 @@ static void serve_two_packets(int socket) {
 }
 
 START_TEST(a_batch_of_two_packets_is_one) {
-    struct spillway_result result;
     start_batches(serve_two_packets);
-    memset(&pieces[0].region, 0, sizeof pieces[0].region);
     struct spillway_ticket *ticket = spill_batch(PIECES);
-    sw_play_ck_error(easy_wait(ticket, 20, &result, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
-    ck_assert_uint_eq(pieces[0].region.generation, 0);
+    sw_play_ck_error(wait_batch(ticket, 20, PIECES), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert_uint_eq(results[0].region.generation, 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, PIECES), 0);
     spillway_ticket_free(ticket);
-    for (uint32_t i = 0; i < PIECES; i++)
-        ck_assert(pieces[i].region.slot == i + 1 && pieces[i].region.generation == 9);
-    ck_assert_uint_eq(result.raw_bytes, PIECES * PIECE_BYTES);
-    ck_assert_uint_eq(result.stored_bytes, PIECES);
-    ck_assert_uint_eq(result.service_us, 5);
-    ck_assert_uint_eq(result.region.generation, 0);
-    ck_assert_str_eq(result.codec, "mixed");
-    ck_assert_str_eq(result.tier, "host");
-    ck_assert_int_eq(easy_wait(restore_batch(PIECES, 0), -1, &result, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(restore_batch(2, 0), -1, &result, &sw_play.error), 0);
-    ck_assert_str_eq(result.codec, "v5t");
-    ck_assert_int_eq(easy_wait(restore_batch(2, SPILLWAY_KEEP), -1, &result, &sw_play.error), 0);
+    ck_results(PIECES);
+    memset(results, 0, sizeof results);
+    ck_assert_int_eq(wait_batch(restore_batch(PIECES, 0), -1, PIECES), 0);
+    ck_results(PIECES);
+    ck_assert_int_eq(wait_batch(restore_batch(2, 0), -1, 2), 0);
+    ck_results(2);
+    ck_assert_int_eq(wait_batch(restore_batch(2, SPILLWAY_KEEP), -1, 2), 0);
+    ck_results(2);
     sw_play_close();
 }
 END_TEST
@@ -138,13 +155,10 @@ static void fail_second_packets(int socket) {
 
 START_TEST(a_batch_fails_as_one) {
     start_batches(fail_second_packets);
-    memset(&pieces[0].region, 0, sizeof pieces[0].region);
-    sw_play_ck_error(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), SPILLWAY_ENOSPACE,
-                     SPILLWAY_SCOPE_REQUEST, "full");
-    ck_assert_uint_eq(pieces[0].region.generation, 0);
-    lay_out_pieces();
-    sw_play_ck_error(easy_wait(restore_batch(PIECES, 0), -1, NULL, &sw_play.error), SPILLWAY_ECHECKSUM,
-                     SPILLWAY_SCOPE_REGION, "bad frame");
+    sw_play_ck_error(wait_batch(spill_batch(PIECES), -1, PIECES), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "full");
+    ck_assert_uint_eq(results[0].region.generation, 0);
+    sw_play_ck_error(wait_batch(restore_batch(PIECES, 0), -1, PIECES), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION,
+                     "bad frame");
     sw_play_close();
 }
 END_TEST
@@ -161,7 +175,7 @@ static void allow_one_packet(int socket) {
 
 START_TEST(packets_keep_to_the_daemons_limit) {
     start_batches(allow_one_packet);
-    ck_assert_int_eq(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(spill_batch(PIECES), -1, PIECES), 0);
     sw_play_close();
 }
 END_TEST
@@ -184,19 +198,19 @@ static void allow_few_pieces(int socket) {
 }
 
 START_TEST(batches_keep_to_the_daemons_limits) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *none = NULL;
     start_batches(allow_few_pieces);
-    ck_assert_int_eq(easy_wait(spill_batch(PIECES), -1, NULL, &sw_play.error), 0);
-    ck_assert_uint_eq(pieces[PIECES - 1].region.slot, PIECES);
+    ck_assert_int_eq(wait_batch(spill_batch(PIECES), -1, PIECES), 0);
+    ck_assert_uint_eq(results[PIECES - 1].region.slot, PIECES);
     struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
-    sw_play_ck_error(easy_spill_batch(sw_play.connection, pieces, 3, NULL, &none, &sw_play.error), SPILLWAY_ELIMIT,
+    sw_play_ck_error(spillway_spill(sw_play.connection, requests, 3, &none, &sw_play.error), SPILLWAY_ELIMIT,
                      SPILLWAY_SCOPE_REQUEST, "2 operations");
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(one, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(one, -1, 1), 0);
     struct spillway_ticket *third = spill_batch(3);
-    ck_assert_int_eq(easy_wait(third, -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(other, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(third, -1, 3), 0);
+    ck_assert_int_eq(wait_batch(other, -1, 2), 0);
     sw_play_close();
 }
 END_TEST
@@ -215,13 +229,13 @@ START_TEST(who_only_tries_again_gets_through) {
     start_batches(allow_one_batch);
     (void)spill_batch(1);
     for (int tries = 0; tries < 60000; tries++) {
-        rc = easy_spill_batch(sw_play.connection, pieces, 1, NULL, &ticket, &sw_play.error);
+        rc = spillway_spill(sw_play.connection, requests, 1, &ticket, &sw_play.error);
         if (rc != -SPILLWAY_ELIMIT)
             break;
         (void)usleep(1000);
     }
     ck_assert_int_eq(rc, 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, 1), 0);
     sw_play_close();
 }
 END_TEST
@@ -243,14 +257,14 @@ static void serve_gpu_batch(int socket) {
 }
 
 START_TEST(a_batch_has_one_mark) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     sw_play.gpu.on = true;
     start_batches(serve_gpu_batch);
     struct spillway_ticket *ticket = spill_batch(PIECES);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 44); /* one packet is not answered yet */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, PIECES), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
 }
@@ -265,8 +279,8 @@ static void serve_no_bytes(int socket) {
     const struct sw_wire_chunk *chunks = msg.u.build.chunks;
     SW_ASSERT(msg.u.build.n_builds == 2 && chunks[0].offset == SW_PLAY_BYTES);
     SW_ASSERT(chunks[0].raw_bytes == 0 && chunks[1].offset == PIECE_BYTES);
-    const struct sw_wire_result results[] = {{.slot = 1, .gen = 9}, {.slot = 2, .gen = 9, .raw_bytes = PIECE_BYTES}};
-    struct sw_msg reply = {.u.results = {.n_results = 2, .results = results}};
+    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9}, {.slot = 2, .gen = 9, .raw_bytes = PIECE_BYTES}};
+    struct sw_msg reply = {.u.results = {.n_results = 2, .results = wire}};
     sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
     sw_play_expect_end(socket);
 }
@@ -277,7 +291,7 @@ START_TEST(a_piece_of_no_bytes_may_lie_at_the_end) {
     start_batches(serve_no_bytes);
     pieces[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
     pieces[0].bytes = 0;
-    ck_assert_int_eq(easy_wait(spill_batch(2), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(spill_batch(2), -1, 2), 0);
     ck_assert_ptr_eq(sw_play.gpu.memory, sw_play.data);
     sw_play_close();
 }
@@ -303,18 +317,18 @@ static void drop_what_nobody_saw(int socket) {
 }
 
 START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     start_batches(drop_what_nobody_saw);
     struct spillway_ticket *done = spill_batch(10);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     spillway_ticket_free(done); /* is done, but was not waited for */
     struct spillway_ticket *running = spill_batch(PIECES);
     spillway_ticket_free(running);
-    memset(pieces, 0xee, sizeof pieces); /* not looked at any more */
+    memset(pieces, 0xee, sizeof pieces); /* neither is looked at any more */
+    memset(requests, 0xee, sizeof requests);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_uint_eq(pieces[0].region.slot, 0xeeeeeeeeu);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -329,9 +343,9 @@ static void lie_about_the_bytes(int socket, uint32_t seq) {
 
 /* Generation 0 is nobody's. */
 static void name_no_region(int socket, uint32_t seq) {
-    const struct sw_wire_result results[] = {{.slot = 1, .gen = 9, .raw_bytes = PIECE_BYTES},
-                                             {.slot = 2, .raw_bytes = PIECE_BYTES}};
-    struct sw_msg msg = {.u.results = {.n_results = 2, .results = results}};
+    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9, .raw_bytes = PIECE_BYTES},
+                                          {.slot = 2, .raw_bytes = PIECE_BYTES}};
+    struct sw_msg msg = {.u.results = {.n_results = 2, .results = wire}};
     sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
 }
 
@@ -359,9 +373,8 @@ START_TEST(lies_about_batches_end_the_connection) {
     struct spillway_ticket *none = NULL;
     lie = batch_lies[_i].lie;
     start_batches(serve_a_batch_lie);
-    sw_play_ck_error(easy_wait(spill_batch(2), -1, NULL, &sw_play.error), batch_lies[_i].code, SPILLWAY_SCOPE_SESSION,
-                     "");
-    sw_play_ck_error(easy_spill_batch(sw_play.connection, pieces, 2, NULL, &none, &sw_play.error), batch_lies[_i].code,
+    sw_play_ck_error(wait_batch(spill_batch(2), -1, 2), batch_lies[_i].code, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(spillway_spill(sw_play.connection, requests, 2, &none, &sw_play.error), batch_lies[_i].code,
                      SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
 }
@@ -378,12 +391,14 @@ START_TEST(a_heap_that_fails_costs_one_batch) {
     struct spillway_ticket *ticket = NULL;
     int rc = -1;
     start_batches(serve_one_batch);
+    requests[0].region = (struct spillway_region){1, 9};
+    requests[1].region = (struct spillway_region){2, 9};
     const long live = sw_alloc_live();
     for (unsigned long n = 1; rc < 0; n++) {
         sw_alloc_fail_nth(n);
-        rc = easy_restore_batch(sw_play.connection, pieces, 2, NULL, 0, &ticket, &sw_play.error);
+        rc = spillway_restore(sw_play.connection, requests, 2, &ticket, &sw_play.error);
         sw_alloc_fail_nth(0);
-        if (rc == 0 && easy_wait(ticket, 0, NULL, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
+        if (rc == 0 && spillway_wait(ticket, 0, NULL, 0, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
             spillway_ticket_free(ticket);
             rc = -SPILLWAY_ENOMEM;
         }
@@ -392,7 +407,7 @@ START_TEST(a_heap_that_fails_costs_one_batch) {
             ck_assert_int_eq(sw_alloc_live(), live);
         }
     }
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST

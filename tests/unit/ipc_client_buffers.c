@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -41,7 +41,7 @@ static int start_spill_of_buffers(struct spillway_ticket **ret) {
         {.data = sw_play.data, .bytes = SW_PLAY_BYTES / 2},
         {.data = (uint8_t *)sw_play.data + SW_PLAY_BYTES / 2, .bytes = SW_PLAY_BYTES / 2, .type = SPILLWAY_I64},
         {.bytes = 0}};
-    return easy_spill_buffers(sw_play.connection, buffers, 3, NULL, ret, &sw_play.error);
+    return spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 3)), 1, ret, &sw_play.error);
 }
 
 /* The second memory, that of other_memory(), of a spill of two; *ret: what is asked for, and closed behind it. */
@@ -76,7 +76,7 @@ static void *other_memory(int *ret_fd) {
 static int start_spill_of_two(void *other, struct spillway_ticket **ret) {
     const struct spillway_buffer buffers[] = {{.data = sw_play.data, .bytes = SW_PLAY_BYTES},
                                               {.data = other, .bytes = SW_PLAY_BYTES}};
-    return easy_spill_buffers(sw_play.connection, buffers, 2, NULL, ret, &sw_play.error);
+    return spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 2)), 1, ret, &sw_play.error);
 }
 
 static void close_late(int socket) {
@@ -98,15 +98,15 @@ static void close_late(int socket) {
 
 START_TEST(memory_of_buffers_is_closed_before_they_are_done) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
-    struct spillway_status status;
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_status status = {.size = sizeof status};
     int fd;
     void *other = other_memory(&fd);
     sw_play_open(close_late);
     ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
-    ck_assert_int_eq(easy_wait(ticket, 50, &result, &sw_play.error), -SPILLWAY_EAGAIN);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 50, &result, 1, &sw_play.error), -SPILLWAY_EAGAIN);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
     ck_assert_uint_eq(result.region.slot, 4);
     spillway_ticket_free(ticket);
     sw_play_close();
@@ -132,10 +132,10 @@ static void serve_one_memfd(int socket) {
 
 START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     sw_play_open(serve_one_memfd);
     ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
     spillway_ticket_free(ticket);
     sw_play_close();
 }
@@ -155,7 +155,7 @@ START_TEST(two_memfds_stay_two) {
     struct spillway_ticket *ticket = NULL;
     sw_play_open(serve_two_memfds);
     ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
-    (void)easy_wait(ticket, 50, NULL, &sw_play.error); /* what hands the memories over is not answered */
+    (void)spillway_wait(ticket, 50, NULL, 0, &sw_play.error); /* what hands the memories over is not answered */
     spillway_ticket_free(ticket);
     sw_play_close();
     (void)munmap(other, SW_PLAY_BYTES);
@@ -204,7 +204,7 @@ START_TEST(buffers_that_fail) {
     sw_play.gpu.on = true;
     sw_play_open(serve_bad_buffers);
     ck_assert_int_eq(start_spill_of_buffers(&ticket), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), -buffer_answers[_i].code);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -buffer_answers[_i].code);
     spillway_ticket_free(ticket);
     sw_play_close();
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
@@ -250,10 +250,11 @@ START_TEST(restored_buffers_must_not_overlap) {
     const struct spillway_buffer buffers[] = {
         {.data = (uint8_t *)sw_play.data + second[_i].start, .bytes = second[_i].bytes},
         {.data = sw_play.data, .bytes = SW_PLAY_BYTES / 2}};
-    int rc = easy_restore_buffers(sw_play.connection, (struct spillway_region){1, 1}, buffers, 2, NULL, 0, &ticket,
-                                  &sw_play.error);
+    int rc = spillway_restore(sw_play.connection,
+                              SW_REQUEST(SW_SEVERAL(buffers, 2), .region = (struct spillway_region){1, 1}), 1, &ticket,
+                              &sw_play.error);
     if (!rc)
-        rc = easy_wait(ticket, -1, NULL, &sw_play.error);
+        rc = spillway_wait(ticket, -1, NULL, 0, &sw_play.error);
     sw_play_ck_error(rc, second[_i].code, SPILLWAY_SCOPE_REQUEST, rc == -SPILLWAY_EINVAL ? "overlap" : "mapped");
     spillway_ticket_free(ticket);
     sw_play_close();
@@ -300,7 +301,7 @@ START_TEST(a_call_waits_for_room) {
     sw_play_open(allow_one_request);
     ck_assert_int_eq(start_spill_of_buffers(&first), 0);
     ck_assert_int_eq(start_spill_of_buffers(&second), 0);
-    ck_assert_int_eq(easy_wait(second, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST

@@ -3,7 +3,6 @@
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
 #include "tests/lib/run.h"
 

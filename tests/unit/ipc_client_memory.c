@@ -6,8 +6,8 @@
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -51,8 +51,8 @@ static void answer_gpu_spills(int socket) {
 }
 
 static void ck_held_after_status(unsigned n_held) {
-    struct spillway_status status;
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error),
+    struct spillway_status status = {.size = sizeof status};
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in all that comes before its reply */
     ck_assert_uint_eq(sw_play.gpu.n_held, n_held);
 }
@@ -68,10 +68,10 @@ START_TEST(marks_are_held_until_they_are_answered) {
     ck_held_after_status(1);
     struct spillway_ticket *third = sw_play_spill();
     ck_held_after_status(1);
-    ck_assert_int_eq(easy_wait(first, 0, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(first, 0, NULL, 0, &sw_play.error), 0);
     struct spillway_ticket *fourth = sw_play_spill();
-    ck_assert_int_eq(easy_wait(fourth, -1, NULL, &sw_play.error), -SPILLWAY_ECONN);
-    ck_assert_int_eq(easy_wait(third, 0, NULL, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(spillway_wait(fourth, -1, NULL, 0, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert_int_eq(spillway_wait(third, 0, NULL, 0, &sw_play.error), -SPILLWAY_ECONN);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
     ck_assert_uint_eq(sw_play.gpu.n_pages, 1);
@@ -91,7 +91,8 @@ START_TEST(no_mark_is_lost_where_nothing_is_answered) {
     sw_play.gpu.on = true;
     for (unsigned long n = 1; rc < 0; n++) {
         sw_alloc_fail_nth(n);
-        rc = easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, &ticket, &sw_play.error);
+        rc = spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &ticket,
+                            &sw_play.error);
         sw_alloc_fail_nth(0);
         ck_assert_uint_eq(sw_play.gpu.n_held, rc == 0);
     }
@@ -132,15 +133,17 @@ START_TEST(registered_memory_is_handed_over_once) {
     sw_play_open(serve_registered);
     uint8_t *first = (uint8_t *)sw_play.data + 1000;
     ck_assert_int_eq(spillway_register(sw_play.connection, first, 4000, &sw_play.error), 0);
-    ck_assert_int_eq(easy_spill(sw_play.connection, first + 100, 3900, NULL, &inside, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(inside, -1, NULL, &sw_play.error), 0);
     ck_assert_int_eq(
-        easy_restore(sw_play.connection, (struct spillway_region){1, 9}, first, 4000, NULL, 0, &all, &sw_play.error),
-        0);
-    ck_assert_int_eq(easy_wait(all, -1, NULL, &sw_play.error), -SPILLWAY_ENOMEM);
-    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(first + 100, 3900)), 1, &inside, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(inside, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(first, 4000), .region = (struct spillway_region){1, 9}), 1,
+                                      &all, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(all, -1, NULL, 0, &sw_play.error), -SPILLWAY_ENOMEM);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
     ck_assert_int_eq(spillway_unregister(sw_play.connection, first, &sw_play.error), 0);
-    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -199,7 +202,7 @@ START_TEST(registering_tells_what_is_wrong_with_the_memory) {
     sw_play_open(refuse_registration);
     sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
                      SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "cannot be opened");
-    ck_assert_int_eq(easy_wait(sw_play_spill(), -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
     /* The daemon goes: so does what was registered, whatever the answer. */
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ECONN,
@@ -352,31 +355,35 @@ static void serve_failures_half_way(int socket) {
 
 static struct spillway_ticket *spill_staged(void *heap) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_spill(sw_play.connection, heap, STAGED_BYTES, NULL, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(heap, STAGED_BYTES)), 1, &ticket, &sw_play.error), 0);
     return ticket;
 }
 
 static struct spillway_ticket *restore_staged(struct spillway_region region, void *heap) {
     struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(easy_restore(sw_play.connection, region, heap, STAGED_BYTES, NULL, 0, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_restore(sw_play.connection, SW_REQUEST(SW_ONE(heap, STAGED_BYTES), .region = region), 1,
+                                      &ticket, &sw_play.error),
+                     0);
     return ticket;
 }
 
 START_TEST(pieces_fail_and_succeed_as_one) {
-    struct spillway_result result;
-    struct spillway_status status;
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_status status = {.size = sizeof status};
     void *heap = calloc(1, STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);
     sw_play_open(serve_failures_half_way);
-    sw_play_ck_error(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), SPILLWAY_ENOSPACE,
+    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, &result, 1, &sw_play.error), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "tier is full");
-    ck_assert_int_eq(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, 1, &sw_play.error), 0);
     ck_assert_uint_eq(result.raw_bytes, STAGED_BYTES);
     ck_assert_uint_eq(result.stored_bytes, 5);
-    sw_play_ck_error(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EBUSY,
+    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, 0, &sw_play.error), SPILLWAY_EBUSY,
                      SPILLWAY_SCOPE_REQUEST, "try later");
-    ck_assert_int_eq(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), 0);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0); /* takes in what else is answered */
+    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
+                     0); /* takes in what else is answered */
     sw_play_close();
     free(heap);
 }
@@ -412,7 +419,7 @@ START_TEST(what_is_restored_has_pages_of_the_client) {
     ck_assert_ptr_nonnull(heap);
     sw_play_open(serve_a_restore);
     struct spillway_ticket *ticket = restore_staged((struct spillway_region){1, 9}, heap);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     ck_assert_uint_ge(arena_allocated_bytes(), STAGED_BYTES);
     ck_assert_uint_le(arena_allocated_bytes(), STAGED_BYTES + (2 << 20));
     sw_play_close();
@@ -438,14 +445,14 @@ static void refuse_the_arena(int socket) {
 }
 
 START_TEST(an_arena_may_be_refused) {
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
     void *heap = calloc(1, STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);
     sw_play_open(refuse_the_arena);
-    sw_play_ck_error(easy_wait(spill_staged(heap), -1, NULL, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
-                     "cannot be opened");
-    ck_assert_int_eq(easy_wait(spill_staged(heap), -1, &result, &sw_play.error), 0);
-    sw_play_ck_error(easy_wait(restore_staged(result.region, heap), -1, NULL, &sw_play.error), SPILLWAY_EPROTO,
+    sw_play_ck_error(spillway_wait(spill_staged(heap), -1, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT,
+                     SPILLWAY_SCOPE_REQUEST, "cannot be opened");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), -1, &result, 1, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, 0, &sw_play.error), SPILLWAY_EPROTO,
                      SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
     free(heap);

@@ -4,8 +4,8 @@
 #include "ipc/client/client.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/play.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -72,19 +72,19 @@ static void lose_connection(void) {
 }
 
 static int spill(struct spillway_ticket **ret) {
-    return easy_spill(sw_play.connection, sw_play.data, SW_PLAY_BYTES, NULL, ret, &sw_play.error);
+    return spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, ret, &sw_play.error);
 }
 
 static int spill_batch(struct spillway_ticket **ret) {
-    static struct easy_piece pieces[2];
-    pieces[0] = pieces[1] = (struct easy_piece){.data = sw_play.data, .bytes = SW_PLAY_BYTES};
-    return easy_spill_batch(sw_play.connection, pieces, 2, NULL, ret, &sw_play.error);
+    const struct spillway_request *request = SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES));
+    const struct spillway_request both[] = {*request, *request};
+    return spillway_spill(sw_play.connection, both, 2, ret, &sw_play.error);
 }
 
 static int spill_buffers(struct spillway_ticket **ret) {
     const struct spillway_buffer buffers[] = {{.data = sw_play.data, .bytes = SW_PLAY_BYTES},
                                               {.data = sw_play.data, .bytes = SW_PLAY_BYTES}};
-    return easy_spill_buffers(sw_play.connection, buffers, 2, NULL, ret, &sw_play.error);
+    return spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 2)), 1, ret, &sw_play.error);
 }
 
 static const struct {
@@ -128,7 +128,7 @@ START_TEST(memory_that_could_not_be_handed_over_is_tried_again) {
     sw_alloc_fail_nth(0);
     for (unsigned i = 0; i < 2; i++) {
         ck_assert_int_eq(spill(&ticket), 0);
-        ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     }
     sw_play_close();
 }
@@ -160,7 +160,7 @@ static void serve_without_the_memory(int socket) {
 
 static void ck_not_handed_over(int rc, struct spillway_ticket *ticket) {
     if (!rc)
-        rc = easy_wait(ticket, -1, NULL, &sw_play.error);
+        rc = spillway_wait(ticket, -1, NULL, 0, &sw_play.error);
     sw_play_ck_error(rc, SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "after a restart");
 }
 
@@ -243,7 +243,7 @@ START_TEST(memory_that_the_daemon_refused_is_tried_again) {
         ck_assert_int_eq(requests[_i].start(&ticket), 0);
         if (i == 0)
             ck_assert_int_eq(sem_post(&sw_play.go), 0);
-        const int rc = easy_wait(ticket, -1, NULL, &sw_play.error);
+        const int rc = spillway_wait(ticket, -1, NULL, 0, &sw_play.error);
         if (i < 2)
             sw_play_ck_error(rc, SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "not now");
         else
@@ -328,11 +328,12 @@ START_TEST(memory_that_was_being_tried_again_stays_open) {
     sw_play.data = other;
     for (unsigned i = 0; i < MANY; i++)
         tickets[i] = sw_play_spill();
-    ck_assert_int_eq(easy_wait(tickets[0], 0, NULL, &sw_play.error), -SPILLWAY_EAGAIN); /* takes the refusal in */
+    ck_assert_int_eq(spillway_wait(tickets[0], 0, NULL, 0, &sw_play.error),
+                     -SPILLWAY_EAGAIN); /* takes the refusal in */
     sw_play.data = registered;
     ck_assert_int_eq(spill(&ticket), 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     for (unsigned i = 0; i < MANY; i++)
         spillway_ticket_free(tickets[i]);
     spillway_ticket_free(ticket);
@@ -371,7 +372,7 @@ START_TEST(marks_are_known_to_the_next_process) {
     sw_play_open(serve_marks);
     sw_play.gpu.on = true;
     ck_assert_int_eq(spill(&ticket), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     dispatch(); /* takes note of that ticket */
     lose_connection();
     if (_i)
@@ -380,7 +381,7 @@ START_TEST(marks_are_known_to_the_next_process) {
         dispatch();
     if (!_i)
         ck_assert_int_eq(spill(&ticket), 0);
-    ck_assert_int_eq(easy_wait(ticket, -1, NULL, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_pages, 2);
     sw_play_close();
 }
@@ -451,14 +452,14 @@ static void serve_late(int socket) {
 }
 
 START_TEST(more_time_is_given_while_it_is_tried) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_late);
     spillway_set_timeout(sw_play.connection, 60); /* of a service that is there */
     spillway_set_reconnect(sw_play.connection, 50);
     lose_connection();
     spillway_set_reconnect(sw_play.connection, -1);
     (void)usleep(100000);
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -487,25 +488,25 @@ static void serve_after_an_impostor(int socket) {
 }
 
 START_TEST(an_impostor_is_told_nothing) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_after_an_impostor);
     lose_connection();
     sw_play.stranger = IMPOSTOR;
     while (!atomic_load(&was_impostor))
         dispatch();
     sw_play.stranger = 0;
-    ck_assert_int_eq(easy_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
 
 START_TEST(an_impostor_is_named_when_the_time_is_over) {
-    struct spillway_status status;
+    struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_no_more);
     spillway_set_reconnect(sw_play.connection, 50);
     lose_connection();
     sw_play.stranger = IMPOSTOR;
-    sw_play_ck_error(easy_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
                      SPILLWAY_SCOPE_SESSION, "uid 4242");
     sw_play_close();
 }

@@ -77,19 +77,21 @@ void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_fi
     sum->out_of_memory |= part->out_of_memory;
 }
 
-void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *result,
+void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *results,
                    unsigned n_regions, uint64_t latency_us, unsigned column) {
     struct sw_bench_op_figures *figures = &f->ops[op];
+    uint64_t service_us = 0;
+    for (const struct spillway_result *r = results; r < results + n_regions; r++) {
+        figures->bytes += r->raw_bytes;
+        service_us = r->service_us > service_us ? r->service_us : service_us;
+        if (op != SW_BENCH_SPILL)
+            continue;
+        add_to(&f->columns[column], 1, r->raw_bytes, r->stored_bytes);
+        add_to(find_count(f->stored, r->codec, r->tier, r->reason), 1, r->raw_bytes, r->stored_bytes);
+    }
     figures->n++;
     figures->n_regions += n_regions;
-    figures->bytes += result->raw_bytes;
-    f->out_of_memory |=
-        !add_sample(&figures->latency_us, latency_us) || !add_sample(&figures->service_us, result->service_us);
-    if (op == SW_BENCH_SPILL) {
-        add_to(&f->columns[column], n_regions, result->raw_bytes, result->stored_bytes);
-        add_to(find_count(f->stored, result->codec, result->tier, result->reason), n_regions, result->raw_bytes,
-               result->stored_bytes);
-    }
+    f->out_of_memory |= !add_sample(&figures->latency_us, latency_us) || !add_sample(&figures->service_us, service_us);
 }
 
 void sw_bench_note_error(struct sw_bench_figures *f, const char *name) {

@@ -40,8 +40,8 @@ struct sw_bench_figures {
 
 void sw_bench_figures_fini(struct sw_bench_figures *f);
 void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_figures *part);
-/* An operation on so many regions that succeeded. column: index, for a spill. */
-void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *result,
+/* An operation that succeeded, with the result of each region. column: index, for a spill. */
+void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *results,
                    unsigned n_regions, uint64_t latency_us, unsigned column);
 void sw_bench_note_error(struct sw_bench_figures *f, const char *name);
 /* Value below which `part` of the samples lie; sorts them. 0 if there are none. */

@@ -6,7 +6,7 @@
 #include "tests/bench/spillway_bench/report.h"
 #include "tests/bench/spillway_bench/session.h"
 #include "tests/bench/spillway_bench/table.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,9 +42,10 @@ static int choose_memory(struct spillway_status *ret) {
     struct spillway *connection;
     struct spillway_error error;
     const char *reason = NULL;
-    if (easy_open(&connection, o->socket, &error) < 0)
+    if (spillway_open(&connection, SW_OPTIONS(.socket_path = o->socket), &error) < 0)
         return failed("connect", error.name, error.text);
-    const int rc = easy_status(connection, ret, &error);
+    ret->size = sizeof *ret;
+    const int rc = spillway_status(connection, ret, &error);
     spillway_close(connection);
     if (rc < 0)
         return failed("status", error.name, error.text);

@@ -19,7 +19,7 @@ static const char help[] =
     "  --column NAME      l_comment (TPC-H text; default), random, zero, mixed, another column of TPC-H's lineitem or\n"
     "                     orders, as l_quantity, or a file, repeated to the size; several times: each region is of "
     "one\n"
-    "                     of them. Keys, decimals and dates are spilled as numbers, but for batches\n"
+    "                     of them. Keys, decimals and dates are spilled as numbers\n"
     "  --size SIZE        bytes of a region, or a range, log-uniform: 64K..4M (default: 64M). A size is bytes,\n"
     "                     or a number with K, M, G or T (KiB, MiB, GiB, TiB), as 1.5GiB\n"
     "  --batch N          an operation is a batch of N regions, all of one column, in registered memory: spills,\n"

@@ -6,7 +6,7 @@
 #include "ipc/spillway.h"
 #include "tests/bench/spillway_bench/columns.h"
 #include "tests/lib/content.h"
-#include "tests/lib/easy.h"
+#include "tests/lib/requests.h"
 #include <math.h>
 #include <poll.h>
 #include <stdio.h>
@@ -35,13 +35,15 @@ struct slot {
     struct sw_buffer *memory;
     enum slot_state state;
     enum sw_bench_op op;
-    struct parked content;     /* of the operation */
-    unsigned column;           /* that the memory holds from the start, and for good, if nothing is verified */
-    struct easy_piece *pieces; /* [n_regions()], where the regions lie */
+    struct parked content; /* of the operation */
+    unsigned column;       /* that the memory holds from the start, and for good, if nothing is verified */
+    /* [n_regions()] each. A region has one buffer, at a place of its own. */
+    struct spillway_buffer *buffers;
+    struct spillway_request *requests;
+    struct spillway_result *results;
     struct spillway_ticket *ticket;
     uint64_t not_before_us, start_us, end_us;
     int rc;
-    struct spillway_result result;
     struct spillway_error error;
 };
 
@@ -53,8 +55,10 @@ struct sw_bench_session {
     struct slot *slots;    /* [options.in_flight] */
     struct parked *parked; /* a ring */
     size_t first_parked, n_parked, room;
-    struct region *regions;    /* of all that is parked, and of the slots */
-    struct easy_piece *pieces; /* of the slots */
+    struct region *regions;          /* of all that is parked, and of the slots */
+    struct spillway_buffer *buffers; /* of the slots, as the next two */
+    struct spillway_request *requests;
+    struct spillway_result *results;
     uint64_t random;
     uint64_t n_begun, n_spilled; /* spills that succeeded or may yet; that did */
     unsigned n_held;             /* this session's share of the run's */
@@ -118,7 +122,7 @@ static void look(struct sw_bench_session *s) {
         struct slot *slot = &s->slots[i];
         if (slot->state != SLOT_RUNNING)
             continue;
-        slot->rc = easy_wait(slot->ticket, 0, &slot->result, &slot->error);
+        slot->rc = spillway_wait(slot->ticket, 0, slot->results, n_regions(s), &slot->error);
         if (slot->rc == -SPILLWAY_EAGAIN)
             continue;
         slot->end_us = sw_clock_us();
@@ -154,7 +158,7 @@ static bool work_on_region(struct sw_bench_session *s, const struct slot *slot, 
     bool same = true;
     for (uint64_t at = 0; at < region->bytes && !s->lost; at += piece_bytes) {
         const uint64_t left = region->bytes - at;
-        const char *failed = work_on_piece(s, work, (uint8_t *)slot->pieces[i].data + at, column + at,
+        const char *failed = work_on_piece(s, work, (uint8_t *)slot->buffers[i].data + at, column + at,
                                            left < piece_bytes ? left : piece_bytes, &same);
         if (failed) {
             say(s, "memory", "EGPU", failed);
@@ -179,30 +183,20 @@ static enum spillway_value_type type_of(const struct sw_bench_session *s, const 
     return sw_bench_column_type(s->run->options.columns[slot->content.column]);
 }
 
-static int call(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
-    struct easy_piece *pieces = slot->pieces;
-    struct CUstream_st *stream = s->run->device->stream();
-    const unsigned flags = slot->content.restores > 1 ? SPILLWAY_KEEP : 0;
-    if (!s->run->options.batch && op == SW_BENCH_SPILL)
-        return easy_spill_typed(s->connection, pieces->data, pieces->bytes, type_of(s, slot), stream, &slot->ticket,
-                                &slot->error);
-    if (!s->run->options.batch)
-        return easy_restore(s->connection, pieces->region, pieces->data, pieces->bytes, stream, flags, &slot->ticket,
-                            &slot->error);
-    if (op == SW_BENCH_SPILL)
-        return easy_spill_batch(s->connection, pieces, n_regions(s), stream, &slot->ticket, &slot->error);
-    return easy_restore_batch(s->connection, pieces, n_regions(s), stream, flags, &slot->ticket, &slot->error);
-}
-
 static void start(struct sw_bench_session *s, struct slot *slot, enum sw_bench_op op) {
+    const bool is_spill = op == SW_BENCH_SPILL;
+    const uint16_t type = (uint16_t)type_of(s, slot);
     for (unsigned i = 0; i < n_regions(s); i++) {
-        slot->pieces[i].bytes = slot->content.regions[i].bytes;
-        slot->pieces[i].region = slot->content.regions[i].id;
+        slot->buffers[i].bytes = slot->content.regions[i].bytes;
+        slot->buffers[i].type = type;
+        slot->requests[i].region = is_spill ? (struct spillway_region){0} : slot->content.regions[i].id;
+        slot->requests[i].flags = !is_spill && slot->content.restores > 1 ? SPILLWAY_KEEP : 0;
     }
     slot->op = op;
     slot->start_us = sw_clock_us();
     sw_bench_busy_begin(&s->run->busy, op, slot->start_us);
-    slot->rc = call(s, slot, op);
+    slot->rc = (is_spill ? spillway_spill : spillway_restore)(s->connection, slot->requests, n_regions(s),
+                                                              &slot->ticket, &slot->error);
     slot->state = slot->rc < 0 ? SLOT_ENDED : SLOT_RUNNING;
     if (slot->rc < 0)
         sw_bench_busy_end(&s->run->busy, op, sw_clock_us());
@@ -260,7 +254,7 @@ static void let_go(struct sw_bench_session *s, unsigned n) {
 static void spilled(struct sw_bench_session *s, struct slot *slot) {
     struct spillway_error error;
     for (unsigned i = 0; i < n_regions(s); i++)
-        slot->content.regions[i].id = s->run->options.batch ? slot->pieces[i].region : slot->result.region;
+        slot->content.regions[i].id = slot->results[i].region;
     slot->content.restores = restores_due(s);
     if (slot->content.restores) {
         hold(s, 1);
@@ -268,7 +262,7 @@ static void spilled(struct sw_bench_session *s, struct slot *slot) {
         return;
     }
     for (unsigned i = 0; i < n_regions(s); i++)
-        if (easy_drop(s->connection, slot->content.regions[i].id, &error) < 0) {
+        if (spillway_drop(s->connection, &slot->content.regions[i].id, 1, &error) < 0) {
             sw_bench_note_error(&s->figures, error.name);
             s->failed = true;
         }
@@ -328,7 +322,7 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
         return;
     }
     (void)atomic_fetch_add(&s->run->n_done, 1);
-    sw_bench_note(&s->figures, slot->op, &slot->result, n_regions(s), slot->end_us - slot->start_us,
+    sw_bench_note(&s->figures, slot->op, slot->results, n_regions(s), slot->end_us - slot->start_us,
                   slot->content.column);
     if (slot->op == SW_BENCH_SPILL)
         spilled(s, slot);
@@ -377,7 +371,8 @@ static void *run_session(void *arg) {
     for (int wait_ms; !s->lost && (wait_ms = time_to_wait(s)) >= 0;) {
         struct pollfd fd = {.fd = spillway_fd(s->connection), .events = POLLIN};
         if (wait_ms > 0 && s->run->options.in_flight == 1 && s->slots->state == SLOT_RUNNING)
-            (void)easy_wait(s->slots->ticket, wait_ms, NULL, NULL); /* as a client does that has nothing else to do */
+            (void)spillway_wait(s->slots->ticket, wait_ms, NULL, 0,
+                                NULL); /* as a client does that has nothing else to do */
         else if (wait_ms > 0)
             (void)poll(&fd, 1, wait_ms);
         look(s);
@@ -408,7 +403,7 @@ static const char *fill_first(const struct sw_bench_session *s, const struct slo
     const char *failed = s->run->device->set(slot->memory->data, 0, bytes);
     for (unsigned i = 0; !failed && !s->run->options.verify && i < n_regions(s); i++)
         failed =
-            s->run->device->copy(slot->pieces[i].data, s->run->columns[slot->column]->data, s->run->options.max_bytes);
+            s->run->device->copy(slot->buffers[i].data, s->run->columns[slot->column]->data, s->run->options.max_bytes);
     return failed;
 }
 
@@ -420,7 +415,11 @@ static int make_slot(struct sw_bench_session *s, struct slot *slot, struct sw_er
     if (rc < 0)
         return rc;
     for (unsigned i = 0; i < n_regions(s); i++)
-        slot->pieces[i].data = (uint8_t *)slot->memory->data + i * stride(s);
+        slot->buffers[i].data = (uint8_t *)slot->memory->data + i * stride(s);
+    sw_requests_of_each(slot->requests, slot->buffers, n_regions(s));
+    for (unsigned i = 0; i < n_regions(s); i++)
+        slot->requests[i].stream = s->run->device->stream();
+    slot->results->size = sizeof *slot->results;
     slot->column = s->number % o->n_columns;
     const char *failed = fill_first(s, slot, bytes);
     if (failed)
@@ -438,14 +437,18 @@ static int make_room(struct sw_bench_session *s) {
     s->slots = sw_alloc_array(o->in_flight, sizeof *s->slots);
     s->parked = sw_alloc_array(s->room, sizeof *s->parked);
     s->regions = sw_alloc_array((s->room + o->in_flight) * n, sizeof *s->regions);
-    s->pieces = sw_alloc_array(o->in_flight * n, sizeof *s->pieces);
-    if (!s->slots || !s->parked || !s->regions || !s->pieces)
+    s->buffers = sw_alloc_array(o->in_flight * n, sizeof *s->buffers);
+    s->requests = sw_alloc_array(o->in_flight * n, sizeof *s->requests);
+    s->results = sw_alloc_array(o->in_flight * n, sizeof *s->results);
+    if (!s->slots || !s->parked || !s->regions || !s->buffers || !s->requests || !s->results)
         return -SW_ENOMEM;
     for (size_t i = 0; i < s->room; i++)
         s->parked[i].regions = s->regions + i * n;
     for (size_t i = 0; i < o->in_flight; i++) {
         s->slots[i].content.regions = s->regions + (s->room + i) * n;
-        s->slots[i].pieces = s->pieces + i * n;
+        s->slots[i].buffers = s->buffers + i * n;
+        s->slots[i].requests = s->requests + i * n;
+        s->slots[i].results = s->results + i * n;
     }
     return 0;
 }
@@ -463,7 +466,8 @@ int sw_bench_session_new(struct sw_bench_session **ret, struct sw_bench_run *run
         sw_bench_session_free(s);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a session");
     }
-    int rc = easy_open(&s->connection, o->socket, &error) < 0 ? take_error(err, &error) : 0;
+    int rc =
+        spillway_open(&s->connection, SW_OPTIONS(.socket_path = o->socket), &error) < 0 ? take_error(err, &error) : 0;
     for (unsigned i = 0; rc == 0 && i < o->in_flight; i++)
         rc = make_slot(s, &s->slots[i], err);
     if (rc < 0) {
@@ -501,6 +505,8 @@ void sw_bench_session_free(struct sw_bench_session *s) {
     sw_free(s->slots);
     sw_free(s->parked);
     sw_free(s->regions);
-    sw_free(s->pieces);
+    sw_free(s->buffers);
+    sw_free(s->requests);
+    sw_free(s->results);
     sw_free(s);
 }

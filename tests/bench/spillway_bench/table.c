@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "tests/bench/spillway_bench/report.h"
-#include "tests/lib/easy.h"
 #include "tests/lib/lineitem.h"
+#include "tests/lib/requests.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,9 @@ int sw_bench_table_new(struct sw_bench_table **ret, const struct sw_bench_run *r
     t->run = run;
     t->options = options;
     t->device = run->device;
-    int rc = easy_open(&t->connection, options->socket, &error) < 0 ? take_error(err, &error) : 0;
+    int rc = spillway_open(&t->connection, SW_OPTIONS(.socket_path = options->socket), &error) < 0
+                 ? take_error(err, &error)
+                 : 0;
     for (int i = 0; !rc && i < N; i++)
         rc = make_buffer(t, i, err);
     if (rc)
@@ -128,15 +130,16 @@ static int compare(struct sw_bench_table *t) {
 /* Spills the buffers, or restores *region, and notes how long that took. */
 static int try_move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_region *region,
                     struct spillway_error *error) {
-    struct CUstream_st *stream = t->device->stream();
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result;
+    struct spillway_result result = {.size = sizeof result};
+    const struct spillway_request request = {.size = sizeof request,
+                                             SW_SEVERAL(t->buffers, N),
+                                             .stream = t->device->stream(),
+                                             .region = op == SW_BENCH_SPILL ? (struct spillway_region){0} : *region};
     const uint64_t begun_us = sw_clock_us();
-    int rc = op == SW_BENCH_SPILL
-                 ? easy_spill_buffers(t->connection, t->buffers, N, stream, &ticket, error)
-                 : easy_restore_buffers(t->connection, *region, t->buffers, N, stream, 0, &ticket, error);
+    int rc = (op == SW_BENCH_SPILL ? spillway_spill : spillway_restore)(t->connection, &request, 1, &ticket, error);
     if (!rc)
-        rc = easy_wait(ticket, -1, &result, error);
+        rc = spillway_wait(ticket, -1, &result, 1, error);
     const uint64_t us = sw_clock_us() - begun_us;
     spillway_ticket_free(ticket);
     if (rc) {
