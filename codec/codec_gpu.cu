@@ -310,7 +310,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     return rc < 0 ? rc : queue_encode(&job, n, err);
 }
 
-int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err) {
+int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {
     do_nothing<<<1, 1, 0, stream>>>();
     return sw_gpu_launched(err, "do_nothing");
 }

@@ -14,7 +14,7 @@
 
 /* CALL(type, name, parameters, arguments) for every call except sw_gpu_codec_init(). */
 #define CALLS(CALL)                                                                                                    \
-    CALL(int, sw_gpu_rouse_async, (struct CUstream_st * stream, struct sw_err * err), (stream, err))                   \
+    CALL(int, sw_gpu_wake_async, (struct CUstream_st * stream, struct sw_err * err), (stream, err))                    \
     CALL(uint32_t, sw_gpu_full_segments, (void), ())                                                                   \
     CALL(size_t, sw_gpu_encode_scratch_bytes, (uint64_t in_bytes), (in_bytes))                                         \
     CALL(int, sw_gpu_sample_async,                                                                                     \

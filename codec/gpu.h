@@ -65,7 +65,7 @@ int sw_gpu_codec_init(struct sw_err *err);
 
 /* Queues an empty kernel, which makes the GPU switch from another process to this one. Meanwhile the host can prepare
  * the next work. */
-int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err);
+int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err);
 
 /* Returns how many segments give every multiprocessor of the current device a full warp's work. */
 uint32_t sw_gpu_full_segments(void);

@@ -175,7 +175,7 @@ struct sw_device_ops {
 
     /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.
      * Steps do not wait for it. Waits for nothing, and fails silently. Host device: a no-op. */
-    void (*rouse)(struct sw_device *device);
+    void (*wake)(struct sw_device *device);
 
     /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
      * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. For restore_group

@@ -107,7 +107,7 @@ static void cuda_close(struct sw_device *device) {
     stream_free(d->copies_out);
     stream_free(d->copies_back);
     stream_free(d->canary);
-    stream_free(d->rousing);
+    stream_free(d->waking);
     if (d->d_memory)
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
@@ -295,7 +295,7 @@ static const struct sw_device_ops cuda_ops = {
     .decode = sw_cuda_decode,
     .unpack = sw_cuda_unpack,
     .identify = sw_cuda_identify,
-    .rouse = sw_cuda_rouse,
+    .wake = sw_cuda_wake,
     .encode_group = sw_cuda_encode_group,
     .store_group = sw_cuda_store_group,
     .restore_group = sw_cuda_restore_group,
@@ -323,7 +323,7 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
     if (e == cudaSuccess)
         e = stream_new(&d->canary);
     if (e == cudaSuccess)
-        e = stream_new(&d->rousing);
+        e = stream_new(&d->waking);
     return check(e, err, "cudaStreamCreateWithFlags");
 }
 

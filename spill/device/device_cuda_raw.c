@@ -10,7 +10,7 @@
 
 /* The threads that hash what has arrived wake up meanwhile, which takes them 50 to 250 us in a virtual machine; a chunk
  * takes 20 to 500, and those of other slots are before it. */
-#define ROUSE_US 500
+#define WAKE_US 500
 
 _Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");
 
@@ -107,7 +107,7 @@ int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapp
     if (rc == 0)
         rc = queue_hashes(slot, mapping, items, err);
     if (rc == 0 && n_by_cpu > 0)
-        sw_sealer_rouse(slot->sealer, n - n_by_cpu, ROUSE_US);
+        sw_sealer_wake(slot->sealer, n - n_by_cpu, WAKE_US);
     return end(slot, rc, err);
 }
 

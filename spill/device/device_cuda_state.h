@@ -84,7 +84,7 @@ struct device_cuda {
     unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
     void *d_memory;                       /* all slots' parts */
     cudaStream_t canary;                  /* waits for no other */
-    cudaStream_t rousing;                 /* nobody waits for it */
+    cudaStream_t waking;                  /* nobody waits for it */
     cudaStream_t copies_out, copies_back; /* of all slots, in the order in which they ask for them */
     struct sw_sealer_pool *sealers;       /* of all slots */
     struct slot slots[MAX_SLOTS];
@@ -139,7 +139,7 @@ int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapp
                    unsigned n, struct sw_err *err);
 int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
                      unsigned n, struct sw_err *err);
-void sw_cuda_rouse(struct sw_device *device);
+void sw_cuda_wake(struct sw_device *device);
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
 /* Gives the plan as kernels want it, and brings its params to the device, unless they are there. */

@@ -213,8 +213,8 @@ int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mappi
     return 0;
 }
 
-void sw_cuda_rouse(struct sw_device *device) {
+void sw_cuda_wake(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     if (enter(d, NULL) == 0)
-        (void)sw_gpu_rouse_async(d->rousing, NULL);
+        (void)sw_gpu_wake_async(d->waking, NULL);
 }

@@ -367,7 +367,7 @@ static int host_identify(struct sw_device *device, unsigned s, const struct sw_m
     return queue_step(device, s, &step, err);
 }
 
-static void host_rouse(struct sw_device *device) {
+static void host_wake(struct sw_device *device) {
     (void)device;
 }
 
@@ -595,7 +595,7 @@ static const struct sw_device_ops host_ops = {
     .decode = host_decode,
     .unpack = host_unpack,
     .identify = host_identify,
-    .rouse = host_rouse,
+    .wake = host_wake,
     .encode_group = host_encode_group,
     .store_group = host_store_group,
     .restore_group = host_restore_group,

@@ -303,7 +303,7 @@ static unsigned count_pieces(const struct sw_sealer *s, unsigned first) {
     return n;
 }
 
-void sw_sealer_rouse(struct sw_sealer *s, unsigned first, uint64_t us) {
+void sw_sealer_wake(struct sw_sealer *s, unsigned first, uint64_t us) {
     atomic_store(&s->pool->awake_until_us, sw_clock_us() + us);
     wake(s->pool, count_pieces(s, first));
 }

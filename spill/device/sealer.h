@@ -38,7 +38,7 @@ enum sw_sealer_work { SW_SEALER_SEAL, SW_SEALER_VERIFY };
 int sw_sealer_begin(struct sw_sealer *sealer, enum sw_sealer_work work, unsigned first, struct sw_err *err);
 /* Within us they will begin with frames [first, n): as many as have something to do then wake up, and stay awake for so
  * long. */
-void sw_sealer_rouse(struct sw_sealer *sealer, unsigned first, uint64_t us);
+void sw_sealer_wake(struct sw_sealer *sealer, unsigned first, uint64_t us);
 /* Has one of the threads call run(arg), before other slots' hashes; none may be at work. errors: -SW_ENOMEM. */
 int sw_sealer_run(struct sw_sealer *sealer, void (*run)(void *arg), void *arg, struct sw_err *err);
 /* True if no thread is at work for this slot. */

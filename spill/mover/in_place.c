@@ -197,7 +197,7 @@ static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct s
 static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     struct sw_err err = {0};
     if (run->in_place.n_compared == 0)
-        m->device->ops->rouse(m->device);
+        m->device->ops->wake(m->device);
     if (gather_heads(m, slot, run, &err)) {
         note_failure(m, run, &err);
         return;

@@ -237,7 +237,7 @@ static void *worker_main(void *arg) {
         stops = take_posted(w, !polls, &posted, &expects);
         bool advanced = begin_jobs(w, &posted);
         if (expects)
-            w->device->ops->rouse(w->device);
+            w->device->ops->wake(w->device);
         advanced |= sw_mover_step(w->mover, polls) || expects;
         hand_back(w);
         const uint64_t now_us = sw_clock_us();

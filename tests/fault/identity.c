@@ -469,13 +469,13 @@ END_TEST
 /* Decoding is not to wait for the device's turn when the frames have been compared. */
 static struct {
     const struct sw_device_ops *real;
-    unsigned n_roused, n_compared;
+    unsigned n_woken, n_compared;
 } turn;
 
-static void turning_rouse(struct sw_device *device) {
+static void turning_wake(struct sw_device *device) {
     ck_assert_uint_eq(turn.n_compared, 0);
-    turn.n_roused++;
-    turn.real->rouse(device);
+    turn.n_woken++;
+    turn.real->wake(device);
 }
 
 static int turning_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
@@ -484,16 +484,16 @@ static int turning_identify(struct sw_device *device, unsigned s, const struct s
     return turn.real->identify(device, s, mapping, items, n, err);
 }
 
-START_TEST(test_the_device_is_roused_once_before_frames_are_compared) {
+START_TEST(test_the_device_is_woken_once_before_frames_are_compared) {
     pack_many();
     turn.real = f.device->ops;
     struct sw_device_ops ops = *turn.real;
-    ops.rouse = turning_rouse;
+    ops.wake = turning_wake;
     ops.identify = turning_identify;
     f.device->ops = &ops;
     ck_assert_int_eq(unpack_many(), 0);
     f.device->ops = turn.real;
-    ck_assert_uint_eq(turn.n_roused, 1);
+    ck_assert_uint_eq(turn.n_woken, 1);
     ck_assert_uint_eq(turn.n_compared, 2);
     ck_assert_int_eq(sw_fixture_pack(&f, &many.memory, 0, MANY_BYTES, &many.op), 0);
     end_many();
@@ -567,7 +567,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_comparing_fails, 0, 3);
     tcase_add_test(tcase, test_one_of_many_frames_is_another);
     tcase_add_loop_test(tcase, test_comparing_many_fails, 0, 3);
-    tcase_add_test(tcase, test_the_device_is_roused_once_before_frames_are_compared);
+    tcase_add_test(tcase, test_the_device_is_woken_once_before_frames_are_compared);
     tcase_add_loop_test(tcase, test_identifying_fails, 0, 3);
     tcase_add_test(tcase, test_a_beginning_in_the_tier_is_damaged);
     suite_add_tcase(suite, tcase);

@@ -150,9 +150,9 @@ static int faulty_identify(struct sw_device *device, unsigned s, const struct sw
     FORWARD(OP_IDENTIFY, (int)s, identify(inner, s, mapping, items, n, err));
 }
 
-static void faulty_rouse(struct sw_device *device) {
+static void faulty_wake(struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
-    inner->ops->rouse(inner);
+    inner->ops->wake(inner);
 }
 
 static int faulty_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,
@@ -258,7 +258,7 @@ static const struct sw_device_ops faulty_ops = {
     .decode = faulty_decode,
     .unpack = faulty_unpack,
     .identify = faulty_identify,
-    .rouse = faulty_rouse,
+    .wake = faulty_wake,
     .encode_group = faulty_encode_group,
     .store_group = faulty_store_group,
     .restore_group = faulty_restore_group,

@@ -19,7 +19,7 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
 #define NAME(name)                                                                                                     \
     void name(void);                                                                                                   \
     void name(void) {}
-NAME(sw_gpu_rouse_async)
+NAME(sw_gpu_wake_async)
 NAME(sw_gpu_full_segments)
 NAME(sw_gpu_encode_scratch_bytes)
 NAME(sw_gpu_sample_async)

@@ -167,8 +167,8 @@ static unsigned looks(unsigned slot) {
     return n;
 }
 
-/* On a GPU that others keep busy the kernel that rouses it has to wait: no step does. */
-START_TEST(no_step_waits_for_the_kernel_that_rouses) {
+/* On a GPU that others keep busy the kernel that wakes it has to wait: no step does. */
+START_TEST(no_step_waits_for_the_kernel_that_wakes) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mapping *mapping;
     unsigned n[2];
@@ -176,13 +176,13 @@ START_TEST(no_step_waits_for_the_kernel_that_rouses) {
     struct sw_mem_desc desc = sw_fixture_describe(&memory);
     ok(device->ops->map(device, &desc, &mapping, &err));
     for (unsigned slot = 0; slot < 2; slot++)
-        for (int roused = 0; roused < 2; roused++) {
+        for (int woken = 0; woken < 2; woken++) {
             struct sw_head_item head = {.bytes = 64};
-            if (roused)
-                device->ops->rouse(device);
+            if (woken)
+                device->ops->wake(device);
             ok(device->ops->identify(device, slot, mapping, &head, 1, &err));
-            n[roused] = looks(slot);
-            ck_assert_uint_eq(n[roused], n[0]);
+            n[woken] = looks(slot);
+            ck_assert_uint_eq(n[woken], n[0]);
         }
     device->ops->unmap(device, mapping);
     device->ops->close(device);
@@ -234,7 +234,7 @@ int main(void) {
     tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
-    tcase_add_test(tests, no_step_waits_for_the_kernel_that_rouses);
+    tcase_add_test(tests, no_step_waits_for_the_kernel_that_wakes);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

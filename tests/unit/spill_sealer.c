@@ -133,7 +133,7 @@ START_TEST(test_nobody_waits_for_threads_that_sleep) {
     for (unsigned i = 0; i < 400; i++) {
         ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
         if (i % 3 == 0)
-            sw_sealer_rouse(sealer, i % N, 50);
+            sw_sealer_wake(sealer, i % N, 50);
         const struct timespec pause = {.tv_nsec = 1000 * (i % 200)};
         (void)nanosleep(&pause, NULL);
         ck_assert_int_eq(sw_sealer_begin(sealer, SW_SEALER_SEAL, i % N, NULL), 0);

@@ -63,8 +63,8 @@ static void do_nothing(const void *args) {
     (void)args;
 }
 
-int sw_gpu_rouse_async(struct CUstream_st *stream, struct sw_err *err) {
-    return queue(begin(SW_FAKE_sw_gpu_rouse_async, err), stream, do_nothing, NULL, 0);
+int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {
+    return queue(begin(SW_FAKE_sw_gpu_wake_async, err), stream, do_nothing, NULL, 0);
 }
 
 /* ---- plans ---- */

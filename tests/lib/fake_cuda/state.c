@@ -71,7 +71,7 @@ void sw_fake_disarm(void) {
 
 static bool queues(enum sw_fake_call call) {
     return call == SW_FAKE_cudaMemcpyAsync || call == SW_FAKE_cudaMemsetAsync ||
-           (call >= SW_FAKE_sw_gpu_rouse_async && call < SW_FAKE_CALL_NR);
+           (call >= SW_FAKE_sw_gpu_wake_async && call < SW_FAKE_CALL_NR);
 }
 
 static bool hits(enum sw_fake_call call) {
