@@ -172,13 +172,13 @@ static int check_name(const struct sw_owner *owner, const char *name, bool in_pl
                           in_place ? "a packed region cannot be durable"
                                    : "a region's name of %zu bytes, must be 1 to %u",
                           bytes, SW_REGION_NAME_BYTES - 1u);
-    if (!owner->heir)
+    if (!owner->tenant_owner)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "nobody would have durable regions of this session");
-    if (sw_name_find(owner->heir, name))
+    if (sw_name_find(owner->tenant_owner, name))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "the tenant has a durable region of this name");
-    if (owner->heir->n_names >= sw_engine_of(owner)->config.max_durable)
+    if (owner->tenant_owner->n_names >= sw_engine_of(owner)->config.max_durable)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
-                          "the tenant has %u durable regions, the most allowed", owner->heir->n_names);
+                          "the tenant has %u durable regions, the most allowed", owner->tenant_owner->n_names);
     return 0;
 }
 

@@ -38,7 +38,7 @@ struct sw_engine_config {
     unsigned max_owner_regions;     /* per session */
     unsigned max_owner_ops;         /* operations of one session in flight */
     unsigned max_owner_mems;        /* memories of one session */
-    unsigned max_durable;           /* durable regions of one heir */
+    unsigned max_durable;           /* durable regions of one tenant owner */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
     struct sw_observer observer;
 };
@@ -63,11 +63,11 @@ int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct
 /* The owner that a predecessor recorded under this name, with its regions: the caller's from now on; NULL: there is
  * none, or somebody has it. */
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
-/* Shows those that nobody has claimed, so that they get a quota and an heir, and before them the heirs that were made
- * for durable regions without a session, which are the caller's from then on. Ends early if visit() returns an error,
- * which it returns. */
+/* Shows those that nobody has claimed, so that they get a quota and a tenant owner, and before them the tenant owners
+ * that were made for durable regions without a session, which are the caller's from then on. Ends early if visit()
+ * returns an error, which it returns. */
 int sw_owners_visit_found(struct sw_engine *engine,
-                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
+                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, void *arg,
                                        struct sw_err *err),
                           void *arg, struct sw_err *err);
 /* Closes those that nobody has claimed, of one quota, or all (NULL), or leaves them to the next process. Returns how
@@ -96,9 +96,9 @@ void sw_owner_told(struct sw_owner *owner);
 
 /* ---- durable.c ---- */
 
-/* Takes the durable region of that name over from the owner's heir; its id stays. What the owner has already is found,
- * too. errors: -SW_ENOENT, -SW_EBUSY (another owner has it, or it is on its way between tiers), -SW_ELIMIT, those of
- * recording: it stays where it is. */
+/* Takes the durable region of that name over from the owner's tenant owner; its id stays. What the owner has already is
+ * found, too. errors: -SW_ENOENT, -SW_EBUSY (another owner has it, or it is on its way between tiers), -SW_ELIMIT,
+ * those of recording: it stays where it is. */
 int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_id *ret, struct sw_err *err);
 
 /* ---- mem.c ---- */
@@ -153,11 +153,10 @@ struct sw_range {
  * that are longer than their chunk leave their first part in the tier); the rest of the range is the client's to reuse
  * until it unpacks. A pack that fails or is canceled is undone: the range has its bytes again. If that fails too, the
  * error is -SW_ELOST.
- * range->name: the region is durable, see sw_owner_set_heir(); not with in_place. errors then also: -SW_ENOTSUP (no
- * heir), -SW_EEXIST, -SW_EINVAL (no bytes, or SW_REGION_NAME_BYTES or more).
- * errors: -SW_ERANGE, -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS,
- * -SW_ENOMEM, -SW_EINVAL (also: no type, or bytes that are no whole numbers), -SW_ESHUTDOWN; later in outcome: those of
- * map and of reserve
+ * range->name: the region is durable, see sw_owner_set_tenant_owner(); not with in_place. errors then also: -SW_ENOTSUP
+ * (no tenant owner), -SW_EEXIST, -SW_EINVAL (no bytes, or SW_REGION_NAME_BYTES or more). errors: -SW_ERANGE,
+ * -SW_ELIMIT, -SW_ETENANTBYTES (nothing is left), -SW_ETENANTREGIONS, -SW_ENOMEM, -SW_EINVAL (also: no type, or bytes
+ * that are no whole numbers), -SW_ESHUTDOWN; later in outcome: those of map and of reserve
  * (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED; the region is then forgotten and the memory
  * unchanged. */
 int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
@@ -254,8 +253,8 @@ struct sw_listed {
     struct sw_region_info info; /* one that is being spilled is listed, too: its name is taken */
     struct sw_region_id id;     /* 0:0: another owner has the region, or none */
 };
-/* The durable regions of the owner's heir and of all whose heir it is, in the order of their names, behind `after` (the
- * empty name: from the first one on). max: at most SW_LIST_MAX. Returns how many. */
+/* The durable regions of the owner's tenant owner and of all whose tenant owner it is, in the order of their names,
+ * behind `after` (the empty name: from the first one on). max: at most SW_LIST_MAX. Returns how many. */
 unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max);
 
 /* Of one buffer; a region that was spilled as one has one. */

@@ -130,9 +130,9 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
     uint64_t names = 0;
     for (const struct sw_list *node = owner->names.next; node != &owner->names; node = node->next, names++) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
-        SW_ASSERT(region->name && (region->owner == owner || region->owner->heir == owner));
+        SW_ASSERT(region->name && (region->owner == owner || region->owner->tenant_owner == owner));
     }
-    SW_ASSERT(names == owner->n_names && (names == 0 || owner->is_heir));
+    SW_ASSERT(names == owner->n_names && (names == 0 || owner->is_tenant_owner));
     SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;

@@ -6,7 +6,7 @@
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
     for (struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->state == SW_OWNER_UNCLAIMED && !owner->is_heir && owner->uid == uid &&
+        if (owner->state == SW_OWNER_UNCLAIMED && !owner->is_tenant_owner && owner->uid == uid &&
             memcmp(owner->token, token, sizeof owner->token) == 0) {
             owner->state = SW_OWNER_OPEN;
             return owner;
@@ -16,19 +16,19 @@ struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const ui
 }
 
 int sw_owners_visit_found(struct sw_engine *engine,
-                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg,
+                          int (*visit)(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, void *arg,
                                        struct sw_err *err),
                           void *arg, struct sw_err *err) {
-    for (int is_heir = 1; is_heir >= 0; is_heir--)
+    for (int is_tenant_owner = 1; is_tenant_owner >= 0; is_tenant_owner--)
         for (struct sw_list *node = engine->store.owners.next, *next; node != &engine->store.owners; node = next) {
             struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
             next = node->next;
-            if (owner->is_heir != is_heir || owner->state != SW_OWNER_UNCLAIMED)
+            if (owner->is_tenant_owner != is_tenant_owner || owner->state != SW_OWNER_UNCLAIMED)
                 continue;
-            const int rc = visit(owner, owner->uid, is_heir, arg, err);
+            const int rc = visit(owner, owner->uid, is_tenant_owner, arg, err);
             if (rc)
                 return rc;
-            if (is_heir) /* the caller's from now on */
+            if (is_tenant_owner) /* the caller's from now on */
                 owner->state = SW_OWNER_OPEN;
         }
     return 0;

@@ -45,7 +45,7 @@ void sw_engine_forget_in(struct sw_owner *owner) {
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     struct sw_engine *engine = sw_engine_of(owner);
     SW_ASSERT(!sw_owner_is_ending(owner));
-    const bool leaves = leave && (owner->record || (owner->is_heir && engine->config.catalogue));
+    const bool leaves = leave && (owner->record || (owner->is_tenant_owner && engine->config.catalogue));
     owner->state = leaves ? SW_OWNER_LEAVING : SW_OWNER_CLOSING;
     owner->closed = closed;
     owner->arg = arg;

@@ -35,7 +35,7 @@ int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 
 unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct sw_listed *ret, unsigned max) {
     const struct sw_region *regions[SW_LIST_MAX];
-    const unsigned n = owner->heir ? sw_names_after(owner->heir, after, regions, max) : 0;
+    const unsigned n = owner->tenant_owner ? sw_names_after(owner->tenant_owner, after, regions, max) : 0;
     for (unsigned i = 0; i < n; i++) {
         const bool is_owners = regions[i]->owner == owner;
         ret[i] = (struct sw_listed){.info = info_of(regions[i]),

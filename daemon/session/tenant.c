@@ -176,7 +176,7 @@ static int need_tenant_owner(struct sw_service *service, struct sw_tenant *tenan
     struct sw_owner *owner = NULL;
     const int rc = tenant->owner ? 0 : sw_owner_open(service->engine, &owner, err);
     if (owner) {
-        sw_owner_become_heir(owner, (uint32_t)tenant->uid);
+        sw_owner_become_tenant_owner(owner, (uint32_t)tenant->uid);
         take_tenant_owner(tenant, owner);
     }
     return rc;
@@ -186,17 +186,17 @@ int sw_tenant_enable_durable(struct sw_service *service, struct sw_tenant *tenan
                              struct sw_err *err) {
     const int rc = need_tenant_owner(service, tenant, err);
     if (!rc)
-        sw_owner_set_heir(owner, tenant->owner);
+        sw_owner_set_tenant_owner(owner, tenant->owner);
     return rc;
 }
 
-static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, void *arg, struct sw_err *err) {
     struct sw_service *service = arg;
     struct sw_tenant *tenant = NULL;
     const int rc = find_or_new(service, (uid_t)uid, &tenant, err);
     if (rc)
         return rc;
-    if (is_heir) {
+    if (is_tenant_owner) {
         take_tenant_owner(tenant, owner);
         return 0;
     }

@@ -14,7 +14,7 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
 /* batch: that it counts with; 0: it counts alone. */
 static int record(struct sw_catalogue *catalogue, struct sw_region *region, uint64_t batch, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
-    if (!owner->record && !owner->is_heir && !region->record)
+    if (!owner->record && !owner->is_tenant_owner && !region->record)
         return 0;
     const struct sw_catalogue_region what = {.session = owner->number,
                                              .slot = region->id.slot,
@@ -73,8 +73,8 @@ void sw_region_consume(struct sw_catalogue *catalogue, struct sw_region *region)
 
 /* The record stays unchanged: a successor does not find its session, so the region belongs to the tenant then. */
 void sw_region_let_go(struct sw_catalogue *catalogue, struct sw_region *region) {
-    if (region->name && region->owner->heir)
-        sw_region_give(region, region->owner->heir);
+    if (region->name && region->owner->tenant_owner)
+        sw_region_give(region, region->owner->tenant_owner);
     else
         sw_region_forget(catalogue, region);
 }

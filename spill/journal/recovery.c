@@ -42,18 +42,18 @@ static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
         return r->last;
     for (struct sw_list *node = r->store->owners.next; node != &r->store->owners; node = node->next) {
         r->last = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (!r->last->is_heir && r->last->number == number)
+        if (!r->last->is_tenant_owner && r->last->number == number)
             return r->last;
     }
     return r->last = NULL;
 }
 
 /* Returns the tenant owner, which has the durable regions of a uid whose sessions are gone. NULL: out of memory. */
-static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
+static struct sw_owner *find_tenant_owner(struct recovery *r, uint32_t uid) {
     struct sw_owner *owner = NULL;
     for (struct sw_list *node = r->store->owners.next; node != &r->store->owners; node = node->next) {
         owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        if (owner->is_heir && owner->uid == uid)
+        if (owner->is_tenant_owner && owner->uid == uid)
             return owner;
     }
     owner = sw_owner_new(r->store);
@@ -61,14 +61,14 @@ static struct sw_owner *find_heir(struct recovery *r, uint32_t uid) {
         r->no_memory = true;
         return NULL;
     }
-    sw_owner_become_heir(owner, uid);
+    sw_owner_become_tenant_owner(owner, uid);
     owner->state = SW_OWNER_UNCLAIMED;
     return owner;
 }
 
 static struct sw_owner *find_owner(struct recovery *r, const struct sw_catalogue_region *found) {
     struct sw_owner *owner = find_session(r, found->session);
-    return owner || !found->name ? owner : find_heir(r, found->uid);
+    return owner || !found->name ? owner : find_tenant_owner(r, found->uid);
 }
 
 static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t record) {
@@ -233,7 +233,7 @@ static void trim_tiers(struct sw_placement *place) {
 static void report_lost(const struct sw_observer *observer, const struct sw_region *region, size_t n_gone,
                         size_t n_away) {
     const struct sw_lost_region lost = {.region = region->id,
-                                        .session = region->owner->is_heir ? 0 : region->owner->number,
+                                        .session = region->owner->is_tenant_owner ? 0 : region->owner->number,
                                         .uid = region->owner->uid,
                                         .name = region->name,
                                         .raw_bytes = region->raw_bytes,

@@ -6,27 +6,28 @@
 
 #include <string.h>
 
-void sw_owner_become_heir(struct sw_owner *owner, uint32_t uid) {
-    SW_ASSERT(!owner->is_heir && !owner->record && !owner->heir);
-    owner->is_heir = true;
+void sw_owner_become_tenant_owner(struct sw_owner *owner, uint32_t uid) {
+    SW_ASSERT(!owner->is_tenant_owner && !owner->record && !owner->tenant_owner);
+    owner->is_tenant_owner = true;
     owner->uid = uid;
 }
 
-static struct sw_owner *heir_of(const struct sw_region *region) {
-    return region->owner->is_heir ? region->owner : region->owner->heir;
+static struct sw_owner *tenant_owner_of(const struct sw_region *region) {
+    return region->owner->is_tenant_owner ? region->owner : region->owner->tenant_owner;
 }
 
 static void list_name(struct sw_region *region) {
-    struct sw_owner *heir = heir_of(region);
-    sw_list_append(&heir->names, &region->named);
-    heir->n_names++;
+    struct sw_owner *tenant_owner = tenant_owner_of(region);
+    sw_list_append(&tenant_owner->names, &region->named);
+    tenant_owner->n_names++;
 }
 
-void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir) {
-    if (owner->heir == heir)
+void sw_owner_set_tenant_owner(struct sw_owner *owner, struct sw_owner *tenant_owner) {
+    if (owner->tenant_owner == tenant_owner)
         return;
-    SW_ASSERT(!owner->heir && heir->is_heir && !sw_owner_is_ending(heir) && owner->quota == heir->quota);
-    owner->heir = heir;
+    SW_ASSERT(!owner->tenant_owner && tenant_owner->is_tenant_owner && !sw_owner_is_ending(tenant_owner) &&
+              owner->quota == tenant_owner->quota);
+    owner->tenant_owner = tenant_owner;
     for (struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         if (region->name)
@@ -34,12 +35,12 @@ void sw_owner_set_heir(struct sw_owner *owner, struct sw_owner *heir) {
     }
 }
 
-bool sw_owner_has_names(const struct sw_owner *heir) {
-    return heir->n_names > 0;
+bool sw_owner_has_names(const struct sw_owner *tenant_owner) {
+    return tenant_owner->n_names > 0;
 }
 
-struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name) {
-    for (struct sw_list *node = heir->names.next; node != &heir->names; node = node->next) {
+struct sw_region *sw_name_find(const struct sw_owner *tenant_owner, const char *name) {
+    for (struct sw_list *node = tenant_owner->names.next; node != &tenant_owner->names; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, named);
         if (strcmp(region->name, name) == 0)
             return region;
@@ -47,9 +48,10 @@ struct sw_region *sw_name_find(const struct sw_owner *heir, const char *name) {
     return NULL;
 }
 
-unsigned sw_names_after(const struct sw_owner *heir, const char *after, const struct sw_region **ret, unsigned max) {
+unsigned sw_names_after(const struct sw_owner *tenant_owner, const char *after, const struct sw_region **ret,
+                        unsigned max) {
     unsigned n = 0;
-    for (const struct sw_list *node = heir->names.next; node != &heir->names; node = node->next) {
+    for (const struct sw_list *node = tenant_owner->names.next; node != &tenant_owner->names; node = node->next) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
         unsigned at = n;
         if (strcmp(region->name, after) <= 0 || (n == max && strcmp(region->name, ret[n - 1]->name) > 0))
@@ -69,7 +71,7 @@ int sw_region_set_name(struct sw_region *region, const char *name) {
         return -SW_ENOMEM;
     memcpy(region->name, name, bytes);
     sw_list_init(&region->named);
-    if (heir_of(region)) /* of what a predecessor left it is set later */
+    if (tenant_owner_of(region)) /* of what a predecessor left it is set later */
         list_name(region);
     return 0;
 }
@@ -77,8 +79,8 @@ int sw_region_set_name(struct sw_region *region, const char *name) {
 void sw_region_unname(struct sw_region *region) {
     if (!region->name)
         return;
-    if (heir_of(region))
-        heir_of(region)->n_names--;
+    if (tenant_owner_of(region))
+        tenant_owner_of(region)->n_names--;
     sw_list_remove(&region->named);
     sw_free(region->name);
     region->name = NULL;

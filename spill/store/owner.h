@@ -40,9 +40,9 @@ struct sw_owner {
     uint32_t uid;
     struct sw_process process; /* the client's */
     uint8_t token[SW_TOKEN_BYTES];
-    struct sw_owner *heir; /* of its durable regions; NULL: has none */
-    bool is_heir;
-    struct sw_list names; /* of an heir: durable regions, its own and those of whose heir it is */
+    struct sw_owner *tenant_owner; /* of its durable regions; NULL: has none */
+    bool is_tenant_owner;
+    struct sw_list names; /* of a tenant owner: durable regions, its own and those of whose tenant owner it is */
     unsigned n_names;
     struct sw_made *made; /* its regions by request, from the first question about one on; NULL: nobody has asked */
     size_t n_made;

@@ -46,7 +46,7 @@ struct sw_region {
     uint32_t record;          /* in the catalogue, 0: none */
     bool is_beside;           /* not in the table: IN, and its slot has a newer region */
     char *name;               /* durable: it outlives its session; NULL: it does not */
-    struct sw_list named;     /* durable: of its heir's names */
+    struct sw_list named;     /* durable: of its tenant owner's names */
     uint32_t request, piece;  /* of its session's, that made it; request 0: not known, or forgotten */
     uint32_t next_free;       /* slot */
 };

@@ -201,7 +201,7 @@ static unsigned check(unsigned kill_at, bool ends) {
         for (unsigned i = 0; i < n; i++)
             ck_assert_int_eq(sw_engine_drop(owner, made[i], NULL), 0);
         sw_life_close_owner(&life, owner, false);
-        sw_life_close_owner(&life, life.heirs[0], false);
+        sw_life_close_owner(&life, life.tenant_owners[0], false);
         life.host->ops->stats(life.host, &stats);
         ck_assert_uint_eq(stats.used_bytes, 0);
         sw_life_close(&life, NULL, false);

@@ -495,14 +495,14 @@ static void await_moves(void) {
 /* ---- what its successor finds ---- */
 
 static struct sw_life life;
-static struct sw_owner *heir;
+static struct sw_owner *tenant_owner;
 
-static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, void *arg, struct sw_err *err) {
     (void)uid;
     (void)arg;
     (void)err;
-    if (is_heir)
-        heir = owner;
+    if (is_tenant_owner)
+        tenant_owner = owner;
     return 0;
 }
 
@@ -556,8 +556,8 @@ static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_a
     }
     if (p->id.gen) {
         rc = owner ? sw_engine_query(owner, p->id, &info, NULL) : -SW_ENOENT;
-        if (rc && heir && p->durable)
-            rc = sw_engine_query(owner = heir, p->id, &info, NULL);
+        if (rc && tenant_owner && p->durable)
+            rc = sw_engine_query(owner = tenant_owner, p->id, &info, NULL);
     }
     const bool is_out = !rc && info.state == SW_REGION_OUT, is_in = !rc && info.state == SW_REGION_IN,
                is_lost = !rc && info.state == SW_REGION_LOST;
@@ -616,7 +616,7 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
     struct sw_owner *owner =
         memcmp(wire.token, none, sizeof none) ? sw_owner_claim(life.engine, (uint32_t)getuid(), wire.token) : NULL;
     ck_assert(owner || has_hung_up || n_pieces == 0 || !pieces[0].request || shared->fail_at);
-    heir = NULL;
+    tenant_owner = NULL;
     ck_assert_int_eq(sw_owners_visit_found(life.engine, on_found, NULL, NULL), 0);
     for (unsigned i = 0; i < n_pieces; i++) {
         if (has_hung_up && !pieces[i].durable && pieces[i].stage != NONE) /* it may go, and may still be there */
@@ -625,7 +625,7 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
     }
     check_groups(kill_at);
     /* All of it is known to somebody: when they are gone, nothing is left. */
-    sw_life_close_owner(&life, heir, false);
+    sw_life_close_owner(&life, tenant_owner, false);
     sw_life_close_owner(&life, owner, false);
     (void)sw_owners_close_unclaimed(life.engine, NULL, false, NULL);
     for (struct sw_engine_stats all = {.n_owners = 1}; all.n_owners; sw_engine_stats(life.engine, &all))

@@ -219,26 +219,26 @@ void sw_life_move_to_the_disk(struct sw_life *life) {
 
 struct visit {
     struct sw_life *life;
-    unsigned n_heirs; /* found */
+    unsigned n_tenant_owners; /* found */
 };
 
-/* As the service does: an heir for each uid, found or made. */
-static int on_found(struct sw_owner *owner, uint32_t uid, bool is_heir, void *arg, struct sw_err *err) {
+/* As the service does: a tenant owner for each uid, found or made. */
+static int on_found(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, void *arg, struct sw_err *err) {
     struct visit *visit = arg;
     struct sw_life *life = visit->life;
     const uint32_t i = uid - 1000;
     (void)err;
     sw_owner_set_quota(owner, &life->quotas[i]);
-    visit->n_heirs += is_heir;
-    if (is_heir)
-        life->heirs[i] = owner;
-    if (!life->heirs[i]) {
-        ck_assert_int_eq(sw_owner_open(life->engine, &life->heirs[i], NULL), 0);
-        sw_owner_set_quota(life->heirs[i], &life->quotas[i]);
-        sw_owner_become_heir(life->heirs[i], uid);
+    visit->n_tenant_owners += is_tenant_owner;
+    if (is_tenant_owner)
+        life->tenant_owners[i] = owner;
+    if (!life->tenant_owners[i]) {
+        ck_assert_int_eq(sw_owner_open(life->engine, &life->tenant_owners[i], NULL), 0);
+        sw_owner_set_quota(life->tenant_owners[i], &life->quotas[i]);
+        sw_owner_become_tenant_owner(life->tenant_owners[i], uid);
     }
-    if (!is_heir)
-        sw_owner_set_heir(owner, life->heirs[i]);
+    if (!is_tenant_owner)
+        sw_owner_set_tenant_owner(owner, life->tenant_owners[i]);
     return 0;
 }
 
@@ -247,7 +247,7 @@ unsigned sw_life_next(struct sw_life *ret, uint64_t nvme_bytes) {
     sw_life_open(ret, nvme_bytes);
     ck_assert_int_eq(sw_engine_recover(ret->engine, &ret->found, NULL), 0);
     ck_assert_int_eq(sw_owners_visit_found(ret->engine, on_found, &visit, NULL), 0);
-    return visit.n_heirs;
+    return visit.n_tenant_owners;
 }
 
 struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
@@ -263,6 +263,6 @@ void sw_life_end(struct sw_life *life, struct sw_owner *session) {
     sw_life_close_owner(life, session, true);
     (void)sw_owners_close_unclaimed(life->engine, NULL, true, NULL);
     for (unsigned i = 0; i < SW_LIFE_TENANTS; i++)
-        sw_life_close_owner(life, life->heirs[i], true);
+        sw_life_close_owner(life, life->tenant_owners[i], true);
     sw_life_close(life, NULL, true);
 }

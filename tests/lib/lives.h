@@ -49,7 +49,7 @@ struct sw_life {
     struct sw_engine *engine;
     struct sw_recovered found;
     struct sw_quota quotas[SW_LIFE_TENANTS]; /* of uid 1000 and 1001 */
-    struct sw_owner *heirs[SW_LIFE_TENANTS];
+    struct sw_owner *tenant_owners[SW_LIFE_TENANTS];
 };
 
 /* Opens all but recovers nothing yet. nvme_bytes 0: no disk. */
@@ -74,14 +74,15 @@ void sw_life_restore_all(struct sw_life *life, struct sw_owner *owner, bool keep
  * disk. */
 void sw_life_move_to_the_disk(struct sw_life *life);
 
-/* --- with quotas, and heirs of durable regions, as the service has them --- */
+/* --- with quotas, and tenant owners of durable regions, as the service has them --- */
 
-/* Opens and recovers, with an heir for each tenant that has something. Returns how many heirs were found. */
+/* Opens and recovers, with a tenant owner for each tenant that has something. Returns how many tenant owners were
+ * found. */
 unsigned sw_life_next(struct sw_life *ret, uint64_t nvme_bytes);
 struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
 /* NULL is a no-op. */
 void sw_life_close_owner(struct sw_life *life, struct sw_owner *owner, bool leave);
-/* The session, which may be NULL, the heirs and the engine; what is left stays. */
+/* The session, which may be NULL, the tenant owners and the engine; what is left stays. */
 void sw_life_end(struct sw_life *life, struct sw_owner *session);
 
 #endif

@@ -14,7 +14,7 @@ enum { REGION_BYTES = 300000 };
 static struct sw_fixture f;
 static struct sw_memory memory;
 static struct sw_quota quota;
-static struct sw_owner *heir;
+static struct sw_owner *tenant_owner;
 
 static struct sw_owner *new_owner(void) {
     struct sw_owner *owner = NULL;
@@ -26,10 +26,10 @@ static struct sw_owner *new_owner(void) {
 static void open_fixture(const struct sw_fixture_config *config) {
     sw_fixture_open(&f, config);
     memset(&quota, 0, sizeof quota);
-    heir = new_owner();
-    sw_owner_become_heir(heir, 1000);
+    tenant_owner = new_owner();
+    sw_owner_become_tenant_owner(tenant_owner, 1000);
     sw_owner_set_quota(f.owner, &quota);
-    sw_owner_set_heir(f.owner, heir);
+    sw_owner_set_tenant_owner(f.owner, tenant_owner);
     memory = sw_memory_new(REGION_BYTES);
     sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 1);
 }
@@ -43,7 +43,7 @@ static void teardown(void) {
     if (f.owner)
         sw_fixture_close_owner(&f, f.owner);
     f.owner = NULL;
-    sw_fixture_close_owner(&f, heir);
+    sw_fixture_close_owner(&f, tenant_owner);
     ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
     sw_memory_free(&memory);
     sw_fixture_close(&f);
@@ -76,7 +76,7 @@ static int adopt(const char *name, struct sw_region_id *ret) {
 static void next_session(void) {
     sw_fixture_close_owner(&f, f.owner);
     f.owner = new_owner();
-    sw_owner_set_heir(f.owner, heir);
+    sw_owner_set_tenant_owner(f.owner, tenant_owner);
     sw_engine_check(f.engine);
 }
 
@@ -165,7 +165,7 @@ START_TEST(names_are_checked_and_bounded) {
 }
 END_TEST
 
-START_TEST(a_session_without_an_heir_makes_none) {
+START_TEST(a_session_without_a_tenant_owner_makes_none) {
     struct sw_owner *own = f.owner;
     struct sw_test_op op;
     struct sw_region_id id;
@@ -182,15 +182,15 @@ START_TEST(another_tenant_finds_what_never_was) {
     struct sw_err there = {0}, never = {0};
     struct sw_test_op op;
     struct sw_region_id id;
-    struct sw_owner *stranger, *strangers_heir;
+    struct sw_owner *stranger, *strangers_tenant_owner;
     ck_assert_int_eq(spill("orders", &op), 0);
     next_session();
-    ck_assert_int_eq(sw_owner_open(f.engine, &strangers_heir, NULL), 0);
-    sw_owner_set_quota(strangers_heir, &others);
-    sw_owner_become_heir(strangers_heir, 1001);
+    ck_assert_int_eq(sw_owner_open(f.engine, &strangers_tenant_owner, NULL), 0);
+    sw_owner_set_quota(strangers_tenant_owner, &others);
+    sw_owner_become_tenant_owner(strangers_tenant_owner, 1001);
     ck_assert_int_eq(sw_owner_open(f.engine, &stranger, NULL), 0);
     sw_owner_set_quota(stranger, &others);
-    sw_owner_set_heir(stranger, strangers_heir);
+    sw_owner_set_tenant_owner(stranger, strangers_tenant_owner);
     ck_assert_int_eq(sw_engine_adopt(stranger, "orders", &id, &there), -SW_ENOENT);
     ck_assert_int_eq(sw_engine_adopt(stranger, "lineitem", &id, &never), -SW_ENOENT);
     ck_assert_mem_eq(&there, &never, sizeof there);
@@ -200,7 +200,7 @@ START_TEST(another_tenant_finds_what_never_was) {
     ck_assert_int_eq(spill("orders", &op), 0);
     f.owner = own;
     sw_fixture_close_owner(&f, stranger);
-    sw_fixture_close_owner(&f, strangers_heir);
+    sw_fixture_close_owner(&f, strangers_tenant_owner);
     ck_assert_uint_eq(others.n_regions, 0);
 }
 END_TEST
@@ -211,7 +211,7 @@ START_TEST(one_session_has_it_at_a_time) {
     struct sw_owner *first = f.owner;
     ck_assert_int_eq(spill("orders", &op), 0);
     f.owner = new_owner();
-    sw_owner_set_heir(f.owner, heir);
+    sw_owner_set_tenant_owner(f.owner, tenant_owner);
     ck_assert_int_eq(adopt("orders", &id), -SW_EBUSY);
     sw_fixture_close_owner(&f, first);
     ck_assert_int_eq(adopt("orders", &id), 0);
@@ -296,7 +296,7 @@ START_TEST(no_memory) {
 }
 END_TEST
 
-/* On its way to the disk when its session ends: the move goes on for its heir. */
+/* On its way to the disk when its session ends: the move goes on for its tenant owner. */
 START_TEST(moves_follow) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct sw_test_op op;
@@ -330,7 +330,7 @@ int main(void) {
     tcase_add_test(tcase, what_is_being_spilled_is_not_adopted);
     tcase_add_test(tcase, what_is_adopted_answers_for_no_request);
     tcase_add_test(tcase, names_are_checked_and_bounded);
-    tcase_add_test(tcase, a_session_without_an_heir_makes_none);
+    tcase_add_test(tcase, a_session_without_a_tenant_owner_makes_none);
     tcase_add_test(tcase, another_tenant_finds_what_never_was);
     tcase_add_test(tcase, one_session_has_it_at_a_time);
     tcase_add_test(tcase, a_session_adopts_as_many_as_it_may_have);
