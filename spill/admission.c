@@ -112,8 +112,8 @@ static int check_type(enum sw_value_type type, uint64_t bytes, struct sw_err *er
 }
 
 static int check_number(unsigned n, struct sw_err *err) {
-    if (n < 1 || n > SW_FRAMES_MAX_PARTS)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_PARTS);
+    if (n < 1 || n > SW_FRAMES_MAX_BUFFERS)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", n, SW_FRAMES_MAX_BUFFERS);
     return 0;
 }
 
@@ -255,7 +255,7 @@ static int admit_part(const struct sw_series *series, unsigned n, unsigned most,
 }
 
 int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err) {
-    uint64_t ends[SW_FRAMES_MAX_PARTS];
+    uint64_t ends[SW_FRAMES_MAX_BUFFERS];
     int rc = admit_part(&build->series, n, SW_BUILD_MAX_RANGES, err);
     for (unsigned i = 0; i < build->n_buffers; i++)
         ends[i] = build->buffers[i].end_bytes;
@@ -298,7 +298,7 @@ static int check_destinations(const struct sw_owner *owner, const struct sw_regi
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
                           region->id.slot, region->id.gen, n_buffers, n);
     for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_memory(owner, &ranges[i], sw_frames_part(region->frames, i).raw_bytes, n, err);
+        rc = check_memory(owner, &ranges[i], sw_frames_buffer(region->frames, i).raw_bytes, n, err);
         if (rc)
             name_buffer(i, n, err);
     }
@@ -350,7 +350,7 @@ int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_regi
 }
 
 /* How many bytes of whole chunks come to a range. */
-static int count_bytes(const struct sw_frames_part *buffer, const struct sw_range *range, uint64_t *ret,
+static int count_bytes(const struct sw_frames_buffer *buffer, const struct sw_range *range, uint64_t *ret,
                        struct sw_err *err) {
     if (range->at % buffer->chunk_bytes || range->at > buffer->raw_bytes ||
         (range->at == buffer->raw_bytes && range->at > 0))
@@ -377,7 +377,7 @@ int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, u
         const struct sw_range *range = &ranges[i];
         if (range->buffer >= n_buffers)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, n_buffers);
-        const struct sw_frames_part buffer = sw_frames_part(frames, range->buffer);
+        const struct sw_frames_buffer buffer = sw_frames_buffer(frames, range->buffer);
         rc = count_bytes(&buffer, range, &ret_bytes[i], err);
         if (!rc)
             rc = check_memory(read->series.owner, range, ret_bytes[i], n, err);

@@ -46,14 +46,14 @@ static void give_up(struct sw_series *series) {
 
 /* The frames of all buffers, which are the region's from now on. NULL: out of memory. */
 static struct sw_frames *join_frames(struct sw_build *build) {
-    struct sw_frames *parts[SW_FRAMES_MAX_PARTS] = {NULL};
+    struct sw_frames *of[SW_FRAMES_MAX_BUFFERS] = {NULL};
     for (unsigned i = 0; i < build->n_buffers; i++)
-        parts[i] = build->buffers[i].frames;
-    struct sw_frames *frames = build->n_buffers > 1 ? sw_frames_join(parts, build->n_buffers) : parts[0];
+        of[i] = build->buffers[i].frames;
+    struct sw_frames *frames = build->n_buffers > 1 ? sw_frames_join(of, build->n_buffers) : of[0];
     for (unsigned i = 0; frames && i < build->n_buffers; i++) {
         build->buffers[i].frames = NULL;
-        if (frames->n_parts)
-            frames->parts[i].reason = (uint8_t)build->buffers[i].reason;
+        if (frames->n_buffers)
+            frames->buffers[i].reason = (uint8_t)build->buffers[i].reason;
     }
     return frames;
 }
@@ -174,7 +174,7 @@ int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsig
 /* The frames of one range: to their place in the build, or away with it. The records that were kept for them are the
  * build's already, unless the length of chunks was not known. */
 static void take_frames(struct sw_build *build, struct sw_run *run) {
-    struct sw_build_buffer *buffer = &build->buffers[sw_buffer_part(run->buffer)];
+    struct sw_build_buffer *buffer = &build->buffers[sw_buffer_index(run->buffer)];
     struct sw_frames *frames = run->frames;
     uint64_t kept_bytes = run->outcome.kept_bytes;
     run->frames = NULL;

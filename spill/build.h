@@ -36,7 +36,7 @@ struct sw_build_buffer_config {
 
 struct sw_build_config {
     const struct sw_build_buffer_config *buffers; /* copied, like all of this */
-    unsigned n_buffers;                           /* 1 to SW_FRAMES_MAX_PARTS */
+    unsigned n_buffers;                           /* 1 to SW_FRAMES_MAX_BUFFERS */
     const char *name;                             /* makes the region durable; NULL: it is not */
     uint8_t priority;                             /* as SW_ADVISE_PRIORITY */
 };

@@ -176,7 +176,7 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
 
-/* The same for n buffers (1 … SW_FRAMES_MAX_PARTS), in any memories of the owner, none of them `once` or in place,
+/* The same for n buffers (1 … SW_FRAMES_MAX_BUFFERS), in any memories of the owner, none of them `once` or in place,
  * which make one region: one id, and all that there is to do with a region is done with all of them, or nothing. Each
  * has its type, frames and codec. They are dealt so that encoding and the link, or the link and decoding, overlap best
  * (sw_rules_goes_before()). request, piece: the first one's. A restore has as many ranges, in the same order, each
@@ -267,7 +267,7 @@ struct sw_buffer_info {
 };
 /* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
-                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err);
+                            struct sw_buffer_info ret[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 
 /* Where the chunks of a packed region lie in its range: ret[0 ... *ret_n) are those from `first` on, at most `max`.
  * errors: as above, -SW_EBUSY (being unpacked), -SW_EINVAL (not packed), -SW_ERANGE (no such chunk). */

@@ -99,15 +99,15 @@ void sw_op_free(struct sw_op *op) {
 /* The frames of what a buffer of the operation reads. */
 static int make_view(struct sw_op *op, unsigned i, struct sw_err *err) {
     const struct sw_buffer *buffer = &op->buffers[i];
-    const unsigned part = sw_buffer_part(buffer);
-    const uint64_t chunk_bytes = sw_frames_part(op->frames, part).chunk_bytes;
+    const unsigned index = sw_buffer_index(buffer);
+    const uint64_t chunk_bytes = sw_frames_buffer(op->frames, index).chunk_bytes;
     const size_t n_chunks = buffer->bytes / chunk_bytes + (buffer->bytes % chunk_bytes != 0);
     const uint64_t kept_bytes = sw_frames_kept_bytes(buffer->bytes, chunk_bytes, false);
     const int rc = sw_budget_take(op->request.kept, kept_bytes, "a restore of several buffers", err);
     if (rc)
         return rc;
     op->kept_bytes += kept_bytes;
-    op->parts[i].job.run.frames = sw_frames_view(op->frames, part, buffer->first_chunk, n_chunks);
+    op->parts[i].job.run.frames = sw_frames_view(op->frames, index, buffer->first_chunk, n_chunks);
     if (!op->parts[i].job.run.frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     return 0;
@@ -118,7 +118,7 @@ int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *
     op->frames = frames;
     for (unsigned i = 0; !rc && i < op->request.n_buffers; i++) {
         if (!op->series)
-            op->buffers[i].bytes = sw_frames_part(frames, i).raw_bytes;
+            op->buffers[i].bytes = sw_frames_buffer(frames, i).raw_bytes;
         if (has_own_frames(op))
             rc = make_view(op, i, err);
         else
@@ -217,7 +217,7 @@ static void add(struct sw_op *op, const struct sw_job *job, uint64_t *longest_by
 
 /* The frames of all buffers are there: from now on they are the region's. */
 static void join_frames(struct sw_op *op) {
-    struct sw_frames *frames[SW_FRAMES_MAX_PARTS] = {NULL};
+    struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS] = {NULL};
     const unsigned n = op->request.n_buffers;
     for (unsigned i = 0; i < n; i++)
         frames[i] = op->parts[i].job.run.frames;
@@ -226,8 +226,8 @@ static void join_frames(struct sw_op *op) {
         (void)sw_err_set(&op->outcome.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers", n);
         return;
     }
-    for (unsigned i = 0; i < op->frames->n_parts; i++)
-        op->frames->parts[i].reason = (uint8_t)op->parts[i].job.run.outcome.reason;
+    for (unsigned i = 0; i < op->frames->n_buffers; i++)
+        op->frames->buffers[i].reason = (uint8_t)op->parts[i].job.run.outcome.reason;
     for (unsigned i = 0; i < n; i++)
         op->parts[i].job.run.frames = NULL;
 }
@@ -237,7 +237,7 @@ static void note_failure(struct sw_op *op, const struct sw_run *run) {
     op->outcome.err = run->outcome.err;
     op->outcome.failed = run->outcome.failed;
     if (op->frames)
-        op->outcome.failed.first += sw_frames_part(op->frames, run->frames->part).first + run->frames->first;
+        op->outcome.failed.first += sw_frames_buffer(op->frames, run->frames->buffer).first + run->frames->first;
     if (!has_several(op))
         return;
     sw_err_context(&op->outcome.err, "%s %u of %u", op->series ? "part" : "buffer", run->index + 1,

@@ -18,9 +18,9 @@ static struct sw_region_info info_of(const struct sw_region *region) {
         .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
         .in_place = region->in_place,
-        .n_buffers = !region->frames           ? 0
-                     : region->frames->n_parts ? region->frames->n_parts
-                                               : 1,
+        .n_buffers = !region->frames             ? 0
+                     : region->frames->n_buffers ? region->frames->n_buffers
+                                                 : 1,
     };
 }
 
@@ -46,11 +46,11 @@ unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct 
 }
 
 /* What a buffer's chunks came to. */
-static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const struct sw_frames_part *part,
+static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const struct sw_frames_buffer *buffer,
                                          enum sw_cost_reason reason) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
-    struct sw_buffer_info info = {.chunk_bytes = part->chunk_bytes, .reason = sw_cost_reason_text(reason)};
-    for (size_t i = part->first; i < part->first + part->n_chunks; i++) {
+    struct sw_buffer_info info = {.chunk_bytes = buffer->chunk_bytes, .reason = sw_cost_reason_text(reason)};
+    for (size_t i = buffer->first; i < buffer->first + buffer->n_chunks; i++) {
         if (frames->layouts[i].value_type != SW_VALUE_NONE)
             info.type = frames->layouts[i].value_type;
         info.raw_bytes += frames->layouts[i].raw_bytes;
@@ -74,7 +74,7 @@ static int find_frames(struct sw_owner *owner, struct sw_region_id id, struct sw
 }
 
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
-                            struct sw_buffer_info ret[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
+                            struct sw_buffer_info ret[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err) {
     struct sw_region *region;
     const int rc = find_frames(owner, id, &region, err);
     if (rc)
@@ -82,8 +82,8 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
     const struct sw_frames *frames = region->frames;
     *ret_n = sw_frames_n_buffers(frames);
     for (unsigned i = 0; i < *ret_n; i++) {
-        const struct sw_frames_part part = sw_frames_part(frames, i);
-        ret[i] = buffer_info(frames, &part, frames->n_parts ? (enum sw_cost_reason)part.reason : region->reason);
+        const struct sw_frames_buffer buffer = sw_frames_buffer(frames, i);
+        ret[i] = buffer_info(frames, &buffer, frames->n_buffers ? (enum sw_cost_reason)buffer.reason : region->reason);
     }
     return 0;
 }

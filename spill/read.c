@@ -57,7 +57,7 @@ static const struct sw_series_kind kind = {.name = "a read",
                                            .give_up = give_up};
 
 int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read **ret,
-                  struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err) {
+                  struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err) {
     struct sw_region *region;
     struct sw_err cause = {0};
     int rc = sw_admit_read(owner, id, &region, err);
@@ -81,9 +81,9 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
 
 /* Which of the region's chunks a buffer of an operation has. */
 static size_t chunks_of(const struct sw_frames *frames, const struct sw_buffer *buffer, size_t *ret_n) {
-    const struct sw_frames_part part = sw_frames_part(frames, sw_buffer_part(buffer));
-    *ret_n = buffer->bytes / part.chunk_bytes + (buffer->bytes % part.chunk_bytes != 0);
-    return part.first + buffer->first_chunk;
+    const struct sw_frames_buffer all = sw_frames_buffer(frames, sw_buffer_index(buffer));
+    *ret_n = buffer->bytes / all.chunk_bytes + (buffer->bytes % all.chunk_bytes != 0);
+    return all.first + buffer->first_chunk;
 }
 
 static void note_asked(struct sw_read *read, const struct sw_buffer *buffer) {
@@ -103,7 +103,7 @@ static int place(const struct sw_read *read, struct sw_op *op, const struct sw_r
         struct sw_buffer *buffer = &op->buffers[i];
         buffer->bytes = bytes[i];
         buffer->number = sw_frames_n_buffers(frames) > 1 ? ranges[i].buffer + 1 : 0;
-        buffer->first_chunk = ranges[i].at / sw_frames_part(frames, ranges[i].buffer).chunk_bytes;
+        buffer->first_chunk = ranges[i].at / sw_frames_buffer(frames, ranges[i].buffer).chunk_bytes;
     }
     op->request.may_fill_holes = read->may_fill_holes;
     return sw_op_set_frames(op, frames, err);

@@ -25,7 +25,7 @@ enum { SW_READ_MAX_RANGES = 256 }; /* of one call */
  * closed. errors: those of sw_engine_restore() about the region, also -SW_EINVAL (it is packed), -SW_ENOMEM,
  * -SW_ETENANTMEMORY. */
 int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read **ret,
-                  struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_PARTS], unsigned *ret_n, struct sw_err *err);
+                  struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 
 /* Brings chunks to n ranges (1 to SW_READ_MAX_RANGES): to each those of range->buffer from range->at on, where a chunk
  * begins, and as many whole ones as have room in range->bytes. Of a range only mem, offset, bytes, order, buffer and at

@@ -12,7 +12,7 @@ sw_command_fn sw_on_inspect;
 struct sw_details {
     struct sw_region_info region;
     unsigned n_buffers;
-    struct sw_buffer_info buffers[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info buffers[SW_FRAMES_MAX_BUFFERS];
     size_t n_frames, n_all_frames;
     struct spillway_packed_chunk frames[SW_PROTO_MAX_FRAMES];
 };

@@ -107,7 +107,7 @@ static bool is_whole(const struct sw_wire_read *read, const struct sw_wire_chunk
 /* Checks that buffers without a chunk are empty. */
 static int check_missing(struct sw_session *session, struct sw_region_id id, const struct sw_wire_chunk *const *chunks,
                          unsigned n, struct sw_err *err) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     unsigned n_known = 0;
     const int rc = sw_engine_query_buffers(session->owner, id, infos, &n_known, err);
     for (unsigned i = 0; rc == 0 && i < n && i < n_known; i++)

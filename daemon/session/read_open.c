@@ -78,7 +78,7 @@ static void go_on(struct sw_task *task, struct sw_open *open, const struct sw_re
 
 static int begin_and_tell(struct sw_session *session, struct sw_task *task, const struct sw_read_record *record,
                           struct sw_err *err) {
-    struct sw_buffer_info buffers[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info buffers[SW_FRAMES_MAX_BUFFERS];
     struct sw_open *open;
     struct sw_err cause;
     unsigned n = 0;

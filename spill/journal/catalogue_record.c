@@ -21,7 +21,7 @@ struct region_body {
     struct sw_region_key key;
     uint64_t stored_bytes, batch;
     uint32_t n_chunks, request, piece;
-    uint16_t n_parts; /* 0: one buffer */
+    uint16_t n_buffers; /* 0: one buffer */
     uint8_t codec, reason;
     uint8_t has;
     uint8_t zeros[7];
@@ -39,7 +39,7 @@ struct name_body { /* version 1, too */
     char name[SW_REGION_NAME_BYTES];
 };
 
-struct part_body { /* also in version 1 */
+struct buffer_body { /* also in version 1 */
     uint64_t raw_bytes, chunk_bytes;
 };
 
@@ -121,11 +121,11 @@ static int add_name(struct sw_catalogue_content *content, const struct sw_catalo
     return sw_catalogue_add(content, &body, sizeof body);
 }
 
-static int add_parts(struct sw_catalogue_content *content, const struct sw_frames *frames) {
+static int add_buffers(struct sw_catalogue_content *content, const struct sw_frames *frames) {
     int rc = 0;
-    for (unsigned i = 0; !rc && i < frames->n_parts; i++) {
-        const struct part_body part = {frames->parts[i].raw_bytes, frames->parts[i].chunk_bytes};
-        rc = sw_catalogue_add(content, &part, sizeof part);
+    for (unsigned i = 0; !rc && i < frames->n_buffers; i++) {
+        const struct buffer_body buffer = {frames->buffers[i].raw_bytes, frames->buffers[i].chunk_bytes};
+        rc = sw_catalogue_add(content, &buffer, sizeof buffer);
     }
     return rc;
 }
@@ -145,7 +145,7 @@ int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct s
         .n_chunks = frames ? (uint32_t)frames->n_chunks : 0,
         .request = r->request,
         .piece = r->piece,
-        .n_parts = frames ? (uint16_t)frames->n_parts : 0,
+        .n_buffers = frames ? (uint16_t)frames->n_buffers : 0,
         .codec = r->codec,
         .reason = r->reason,
         .has = (uint8_t)((frames ? HAS_FRAMES : 0) | (r->name ? HAS_NAME : 0) |
@@ -155,7 +155,7 @@ int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct s
     if (!rc && r->name)
         rc = add_name(content, r);
     if (!rc && frames)
-        rc = add_parts(content, frames);
+        rc = add_buffers(content, frames);
     for (size_t i = 0; !rc && frames && i < frames->n_chunks; i++)
         rc = add_chunk(content, frames, i);
     return rc;
@@ -199,7 +199,7 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
                                    .n_chunks = body.n_chunks,
                                    .request = body.request,
                                    .piece = body.piece,
-                                   .n_parts = body.n_parts,
+                                   .n_buffers = body.n_buffers,
                                    .codec = body.codec,
                                    .reason = body.reason,
                                    .has_frames = body.has & HAS_FRAMES,
@@ -325,26 +325,27 @@ static uint64_t count_chunks(uint64_t raw_bytes, uint64_t chunk_bytes) {
 
 /* Allocates nothing that the record has no content for. */
 static int new_frames(struct sw_catalogue_reader *r, const struct sw_region_head *head, struct sw_frames **ret) {
-    struct sw_frames_part parts[SW_FRAMES_MAX_PARTS];
+    struct sw_frames_buffer buffers[SW_FRAMES_MAX_BUFFERS];
     const struct sw_region_key *key = &head->key;
-    uint64_t n = head->n_parts ? 0 : count_chunks(key->raw_bytes, key->chunk_bytes);
+    uint64_t n = head->n_buffers ? 0 : count_chunks(key->raw_bytes, key->chunk_bytes);
     uint64_t raw_bytes = 0;
-    bool good = head->n_parts <= SW_FRAMES_MAX_PARTS && key->chunk_bytes > 0 && !(head->n_parts && head->is_packed);
-    for (unsigned i = 0; good && i < head->n_parts; i++) {
-        struct part_body part;
-        good = sw_catalogue_take(r, &part, sizeof part) && part.chunk_bytes > 0 &&
-               !__builtin_add_overflow(raw_bytes, part.raw_bytes, &raw_bytes);
+    bool good =
+        head->n_buffers <= SW_FRAMES_MAX_BUFFERS && key->chunk_bytes > 0 && !(head->n_buffers && head->is_packed);
+    for (unsigned i = 0; good && i < head->n_buffers; i++) {
+        struct buffer_body buffer;
+        good = sw_catalogue_take(r, &buffer, sizeof buffer) && buffer.chunk_bytes > 0 &&
+               !__builtin_add_overflow(raw_bytes, buffer.raw_bytes, &raw_bytes);
         if (good)
-            parts[i] = (struct sw_frames_part){
-                .raw_bytes = part.raw_bytes, .chunk_bytes = part.chunk_bytes, .reason = head->reason};
-        const uint64_t more = good ? count_chunks(part.raw_bytes, part.chunk_bytes) : 0;
+            buffers[i] = (struct sw_frames_buffer){
+                .raw_bytes = buffer.raw_bytes, .chunk_bytes = buffer.chunk_bytes, .reason = head->reason};
+        const uint64_t more = good ? count_chunks(buffer.raw_bytes, buffer.chunk_bytes) : 0;
         good = good && more <= head->n_chunks;
         n += more;
     }
     if (!good || n != head->n_chunks || n > r->left / LEAST_CHUNK_BYTES)
         return -SW_EFRAME;
-    *ret = head->n_parts ? sw_frames_new_parts(parts, head->n_parts)
-                         : sw_frames_new(key->raw_bytes, key->chunk_bytes, head->is_packed);
+    *ret = head->n_buffers ? sw_frames_new_buffers(buffers, head->n_buffers)
+                           : sw_frames_new(key->raw_bytes, key->chunk_bytes, head->is_packed);
     return *ret ? 0 : -SW_ENOMEM;
 }
 

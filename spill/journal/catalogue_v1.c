@@ -51,7 +51,7 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
                                    .n_chunks = body.n_chunks,
                                    .request = body.request,
                                    .piece = body.piece,
-                                   .n_parts = body.shape > SHAPE_PACKED ? body.shape : 0,
+                                   .n_buffers = body.shape > SHAPE_PACKED ? body.shape : 0,
                                    .codec = body.codec,
                                    .reason = body.reason,
                                    .has_frames = body.has & HAS_FRAMES,

@@ -63,29 +63,30 @@ struct sw_frames *sw_frames_new(uint64_t raw_bytes, uint64_t chunk_bytes, bool p
     return frames;
 }
 
-struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts) {
+struct sw_frames *sw_frames_new_buffers(const struct sw_frames_buffer *buffers, unsigned n_buffers) {
     uint64_t raw_bytes = 0, chunk_bytes = 0, n = 0;
-    for (unsigned i = 0; i < n_parts; i++) {
-        raw_bytes += parts[i].raw_bytes;
-        chunk_bytes = parts[i].chunk_bytes > chunk_bytes ? parts[i].chunk_bytes : chunk_bytes;
-        n += chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes);
+    for (unsigned i = 0; i < n_buffers; i++) {
+        raw_bytes += buffers[i].raw_bytes;
+        chunk_bytes = buffers[i].chunk_bytes > chunk_bytes ? buffers[i].chunk_bytes : chunk_bytes;
+        n += chunks_of(buffers[i].raw_bytes, buffers[i].chunk_bytes);
     }
     struct sw_frames *frames = frames_alloc(raw_bytes, chunk_bytes, n);
     if (!frames)
         return NULL;
-    frames->n_parts = n_parts;
-    frames->parts = sw_alloc_array(n_parts, sizeof *frames->parts);
-    if (!frames->parts) {
+    frames->n_buffers = n_buffers;
+    frames->buffers = sw_alloc_array(n_buffers, sizeof *frames->buffers);
+    if (!frames->buffers) {
         sw_free(frames);
         return NULL;
     }
     size_t first = 0;
-    for (unsigned i = 0; i < n_parts; first += frames->parts[i++].n_chunks)
-        frames->parts[i] = (struct sw_frames_part){.raw_bytes = parts[i].raw_bytes,
-                                                   .chunk_bytes = parts[i].chunk_bytes,
-                                                   .first = first,
-                                                   .reason = parts[i].reason,
-                                                   .n_chunks = chunks_of(parts[i].raw_bytes, parts[i].chunk_bytes)};
+    for (unsigned i = 0; i < n_buffers; first += frames->buffers[i++].n_chunks)
+        frames->buffers[i] =
+            (struct sw_frames_buffer){.raw_bytes = buffers[i].raw_bytes,
+                                      .chunk_bytes = buffers[i].chunk_bytes,
+                                      .first = first,
+                                      .reason = buffers[i].reason,
+                                      .n_chunks = chunks_of(buffers[i].raw_bytes, buffers[i].chunk_bytes)};
     return frames;
 }
 
@@ -96,14 +97,14 @@ static void copy_chunks(struct sw_frames *to, size_t at, const struct sw_frames 
     memcpy(&to->identities[at], &from->identities[first], n * sizeof to->identities[0]);
 }
 
-struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts) {
-    struct sw_frames_part table[SW_FRAMES_MAX_PARTS] = {0};
-    for (unsigned i = 0; i < n_parts; i++)
-        table[i] = (struct sw_frames_part){.raw_bytes = parts[i]->raw_bytes, .chunk_bytes = parts[i]->chunk_bytes};
-    struct sw_frames *all = sw_frames_new_parts(table, n_parts);
-    for (unsigned i = 0; all && i < n_parts; i++) {
-        copy_chunks(all, all->parts[i].first, parts[i], 0, parts[i]->n_chunks);
-        sw_free(parts[i]);
+struct sw_frames *sw_frames_join(struct sw_frames *const *of, unsigned n_buffers) {
+    struct sw_frames_buffer table[SW_FRAMES_MAX_BUFFERS] = {0};
+    for (unsigned i = 0; i < n_buffers; i++)
+        table[i] = (struct sw_frames_buffer){.raw_bytes = of[i]->raw_bytes, .chunk_bytes = of[i]->chunk_bytes};
+    struct sw_frames *all = sw_frames_new_buffers(table, n_buffers);
+    for (unsigned i = 0; all && i < n_buffers; i++) {
+        copy_chunks(all, all->buffers[i].first, of[i], 0, of[i]->n_chunks);
+        sw_free(of[i]);
     }
     return all;
 }
@@ -117,57 +118,57 @@ void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part) {
 }
 
 unsigned sw_frames_n_buffers(const struct sw_frames *frames) {
-    return frames->n_parts ? frames->n_parts : 1;
+    return frames->n_buffers ? frames->n_buffers : 1;
 }
 
-struct sw_frames_part sw_frames_part(const struct sw_frames *frames, unsigned part) {
-    return frames->n_parts ? frames->parts[part]
-                           : (struct sw_frames_part){.raw_bytes = frames->raw_bytes,
-                                                     .chunk_bytes = frames->chunk_bytes,
-                                                     .n_chunks = frames->n_chunks};
+struct sw_frames_buffer sw_frames_buffer(const struct sw_frames *frames, unsigned buffer) {
+    return frames->n_buffers ? frames->buffers[buffer]
+                             : (struct sw_frames_buffer){.raw_bytes = frames->raw_bytes,
+                                                         .chunk_bytes = frames->chunk_bytes,
+                                                         .n_chunks = frames->n_chunks};
 }
 
 struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned i, size_t first, size_t n_chunks) {
-    const struct sw_frames_part part = sw_frames_part(frames, i);
-    SW_ASSERT(first + n_chunks <= part.n_chunks);
-    const uint64_t bytes =
-        first + n_chunks == part.n_chunks ? part.raw_bytes - first * part.chunk_bytes : n_chunks * part.chunk_bytes;
-    struct sw_frames *view = frames_alloc(bytes, part.chunk_bytes, n_chunks);
+    const struct sw_frames_buffer buffer = sw_frames_buffer(frames, i);
+    SW_ASSERT(first + n_chunks <= buffer.n_chunks);
+    const uint64_t bytes = first + n_chunks == buffer.n_chunks ? buffer.raw_bytes - first * buffer.chunk_bytes
+                                                               : n_chunks * buffer.chunk_bytes;
+    struct sw_frames *view = frames_alloc(bytes, buffer.chunk_bytes, n_chunks);
     if (!view)
         return NULL;
-    view->part = i;
+    view->buffer = i;
     view->first = first;
     return view;
 }
 
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames) {
-    copy_chunks(view, 0, frames, sw_frames_part(frames, view->part).first + view->first, view->n_chunks);
+    copy_chunks(view, 0, frames, sw_frames_buffer(frames, view->buffer).first + view->first, view->n_chunks);
 }
 
 /* Returns the buffer that owns a chunk, of several buffers. */
-static const struct sw_frames_part *part_of(const struct sw_frames *frames, size_t i) {
-    const struct sw_frames_part *part = frames->parts;
-    while (i >= part->first + part->n_chunks)
-        part++;
-    return part;
+static const struct sw_frames_buffer *buffer_of(const struct sw_frames *frames, size_t i) {
+    const struct sw_frames_buffer *buffer = frames->buffers;
+    while (i >= buffer->first + buffer->n_chunks)
+        buffer++;
+    return buffer;
 }
 
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i) {
-    if (!frames->n_parts)
-        return (uint64_t)frames->part << 32 | (frames->first + i);
-    const struct sw_frames_part *part = part_of(frames, i);
-    return (uint64_t)(part - frames->parts) << 32 | (i - part->first);
+    if (!frames->n_buffers)
+        return (uint64_t)frames->buffer << 32 | (frames->first + i);
+    const struct sw_frames_buffer *buffer = buffer_of(frames, i);
+    return (uint64_t)(buffer - frames->buffers) << 32 | (i - buffer->first);
 }
 
 bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
-    const uint64_t part = key >> 32, i = key & UINT32_MAX;
-    if (!frames->n_parts) {
+    const uint64_t buffer = key >> 32, i = key & UINT32_MAX;
+    if (!frames->n_buffers) {
         *ret = i;
-        return part == 0 && i < frames->n_chunks;
+        return buffer == 0 && i < frames->n_chunks;
     }
-    if (part >= frames->n_parts || i >= frames->parts[part].n_chunks)
+    if (buffer >= frames->n_buffers || i >= frames->buffers[buffer].n_chunks)
         return false;
-    *ret = frames->parts[part].first + i;
+    *ret = frames->buffers[buffer].first + i;
     return true;
 }
 
@@ -199,16 +200,16 @@ int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struc
 void sw_frames_delete(struct sw_frames *frames) {
     if (frames) {
         sw_free(frames->packed);
-        sw_free(frames->parts);
+        sw_free(frames->buffers);
     }
     sw_free(frames);
 }
 
 uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i) {
-    if (frames->n_parts) {
-        const struct sw_frames_part *part = part_of(frames, i);
-        const uint64_t rest = part->raw_bytes - (i - part->first) * part->chunk_bytes;
-        return rest < part->chunk_bytes ? rest : part->chunk_bytes;
+    if (frames->n_buffers) {
+        const struct sw_frames_buffer *buffer = buffer_of(frames, i);
+        const uint64_t rest = buffer->raw_bytes - (i - buffer->first) * buffer->chunk_bytes;
+        return rest < buffer->chunk_bytes ? rest : buffer->chunk_bytes;
     }
     uint64_t left = frames->raw_bytes - i * frames->chunk_bytes;
     return left < frames->chunk_bytes ? left : frames->chunk_bytes;

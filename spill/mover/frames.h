@@ -30,10 +30,10 @@ struct sw_packed_chunk {
     bool is_packed;         /* false: the chunk's raw bytes are in their own place */
 };
 
-enum { SW_FRAMES_MAX_PARTS = 64 };
+enum { SW_FRAMES_MAX_BUFFERS = 64 };
 
 /* One buffer's share. All of its chunks but the last have the same length. */
-struct sw_frames_part {
+struct sw_frames_buffer {
     uint64_t raw_bytes, chunk_bytes;
     size_t first, n_chunks;
     uint8_t reason; /* enum sw_cost_reason: why it was compressed or not; the region's, if read from a catalogue */
@@ -42,12 +42,12 @@ struct sw_frames_part {
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes; /* several buffers: the sum, and the longest */
     size_t n_chunks;
-    size_t n_begun;                 /* none behind the first so many was ever worked on: their records are untouched */
-    unsigned part;                  /* of one buffer alone, or of a part of it: which buffer */
-    size_t first;                   /* the same: which of the buffer's chunks is the first here */
-    unsigned n_parts;               /* buffers; 0: not several */
-    struct sw_frames_part *parts;   /* [n_parts] */
-    struct sw_packed_chunk *packed; /* [n_chunks], or NULL: all frames lie in the tier */
+    size_t n_begun;     /* none behind the first so many was ever worked on: their records are untouched */
+    unsigned buffer;    /* of one buffer alone, or of a part of it: which buffer */
+    size_t first;       /* the same: which of the buffer's chunks is the first here */
+    unsigned n_buffers; /* 0: not several */
+    struct sw_frames_buffer *buffers; /* [n_buffers] */
+    struct sw_packed_chunk *packed;   /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], for complete frames: the contents of their headers. Code that has no other copy reads the headers
      * again. */
     struct sw_frame_layout *layouts;
@@ -66,18 +66,18 @@ uint64_t sw_frames_kept_bytes(uint64_t raw_bytes, uint64_t chunk_bytes, bool pac
 /* Returns the same for existing frames. */
 uint64_t sw_frames_kept(const struct sw_frames *frames);
 /* Allocates frames for several buffers. Only raw_bytes and chunk_bytes of each are read. */
-struct sw_frames *sw_frames_new_parts(const struct sw_frames_part *parts, unsigned n_parts);
+struct sw_frames *sw_frames_new_buffers(const struct sw_frames_buffer *buffers, unsigned n_buffers);
 /* Joins the frames of several buffers, in order: moves them into the new frames. NULL: out of memory, nothing has
  * changed. */
-struct sw_frames *sw_frames_join(struct sw_frames *const *parts, unsigned n_parts);
+struct sw_frames *sw_frames_join(struct sw_frames *const *of, unsigned n_buffers);
 /* Moves the frames of a part of a buffer to their place among those of the whole buffer, and frees `part`. */
 void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part);
 /* Room for n_chunks frames of one buffer, from its chunk `first` on, for reading; to be freed by sw_free(). _update()
  * fills it, when nobody changes `frames`, whose extents it shows from then on. */
-struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned part, size_t first, size_t n_chunks);
+struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned buffer, size_t first, size_t n_chunks);
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
 /* A buffer, of one or of several. The reason is right only of several. */
-struct sw_frames_part sw_frames_part(const struct sw_frames *frames, unsigned part);
+struct sw_frames_buffer sw_frames_buffer(const struct sw_frames *frames, unsigned buffer);
 unsigned sw_frames_n_buffers(const struct sw_frames *frames);
 /* By what durable tiers know chunk i: the same while its buffer is alone and when it is among others; and back, false:
  * there is none. */

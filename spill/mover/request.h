@@ -58,7 +58,7 @@ struct sw_buffer {
 };
 
 /* Which of the region's buffers it is a part of, from 0. */
-static inline unsigned sw_buffer_part(const struct sw_buffer *buffer) {
+static inline unsigned sw_buffer_index(const struct sw_buffer *buffer) {
     return buffer->number ? buffer->number - 1 : 0;
 }
 

@@ -164,7 +164,7 @@ static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_e
     if (!run->frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %llu bytes",
                           (unsigned long long)run->buffer->bytes);
-    run->frames->part = sw_buffer_part(run->buffer);
+    run->frames->buffer = sw_buffer_index(run->buffer);
     run->frames->first = run->buffer->first_chunk;
     run->frames->n_begun = 0;
     return 0;

@@ -107,16 +107,16 @@ static void add_region(struct writer *w, const struct sw_catalogue_region *r) {
     add_u32(w, r->piece);
     add_u8(w, r->codec);
     add_u8(w, r->reason);
-    add_u8(w, !frames ? 0 : frames->n_parts ? frames->n_parts : frames->packed != NULL);
+    add_u8(w, !frames ? 0 : frames->n_buffers ? frames->n_buffers : frames->packed != NULL);
     add_u8(w, (frames ? 1u : 0) | (r->name ? 2u : 0));
     if (r->name) {
         (void)snprintf(name, sizeof name, "%s", r->name);
         add_u32(w, r->uid);
         add(w, name, sizeof name);
     }
-    for (unsigned i = 0; frames && i < frames->n_parts; i++) {
-        add_u64(w, frames->parts[i].raw_bytes);
-        add_u64(w, frames->parts[i].chunk_bytes);
+    for (unsigned i = 0; frames && i < frames->n_buffers; i++) {
+        add_u64(w, frames->buffers[i].raw_bytes);
+        add_u64(w, frames->buffers[i].chunk_bytes);
     }
     for (size_t i = 0; frames && i < frames->n_chunks; i++)
         add_chunk(w, frames, i);

@@ -9,7 +9,7 @@
 #include <check.h>
 #include <string.h>
 
-enum { N = 5, MANY = SW_FRAMES_MAX_PARTS, BUFFER_BYTES = 256 << 10 };
+enum { N = 5, MANY = SW_FRAMES_MAX_BUFFERS, BUFFER_BYTES = 256 << 10 };
 
 static struct sw_fixture f;
 static struct sw_memory from, to;
@@ -104,7 +104,7 @@ static void ck_nothing_left(void) {
 }
 
 START_TEST(one_region_of_several_buffers) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_region_info info;
     struct sw_test_op op;
     uint64_t raw_bytes = 0, stored_bytes = 0;
@@ -182,7 +182,7 @@ END_TEST
 
 START_TEST(requests_that_cannot_be) {
     struct sw_range ranges[MANY + 1];
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_region_id id;
     struct sw_test_op op, one = {0};
     unsigned n;
@@ -345,12 +345,12 @@ END_TEST
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(chunks_are_known_by_their_buffers) {
-    const struct sw_frames_part parts[] = {{.raw_bytes = 0, .chunk_bytes = 5},
-                                           {.raw_bytes = 11, .chunk_bytes = 5},
-                                           {.raw_bytes = 0, .chunk_bytes = 1},
-                                           {.raw_bytes = 7, .chunk_bytes = 7}};
+    const struct sw_frames_buffer parts[] = {{.raw_bytes = 0, .chunk_bytes = 5},
+                                             {.raw_bytes = 11, .chunk_bytes = 5},
+                                             {.raw_bytes = 0, .chunk_bytes = 1},
+                                             {.raw_bytes = 7, .chunk_bytes = 7}};
     static const uint64_t lengths[] = {5, 5, 1, 7}, keys[] = {1ull << 32, 1ull << 32 | 1, 1ull << 32 | 2, 3ull << 32};
-    struct sw_frames *frames = sw_frames_new_parts(parts, 4);
+    struct sw_frames *frames = sw_frames_new_buffers(parts, 4);
     size_t at;
     ck_assert_ptr_nonnull(frames);
     ck_assert_uint_eq(frames->n_chunks, 4);

@@ -156,7 +156,7 @@ static void ck_nothing_left(void) {
 START_TEST(appends_make_a_region) {
     struct sw_test_op ops[N_APPENDS] = {0}, end;
     struct sw_range ranges[N_APPENDS];
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_region_info info;
     struct sw_build *build = begin();
     unsigned n = 0;
@@ -214,7 +214,7 @@ START_TEST(one_buffer_of_many_appends) {
     ck_assert_int_eq(commit(build, &end), 0);
     const struct sw_region *region = &f.engine->store.regions.regions[end.id.slot];
     ck_assert_uint_eq(region->frames->n_chunks, 41);
-    ck_assert(region->frames->n_parts == 0 && region->priority == 9);
+    ck_assert(region->frames->n_buffers == 0 && region->priority == 9);
     struct sw_test_op op;
     ck_assert_int_eq(sw_fixture_restore(&f, end.id, &to, 0, buffer.raw_bytes, false, &op), 0);
     ck_assert(memcmp(to.data, from.data, buffer.raw_bytes) == 0);
@@ -239,10 +239,10 @@ END_TEST
 /* ---- what is refused ---- */
 
 static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum sw_value_type type) {
-    struct sw_build_buffer_config many[SW_FRAMES_MAX_PARTS + 1];
+    struct sw_build_buffer_config many[SW_FRAMES_MAX_BUFFERS + 1];
     const struct sw_build_config bad = {.buffers = many, .n_buffers = n};
     struct sw_build *build;
-    for (unsigned i = 0; i <= SW_FRAMES_MAX_PARTS; i++)
+    for (unsigned i = 0; i <= SW_FRAMES_MAX_BUFFERS; i++)
         many[i] = (struct sw_build_buffer_config){raw_bytes, chunk_bytes, type};
     const int rc = sw_build_begin(f.owner, &bad, &build, NULL);
     ck_assert_int_ne(rc, 0);
@@ -251,7 +251,7 @@ static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum 
 
 START_TEST(builds_that_cannot_be) {
     ck_assert_int_eq(try_begin(0, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
-    ck_assert_int_eq(try_begin(SW_FRAMES_MAX_PARTS + 1, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(SW_FRAMES_MAX_BUFFERS + 1, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 8, CHUNK + 4096, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 8, UINT64_MAX - (UINT64_MAX % CHUNK), SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 7, CHUNK, SW_VALUE_U32), -SW_EINVAL);

@@ -526,8 +526,8 @@ static void ck_golden(const struct sw_catalogue *c) {
     const struct sw_frames *two = find_slot(3)->frames;
     for (unsigned i = 0; i < found.n_regions; i++)
         ck_assert(found.regions[i].may_fill_holes);
-    ck_assert(two->n_parts == 2 && two->n_chunks == 3 && two->parts[1].raw_bytes == 100 &&
-              two->parts[1].chunk_bytes == 65536);
+    ck_assert(two->n_buffers == 2 && two->n_chunks == 3 && two->buffers[1].raw_bytes == 100 &&
+              two->buffers[1].chunk_bytes == 65536);
     for (size_t i = 0; i < 3; i++)
         ck_extents(two, i, 1, 0x4000000 + 0x200000 * i, two->layouts[i].frame_bytes);
 }

@@ -91,7 +91,7 @@ static struct sw_region_id store(void) {
 }
 
 static struct sw_read *begin(struct sw_region_id id) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     unsigned n = 0;
     ck_assert_int_eq(sw_read_begin(f.owner, id, &read, infos, &n, NULL), 0);
@@ -224,7 +224,7 @@ END_TEST
 
 /* Spilled by one operation, and of one buffer: there is one way of storing, and one way back. */
 START_TEST(what_one_operation_has_spilled) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     struct sw_test_op op, last;
     unsigned n = 0;
@@ -252,7 +252,7 @@ static int try_chunks(struct sw_read *read, unsigned buffer, uint64_t at, uint64
 START_TEST(chunks_that_cannot_be) {
     const struct sw_region_id id = store();
     struct sw_read *read = begin(id), *second = NULL;
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_test_op op, last = {0};
     struct sw_range ranges[N];
     unsigned n;
@@ -289,7 +289,7 @@ START_TEST(chunks_that_cannot_be) {
 END_TEST
 
 START_TEST(a_packed_region_is_not_read) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read;
     struct sw_test_op op;
     unsigned n;
@@ -338,7 +338,7 @@ END_TEST
 START_TEST(damage_is_found_in_the_chunk_that_has_it) {
     const struct sw_region_id id = store();
     struct sw_region *region = &f.engine->store.regions.regions[id.slot];
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_test_op op, last;
     struct sw_read *read = begin(id);
     unsigned n;
@@ -393,7 +393,7 @@ END_TEST
 
 START_TEST(no_memory_for_any_part_of_it) {
     for (unsigned nth = 1; nth < 40; nth++) {
-        struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+        struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
         struct sw_test_op op, last = {0};
         struct sw_read *read = NULL;
         unsigned n;
@@ -545,7 +545,7 @@ static struct sw_life life;
 
 /* A region that is being read when its process ends in order is there as before; a durable one stays in any case. */
 START_TEST(a_successor_finds_what_was_being_read) {
-    struct sw_buffer_info infos[SW_FRAMES_MAX_PARTS];
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     unsigned n;
     (void)sw_life_next(&life, sw_life_disks[_i]);
