@@ -224,7 +224,7 @@ int sw_build_commit_batch(const struct sw_build_end *ends, unsigned n, uint32_t 
         args[i] = ends[i].arg;
         if (all[i]->region && !all[i]->is_ending) { /* counts only when it is recorded */
             all[i]->region->request = request;
-            all[i]->region->piece = ends[i].index;
+            all[i]->region->batch_index = ends[i].index;
         }
     }
     return sw_series_end_all(all, args, n, done, err);

@@ -57,8 +57,8 @@ int sw_build_begin(struct sw_owner *owner, const struct sw_build_config *config,
 int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                     struct sw_err *err);
 
-/* Makes the region visible once all appends have ended well. request, index: by which sw_engine_find_made() finds it.
- * done: the region is recorded, and OUT; or the build's error, and nothing is stored. A build that has failed is
+/* Makes the region visible once all appends have ended well. request, index: by which sw_engine_find_by_request() finds
+ * it. done: the region is recorded, and OUT; or the build's error, and nothing is stored. A build that has failed is
  * accepted, too. errors: -SW_EINVAL (bytes are missing, or it is committed): the build is as before. */
 int sw_build_commit(struct sw_build *build, uint32_t request, uint32_t index, sw_outcome_cb *done, void *arg,
                     struct sw_err *err);

@@ -345,7 +345,7 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
         return rc;
     const struct sw_region_start start = {.raw_bytes = bytes,
                                           .request = ranges[0].request,
-                                          .piece = ranges[0].piece,
+                                          .batch_index = ranges[0].batch_index,
                                           .in_place = in_place,
                                           .name = ranges[0].name};
     struct sw_region *region = NULL;

@@ -138,13 +138,13 @@ typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 struct sw_range {
     struct sw_mem *mem;
     uint64_t offset, bytes;
-    struct sw_order order;   /* what the client's stream has to reach first; the page stays the caller's */
-    bool in_place;           /* pack and unpack: the frames lie in the range itself */
-    enum sw_value_type type; /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
-    uint32_t request, piece; /* spill: by what sw_engine_find_made() finds the region again */
-    const char *name;        /* spill: makes the region durable under this name; copied; NULL: it is not */
-    unsigned buffer;         /* builds and reads: of which buffer of the region it is a part */
-    uint64_t at;             /* the same: where in that buffer it begins */
+    struct sw_order order;         /* what the client's stream has to reach first; the page stays the caller's */
+    bool in_place;                 /* pack and unpack: the frames lie in the range itself */
+    enum sw_value_type type;       /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
+    uint32_t request, batch_index; /* spill: by what sw_engine_find_by_request() finds the region again */
+    const char *name;              /* spill: makes the region durable under this name; copied; NULL: it is not */
+    unsigned buffer;               /* builds and reads: of which buffer of the region it is a part */
+    uint64_t at;                   /* the same: where in that buffer it begins */
 };
 
 /* Copies range (any length, also 0) to the tier and makes a region of it: *ret_id is valid at once, in state STAGING.
@@ -179,8 +179,9 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
 /* The same for n buffers (1 … SW_FRAMES_MAX_BUFFERS), in any memories of the owner, none of them `once` or in place,
  * which make one region: one id, and all that there is to do with a region is done with all of them, or nothing. Each
  * has its type, frames and codec. They are dealt so that encoding and the link, or the link and decoding, overlap best
- * (sw_rules_goes_before()). request, piece: the first one's. A restore has as many ranges, in the same order, each
- * with room for its buffer; no two may overlap. errors: as above, -SW_EINVAL (number of buffers), naming the buffer. */
+ * (sw_rules_goes_before()). request, batch_index: the first one's. A restore has as many ranges, in the same order,
+ * each with room for its buffer; no two may overlap. errors: as above, -SW_EINVAL (number of buffers), naming the
+ * buffer. */
 int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
                             void *arg, struct sw_region_id *ret_id, struct sw_err *err);
 int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
@@ -206,12 +207,12 @@ void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id)
 /* Forgets regions that are IN: the client knows of them, and asks for none that it has made any more. */
 void sw_engine_forget_in(struct sw_owner *owner);
 
-/* ---- made.c ---- */
+/* ---- request_index.c ---- */
 
-/* The regions that a request of this owner has made, perhaps in a process before this one: ret[piece], of generation 0
- * where there is none. The first question looks at all of the owner's regions; from then on those that are made later
- * are not found, until sw_engine_forget_in(). Request 0 is none. */
-void sw_engine_find_made(struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n_pieces);
+/* Finds the regions that a request of this owner has made, also in an earlier process. ret[i]: the region with batch
+ * index i; generation 0: there is none. The first call builds an index of the owner's regions. Regions that are made
+ * later are not found until sw_engine_forget_in() frees the index. Request 0 has no regions. */
+void sw_engine_find_by_request(struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n);
 /* The numbers of requests come round. Those of the owner's regions that lie ahead of the newest one, rather than behind
  * it, are of the round before: they are forgotten, so that nothing is found by them when they are used again. Looks at
  * all of the owner's regions, once. */

@@ -201,7 +201,7 @@ void sw_engine_keep_awake(struct sw_engine *engine);
 /* making.c: what is known of a region from the start. */
 struct sw_region_start {
     uint64_t raw_bytes;
-    uint32_t request, piece;
+    uint32_t request, batch_index;
     bool in_place;
     const char *name; /* NULL: it is not durable */
 };
@@ -316,7 +316,7 @@ void sw_mem_mapped(struct sw_mem *mem);
 void sw_mem_unmapped(struct sw_mem *mem);
 /* canary.c: back from the worker. */
 void sw_canary_ended(struct sw_job *job);
-/* made.c: no client asks any more what its requests have made. */
-void sw_owner_forget_made(struct sw_owner *owner);
+/* request_index.c: frees the index; the next question builds a new one. */
+void sw_owner_free_request_index(struct sw_owner *owner);
 
 #endif

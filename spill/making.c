@@ -17,7 +17,7 @@ static int acquire(struct sw_owner *owner, const struct sw_region_start *start, 
     sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     region->raw_bytes = start->raw_bytes;
     region->request = start->request;
-    region->piece = start->piece;
+    region->batch_index = start->batch_index;
     region->in_place = start->in_place;
     if (start->name && sw_region_set_name(region, start->name))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");

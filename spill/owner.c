@@ -31,7 +31,7 @@ void sw_owner_told(struct sw_owner *owner) {
 
 void sw_engine_forget_in(struct sw_owner *owner) {
     struct sw_catalogue *catalogue = sw_engine_of(owner)->config.catalogue;
-    sw_owner_forget_made(owner);
+    sw_owner_free_request_index(owner);
     for (struct sw_list *node = owner->regions.next, *next; node != &owner->regions; node = next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         next = node->next;
@@ -49,7 +49,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
     owner->state = leaves ? SW_OWNER_LEAVING : SW_OWNER_CLOSING;
     owner->closed = closed;
     owner->arg = arg;
-    sw_owner_forget_made(owner);
+    sw_owner_free_request_index(owner);
     if (!leaves)
         sw_owner_told(owner);
     sw_series_close(owner);

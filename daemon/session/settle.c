@@ -43,7 +43,7 @@ static void settle_builds(struct sw_session *session, const struct sw_settle_que
     struct sw_region_id ids[SW_PROTO_MAX_ITEMS];
     struct sw_err err;
     bool all_built = true, any_torn = false;
-    sw_engine_find_made(session->owner, query->seq, ids, results->n);
+    sw_engine_find_by_request(session->owner, query->seq, ids, results->n);
     for (unsigned i = 0; i < results->n; i++) {
         const struct found found = look(session, ids[i]);
         const bool is_built = found.is_there && !is_lost(&found), is_torn = is_lost(&found) && found.info.in_place;

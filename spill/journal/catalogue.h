@@ -39,10 +39,10 @@ struct sw_catalogue_hints {
 };
 
 struct sw_catalogue_region {
-    uint64_t session;        /* the session's number */
-    uint32_t slot, gen;      /* the region's id */
-    uint32_t request, piece; /* of the session's that made it; request 0: not known, or forgotten */
-    uint64_t batch;          /* sw_catalogue_new_batch(): it counts only with the batch; 0: it stands alone */
+    uint64_t session;              /* the session's number */
+    uint32_t slot, gen;            /* the region's id */
+    uint32_t request, batch_index; /* of the session's that made it; request 0: not known, or forgotten */
+    uint64_t batch;                /* sw_catalogue_new_batch(): it counts only with the batch; 0: it stands alone */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
     /* A version of the program recorded it whose clients do not make their memory's pages before a restore, so the

@@ -30,7 +30,7 @@ struct sw_region_key {
 struct sw_region_head {
     struct sw_region_key key;
     uint64_t stored_bytes, batch;
-    uint32_t n_chunks, request, piece;
+    uint32_t n_chunks, request, batch_index;
     unsigned n_buffers; /* 0: one buffer */
     uint8_t codec, reason;
     bool has_frames, has_name, is_packed;

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct session_body) == 96, "the format");
 struct region_body {
     struct sw_region_key key;
     uint64_t stored_bytes, batch;
-    uint32_t n_chunks, request, piece;
+    uint32_t n_chunks, request, batch_index;
     uint16_t n_buffers; /* 0: one buffer */
     uint8_t codec, reason;
     uint8_t has;
@@ -144,7 +144,7 @@ int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct s
         .batch = r->batch,
         .n_chunks = frames ? (uint32_t)frames->n_chunks : 0,
         .request = r->request,
-        .piece = r->piece,
+        .batch_index = r->batch_index,
         .n_buffers = frames ? (uint16_t)frames->n_buffers : 0,
         .codec = r->codec,
         .reason = r->reason,
@@ -198,7 +198,7 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
                                    .batch = body.batch,
                                    .n_chunks = body.n_chunks,
                                    .request = body.request,
-                                   .piece = body.piece,
+                                   .batch_index = body.batch_index,
                                    .n_buffers = body.n_buffers,
                                    .codec = body.codec,
                                    .reason = body.reason,
@@ -393,7 +393,7 @@ int sw_catalogue_read_region(const struct sw_catalogue_format *format, const voi
                                         .slot = head.key.slot,
                                         .gen = head.key.gen,
                                         .request = head.request,
-                                        .piece = head.piece,
+                                        .batch_index = head.batch_index,
                                         .batch = head.batch,
                                         .raw_bytes = head.key.raw_bytes,
                                         .stored_bytes = head.stored_bytes,

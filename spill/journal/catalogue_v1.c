@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct session_body) == 32, "as version 1 has recorded it"
 struct region_body {
     struct sw_region_key key;
     uint64_t stored_bytes;
-    uint32_t n_chunks, request, piece;
+    uint32_t n_chunks, request, batch_index;
     uint8_t codec, reason;
     uint8_t shape; /* SHAPE_PACKED, or the number of buffers if there are several */
     uint8_t has;
@@ -50,7 +50,7 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
                                    .stored_bytes = body.stored_bytes,
                                    .n_chunks = body.n_chunks,
                                    .request = body.request,
-                                   .piece = body.piece,
+                                   .batch_index = body.batch_index,
                                    .n_buffers = body.shape > SHAPE_PACKED ? body.shape : 0,
                                    .codec = body.codec,
                                    .reason = body.reason,

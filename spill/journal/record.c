@@ -20,7 +20,7 @@ static int record(struct sw_catalogue *catalogue, struct sw_region *region, uint
                                              .slot = region->id.slot,
                                              .gen = region->id.gen,
                                              .request = region->request,
-                                             .piece = region->piece,
+                                             .batch_index = region->batch_index,
                                              .batch = batch,
                                              .raw_bytes = region->raw_bytes,
                                              .stored_bytes = region->stored_bytes,

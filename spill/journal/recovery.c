@@ -98,7 +98,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->codec = found->codec < SW_CODEC_NR ? (enum sw_codec_id)found->codec : SW_CODEC_RAW;
     region->reason = found->reason < SW_COST_REASON_NR ? (enum sw_cost_reason)found->reason : SW_COST_UNKNOWN;
     region->request = found->request;
-    region->piece = found->piece;
+    region->batch_index = found->batch_index;
     region->record = record;
     region->in_place = in_place;
     region->may_fill_holes = found->may_fill_holes;

@@ -108,7 +108,7 @@ void sw_region_give(struct sw_region *region, struct sw_owner *to) {
     }
     region->owner = to;
     region->holder = to->number;
-    region->request = region->piece = 0; /* were of its last session, and another one counts its own */
+    region->request = region->batch_index = 0; /* were of its last session, and another one counts its own */
     if (region->move)
         follow(region->move);
 }

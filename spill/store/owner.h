@@ -44,8 +44,8 @@ struct sw_owner {
     bool is_tenant_owner;
     struct sw_list names; /* of a tenant owner: durable regions, its own and those of whose tenant owner it is */
     unsigned n_names;
-    struct sw_made *made; /* its regions by request, from the first question about one on; NULL: nobody has asked */
-    size_t n_made;
+    struct sw_request_entry *request_index; /* its regions by request; NULL: no client has asked yet */
+    size_t n_request_index;
     void *tag;                        /* sw_owner_set_tag() */
     uint64_t raw_bytes, stored_bytes; /* of regions that have frames */
     void (*closed)(void *arg);

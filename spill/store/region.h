@@ -42,13 +42,13 @@ struct sw_region {
     uint64_t kept_bytes;               /* the same, of memory: its own and that of its frames' records */
     enum sw_codec_id codec;
     enum sw_cost_reason reason;
-    struct sw_frames *frames; /* owned; NULL until OUT, and where a restart has found none */
-    uint32_t record;          /* in the catalogue, 0: none */
-    bool is_beside;           /* not in the table: IN, and its slot has a newer region */
-    char *name;               /* durable: it outlives its session; NULL: it does not */
-    struct sw_list named;     /* durable: of its tenant owner's names */
-    uint32_t request, piece;  /* of its session's, that made it; request 0: not known, or forgotten */
-    uint32_t next_free;       /* slot */
+    struct sw_frames *frames;      /* owned; NULL until OUT, and where a restart has found none */
+    uint32_t record;               /* in the catalogue, 0: none */
+    bool is_beside;                /* not in the table: IN, and its slot has a newer region */
+    char *name;                    /* durable: it outlives its session; NULL: it does not */
+    struct sw_list named;          /* durable: of its tenant owner's names */
+    uint32_t request, batch_index; /* of its session's, that made it; request 0: not known, or forgotten */
+    uint32_t next_free;            /* slot */
 };
 
 /* Its bytes are on their way. */

@@ -187,7 +187,7 @@ static unsigned check(unsigned kill_at, bool ends) {
     sw_engine_check(life.engine);
     struct sw_owner *owner = sw_owner_claim(life.engine, 1000, sw_life_token);
     ck_assert_ptr_nonnull(owner);
-    sw_engine_find_made(owner, REQUEST, made, N);
+    sw_engine_find_by_request(owner, REQUEST, made, N);
     for (unsigned i = 0; i < N; i++)
         n += made[i].gen != 0;
     ck_assert_msg(n == 0 || n == N, "killed at %u: %u of %d are there", kill_at, n, N);

@@ -551,7 +551,7 @@ static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_a
     int rc = -SW_ENOENT;
     if (!p->id.gen && owner && p->request) {
         struct sw_region_id ids[N_PIECES];
-        sw_engine_find_made(owner, p->request, ids, p->index + 1);
+        sw_engine_find_by_request(owner, p->request, ids, p->index + 1);
         p->id = ids[p->index];
     }
     if (p->id.gen) {

@@ -104,7 +104,7 @@ static void add_region(struct writer *w, const struct sw_catalogue_region *r) {
     add_u64(w, r->stored_bytes);
     add_u32(w, frames ? (uint32_t)frames->n_chunks : 0);
     add_u32(w, r->request);
-    add_u32(w, r->piece);
+    add_u32(w, r->batch_index);
     add_u8(w, r->codec);
     add_u8(w, r->reason);
     add_u8(w, !frames ? 0 : frames->n_buffers ? frames->n_buffers : frames->packed != NULL);

@@ -187,7 +187,7 @@ START_TEST(appends_make_a_region) {
         ck_assert_uint_eq(infos[i].raw_bytes, buffers[i].raw_bytes);
     ck_assert(infos[1].codec == SW_CODEC_DFOR);
     struct sw_region_id made[4];
-    sw_engine_find_made(f.owner, 7, made, 4);
+    sw_engine_find_by_request(f.owner, 7, made, 4);
     ck_assert(made[3].slot == end.id.slot && made[3].gen == end.id.gen && made[2].gen == 0);
     restore_and_compare(end.id);
     ck_nothing_left();
@@ -314,7 +314,7 @@ START_TEST(a_build_is_no_region_yet) {
     ck_assert_int_eq(sw_engine_consume(f.owner, op.id, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_PRIORITY, 1, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, false, sw_test_op_done, &op, NULL), -SW_ESTATE);
-    sw_engine_find_made(f.owner, 7, &made, 1);
+    sw_engine_find_by_request(f.owner, 7, &made, 1);
     ck_assert_uint_eq(made.gen, 0);
     ck_assert_int_eq(abort_build(build, &end), -SW_ECANCELED);
     ck_nothing_left();
@@ -492,7 +492,7 @@ START_TEST(builds_are_committed_together) {
     }
     for (unsigned i = 0; i < MANY; i++)
         ck_assert_int_eq(wait_for(&ends[i]), 0);
-    sw_engine_find_made(f.owner, 7, made, 10 + MANY);
+    sw_engine_find_by_request(f.owner, 7, made, 10 + MANY);
     for (unsigned i = 0; i < MANY; i++) {
         ck_assert(made[10 + i].slot == ends[i].id.slot && made[10 + i].gen == ends[i].id.gen);
         restore_and_compare(ends[i].id);
@@ -827,7 +827,7 @@ START_TEST(a_successor_finds_what_was_committed) {
     ck_assert(life.found.n_regions == 1 && life.found.n_lost == 0 && life.found.n_released == 0);
     owner = sw_owner_claim(life.engine, 1000, sw_life_token);
     ck_assert_ptr_nonnull(owner);
-    sw_engine_find_made(owner, 5, &made, 1);
+    sw_engine_find_by_request(owner, 5, &made, 1);
     ck_assert(made.slot == sw_world.ids[0].slot && made.gen == sw_world.ids[0].gen);
     restore_two(owner, made);
     ck_assert_int_eq(sw_engine_drop(owner, made, NULL), 0);

@@ -112,7 +112,7 @@ static uint32_t put(struct sw_catalogue *c, uint32_t slot, uint32_t gen, struct 
                                                .slot = slot,
                                                .gen = gen,
                                                .request = 100 + slot,
-                                               .piece = slot % 3,
+                                               .batch_index = slot % 3,
                                                .raw_bytes = frames ? frames->raw_bytes : 5,
                                                .stored_bytes = 77,
                                                .codec = 1,
@@ -195,7 +195,7 @@ START_TEST(what_was_recorded_is_found) {
     ck_assert_uint_eq(sw_catalogue_n_slots(c), 9);
     for (uint32_t i = 0; i < 5; i++) {
         const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
-        ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->piece == i % 3);
+        ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->batch_index == i % 3);
         ck_assert(r->stored_bytes == 77 && r->codec == 1 && r->reason == 2 && found.records[4 - i] == records[i]);
         ck_assert_uint_eq(r->hints.used_us, i == 1 ? 42 : 1234567890123);
         ck_assert_uint_eq(r->hints.priority, i == 1 ? 255 : 9);
@@ -511,8 +511,8 @@ static void ck_golden(const struct sw_catalogue *c) {
     ck_assert_uint_eq(found.n_regions, 9); /* 0 to 8; 9 was freed, 10 is damaged */
     for (uint32_t i = 0; i < 9; i++) {
         const struct sw_catalogue_region *r = find_slot(i);
-        ck_assert(r->session == 7 && r->gen == 3 && r->piece == i % 3 && r->stored_bytes == 777 && r->codec == 1 &&
-                  r->reason == 2 && r->batch == 0 && r->hints.used_us == 1234567890123);
+        ck_assert(r->session == 7 && r->gen == 3 && r->batch_index == i % 3 && r->stored_bytes == 777 &&
+                  r->codec == 1 && r->reason == 2 && r->batch == 0 && r->hints.used_us == 1234567890123);
         ck_assert_uint_eq(r->request, i == 8 ? 0 : 100 + i);
         ck_assert_uint_eq(r->hints.priority, i == 7 ? 0 : 9);
         ck_assert(r->hints.pinned == (i == 0) && r->hints.broken == (i == 5) && r->hints.is_in == (i == 7));

@@ -131,13 +131,13 @@ START_TEST(what_is_adopted_answers_for_no_request) {
     struct sw_test_op op;
     struct sw_region_id id, found;
     ck_assert_int_eq(spill("orders", &op), 0);
-    sw_engine_find_made(f.owner, REQUEST, &found, 1);
+    sw_engine_find_by_request(f.owner, REQUEST, &found, 1);
     ck_assert_mem_eq(&found, &op.id, sizeof found);
     next_session();
     ck_assert_int_eq(adopt("orders", &id), 0);
-    sw_engine_find_made(f.owner, REQUEST, &found, 1);
+    sw_engine_find_by_request(f.owner, REQUEST, &found, 1);
     ck_assert_uint_eq(found.gen, 0);
-    sw_engine_find_made(f.owner, 0, &found, 1);
+    sw_engine_find_by_request(f.owner, 0, &found, 1);
     ck_assert_uint_eq(found.gen, 0);
 }
 END_TEST

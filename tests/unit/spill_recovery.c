@@ -39,7 +39,7 @@ START_TEST(regions_are_there_again) {
     owner = sw_owner_claim(life.engine, 1000, sw_life_token);
     ck_assert_ptr_nonnull(owner);
     ck_assert_ptr_null(sw_owner_claim(life.engine, 1000, sw_life_token));
-    sw_engine_find_made(owner, 1003, made, 2);
+    sw_engine_find_by_request(owner, 1003, made, 2);
     ck_assert(made[0].slot == ids[3].slot && made[0].gen == ids[3].gen && made[1].gen == 0);
     ck_assert_int_eq(sw_engine_query(owner, ids[2], &info, NULL), 0);
     ck_assert_uint_eq(info.raw_bytes, SW_WORLD_REGION_BYTES);
@@ -72,7 +72,7 @@ static void ck_found_made(struct sw_owner *owner, int round) {
     struct sw_region_id made;
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
         const bool is_found = i >= rounds[round].first && i < rounds[round].end;
-        sw_engine_find_made(owner, 1000 + i, &made, 1);
+        sw_engine_find_by_request(owner, 1000 + i, &made, 1);
         ck_assert_uint_eq(made.gen, is_found ? ids[i].gen : 0);
     }
 }

@@ -6,13 +6,13 @@
 
 #include <check.h>
 
-enum { REGIONS = 1000, PIECES = 3 };
+enum { REGIONS = 1000, REGIONS_OF_REQUEST = 3 };
 
 static struct sw_fixture f;
 
 static void setup(void) {
     struct sw_fixture_config config = sw_fixture_defaults;
-    config.max_regions = config.max_owner_regions = REGIONS + PIECES;
+    config.max_regions = config.max_owner_regions = REGIONS + REGIONS_OF_REQUEST;
     sw_fixture_open(&f, &config);
 }
 
@@ -22,39 +22,39 @@ static void teardown(void) {
 }
 
 /* As recovery does it. They are IN: nothing has to be stored for them. */
-static struct sw_region_id add_region(uint32_t request, uint32_t piece) {
+static struct sw_region_id add_region(uint32_t request, uint32_t batch_index) {
     struct sw_region *region = sw_region_acquire(&f.engine->store.regions, f.owner);
     ck_assert_ptr_nonnull(region);
     region->request = request;
-    region->piece = piece;
+    region->batch_index = batch_index;
     sw_list_append(&f.owner->regions, &region->node);
     f.owner->n_regions++;
     return region->id;
 }
 
-static void ck_found(uint32_t request, uint32_t piece, struct sw_region_id id) {
-    struct sw_region_id found[PIECES];
-    sw_engine_find_made(f.owner, request, found, PIECES);
-    ck_assert_mem_eq(&found[piece], &id, sizeof id);
+static void ck_found(uint32_t request, uint32_t batch_index, struct sw_region_id id) {
+    struct sw_region_id found[REGIONS_OF_REQUEST];
+    sw_engine_find_by_request(f.owner, request, found, REGIONS_OF_REQUEST);
+    ck_assert_mem_eq(&found[batch_index], &id, sizeof id);
 }
 
 /* With and without memory to put them in order. */
-START_TEST(pieces_are_found) {
+START_TEST(regions_are_found_by_request) {
     static const uint32_t requests[] = {7, 4000000000, 1, 0, 8};
     const struct sw_region_id none = {0};
-    struct sw_region_id ids[5][PIECES], alone[PIECES];
+    struct sw_region_id ids[5][REGIONS_OF_REQUEST], alone[REGIONS_OF_REQUEST];
     for (unsigned i = 0; i < 5; i++)
-        for (uint32_t k = PIECES; k-- > 0;)
+        for (uint32_t k = REGIONS_OF_REQUEST; k-- > 0;)
             ids[i][k] = add_region(requests[i], k);
     for (unsigned i = 0; i < 5; i++)
-        for (uint32_t k = 0; k < PIECES; k++) {
+        for (uint32_t k = 0; k < REGIONS_OF_REQUEST; k++) {
             if (_i)
                 sw_alloc_fail_nth(1);
             ck_found(requests[i], k, requests[i] ? ids[i][k] : none);
         }
     sw_alloc_fail_nth(0);
     ck_found(2, 0, none);
-    sw_engine_find_made(f.owner, 8, alone, 1);
+    sw_engine_find_by_request(f.owner, 8, alone, 1);
     ck_assert_mem_eq(&alone[0], &ids[4][0], sizeof alone[0]);
     ck_assert_int_eq(sw_engine_drop(f.owner, ids[0][1], NULL), 0);
     ck_found(7, 1, none);
@@ -77,11 +77,11 @@ START_TEST(all_are_looked_at_once) {
     ck_found(REGIONS, 1, second);
     const struct sw_region_id late = add_region(REGIONS, 2);
     ck_found(REGIONS, 2, none);
-    sw_owner_forget_made(f.owner);
+    sw_owner_free_request_index(f.owner);
     ck_found(REGIONS, 2, late);
     sw_owner_forget_requests(f.owner, REGIONS - 1); /* the last ones are of the round before, then */
     ck_found(REGIONS, 1, none);
-    sw_owner_forget_made(f.owner);
+    sw_owner_free_request_index(f.owner);
     ck_found(REGIONS, 1, none);
 }
 END_TEST
@@ -89,9 +89,9 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("made");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, pieces_are_found, 0, 2);
+    tcase_add_loop_test(tests, regions_are_found_by_request, 0, 2);
     tcase_add_test(tests, all_are_looked_at_once);
-    Suite *suite = suite_create("spill_made");
+    Suite *suite = suite_create("spill_request_index");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
