@@ -11,7 +11,7 @@ void sw_op_follow_phase(struct sw_op *op) {
 }
 
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
-    for (struct sw_list *node = owner->beside.next; node != &owner->beside; node = node->next) {
+    for (struct sw_list *node = owner->detached.next; node != &owner->detached; node = node->next) {
         struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
         if (region->id.slot == id.slot && region->id.gen == id.gen) {
             *ret = region;

@@ -38,8 +38,8 @@ void sw_engine_forget_in(struct sw_owner *owner) {
         if (region->state == SW_REGION_IN)
             sw_region_forget(catalogue, region);
     }
-    while (!sw_list_empty(&owner->beside))
-        sw_region_forget(catalogue, SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
+    while (!sw_list_empty(&owner->detached))
+        sw_region_forget(catalogue, SW_CONTAINER_OF(owner->detached.next, struct sw_region, node));
 }
 
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {

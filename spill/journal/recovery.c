@@ -81,7 +81,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     const bool in_place = !found->frames || found->frames->packed; /* packing was under way, or had ended */
     struct sw_region *region = owner ? sw_region_adopt(&r->store->regions, owner, id, state) : NULL;
     if (!region && owner && state == SW_REGION_IN)
-        r->no_memory |= !(region = sw_region_new_beside(owner, id));
+        r->no_memory |= !(region = sw_region_new_detached(owner, id));
     if (!region || state != SW_REGION_OUT) { /* other frames may be in their place by now */
         sw_catalogue_frames_free(found->frames);
         found->frames = NULL;
@@ -107,8 +107,8 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
         r->no_memory = true;
     if (found->session > r->store->last_owner) /* the number of a session that is gone must not be used again */
         r->store->last_owner = found->session;
-    sw_list_append(region->is_beside ? &owner->beside : &owner->regions, &region->node);
-    owner->n_regions += !region->is_beside;
+    sw_list_append(region->is_detached ? &owner->detached : &owner->regions, &region->node);
+    owner->n_regions += !region->is_detached;
     r->result->n_regions++;
     r->result->raw_bytes += region->raw_bytes;
     return true;
@@ -332,8 +332,8 @@ void sw_recovery_forget_left(struct sw_store *store) {
     unname_left(store); /* while the tenant owners exist */
     while ((node = sw_list_take_first(&store->left))) {
         struct sw_owner *owner = SW_CONTAINER_OF(node, struct sw_owner, node);
-        while (!sw_list_empty(&owner->beside))
-            sw_region_free_beside(SW_CONTAINER_OF(owner->beside.next, struct sw_region, node));
+        while (!sw_list_empty(&owner->detached))
+            sw_region_free_detached(SW_CONTAINER_OF(owner->detached.next, struct sw_region, node));
         while (!sw_list_empty(&owner->regions)) {
             at = owner->regions.next;
             struct sw_region *region = SW_CONTAINER_OF(at, struct sw_region, node);

@@ -121,8 +121,9 @@ void sw_mover_fail_at(struct sw_mover *m, struct sw_run *run, size_t chunk, size
 }
 
 uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
-    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, way_bytes = m->sink->chunk_bytes;
-    const uint64_t most = run->request->operation == SW_OP_SPILL && way_bytes < device_bytes ? way_bytes : device_bytes;
+    const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, most_sink_bytes = m->sink->chunk_bytes;
+    const uint64_t most =
+        run->request->operation == SW_OP_SPILL && most_sink_bytes < device_bytes ? most_sink_bytes : device_bytes;
     return run->buffer->chunk_bytes ? run->buffer->chunk_bytes
                                     : sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
 }

@@ -15,7 +15,7 @@ struct sw_owner *sw_owner_new(struct sw_store *store) {
     sw_list_init(&owner->series);
     sw_list_init(&owner->mems);
     sw_list_init(&owner->regions);
-    sw_list_init(&owner->beside);
+    sw_list_init(&owner->detached);
     sw_list_init(&owner->names);
     sw_list_append(&store->owners, &owner->node);
     store->n_owners++;
@@ -51,8 +51,8 @@ static void give_back(struct sw_quota *quota, const struct sw_region *region) {
 
 void sw_region_end(struct sw_region *region) {
     struct sw_owner *owner = region->owner;
-    if (region->is_beside) {
-        sw_region_free_beside(region);
+    if (region->is_detached) {
+        sw_region_free_detached(region);
         return;
     }
     if (region->frames) {

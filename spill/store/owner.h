@@ -30,8 +30,8 @@ struct sw_owner {
     struct sw_quota *quota;
     uint64_t kept_bytes; /* of the quota, for the owner itself */
     struct sw_list ops, mems, regions;
-    struct sw_list series; /* builds and reads that have not ended */
-    struct sw_list beside; /* regions that are IN and whose slots have newer regions; they count nowhere */
+    struct sw_list series;   /* builds and reads that have not ended */
+    struct sw_list detached; /* regions that are IN and whose slots have newer regions; they count nowhere */
     unsigned n_ops, n_mems, n_regions, n_moves;
     unsigned n_series; /* with those that have ended, and whose callback is due */
     enum sw_owner_state state;

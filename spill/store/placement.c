@@ -12,10 +12,10 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SW_TIER_IO_ALIGN - 1) / SW_TIER_IO_ALIGN * SW_TIER_IO_ALIGN;
 }
 
-static uint64_t longest_chunk(uint64_t way_bytes) {
-    uint64_t chunk = way_bytes < SW_FRAME_MAX_RAW_BYTES ? way_bytes : SW_FRAME_MAX_RAW_BYTES;
+static uint64_t longest_chunk(uint64_t transit_bytes) {
+    uint64_t chunk = transit_bytes < SW_FRAME_MAX_RAW_BYTES ? transit_bytes : SW_FRAME_MAX_RAW_BYTES;
     chunk -= chunk % CHUNK_ALIGN_BYTES;
-    while (chunk > CHUNK_ALIGN_BYTES && whole_blocks(sw_frame_bound_bytes(chunk)) > way_bytes)
+    while (chunk > CHUNK_ALIGN_BYTES && whole_blocks(sw_frame_bound_bytes(chunk)) > transit_bytes)
         chunk -= CHUNK_ALIGN_BYTES;
     return chunk > CHUNK_ALIGN_BYTES ? chunk : CHUNK_ALIGN_BYTES;
 }
@@ -29,8 +29,8 @@ void sw_placement_init(struct sw_placement *ret, const struct sw_tiers *tiers, u
     sw_tier_share_init(&ret->share);
     if (tiers->n > 1) {
         ret->limit_bytes[0] -= staging_bytes;
-        ret->way_bytes = staging_bytes / 2;
-        ret->chunk_bytes = longest_chunk(ret->way_bytes);
+        ret->transit_bytes = staging_bytes / 2;
+        ret->chunk_bytes = longest_chunk(ret->transit_bytes);
     }
 }
 
@@ -91,7 +91,7 @@ int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, ui
     const unsigned long long before = atomic_fetch_add(counter(place, kind), room_bytes);
     const unsigned long long others = before + (kind == SW_TIER_READ ? atomic_load(&place->out_bytes) : 0);
     /* The first one in its direction may be longer than its half: a predecessor may have made longer ones. */
-    int rc = before > 0 && before + room_bytes > place->way_bytes ? -SW_EAGAIN : 0;
+    int rc = before > 0 && before + room_bytes > place->transit_bytes ? -SW_EAGAIN : 0;
     if (!rc)
         rc = sw_placement_memory(place)->ops->reserve(sw_placement_memory(place), bytes, ret, err);
     if (!rc)

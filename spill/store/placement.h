@@ -15,7 +15,7 @@ struct sw_placement {
     struct sw_tiers tiers;
     uint64_t capacity_bytes;            /* of all tiers: what is longer will never fit */
     uint64_t limit_bytes[SW_TIERS_MAX]; /* frames at rest, in each tier */
-    uint64_t way_bytes;                 /* frames on their way, in each direction */
+    uint64_t transit_bytes;             /* frames on their way, in each direction */
     uint64_t chunk_bytes;               /* longest chunk of which a frame fits there whatever it holds */
     atomic_ullong out_bytes, in_bytes;  /* on their way now */
     struct sw_tier_share share;         /* what the tiers behind memory are asked for */

@@ -111,17 +111,17 @@ void sw_region_table_settle(struct sw_region_table *table) {
         }
 }
 
-struct sw_region *sw_region_new_beside(struct sw_owner *owner, struct sw_region_id id) {
+struct sw_region *sw_region_new_detached(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region = sw_alloc(sizeof *region);
     if (!region)
         return NULL;
-    *region = (struct sw_region){.id = id, .owner = owner, .state = SW_REGION_IN, .is_beside = true};
+    *region = (struct sw_region){.id = id, .owner = owner, .state = SW_REGION_IN, .is_detached = true};
     sw_list_init(&region->node);
     return region;
 }
 
-void sw_region_free_beside(struct sw_region *region) {
-    SW_ASSERT(region->is_beside && region->state == SW_REGION_IN && !region->frames);
+void sw_region_free_detached(struct sw_region *region) {
+    SW_ASSERT(region->is_detached && region->state == SW_REGION_IN && !region->frames);
     sw_list_remove(&region->node);
     sw_free(region);
 }

@@ -44,7 +44,7 @@ struct sw_region {
     enum sw_cost_reason reason;
     struct sw_frames *frames;      /* owned; NULL until OUT, and where a restart has found none */
     uint32_t record;               /* in the catalogue, 0: none */
-    bool is_beside;                /* not in the table: IN, and its slot has a newer region */
+    bool is_detached;              /* not in the table: IN, and its slot has a newer region */
     char *name;                    /* durable: it outlives its session; NULL: it does not */
     struct sw_list named;          /* durable: of its tenant owner's names */
     uint32_t request, batch_index; /* of its session's, that made it; request 0: not known, or forgotten */
@@ -81,8 +81,8 @@ struct sw_region *sw_region_adopt(struct sw_region_table *table, struct sw_owner
                                   enum sw_region_state state);
 void sw_region_table_settle(struct sw_region_table *table);
 /* Of one that is IN and whose slot is taken: beside the table, in memory of its own. NULL: there is none. */
-struct sw_region *sw_region_new_beside(struct sw_owner *owner, struct sw_region_id id);
-void sw_region_free_beside(struct sw_region *region);
+struct sw_region *sw_region_new_detached(struct sw_owner *owner, struct sw_region_id id);
+void sw_region_free_detached(struct sw_region *region);
 /* Ends an id. The region is IN, OUT or LOST, without an operation and without frames. */
 void sw_region_release(struct sw_region_table *table, struct sw_region *region);
 

@@ -13,8 +13,8 @@ void sw_tier_share_init(struct sw_tier_share *ret) {
     *ret = (struct sw_tier_share){.lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
-static struct sw_tier_way *way_of(struct sw_tier_share *share, const struct sw_tier_ask *ask) {
-    return &share->ways[ask->rank][ask->kind];
+static struct sw_tier_path *path_of(struct sw_tier_share *share, const struct sw_tier_ask *ask) {
+    return &share->paths[ask->rank][ask->kind];
 }
 
 static bool is_recent(const struct sw_tier_user *user, uint64_t now_us) {
@@ -52,49 +52,49 @@ bool sw_tier_share_has_others(struct sw_tier_share *share, const void *tenant, u
     return is_shared;
 }
 
-static bool fits(const struct sw_tier_way *way, uint64_t bytes, uint64_t most_bytes) {
-    return way->asked_bytes == 0 || way->asked_bytes + bytes <= most_bytes;
+static bool fits(const struct sw_tier_path *path, uint64_t bytes, uint64_t most_bytes) {
+    return path->asked_bytes == 0 || path->asked_bytes + bytes <= most_bytes;
 }
 
 /* Short frames wait for it only where they alone would keep it waiting. */
-static bool waits_for_move(const struct sw_tier_way *way, uint64_t bytes, uint64_t now_us) {
-    const bool is_asked = way->refused_move_us && now_us < way->refused_move_us + MOVE_ASKS_US;
-    return is_asked && way->passed_bytes >= (bytes > SW_TIER_SHARE_SHORT_BYTES ? 1 : 2) * MOVE_PER_BYTES;
+static bool waits_for_move(const struct sw_tier_path *path, uint64_t bytes, uint64_t now_us) {
+    const bool is_asked = path->refused_move_us && now_us < path->refused_move_us + MOVE_ASKS_US;
+    return is_asked && path->passed_bytes >= (bytes > SW_TIER_SHARE_SHORT_BYTES ? 1 : 2) * MOVE_PER_BYTES;
 }
 
 bool sw_tier_share_has_room(struct sw_tier_share *share, const struct sw_tier_ask *ask, bool is_bound,
                             uint64_t now_us) {
-    const struct sw_tier_way *way = way_of(share, ask);
+    const struct sw_tier_path *path = path_of(share, ask);
     (void)pthread_mutex_lock(&share->lock);
-    const bool gives_way = ask->kind == SW_TIER_WRITE && share->ways[ask->rank][SW_TIER_READ].asked_bytes > 0;
-    const bool has_room = (!is_bound || fits(way, ask->bytes, gives_way ? MOST_BYTES / OUT_PART : MOST_BYTES)) &&
-                          !waits_for_move(way, ask->bytes, now_us);
+    const bool yields = ask->kind == SW_TIER_WRITE && share->paths[ask->rank][SW_TIER_READ].asked_bytes > 0;
+    const bool has_room = (!is_bound || fits(path, ask->bytes, yields ? MOST_BYTES / OUT_PART : MOST_BYTES)) &&
+                          !waits_for_move(path, ask->bytes, now_us);
     (void)pthread_mutex_unlock(&share->lock);
     return has_room;
 }
 
 bool sw_tier_share_may_move(struct sw_tier_share *share, const struct sw_tier_ask *ask, const void *tenant,
                             uint64_t now_us) {
-    struct sw_tier_way *way = way_of(share, ask);
+    struct sw_tier_path *path = path_of(share, ask);
     (void)pthread_mutex_lock(&share->lock);
-    const bool may = !has_others(share, tenant, now_us) || fits(way, ask->bytes, MOST_BYTES);
-    way->refused_move_us = may ? 0 : now_us;
+    const bool may = !has_others(share, tenant, now_us) || fits(path, ask->bytes, MOST_BYTES);
+    path->refused_move_us = may ? 0 : now_us;
     (void)pthread_mutex_unlock(&share->lock);
     return may;
 }
 
 void sw_tier_share_take(struct sw_tier_share *share, const struct sw_tier_ask *ask, bool is_move) {
-    struct sw_tier_way *way = way_of(share, ask);
+    struct sw_tier_path *path = path_of(share, ask);
     (void)pthread_mutex_lock(&share->lock);
-    way->asked_bytes += ask->bytes;
-    way->passed_bytes = is_move ? 0 : way->passed_bytes + ask->bytes;
+    path->asked_bytes += ask->bytes;
+    path->passed_bytes = is_move ? 0 : path->passed_bytes + ask->bytes;
     (void)pthread_mutex_unlock(&share->lock);
 }
 
 void sw_tier_share_give(struct sw_tier_share *share, const struct sw_tier_ask *ask) {
-    struct sw_tier_way *way = way_of(share, ask);
+    struct sw_tier_path *path = path_of(share, ask);
     (void)pthread_mutex_lock(&share->lock);
-    SW_ASSERT(way->asked_bytes >= ask->bytes);
-    way->asked_bytes -= ask->bytes;
+    SW_ASSERT(path->asked_bytes >= ask->bytes);
+    path->asked_bytes -= ask->bytes;
     (void)pthread_mutex_unlock(&share->lock);
 }

@@ -20,11 +20,11 @@
 
 struct sw_tier_share {
     pthread_mutex_t lock; /* guards the rest */
-    struct sw_tier_way {
+    struct sw_tier_path {
         uint64_t asked_bytes;     /* that the tier has been asked for, and has not done yet */
         uint64_t passed_bytes;    /* asked for by clients since a move's chunk was */
         uint64_t refused_move_us; /* when a move was last told to wait; 0: never */
-    } ways[SW_TIERS_MAX][2];      /* by the tier's rank and enum sw_tier_io_kind */
+    } paths[SW_TIERS_MAX][2];     /* by the tier's rank and enum sw_tier_io_kind */
     /* The last two tenants that wanted any of the tiers. */
     struct sw_tier_user {
         const void *tenant;

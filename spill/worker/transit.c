@@ -77,7 +77,7 @@ static bool may_stage(const struct sw_transit *transit, const struct sw_job *job
     const uint64_t had = atomic_load(moves(job) || goes_out ? &place->out_bytes : &place->in_bytes);
     if (sw_transit_is_short_newcomer(job, bytes))
         return true;
-    return (had == 0 || had + bytes <= place->way_bytes - place->way_bytes / SPARE_PART) &&
+    return (had == 0 || had + bytes <= place->transit_bytes - place->transit_bytes / SPARE_PART) &&
            !(goes_out && has_waiting_before(transit, job));
 }
 

@@ -463,14 +463,14 @@ START_TEST(test_nobody_polls_for_room) {
     while (job.job.run.course.reason != SW_COST_PARTIAL)
         advance();
     fill_host_memory();
-    atomic_fetch_add(&rig.place.out_bytes, rig.place.way_bytes); /* another device's frames are on their way */
+    atomic_fetch_add(&rig.place.out_bytes, rig.place.transit_bytes); /* another device's frames are on their way */
     step_until_settled();
     ck_assert(job.job.run.course.is_mixed && job.job.run.n_done < job.job.run.frames->n_chunks);
     ck_assert(!sw_mover_has_steps(rig.mover));
     const unsigned long long charged_bytes = atomic_load(&quota.bytes);
     step_until_settled();
     ck_assert_uint_eq(atomic_load(&quota.bytes), charged_bytes);
-    atomic_fetch_sub(&rig.place.out_bytes, rig.place.way_bytes);
+    atomic_fetch_sub(&rig.place.out_bytes, rig.place.transit_bytes);
     ck_assert_int_eq(finish(&job), 0);
     sw_stored_release(&rig.others);
     check_charged(&quota, &job);
