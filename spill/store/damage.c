@@ -6,7 +6,7 @@ static bool is_of_stored_bytes(int code) {
     return code == -SW_ECHECKSUM || code == -SW_EFRAME || code == -SW_EVERSION || code == -SW_EIO;
 }
 
-/* What lies in a client's memory is the client's business, and so is what becomes of it there. */
+/* Packed frames are not reported: they lie in the client's own memory, which the client may have changed. */
 void sw_damage_report(const struct sw_observer *observer, struct sw_region_id id, const struct sw_frames *frames,
                       const struct sw_run_outcome *outcome) {
     if (!observer->bad_frame || !is_of_stored_bytes(outcome->err.code) || outcome->failed.n == 0 || !frames ||

@@ -12,9 +12,9 @@ void sw_frames_leave(struct sw_frames *frames) {
     for (size_t i = 0; frames && i < frames->n_chunks; i++) {
         struct sw_stored *stored = &frames->stored[i];
         if (stored->tier && sw_tier_can(stored->tier, SW_TIER_DURABLE))
-            *stored = (struct sw_stored){0}; /* its tier keeps what is not released */
+            *stored = (struct sw_stored){0}; /* not released, so its tier keeps it */
     }
-    sw_frames_free(frames); /* of the others: only the books */
+    sw_frames_free(frames); /* frames in other tiers end with the process; releasing them keeps the counts right */
 }
 
 struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t ret_bytes[SW_TIERS_MAX]) {

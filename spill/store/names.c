@@ -71,7 +71,7 @@ int sw_region_set_name(struct sw_region *region, const char *name) {
         return -SW_ENOMEM;
     memcpy(region->name, name, bytes);
     sw_list_init(&region->named);
-    if (tenant_owner_of(region)) /* of what a predecessor left it is set later */
+    if (tenant_owner_of(region)) /* a predecessor's region gets its tenant owner later */
         list_name(region);
     return 0;
 }
@@ -86,7 +86,7 @@ void sw_region_unname(struct sw_region *region) {
     region->name = NULL;
 }
 
-/* Its region has another owner now. */
+/* Counts a move for the new owner of its region. */
 static void follow(struct sw_move *move) {
     move->owner->n_moves--;
     move->owner = move->region->owner;
@@ -108,7 +108,7 @@ void sw_region_give(struct sw_region *region, struct sw_owner *to) {
     }
     region->owner = to;
     region->holder = to->number;
-    region->request = region->batch_index = 0; /* were of its last session, and another one counts its own */
+    region->request = region->batch_index = 0; /* request numbers are the old session's */
     if (region->move)
         follow(region->move);
 }

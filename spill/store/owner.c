@@ -35,7 +35,7 @@ void sw_owner_settle(struct sw_owner *owner) {
     store->owner_settled(owner);
 }
 
-/* The move has the frames from now on, and frees them when it has ended. */
+/* Leaves a region's frames to its move, which frees them when it has ended. */
 static void orphan(struct sw_move *move) {
     move->cancel(move);
     move->region->move = NULL;

@@ -3,11 +3,12 @@
 #include "base/clock.h"
 #include "codec/frame.h"
 
-/* A demotion that has not got on for so long, because a disk hangs, say, is not waited for. */
+/* Frames in transit do not wait for demotions that have made no progress for this long, for example because a disk
+ * hangs. */
 #define PATIENCE_US 5000000u
 #define CHUNK_ALIGN_BYTES 32768u
 
-/* What a frame takes of the addressable tier, at least. */
+/* Returns the least room that a frame takes in the addressable tier. */
 static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SW_TIER_IO_ALIGN - 1) / SW_TIER_IO_ALIGN * SW_TIER_IO_ALIGN;
 }
@@ -86,11 +87,11 @@ static bool is_making_room(const struct sw_placement *place) {
 
 int sw_placement_stage(struct sw_placement *place, enum sw_tier_io_kind kind, uint64_t bytes, struct sw_stored *ret,
                        struct sw_err *err) {
-    const bool makes_room = is_making_room(place); /* asked first: what it made before it ended is found below */
+    const bool makes_room = is_making_room(place); /* asked first: reserve() then finds all the room it has made */
     const uint64_t room_bytes = whole_blocks(bytes);
     const unsigned long long before = atomic_fetch_add(counter(place, kind), room_bytes);
     const unsigned long long others = before + (kind == SW_TIER_READ ? atomic_load(&place->out_bytes) : 0);
-    /* The first one in its direction may be longer than its half: a predecessor may have made longer ones. */
+    /* The first frame in its direction may exceed its half: a predecessor may have stored longer frames. */
     int rc = before > 0 && before + room_bytes > place->transit_bytes ? -SW_EAGAIN : 0;
     if (!rc)
         rc = sw_placement_memory(place)->ops->reserve(sw_placement_memory(place), bytes, ret, err);

@@ -20,8 +20,8 @@ void sw_quota_give(struct sw_quota *quota, uint64_t bytes) {
     SW_ASSERT(atomic_fetch_sub(&quota->bytes, bytes) >= bytes);
 }
 
-/* Of a packed region most lies in its client's memory, of a lost one perhaps on a disk that is not there; one that was
- * found without frames has nothing anywhere. */
+/* Returns the stored bytes that count for a region. Most of a packed region lies in its client's memory. Frames of a
+ * lost region may lie on a disk that is not there. A region that was found without frames has no stored bytes. */
 static uint64_t bytes_to_charge(const struct sw_region *region) {
     const struct sw_frames *frames = region->frames;
     if (frames && !frames->packed && region->state != SW_REGION_LOST)

@@ -9,7 +9,8 @@
 #include <string.h>
 
 #define NO_SLOT UINT32_MAX
-/* So many others are released before a slot is used again: with 2^32 generations each, ids last for 2^44 regions. */
+/* This many entries are released before one of them is used again. With 2^32 generations each, ids last for 2^44
+ * regions. */
 #define REUSE_AFTER 4096u
 
 static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
@@ -47,7 +48,8 @@ void sw_region_table_fini(struct sw_region_table *table) {
 
 static struct sw_region *take_slot(struct sw_region_table *table) {
     struct sw_region *region;
-    /* A fresh slot first, until enough wait for reuse: each one that is touched takes memory for good. */
+    /* Prefer an unused entry until enough used ones are free. After that reuse: each touched entry takes memory for
+     * good. */
     if (table->n_touched < table->cap && table->n_touched - table->n_used < REUSE_AFTER) {
         region = &table->regions[table->n_touched];
         region->id = (struct sw_region_id){table->n_touched++, table->first_gen};
@@ -67,7 +69,7 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
     if (!region)
         return NULL;
     struct sw_region_id id = {.slot = region->id.slot, .gen = region->id.gen + 1};
-    if (id.gen <= table->first_gen) /* of a region that a predecessor left: what came after it is not known */
+    if (id.gen <= table->first_gen) /* a predecessor used this entry, perhaps also with higher generations */
         id.gen = table->first_gen + 1;
     if (id.gen == 0)
         id.gen = 1; /* 0 is never valid */
@@ -146,8 +148,8 @@ int sw_region_find(const struct sw_region_table *table, const struct sw_owner *o
     if (id.slot >= table->cap || id.gen == 0)
         return refuse(-SW_ENOENT, id, err);
     struct sw_region *region = &table->regions[id.slot];
-    /* All are always compared: an id of another owner's takes as long as one that never was. An owner that has the
-     * slot, or had it last, learns nothing by hearing that older ids are dead. */
+    /* Always compare everything: looking up another owner's id then takes as long as an id that never existed. If this
+     * owner has the entry, or had it last, -SW_ESTALE tells it nothing about other owners. */
     const bool is_owners = (region->owner == owner) & (region->id.gen == id.gen);
     const bool was_owners = (region->holder == owner->number) & (region->id.gen >= id.gen);
     if (!is_owners)

@@ -1,5 +1,7 @@
-/* store.h - all that is stored: regions by id, owners, and the tiers where frames rest. The lowest layer of the engine:
- * what is above hears of it by callback. Not for other rooms. thread: loop. */
+/* store.h - all that is stored: regions by id, owners, and the tiers where frames rest.
+ *
+ * The store is the lowest layer of the engine. It reports to the layers above by callback. Not for other rooms.
+ * thread: loop. */
 #ifndef SW_SPILL_STORE_H
 #define SW_SPILL_STORE_H
 
@@ -12,11 +14,11 @@ struct sw_store {
     struct sw_region_table regions;
     struct sw_list owners;
     struct sw_list settled; /* owners that have nothing left; their `closed` is due */
-    struct sw_list left;    /* owners whose regions are left to a successor, until the end */
-    unsigned n_owners;      /* of both lists before */
-    uint64_t last_owner;    /* number of the newest */
+    struct sw_list left;    /* owners whose regions a successor takes over; they stay until the store ends */
+    unsigned n_owners;      /* in `owners` and `settled` */
+    uint64_t last_owner;    /* number of the newest owner */
     struct sw_observer observer;
-    /* An owner has come to the list of those that are settled. */
+    /* An owner has been added to `settled`. */
     void (*owner_settled)(struct sw_owner *owner);
 };
 
@@ -24,7 +26,8 @@ struct sw_store_config {
     struct sw_tiers tiers; /* settled; borrowed */
     uint64_t staging_bytes;
     unsigned max_regions;
-    /* What a predecessor may have left: its slots, its highest generation, whose frames durable tiers have. */
+    /* What a predecessor may have left: the size of its region table, its highest generation, and the epoch in the keys
+     * of frames in durable tiers. */
     unsigned n_slots;
     uint32_t first_gen;
     uint64_t epoch;
@@ -32,9 +35,9 @@ struct sw_store_config {
     void (*owner_settled)(struct sw_owner *owner);
 };
 
-/* errors: -SW_ENOMEM. */
+/* Initialises a store. errors: -SW_ENOMEM. */
 int sw_store_init(struct sw_store *ret, const struct sw_store_config *config);
-/* All owners and regions are gone. After an init that failed, too. */
+/* Frees what the store has allocated. All owners and regions must be gone. Also to be called if init has failed. */
 void sw_store_fini(struct sw_store *store);
 
 #endif

@@ -3,10 +3,10 @@
 #include "base/assert.h"
 
 #define MOST_BYTES ((uint64_t)16 << 20)
-#define OUT_PART 4 /* of that, while others come back */
+#define OUT_PART 4 /* writes have MOST_BYTES / OUT_PART while reads wait */
 #define MOVE_PER_BYTES ((uint64_t)64 << 20)
 #define RECENT_US 1000000u
-/* A move that waits asks again sooner than this. */
+/* A waiting move asks again within this time. */
 #define MOVE_ASKS_US 1000u
 
 void sw_tier_share_init(struct sw_tier_share *ret) {
@@ -28,7 +28,7 @@ static bool has_others(const struct sw_tier_share *share, const void *tenant, ui
     return false;
 }
 
-/* The tenant's place. If it has none, the place of the tenant that has not come for longest. */
+/* Returns the tenant's entry. If it has none: the entry that was not used for longest. */
 static struct sw_tier_user *place_of(struct sw_tier_share *share, const void *tenant) {
     struct sw_tier_user *users = share->users;
     for (int i = 0; i < 2; i++)
@@ -56,7 +56,8 @@ static bool fits(const struct sw_tier_path *path, uint64_t bytes, uint64_t most_
     return path->asked_bytes == 0 || path->asked_bytes + bytes <= most_bytes;
 }
 
-/* Short frames wait for it only where they alone would keep it waiting. */
+/* Returns true if a client's frame has to wait for a move. Short frames wait only when twice as many bytes have
+ * passed. */
 static bool waits_for_move(const struct sw_tier_path *path, uint64_t bytes, uint64_t now_us) {
     const bool is_asked = path->refused_move_us && now_us < path->refused_move_us + MOVE_ASKS_US;
     return is_asked && path->passed_bytes >= (bytes > SW_TIER_SHARE_SHORT_BYTES ? 1 : 2) * MOVE_PER_BYTES;
