@@ -20,7 +20,7 @@ enum { GROW_CELLS = 8192, SPARE_CELLS = 65536, CELLS_A_REGION = 3 };
 
 enum kind { KIND_SESSION = 1, KIND_REGION = 2, KIND_BATCH = 3 };
 enum { HINT_PINNED = 1u << 8, HINT_BROKEN = 1u << 9, HINT_IN = 1u << 10 }; /* below: the priority */
-/* Beside the hints; what is set stays. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
+/* Other bits of the same word. They stay set. Version 0.1 of the program ignores NO_HOLES, and never sets it. */
 enum { NO_REQUEST = 1u << 11, NO_HOLES = 1u << 12, SETTLED = 1u << 13, STAYS = NO_REQUEST | NO_HOLES | SETTLED };
 
 /* A record is a chain of cells; only the first one has a commit word. The bytes after this head are content. */
@@ -262,7 +262,7 @@ static uint32_t take_cell(struct sw_catalogue *c, struct sw_err *err) {
     return at;
 }
 
-/* Writes what is in `scratch` and makes it valid. region: whose it is; NULL: it is of another kind. */
+/* Writes the content of `scratch` as a record, and makes it valid. region: NULL for other kinds. */
 static int put(struct sw_catalogue *c, enum kind kind, const struct sw_catalogue_region *region, uint32_t *ret,
                struct sw_err *err) {
     uint32_t first = 0, last = 0;
@@ -430,7 +430,7 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
 /* A valid record. */
 struct found {
     uint64_t slot_gen, sequence;
-    uint64_t batch; /* that it counts with; 0: it counts alone */
+    uint64_t batch; /* it counts only with this batch; 0: it counts alone */
     uint32_t at;
 };
 
@@ -473,7 +473,7 @@ static int gather(struct sw_catalogue *c, struct scan *scan, uint32_t first) {
     return 0;
 }
 
-/* Room for one more element of an array that grows. */
+/* Makes room for one more element of an array that grows. */
 static int make_room(void **array, size_t n, size_t *cap, size_t element_bytes) {
     if (n < *cap)
         return 0;
@@ -494,7 +494,7 @@ static bool is_settled(const struct sw_catalogue *c, uint32_t at) {
     return atomic_load(&cell_at(c, at)->hints) & SETTLED;
 }
 
-/* False: it makes no sense. */
+/* Returns false if the record makes no sense. */
 static int note_region(struct sw_catalogue *c, struct scan *scan, uint32_t at) {
     struct sw_catalogue_reader reader = {c->scratch.bytes, c->scratch.n};
     struct sw_region_head head;
@@ -551,7 +551,7 @@ static int visit_session(struct sw_catalogue *c, struct scan *scan, const struct
     return 0;
 }
 
-/* A record. errors: -SW_EFRAME (it makes no sense), -SW_ENOMEM. */
+/* Takes a record in. errors: -SW_EFRAME (it makes no sense), -SW_ENOMEM. */
 static int scan_record(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor,
                        uint64_t kind, uint32_t at) {
     const int rc = gather(c, scan, at);
@@ -597,8 +597,8 @@ uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *c) {
     return longest;
 }
 
-/* For one slot the newest comes first: a region that only waits for its client's acknowledgement may still be recorded
- * when the slot has another region. */
+/* Of one table entry the newest region comes first: a restored region may still be recorded, until its client
+ * acknowledges it, when a newer region uses its entry. */
 static int by_id(const void *a, const void *b) {
     const struct found *x = a, *y = b;
     if (x->slot_gen != y->slot_gen)
@@ -633,7 +633,7 @@ static int visit_region(struct sw_catalogue *c, struct scan *scan, const struct 
     return 0;
 }
 
-/* Of a batch that was not recorded as a whole: as if it had never been. */
+/* Returns true for a region of a batch that was not recorded as a whole: it is not there. */
 static bool is_incomplete(const struct scan *scan, const struct found *region) {
     for (size_t i = 0; i < scan->n_batches; i++)
         if (scan->batches[i].number == region->batch)
@@ -642,7 +642,7 @@ static bool is_incomplete(const struct scan *scan, const struct found *region) {
 }
 
 static int visit_regions(struct sw_catalogue *c, struct scan *scan, const struct sw_catalogue_visitor *visitor) {
-    uint64_t last = UINT64_MAX; /* no region's id: a generation is never 0, and a slot never so high */
+    uint64_t last = UINT64_MAX; /* not the id of any region */
     int rc = 0;
     if (scan->n_regions)
         qsort(scan->regions, scan->n_regions, sizeof scan->regions[0], by_id);

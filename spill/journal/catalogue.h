@@ -34,14 +34,15 @@ struct sw_catalogue_hints {
     uint8_t priority;
     bool pinned;
     bool broken; /* its bytes are not whole: it is lost, or packing or unpacking is under way */
-    bool
-        is_in; /* restored: the bytes are in the memory of the client, which may not know it yet; frames mean nothing */
+    /* The region was restored: its bytes are in the memory of the client, which may not know it yet; it has no frames.
+     */
+    bool is_in;
 };
 
 struct sw_catalogue_region {
     uint64_t session;              /* the session's number */
     uint32_t slot, gen;            /* the region's id */
-    uint32_t request, batch_index; /* of the session's that made it; request 0: not known, or forgotten */
+    uint32_t request, batch_index; /* the session's request that made it; request 0: not known, or forgotten */
     uint64_t batch;                /* sw_catalogue_new_batch(): it counts only with the batch; 0: it stands alone */
     uint64_t raw_bytes, stored_bytes;
     uint8_t codec, reason;
@@ -83,28 +84,28 @@ int sw_catalogue_put_session(struct sw_catalogue *catalogue, const struct sw_cat
 int sw_catalogue_put_region(struct sw_catalogue *catalogue, const struct sw_catalogue_region *region, uint32_t replaced,
                             uint32_t *ret, struct sw_err *err);
 void sw_catalogue_hint(struct sw_catalogue *catalogue, uint32_t record, const struct sw_catalogue_hints *hints);
-/* Has the region found with request 0 from now on. */
+/* Sets the recorded region's request to 0. */
 void sw_catalogue_forget_request(struct sw_catalogue *catalogue, uint32_t record);
-/* Has the region found from now on as one that may not fill holes. */
+/* Clears the recorded region's may_fill_holes. */
 void sw_catalogue_forbid_holes(struct sw_catalogue *catalogue, uint32_t record);
 /* Frees a record and forgets its number. */
 void sw_catalogue_free(struct sw_catalogue *catalogue, uint32_t *record);
 
-/* Regions that are there all or none: each is put with the number of a new batch. Until a record of the batch is valid
- * none of them is found, from then on all are. Each is then settled: it counts without the batch, whose record can go.
- * errors: as of the others. */
+/* Make several regions valid in one step. Put each with the number of a new batch. A successor finds none of them until
+ * the batch's record is valid, and all from then on. Then settle each: it no longer needs the batch, whose record can
+ * be freed. errors: as for the other records. */
 uint64_t sw_catalogue_new_batch(struct sw_catalogue *catalogue);
 int sw_catalogue_put_batch(struct sw_catalogue *catalogue, uint64_t batch, uint32_t *ret, struct sw_err *err);
 void sw_catalogue_settle(struct sw_catalogue *catalogue, uint32_t record);
 
-/* Keeps a record, as that of a region that is_in, until its client has been told: puts it on the list that begins with
- * *list (0: empty). From then on the space that it names may be reused. */
+/* Keeps the record of a restored region until its client has been informed: puts it on the list that begins with *list
+ * (0: empty), and marks it is_in. From then on the space that it names may be reused. */
 void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint32_t *list);
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
-/* Note an id. No region's generation is beyond the one noted, which only rises, so that a successor does not use ids
- * again. No region's slot is at or beyond n_slots, so that a successor has all of them, however few regions it may
- * have. */
+/* Notes that an id is in use. No region has a higher generation than the highest noted one, so a successor does not use
+ * ids again. All table entries in use are below n_slots, so a successor's table has all of them, however few regions it
+ * may have. */
 void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
 uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
@@ -115,9 +116,9 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
 /* Returns the longest chunk of a recorded region, 0: there is none. A restore needs room for it. */
 uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *catalogue);
 
-/* Called for each valid record, sessions before regions; of two records for one region the older one is freed, and so
- * is the record of a region whose batch is not there. Those of a batch that is there have been settled then. Each
- * returns false to have the record freed. */
+/* Called for each valid record, sessions before regions. A function returns false if the record is to be freed. Before
+ * the calls, the older of two records for one region was freed, and the record of each region whose batch is not there;
+ * regions whose batch is there were settled. */
 struct sw_catalogue_visitor {
     bool (*session)(void *arg, const struct sw_catalogue_session *session, uint32_t record);
     bool (*found)(void *arg, struct sw_catalogue_region *region, uint32_t record);
@@ -127,7 +128,7 @@ struct sw_catalogue_visitor {
  * make no sense; they are freed. errors: -SW_ENOMEM. */
 int sw_catalogue_recover(struct sw_catalogue *catalogue, const struct sw_catalogue_visitor *visitor,
                          unsigned *ret_damaged, struct sw_err *err);
-/* Forgets the frames that no tier has claimed, with their extents, of frames as `found` gets them. NULL is a no-op. */
+/* Forgets the frames that no tier has claimed, with their extents. frames: as `found` got them. NULL is a no-op. */
 void sw_catalogue_free_unclaimed(struct sw_frames *frames);
 /* Frees frames as `found` gets them, with their extents, except those that a tier has claimed. */
 void sw_catalogue_frames_free(struct sw_frames *frames);

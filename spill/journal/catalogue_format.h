@@ -1,18 +1,17 @@
 /* catalogue_format.h - the content of a catalogue record: a stream of bytes, which catalogue.c keeps in cells.
  *
  *   session   a session body
- *   region    a region body; its name, if it is durable; the buffers, if they are several; then its chunks, each with
- *             its extents, and where the region is packed with the range that it takes
+ *   region    a region body; its name, if it is durable; a table of buffers, if it has several; then its chunks, each
+ *             with its extents, and if the region is packed with its place in the client's memory
  *   batch     a batch body, since version 3: its regions count although they are not settled
  *
- * Version 3 has the bodies of version 2, and one kind of record and one bit beside the hints more. A program that knows
- * version 2 alone would free the record of a batch as one that makes no sense, would find a batch that is only half
- * recorded, and would clear the bit of those that are settled. So it has to refuse the catalogue, as it does by the
- * number of its version.
+ * Version 3 adds one kind of record, and one bit beside the hints, to version 2. A program that knows only version 2
+ * would free the record of a batch, find a half-recorded batch, and clear the bit of settled regions. So it must refuse
+ * the catalogue, by the number of its version.
  *
- * The differences between versions are a row of this table. Integers are little endian, structures have no padding. The
- * bytes of a record have a valid checksum, and are checked all the same: another version of the program may have
- * written them. Private to catalogue*.c. thread: loop. */
+ * Each version is a row of function pointers. Integers are little endian, structures have no padding. The bytes of a
+ * record have a valid checksum, and are checked all the same: another version of the program may have written them.
+ * Private to catalogue*.c. thread: loop. */
 #ifndef SW_SPILL_CATALOGUE_FORMAT_H
 #define SW_SPILL_CATALOGUE_FORMAT_H
 

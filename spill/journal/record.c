@@ -11,7 +11,7 @@ static struct sw_catalogue_hints hints_of(const struct sw_region *region) {
                                        .broken = region->state == SW_REGION_LOST || in_place || !region->frames};
 }
 
-/* batch: that it counts with; 0: it counts alone. */
+/* batch: the region counts only with this batch; 0: it counts alone. */
 static int record(struct sw_catalogue *catalogue, struct sw_region *region, uint64_t batch, struct sw_err *err) {
     const struct sw_owner *owner = region->owner;
     if (!owner->record && !owner->is_tenant_owner && !region->record)

@@ -9,11 +9,11 @@
 /* Records a region as it is now, in place of its earlier record; no-op if its owner has no name. errors: -SW_ENOMEM,
  * -SW_ELIMIT: the old record stands. */
 int sw_region_record(struct sw_catalogue *catalogue, struct sw_region *region, struct sw_err *err);
-/* Records n regions that were not recorded, all or none: a successor finds all of them from one moment on, and none
- * before. errors: the same; those that were recorded are to be forgotten, all of them. */
+/* Records n regions that have no record yet, all or none: a successor finds all of them from one moment on, and none
+ * before. errors: the same. The caller must then forget all n regions. */
 int sw_region_record_batch(struct sw_catalogue *catalogue, struct sw_region *const *regions, unsigned n,
                            struct sw_err *err);
-/* Records what is known about its future, and whether its bytes are whole. */
+/* Records the region's priority, pin and last use, and whether its bytes are whole. */
 void sw_region_record_hints(struct sw_catalogue *catalogue, const struct sw_region *region);
 
 /* Frees the region's record and its frames, and ends its id. */

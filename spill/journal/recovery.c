@@ -36,7 +36,7 @@ static bool on_session(void *arg, const struct sw_catalogue_session *session, ui
     return true;
 }
 
-/* A tenant owner's number is of this process only, and does not count. */
+/* Tenant owners are skipped: their numbers are not recorded. */
 static struct sw_owner *find_session(struct recovery *r, uint64_t number) {
     if (r->last && r->last->number == number)
         return r->last;
@@ -105,7 +105,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     region->frames = found->frames;
     if (found->name && sw_region_set_name(region, found->name))
         r->no_memory = true;
-    if (found->session > r->store->last_owner) /* the number of a session that is gone must not be used again */
+    if (found->session > r->store->last_owner) /* no new session may get the number of an old one */
         r->store->last_owner = found->session;
     sw_list_append(region->is_detached ? &owner->detached : &owner->regions, &region->node);
     owner->n_regions += !region->is_detached;
@@ -252,7 +252,7 @@ static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
 }
 
 /* Clients of an earlier version restore their regions into memory without pages, which their library does not make.
- * They may do so once, and only from this process: the cost to us is bounded by what they had stored then. */
+ * They may do so once, and only while this process runs. So the cost is bounded by what they had stored before. */
 static void settle_holes(struct recovery *r, struct sw_region *region) {
     if (region->state != SW_REGION_OUT)
         region->may_fill_holes = false;

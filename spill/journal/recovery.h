@@ -16,12 +16,12 @@ struct sw_recovered {
     uint64_t raw_bytes;
 };
 
-/* Finds sessions, regions and frames, once, before the first owner is made; releases all other frames. Without a
- * catalogue it only releases the frames that durable tiers have found. Regions that are not whole are reported to the
- * store's observer. errors: -SW_ENOMEM. */
+/* Finds sessions, regions and frames, and releases all other frames. Call it once, before the first owner is made.
+ * Without a catalogue it only releases the frames that durable tiers have found. It reports regions that are not whole
+ * to the store's observer. errors: -SW_ENOMEM. */
 int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, struct sw_recovered *ret,
                     struct sw_err *err);
-/* At the end of the process: forgets what is left to a successor. */
+/* Frees the records of regions that are left to a successor, at the end of the process. */
 void sw_recovery_forget_left(struct sw_store *store);
 
 #endif

@@ -1,9 +1,9 @@
 /* away.c - spills and restores through a sink in another process, which reads and writes the slots' frame buffers.
  *
- * A chunk is encoded and its frame sent; frames are fetched, several in one step, and decoded. While the sink has a
- * slot's buffer the slot is idle, and nobody here touches the buffer, whatever becomes of the run: the other process
- * may still write to it. So failures and cancellations wait for the sink's report. Raw chunks are frames as any other.
- */
+ * On the spill path a chunk is encoded, and its frame sent. On the restore path frames are fetched, several in one
+ * step, and decoded. While the sink has a slot's buffer, the slot is idle, and this process does not touch the buffer,
+ * also after the run has failed: the other process may still write to it. So failures and cancellations wait for the
+ * sink's report. Raw chunks have frames, too. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"

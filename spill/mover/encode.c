@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Returns the bytes of the range that were not dealt yet. */
+/* Returns the bytes of the buffer that were not dealt yet. */
 static uint64_t rest_bytes(const struct sw_run *run) {
     return run->buffer->bytes -
            (run->n_dealt < run->frames->n_chunks ? run->n_dealt * run->frames->chunk_bytes : run->buffer->bytes);
@@ -21,7 +21,7 @@ bool sw_run_needs_plan(const struct sw_run *run) {
            run->course.plan_state == SW_PLAN_STATE_MISSING;
 }
 
-/* Has a plan made for the run's bytes from `offset` of the memory on. */
+/* Queues the making of a plan for the run's bytes from `offset` of the memory on. */
 static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset, uint64_t bytes) {
     struct sw_run *run = slot->run;
     struct sw_err err = {0};
@@ -85,7 +85,7 @@ static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
     sw_planner_reevaluate(&m->planner, &run->course, &now);
 }
 
-/* Discards the frame of the slot's chunk, and has a plan made from this chunk on. */
+/* Discards the frame of the slot's chunk, and queues the making of a plan from this chunk on. */
 static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     const uint64_t begin = slot->chunk * run->frames->chunk_bytes;

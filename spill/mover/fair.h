@@ -41,7 +41,7 @@ struct sw_fair {
  * and at most the credit of what it did not use. */
 uint64_t sw_fair_place(uint64_t at, uint64_t now);
 
-/* Adds a node to those that wait. Its `at` is kept from when it left. */
+/* Adds a node that waits. It keeps the `at` that it had when it left. */
 void sw_fair_enter(struct sw_fair *fair, struct sw_fair_node *node);
 void sw_fair_leave(struct sw_fair *fair, struct sw_fair_node *node);
 /* Records that the node, waiting or not, was served `bytes`. */

@@ -81,7 +81,7 @@ void sw_mover_slot_done(struct sw_mover *mover, unsigned slot, const struct sw_e
 /* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);
-/* Has the mover look again, at this time at the latest, at what waits without being reported. */
+/* Sets the latest time at which the mover looks again at runs that wait without a report. */
 void sw_mover_look_at(struct sw_mover *mover, uint64_t us);
 /* Fails a run; its first failure stands. A dead context fails all runs of the device. _at: the failed chunks are known.
  */

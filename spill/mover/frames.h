@@ -1,6 +1,6 @@
 /* frames.h - the stored form of a region: one frame for each chunk. All chunks but the last have the same length.
  *
- * Frames lie in a tier, or, if the region is *packed*, in the client's own memory, at the front of the range that they
+ * Frames lie in a tier, or, if the region is *packed*, in the client's own memory, at the front of the buffer that they
  * came from. `packed` is then the directory: it says for each chunk whether its frame or its raw bytes are there. It is
  * the journal by which a pack or unpack that fails half-way is undone or repeated. A frame longer than its chunk would
  * not fit. Only its data section, which is never longer than the chunk, lies in the client's memory; its beginning lies
@@ -26,7 +26,7 @@
 
 /* A chunk of a packed region. */
 struct sw_packed_chunk {
-    uint64_t offset, bytes; /* of the frame, or of its data section, from the start of the range */
+    uint64_t offset, bytes; /* of the frame, or of its data section, from the start of the buffer */
     bool is_packed;         /* false: the chunk's raw bytes are in their own place */
 };
 
@@ -42,16 +42,16 @@ struct sw_frames_buffer {
 struct sw_frames {
     uint64_t raw_bytes, chunk_bytes; /* several buffers: the sum, and the longest */
     size_t n_chunks;
-    size_t n_begun;     /* none behind the first so many was ever worked on: their records are untouched */
-    unsigned buffer;    /* of one buffer alone, or of a part of it: which buffer */
-    size_t first;       /* the same: which of the buffer's chunks is the first here */
-    unsigned n_buffers; /* 0: not several */
+    size_t n_begun;     /* chunks that were ever worked on, from the first; records after them are untouched */
+    unsigned buffer;    /* frames of one buffer, or of a part of it: the buffer's index */
+    size_t first;       /* the same: index in the buffer of the first chunk here */
+    unsigned n_buffers; /* 0: one buffer, without a table */
     struct sw_frames_buffer *buffers; /* [n_buffers] */
     struct sw_packed_chunk *packed;   /* [n_chunks], or NULL: all frames lie in the tier */
     /* [n_chunks], for complete frames: the contents of their headers. Code that has no other copy reads the headers
      * again. */
     struct sw_frame_layout *layouts;
-    uint64_t *identities;      /* [n_chunks], to recognise frames by (codec/identity.h); 0: not known */
+    uint64_t *identities;      /* [n_chunks], identities of the frames (codec/identity.h); 0: not known */
     struct sw_stored stored[]; /* [n_chunks]; empty: not stored yet, or packed whole */
 };
 
@@ -72,21 +72,21 @@ struct sw_frames *sw_frames_new_buffers(const struct sw_frames_buffer *buffers, 
 struct sw_frames *sw_frames_join(struct sw_frames *const *of, unsigned n_buffers);
 /* Moves the frames of a part of a buffer to their place among those of the whole buffer, and frees `part`. */
 void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part);
-/* Room for n_chunks frames of one buffer, from its chunk `first` on, for reading; to be freed by sw_free(). _update()
- * fills it, when nobody changes `frames`, whose extents it shows from then on. */
+/* Allocates room for a view of n_chunks frames of one buffer, from its chunk `first` on, for reading. Free it by
+ * sw_free(). _update() fills it with the places in `frames`, which must not change while the view is used. */
 struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned buffer, size_t first, size_t n_chunks);
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
-/* A buffer, of one or of several. The reason is right only of several. */
+/* Returns a buffer's entry, also of frames without a table. Without a table the reason is not set. */
 struct sw_frames_buffer sw_frames_buffer(const struct sw_frames *frames, unsigned buffer);
 unsigned sw_frames_n_buffers(const struct sw_frames *frames);
-/* By what durable tiers know chunk i: the same while its buffer is alone and when it is among others; and back, false:
- * there is none. */
+/* Returns the key under which durable tiers know chunk i. It does not change when the buffer is joined with others.
+ * sw_frames_find() gets the chunk of a key; false: there is none. */
 uint64_t sw_frames_key(const struct sw_frames *frames, size_t i);
 bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret);
 /* Returns the identity of the frame that lies in host memory as chunk i, from all bytes before its counts. The memory
  * holds the whole frame, or at least these bytes. layouts[i] is the frame's. Never 0. */
 uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory);
-/* Checks that it is the frame that was stored as chunk i. An unknown identity passes. errors: -SW_ECHECKSUM. */
+/* Check that a frame is the one that was stored as chunk i. An unknown identity passes. errors: -SW_ECHECKSUM. */
 int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err);
 int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory,
                            struct sw_err *err);
@@ -97,9 +97,9 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 /* Returns the codec that has the most bytes. */
 enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]);
 
-/* Packed: returns the bytes at the front of the range that hold frames. */
+/* Packed: returns the length of the buffer's front that holds frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);
-/* Packed: returns where chunk i lies in the range, for readers there. A chunk that was already unpacked is raw. */
+/* Packed: returns where chunk i lies in the buffer, for readers there. A chunk that was already unpacked is raw. */
 struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i);
 
 #endif

@@ -227,7 +227,7 @@ static struct sw_run *longest(const struct sw_group *g) {
     return ret;
 }
 
-/* Has a plan made on the longest member, for all of them. */
+/* Queues the making of a plan on the longest member, for all of them. */
 static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     struct sw_run *run = longest(&slot->group);
     run->course.plan_state = SW_PLAN_STATE_SETTLED;
@@ -341,7 +341,7 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
         fail_slot(m, slot, &err);
 }
 
-/* What to do about the first member that does not match the group's plan, and so about the others. */
+/* Decides about the first member that does not match the group's plan, and so about the others. */
 struct mismatches {
     const struct sw_run *first; /* NULL: there is none yet */
     enum sw_plan_mismatch answer;

@@ -1,15 +1,15 @@
-/* in_place.c - pack and unpack: frames that stay at the front of the client's own range.
+/* in_place.c - pack and unpack: frames that stay at the front of the client's own buffer.
  *
  * Pack encodes chunks side by side into the slots' buffers and places the frames one behind the other, in order. Frame
  * i ends at or before the end of chunk i's raw bytes. So placing it only overwrites raw bytes of chunks up to i, all of
  * which have been encoded. Unpack goes from the last chunk to the first: chunk i's raw bytes lie behind all frames
- * before i. (README.md, "In place".)
+ * before i.
  *
- * At every moment: a chunk whose directory entry says `is_packed` has its frame in the range. A chunk whose entry does
- * not say so has its raw bytes in their place, unless its step is under way: then its frame is in the slot's buffer. If
- * such a step fails, the slot is TORN and keeps the buffer until the step has been undone. A failed pack decodes the
- * frame to its place, and then every chunk packed before, last one first. A failed unpack places the frame again and
- * leaves the rest packed. */
+ * At every moment a chunk whose directory entry says `is_packed` has its frame in the client's buffer. Any other chunk
+ * has its raw bytes in their place, unless its step is under way: then its frame is in the slot's buffer. If this step
+ * fails, the slot is TORN and keeps its buffer until the step has been undone. A failed pack decodes the frame to its
+ * place, and then every chunk packed before, last one first. A failed unpack places the frame again and leaves the rest
+ * packed. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
@@ -18,7 +18,7 @@
 
 enum { HOLDING = SW_ENCODE_STEPS, PLACING, COMPARING, FETCHING, UNPACKING, DECODING, TORN };
 
-#define PLACE_ALIGN_BYTES 128u /* of frames in the range: copies are faster between aligned addresses */
+#define PLACE_ALIGN_BYTES 128u /* of frames in the client's buffer: copies are faster between aligned addresses */
 #define MAX_RECOVERIES 8       /* failed attempts to undo; a step that fails this often will not succeed */
 
 /* Returns true if the bytes of one chunk's frame overlap another chunk's raw bytes. */

@@ -117,7 +117,7 @@ static inline unsigned sw_slot_index(const struct sw_mover *m, const struct sw_s
     return (unsigned)(slot - m->slots);
 }
 
-/* The slot's frame is in memory only on its way: on the spill path, or on the restore path. */
+/* Returns true if the slot's frame is in memory only in transit: on the spill path, or on the restore path. */
 static inline bool sw_slot_is_staged(const struct sw_slot *slot) {
     return slot->stored.use != SW_STORED_RESTS;
 }
@@ -176,7 +176,7 @@ int sw_slot_stored(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
 
 /* Returns true if a spill or pack still needs a plan to be made. */
 bool sw_run_needs_plan(const struct sw_run *run);
-/* Has a free slot make a plan for the rest, or encode the next chunk. Returns false if nothing is left. */
+/* Begins a plan for the rest, or the encoding of the next chunk, on a free slot. Returns false if nothing is left. */
 bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
 /* One of encode.c's steps has succeeded. Returns true if the chunk's frame is in the slot's buffer; otherwise the slot
  * works on, or was given back. */
@@ -245,7 +245,7 @@ enum sw_measure_kind {
  * or the frame's. raw_bytes: length of the chunk, or of the whole group. */
 void sw_measure_begin(struct sw_mover *m, struct sw_slot *slot, enum sw_measure_kind kind, enum sw_codec_id codec,
                       uint64_t raw_bytes, uint64_t bytes);
-/* Returns true if the slot's next step will only have a part of the link, because other chunks of its run, compressed
+/* Returns true if the slot's next step will share the link, because other chunks of its run, compressed
  * or not, cross at the same time and are measured elsewhere. Such a step is not measured. */
 bool sw_slot_shares_link(const struct sw_mover *m, const struct sw_slot *slot);
 /* Ends the measurement after the slot has reported. counts: the steps did what was to be measured. */

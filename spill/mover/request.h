@@ -31,7 +31,7 @@ static inline bool sw_operation_encodes(enum sw_operation operation) {
     return operation == SW_OP_SPILL || operation == SW_OP_PACK;
 }
 
-/* Returns true for operations that read and write one range of a client's memory. */
+/* Returns true for operations that read and write the same buffer of a client. */
 static inline bool sw_operation_is_in_place(enum sw_operation operation) {
     return operation == SW_OP_PACK || operation == SW_OP_UNPACK;
 }
@@ -44,20 +44,20 @@ struct sw_run_memory {
     bool once; /* unmap it at the end of the first run that uses it */
 };
 
-/* A range of a memory. */
+/* One of a request's buffers, or a part of one: some bytes of a memory. */
 struct sw_buffer {
     struct sw_run_memory *memory;
     uint64_t offset, bytes;
     enum sw_value_type type; /* spill, pack: what its bytes are */
-    /* Which of the region's buffers it is, or is a part of, from 1; 0: the region has one. */
+    /* Number of the region's buffer, from 1; 0: the region has only one. */
     unsigned number;
-    /* Of a part of a buffer: which of the buffer's chunks is its first; spill: and the length of the chunks. 0: the
-     * mover chooses the length, and the part is the whole buffer. */
+    /* For a part of a buffer: its first chunk, and for a spill the length of the chunks. chunk_bytes 0: it is the whole
+     * buffer, and the mover chooses the length. */
     uint64_t chunk_bytes;
     size_t first_chunk;
 };
 
-/* Which of the region's buffers it is a part of, from 0. */
+/* Returns the index of the region's buffer, from 0. */
 static inline unsigned sw_buffer_index(const struct sw_buffer *buffer) {
     return buffer->number ? buffer->number - 1 : 0;
 }
@@ -77,7 +77,7 @@ struct sw_request {
 /* The progress of a spill or pack, for the host. */
 enum sw_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
-/* What host and mover tell each other during a run. */
+/* How host and mover communicate during a run. */
 struct sw_signals {
     atomic_bool cancel; /* set by the host */
     atomic_int phase;   /* enum sw_phase, set by the mover */
@@ -132,7 +132,7 @@ struct sw_run {
     struct sw_course course; /* the planner's */
     struct sw_run_in_place {
         size_t n_ordered;   /* pack: number of chunks, from the first, whose frames have a place */
-        uint64_t end_bytes; /* pack: where the next frame goes, from the start of the range */
+        uint64_t end_bytes; /* pack: where the next frame goes, from the start of the buffer */
         size_t n_compared;  /* unpack: number of chunks, from the first, whose frames have been or are being compared */
         bool is_recovering; /* only attempts to undo the failure are under way */
         unsigned n_recoveries; /* attempts to undo that have failed */

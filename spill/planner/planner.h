@@ -28,7 +28,7 @@ enum sw_trial {
 };
 
 /* How a region's raw frames are restored. This is chosen once per region, so that its steps do not share the link with
- * steps of the other kind. A single step may still go the other way, to measure the kernels. */
+ * steps of the other kind. A single step may still take the other path, to measure the kernels. */
 enum sw_restore_path { SW_RESTORE_PATH_OPEN, SW_RESTORE_PATH_DIRECT, SW_RESTORE_PATH_KERNELS };
 
 /* The planner's state for one run. All zero when the run begins. */
@@ -175,8 +175,8 @@ bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const stru
 enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_course *course,
                                              const struct sw_snapshot *now, unsigned plan_number,
                                              const struct sw_frame_layout *frame);
-/* Handles a frame which shows that the bytes differ from those that the run's plan was made for. Has a new plan made
- * for the rest, if it may pay. */
+/* Handles a frame which shows that the bytes no longer match the run's plan. The rest gets a new plan, if this may pay.
+ */
 void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                              const struct sw_frame_layout *frame);
 

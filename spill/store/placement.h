@@ -15,9 +15,9 @@ struct sw_placement {
     struct sw_tiers tiers;
     uint64_t capacity_bytes;            /* of all tiers together: nothing longer will ever fit */
     uint64_t limit_bytes[SW_TIERS_MAX]; /* for frames at rest, in each tier */
-    uint64_t transit_bytes;             /* frames on their way, in each direction */
+    uint64_t transit_bytes;             /* limit for frames in transit, in each direction */
     uint64_t chunk_bytes;               /* longest chunk of which a frame fits there whatever it holds */
-    atomic_ullong out_bytes, in_bytes;  /* on their way now */
+    atomic_ullong out_bytes, in_bytes;  /* in transit now */
     struct sw_tier_share share;         /* limits requests to the tiers behind memory */
     uint64_t epoch;                     /* in the keys of frames in durable tiers (frame_key.h); 0 until it is set */
     atomic_uint n_demotions;            /* from the addressable tier that are under way */

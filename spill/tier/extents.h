@@ -55,7 +55,7 @@ struct sw_place {
 };
 /* Sorts places by address, or by `order`. */
 void sw_places_sort(struct sw_place *places, size_t n, bool by_order);
-/* Takes those of places[0 .. n), sorted by address, that lie in the slab. Nothing of the slab may be taken yet:
+/* Takes the places among places[0 .. n), sorted by address, that lie in the slab. Nothing of the slab may be taken yet:
  * `slab_run` is its one run. Gets how many places were examined: those before the slab's end. A place that overlaps an
  * earlier one, or begins before the slab, is skipped: its run is NULL. errors: -SW_ENOMEM: taken places stay taken. */
 int sw_extents_take_places(struct sw_extents *extents, struct sw_run *slab_run, struct sw_place *places, size_t n,

@@ -89,7 +89,7 @@ struct sw_tier_io {
 typedef bool sw_tier_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                           bool doubtful);
 
-/* What a catalogue knows about a predecessor's frames in a tier. */
+/* A predecessor's frames in a tier, according to the catalogue. */
 struct sw_tier_recovery {
     /* The frames' places: extents of offset and length alone, allocated by sw_alloc(). For tiers that keep no record.
      */
@@ -118,7 +118,7 @@ struct sw_tier_ops {
     /* Queues a transfer and returns. NULL where extents are memory. thread: any. */
     void (*submit)(struct sw_tier *tier, struct sw_tier_io *io);
     /* Finds the frames of a predecessor. Called once, before anything is reserved, even if there is nothing to find. A
-     * tier without a record makes committed frames of those in `frames` that lie in kept memory; the others stay
+     * tier without a record makes committed frames of the places in `frames` that lie in kept memory; the others stay
      * unchanged (tier NULL), and their extents remain the caller's. A durable tier calls take(), and releases the
      * frames that are not taken. errors: -SW_ENOMEM: some frames may have been found. thread: any. */
     int (*recover)(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err);

@@ -1,7 +1,8 @@
 /* tiers.h - the tiers of one engine, fastest first. A frame is stored in the first one that has room.
  *
- * The first tier is addressable, and it is the only one: frames on their way to and from the others go through it. No
- * two tiers are of one kind. Packed regions lie in their client's memory, which is no tier. thread: any, once settled.
+ * The first tier is addressable, and it is the only one: frames in transit to and from the other tiers go through it.
+ * No two tiers are of one kind. Packed regions lie in their client's memory, which is no tier. thread: any, once
+ * settled.
  */
 #ifndef SW_SPILL_TIERS_H
 #define SW_SPILL_TIERS_H

@@ -26,7 +26,7 @@ struct sw_nvme_io_config {
 int sw_nvme_io_open(struct sw_nvme_io **ret, const struct sw_nvme_io_config *config, struct sw_err *err);
 /* Submits a transfer. is_plain: the frame is not encrypted, whatever the method does. thread: any. */
 void sw_nvme_io_submit(struct sw_nvme_io *io, struct sw_tier_io *transfer, bool is_plain);
-/* Has `settle` called soon. thread: any. */
+/* Makes the thread call `settle` soon. thread: any. */
 void sw_nvme_io_wake(struct sw_nvme_io *io);
 /* Returns bytes per second, 0: not known. thread: any. */
 uint64_t sw_nvme_io_rate(const struct sw_nvme_io *io, enum sw_tier_io_kind kind);
