@@ -130,7 +130,7 @@ static int look_at_header(struct sw_catalogue *c, struct sw_err *err) {
     static const struct sw_catalogue_format *const formats[] = {&sw_catalogue_v1, &sw_catalogue_v2, &sw_catalogue_v3};
     struct header header;
     if (pread(c->fd, &header, sizeof header, 0) != (ssize_t)sizeof header || header.magic != MAGIC)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "the memory that was kept is no catalogue");
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_DAEMON, "the kept memory is no catalogue");
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
         if (formats[i]->version == header.version)
             c->format = formats[i];

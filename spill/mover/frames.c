@@ -189,7 +189,7 @@ uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const stru
 int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err) {
     if (!frames->identities[i] || frames->identities[i] == identity)
         return 0;
-    return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "chunk %zu is not the frame that was stored", i);
+    return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "another frame lies in the place of chunk %zu", i);
 }
 
 int sw_frames_check_memory(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory,

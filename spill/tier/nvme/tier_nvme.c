@@ -549,7 +549,8 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     sw_list_init(&t->released);
     t->io_pipe = config->io_pipe ? fcntl(*config->io_pipe, F_DUPFD_CLOEXEC, 0) : -1;
     int rc = config->io_pipe && t->io_pipe < 0
-                 ? sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_DAEMON, "no descriptor for the NVMe tier")
+                 ? sw_err_set(err, sw_err_from_errno(errno), SW_SCOPE_DAEMON,
+                              "the NVMe tier's in-flight I/O pipe cannot be duplicated: %s", strerror(errno))
                  : open_all(t, config->directory, err);
     t->config.key = NULL;
     t->config.io_pipe = NULL;
