@@ -5,10 +5,9 @@
 
 #include <string.h>
 
-/* Frames of a group begin where memory of their own would: what cudaMalloc gives. Kernels need no more than 16 bytes
- * (codec/gpu.h). */
+/* Alignment of a group's frames: as of memory from cudaMalloc. Kernels need only 16 bytes (codec/gpu.h). */
 #define GROUP_ALIGN_BYTES ((uint64_t)256)
-#define STRIDE_BYTES ((uint64_t)2 << 20) /* of frame buffers that are handed over: whole pages of a GPU */
+#define STRIDE_BYTES ((uint64_t)2 << 20) /* of frame buffers in config->frames: whole pages of a GPU */
 
 const char *sw_mem_kind_name(enum sw_mem_kind kind) {
     static const char *const names[SW_MEM_KIND_NR] = {"memfd", "cuda_ipc", "cuda_vmm", "cuda_pool"};
@@ -46,7 +45,7 @@ void sw_device_make_room(const struct sw_device_config *config,
     *chunk_bytes = longer;
 }
 
-/* Those of many frames go in one step, if they are short: of 2 GB in chunks of 64 MiB they have 0.6 MiB. */
+/* The short beginnings of many frames go in one step: for 2 GB in chunks of 64 MiB they take 0.6 MiB. */
 #define LEAST_HEAD_BYTES ((uint64_t)256 << 10)
 
 uint64_t sw_device_head_bytes(uint64_t chunk_bytes) {

@@ -1,14 +1,17 @@
-/* device.h - what the engine asks of a device: a CUDA GPU, or the host with threads in place of streams.
+/* device.h - the contract of a device: a CUDA GPU, or the host with threads in place of streams.
  *
- * A *slot* is one in-order queue with its own frame buffer and scratch, all taken when the device is opened. Work is
- * queued on a slot and runs in order; different slots run side by side. Memory that a client handed over is reached
- * through a *mapping*. The engine overlaps encode, copy and decode of successive chunks by using several slots.
+ * A *slot* is one in-order queue with its own frame buffer and scratch, which are taken when the device is opened.
+ * Steps are queued on a slot and run in order; different slots run side by side. So several slots overlap encode, copy
+ * and decode of successive chunks. A client's memory is reached through a *mapping*.
  *
- * Invariants: no call after open allocates device memory; no call but slot_wait, canary, open, close, map, unmap, pin
- * and unpin waits, if nothing fails; a failed step leaves the slot usable (unless -SW_EGPULOST) once slot_wait has
- * returned, and the steps queued behind the failed one up to that wait are skipped. thread: gpu (this device's worker)
- * for everything but open and close, which run before and after the worker, and pin and unpin, which a tier calls from
- * any thread. */
+ * Invariants:
+ *   - No call after open allocates device memory.
+ *   - Only slot_wait, canary, open, close, map, unmap, pin and unpin wait, unless something fails.
+ *   - After a failed step, the steps queued behind it are skipped. The slot is usable again once slot_wait has
+ *     returned, unless it returned -SW_EGPULOST.
+ *
+ * thread: gpu (this device's worker). Exceptions: open and close run before and after the worker; a tier calls pin and
+ * unpin from any thread. */
 #ifndef SW_SPILL_DEVICE_H
 #define SW_SPILL_DEVICE_H
 
@@ -21,18 +24,19 @@
 
 const char *sw_mem_kind_name(enum sw_mem_kind kind);
 
-/* Memory as described by a client; checked for shape by the session, for truth by map(). */
+/* A client's description of its memory. The session checks its form, and map() checks that it is true. */
 struct sw_mem_desc {
     enum sw_mem_kind kind;
     uint8_t device_uuid[SW_DEVICE_UUID_BYTES]; /* CUDA kinds: which GPU it is on */
     uint8_t handle[SW_MEM_HANDLE_BYTES];       /* CUDA_IPC: cudaIpcMemHandle_t; CUDA_POOL: cudaMemPoolPtrExportData */
     uint64_t bytes;                            /* length of the allocation, all parts together */
     uint32_t n_parts;                          /* MEMFD, CUDA_POOL: 1; CUDA_VMM: 1 … SW_MEM_MAX_PARTS; CUDA_IPC: 0 */
-    uint32_t uid;                              /* who has sent the descriptors, for base/closer.h */
+    uint32_t uid;                              /* the user whose client sent the descriptors, for base/closer.h */
     int *fds;                                  /* [n_parts], owned by the description; -1: taken */
     uint64_t *part_bytes;                      /* [n_parts] */
 };
-/* Has the descriptors closed (base/closer.h) and frees the arrays; an empty or half-built description is fine. */
+/* Closes the descriptors in another thread (base/closer.h), and frees the arrays. The description may be empty or
+ * half-built. */
 void sw_mem_desc_fini(struct sw_mem_desc *desc);
 
 struct CUctx_st; /* CUDA's */
@@ -41,54 +45,55 @@ struct sw_mapping;
 struct sw_stored;
 
 struct sw_slot_result {
-    struct sw_frame_layout frame; /* after encode: of the frame made */
+    struct sw_frame_layout frame; /* after encode: layout of the new frame */
 };
 
-/* One short chunk of a group: steps over many chunks at once, each with a frame of its own. The array belongs to the
- * caller and stays where it is until the slot has reported. */
+/* One short chunk of a group, with a frame of its own. The caller owns the array, and must not move it until the slot
+ * has reported. */
 struct sw_group_item {
     struct sw_mapping *mapping;
     uint64_t offset, bytes;       /* raw bytes in the mapping, at least 1 */
-    struct sw_frame_layout frame; /* after encode_group: of the frame made; for restore_group: of the stored frame */
-    /* store_group, restore_group: where the frame goes to or comes from, host memory. store_group reaches for no
-     * mapping any more, and leaves out an item whose `stored` has no extents. */
+    struct sw_frame_layout frame; /* after encode_group: of the new frame; for restore_group: of the stored frame */
+    /* store_group, restore_group: the frame's place in host memory. store_group does not use the mapping, and skips an
+     * item whose `stored` has no extents. */
     const struct sw_stored *stored;
     uint64_t identity;   /* after store_group: of the frame, if it has extents */
     bool is_damaged;     /* after restore_group: the stored frame is bad */
-    bool may_fill_holes; /* restore_group: host device: a page that the memory lacks is made */
+    bool may_fill_holes; /* restore_group, host device: missing pages of the client's memory are allocated */
 };
 
-/* What an item's frame takes of a slot's frame buffer, for info.group_bytes. */
+/* Returns the room that an item's frame takes in a slot's frame buffer, for info.group_bytes. */
 uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 
 #define SW_DECODE_MAX 4u
-/* A frame in a slot's buffer or in a mapping, and where in the mapping its raw bytes go. */
+/* A frame in a slot's buffer or in a mapping, and the place in the mapping where its raw bytes go. */
 struct sw_decode_item {
     const struct sw_frame_layout *layout;
     uint64_t frame_at, offset;
     uint64_t identity;   /* unpack: of the frame; 0: not known */
-    bool may_fill_holes; /* host device: a page that the memory lacks is made */
+    bool may_fill_holes; /* host device: missing pages of the client's memory are allocated */
 };
 
 #define SW_HEAD_MAX 64u
-/* The beginning of a frame in a slot's buffer or in a mapping: all that comes before its counts. The array belongs to
- * the caller and stays where it is until the slot has reported. */
+/* The beginning of a frame in a slot's buffer or in a mapping: all bytes before its counts. The caller owns the array,
+ * and must not move it until the slot has reported. */
 struct sw_head_item {
     uint64_t at, bytes;
-    uint64_t identity; /* after the report, if that is a success */
+    uint64_t identity; /* after the slot has reported success */
 };
 
-/* For who implements a device: info.head_bytes of one with chunks of that length. */
+/* Returns info.head_bytes for chunks of this length. For implementations of devices. */
 uint64_t sw_device_head_bytes(uint64_t chunk_bytes);
 
 #define SW_RAW_MAX 16u
-/* A raw chunk on its way without its bytes being moved by kernels. The array belongs to the caller and stays where it
- * is until the slot has reported. */
+/* A raw chunk whose bytes copy engines move. The caller owns the array, and must not move it until the slot has
+ * reported. */
 struct sw_raw_item {
-    struct sw_frame_layout frame;   /* of sw_frame_layout_init() for the raw codec, or that of the stored frame */
-    uint64_t offset;                /* of the raw bytes in the mapping */
-    const struct sw_stored *stored; /* the frame, or room for exactly that one, host memory */
-    bool may_fill_holes;            /* restore_raw: host device: a page that the memory lacks is made */
+    struct sw_frame_layout
+        frame;       /* spill: from sw_frame_layout_init() for the raw codec; restore: the stored frame's */
+    uint64_t offset; /* of the raw bytes in the mapping */
+    const struct sw_stored *stored; /* the frame, or room for exactly this frame, in host memory */
+    bool may_fill_holes;            /* restore_raw, host device: missing pages of the client's memory are allocated */
 };
 
 struct sw_device_info {
@@ -96,91 +101,90 @@ struct sw_device_info {
     uint8_t uuid[SW_DEVICE_UUID_BYTES]; /* zero for the host device */
     unsigned n_slots;
     uint64_t chunk_bytes;   /* most raw bytes of one chunk; a multiple of 32 KiB */
-    uint64_t scratch_bytes; /* device memory taken at open, everything counted; never grows */
-    uint32_t full_segments; /* segments of a frame that keep all of the device busy; 0: any number does */
+    uint64_t scratch_bytes; /* all device memory that was taken at open; it never grows */
+    uint32_t full_segments; /* segments of a frame that keep the whole device busy; 0: any number does */
     uint64_t buffer_bytes;  /* length of a slot's frame buffer; at least the bound of a chunk's frame */
     uint64_t head_bytes; /* most bytes of all items of identify(); at least the longest beginning of a chunk's frame */
-    /* Most items of a group, and the most that sw_group_item_bytes() of all of them may add up to. */
+    /* Most items of a group, and the limit for the sum of their sw_group_item_bytes(). */
     unsigned group_items;
     uint64_t group_bytes;
-    bool is_unguarded; /* host device: a page that a client's memory lacks is made at our expense (guard.h) */
-    bool has_link;     /* frames cross a link to host memory, which compressing relieves; else it saves room only */
-    /* How long after the last progress to look for more again and again, before a sleep, which wakes up late; while
-     * steps run, longer (worker/worker.c). 0: not at all. */
+    bool is_unguarded; /* host device: missing pages of clients' memory are allocated at our expense (guard.h) */
+    bool has_link;     /* frames cross a link to host memory, so compressing saves time; otherwise only room */
+    /* How long the worker polls after the last progress before it sleeps, since a sleeping thread wakes up late; while
+     * steps run, it polls longer (worker/worker.c). 0: it does not poll. */
     unsigned poll_us;
 };
 
 struct sw_device_ops {
     const struct sw_device_info *(*info)(const struct sw_device *device);
 
-    /* Maps a client's memory and checks desc->bytes against the real allocation. The descriptors stay desc's.
-     * errors: -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
-     * -SW_ENOMEM, -SW_ELIMIT (no descriptor is left); nothing stays mapped after an error. */
+    /* Maps a client's memory, and checks desc->bytes against the real allocation. desc keeps its descriptors. errors:
+     * -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
+     * -SW_ENOMEM, -SW_ELIMIT (no descriptor is left). After an error nothing stays mapped. */
     int (*map)(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);
-    /* May wait for the driver, but for no slot: the caller has waited for every one that used the mapping. NULL
-     * mapping: no-op. */
+    /* Unmaps memory that no slot uses any more. It may wait for the driver. NULL mapping: no-op. */
     void (*unmap)(struct sw_device *device, struct sw_mapping *mapping);
-    /* Makes a mapping of memory of this process: device memory of the context; host device: any. The memory stays its
-     * owner's, and stays until unmap(). errors: -SW_ENOMEM. */
+    /* Maps memory of this process: device memory of the context; host device: any memory. owns: the caller; it must
+     * stay until unmap(). errors: -SW_ENOMEM. */
     int (*adopt)(struct sw_device *device, void *data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
 
-    /* Makes page-locked, copyable memory of an arena slab, and undoes it; both may wait. thread: any, also while the
-     * worker is at work, and of several devices one after the other for the same slab. Host device: no-ops. */
+    /* Page-lock an arena slab so that the device can copy to and from it, and undo this. Both may wait. For one slab
+     * call several devices one after the other. thread: any, also while the worker runs. Host device: no-ops. */
     int (*pin)(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err);
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 
-    /* Each of these queues a step on slot `s` (0 … n_slots - 1). Offsets are into the mapping; the caller has checked
-     * offset + bytes <= desc->bytes and bytes <= chunk_bytes, and queues at most one make_plan, encode, decode,
-     * unpack, spill_raw, restore_raw, encode_group, store_group or restore_group between two reports of a slot. Return
-     * 0 or an error of the queueing itself; what goes wrong later is reported by slot_poll / slot_wait. */
-    /* Samples mapping[offset, offset + bytes), where bytes may exceed chunk_bytes, and makes a plan for it: of bytes
-     * (SW_VALUE_NONE) trains a symbol table; of either chooses the codec. */
+    /* Each of the following functions queues a step on slot `s` (0 … n_slots - 1). Offsets are in the mapping. The
+     * caller has checked that offset + bytes <= desc->bytes and bytes <= chunk_bytes. Between two reports of a slot it
+     * queues at most one make_plan, encode, decode, unpack, spill_raw, restore_raw, encode_group, store_group or
+     * restore_group. They return 0, or an error of the queueing; slot_poll and slot_wait report later errors. */
+    /* Samples mapping[offset, offset + bytes), and makes a plan: trains a symbol table (type SW_VALUE_NONE), and
+     * chooses the codec. Here bytes may exceed chunk_bytes. */
     int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
                      uint64_t offset, uint64_t bytes, struct sw_err *err);
-    /* The plan of slot s's last make_plan(), once slot_poll or slot_wait has reported success; valid until the next
-     * step is queued on the slot. */
+    /* Returns the plan of slot s's last make_plan(), after the slot has reported success. Valid until the next step is
+     * queued on the slot. */
     const struct sw_plan *(*plan)(struct sw_device *device, unsigned s);
-    /* Encodes into slot s's frame buffer; the plan is copied before the call returns. */
+    /* Encodes into slot s's frame buffer. The plan is copied before the call returns. */
     int (*encode)(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
                   uint64_t offset, uint64_t bytes, struct sw_err *err);
-    /* Copies frame buffer [frame_offset, + bytes) to pinned memory, and pinned memory to the frame buffer. */
+    /* Copy frame buffer [frame_offset, + bytes) to pinned memory, and back. */
     int (*store)(struct sw_device *device, unsigned s, void *h_to, uint64_t frame_offset, uint64_t bytes,
                  struct sw_err *err);
     int (*load)(struct sw_device *device, unsigned s, const void *h_from, uint64_t frame_offset, uint64_t bytes,
                 struct sw_err *err);
-    /* Copies frame buffer [frame_offset, + bytes) to mapping[offset, offset + bytes), and back: frames that stay in the
-     * client's own memory. */
+    /* Copy frame buffer [frame_offset, + bytes) to mapping[offset, offset + bytes), and back, for packed frames. */
     int (*place)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
     int (*fetch)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
                  uint64_t frame_offset, uint64_t bytes, struct sw_err *err);
-    /* Decodes `n` frames (1 … SW_DECODE_MAX) in slot s's frame buffer, at multiples of SW_FRAME_ALIGN, into
-     * mapping[offset, offset + layout->raw_bytes) each, no two to the same bytes, and verifies them: a bad tile in any
-     * makes the slot report -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on a host copy or from its
-     * encode. The frame buffer keeps the frames, whatever comes of it. The items are copied before the call returns. */
+    /* Decodes `n` frames (1 … SW_DECODE_MAX) in slot s's frame buffer, each into mapping[offset, offset +
+     * layout->raw_bytes), and verifies them. Frames lie at multiples of SW_FRAME_ALIGN; destinations must not overlap.
+     * If any tile is bad, the slot reports -SW_ECHECKSUM. layout: of the same frame, from sw_frame_parse() on a host
+     * copy or from its encode. The frames stay in the buffer, also after an error. The items are copied before the call
+     * returns. */
     int (*decode)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                   unsigned n, struct sw_err *err);
 
-    /* The same for frames that lie in the mapping, which it leaves as they are; none of them may overlap any
-     * destination. A device that decodes a copy of the frame compares that copy's identity; one that reads the frame
-     * where it lies does not, and the caller has asked identify() before. */
+    /* Decodes frames that lie in the mapping, and leaves them there. No frame may overlap a destination. A device that
+     * decodes copies of the frames compares their identities. A device that decodes in place does not, so the caller
+     * must use identify() before. */
     int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                   unsigned n, struct sw_err *err);
 
-    /* Finds out which frames they are (codec/identity.h): `n` beginnings (1 … SW_HEAD_MAX) that lie in the mapping, or
-     * without one in slot s's frame buffer as the steps queued before leave it. Once between two reports, beside any
-     * other step. */
+    /* Computes the identities (codec/identity.h) of `n` frames (1 … SW_HEAD_MAX) from their beginnings in the mapping;
+     * mapping NULL: in slot s's frame buffer, after the steps queued before. At most once between two reports, in
+     * addition to any other step. */
     int (*identify)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
                     unsigned n, struct sw_err *err);
 
-    /* Work is about to come: has the device turn to this process now, which takes a GPU that was another one's 130 us.
-     * Steps do not wait for it. Waits for nothing, and fails silently. Host device: a no-op. */
+    /* Makes a GPU switch to this process now, because work is about to come: a switch from another process takes 130
+     * us. No step waits for it. It waits for nothing, and fails silently. Host device: a no-op. */
     void (*wake)(struct sw_device *device);
 
-    /* Groups: what encode, store, and load with decode do, for `n` items (1 … group_items) in one go, so that what a
-     * step costs in itself is paid once. Items may lie in any mappings, no two in the same bytes. For restore_group
-     * item->frame is that of the frame when it was made; store_group follows the report of
-     * encode_group, with the same items. A damaged frame is told by the item alone: the slot reports success. */
+    /* Encode, store, or load and decode `n` items (1 … group_items) in one step, whose fixed cost is paid once. Items
+     * may lie in any mappings; their bytes must not overlap. store_group must follow the report of encode_group, with
+     * the same items. For restore_group item->frame is the stored frame's layout. A damaged frame is reported by
+     * item->is_damaged only: the slot reports success. */
     int (*encode_group)(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
                         unsigned n, struct sw_err *err);
     int (*store_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
@@ -188,31 +192,31 @@ struct sw_device_ops {
     int (*restore_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                          struct sw_err *err);
 
-    /* Raw frames of `n` chunks (1 … SW_RAW_MAX) by the copy engines, which go on at full speed while others keep the
-     * device's computing units busy. spill_raw brings the bytes to their places in the frames, and makes the frames,
-     * which nobody else touches until the report. restore_raw brings the bytes back and verifies them:
-     * -SW_ECHECKSUM if they are not what was stored, in whichever chunk. Hashes are made by one kernel for all, where
-     * the bytes are on the device, but those of the last n_by_cpu (0 … n) chunks, which are the CPU's work; the host
-     * device has nothing else. They use neither the slot's frame buffer nor a plan. */
+    /* Move `n` raw chunks (1 … SW_RAW_MAX) by copy engines, which keep their speed while other processes keep the
+     * device's computing units busy. spill_raw copies the bytes to their places in the frames, and completes the
+     * frames; no other code may touch them until the report. restore_raw copies the bytes back and verifies them; the
+     * slot reports -SW_ECHECKSUM if any chunk differs from the stored bytes. The CPU hashes the last n_by_cpu (0 … n)
+     * chunks; one kernel hashes all others on the device. On the host device the CPU hashes all. These steps use
+     * neither the slot's frame buffer nor a plan. */
     int (*spill_raw)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
                      const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
     int (*restore_raw)(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
                        const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 
-    /* State of all steps queued on slot s since the last poll or wait that did not say -SW_EAGAIN: 0 all done,
-     * -SW_EAGAIN still running, else the first error. -SW_EGPULOST: the context is dead, close the device. */
+    /* Reports on all steps queued on slot s since the last report. Returns 0 if all are done, -SW_EAGAIN if they still
+     * run (no report), else the first error. -SW_EGPULOST: the context is dead, close the device. */
     int (*slot_poll)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
-    /* The same, but waits; never returns -SW_EAGAIN. */
+    /* Waits for the steps, and reports. Never returns -SW_EAGAIN. */
     int (*slot_wait)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
 
-    /* Does something small on the device, beside all slots, and waits for it: says whether it still works. NULL: there
-     * is nothing to ask. errors: -SW_EGPU, -SW_EGPULOST. */
+    /* Checks whether the device still works: runs a small operation apart from all slots, and waits for it. NULL: no
+     * check is needed. errors: -SW_EGPU, -SW_EGPULOST. */
     int (*canary)(struct sw_device *device, struct sw_err *err);
 
     void (*close)(struct sw_device *device);
 };
 
-/* Every implementation embeds this first. */
+/* A device. Each implementation has this as its first member. */
 struct sw_device {
     const struct sw_device_ops *ops;
 };
@@ -220,46 +224,47 @@ struct sw_device {
 #define SW_CHUNK_ALIGN_BYTES ((uint64_t)32 << 10)
 
 struct sw_device_config {
-    uint64_t scratch_bytes; /* bound for all device memory taken, 64 MiB … */
-    unsigned n_slots;       /* 0: the implementation's choice */
+    uint64_t scratch_bytes; /* limit for all device memory, at least 64 MiB */
+    unsigned n_slots;       /* 0: the implementation chooses */
     uint64_t chunk_bytes;   /* 0: as large as scratch_bytes allows */
-    /* Chunks that are stored already: room is made for them by longer chunks and fewer slots, if scratch_bytes allows.
-     */
+    /* Length of the longest stored chunk. If scratch_bytes allows, the device takes longer chunks and fewer slots, so
+     * that it can restore them. */
     uint64_t stored_chunk_bytes;
-    /* CUDA: where all is done, a context of that GPU that outlives the device; NULL: the primary one. */
+    /* CUDA: the context to use, of the same GPU; it must outlive the device. NULL: the primary context. */
     struct CUctx_st *cuda_context;
-    /* The slots' frame buffers, memory of this process that outlives the device, and that others may read and write,
-     * too. Slot s's begins at frames + s * sw_device_frame_stride(chunk_bytes), and is as long as that. They do not
-     * count in scratch_bytes. n_slots and chunk_bytes are not 0 then, and stand. NULL: the device takes its own. */
+    /* The slots' frame buffers: memory of this process that outlives the device. Other code may read and write it, too.
+     * Slot s's buffer begins at frames + s * sw_device_frame_stride(chunk_bytes), and has this length. The buffers do
+     * not count in scratch_bytes. n_slots and chunk_bytes must be given, and are not changed. NULL: the device
+     * allocates its own. */
     void *frames;
     uint64_t frames_bytes;
-    /* The device works in the process whose memory it reads and writes, and only adopts it. CUDA: the slots' streams
-     * have the highest priority, since a guest's kernels are short, and others' long. */
+    /* The device works in the engine's process, and only adopts memory. CUDA: the slots' streams have the highest
+     * priority, since a guest's kernels are short, and the engine's are long. */
     bool is_guest;
 };
 
-/* Returns the distance between two frame buffers in memory that is handed over: room for any frame of a chunk; a
- * multiple of 2 MiB, the length of a GPU's pages. */
+/* Returns the distance between two frame buffers in `frames`: room for any frame of a chunk, in multiples of 2 MiB, the
+ * length of a GPU's pages. */
 uint64_t sw_device_frame_stride(uint64_t chunk_bytes);
 
-/* For whoever implements a device: *n_slots and *chunk_bytes, which fit, are changed if longer ones are stored, and
- * fit. */
+/* Adapts *n_slots and *chunk_bytes, which fit, to longer stored chunks, if these fit, too. For implementations of
+ * devices. */
 void sw_device_make_room(const struct sw_device_config *config,
                          bool (*fit)(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots),
                          unsigned *n_slots, uint64_t *chunk_bytes);
-/* For the same: whether the configuration's frame buffers, if it has any, are long enough. */
+/* Returns true if the configuration has no frame buffers, or if they are long enough. For implementations of devices.
+ */
 bool sw_device_frames_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots);
 
-/* The host device: a thread per slot. n_slots 0: one per online processor, 2 … 16. */
+/* Opens the host device, which has a thread for each slot. n_slots 0: one for each online processor, 2 … 16. */
 int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);
 
-/* Number of CUDA devices that can be used; 0 without a driver, without a GPU, or in a build without CUDA. */
+/* Returns the number of usable CUDA devices. 0: there is no driver or no GPU, or the build has no CUDA. */
 int sw_device_cuda_count(void);
-/* CUDA device by ordinal. errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM,
- * -SW_EGPU; takes at most config->scratch_bytes of device memory beside the context itself. The context is current on
- * the calling thread afterwards, and on each thread that calls an operation. Kernels take their memory in the context
- * when they are loaded: where that is to be at once, CUDA_MODULE_LOADING=EAGER has to be set before the first call of
- * CUDA. */
+/* Opens a CUDA device by its ordinal. It takes at most config->scratch_bytes of device memory, apart from the context.
+ * The context becomes current on the calling thread, and on each thread that calls an operation. Kernels take device
+ * memory when they are loaded. To load them all at once, set CUDA_MODULE_LOADING=EAGER before the first call of CUDA.
+ * errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM, -SW_EGPU. */
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* device_cuda.c - a CUDA GPU: a slot is a stream with its share of one allocation that is made when the device opens.
+/* device_cuda.c - a CUDA GPU. A slot is a stream with its share of one allocation, which is made when the device opens.
  *
- * Results come back in a block of pinned memory per slot, which the host reads only when the stream has ended. */
+ * Each slot has a block of pinned memory for results. The host reads it only when the stream is empty. */
 #include "spill/device/device_cuda_state.h"
 
 #include "base/alloc.h"
@@ -12,12 +12,13 @@
 
 /* With six, a restore of cudaMalloc memory in place was 4 % faster, and a spill of raw bytes 4 to 6 % slower (H200). */
 enum { DEFAULT_SLOTS = 4 };
-#define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: what cudaMalloc would give */
-#define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole ones */
-/* Left of the bound for what the driver takes itself while clients' memory is mapped: 4 MiB were seen (H200). */
+#define PART_ALIGN_BYTES ((uint64_t)256)      /* of the parts of a slot's memory: as from cudaMalloc */
+#define DEVICE_PAGE_BYTES ((uint64_t)2 << 20) /* cudaMalloc takes whole pages */
+/* Part of the limit that is left to the driver, which takes memory while clients' memory is mapped: up to 4 MiB (H200).
+ */
 #define DRIVER_RESERVE_BYTES ((uint64_t)8 << 20)
-/* Sleeping on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9 (H100).
- * Long enough for a client to come with the next short operation. */
+/* A thread that sleeps on an event wakes up late: with polling, the chunks of a pack of 2 GB took 4.8 ms instead of 5.9
+ * (H100). Clients send the next short operation within this time. */
 #define POLL_US 500
 
 /* ---- client memory and arena ---- */
@@ -41,7 +42,8 @@ static int cuda_adopt(struct sw_device *device, void *data, uint64_t bytes, stru
     return sw_cuda_adopt(data, bytes, ret, err);
 }
 
-/* Portable: one registration serves every GPU, so a second one finds the slab registered. Mapped: kernels copy, too. */
+/* Portable: one registration serves every GPU, so other GPUs find the slab registered. Mapped: kernels can copy, too.
+ */
 static int cuda_pin(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err) {
     const int rc = enter(cuda_of(device), err);
     if (rc < 0)
@@ -57,7 +59,7 @@ static int cuda_pin(struct sw_device *device, void *slab, size_t bytes, struct s
 static void cuda_unpin(struct sw_device *device, void *slab, size_t bytes) {
     (void)bytes;
     if (enter(cuda_of(device), NULL) == 0 && cudaHostUnregister(slab) != cudaSuccess)
-        (void)cudaGetLastError(); /* another GPU has undone it */
+        (void)cudaGetLastError(); /* another GPU has already unpinned it */
 }
 
 /* ---- life ---- */
@@ -70,7 +72,7 @@ static cudaError_t stream_new(cudaStream_t *ret) {
     return cudaStreamCreateWithFlags(ret, cudaStreamNonBlocking);
 }
 
-/* A guest's kernels go before the engine's: their blocks start wherever one of the engine's ends. */
+/* A guest's kernels have priority: their blocks start as soon as any block of the engine's kernels ends. */
 static cudaError_t slot_stream_new(cudaStream_t *ret, bool is_guest) {
     int least = 0, greatest = 0;
     if (!is_guest)
@@ -115,7 +117,7 @@ static void cuda_close(struct sw_device *device) {
     sw_free(d);
 }
 
-/* Takes the next part of a slot's memory; also used with base NULL to add up sizes. */
+/* Returns the next part of a slot's memory, and advances *at. base NULL: only adds up sizes. */
 static void *carve(uint8_t *base, uint64_t *at, uint64_t bytes) {
     uint8_t *part = base ? base + *at : NULL;
     *at += (bytes + PART_ALIGN_BYTES - 1) / PART_ALIGN_BYTES * PART_ALIGN_BYTES;
@@ -153,14 +155,14 @@ static uint64_t slots_bytes(const struct sw_device_config *config, uint64_t chun
     return (bytes + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
 }
 
-/* Beside what the driver takes for the kernels. */
+/* Returns true if the slots fit into the limit, with the driver's reserve. */
 static bool slots_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
     return config->scratch_bytes > DRIVER_RESERVE_BYTES &&
            slots_bytes(config, chunk_bytes, n_slots) <= config->scratch_bytes - DRIVER_RESERVE_BYTES &&
            sw_device_frames_fit(config, chunk_bytes, n_slots);
 }
 
-/* Largest chunk whose slots fit into the bound. */
+/* Returns the largest chunk whose slots fit into the limit. */
 static uint64_t largest_chunk(const struct sw_device_config *config, unsigned n_slots) {
     uint64_t fits = 0, too_large = config->scratch_bytes / n_slots / SW_CHUNK_ALIGN_BYTES + 1;
     while (too_large - fits > 1) {
@@ -217,8 +219,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, sealers, err);
 }
 
-/* Threads for the checksums of raw frames: for each processor that the service may use, but for two, the worker's and
- * the client's. Not a single one, which a plan would keep from them for milliseconds. A guest's only help
+/* Returns the number of threads that hash raw frames: one for each CPU that the process may use, less two for the
+ * worker and the client, but at least two, since a plan occupies a thread for milliseconds. A guest's threads only help
  * to make plans. */
 static unsigned sealers(bool is_guest) {
     cpu_set_t set;
@@ -257,7 +259,7 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
     if (rc < 0)
         return rc;
     (void)snprintf(d->info.name, sizeof d->info.name, "%.*s", (int)sizeof d->info.name - 1, properties.name);
-    /* The driver's call, since the client library asks it too: with MIG the runtime names the whole card. */
+    /* By the driver, as in the client library: with MIG the runtime reports the UUID of the whole card. */
     const CUresult result = d->driver.device_uuid(&uuid, d->driver.device);
     if (result != CUDA_SUCCESS)
         return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGetUuid");
@@ -265,7 +267,7 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
     return 0;
 }
 
-/* Reads a word: of whatever, it is not looked at. */
+/* Copies a word from the device; its value does not matter. */
 static int cuda_canary(struct sw_device *device, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     uint32_t word;
@@ -346,7 +348,7 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
                         struct sw_err *err) {
     const int n = sw_device_cuda_count();
     if (ordinal < 0 || ordinal >= n)
-        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DEVICE, "GPU %d is not there, %d are", ordinal, n);
+        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_DEVICE, "there is no GPU %d, this machine has %d", ordinal, n);
     struct device_cuda *d = sw_alloc(sizeof *d);
     if (!d)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for GPU %d", ordinal);

@@ -1,4 +1,4 @@
-/* device_cuda_absent.c - what a build without CUDA has in place of device_cuda.c. */
+/* device_cuda_absent.c - replaces device_cuda.c in a build without CUDA. */
 #include "spill/device/device.h"
 
 int sw_device_cuda_count(void) {

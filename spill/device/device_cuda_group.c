@@ -1,8 +1,8 @@
-/* device_cuda_group.c - many short chunks by the kernels for batches: a launch or two a step, whatever their number.
+/* device_cuda_group.c - groups of short chunks, by the kernels for batches: one or two launches for each step.
  *
- * The frames of a group lie one behind the other in the slot's frame buffer, each with the room of its bound, so
- * that encode, store and restore find an item's place from the items before it. Frames travel by a kernel that reads
- * and writes pinned memory: one command instead of one for each run of bytes. */
+ * The frames of a group lie one after the other in the slot's frame buffer, each with room for its bound, so an item's
+ * place follows from the items before it. A kernel copies the frames from and to pinned memory: one command instead of
+ * one for each run of bytes. */
 #include "spill/device/device_cuda_state.h"
 
 /* Begins a step on a group. */
@@ -22,7 +22,7 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, struct sw_gr
     return 0;
 }
 
-/* Ends the queueing of a step: nothing is reported of one that could not be queued. */
+/* Ends the queueing of a step. A step that could not be queued has no report. */
 static int end(struct slot *slot, int rc) {
     if (rc < 0)
         slot->work = WORK_NONE;
@@ -69,7 +69,7 @@ int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_p
     return end(slot, rc < 0 ? rc : queue_encode(d, slot, &gpu_plan, err));
 }
 
-/* Those frames that are no smaller than raw ones are made anew as these. */
+/* Encodes the items again, as raw frames, whose frames are no smaller than raw ones. */
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
     uint32_t k = 0, n_again = 0;
@@ -96,8 +96,8 @@ int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct
     return rc < 0 ? rc : -SW_EAGAIN;
 }
 
-/* Copies the items' frames to where they are stored, or back. Runs beyond the kernel's list, and all of them where it
- * cannot reach the host's memory, are commands of their own. */
+/* Queues the copies of the items' frames to host memory, or back. Runs beyond the kernel's list are separate commands,
+ * and so are all runs if kernels cannot reach host memory. */
 static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store, struct sw_err *err) {
     uint8_t *d_frame = slot->parts.d_frame;
     uint32_t n = 0;
@@ -127,7 +127,7 @@ static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store,
                               err);
 }
 
-/* Has the frames that are to be stored identified where they were made: the processor would have to fetch each. */
+/* Queues the computing of the frames' identities by a kernel: the CPU would have to fetch each beginning. */
 static int queue_identify(struct slot *slot, struct sw_err *err) {
     const uint8_t *d_frame = slot->parts.d_frame;
     struct exchange *h = slot->h;

@@ -73,7 +73,7 @@ int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err,
         return sw_cuda_fail(err, health, call);
     (void)cudaGetLastError();
     (void)driver->error_name(result, &name);
-    /* The driver does not say so when an import failed for want of a descriptor. */
+    /* The driver does not tell when an import failed because no descriptor was left. */
     const int code = result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM
                      : sw_descriptors_are_used_up()     ? -SW_ELIMIT
                                                         : -SW_EIMPORT;
@@ -151,13 +151,13 @@ void sw_cuda_driver_fini(struct sw_cuda_driver *driver) {
 
 /* ---- the three kinds ---- */
 
-/* The driver takes a descriptor in the place of a pointer. */
+/* Returns a descriptor in the form of a pointer, as the driver takes it. */
 static void *fd_handle(int fd) {
     return (void *)(intptr_t)fd; /* NOLINT(performance-no-int-to-ptr) */
 }
 
-/* What the driver says about the address decides, not the client. Imported pool memory may be known to it by its
- * attributes only. */
+/* Checks the client's length against the driver's. For imported pool memory the driver may know only the pointer's
+ * attributes. */
 static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapping *m, struct sw_err *err) {
     CUdeviceptr base = 0;
     size_t bytes = 0;
@@ -184,7 +184,7 @@ static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     if (result != CUDA_SUCCESS) {
         m->address = 0;
         const int rc = sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
-        if (rc == -SW_EIMPORT && result == CUDA_ERROR_OPERATING_SYSTEM) /* it looks for the client in /proc */
+        if (rc == -SW_EIMPORT && result == CUDA_ERROR_OPERATING_SYSTEM) /* the driver looks for the client in /proc */
             return sw_err_set(err, rc, SW_SCOPE_REQUEST,
                               "cudaMalloc memory could not be opened: mount /proc anew in the client's pid namespace");
         return rc;
@@ -192,7 +192,7 @@ static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     return check_range(driver, m, err);
 }
 
-/* Parts must be whole pages of the device, and add up to the whole without overflow. */
+/* Checks that the parts are whole pages of the device, and add up to the allocation without overflow. */
 static int check_parts(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_err *err) {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver->device}};
@@ -205,7 +205,7 @@ static int check_parts(const struct sw_cuda_driver *driver, const struct sw_mem_
         if (!desc->part_bytes[i] || desc->part_bytes[i] % page_bytes ||
             __builtin_add_overflow(sum, desc->part_bytes[i], &sum))
             return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
-                              "part %u of %llu bytes is no multiple of the device's %zu", i,
+                              "part %u has %llu bytes, which is no multiple of the GPU's page of %zu", i,
                               (unsigned long long)desc->part_bytes[i], page_bytes);
     if (!desc->n_parts || sum != desc->bytes)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%u parts hold %llu bytes, the client says %llu",
@@ -213,7 +213,7 @@ static int check_parts(const struct sw_cuda_driver *driver, const struct sw_mem_
     return 0;
 }
 
-/* Maps the next part behind those that are. The mapping keeps the allocation; the handle is not needed any more. */
+/* Maps the next part after the mapped ones. The mapping keeps the allocation, so the handle is released. */
 static int map_part(const struct sw_cuda_driver *driver, int fd, uint64_t part_bytes, struct sw_mapping *m,
                     struct sw_err *err) {
     CUmemGenericAllocationHandle allocation;
@@ -269,7 +269,7 @@ static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_des
     if (desc->n_parts != 1 || !desc->fds || desc->fds[0] < 0)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memory pool: one descriptor wanted, %u given",
                           desc->n_parts);
-    /* A client that lies about the length can still make the driver crash: nothing here can ask the driver first. */
+    /* A client that lies about the length can still make the driver crash: there is no call to check it first. */
     if (desc->bytes > SW_MEM_POOL_MAX_BYTES)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "memory pool: allocation of %llu bytes, at most %llu can be imported",
@@ -346,7 +346,7 @@ static void unmap_vmm(const struct sw_cuda_driver *driver, struct sw_mapping *m)
     sw_free(m->part_bytes);
 }
 
-/* Freeing on a stream of its own waits for nothing else, as a plain free of pool memory would. */
+/* Frees on a separate stream: a plain free of pool memory would wait for all other work. */
 static void unmap_pool(const struct sw_cuda_driver *driver, struct sw_mapping *m) {
     if (m->address && driver->free_async(m->address, driver->unmap_stream) == CUDA_SUCCESS)
         (void)driver->stream_synchronize(driver->unmap_stream);

@@ -1,8 +1,7 @@
-/* device_cuda_map.h - client GPU memory in this process: import, bounds, release; and how a CUDA error becomes ours.
+/* device_cuda_map.h - imports clients' GPU memory, checks its bounds, releases it; and translates CUDA's errors.
  *
- * A mapping is good for any byte in [0, bytes) and keeps the client's memory alive until it is freed, even after the
- * client has freed it or died: free it at once when it is not needed. Part of device_cuda.c, not for others. thread:
- * gpu, with the context current. */
+ * A mapping covers the bytes [0, bytes). It keeps the client's memory alive, even after the client has freed it or
+ * died: unmap it as soon as it is not needed. Only for device_cuda*.c. thread: gpu, with the context current. */
 #ifndef SW_SPILL_DEVICE_CUDA_MAP_H
 #define SW_SPILL_DEVICE_CUDA_MAP_H
 
@@ -31,9 +30,9 @@
 /* The driver's entry points, found through the runtime: nothing links libcuda. */
 struct sw_cuda_driver {
     CUdevice device;
-    CUcontext context;     /* all that is done is done in it */
-    bool retains;          /* it is the primary one, which this holds */
-    CUstream unmap_stream; /* frees of imported pool memory; waited for alone */
+    CUcontext context;     /* all calls are made in it */
+    bool retains;          /* it is the primary context, which this structure retains */
+    CUstream unmap_stream; /* for freeing imported pool memory: a wait for it waits for nothing else */
 #define SW_CUDA_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
     SW_CUDA_DRIVER(SW_CUDA_DRIVER_MEMBER)
 #undef SW_CUDA_DRIVER_MEMBER
@@ -51,32 +50,34 @@ struct sw_mapping {
     CUmemoryPool pool;
 };
 
-/* A mapped byte as the codec's calls want it. */
+/* Returns the address of a mapped byte, for the codec's calls. */
 static inline void *sw_cuda_at(const struct sw_mapping *mapping, uint64_t offset) {
     return (void *)(uintptr_t)(mapping->address + offset); /* NOLINT(performance-no-int-to-ptr): the driver's integer */
 }
 
-/* context: of that GPU; NULL: its primary one, which is retained until _fini(). It is current on the calling thread
- * afterwards. errors: -SW_ENOTSUP (driver too old), -SW_EGPU; what has been done so far is for _fini(). */
+/* Finds the driver's functions, and makes the context current on the calling thread. context: of this GPU; NULL: the
+ * primary context, which is retained until _fini(). errors: -SW_ENOTSUP (driver too old), -SW_EGPU. Call _fini() also
+ * after an error. */
 int sw_cuda_driver_init(struct sw_cuda_driver *ret, int ordinal, CUcontext context, struct sw_err *err);
-/* Makes the context current on the calling thread: every operation may run on one that has not used it before. */
+/* Makes the context current on the calling thread. Every operation calls this, since each may be the first on its
+ * thread. */
 int sw_cuda_enter(const struct sw_cuda_driver *driver, struct sw_err *err);
 void sw_cuda_driver_fini(struct sw_cuda_driver *driver);
 
-/* errors: as sw_device_ops.map. */
+/* Maps a client's memory. errors: as sw_device_ops.map. */
 int sw_cuda_map(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping **ret,
                 struct sw_err *err);
 int sw_cuda_adopt(void *d_data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
-/* A half-made mapping is fine; NULL is a no-op. */
+/* Unmaps it, also a half-made mapping. NULL is a no-op. */
 void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mapping);
 
 /* Records a failed runtime call: -SW_EGPULOST (scope device) for errors after which the context is unusable,
  * -SW_ENOMEM, else -SW_EGPU. Clears the runtime's last error. Returns the code. */
 int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call);
-/* Records a driver call that failed over something a client handed over: -SW_EIMPORT or -SW_ENOMEM, but -SW_EGPULOST if
- * the context turns out to be dead, and -SW_ELIMIT if this process has no descriptor left. Returns the code. */
+/* Records a failed driver call on memory from a client. Returns the code: -SW_EGPULOST if the context is dead,
+ * -SW_ELIMIT if this process has no descriptor left, else -SW_EIMPORT or -SW_ENOMEM. */
 int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call);
-/* A code that came with err->cuda from elsewhere: turns into -SW_EGPULOST where that error means so. */
+/* Returns rc, or -SW_EGPULOST if err->cuda says that the context is dead. */
 int sw_cuda_check_lost(int rc, struct sw_err *err);
 
 #endif

@@ -1,15 +1,14 @@
-/* device_cuda_raw.c - raw frames whose bytes are moved by copy engines, beside one kernel that hashes them.
+/* device_cuda_raw.c - raw frames: copy engines move their bytes, and one kernel hashes them.
  *
- * The copies of all slots have a stream for each direction, so that none of them waits for the kernel, which beside a
- * busy GPU begins two milliseconds late, and so that they take the link in the order in which they are asked for. With
- * streams of their own slots took it in an order that depended on the driver. The kernel hashes what is spilled while
- * that is on its way, and what is restored once it has arrived. The chunks that come last are hashed by the CPU, what
- * is spilled when it has arrived, what is restored meanwhile. No copy waits for a kernel: that would be another wait
- * for the GPU. */
+ * All slots share one copy stream for each direction. So copies do not wait for kernels, which start two milliseconds
+ * late on a busy GPU, and copies use the link in the order in which they were queued. (If each slot had its own copy
+ * stream, the order would depend on the driver.) On the spill path the kernel hashes bytes while they are copied, and
+ * the CPU hashes the last chunks after they have arrived in host memory. On the restore path the kernel hashes bytes
+ * after they have arrived on the device, and the CPU hashes the last chunks in host memory meanwhile. */
 #include "spill/device/device_cuda_state.h"
 
-/* The threads that hash what has arrived wake up meanwhile, which takes them 50 to 250 us in a virtual machine; a chunk
- * takes 20 to 500, and those of other slots are before it. */
+/* The hashing threads wake up during the copies: this takes 50 to 250 us in a virtual machine. Copying a chunk takes 20
+ * to 500 us, and waits for the chunks of other slots. */
 #define WAKE_US 500
 
 _Static_assert(SW_RAW_MAX <= SW_GPU_HASH_MAX, "one launch hashes all chunks of a step");
@@ -52,7 +51,7 @@ static int queue_hashes(const struct slot *slot, const struct sw_mapping *mappin
     return sw_cuda_check_lost(sw_gpu_hash_async(ranges, slot->n_items, slot->h->hashes, slot->stream, err), err);
 }
 
-/* Has the kernel wait for the copies that are queued. */
+/* Makes the kernel wait for the queued copies. */
 static int follow_copies(const struct slot *slot, struct sw_err *err) {
     cudaError_t e = cudaEventRecord(slot->queued, slot->copies);
     if (e == cudaSuccess)
@@ -84,7 +83,7 @@ static int end(struct slot *slot, int rc, struct sw_err *err) {
     const cudaError_t e = slot->copies ? cudaEventRecord(slot->copied, slot->copies) : cudaSuccess;
     if (e != cudaSuccess) {
         (void)cudaGetLastError();
-        /* What was queued must not go on unnoticed. Of the slot's own stream the next look takes note. */
+        /* Queued copies must end first. The next poll takes care of the slot's own stream. */
         if (slot->copies != slot->stream)
             (void)cudaStreamSynchronize(slot->copies);
         slot->copies = NULL;
@@ -125,20 +124,21 @@ int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping 
         rc = queue_hashes(slot, mapping, items, err);
     if (rc == 0)
         rc = queue_copies(slot, mapping, items + n_hashed, n_by_cpu, false, err);
-    if (rc == 0) /* threads take a while to wake, the link need not wait for that */
+    if (rc == 0) /* after queueing the copies: threads wake up slowly, and the link need not wait for them */
         rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, n_hashed, err);
     return end(slot, rc, err);
 }
 
-/* Hashes of what was restored say nothing of the stored frame if somebody else has written there meanwhile, or if the
- * link has failed: a frame is called damaged only after it has been looked at itself. */
+/* Decides the step's result. If restored bytes have wrong hashes, the stored frames are verified before they count as
+ * damaged: other code may have written to the destination, or the link may have failed. */
 static int judge(struct slot *slot, struct sw_err *err) {
     const uint32_t bad = sw_sealer_bad_tiles(slot->sealer);
     if (bad)
         return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "%u tiles of a stored frame are damaged", bad);
     if (slot->work == WORK_RECHECK)
         return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST,
-                          "the stored bytes are good, but were changed on their way or where they arrived");
+                          "the stored bytes are good, but the restored bytes differ: the link failed, or another "
+                          "operation wrote to the memory");
     if (slot->work != WORK_RESTORE_RAW || sw_sealer_verify_hashed(slot->sealer, slot->n_items, slot->h->hashes) == 0)
         return 0;
     const int rc = sw_sealer_begin(slot->sealer, SW_SEALER_VERIFY, 0, err);

@@ -1,5 +1,5 @@
-/* device_cuda_report.c - what a slot's streams left when they have run dry, and how the worker learns of it: it asks
- * (cudaStreamQuery, cudaEventQuery), or sleeps on an event with blocking synchronisation. */
+/* device_cuda_report.c - ends steps when a slot's streams are empty. The worker polls them (cudaStreamQuery,
+ * cudaEventQuery), or sleeps on an event with blocking synchronisation. */
 #include "spill/device/device_cuda_state.h"
 
 #include "codec/identity.h"
@@ -10,8 +10,8 @@ static void learn(void *arg) {
     sw_gpu_planning_learn(arg);
 }
 
-/* What takes milliseconds is not for this thread: other slots' chunks are to move. -SW_EAGAIN: the slot runs again, or
- * waits for the thread that learns. */
+/* Continues make_plan. Another thread does work of milliseconds, so that the worker can serve other slots. -SW_EAGAIN:
+ * the slot runs again, or waits for this thread. */
 static int finish_plan(struct slot *slot, struct sw_err *err) {
     if (slot->work == WORK_PLAN && sw_gpu_planning_waits(&slot->planning)) {
         slot->work = WORK_LEARN;
@@ -24,7 +24,8 @@ static int finish_plan(struct slot *slot, struct sw_err *err) {
     return sw_cuda_check_lost(sw_gpu_planning_go_on(&slot->planning, err), err);
 }
 
-/* A frame that is no smaller than the raw one is made anew as that: -SW_EAGAIN, the slot runs again. */
+/* Ends an encode. A frame that is no smaller than the raw frame is encoded again, as a raw one: -SW_EAGAIN, the slot
+ * runs again. */
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
     const struct sw_gpu_result *result = &slot->h->result;
@@ -50,7 +51,7 @@ static int finish_decode(const struct slot *slot, struct sw_err *err) {
     return 0;
 }
 
-/* What identify has brought. */
+/* Ends an identify: hashes the beginnings that were copied. */
 static void finish_heads(const struct slot *slot) {
     const uint8_t *head = slot->h_heads;
     for (unsigned i = 0; slot->heads && i < slot->n_heads; head += slot->heads[i++].bytes)
@@ -85,21 +86,21 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     return 0;
 }
 
-/* Nothing of the slot's work goes on. */
+/* Notes that the slot has no more work. */
 static void end_work(struct slot *slot) {
     slot->work = WORK_NONE;
     slot->copies = NULL;
     slot->heads = NULL;
 }
 
-/* The streams have run dry: looks at what they left. */
+/* Ends the slot's step: its streams are empty. */
 static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     memset(ret, 0, sizeof *ret);
     const int rc = finish_work(d, slot, ret, err);
-    slot->is_marked = false; /* it may have queued more */
+    slot->is_marked = false; /* more may be queued now */
     if (rc == -SW_EAGAIN)
         return rc;
-    if (rc < 0) /* a part of what was to be done then may read the client's memory */
+    if (rc < 0) /* some of the queued work may still read the client's memory */
         (void)cudaStreamSynchronize(slot->stream);
     else
         finish_heads(slot);
@@ -107,7 +108,8 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
     return rc;
 }
 
-/* A stream has failed, or a call has: then copies may still be under way to and from what the slot will let go of. */
+/* Ends the slot's work after a failure. Waits for the streams, since copies may still use memory that will be released.
+ */
 static void give_up(struct slot *slot) {
     if (slot->copies)
         (void)cudaStreamSynchronize(slot->copies); /* at once if the context is dead */
@@ -116,13 +118,13 @@ static void give_up(struct slot *slot) {
     end_work(slot);
 }
 
-/* Nothing is on `stream` then. */
+/* Returns true if all queued work is on the copy stream, and none on `stream`. */
 static bool only_copies_run(const struct slot *slot) {
     return slot->copies && slot->n_items == 0;
 }
 
-/* Puts an event behind what is queued, so that slot_wait can sleep on it. One that nothing has to be waited for would
- * have to wait itself, for its turn on a busy GPU. */
+/* Records an event after all queued work, for slot_wait to sleep on. On an empty stream of a busy GPU the event itself
+ * would wait for its turn, so none is recorded there. */
 static cudaError_t mark(struct slot *slot) {
     if (slot->is_marked || only_copies_run(slot))
         return cudaSuccess;
@@ -148,7 +150,7 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
         if (mark(slot) != cudaSuccess)
-            (void)cudaGetLastError(); /* polling needs no event; a dead context is told by the next query */
+            (void)cudaGetLastError(); /* polling needs no event; the next query reports a dead context */
         return -SW_EAGAIN;
     }
     if (e == cudaSuccess)

@@ -1,6 +1,4 @@
-/* device_cuda_state.h - what the files of the CUDA device share: a slot, what it exchanges with its stream, its memory.
- *
- * Not for others. thread: gpu. */
+/* device_cuda_state.h - the structures that the files of the CUDA device share. Not for other files. thread: gpu. */
 #ifndef SW_SPILL_DEVICE_CUDA_STATE_H
 #define SW_SPILL_DEVICE_CUDA_STATE_H
 
@@ -12,21 +10,21 @@
 #include "spill/device/stored.h"
 #include <stdbool.h>
 
-/* A group's frames lie in two runs each before copies beyond the list are queued one by one. */
+/* If a group's frames have more than two runs each, the copies of the others are queued one by one. */
 enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITEMS };
 
-/* What a slot and its stream exchange; pinned. */
+/* Pinned memory through which the host and a slot's stream exchange data. */
 struct exchange {
     struct sw_gpu_result result;          /* of the encode, written by the kernels themselves */
     struct sw_gpu_planning_host planning; /* of make_plan */
-    struct sw_params params;              /* of the plan in use, as they are on the device or on their way there */
-    /* Of a group, or of the frames to decode: what the kernels are to do, on its way to the device, and the outcome. */
+    struct sw_params params;              /* of the plan in use; a copy of them is, or will be, on the device */
+    /* Of a group, or of the frames to decode: the kernels' input, and their results. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];
-    struct sw_gpu_source heads[MAX_GROUP_ITEMS]; /* of a group that is stored: the frames' beginnings */
+    struct sw_gpu_source heads[MAX_GROUP_ITEMS]; /* store_group: the frames' beginnings */
     uint64_t identities[MAX_GROUP_ITEMS];
-    uint32_t hashes[]; /* of spill_raw and restore_raw: of the tiles that the kernel hashes; behind them, `h_heads` */
+    uint32_t hashes[]; /* spill_raw, restore_raw: of the tiles that the kernel hashes; `h_heads` follows them */
 };
 
 /* Device memory of a slot. */
@@ -40,37 +38,37 @@ struct parts {
 enum work {
     WORK_NONE,
     WORK_PLAN,  /* make_plan */
-    WORK_LEARN, /* a part of it that one of the sealer's threads does */
+    WORK_LEARN, /* the part of make_plan that one of the sealer's threads does */
     WORK_ENCODE,
     WORK_DECODE,
     WORK_ENCODE_GROUP,
     WORK_STORE_GROUP,
     WORK_RESTORE_GROUP,
-    WORK_SPILL_RAW, /* bytes on their way; their frames are still to be made */
-    WORK_SEAL,      /* and now are being made, the last ones by the sealer's threads */
+    WORK_SPILL_RAW, /* bytes are being copied; then their frames are sealed */
+    WORK_SEAL,      /* frames are being sealed, the last ones by the sealer's threads */
     WORK_RESTORE_RAW,
-    WORK_RECHECK /* what arrived is not what was stored: the stored frames are looked at */
+    WORK_RECHECK /* restored bytes have wrong hashes: the stored frames are being verified */
 };
 
 struct slot {
     cudaStream_t stream;
-    cudaStream_t copies;      /* where those of spill_raw and restore_raw are; NULL: none since the last report */
-    cudaEvent_t queued;       /* behind copies that the kernel on `stream` waits for */
-    bool is_marked;           /* `done` is behind what is queued */
-    cudaEvent_t done, copied; /* of `stream` and `copies`: sleep the worker in slot_wait */
+    cudaStream_t copies;      /* the stream of the last spill_raw or restore_raw; NULL: none since the last report */
+    cudaEvent_t queued;       /* recorded after copies for which the kernel on `stream` waits */
+    bool is_marked;           /* `done` is recorded after all queued steps */
+    cudaEvent_t done, copied; /* of `stream` and `copies`: slot_wait sleeps on them */
     struct exchange *h;
-    uint8_t *h_heads;           /* [info.head_bytes] of identify: copies of its items, one behind the other */
-    struct sw_head_item *heads; /* the caller's; NULL: nothing has been asked since the last report */
+    uint8_t *h_heads;           /* [info.head_bytes] identify: copies of its items, one after the other */
+    struct sw_head_item *heads; /* the caller's items; NULL: no identify since the last report */
     unsigned n_heads;
     struct parts parts;
     bool has_params;                 /* the device's params are h->params */
-    enum work work;                  /* queued since the last report, beside copies */
-    struct sw_gpu_planning planning; /* of the last plan made */
-    const uint8_t *d_in;             /* WORK_ENCODE: the source, for another go as raw bytes */
+    enum work work;                  /* the step queued since the last report, apart from copies */
+    struct sw_gpu_planning planning; /* of the last plan */
+    const uint8_t *d_in;             /* WORK_ENCODE: the source, in case it must be encoded again as a raw frame */
     uint64_t in_bytes;
-    struct sw_frame_layout frame; /* WORK_ENCODE: of the frame that is being made; its length comes back */
+    struct sw_frame_layout frame; /* WORK_ENCODE: layout of the new frame; the kernel reports its length */
     struct sw_sealer *sealer;
-    /* Groups; the caller's. While one is encoded, frame_bytes 0 means that the item has no frame yet. */
+    /* Groups: the caller's items. While a group is encoded, frame_bytes 0 means that the item has no frame yet. */
     struct sw_group_item *items;
     unsigned n_items; /* of a group; frames to decode; raw frames whose tiles a kernel hashes */
 };
@@ -83,9 +81,9 @@ struct device_cuda {
     uint64_t scratch_bytes;               /* per slot */
     unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
     void *d_memory;                       /* all slots' parts */
-    cudaStream_t canary;                  /* waits for no other */
-    cudaStream_t waking;                  /* nobody waits for it */
-    cudaStream_t copies_out, copies_back; /* of all slots, in the order in which they ask for them */
+    cudaStream_t canary;                  /* waits for no other stream */
+    cudaStream_t waking;                  /* no other stream waits for it */
+    cudaStream_t copies_out, copies_back; /* copies of all slots, in the order in which they are queued */
     struct sw_sealer_pool *sealers;       /* of all slots */
     struct slot slots[MAX_SLOTS];
 };
@@ -102,7 +100,7 @@ static inline int enter(const struct device_cuda *d, struct sw_err *err) {
     return sw_cuda_enter(&d->driver, err);
 }
 
-/* The one step between two reports whose outcome the host has to look at. */
+/* Notes the step whose outcome the host examines; there is at most one between two reports. */
 static inline void set_work(struct slot *slot, enum work work) {
     SW_ASSERT(slot->work == WORK_NONE);
     slot->work = work;
@@ -142,19 +140,19 @@ int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mappi
 void sw_cuda_wake(struct sw_device *device);
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
-/* Gives the plan as kernels want it, and brings its params to the device, unless they are there. */
+/* Gets the plan in the kernels' form, and copies its params to the device, unless they are there. */
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
 
 /* device_cuda_report.c: the operations of device.h. */
 int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
 int sw_cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
 
-/* device_cuda_warm_up.c: every step on slot 0, which is idle: kernels are loaded and proved. errors: those of the
- * steps, -SW_EGPU (a frame came back damaged). */
+/* device_cuda_warm_up.c: runs every step on slot 0, which must be idle, to load and test the kernels. errors: those of
+ * the steps, -SW_EGPU (a frame came back damaged). */
 int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err);
 
-/* device_cuda_group.c: the operations of device.h, and what is left to do when the stream has run dry. The first may
- * say -SW_EAGAIN: the slot runs again. */
+/* device_cuda_group.c: the operations of device.h. The finish functions do the rest of a step when the stream is empty;
+ * the first one returns -SW_EAGAIN if it has queued more work. */
 int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
                          unsigned n, struct sw_err *err);
 int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
@@ -165,7 +163,8 @@ int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct
 void sw_cuda_finish_store_group(struct slot *slot);
 void sw_cuda_finish_restore_group(struct slot *slot);
 
-/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW and WORK_RECHECK. */
+/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW and WORK_RECHECK; -SW_EAGAIN: more work
+ * is queued. */
 int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
                       const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,

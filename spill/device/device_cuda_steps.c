@@ -1,5 +1,5 @@
-/* device_cuda_steps.c - the steps on one chunk, or on frames of one buffer: queued on a slot's stream, reported by
- * device_cuda_report.c. */
+/* device_cuda_steps.c - queues the steps on one chunk, or on the frames in one slot's buffer. device_cuda_report.c ends
+ * them. */
 #include "spill/device/device_cuda_state.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                                               .d_training = slot->parts.d_training,
                                               .d_scratch = slot->parts.d_scratch,
                                               .scratch_bytes = d->scratch_bytes};
-    slot->has_params = false; /* training writes its own there */
+    slot->has_params = false; /* training overwrites them */
     rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
     if (rc == 0 && bytes)
         set_work(slot, WORK_PLAN);
@@ -118,7 +118,7 @@ static void begin_decode(struct slot *slot, unsigned n) {
         slot->h->results[i].bad_tiles = 0;
 }
 
-/* Ends the queueing: nothing is reported of a step that could not be queued. */
+/* Ends the queueing. A step that could not be queued has no report. */
 static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
     if (rc < 0)
         slot->work = WORK_NONE;
@@ -131,8 +131,8 @@ static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_f
     return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
 }
 
-/* Frames at d_base. One launch for all: a chunk alone leaves most of the GPU idle, and beside a busy one each launch
- * waits for its turn. */
+/* Queues the decoding of the frames at d_base, in one launch: a single chunk leaves most of the GPU idle, and on a busy
+ * GPU each launch waits for its turn. */
 static int queue_decode(struct device_cuda *d, struct slot *slot, uint8_t *d_base, struct sw_mapping *mapping,
                         const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     if (n == 1)
@@ -158,7 +158,8 @@ int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapp
     return end_decode(slot, queue_decode(d, slot, slot->parts.d_frame, mapping, items, n, err), err);
 }
 
-/* Frames that the codec cannot read in their place go by way of the slot's buffer, one after the other. */
+/* Queues the decoding of frames that the codec cannot read in place: they pass through the slot's buffer, one after the
+ * other. */
 static int queue_unpack_fetched(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
                                 const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
@@ -189,8 +190,8 @@ int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapp
     return end_decode(slot, rc, err);
 }
 
-/* By copies, not by a kernel: beside a busy GPU a kernel would wait for its turn, and so would the client. The
- * processor hashes what they bring, when the slot has run dry. */
+/* Copies the beginnings; the CPU hashes them when the slot's stream is empty. On a busy GPU a kernel would wait for its
+ * turn, and so would the client. */
 int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
                      unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);

@@ -1,11 +1,11 @@
-/* device_cuda_warm_up.c - a chunk through every step and codec, before the device serves anybody. */
+/* device_cuda_warm_up.c - runs a chunk through every step and codec before the device is used. */
 #include "spill/device/device_cuda_state.h"
 
 #include <string.h>
 
 #define WARM_UP_BYTES ((uint64_t)32 << 10)
 
-/* The same chunk as a group of one. */
+/* Runs the chunk through the steps on groups, as a group of one. */
 static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, struct sw_mapping *sample, uint8_t *h_frame,
                          struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
@@ -30,8 +30,8 @@ static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, stru
     return rc;
 }
 
-/* One chunk through every step on slot 0: kernels are loaded and proved now, not when the GPU is full. Its bytes lie in
- * slot 0's sample, which make_plan overwrites with the same bytes. */
+/* Runs one chunk through every step on slot 0, so that kernels are loaded and tested now, not when the GPU is full. The
+ * chunk lies in slot 0's sample, which make_plan overwrites with the same bytes. */
 static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint8_t *h_frame, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
     struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
@@ -55,7 +55,7 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
     return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
-/* By each codec that may be chosen, as values of every type. What they learn is learnt from the same bytes. */
+/* Runs the chunk through each codec that may be chosen, as values of every type. Codecs learn from the same bytes. */
 static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
     uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
     struct sw_plan plan;
@@ -68,7 +68,7 @@ static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err
     return rc;
 }
 
-/* The same bytes as a raw frame whose tiles are hashed by a kernel. */
+/* Runs the chunk through the steps on raw chunks, hashed by a kernel. */
 static int warm_up_raw(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
     struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};

@@ -1,6 +1,6 @@
-/* device_host.c - a thread per slot in place of a stream, a memfd in place of an IPC handle.
+/* device_host.c - the host device: a slot is a thread instead of a stream, and clients' memory is a memfd.
  *
- * A chunk is copied from the memfd before it is encoded, and to it after it was verified; memfd.h says why. */
+ * A chunk is copied from the memfd before it is encoded, and to the memfd after it was verified; memfd.h says why. */
 #include "codec/codec.h"
 #include "spill/device/device.h"
 
@@ -23,8 +23,8 @@
 
 enum { MAX_SLOTS = 16, FIRST_STEPS = 16, MAX_GROUP_ITEMS = 256 };
 #define MAX_DEFAULT_CHUNK_BYTES (64u << 20)
-/* A group is one thread's work: what it saves is a few microseconds of queueing an item, so that a longer one would
- * keep the other threads from helping. */
+/* One thread works on a group. It saves only a few microseconds of queueing for each item, so a longer group would keep
+ * the other threads idle. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
 
 enum step_kind {
@@ -102,7 +102,7 @@ static int read_sample(struct slot *slot, const struct step *step, unsigned piec
     return 0;
 }
 
-/* As sw_plan_make(), for memory that is read by descriptor. */
+/* Makes a plan as sw_plan_make() does, but reads the sample from the mapping. */
 static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
     struct sw_planning p;
     sw_planning_begin(&p, step->type, step->bytes, false);
@@ -127,7 +127,7 @@ static int run_encode(struct slot *slot, const struct step *step, struct sw_slot
 static int run_decode(struct slot *slot, const struct step *step, struct sw_err *err) {
     uint64_t raw_bytes = 0;
     if (step->identity && sw_identity_of(slot->frame + step->frame_offset, step->head_bytes) != step->identity)
-        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "this is not the frame that was stored");
+        return sw_err_set(err, -SW_ECHECKSUM, SW_SCOPE_REGION, "another frame lies in the place of the stored one");
     int rc =
         sw_codec_decode(slot->frame + step->frame_offset, step->frame_bytes, slot->raw, step->bytes, &raw_bytes, err);
     if (rc)
@@ -139,7 +139,7 @@ static int run_decode(struct slot *slot, const struct step *step, struct sw_err 
     return sw_host_write(&slot->writer, step->mapping, slot->raw, raw_bytes, step->offset, err);
 }
 
-/* The frame buffer is none of this step's where a frame lies in the mapping: it may hold what the next step needs. */
+/* Reads the beginning into the raw buffer: the frame buffer may hold what the next step needs. */
 static int identify_mapped(struct slot *slot, const struct sw_mapping *mapping, struct sw_head_item *item,
                            struct sw_err *err) {
     struct sw_identity identity;
@@ -224,7 +224,7 @@ static void *slot_main(void *arg) {
         slot->result = result;
         if (err.code)
             slot->err = err;
-        /* Taken off only now: a step that runs counts as queued. */
+        /* Removed only now: a running step counts as queued. */
         slot->first_step = (slot->first_step + 1) % slot->cap_steps;
         if (--slot->n_steps == 0)
             (void)pthread_cond_signal(&slot->idle);
@@ -319,7 +319,7 @@ static int host_fetch(struct sw_device *device, unsigned s, const struct sw_mapp
     return queue_step(device, s, &step, err);
 }
 
-/* The frame is at frame_at of the frame buffer. */
+/* Queues the decoding of the frame at frame_at in the frame buffer. */
 static int queue_decode(struct sw_device *device, unsigned s, const struct sw_decode_item *item, uint64_t frame_at,
                         uint64_t identity, struct sw_mapping *mapping, struct sw_err *err) {
     const struct sw_frame_layout *layout = item->layout;
@@ -417,7 +417,7 @@ static int host_restore_raw(struct sw_device *device, unsigned s, struct sw_mapp
     return queue_raw(device, s, STEP_RESTORE_RAW, mapping, items, n, err);
 }
 
-/* Reports what the slot came to, once nothing is queued. Lock held. */
+/* Reports on the slot's steps, once none is queued. Lock held. */
 static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     int rc = slot->err.code;
     if (rc && err)
@@ -493,14 +493,14 @@ static void host_close(struct sw_device *device) {
     sw_free(d);
 }
 
-/* What writes to clients' memory takes hold of a buffer page by page (guard.c): the fewer the better. */
+/* Asks for huge pages: the kernel pins a buffer page by page when it copies from it (guard.c). */
 static void want_huge_pages(uint8_t *buffer, uint64_t bytes) {
     const uintptr_t page = (uintptr_t)getpagesize(), skip = (page - (uintptr_t)buffer % page) % page;
     if (bytes > skip + page)
         (void)madvise(buffer + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
 }
 
-/* frame: the slot's frame buffer, of info->buffer_bytes; NULL: it takes its own. */
+/* frame: the slot's frame buffer, info->buffer_bytes long; NULL: the slot allocates its own. */
 static int slot_init(struct slot *slot, const struct sw_device_info *info, void *frame, struct sw_err *err) {
     slot->writer.is_guarded = !info->is_unguarded;
     slot->raw_cap_bytes = info->chunk_bytes;

@@ -1,7 +1,7 @@
-/* device_host_group.h - steps of the host device over many short chunks, each with a frame of its own.
+/* device_host_group.h - the host device's steps on groups: many short chunks, each with a frame of its own.
  *
- * Frames lie one behind the other in the slot's frame buffer, sw_group_item_bytes() each; raw bytes pass through the
- * slot's one raw buffer, item by item. thread: the slot's. */
+ * Frames lie one after the other in the slot's frame buffer, each with room of sw_group_item_bytes(). Raw bytes pass
+ * through the slot's raw buffer, item by item. thread: the slot's. */
 #ifndef SW_SPILL_DEVICE_HOST_GROUP_H
 #define SW_SPILL_DEVICE_HOST_GROUP_H
 
@@ -11,10 +11,10 @@
 /* Reads and encodes each item and fills in its layout. raw: room for the longest item; frames: for all of them. */
 int sw_host_group_encode(const struct sw_plan *plan, struct sw_group_item *items, unsigned n, uint8_t *raw,
                          uint8_t *frames, struct sw_err *err);
-/* Copies each item's frame to where it is to be stored. */
+/* Copies each item's frame to its place in host memory. */
 void sw_host_group_store(struct sw_group_item *items, unsigned n, const uint8_t *frames);
 /* Copies each stored frame to `frame` (room for the longest one), decodes and verifies it, and writes it to its
- * mapping. One that is bad is marked, and nothing of it is written. errors: those of writing. */
+ * mapping. Marks a bad frame, and writes nothing of it. errors: as sw_host_write(). */
 int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw,
                           struct sw_memfd_writer *writer, struct sw_err *err);
 

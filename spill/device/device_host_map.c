@@ -11,7 +11,7 @@
 struct sw_mapping {
     uint8_t *data; /* memory of this process; NULL: the memfd */
     int fd;
-    uint32_t uid; /* who has sent it */
+    uint32_t uid; /* the user whose client sent it */
 };
 
 int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err) {
@@ -27,14 +27,13 @@ int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct
     struct sw_mapping *mapping = sw_alloc(sizeof *mapping);
     if (!mapping)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
-    /* By dup(), which ThreadSanitizer follows (see tests/tsan.supp), as it does not F_DUPFD_CLOEXEC. Nothing here
-     * starts a program. */
+    /* ThreadSanitizer follows dup() (see tests/tsan.supp), but not F_DUPFD_CLOEXEC. This process starts no programs. */
     mapping->fd = dup(desc->fds[0]);
     if (mapping->fd < 0) {
         int cause = errno;
         sw_free(mapping);
         rc = sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
-                        "memfd could not be taken over: %s", strerror(cause));
+                        "memfd cannot be duplicated: %s", strerror(cause));
         (void)sw_err_detail(err, "dup");
         return rc;
     }
@@ -58,7 +57,7 @@ int sw_host_adopt(struct sw_device *device, void *data, uint64_t bytes, struct s
 void sw_host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
     (void)device;
     if (mapping && !mapping->data)
-        sw_closer_close(mapping->fd, mapping->uid); /* the last one of much memory takes long */
+        sw_closer_close(mapping->fd, mapping->uid); /* closing the last descriptor of a large memory takes long */
     sw_free(mapping);
 }
 

@@ -13,13 +13,13 @@ static struct sw_run *new_runs(const struct sw_stored *frame, struct sw_err *err
     return runs;
 }
 
-/* A client's memory; writer NULL: to be read. */
+/* A client's memory. writer NULL: it is read. */
 struct memory {
     struct sw_memfd_writer *writer;
     const struct sw_mapping *mapping;
 };
 
-/* Copies between the memory and the content's place in the frame. */
+/* Copies between the client's memory and the content's place in the frame. */
 static int copy(const struct memory *memory, uint64_t offset, const struct sw_frame_layout *layout,
                 const struct sw_run *runs, struct sw_err *err) {
     uint64_t skip = layout->data_offset, left = layout->raw_bytes;

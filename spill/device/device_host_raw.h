@@ -1,7 +1,7 @@
-/* device_host_raw.h - steps of the host device that make raw frames in a tier's memory, and read them from there.
+/* device_host_raw.h - the host device's steps on raw frames in a tier's memory.
  *
- * The bytes pass through no buffer of the slot: the client's memory is read into the frame's own room, and hashed
- * there, so that a frame is valid whatever the client does to its memory meanwhile. thread: the slot's. */
+ * The bytes bypass the slot's buffers: the client's memory is read into the frame's place, and hashed there. So the
+ * frame is valid whatever the client does to its memory meanwhile. thread: the slot's. */
 #ifndef SW_SPILL_DEVICE_HOST_RAW_H
 #define SW_SPILL_DEVICE_HOST_RAW_H
 

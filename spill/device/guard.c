@@ -20,7 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_users;
 static int guard = -1; /* open as long as there are users */
 
-/* Faults are never handled here, so that none of the kernel's has to be: this needs no privileges. */
+/* Opens a userfaultfd for faults of user mode only, which needs no privileges: the process handles no faults. */
 static int open_guard(void) {
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM};
     const int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
@@ -65,12 +65,12 @@ void *sw_guard_map(int fd, size_t bytes, off_t offset) {
     return NULL;
 }
 
-/* The kernel maps pages that are there in blocks, aligned so, around a page that is read (fault_around_bytes). */
+/* When a page is read, the kernel maps the existing pages of the aligned block around it (fault_around_bytes). */
 #define BLOCK_BYTES ((uintptr_t)64 << 10)
 enum { MAX_BLOCKS = 128 };
 
-/* Has pages that are there mapped, by a byte read from each block: a write would map one page at a time, and
- * MADV_POPULATE_READ looks at each page again. What it fails at, the copy will. */
+/* Maps existing pages by reading a byte from each block: a write would map one page at a time, and MADV_POPULATE_READ
+ * examines each page again. Errors are ignored here: the copy will find them. */
 static void map_pages(uint8_t *to, size_t bytes) {
     uint8_t sink[MAX_BLOCKS], *const end = to + bytes;
     struct iovec blocks[MAX_BLOCKS];
@@ -83,8 +83,8 @@ static void map_pages(uint8_t *to, size_t bytes) {
     }
 }
 
-/* The kernel takes hold of `from` page by page, or huge page by huge page, and copies to `to` as to any user's memory.
- * process_vm_writev() would take hold of the client's pages, which are small: a third slower. */
+/* The kernel pins `from` page by page, or by huge pages, and copies to `to` as to any user memory. process_vm_writev()
+ * would pin the client's pages, which are small: a third slower. */
 ssize_t sw_guard_copy_to(void *to, const void *from, size_t bytes) {
     if (bytes > (size_t)getpagesize())
         map_pages(to, bytes);

@@ -15,15 +15,15 @@
 int sw_memfd_check(int fd, uint64_t bytes, struct sw_err *err) {
     struct stat st;
     struct statfs fs;
-    /* First of all: only files in memory have seals. Of others anything else may be a question to a file system whose
-     * server is the client, and which is not obliged to answer. */
+    /* Check this first: only files in memory have seals. Any other call may ask a file system whose server is the
+     * client, and which may never answer. */
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 || !S_ISREG(st.st_mode) ||
         fs.f_type == HUGETLBFS_SUPER)
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "memfd: not a regular file in shared memory");
     if (!(seals & F_SEAL_SHRINK))
-        return sw_err_set(err, -SW_EUNSEALED, SW_SCOPE_REQUEST, "memfd lacks F_SEAL_SHRINK");
-    /* Read after the seal was seen: from now on the size can only grow. */
+        return sw_err_set(err, -SW_EUNSEALED, SW_SCOPE_REQUEST, "memfd lacks F_SEAL_SHRINK: seal it first");
+    /* Read the size after the seal: from now on it can only grow. */
     if (fstat(fd, &st) != 0 || (uint64_t)st.st_size < bytes)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "memfd holds %lld bytes, %llu were claimed",
                           (long long)st.st_size, (unsigned long long)bytes);
@@ -45,9 +45,9 @@ static int copy_failed(ssize_t n, uint64_t offset, struct sw_err *err) {
 static int transfer_failed(const char *call, ssize_t n, uint64_t offset, struct sw_err *err) {
     int cause = n < 0 ? errno : 0, code;
     if (n == 0)
-        code = -SW_EIMPORT; /* sealed files do not end early: the descriptor lies */
+        code = -SW_EIMPORT; /* a sealed file cannot end early: this is not one */
     else if (cause == EPERM || cause == EBADF || cause == EACCES)
-        code = -SW_EACCES; /* sealed against writing, or opened for one direction only */
+        code = -SW_EACCES; /* sealed against writing, or opened only for reading or only for writing */
     else
         code = cause == ENOSPC || cause == ENOMEM ? -SW_ENOMEM : -SW_EIMPORT;
     (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "memfd: cannot %s at offset %llu: %s",
@@ -68,7 +68,7 @@ int sw_memfd_read(int fd, void *to, uint64_t bytes, uint64_t offset, struct sw_e
     return 0;
 }
 
-/* Where a window begins and how long it is at least: a step's places in one memfd are often close together. */
+/* Alignment and least length of a window: a step's places in one memfd are often close together. */
 #define WINDOW_BYTES ((uint64_t)64 << 20)
 
 static int map_failed(int cause, uint64_t offset, struct sw_err *err) {
@@ -90,13 +90,13 @@ static void unmap_window(struct sw_memfd_writer *w) {
     w->window = NULL;
 }
 
-/* It may reach beyond the end of the file, where nobody writes. */
+/* Moves the window. It may extend past the end of the file, but writes never do. */
 static int move_window(struct sw_memfd_writer *w, int fd, uint64_t bytes, uint64_t offset, struct sw_err *err) {
     const uint64_t page = (uint64_t)getpagesize(), end = (offset + bytes + page - 1) / page * page;
     uint64_t start = offset / WINDOW_BYTES * WINDOW_BYTES;
     unmap_window(w);
     w->bytes = end - start > WINDOW_BYTES ? end - start : WINDOW_BYTES;
-    if (w->bytes > INT64_MAX - start) { /* at the end of the longest file that there can be */
+    if (w->bytes > INT64_MAX - start) { /* at the end of the longest possible file */
         start = offset / page * page;
         w->bytes = end - start;
     }
@@ -126,7 +126,7 @@ int sw_memfd_write(struct sw_memfd_writer *w, int fd, const void *from, uint64_t
                    struct sw_err *err) {
     /* With O_APPEND, pwrite ignores its offset; the flag is shared with the client and can be set at any time. */
     if (fcntl(fd, F_GETFL) & O_APPEND)
-        return sw_err_set(err, -SW_EACCES, SW_SCOPE_REQUEST, "memfd: opened for appending");
+        return sw_err_set(err, -SW_EACCES, SW_SCOPE_REQUEST, "memfd is open with O_APPEND: clear this flag");
     if (!w->is_guarded || w->may_fill_holes)
         return write_by_descriptor(fd, from, bytes, offset, err);
     int rc = bytes == 0 || is_in_window(w, fd, bytes, offset) ? 0 : move_window(w, fd, bytes, offset, err);

@@ -11,24 +11,24 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-/* Tiles of one frame that a thread takes at a time, 128 KiB: the last of them are what everybody waits for. */
+/* Tiles of one frame that a thread takes at a time, 128 KiB. They are few, because all threads wait for the last piece.
+ */
 enum { PIECE_TILES = 4 };
 
-/* A thread that has run out of pieces looks for more for so long before it sleeps: chunks come one after the other. */
+/* An idle thread looks for pieces for this long before it sleeps: chunks come one after the other. */
 #define SPIN_US 100
 #define MOST_WAIT_US 2000
 
 struct sw_sealer_pool {
-    /* Threads that were woken together must not queue for a mutex, where each would sleep and wake up late once more.
-     */
-    pthread_spinlock_t lock; /* guards `due`, and of sealers what they say that it guards */
-    struct sw_list due;      /* sealers of which pieces are left to take, in the order in which they began */
-    atomic_uint n_due;       /* of these; looked at without the lock */
+    /* A spin lock: threads that wake together would queue at a mutex, sleep again, and wake up late. */
+    pthread_spinlock_t lock; /* guards `due`, and some fields of sealers */
+    struct sw_list due;      /* sealers that have pieces to take, in the order in which they began */
+    atomic_uint n_due;       /* length of `due`; read without the lock */
     sem_t wake;
-    atomic_uint n_asleep; /* threads that wait for `wake`, for which nobody has posted it */
+    atomic_uint n_asleep; /* threads that wait for `wake`, and that no post will wake yet */
     atomic_uint_least64_t awake_until_us;
     atomic_bool stop;
-    pthread_mutex_t end_lock; /* for who waits until a sealer has nothing left */
+    pthread_mutex_t end_lock; /* for threads that wait until a sealer is idle */
     pthread_cond_t ended;
     unsigned n_threads, n_started;
     pthread_t threads[SW_SEALER_MAX_THREADS];
@@ -36,17 +36,17 @@ struct sw_sealer_pool {
 
 struct sw_sealer {
     struct sw_sealer_pool *pool;
-    struct sw_list due; /* node of pool->due; the pool's lock guards it, and what comes next */
+    struct sw_list due; /* node of pool->due; the pool's lock guards this and the next four fields */
     uint64_t begun_us;
-    unsigned first, n_frames_left; /* from `first` on, the last of which is being taken */
-    uint32_t n_tiles_left;         /* of that one */
-    atomic_uint n_left;            /* pieces that have not ended: the last thing that a thread touches of a sealer */
+    unsigned first, n_frames_left; /* frames from `first` on; pieces are taken from the last one */
+    uint32_t n_tiles_left;         /* of the last one */
+    atomic_uint n_left;            /* pieces that have not ended; no thread touches the sealer after it is 0 */
     atomic_uint n_bad;
-    /* What pieces are: as it is while any is left. */
+    /* The work. It does not change while any piece is left. */
     enum sw_sealer_work work;
     void (*run)(void *arg); /* NULL: `work` */
     void *arg;
-    struct sw_run *runs; /* of all frames, one behind the other */
+    struct sw_run *runs; /* of all frames, one after the other */
     unsigned cap_runs;
     struct frame {
         const struct sw_frame_layout *layout;
@@ -56,7 +56,7 @@ struct sw_sealer {
     unsigned n_frames;
 };
 
-/* What a thread does without the lock. */
+/* The tiles that a thread works on, without the lock. */
 struct piece {
     struct sw_sealer *sealer;
     const struct frame *frame;
@@ -65,7 +65,7 @@ struct piece {
 
 /* ---- threads ---- */
 
-/* Who holds the lock may have lost its processor: it gets one. */
+/* Yields now and then: the thread that holds the lock may have lost its CPU. */
 static void lock_due(struct sw_sealer_pool *pool) {
     for (unsigned n = 1; pthread_spin_trylock(&pool->lock); n++)
         if (n % 64 == 0)
@@ -74,7 +74,7 @@ static void lock_due(struct sw_sealer_pool *pool) {
 
 static void put_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
     lock_due(pool);
-    if (s->run) /* not hashes, of which there may be many: what a plan waits for */
+    if (s->run) /* a plan waits for it, and there may be many hashes before it */
         sw_list_prepend(&pool->due, &s->due);
     else
         sw_list_append(&pool->due, &s->due);
@@ -87,8 +87,8 @@ static void remove_due(struct sw_sealer_pool *pool, struct sw_sealer *s) {
     atomic_fetch_sub(&pool->n_due, 1);
 }
 
-/* Bytes that a copy engine reads and a processor hashes at the same time make both slow: of frames that are on their
- * way back the last are hashed first, while the first are copied. Nobody waits for that without end. */
+/* Chooses the sealer to work for. Copying and hashing the same bytes at the same time is slow for both. So the last
+ * frames to restore are verified first, while the first ones are copied. No sealer waits longer than MOST_WAIT_US. */
 static struct sw_sealer *choose_due(const struct sw_sealer_pool *pool) {
     struct sw_sealer *oldest = SW_CONTAINER_OF(pool->due.next, struct sw_sealer, due);
     if (oldest->run || oldest->work == SW_SEALER_SEAL || sw_clock_us() > oldest->begun_us + MOST_WAIT_US)
@@ -96,7 +96,7 @@ static struct sw_sealer *choose_due(const struct sw_sealer_pool *pool) {
     return SW_CONTAINER_OF(pool->due.prev, struct sw_sealer, due);
 }
 
-/* From the last tile of the last frame to the first. */
+/* Takes the next piece, from the last tile of the last frame to the first tile of the first one. */
 static struct piece next_piece(struct sw_sealer_pool *pool) {
     struct sw_sealer *s = choose_due(pool);
     struct piece piece = {.sealer = s};
@@ -126,8 +126,8 @@ static bool take_piece(struct sw_sealer_pool *pool, struct piece *ret) {
     return is_there;
 }
 
-/* What a processor has in its cache a copy engine waits for: 16 MiB whose hashes had been made were copied in 0.6 ms
- * in place of 0.31, to the GPU as well as from there (H200). */
+/* Works on a piece, and evicts its bytes: copy engines are slow on bytes in a CPU cache. Copying 16 MiB took 0.6 ms
+ * after hashing, instead of 0.31, in both directions (H200). */
 static void work_on(const struct piece *piece) {
     struct sw_sealer *s = piece->sealer;
     const struct frame *frame = piece->frame;
@@ -150,7 +150,7 @@ static void end_piece(struct sw_sealer_pool *pool, const struct piece *piece) {
     (void)pthread_mutex_unlock(&pool->end_lock);
 }
 
-/* Of threads that sleep wakes up to n. */
+/* Wakes up to n sleeping threads. */
 static void wake(struct sw_sealer_pool *pool, unsigned n) {
     unsigned n_asleep = atomic_load(&pool->n_asleep);
     while (n > 0 && n_asleep > 0)
@@ -161,7 +161,8 @@ static void wake(struct sw_sealer_pool *pool, unsigned n) {
         }
 }
 
-/* What became due before the thread counted as asleep is not posted for: it wakes itself, or another one. */
+/* Sleeps. No post was made for work that came before the thread counted as asleep, so it checks once more, and wakes a
+ * thread for this work. */
 static void sleep_until_woken(struct sw_sealer_pool *pool) {
     atomic_fetch_add(&pool->n_asleep, 1);
     if (atomic_load(&pool->n_due) > 0 || atomic_load(&pool->stop))
@@ -220,7 +221,7 @@ void sw_sealer_pool_free(struct sw_sealer_pool *pool) {
     sw_free(pool);
 }
 
-/* Fewer threads than there should be are enough. */
+/* Starts the threads. Fewer than planned are enough, but at least one. */
 static int start_threads(struct sw_sealer_pool *pool) {
     while (pool->n_started < pool->n_threads && !sw_thread_start(&pool->threads[pool->n_started], thread_main, pool))
         pool->n_started++;
@@ -283,7 +284,7 @@ int sw_sealer_take(struct sw_sealer *s, const struct sw_raw_item *items, unsigne
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for the places of a frame") : 0;
 }
 
-/* Has the threads begin with n pieces of what the sealer says. */
+/* Starts the threads on the n pieces of the sealer's work. */
 static int begin(struct sw_sealer *s, unsigned n, struct sw_err *err) {
     struct sw_sealer_pool *pool = s->pool;
     const int rc = start_threads(pool);
