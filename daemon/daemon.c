@@ -296,7 +296,7 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
     const uint64_t grace_ms = config->reconnect_grace_s * 1000;
     (void)uv_timer_start(&daemon->grace, on_grace_over, grace_ms, grace_ms);
     sw_tiers_forget_old_catalogues(service);
-    sw_fdstore_forget_rest(service->fdstore); /* what nobody has taken is not ours */
+    sw_fdstore_forget_rest(service->fdstore); /* no part of this version has taken them */
     sw_fdstore_close(service->fdstore);
     service->fdstore = NULL;
     log_ready(service);

@@ -1,5 +1,4 @@
-/* service.h - the state that all sessions of one daemon share. Owned by the daemon, outlives every session. thread:
- * loop. */
+/* service.h - the state that all sessions share. The daemon owns it, and it outlives every session. thread: loop. */
 #ifndef SW_DAEMON_SERVICE_H
 #define SW_DAEMON_SERVICE_H
 
@@ -19,29 +18,29 @@ struct sw_service {
     struct sw_config *config; /* in force; only reload.c changes it */
     struct sw_engine *engine;
     struct sw_tiers tiers;                     /* the open ones */
-    void *tier_own[SW_TIERS_MAX];              /* own data of each kind of tier, in the table's order; or NULL */
+    void *tier_own[SW_TIERS_MAX];              /* own data of each kind of tier, in the table's order; NULL: none */
     struct sw_device *devices[SW_MAX_DEVICES]; /* GPUs first, the host last */
     unsigned n_devices, n_gpus;
     struct sw_userns userns; /* which users can be told apart */
     unsigned n_descriptors;  /* the most that the process may have */
     struct sw_fd_budget fds;
-    struct sw_budget_pool kept; /* memory of all tenants' records, bookkeeping_bytes */
+    struct sw_budget_pool kept; /* budget for all tenants' records: bookkeeping_bytes */
     unsigned n_sessions;
-    unsigned hello_ms;          /* that a client has from the connection to its HELLO; 0: without end */
-    unsigned open_ms;           /* after which a build or read on which nothing works expires; 0: never */
-    unsigned n_overdue;         /* sessions of before that nobody has come back for in time, but whose processes run */
-    bool is_stopping;           /* what sessions have recorded is left to the next process */
-    struct sw_fdstore *fdstore; /* until the start is complete */
+    unsigned hello_ms;  /* limit from connection to HELLO; 0: none */
+    unsigned open_ms;   /* an open build or read that is idle so long expires; 0: never */
+    unsigned n_overdue; /* recovered sessions that were not resumed within the grace period, but whose processes run */
+    bool is_stopping;   /* regions and sessions are left to the next process */
+    struct sw_fdstore *fdstore;        /* until the start is complete */
     struct sw_catalogue *catalogue;    /* NULL: nothing survives this process */
-    uint32_t old_catalogues;           /* bit n: the manager keeps that of version n, an earlier one, too */
-    const struct sw_command *commands; /* that sessions serve: session/commands.h */
+    uint32_t old_catalogues;           /* bit n: the manager also keeps a catalogue of the earlier version n */
+    const struct sw_command *commands; /* session/commands.h */
     size_t n_commands;
     const struct sw_list *sessions;  /* struct sw_session, the server's list; NULL: no server */
-    uint64_t started_us, start_us;   /* when the start began; how long it took, 0 until it is complete */
+    uint64_t started_us, start_us;   /* when the start began; how long it took (0: it is not complete) */
     uint64_t n_errors[SW_ERR_COUNT]; /* failed requests and sessions, by sw_err_index() */
     bool draining;                   /* no new spills are accepted */
     unsigned n_lost_lines;           /* lost regions that the start has logged */
-    struct sw_list tenants;          /* tenants with a session */
+    struct sw_list tenants;          /* struct sw_tenant */
     /* Called when a device's context has died; may be called again. */
     void (*device_lost)(void *arg);
     void *device_lost_arg;

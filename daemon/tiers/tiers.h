@@ -18,13 +18,15 @@ struct sw_service;
 /* Opens the predecessor's catalogue, or an empty one; none if there is no manager to keep it. The service's fdstore
  * must be open.
  *
- * One of an earlier version is copied; the copy is kept under a name of its own before this returns, and the old one
- * until sw_tiers_forget_old_catalogues(): whenever the process is killed, a successor finds one of them. A damaged one
- * is given up, which is logged. errors: -SW_EVERSION: a later version of the program has left one. All that it has left
- * stays where it is; the caller must not start. -SW_ELIMIT: a copy cannot be kept; the same. -SW_ENOMEM and others of
- * sw_catalogue_open(). */
+ * - A catalogue of an earlier version is copied. The manager keeps the copy before this returns, and the old one until
+ *   sw_tiers_forget_old_catalogues(). So a successor finds one of them whenever this process is killed.
+ * - A damaged catalogue is given up, which is logged.
+ * - errors: -SW_EVERSION (a later version of the program has left a catalogue), -SW_ELIMIT (the copy cannot be kept):
+ * the caller must not start, and everything stays stored. -SW_ENOMEM and others of sw_catalogue_open(). */
 int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err);
-/* Once the start has succeeded, and before anybody is served: catalogues of earlier versions are no longer kept. */
+/* Has the manager forget catalogues of earlier versions. Call it when the start has succeeded, before a client is
+ * served.
+ */
 void sw_tiers_forget_old_catalogues(struct sw_service *service);
 /* No catalogue: a no-op. */
 void sw_tiers_close_catalogue(struct sw_service *service);
