@@ -1,4 +1,4 @@
-/* client.c - the calls of spillway.h. */
+/* client.c - the public calls: connections, spill, restore, waiting. */
 #include "ipc/client/client_call.h"
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_transfer.h"
@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #define DEFAULT_SOCKET "/run/spillway/data.sock"
-enum { OPEN_TIMEOUT_MS = 10000, CLOSE_TIMEOUT_MS = 10000 }; /* who pins its first slabs does not answer at once */
-enum { CALL_TIMEOUT_MS = 30000 }; /* longer than a busy service takes, shorter than anybody believes in */
+enum { OPEN_TIMEOUT_MS = 10000, CLOSE_TIMEOUT_MS = 10000 }; /* a service that pins its first slabs answers late */
+enum { CALL_TIMEOUT_MS = 30000 };                           /* longer than a busy service takes */
 
 static bool take_hello(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct sw_msg_hello_ok *ret = t->into;
@@ -78,7 +78,7 @@ static const struct sw_client_layers layers = {.take = sw_resume_take,
                                                .drop_unseen = sw_transfer_drop_unseen,
                                                .free = sw_transfer_free};
 
-/* A connection that is not connected; NULL: no memory. */
+/* Makes a connection that is not connected yet; NULL: no memory. */
 static struct spillway *connection_new(int64_t service_uid) {
     struct spillway *c = sw_alloc(sizeof *c);
     if (!c)
@@ -106,7 +106,7 @@ static struct spillway *connection_new(int64_t service_uid) {
     return c;
 }
 
-/* The options of an open, each with its default filled in. */
+/* Copies the options, and fills in defaults. */
 static int take_options(struct spillway_options *ret, int64_t *ret_service_uid, const struct spillway_options *options,
                         struct sw_err *err) {
     int rc = 0;
@@ -162,13 +162,12 @@ static void destroy_tickets(struct sw_list *list) {
         sw_ticket_destroy(SW_CONTAINER_OF(list->next, struct spillway_ticket, node));
 }
 
-/* Any request may be about memory that was handed over, or hand some over. One that has only just been connected to
- * again has none. */
+/* Returns whether the service may still use memory: then requests are under way. After a reconnection it has none. */
 static bool may_have_our_memory(const struct spillway *c) {
     return c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers));
 }
 
-/* The daemon hangs up when it has let go of the session's memory. What it still says until then is of no interest. */
+/* Waits until the daemon hangs up, which it does when it no longer uses the session's memory. Ignores what it sends. */
 static void await_hang_up(struct spillway *c) {
     const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
     uint64_t now_us;
@@ -195,12 +194,12 @@ static void close_descriptors(const struct spillway *c) {
 void spillway_close(struct spillway *connection) {
     if (!connection)
         return;
-    /* A forked child must neither keep the session alive nor end it; and cannot call CUDA for the rest. */
+    /* A forked child must neither keep the session alive nor end it, and cannot call CUDA. */
     if (connection->process != getpid()) {
         close_descriptors(connection);
         return;
     }
-    /* The daemon first: what it still reads of our memory is let go before contexts are. */
+    /* The daemon must stop using the memory before the CUDA contexts are released. */
     if (connection->socket >= 0) {
         (void)shutdown(connection->socket, SHUT_WR);
         if (may_have_our_memory(connection))
@@ -259,7 +258,7 @@ int spillway_restore(struct spillway *connection, const struct spillway_request 
     return start(connection, false, requests, n, ret_ticket, error);
 }
 
-/* The first version of the struct ends there. */
+/* The length of the first version of struct spillway_result. */
 #define RESULT_BYTES sizeof(struct spillway_result)
 
 static int check_results(const struct spillway_ticket *t, const struct spillway_result *results, uint32_t n,

@@ -55,7 +55,7 @@ static int make_gpu(struct spillway *c, struct sw_arena *arena, const void *near
     return sw_export_find(e, &c->cuda, sw_cuda_block_data(arena->block), arena->bytes, err);
 }
 
-/* Makes an arena for memory of that GPU, of which `near` is some, and hands it over. */
+/* Makes an arena on the GPU of the memory `near`, or on the host, and hands it over. */
 static int arena_new(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
                      struct sw_err *err) {
     struct sw_export e = {0};
@@ -96,7 +96,7 @@ int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void
     return arena_new(c, arenas, gpu, near, ret, err);
 }
 
-/* Whether it is of no more use; while it is being opened the answer is still to come. */
+/* Returns whether the arena is unused and was refused. While it is being opened, the answer is not known yet. */
 static bool is_spent(const struct sw_arena *arena) {
     return !arena->n_users && arena->error.code;
 }
@@ -136,7 +136,7 @@ void sw_arenas_free(struct sw_list *arenas) {
         arena_free(arena_of(arenas->next));
 }
 
-/* Handed over before whatever uses it: nobody waits for the answer, which its users get, too, if it is an error. */
+/* Does not wait for the answer, because the packet goes before all that use the arena. They get its error, too. */
 static void reopen(struct spillway *c, struct sw_arena *arena) {
     struct sw_export e = {0};
     arena->error = (struct spillway_error){0};
@@ -159,7 +159,7 @@ static void reopen(struct spillway *c, struct sw_arena *arena) {
 void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas) {
     for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
         struct sw_arena *arena = arena_of(n);
-        /* One that was being opened when the connection was lost, too: pieces in it may wait in the outbox. */
+        /* Also an arena that was being opened: packets in the outbox may use it. */
         if (arena->open || arena->error.code == -SW_ERESTARTED)
             reopen(c, arena);
     }
@@ -191,7 +191,7 @@ void sw_arena_give_back(struct sw_arena *arena, unsigned first) {
 
 #define MAKE_BYTES (SW_ARENA_BYTES / 64)
 
-/* In small steps: a signal undoes all of one that it interrupts. */
+/* Works in small steps, because a signal undoes the whole step that it interrupts. */
 static int make_step(const struct sw_arena *arena, uint64_t at, struct sw_err *err) {
     const uint64_t left = arena->bytes - at;
     int rc;
@@ -218,7 +218,7 @@ int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct
     return 0;
 }
 
-/* By system calls on the memfd, which return an error where the caller's memory has gone. */
+/* Copies by system calls on the memfd, which return an error if the caller's memory is gone. */
 static int copy_host(const struct sw_arena *arena, uint64_t base, uint8_t *data, uint64_t bytes, bool in,
                      struct sw_err *err) {
     for (uint64_t done = 0; done < bytes;) {

@@ -1,10 +1,12 @@
-/* client_arena.h - inside of libspillway: memory of the library's own that the daemon keeps open, and through which
- * goes what cannot be handed over.
+/* client_arena.h - inside of libspillway: staging arenas, through which memory is copied that the daemon cannot open.
  *
- * One memfd for the host's memory and one block on each GPU: made when it is first needed, opened by the daemon once,
- * kept until the connection ends. It has SW_ARENA_PIECES places of a piece each, of which a longer chunk
- * takes several. Memory of the host is copied by the caller's thread; memory of a GPU on a stream of the library's,
- * which the daemon waits for by an event. Not installed. thread: that of the connection. */
+ * - An arena is a memfd for the host's memory, or a block on a GPU. It is made when it is first needed. The daemon
+ * opens it once, and it is kept until the connection ends.
+ * - An arena has SW_ARENA_PIECES places of SW_PIECE_BYTES. A longer chunk takes several adjacent places.
+ * - The caller's thread copies memory of the host. A stream of the library's copies memory of a GPU, and the daemon
+ * waits for it by a mark.
+ *
+ * Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_ARENA_H
 #define SW_IPC_CLIENT_ARENA_H
 
@@ -15,10 +17,10 @@ enum { SW_ARENA_HOST = -1 };
 
 struct sw_place {
     const void *user;       /* NULL: free */
-    unsigned n;             /* first of so many that belong together; 0: not the first */
-    uint8_t *data;          /* what it holds, in the user's memory */
-    uint64_t arrived_bytes; /* restored, to be copied out */
-    uint64_t copied_bytes;  /* of those */
+    unsigned n;             /* in the first of several taken together: how many; else 0 */
+    uint8_t *data;          /* the user's memory that it holds */
+    uint64_t arrived_bytes; /* restored bytes, to be copied out */
+    uint64_t copied_bytes;  /* of these */
     bool arrived;
 };
 
@@ -29,51 +31,52 @@ struct sw_arena {
     int fd;
     struct sw_cuda_block *block;
     uint32_t mem;
-    struct sw_export range;      /* kind, and offset of its first byte */
-    uint64_t made;               /* host: a bit for each 64th of it that has all its pages */
+    struct sw_export range;      /* kind, and the offset of the first byte */
+    uint64_t made;               /* host: a bit for each 64th of the arena; set: all of its pages exist */
     bool open;                   /* the daemon has mapped it */
-    struct spillway_error error; /* or could not */
+    struct spillway_error error; /* why the daemon could not map it */
     unsigned n_users;
-    bool wanted; /* by a transfer that found too little of it free, or may not copy now: those behind it wait */
-    bool freed;  /* of what is wanted, since the round began */
+    bool wanted; /* a transfer waits for places, or for its turn to copy; later transfers wait behind it */
+    bool freed;  /* places were freed since the round began, while it was wanted */
     struct sw_place places[SW_ARENA_PIECES];
 };
 
-/* ---- those of a connection, a list of sw_arena.node -------------------------------------------------------------- */
+/* ---- the arenas of a connection, a list of sw_arena.node --------------------------------------------------------- */
 
-/* That for memory of a GPU, or the host's, of which `near` is some; makes it and hands it over if there is none.
- * owns: the list. errors: -SW_ENOMEM, -SW_ELIMIT, those of CUDA. */
+/* Gets the arena of the memory `near`, on a GPU or the host. Makes it and hands it over if there is none. owns: the
+ * list. errors: -SW_ENOMEM, -SW_ELIMIT, those of CUDA. */
 int sw_arena_get(struct spillway *c, struct sw_list *arenas, int gpu, const void *near, struct sw_arena **ret,
                  struct sw_err *err);
-/* Frees those that nobody uses and that the daemon could not open: the next call tries anew. */
+/* Frees unused arenas that the daemon could not open, so that the next call tries again. */
 void sw_arenas_free_unused(struct spillway *c, struct sw_list *arenas);
-/* Nobody wants any for now. */
+/* Begins a round: no transfer waits for an arena. */
 void sw_arenas_begin_round(struct sw_list *arenas);
-/* Whether who found too little of one in this round may find more now. */
+/* Returns whether a transfer that found too few places in this round may find more now. */
 bool sw_arenas_freed(const struct sw_list *arenas);
-/* The connection has come back: hands them over again. */
+/* Hands the arenas over again, after a reconnection. */
 void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas);
-/* Whether one goes by that number of a memory. */
+/* Returns whether an arena has this memory number. */
 bool sw_arenas_use(const struct sw_list *arenas, uint32_t mem);
 void sw_arenas_free(struct sw_list *arenas);
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* The first of n free places side by side, or -1. */
+/* Returns the first of n adjacent free places, or -1. */
 int sw_arena_find_places(const struct sw_arena *arena, unsigned n);
-/* data: what they hold, in the user's memory. */
+/* Takes n places. data: the user's memory that they hold. */
 void sw_arena_take(struct sw_arena *arena, unsigned first, unsigned n, const void *user, uint8_t *data);
-/* first: as taken; all that were taken with it are free again. */
+/* Frees the places that were taken together. first: as taken. */
 void sw_arena_give_back(struct sw_arena *arena, unsigned first);
-/* Has the first bytes of a taken place made of this process's memory: the kernel charges a memfd's page to who writes
- * to it first, which of a restore would be the daemon. errors: -SW_ENOMEM, -SW_EIO. */
+/* Makes the pages of a taken place's first bytes in this process. The kernel charges a memfd's page to the process that
+ * writes to it first, and in a restore that would be the daemon. errors: -SW_ENOMEM, -SW_EIO. */
 int sw_arena_make(struct sw_arena *arena, unsigned place, uint64_t bytes, struct sw_err *err);
-/* Copies bytes [at, at + bytes) of a taken place from the user's memory (in) or to it; on a GPU it is only queued.
- * errors: -SW_EIO (the memory is not there), -SW_ENOMEM, those of CUDA. */
+/* Copies bytes [at, at + bytes) of a taken place from the user's memory (in) or to it. On a GPU it only queues the
+ * copy. errors: -SW_EIO (the memory is gone), -SW_ENOMEM, those of CUDA. */
 int sw_arena_copy(const struct sw_arena *arena, unsigned place, uint64_t at, uint64_t bytes, bool in,
                   struct sw_err *err);
-/* An event behind all that the arena's stream has been given, for the daemon or the library to wait for; none for the
- * host's. owns ret->mark: the caller. */
+/* Makes a mark behind all copies that the arena's stream has; none for the host's arena. owns: ret->mark is the
+ * caller's.
+ */
 int sw_arena_mark(struct spillway *c, const struct sw_arena *arena, struct sw_export *ret, struct sw_err *err);
 
 #endif

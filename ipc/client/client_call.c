@@ -102,7 +102,8 @@ static int check_request(const struct spillway_request *r, bool is_spill, struct
     return rc;
 }
 
-/* The daemon sees overlaps within one packet only, and not every memory that is handed over twice is known as one. */
+/* Checks overlaps for the whole call. The daemon checks within one packet, and does not know that two memories overlap.
+ */
 static int check_overlap(const struct sw_call *call, struct sw_err *err) {
     struct sw_span *spans = sw_alloc_array(call->n_buffers, sizeof *spans);
     if (!spans)
@@ -114,7 +115,7 @@ static int check_overlap(const struct sw_call *call, struct sw_err *err) {
     return overlap ? invalid(err, "destinations overlap") : 0;
 }
 
-/* What only the requests together can have wrong. */
+/* Checks the requests together. */
 static int check_call(const struct sw_call *call, struct sw_err *err) {
     bool packs = false;
     for (uint32_t i = 0; i < call->n; i++)
@@ -126,14 +127,14 @@ static int check_call(const struct sw_call *call, struct sw_err *err) {
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-/* Of the first version. */
+/* The length of the first version of struct spillway_request. */
 #define REQUEST_BYTES sizeof(struct spillway_request)
 
 static const void *request_at(const struct spillway_request *requests, uint32_t i) {
     return (const uint8_t *)requests + (size_t)i * requests->size;
 }
 
-/* Checks each request; *ret_buffers, *ret_name_bytes: of all. */
+/* Checks each request, and counts the buffers and the bytes of names of all. */
 static int check_requests(bool is_spill, const struct spillway_request *requests, uint32_t n, uint64_t *ret_buffers,
                           uint64_t *ret_name_bytes, struct sw_err *err) {
     struct spillway_request r;
@@ -145,7 +146,7 @@ static int check_requests(bool is_spill, const struct spillway_request *requests
         if (!rc)
             rc = check_request(&r, is_spill, err);
         if (!rc && (r.flags & SPILLWAY_EACH) != (requests->flags & SPILLWAY_EACH))
-            rc = invalid(err, "SPILLWAY_EACH is for all requests of a call, or for none");
+            rc = invalid(err, "set SPILLWAY_EACH in all requests of a call, or in none");
         if (rc < 0 && n > 1)
             sw_err_context(err, "request %u of %u", i + 1, n);
         *ret_buffers += rc ? 0 : r.n_buffers;

@@ -1,7 +1,7 @@
-/* client_call.h - inside of libspillway: a call of spillway_spill() or spillway_restore() as the library keeps it.
+/* client_call.h - inside of libspillway: the requests of a call of spillway_spill() or spillway_restore().
  *
- * Requests come in structs of the caller's version; a call has them in this library's, checked, with copies of their
- * buffers and names. Not installed. thread: that of the connection. */
+ * The caller's structs may have another version. A call has them in this library's version, checked, with copies of
+ * their buffers and names. Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_CALL_H
 #define SW_IPC_CLIENT_CALL_H
 
@@ -11,7 +11,7 @@ struct sw_call_request {
     const struct spillway_buffer *buffers;
     uint32_t n_buffers, flags;
     struct spillway_region region;
-    const char *name; /* without a zero */
+    const char *name; /* without a terminating zero */
     uint8_t name_bytes, keep_priority;
     struct CUstream_st *stream;
     uint64_t bytes; /* of all buffers */
@@ -28,20 +28,20 @@ struct sw_call {
     char *names;
 };
 
-/* Copies a struct that begins with its size as its caller knew it. errors: -SW_EINVAL (longer, and not 0 there; or
- * shorter than its first version, `least_bytes`). */
+/* Copies a caller's struct that begins with its size. Missing fields become 0. errors: -SW_EINVAL (bytes that this
+ * library does not know are not 0, or the struct is shorter than its first version, `least_bytes`). */
 int sw_versioned_copy(void *ret, size_t bytes, size_t least_bytes, const void *from, const char *what,
                       struct sw_err *err);
 
-/* Fills in a caller's struct that begins with its size: as much as it knows, and 0 in what this library does not. */
+/* Fills in a caller's struct that begins with its size. Fields that this library does not know become 0. */
 void sw_versioned_fill(void *ret, const void *from, size_t bytes);
-/* errors: -SW_EINVAL: no struct of this name ever had this size. */
+/* Checks the size of a caller's struct. errors: -SW_EINVAL (no version of the struct has this size). */
 int sw_check_size(size_t size, size_t least_bytes, const char *what, struct spillway_error *error);
 
 /* Checks and copies the requests. owns: the caller, sw_call_free(). errors: -SW_EINVAL, -SW_ENOTSUP, -SW_ENOMEM. */
 int sw_call_new(struct sw_call **ret, bool is_spill, const struct spillway_request *requests, uint32_t n,
                 struct sw_err *err);
-/* NULL is a no-op. */
+/* Frees a call. NULL: no-op. */
 void sw_call_free(struct sw_call *call);
 
 #endif

@@ -1,4 +1,4 @@
-/* client_error.c - errors of the project's own as the caller's. */
+/* client_error.c - converts the project's errors to the caller's struct. */
 #include "ipc/client/client.h"
 
 #include <stdio.h>

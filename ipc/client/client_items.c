@@ -1,4 +1,4 @@
-/* client_items.c - what becomes of a call's requests: replies, marks, regions that are dropped. */
+/* client_items.c - the results of a call's requests: replies, marks, dropped regions. */
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_transfer.h"
 
@@ -15,7 +15,7 @@ static void send_discard(struct spillway *c, const struct sw_wire_id *ids, uint1
         (void)sw_client_submit_unattended(c, &msg);
 }
 
-/* Has the daemon forget the regions of all items that `chosen` picks. */
+/* Discards the regions of all items for which `chosen` returns true. */
 static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transfer *x, uint32_t i), uint32_t flags) {
     struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
     uint16_t n = 0;
@@ -65,7 +65,7 @@ uint64_t sw_item_bytes(const struct sw_transfer *x, uint32_t i) {
     return bytes;
 }
 
-/* False: it does not fit what was asked for. */
+/* Returns false if the reply does not fit the request. */
 static bool take_result(struct sw_transfer *x, uint32_t i) {
     struct spillway_result *result = &x->results[i];
     const uint64_t bytes = sw_item_bytes(x, i);
@@ -110,7 +110,7 @@ static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
     (void)sw_client_report(error, &err);
 }
 
-/* The daemon counts the requests of a packet. */
+/* Adds the call's numbers to a text in which the daemon counts the requests of a packet. */
 static void name_requests(const struct sw_transfer *x, const struct spillway_ticket *t, struct spillway_error *error) {
     char text[sizeof error->text];
     if (!error->code || !x->has_several_packets || t->transfer.n_items < 2)
@@ -120,7 +120,7 @@ static void name_requests(const struct sw_transfer *x, const struct spillway_tic
     memcpy(error->text, text, sizeof error->text);
 }
 
-/* Calls are told of in the order in which their last replies came. */
+/* Calls are reported in the order of their last replies. */
 static void note_ending(struct sw_transfer *x) {
     if (!x->n_in_flight && sw_list_empty(&x->ending))
         sw_list_append(&x->ticket->connection->ending, &x->ending);
@@ -143,7 +143,7 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
     note_ending(x);
 }
 
-/* Of a memory that is opened before, or closed behind, the packets. */
+/* Handles the reply about a memory that is opened before the packets, or closed after them. */
 void sw_transfer_memory_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
     x->n_in_flight--;

@@ -1,6 +1,6 @@
-/* client_memory.c - hands memory over to the daemon: for one operation, or registered, for any number of them.
+/* client_memory.c - hands memory over to the daemon, for one call or registered.
  *
- * Registered ranges do not overlap, so that an address belongs to one at most. */
+ * Registered ranges do not overlap, so an address belongs to at most one. */
 #include "ipc/client/client.h"
 
 #include "base/alloc.h"
@@ -50,13 +50,13 @@ static struct sw_registered *find_number(const struct spillway *c, uint32_t mem)
     return NULL;
 }
 
-/* A name that no memory has that stays open; one that is handed over once is used up before the numbers come round. */
+/* Returns a number that no open memory has. Memory opened `once` is used up before the numbers start again. */
 uint32_t sw_client_new_mem(struct spillway *c) {
     const uint32_t mem = c->next_mem++;
     return find_number(c, mem) || c->layers->use(c, mem) ? sw_client_new_mem(c) : mem;
 }
 
-/* A page that the daemon has refused is sent again with the next mark. */
+/* Sends the page of marks. If the daemon refuses it, the next mark sends it again. */
 static void marks_shared(struct spillway_ticket *t) {
     if (t->error.code)
         t->connection->has_marks = false;
@@ -94,7 +94,7 @@ int sw_client_reshare_marks(struct spillway *c, struct sw_err *err) {
     return 0;
 }
 
-/* ---- what is registered ------------------------------------------------------------------------------------------ */
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
 
 static struct sw_registered *first_overlap(const struct spillway *c, uintptr_t address, uint64_t bytes) {
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
@@ -106,7 +106,7 @@ static struct sw_registered *first_overlap(const struct spillway *c, uintptr_t a
 }
 
 bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes) {
-    const uint64_t at = (uintptr_t)data - r->address; /* before it: far behind its end */
+    const uint64_t at = (uintptr_t)data - r->address; /* wraps around for an address before the range */
     return at <= r->bytes && bytes <= r->bytes - at;
 }
 
@@ -114,7 +114,7 @@ const struct sw_registered *sw_registered_find(const struct spillway *c, const v
                                                struct sw_export *ret) {
     const uintptr_t address = (uintptr_t)data;
     const struct sw_registered *r = first_overlap(c, address, 1);
-    if (!r && !bytes) /* may lie where a memory ends */
+    if (!r && !bytes) /* an empty buffer may be at the end of the range */
         r = first_overlap(c, address - 1, 1);
     if (!r || r->closing || !sw_registered_holds(r, data, bytes))
         return NULL;
@@ -133,8 +133,8 @@ void sw_registered_free(struct spillway *c) {
         forget(SW_CONTAINER_OF(c->registered.next, struct sw_registered, node));
 }
 
-/* What went out behind it has the daemon's error from the daemon; what comes later tries again. It is found by its
- * number, for it may have been unregistered meanwhile. */
+/* Notes whether the daemon has opened the memory again. Requests that were already sent get the daemon's error, and
+ * later ones try again. The memory is found by its number, because it may have been unregistered meanwhile. */
 static void handed_over(struct spillway_ticket *t) {
     struct sw_registered *r = find_number(t->connection, t->transfer.mem);
     if (r && t->error.code)
@@ -160,7 +160,8 @@ static void hand_over_again(struct spillway *c, struct sw_registered *r) {
 
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
     struct sw_registered *r = find_number(c, mem);
-    if (!r || !(r->error.code || r->refused) || c->link != SW_LINK_UP) /* down: tried when that has come back */
+    if (!r || !(r->error.code || r->refused) ||
+        c->link != SW_LINK_UP) /* while the connection is down, nothing is tried */
         return 0;
     if (r->refused)
         sw_client_close_memory(c, mem);
@@ -170,8 +171,8 @@ int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
     return r->error.code;
 }
 
-/* The daemon's own answer to what waits would be that it knows no such memory. What was told when the connection came
- * back before is no longer true; a request on buffers was not told before, for it does not wait for a second time. */
+/* Sets the error of the packets in the outbox that use a memory, or clears it. The daemon would only answer that it
+ * does not know a memory that could not be handed over again. */
 static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
@@ -184,7 +185,7 @@ static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
 void sw_registered_reopen(struct spillway *c) {
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
         struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
-        if (r->closing && sw_ticket_is_done(r->closing)) /* closed with the process that had it */
+        if (r->closing && sw_ticket_is_done(r->closing)) /* the memory was closed with the old process */
             continue;
         hand_over_again(c, r);
         tell_waiting(c, r);
@@ -211,7 +212,7 @@ struct spillway_ticket *sw_client_open_memory(struct spillway *c, uint32_t mem, 
     return t;
 }
 
-/* Hands the memory over and waits until the daemon has mapped it. */
+/* Hands the memory over, and waits until the daemon has mapped it. */
 static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e, struct spillway_error *error) {
     struct sw_err err = {0};
     struct spillway_ticket *t = sw_client_open_memory(c, mem, e, &err);
@@ -225,12 +226,12 @@ static int open_registered(struct spillway *c, uint32_t mem, struct sw_export *e
         rc = sw_client_copy_error(error, &t->error);
         sw_ticket_destroy(t);
     }
-    if (rc < 0) /* the daemon keeps even what it could not map, until it is told to close it */
+    if (rc < 0) /* the daemon keeps a refused memory until it is closed */
         sw_client_close_memory(c, mem);
     return rc;
 }
 
-/* A registration on no list yet. errors: -SW_EINVAL, -SW_EEXIST, -SW_ENOMEM. */
+/* Makes a registration, on no list yet. errors: -SW_EINVAL, -SW_EEXIST, -SW_ENOMEM. */
 static struct sw_registered *registered_new(struct spillway *c, const void *data, uint64_t bytes,
                                             const struct sw_export *e, struct sw_err *err) {
     const uintptr_t address = (uintptr_t)data;
@@ -281,7 +282,7 @@ int spillway_register(struct spillway *connection, void *data, uint64_t bytes, s
     int rc = sw_client_check_process(connection, error);
     if (rc < 0)
         return rc;
-    do /* a service that was restarted meanwhile knows nothing of it */
+    do /* a service that was restarted meanwhile does not know the memory: repeat */
         rc = try_register(connection, data, bytes, error);
     while (rc == -SW_ERESTARTED && !connection->lost.code);
     return rc;
@@ -297,11 +298,11 @@ static bool is_unused(const void *arg) {
     return !use->connection->layers->use(use->connection, use->mem);
 }
 
-/* Has the daemon close the memory, once: what it has not answered in time is waited for by the next call. errors:
- * -SW_ETIMEDOUT, -SW_ENOMEM, that of c->lost. */
+/* Has the daemon close the memory. After a time-out the next call waits for the same answer. errors: -SW_ETIMEDOUT,
+ * -SW_ENOMEM, that of c->lost. */
 static int close_registered(struct spillway *c, struct sw_registered *r, struct sw_err *err) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
-    /* The daemon waits for the operations that it has, not for those that a call still has to ask for. */
+    /* Wait for calls with unsent packets, for which the daemon cannot wait. */
     const struct use use = {c, r->mem};
     int rc = sw_client_wait_answer(c, is_unused, &use, c->timeout_ms, "an operation in the memory", err);
     if (!rc && !r->closing)
@@ -330,7 +331,7 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
         return sw_client_report(error, &err);
     struct spillway_ticket *t = r->closing;
     if (t->error.code == -SW_ENOENT || (r->refused && !connection->lost.code))
-        t->error = (struct spillway_error){0}; /* it could not be handed over again: nothing of it is mapped */
+        t->error = (struct spillway_error){0}; /* it could not be handed over again, so it is not mapped */
     forget(r);
     rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);

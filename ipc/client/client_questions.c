@@ -1,4 +1,4 @@
-/* client_questions.c - requests that move no bytes, and whose reply is waited for. */
+/* client_questions.c - calls that move no bytes, and wait for the reply. */
 #include "ipc/client/client_call.h"
 #include "ipc/client/client_results.h"
 
@@ -6,7 +6,7 @@
 
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
 
-/* Sends a question and waits for its answer, which take() puts into *into. Returns the code of *error. */
+/* Sends a request and waits for its reply, which take() copies to *into. Returns the code of *error. */
 static int ask(struct spillway *c, const struct sw_msg *msg,
                bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                struct spillway_error *error) {
@@ -75,14 +75,14 @@ static int set_name(uint8_t ret[SW_PROTO_NAME_BYTES], const char *name, struct s
     return sw_client_report(error, &err);
 }
 
-/* Of a durable spill whose ticket was freed the region is dropped once its id is known: also if it were adopted first.
- */
+/* Refuses while a durable spill runs whose ticket was freed, because its region will be dropped, even if it is adopted
+ * first. errors: -SW_EBUSY. */
 static int check_none_is_to_be_dropped(struct spillway *c, struct spillway_error *error) {
     struct sw_err err = {0};
     const int foreign = sw_client_check_process(c, error);
     if (foreign < 0)
         return foreign;
-    (void)sw_client_pump(c); /* drops that are due go first */
+    (void)sw_client_pump(c); /* send due drops first */
     for (const struct sw_list *node = c->transfers.next; node != &c->transfers; node = node->next) {
         const struct spillway_ticket *t = SW_CONTAINER_OF(node, const struct spillway_ticket, node);
         if (t->abandoned && t->is_durable)
@@ -115,7 +115,7 @@ int spillway_adopt(struct spillway *connection, const char *name, struct spillwa
     return rc < 0 ? rc : ask(connection, &msg, take_adopted, ret, error);
 }
 
-/* Where items of a listing go. */
+/* The caller's array for a listing. */
 struct listing {
     struct spillway_list_item *items;
     size_t stride;
@@ -186,7 +186,7 @@ static struct sw_msg inspect_msg(struct spillway_region region, enum sw_inspect 
                            .u.inspect = {.slot = region.slot, .gen = region.generation, .what = what, .first = first}};
 }
 
-/* The least that the first version of a struct has. */
+/* The lengths of the structs' first versions. */
 #define INFO_BYTES sizeof(struct spillway_region_info)
 
 int spillway_query(struct spillway *connection, struct spillway_region region, struct spillway_region_info *ret,
@@ -241,7 +241,7 @@ struct packed_chunks {
     struct spillway_packed_chunk chunk[SW_PROTO_MAX_FRAMES];
 };
 
-/* A region without chunks is the only one of which none are told. */
+/* Only a region without chunks has a reply without frames. */
 static bool take_packed(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct packed_chunks *ret = t->into;
     const struct sw_msg_details *m = &msg->u.details;
@@ -290,7 +290,7 @@ int spillway_advise(struct spillway *connection, struct spillway_region region, 
 
 /* ---- the service ------------------------------------------------------------------------------------------------- */
 
-_Static_assert((int)SPILLWAY_MAX_REASONS == SW_PROTO_MAX_REASONS, "as many as may come");
+_Static_assert((int)SPILLWAY_MAX_REASONS == SW_PROTO_MAX_REASONS, "the API has room for all reasons");
 
 static bool take_status(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct spillway_status *ret = t->into;

@@ -11,7 +11,7 @@ bool sw_results_text(const struct sw_wire_text *texts, uint32_t n_texts, uint8_t
     return true;
 }
 
-/* A name of an error that this library does not know is one of a later daemon. */
+/* An unknown name of an error comes from a later version of the daemon. */
 static bool read_code(const struct sw_msg_results *m, uint8_t error, int *ret) {
     char name[sizeof m->texts->text + 1];
     *ret = 0;

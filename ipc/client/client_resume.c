@@ -1,15 +1,15 @@
-/* client_resume.c - a connection that is lost comes back: to the service's next process, by the session's token.
+/* client_resume.c - reconnects to the service's next process, by the session's token.
  *
- *   UP -> DOWN    the socket is closed; what has been sent is marked to be settled, what has not goes on waiting
- *   DOWN -> HELLO connected; tried again and again, more and more seldom, until the deadline
- *   HELLO -> UP   the daemon knows the session: memories are handed over again, then every request whose answer is
- *                 due is settled or repeated, then goes what was submitted meanwhile
+ *   UP -> DOWN    the socket is closed; requests that were sent are marked to be settled, others stay in the outbox
+ *   DOWN -> HELLO the socket is connected; this is tried until the deadline, with longer and longer pauses
+ *   HELLO -> UP   the daemon knows the session: memories are handed over again, requests without a reply are settled or
+ *                 repeated, and then the outbox is sent
  *   -> lost       the deadline is over, or the daemon does not know the session
  *
- * Nothing here waits: sw_resume_advance() is called wherever packets are taken in, and a timer asks for it. */
+ * Nothing here waits. sw_resume_advance() is called wherever packets are received, and a timer asks for it. */
 #include "ipc/client/client_staging.h"
-#include "ipc/client/client_way.h"
 #include "ipc/client/client_transfer.h"
+#include "ipc/client/client_way.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,16 +27,17 @@ enum { FIRST_RETRY_US = 5000, LAST_RETRY_US = 500000 };
 
 struct sw_resume {
     uint8_t token[sizeof((struct sw_msg_hello *)0)->token];
-    int limit_ms;          /* the caller's; -1: none */
-    uint32_t reconnect_ms; /* the daemon's */
+    int limit_ms;          /* the caller's limit; -1: none */
+    uint32_t reconnect_ms; /* the daemon's limit */
     uint64_t lost_us, deadline_us, next_try_us, retry_us;
     uint32_t hello_seq;
-    bool is_known;          /* the daemon has said so */
-    struct sw_err impostor; /* who has answered since the loss, and is not trusted; code 0: nobody */
+    bool is_known;          /* reconnect_ms comes from the current daemon */
+    struct sw_err impostor; /* the error of a server that is not trusted, since the loss; code 0: none */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
-/* The path as it is found from anywhere: the program may change its directory. As given, if that would be too long. */
+/* Makes the path absolute, because the program may change its directory. A path that would be too long stays as given.
+ */
 static void keep_path(char *ret, size_t ret_bytes, const char *path) {
     char folder[PATH_MAX];
     const bool is_relative = path[0] != '/' && getcwd(folder, sizeof folder);
@@ -70,10 +71,10 @@ static void wake_at(const struct spillway *c, uint64_t us) {
     const struct itimerspec time = {
         .it_value = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000}};
     (void)timerfd_settime(c->timers[SW_TIMER_RESUME], TFD_TIMER_ABSTIME, &time,
-                          NULL); /* also makes it unreadable again */
+                          NULL); /* also makes the timer unreadable */
 }
 
-/* Has sw_resume_advance() called at its next step, and in any case when the time is over. */
+/* Sets the timer for the next step of sw_resume_advance(), at the latest for the deadline. */
 static void wake_for(const struct spillway *c, uint64_t step_us) {
     const struct sw_resume *r = c->resume;
     wake_at(c, step_us < r->deadline_us ? step_us : r->deadline_us);
@@ -97,7 +98,7 @@ void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
 
 static void hang_up(struct spillway *c) {
     if (c->socket >= 0) {
-        (void)epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->socket, NULL); /* a forked child may have it open, too */
+        (void)epoll_ctl(c->epoll, EPOLL_CTL_DEL, c->socket, NULL); /* a forked child may have the socket open as well */
         (void)shutdown(c->socket, SHUT_RDWR);                      /* for the same reason */
         (void)close(c->socket);
     }
@@ -105,13 +106,13 @@ static void hang_up(struct spillway *c) {
     c->polls_room = false;
 }
 
-/* From now on the timer has expired, so that spillway_fd() says that there is something to see. */
+/* Lets the timer expire now, so that spillway_fd() becomes readable. */
 static void fail(struct spillway *c, int code, const char *text) {
     sw_client_fail_text(c, code, text);
     wake_at(c, 1);
 }
 
-/* The deadline is over. Where another program has taken the service's place, it is named. */
+/* Ends the connection at the deadline. The error names a server that was not trusted, if there was one. */
 static void fail_late(struct spillway *c) {
     struct spillway_error lost;
     if (!c->resume->impostor.code) {
@@ -151,17 +152,17 @@ static uint32_t seq_of(const struct sw_packet *p) {
     return seq;
 }
 
-/* Nothing of it has left the outbox, and it can be sent as it is to any daemon that knows the session. What closes
- * memory is not: by then that may have been handed over again. */
+/* Returns whether the ticket's packets are all in the outbox, and can be sent unchanged after the reconnection.
+ * MEM_CLOSE cannot: the memory may be handed over again before. */
 static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
            !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened &&
-           !t->transfer.is_append && /* which may have gone with the daemon */
+           !t->transfer.is_append && /* its build or read may be gone with the daemon */
            (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
-/* What becomes of those that run. Memory is closed by the daemon's end. A ticket that completes may have others freed
- * or submitted, but not one that is on the list. */
+/* Marks each running ticket: to be settled, repeated, or done. The daemon's end has closed all memory. A ticket that
+ * completes may free or submit others, but none that is on the list. */
 static void mark_running(struct spillway *c) {
     for (struct sw_list *n = c->running.next, *next; n != &c->running; n = next) {
         struct spillway_ticket *t = SW_CONTAINER_OF(n, struct spillway_ticket, node);
@@ -184,7 +185,7 @@ static void mark_running(struct spillway *c) {
     }
 }
 
-/* Of the packets that wait, those of tickets that can. */
+/* Frees the packets in the outbox, except those of tickets that can wait. */
 static void purge_outbox(struct spillway *c) {
     for (struct sw_list *n = c->outbox.next, *next; n != &c->outbox; n = next) {
         const struct spillway_ticket *t = sw_ticket_find(c, seq_of(packet_of(n)));
@@ -258,8 +259,8 @@ static bool make_ask(struct spillway *c, const struct spillway_ticket *t, struct
     return copy != NULL;
 }
 
-/* The packets that ask what became of requests, or repeat them, in the order of the tickets. All or none: the daemon
- * forgets what it has not been asked about when that is over. */
+/* Makes the packets that settle or repeat requests, in the order of the tickets. All or none, because after the last
+ * SETTLE the daemon forgets the others. */
 static bool make_asks(struct spillway *c, struct sw_list *ret) {
     sw_list_init(ret);
     for (struct sw_list *n = c->running.next; n != &c->running; n = n->next) {
@@ -284,12 +285,13 @@ static void try_later(struct spillway *c) {
     wake_for(c, c->resume->next_try_us);
 }
 
-/* The daemon knows the session. Tickets of memories that are handed over again are new ones behind those that run. */
+/* Goes on with a session that the daemon knows. Memories are handed over again with new tickets behind the running
+ * ones. */
 static void come_back(struct spillway *c) {
     struct sw_list later, asks;
-    struct sw_msg all; /* that is to be asked */
+    struct sw_msg all; /* the last SETTLE */
     struct sw_list *last = c->running.prev;
-    if (!make_asks(c, &asks)) { /* until there is memory for it, or the deadline is over */
+    if (!make_asks(c, &asks)) { /* try again until there is memory, or the deadline is over */
         try_later(c);
         return;
     }
@@ -327,7 +329,7 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
         return false;
     const struct sw_msg_hello_ok *ok = &msg->u.hello_ok;
     if (msg->header.type != SW_MSG_HELLO_OK || msg->header.seq != r->hello_seq) {
-        (void)sw_resume_begin(c); /* it is stopping, or full: tried again */
+        (void)sw_resume_begin(c); /* the daemon is stopping, or full: try again */
     } else if (!ok->resumed || ok->version != SW_PROTO_VERSION) {
         hang_up(c);
         fail(c, -SW_ERESTARTED, "the service was restarted and has nothing of this connection any more");
@@ -341,7 +343,7 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
     return true;
 }
 
-/* ---- what is due ------------------------------------------------------------------------------------------------- */
+/* ---- the next step ----------------------------------------------------------------------------------------------- */
 
 void sw_resume_advance(struct spillway *c) {
     struct sw_resume *r = c->resume;
@@ -364,7 +366,7 @@ void sw_resume_advance(struct spillway *c) {
     if (connected == -SW_EUNTRUSTED)
         r->impostor = err;
     if (connected < 0 || say_hello(c) < 0) {
-        (void)sw_resume_begin(c); /* again a little later */
+        (void)sw_resume_begin(c); /* try again later */
         return;
     }
     c->link = SW_LINK_HELLO;

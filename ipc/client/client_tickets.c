@@ -1,4 +1,4 @@
-/* client_tickets.c - what is sent is waited for: tickets, their replies, and the calls that wait. */
+/* client_tickets.c - tickets: sends their packets, takes their replies, and waits for them. */
 #include "ipc/client/client.h"
 
 #include "base/alloc.h"
@@ -16,7 +16,8 @@ static bool is_transfer(const struct spillway_ticket *t) {
     return t->operation == SW_MSG_BUILD || t->operation == SW_MSG_READ;
 }
 
-/* One that the daemon counts: neither a caller's, which itself sends nothing, nor one that only cancels. */
+/* Returns whether the daemon counts the ticket's packet as an operation. A caller's ticket sends nothing itself, and a
+ * packet that only cancels does not count. */
 static bool is_in_flight(const struct spillway_ticket *t) {
     return is_transfer(t) && t->transfer.n_items;
 }
@@ -61,14 +62,14 @@ static void close_memory(struct spillway *c, uint32_t mem) {
         (void)sw_client_submit_unattended(c, &msg);
 }
 
-/* The daemon closes an operation's memory with it, whatever the outcome; only one that it had no memory to begin with
- * may have left its own open. */
+/* The daemon closes an operation's `once` memory in any case, unless it had no memory (ENOMEM) to begin the operation.
+ */
 static void close_unused_memory(const struct spillway_ticket *t) {
     if (is_transfer(t) && t->error.code == -SW_ENOMEM && t->transfer.mem_open)
         close_memory(t->connection, t->transfer.mem);
 }
 
-/* Regions whose ids nobody has seen. */
+/* Drops the regions whose ids the caller has not seen. */
 static void drop_unseen_regions(const struct spillway_ticket *t) {
     if (!t->call || t->operation != SW_MSG_BUILD || t->state == SW_TICKET_DELIVERED || t->connection->lost.code)
         return;
@@ -93,7 +94,7 @@ void sw_ticket_complete(struct spillway_ticket *t) {
     }
     sw_list_remove(&t->node);
     sw_list_append(is_transfer(t) ? &c->fresh : &c->done, &t->node);
-    if (is_transfer(t) && !c->woken) /* spillway_fd() becomes readable, also when another call takes the reply in */
+    if (is_transfer(t) && !c->woken) /* makes spillway_fd() readable, even if another call takes in the reply */
         c->woken = eventfd_write(c->wake, 1) == 0;
 }
 
@@ -117,12 +118,12 @@ void sw_client_fail(struct spillway *c, const struct spillway_error *lost) {
         return;
     c->lost = *lost;
     sw_packets_free(&c->outbox);
-    c->link = SW_LINK_UP; /* it does not come back */
+    c->link = SW_LINK_UP; /* it is not tried to reconnect */
     if (c->socket >= 0)
         (void)shutdown(c->socket, SHUT_RDWR);
     while (!sw_list_empty(&c->running)) {
         struct spillway_ticket *t = SW_CONTAINER_OF(c->running.next, struct spillway_ticket, node);
-        if (!t->error.code) /* what the daemon said about the operation itself is nearer to the cause */
+        if (!t->error.code) /* an error that the daemon reported before is nearer to the cause */
             t->error = *lost;
         sw_ticket_complete(t);
     }
@@ -139,7 +140,7 @@ void sw_client_fail_text(struct spillway *c, int code, const char *text) {
 void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group) {
     struct spillway *c = t->connection;
     if (c->next_seq - 1 >= UINT32_MAX - SW_CLIENT_MAX_GROUP)
-        c->next_seq = 1; /* 0, to which HELLOs may have come, is no request's */
+        c->next_seq = 1; /* requests begin at seq 1 */
     t->packets.first_seq = c->next_seq;
     t->packets.n = t->packets.n_answered = 0;
     memset(t->packets.answered, 0, sizeof t->packets.answered);
@@ -157,7 +158,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
     c->n_pieces += t->transfer.n_pieces;
-    (void)sw_transport_flush(c); /* a peer that is gone is found by the next pump */
+    (void)sw_transport_flush(c); /* the next pump notices a lost peer */
 }
 
 struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq) {
@@ -173,13 +174,13 @@ static void take_error(struct spillway_error *ret, const struct sw_msg_error *me
     struct sw_err err = {0};
     sw_msg_to_err(&err, message);
     (void)sw_client_report(ret, &err);
-    /* The wire has room for more text than the record that it passed through. */
+    /* The wire's text may be longer than struct sw_err has room for. */
     sw_msg_text(ret->text, sizeof ret->text, message->text, sizeof message->text);
 }
 
 #define COPY_TEXT(to, from) sw_msg_text((to), sizeof(to), (from), sizeof(from))
 
-/* Takes the answer to packet `index` of the ticket's group; false if it is none for that packet. */
+/* Takes the reply to packet `index` of the ticket's group. Returns false if it does not fit the packet. */
 static bool take_answer(struct spillway_ticket *t, unsigned index, const struct sw_msg *msg) {
     const bool is_last = index + 1 == t->packets.n;
     if (msg->header.type == SW_MSG_ERROR) {
@@ -190,14 +191,14 @@ static bool take_answer(struct spillway_ticket *t, unsigned index, const struct 
         return true;
     }
     if (is_last && t->abandoned && !t->own.on_done && msg->header.type >= SW_MSG_HELLO_OK)
-        return true; /* whatever it says */
+        return true; /* its content does not matter */
     if (is_last && t->take)
         return t->take(t, msg);
     t->transfer.mem_open = t->transfer.mem_open || index == 0;
     return msg->header.type == SW_MSG_OK;
 }
 
-/* A drop that was sent twice may find nothing the second time. */
+/* A drop that was sent twice may find no region the second time. */
 static void forgive_repeated_drop(struct spillway_ticket *t) {
     if (t->state == SW_TICKET_REPEATED && (t->error.code == -SW_ESTALE || t->error.code == -SW_ENOENT) &&
         t->operation == SW_MSG_DISCARD)
@@ -216,7 +217,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     if (c->layers->take(c, &msg))
         return;
     struct spillway_ticket *t = sw_ticket_find(c, msg.header.seq);
-    if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection itself: too many sessions, service stops */
+    if (!t && msg.header.type == SW_MSG_ERROR) { /* about the connection: too many sessions, or the service stops */
         struct spillway_error lost;
         take_error(&lost, &msg.u.error);
         c->was_stopped = lost.code == -SW_ESHUTDOWN;
@@ -236,7 +237,7 @@ static void take_packet(struct spillway *c, const uint8_t *packet, size_t bytes)
     sw_ticket_complete(t);
 }
 
-/* Takes one packet in. Returns false when there is none. */
+/* Takes in one packet. Returns false if there is none. */
 static bool receive(struct spillway *c) {
     size_t bytes;
     const int rc = sw_transport_receive(c, &bytes);
@@ -260,16 +261,16 @@ int sw_client_pump(struct spillway *c) {
     while (!c->lost.code && receive(c))
         ;
     if (c->link != link && c->link == SW_LINK_UP && !c->lost.code)
-        (void)sw_transport_flush(c); /* it has come back */
+        (void)sw_transport_flush(c); /* it was reconnected */
     if (rc < 0 && !c->lost.code && c->link == link && !c->layers->lost(c))
         sw_client_fail_text(c, -SW_ECONN, "the daemon closed the connection");
     c->layers->advance(c);
     return c->lost.code;
 }
 
-/* Waits until the socket has something, or room for what waits, or a transfer in pieces can go on; true if it claims to
- * have room. timeout_us: negative: none. A socket that claimed so and took nothing (too many descriptors are on their
- * way to its peer) is `stuck`: tried again a little later. */
+/* Waits until the socket has a packet, or room for the outbox, or a staged transfer can go on. Returns whether the
+ * socket claims to have room. timeout_us: negative: no limit. stuck: the socket claimed to have room but took nothing,
+ * because too many descriptors are in sockets; it is tried again later. */
 static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
                            {.fd = c->timers[SW_TIMER_STAGING], .events = POLLIN},
@@ -284,11 +285,11 @@ static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     return fds[0].revents & POLLOUT;
 }
 
-/* Who sleeps wakes up late, by 50 to 250 us in a virtual machine: what may be a short operation is polled for first,
- * and a longer one towards the end that is forecast. */
+/* A sleeping thread wakes up 50 to 250 us late in a virtual machine. So the library polls at first, for short
+ * operations, and again near the end that is forecast. */
 #define POLL_US 200
 
-/* For how long to sleep: 0 to poll, -1 until something comes. expected_us: how long it will take, 0: not known. */
+/* Returns how long to sleep: 0: poll; -1: until something comes. expected_us: the forecast; 0: not known. */
 static int64_t sleep_us(uint64_t elapsed_us, uint64_t expected_us) {
     if (elapsed_us < POLL_US)
         return 0;
@@ -355,14 +356,14 @@ int sw_client_wait(struct spillway_ticket *t, int timeout_ms) {
     return rc;
 }
 
-/* ---- requests whose reply is waited for -------------------------------------------------------------------------- */
+/* ---- calls that wait for their reply ----------------------------------------------------------------------------- */
 
 struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                                       struct sw_err *err) {
     struct sw_list group;
     sw_list_init(&group);
-    if (c->lost.code) { /* perhaps only now: nothing would ever answer */
+    if (c->lost.code) { /* perhaps the connection was lost only now: there would be no reply */
         (void)sw_err_set(err, c->lost.code, SW_SCOPE_SESSION, "%s", c->lost.text);
         return NULL;
     }

@@ -17,7 +17,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { FIRST_RETRY_US = 1000, LAST_RETRY_US = 64000 }; /* of a socket that claims to have room but takes nothing */
+enum {
+    FIRST_RETRY_US = 1000,
+    LAST_RETRY_US = 64000
+}; /* pauses for a socket that claims to have room but takes nothing */
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -70,7 +73,7 @@ int sw_client_connect(const struct spillway *c, const char *path, int *ret, stru
     return rc;
 }
 
-/* connect() within the time for it, however many signals interrupt it: each attempt has what the ones before left. */
+/* Connects within the time limit. After a signal the next attempt has the rest of the time. */
 static int connect_in_time(int socket, const struct sockaddr_un *address, uint64_t deadline_us) {
     for (uint64_t now_us; (now_us = sw_clock_us()) < deadline_us;) {
         const uint64_t left_us = deadline_us - now_us;
@@ -81,7 +84,7 @@ static int connect_in_time(int socket, const struct sockaddr_un *address, uint64
         if (rc == 0 || errno != EINTR)
             return rc;
     }
-    errno = EAGAIN; /* as connect() has it */
+    errno = EAGAIN; /* as connect() reports a full backlog */
     return -1;
 }
 
@@ -150,11 +153,12 @@ void sw_packets_free(struct sw_list *group) {
 static void stop_retry(struct spillway *c) {
     static const struct itimerspec never;
     if (c->retry_at_us)
-        (void)timerfd_settime(c->retry, 0, &never, NULL); /* also makes it unreadable again */
+        (void)timerfd_settime(c->retry, 0, &never, NULL); /* also makes the timer unreadable */
     c->retry_us = c->retry_at_us = 0;
 }
 
-/* Has spillway_fd() wake a little later, and later each time that nothing has moved. False: there is no timer. */
+/* Sets a timer that wakes spillway_fd(), after a longer pause each time that nothing has moved. Returns false if there
+ * is no timer. */
 static bool set_retry(struct spillway *c) {
     const uint64_t now_us = sw_clock_us();
     if (c->retry < 0) {
@@ -174,8 +178,8 @@ static bool set_retry(struct spillway *c) {
     return true;
 }
 
-/* A socket may take nothing and claim to have room: too many descriptors are on their way to its peer, or the kernel
- * has no memory for a packet. Who watches it for room then would never sleep. */
+/* Chooses what to watch. A socket may claim to have room but take nothing: too many descriptors are in sockets, or the
+ * kernel has no memory for a packet. Watching it for room would then never sleep. */
 static bool claims_room(int socket) {
     struct pollfd p = {.fd = socket, .events = POLLOUT};
     return poll(&p, 1, 0) == 1 && p.revents == POLLOUT;
@@ -193,7 +197,7 @@ static void watch_room(struct spillway *c, bool refused) {
     c->polls_room = room;
 }
 
-/* Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read. */
+/* Returns 0, or -SW_ECONN if the peer is gone. Packets that it sent before can still be received. */
 int sw_transport_flush(struct spillway *c) {
     int rc = 0;
     if (c->link != SW_LINK_UP) {
@@ -218,7 +222,7 @@ int sw_transport_receive(struct spillway *c, size_t *ret_bytes) {
     if (c->socket < 0)
         return -SW_EAGAIN;
     int rc = sw_packet_receive(c->socket, c->received, ret_bytes, fds, &n_fds);
-    if (rc == -SW_ECONN) /* a reset is told once, and before what the daemon had said until then */
+    if (rc == -SW_ECONN) /* the kernel reports a reset once, before packets that the daemon sent earlier */
         rc = sw_packet_receive(c->socket, c->received, ret_bytes, fds, &n_fds);
     for (unsigned i = 0; i < n_fds; i++)
         (void)close(fds[i]);

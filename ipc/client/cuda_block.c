@@ -1,4 +1,4 @@
-/* cuda_block.c - memory of the library's own, and a stream for copies to it and from it. */
+/* cuda_block.c - a block of GPU memory of the library's own, with a stream for copies. */
 #include "ipc/client/cuda_driver.h"
 
 #include "base/alloc.h"
@@ -12,7 +12,7 @@ struct sw_cuda_block {
     CUstream stream;
 };
 
-/* In the block's context. */
+/* Needs the block's context as the current one. */
 static int fill_block(struct sw_cuda_block *block, uint64_t bytes, int gpu, struct sw_err *err) {
     struct sw_cuda *cuda = block->cuda;
     CUresult result = cuda->allocate(&block->address, bytes);
@@ -59,7 +59,7 @@ int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const vo
 }
 
 uint8_t *sw_cuda_block_data(const struct sw_cuda_block *block) {
-    uint8_t *data; /* an address of the device in the disguise of the host's */
+    uint8_t *data; /* a device address, as a host pointer */
     memcpy(&data, &block->address, sizeof data);
     return data;
 }
@@ -88,7 +88,7 @@ void sw_cuda_block_free(struct sw_cuda_block *block) {
     if (!block)
         return;
     struct sw_cuda *cuda = block->cuda;
-    if (cuda->push(block->context) == CUDA_SUCCESS) { /* else the context has gone, and all of this with it */
+    if (cuda->push(block->context) == CUDA_SUCCESS) { /* otherwise the context is gone, and the block with it */
         if (block->stream) {
             (void)cuda->stream_synchronize(block->stream);
             (void)cuda->stream_destroy(block->stream);

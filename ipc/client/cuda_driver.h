@@ -1,10 +1,10 @@
 /* cuda_driver.h - inside of libspillway: the CUDA driver that the process has loaded, for memory_cuda.c, cuda_mark.c
  * and cuda_block.c.
  *
- * The driver is never loaded, initialised or linked here: a process that holds a GPU pointer has done so. Entry points
- * come from cuGetProcAddress with the version that their type in cudaTypedefs.h names. Every call that needs a context
- * runs in the pointer's or the stream's own, pushed for the call and popped again. thread: any, one at a time per
- * connection. */
+ * The library never loads, initialises or links the driver, because a process with a GPU pointer has loaded it. Entry
+ * points come from cuGetProcAddress, with the version of their type in cudaTypedefs.h. A call that needs a context runs
+ * in the context of the pointer or stream, which is pushed for the call and popped again. thread: any, one at a time
+ * for each connection. */
 #ifndef SW_IPC_CUDA_DRIVER_H
 #define SW_IPC_CUDA_DRIVER_H
 
@@ -41,7 +41,7 @@ enum { SW_CUDA_MAX_DEVICES = 64 };
 
 struct sw_cuda {
     void *library;
-    struct sw_mark_page *page;              /* of the connection's marks; NULL: none was needed yet */
+    struct sw_mark_page *page;              /* the connection's marks; NULL: none was needed yet */
     struct sw_list stand_ins;               /* sw_cuda_stand_in.node */
     CUcontext primary[SW_CUDA_MAX_DEVICES]; /* retained by ordinal; NULL: not yet */
 #define SW_DRIVER_MEMBER(member, name, version) PFN_##name##_v##version member;
@@ -49,16 +49,16 @@ struct sw_cuda {
 #undef SW_DRIVER_MEMBER
 };
 
-/* A blocking stream of the library's own, in the place of a context's default stream while that cannot be used. */
+/* A blocking stream of the library's own that replaces a context's default stream while a capture forbids its use. */
 struct sw_cuda_stand_in {
     struct sw_list node;
     CUcontext context;
     CUstream stream;
 };
 
-/* What the driver says about a pointer. */
+/* The driver's description of a pointer. */
 struct sw_cuda_pointer {
-    unsigned type; /* CUmemorytype; 0: not the driver's */
+    unsigned type; /* CUmemorytype; 0: the driver does not know it */
     unsigned managed, legacy_ipc;
     int ordinal;
     CUcontext context;
@@ -67,17 +67,17 @@ struct sw_cuda_pointer {
     CUmemoryPool pool;
 };
 
-/* Fills *err with the fact, the driver's name for the result and the call; returns the code. */
+/* Fills in *err with the fact, the name of the driver's result, and the call. Returns the code. */
 int sw_cuda_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
                  const char *call);
-/* Returns 1 with the driver at hand, 0 in a process that has not loaded it. errors: -SW_EMEMKIND (too old),
+/* Finds the driver. Returns 1, or 0 if the process has not loaded it. errors: -SW_EMEMKIND (too old),
  * -SW_ENOMEM. */
 int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err);
-/* What the driver says about an address; an attribute that does not apply stays zero. False: it failed. */
+/* Asks the driver about an address. Attributes that do not apply stay 0. Returns false if the driver failed. */
 bool sw_cuda_look_up(struct sw_cuda *cuda, CUdeviceptr address, struct sw_cuda_pointer *ret);
 bool sw_cuda_is_gpu(const struct sw_cuda_pointer *p);
-/* Sets p->context, in which to work: the pointer's; for memory that has none the current one, if it is on the same
- * device, else the device's primary context, retained until the connection ends. errors: -SW_EGPU. */
+/* Chooses the context to work in: the pointer's, else the current one if it is on the same device, else the device's
+ * primary context, which is retained until the connection ends. errors: -SW_EGPU. */
 int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err);
 
 #endif

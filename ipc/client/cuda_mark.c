@@ -1,4 +1,5 @@
-/* cuda_mark.c - order with the caller's stream: has it write a mark (mark.h) behind what it has been given. */
+/* cuda_mark.c - orders operations behind the caller's stream: the stream writes a mark (mark.h) after its queued work.
+ */
 #include "ipc/client/cuda_driver.h"
 
 #include "base/alloc.h"
@@ -10,16 +11,15 @@ static bool is_default(CUstream stream) {
     return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-/* True if nothing that was queued before this call is still to be waited for. Only non-blocking streams are asked: what
- * others wait for besides cannot be found out, of the default stream, or only by a call that breaks a capture which
- * goes on elsewhere. */
+/* Returns whether the stream has no work to wait for. Asks only non-blocking streams. The work that the default stream
+ * waits for cannot be found out, and for other blocking streams the query would break a capture in another thread. */
 static bool is_idle(const struct sw_cuda *cuda, CUstream stream) {
     unsigned flags;
     return !is_default(stream) && cuda->stream_flags(stream, &flags) == CUDA_SUCCESS &&
            (flags & CU_STREAM_NON_BLOCKING) && cuda->stream_query(stream) == CUDA_SUCCESS;
 }
 
-/* A blocking stream of the library's own in that context. NULL: there is none to be had. */
+/* Gets a blocking stream of the library's own in this context. NULL: the driver makes none. */
 static struct sw_cuda_stand_in *find_stand_in(struct sw_cuda *cuda, CUcontext context) {
     for (struct sw_list *n = cuda->stand_ins.next; n != &cuda->stand_ins; n = n->next) {
         struct sw_cuda_stand_in *found = SW_CONTAINER_OF(n, struct sw_cuda_stand_in, node);
@@ -44,9 +44,9 @@ static void free_stand_ins(struct sw_cuda *cuda) {
     }
 }
 
-/* The stream that is to write the mark. While any blocking stream is being captured the default stream cannot be used:
- * that would break the capture. But a blocking stream of our own waits for all that it has been given until now, and
- * nothing can be given to it meanwhile. */
+/* Chooses the stream that writes the mark. While a blocking stream is captured, using the default stream would break
+ * the capture. A blocking stream of the library's own waits for all work of the default stream, which gets no new work
+ * during the capture. */
 static int choose_stream(struct sw_cuda *cuda, CUcontext context, CUstream *stream, struct sw_err *err) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = cuda->stream_captures(*stream, &status);
@@ -64,9 +64,9 @@ static int choose_stream(struct sw_cuda *cuda, CUcontext context, CUstream *stre
     return 0;
 }
 
-/* ---- what it writes ---------------------------------------------------------------------------------------------- */
+/* ---- the mark ---------------------------------------------------------------------------------------------------- */
 
-/* The page as the GPUs see it. A registration serves every context, but goes with the one that it was made in. */
+/* Registers the page for the GPUs. The registration serves every context, but ends with the context that made it. */
 static bool find_on_gpu(const struct sw_cuda *cuda, const struct sw_mark *mark, CUdeviceptr *ret) {
     void *page = sw_mark_page_data(cuda->page);
     CUdeviceptr address;
@@ -79,7 +79,7 @@ static bool find_on_gpu(const struct sw_cuda *cuda, const struct sw_mark *mark, 
     return true;
 }
 
-/* Not every platform lets streams write: there the driver calls back, which takes it some 70 us (H100). */
+/* Where streams cannot write, the driver calls back, which takes about 70 us (H100). */
 static CUresult write_mark(const struct sw_cuda *cuda, CUstream stream, struct sw_mark *mark) {
     CUdeviceptr address;
     if (find_on_gpu(cuda, mark, &address) &&
@@ -88,7 +88,7 @@ static CUresult write_mark(const struct sw_cuda *cuda, CUstream stream, struct s
     return cuda->launch_host(stream, sw_mark_write, mark);
 }
 
-/* A mark of that context among those of the same request, if there is one: it stands for this stream, too. */
+/* Finds a mark of the same request and context, which serves for this stream as well. */
 static struct sw_mark *find_known(const struct sw_marks *known, CUcontext context) {
     for (unsigned i = 0; known && i < known->n; i++)
         if (sw_mark_context(known->marks[i]) == (void *)context)
@@ -96,7 +96,7 @@ static struct sw_mark *find_known(const struct sw_marks *known, CUcontext contex
     return NULL;
 }
 
-/* With the context current. */
+/* Needs the context as the current one. */
 static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext context, CUstream stream,
                        struct sw_err *err) {
     int rc = choose_stream(cuda, context, &stream, err);
@@ -109,7 +109,7 @@ static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext co
         return -SW_ELIMIT;
     const CUresult result = write_mark(cuda, stream, mark);
     if (result != CUDA_SUCCESS) {
-        sw_mark_write(mark); /* no stream will */
+        sw_mark_write(mark); /* the stream does not write it */
         sw_mark_unref(mark);
         return sw_cuda_fail(cuda, err, -SW_EGPU, result, "order with the caller's stream",
                             "cuStreamWriteValue64, cuLaunchHostFunc");
@@ -118,8 +118,8 @@ static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext co
     return 0;
 }
 
-/* Runs mark_stream in the stream's context; the default streams belong to whatever context is current. No call of it
- * breaks a capture that goes on in any thread. */
+/* Runs mark_stream() in the stream's context; the default stream belongs to the current one. Breaks no capture of any
+ * thread. */
 static int order(struct sw_cuda *cuda, struct sw_export *ret, const struct sw_cuda_pointer *p,
                  const struct sw_marks *known, CUstream stream, struct sw_err *err) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct sw_mark {
-    struct sw_list node; /* of the page: unused, or late; else on no list */
+    struct sw_list node; /* in the page's list `unused` or `late`, or in none */
     struct sw_mark_page *page;
     unsigned n_refs;
     void *context;
@@ -20,12 +20,12 @@ struct sw_mark {
 };
 
 struct sw_mark_page {
-    struct sw_list node; /* of `pages`, while no connection has it */
-    pid_t process;       /* that made it: a forked child would share its words with its parent */
+    struct sw_list node; /* in `pages`, while no connection has it */
+    pid_t process;       /* made it; a forked child must not use its parent's words */
     int fd;
     _Atomic uint64_t *words;
-    struct sw_list unused; /* the mark's word has its value */
-    struct sw_list late;   /* nothing waits for the mark any more, but its stream has not written it yet */
+    struct sw_list unused; /* marks whose word has its value */
+    struct sw_list late;   /* marks without a waiter whose stream has not written yet */
     struct sw_mark marks[SW_MARK_PAGE_WORDS];
 };
 
@@ -34,7 +34,7 @@ static struct sw_list pages = {&pages, &pages};
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
-/* Every page of the file is there from the start, and is this process' own. */
+/* Makes the memfd with all of its pages, which are charged to this process. */
 static int make_file(struct sw_mark_page *page, struct sw_err *err) {
     const size_t bytes = SW_MARK_PAGE_WORDS * sizeof page->words[0];
     page->fd = memfd_create("spillway-order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -119,7 +119,7 @@ static _Atomic uint64_t *word_of(const struct sw_mark *mark) {
     return &mark->page->words[sw_mark_word(mark)];
 }
 
-/* Words that streams have written since nothing waits for them any more. */
+/* Frees the late marks that streams have written. */
 static void collect_late(struct sw_mark_page *page) {
     for (struct sw_list *n = page->late.next, *next; n != &page->late; n = next) {
         next = n->next;

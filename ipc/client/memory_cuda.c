@@ -1,4 +1,4 @@
-/* memory_cuda.c - GPU memory to handles that another process can open. */
+/* memory_cuda.c - exports GPU memory as handles that another process can open. */
 #include "ipc/client/cuda_driver.h"
 
 #include "base/descriptors.h"
@@ -12,10 +12,10 @@ int sw_cuda_built(void) {
     return 1;
 }
 
-/* A failed call that should have made a descriptor. */
+/* Reports a failed call that makes a descriptor. */
 static int fail_export(const struct sw_cuda *cuda, struct sw_err *err, CUresult result, const char *fact,
                        const char *call) {
-    if (sw_descriptors_are_used_up()) /* which the driver does not say */
+    if (sw_descriptors_are_used_up()) /* the driver does not report this cause */
         return sw_cuda_fail(cuda, err, -SW_ELIMIT, result, "no descriptor is left for a part of the memory", call);
     return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, fact, call);
 }
@@ -70,7 +70,7 @@ static int export_pool(struct sw_cuda *cuda, struct sw_export *ret, const struct
     return 0;
 }
 
-/* Visits the physical allocations under [address, end) in order; a gap ends the walk. Returns how many there are. */
+/* Visits the physical allocations under [address, end) in order, until a gap. Returns their number. */
 static uint32_t count_allocations(struct sw_cuda *cuda, CUdeviceptr address, CUdeviceptr end, CUdeviceptr *ret_first,
                                   CUdeviceptr *ret_end) {
     uint32_t n = 0;
@@ -89,7 +89,7 @@ static uint32_t count_allocations(struct sw_cuda *cuda, CUdeviceptr address, CUd
 static int export_allocation(struct sw_cuda *cuda, CUdeviceptr base, int ordinal, int *ret_fd, struct sw_err *err) {
     CUmemGenericAllocationHandle allocation;
     CUmemAllocationProp properties;
-    void *address; /* an address of the device in the disguise that this call wants */
+    void *address; /* a device address, as the pointer that this call takes */
     memcpy(&address, &base, sizeof address);
     CUresult result = cuda->retain_allocation(&allocation, address);
     if (result != CUDA_SUCCESS)
@@ -144,7 +144,8 @@ static int export_vmm(struct sw_cuda *cuda, struct sw_export *ret, int ordinal, 
     return rc;
 }
 
-/* Memory that the legacy call can share says so; of the rest, what is no pool's is VMM, or nothing. */
+/* Chooses the way to share. The driver marks memory for legacy IPC. Other memory belongs to a pool, or is VMM memory.
+ */
 static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const struct sw_cuda_pointer *p,
                          CUdeviceptr address, uint64_t bytes, struct sw_err *err) {
     CUdevice device;
@@ -171,7 +172,7 @@ static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const stru
     return rc;
 }
 
-/* Makes the memory's context the current one, until pop(). */
+/* Makes the memory's context the current one until pop(). */
 static int enter_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct sw_err *err) {
     const int rc = sw_cuda_find_context(cuda, p, err);
     if (rc < 0)
@@ -196,8 +197,8 @@ int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     return rc < 0 ? rc : 1;
 }
 
-/* Where the memory around the address ends. That of pools lies side by side and is not one for that; a virtual range
- * may have several allocations in it. */
+/* Returns where the memory around the address ends. Allocations of a pool are adjacent, but are not one memory. A
+ * virtual range may have several allocations. */
 static CUdeviceptr memory_end(struct sw_cuda *cuda, const struct sw_cuda_pointer *p, CUdeviceptr address,
                               uint64_t bytes) {
     CUdeviceptr base, end = address;

@@ -1,4 +1,4 @@
-/* memory_find.c - which kind of memory a pointer is, and what its operations are ordered behind. */
+/* memory_find.c - finds the kind of a pointer, and orders its operations. */
 #include "ipc/client/memory.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ int sw_export_find(struct sw_export *ret, struct sw_cuda **cuda, const void *dat
     if (bytes > UINT64_MAX - (uintptr_t)data)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%p and %llu bytes wrap around the address space", data,
                           (unsigned long long)bytes);
-    /* CUDA first: its answer is quick, and a process without the driver loaded is not asked at all. */
+    /* CUDA first: its answer is fast, and without a loaded driver nothing is asked. */
     int rc = sw_cuda_export(ret, cuda, data, bytes, err);
     if (!rc)
         rc = sw_memfd_export(ret, data, bytes, err);

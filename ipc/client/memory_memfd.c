@@ -1,8 +1,9 @@
-/* memory_memfd.c - from a pointer into a shared mapping to a descriptor of the memfd behind it.
+/* memory_memfd.c - finds the descriptor of the memfd behind a shared mapping.
  *
- * The kernel knows the file behind every mapping (/proc/self/maps); the descriptor is found among those that are open,
- * or opened through /proc/self/map_files, which needs privileges. It is sent open for writing, since a restore writes,
- * and sealed against shrinking: a file cut short under the daemon would be a SIGBUS there. */
+ * - /proc/self/maps names the file behind every mapping. The descriptor is one of the open ones, or is opened through
+ *   /proc/self/map_files, which needs privileges.
+ * - The descriptor is sent open for writing, because a restore writes.
+ * - The memfd is sealed against shrinking. Otherwise a shorter file would cause a SIGBUS in the daemon. */
 #include "ipc/client/memory.h"
 
 #include "base/alloc.h"
@@ -21,7 +22,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* The mappings that hold a range, seen as one; start and end are those of the first, as map_files names it. */
+/* The mappings that hold a range, as one. start and end are of the first one, for its name in map_files. */
 struct vma {
     uint64_t start, end, offset, inode;
     dev_t device;
@@ -56,8 +57,8 @@ static int open_maps(FILE **ret, struct sw_err *err) {
     return *ret ? 0 : maps_failed(errno, err);
 }
 
-/* Returns 1, or 0 at the end. *line is getline's own. errors: -SW_ENOMEM, -SW_EIO: there may be more, so that nothing
- * is said of what was not found. */
+/* Reads the next line. Returns 1, or 0 at the end. getline() owns *line. errors: -SW_ENOMEM, -SW_EIO: the end was not
+ * reached. */
 static int next_vma(struct vma *ret, FILE *maps, char **line, size_t *line_bytes, struct sw_err *err) {
     do
         if (getline(line, line_bytes, maps) <= 0)
@@ -66,7 +67,7 @@ static int next_vma(struct vma *ret, FILE *maps, char **line, size_t *line_bytes
     return 1;
 }
 
-/* Where the accessible memory that starts at or before address ends; address if there is none. */
+/* Returns the end of the accessible memory around the address; the address itself if there is none. */
 static int accessible_end(uint64_t *ret_end, FILE *maps, uint64_t address, bool writable, struct sw_err *err) {
     char *line = NULL;
     size_t line_bytes = 0;
@@ -108,7 +109,7 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
     return 0;
 }
 
-/* Finds the mapping of address, and how far the same file goes on without a gap from there. */
+/* Finds the mapping of the address, and how far the same file continues without a gap. */
 static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct sw_err *err) {
     FILE *maps;
     int rc = open_maps(&maps, err);
@@ -143,7 +144,7 @@ static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct
     return 0;
 }
 
-/* No other way to a descriptor would do then, and the caller is to know it by its name. */
+/* Returns whether descriptors or memory have run out. Then no other way helps, and the error says so. */
 static bool is_short_of_means(int cause) {
     return sw_is_out_of_descriptors(cause) || cause == ENOMEM;
 }
@@ -152,7 +153,7 @@ static bool is_file_of(const struct stat *file, const struct vma *vma) {
     return file->st_ino == vma->inode && file->st_dev == vma->device;
 }
 
-/* A new descriptor, if it really is one of the file behind the mapping; else it is closed. */
+/* Returns the descriptor if it is of the file behind the mapping; else closes it. */
 static int verified(int fd, const struct vma *vma) {
     struct stat file;
     if (fd < 0 || (fstat(fd, &file) == 0 && is_file_of(&file, vma)))
@@ -162,7 +163,7 @@ static int verified(int fd, const struct vma *vma) {
     return -1;
 }
 
-/* A copy of it; one that is open for reading only is opened again for writing. */
+/* Copies the descriptor. One that is open for reading only is opened again for writing. */
 static int copy_descriptor(int fd, const struct vma *vma) {
     char path[32];
     const int flags = fcntl(fd, F_GETFL);
@@ -174,8 +175,8 @@ static int copy_descriptor(int fd, const struct vma *vma) {
     return verified(open(path, O_RDWR | O_CLOEXEC), vma);
 }
 
-/* Whether an entry of /proc/self/fd stands for a memfd. The link is the kernel's own; all else that could be asked of a
- * file, fstat() included, may be a question to a file system that does not answer (FUSE, NFS). */
+/* Returns whether an entry of /proc/self/fd is a memfd. The kernel itself answers readlink(). Other calls, even
+ * fstat(), may ask a file system that does not answer (FUSE, NFS). */
 static bool is_memfd(int dir, const char *name) {
     static const char prefix[] = "/memfd:";
     char target[sizeof prefix - 1];
@@ -183,8 +184,8 @@ static bool is_memfd(int dir, const char *name) {
            memcmp(target, prefix, sizeof target) == 0;
 }
 
-/* Number of the descriptor that an entry of /proc/self/fd stands for, if it is one of the file; else -1. Looks at it by
- * name, not by fstat(): most are other threads' own, which a race detector would say that this one uses. */
+/* Returns the descriptor of an entry of /proc/self/fd, if it is of the file; else -1. Looks at it by its name, not by
+ * fstat(), because a race detector would report the use of other threads' descriptors. */
 static int number_of(int dir, const char *name, const struct vma *vma) {
     struct stat file;
     char *end;
@@ -194,9 +195,8 @@ static int number_of(int dir, const char *name, const struct vma *vma) {
                : -1;
 }
 
-/* A copy of the first descriptor of the file that can be copied. One that was found may be gone by then, or be of
- * another file: other connections' threads have copies of their own for a moment, and other threads close what they
- * like. */
+/* Copies the first descriptor of the file that can be copied. Other threads may close a descriptor before it is copied,
+ * or open another file with its number. */
 static int copy_any(const struct vma *vma) {
     DIR *dir = opendir("/proc/self/fd");
     if (!dir)
@@ -210,7 +210,7 @@ static int copy_any(const struct vma *vma) {
         cause = ret < 0 ? errno : 0;
     }
     (void)closedir(dir);
-    if (sw_is_out_of_descriptors(cause)) /* by the directory's own descriptor, perhaps */
+    if (sw_is_out_of_descriptors(cause)) /* perhaps only the directory needed one */
         ret = copy_descriptor(last, vma);
     errno = cause;
     return ret;
@@ -236,7 +236,7 @@ static int open_file(const struct vma *vma, int *ret_fd, struct sw_err *err) {
                       strerror(errno));
 }
 
-/* Nobody can write() to a file in pages of the hugetlb pool, so the daemon takes none. */
+/* The kernel cannot write() to a file of huge pages, so the daemon does not take one. */
 static int check_pages(int fd, struct sw_err *err) {
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0)
@@ -259,7 +259,7 @@ static int seal(int fd, struct sw_err *err) {
                       strerror(errno));
 }
 
-/* The range ends in another mapping than that of the memfd in which it begins, if not where nothing is. */
+/* Reports a range that ends outside of the memfd's mapping: in another mapping, or where none is. */
 static int crosses_mappings(const void *data, uint64_t bytes, uint64_t front_bytes, struct sw_err *err) {
     const int rc = sw_host_check(data, bytes, false, err);
     return rc < 0 ? rc

@@ -1,4 +1,4 @@
-/* memory_nocuda.c - stands in for memory_cuda.c in a build without CUDA: no pointer is GPU memory. */
+/* memory_nocuda.c - replaces memory_cuda.c in a build without CUDA: no pointer is GPU memory. */
 #include "ipc/client/memory.h"
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
-/* memory_pages.c - the pages that the daemon will write to are made by this process.
+/* memory_pages.c - makes the pages that the daemon will write to.
  *
- * A page of shared memory is charged to the control group of whoever makes it: for a client's memory that must not be
- * the service's, which stops at a hole (EUNALLOCATED). mincore() says what is missing: SEEK_HOLE would look beyond the
- * range, to the end of the file. */
+ * A page of shared memory is charged to the control group of the process that makes it. So the client makes its own
+ * pages, and the service stops at a hole (EUNALLOCATED). mincore() finds missing pages. SEEK_HOLE would search to the
+ * end of the file, beyond the range. */
 #include "ipc/client/memory.h"
 
 #include <errno.h>
@@ -22,10 +22,10 @@ enum { LOOK_PAGES = 2048 };
 static int cannot(int cause, struct sw_err *err) {
     return cause == ENOMEM || cause == ENOSPC
                ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for all pages of the memory to be written to")
-               : 0; /* whatever it is, the daemon will meet it, too */
+               : 0; /* the daemon will meet the same error */
 }
 
-/* Kernels before 5.14. In small steps: a signal undoes all of one that it interrupts. */
+/* For kernels before 5.14. Works in small steps, because a signal undoes the whole step that it interrupts. */
 static int make_by_descriptor(uint8_t *at, uint64_t bytes, struct sw_err *err) {
     struct sw_export e = {0};
     int rc = sw_memfd_export(&e, at, bytes, err);
@@ -42,7 +42,7 @@ static int make_by_descriptor(uint8_t *at, uint64_t bytes, struct sw_err *err) {
     return rc;
 }
 
-/* Reading makes pages as writing does, and the memory may be mapped for reading only. */
+/* Reading makes pages as well as writing, and the memory may be mapped read-only. */
 static int make(uint8_t *at, uint64_t bytes, struct sw_err *err) {
     int rc;
     do
@@ -53,12 +53,12 @@ static int make(uint8_t *at, uint64_t bytes, struct sw_err *err) {
     return rc < 0 ? cannot(errno, err) : 0;
 }
 
-/* Makes those of n pages (at most LOOK_PAGES) that are missing. */
+/* Makes the missing ones of n pages (at most LOOK_PAGES). */
 static int make_missing(uint8_t *at, size_t n, size_t page_bytes, struct sw_err *err) {
     unsigned char there[LOOK_PAGES];
     int rc = 0;
     if (mincore(at, n * page_bytes, there) < 0)
-        return 0; /* not mapped any more */
+        return 0; /* no longer mapped */
     for (size_t i = 0, first; !rc && i < n; i++) {
         for (first = i; i < n && !(there[i] & 1); i++)
             ;
