@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-_Static_assert((int)SW_PROTO_MAX_BUFFERS == (int)SW_FRAMES_MAX_BUFFERS, "a packet has room for the buffers of a region");
+_Static_assert((int)SW_PROTO_MAX_BUFFERS == (int)SW_FRAMES_MAX_BUFFERS,
+               "a packet has room for the buffers of a region");
 _Static_assert(SW_PROTO_NAME_BYTES == SW_REGION_NAME_BYTES, "names have the same length on the wire and in the engine");
 
 static void go_on(struct sw_build_record *record) {
