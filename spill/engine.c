@@ -211,7 +211,7 @@ static int open_store(struct sw_engine *engine, struct sw_err *err) {
     const struct sw_store_config store = {.tiers = config->tiers,
                                           .staging_bytes = config->staging_bytes,
                                           .max_regions = config->max_regions,
-                                          .n_slots = sw_catalogue_n_slots(config->catalogue),
+                                          .n_entries = sw_catalogue_n_entries(config->catalogue),
                                           .first_gen = sw_catalogue_generation(config->catalogue),
                                           .epoch = sw_catalogue_epoch(config->catalogue),
                                           .observer = config->observer,

@@ -39,8 +39,8 @@ struct header { /* in place of cell 0; zeros follow */
     uint64_t magic;
     uint32_t version, cell_bytes;
     atomic_uint generation;
-    atomic_uint n_slots; /* 0 in the first versions of the program: as many as max_regions */
-    uint64_t epoch;      /* likewise 0 in the first versions */
+    atomic_uint n_entries; /* 0 in the first versions of the program: as many as max_regions */
+    uint64_t epoch;        /* likewise 0 in the first versions */
 };
 _Static_assert(sizeof(struct header) == sizeof(struct cell), "the header is a cell");
 
@@ -410,15 +410,15 @@ void sw_catalogue_note_id(struct sw_catalogue *c, uint32_t slot, uint32_t gen) {
     if (!c)
         return;
     raise(&header_of(c)->generation, gen);
-    raise(&header_of(c)->n_slots, slot + 1);
+    raise(&header_of(c)->n_entries, slot + 1);
 }
 
 uint32_t sw_catalogue_generation(const struct sw_catalogue *c) {
     return c ? atomic_load(&header_of(c)->generation) : 0;
 }
 
-uint32_t sw_catalogue_n_slots(const struct sw_catalogue *c) {
-    return c ? atomic_load(&header_of(c)->n_slots) : 0;
+uint32_t sw_catalogue_n_entries(const struct sw_catalogue *c) {
+    return c ? atomic_load(&header_of(c)->n_entries) : 0;
 }
 
 uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
@@ -715,7 +715,7 @@ static int copy_records(struct sw_catalogue *to, struct sw_catalogue *from, stru
         return rc ? rc : copying.rc;
     header->epoch = header_of(from)->epoch;
     atomic_store(&header->generation, atomic_load(&header_of(from)->generation));
-    atomic_store(&header->n_slots, atomic_load(&header_of(from)->n_slots));
+    atomic_store(&header->n_entries, atomic_load(&header_of(from)->n_entries));
     to->adopted = to->copied = true;
     to->n_touched = 1; /* as in any catalogue before its recovery */
     to->first_free = 0;

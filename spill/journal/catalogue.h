@@ -104,11 +104,11 @@ void sw_catalogue_retire(struct sw_catalogue *catalogue, uint32_t *record, uint3
 void sw_catalogue_free_retired(struct sw_catalogue *catalogue, uint32_t *list);
 
 /* Notes that an id is in use. No region has a higher generation than the highest noted one, so a successor does not use
- * ids again. All table entries in use are below n_slots, so a successor's table has all of them, however few regions it
- * may have. */
+ * ids again. All table entries in use are below n_entries, so a successor's table has all of them, however few regions
+ * it may have. */
 void sw_catalogue_note_id(struct sw_catalogue *catalogue, uint32_t slot, uint32_t gen);
 uint32_t sw_catalogue_generation(const struct sw_catalogue *catalogue);
-uint32_t sw_catalogue_n_slots(const struct sw_catalogue *catalogue);
+uint32_t sw_catalogue_n_entries(const struct sw_catalogue *catalogue);
 /* Returns a random number made with the catalogue. Ids are unique in one catalogue only, and the next one begins with
  * the same ids. Where several catalogues may have left frames, this number tells which one owns them. 0: there is no
  * catalogue, or an earlier version of the program made it. */

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define NO_SLOT UINT32_MAX
+#define NO_ENTRY UINT32_MAX
 /* This many entries are released before one of them is used again. With 2^32 generations each, ids last for 2^44
  * regions. */
 #define REUSE_AFTER 4096u
@@ -28,15 +28,15 @@ const char *sw_region_state_name(enum sw_region_state state) {
     return (unsigned)state < SW_REGION_STATE_NR ? names[state] : "unknown";
 }
 
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_slots, uint32_t first_gen) {
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_entries, uint32_t first_gen) {
     memset(ret, 0, sizeof *ret);
     ret->max = max_regions;
-    ret->cap = n_slots > max_regions ? n_slots : max_regions;
+    ret->cap = n_entries > max_regions ? n_entries : max_regions;
     ret->regions = sw_alloc_array(ret->cap, sizeof *ret->regions);
     if (!ret->regions)
         return -SW_ENOMEM;
     ret->first_gen = first_gen;
-    ret->first_free = ret->last_free = NO_SLOT;
+    ret->first_free = ret->last_free = NO_ENTRY;
     return 0;
 }
 
@@ -46,7 +46,7 @@ void sw_region_table_fini(struct sw_region_table *table) {
     memset(table, 0, sizeof *table);
 }
 
-static struct sw_region *take_slot(struct sw_region_table *table) {
+static struct sw_region *take_entry(struct sw_region_table *table) {
     struct sw_region *region;
     /* Prefer an unused entry until enough used ones are free. After that reuse: each touched entry takes memory for
      * good. */
@@ -55,17 +55,17 @@ static struct sw_region *take_slot(struct sw_region_table *table) {
         region->id = (struct sw_region_id){table->n_touched++, table->first_gen};
         return region;
     }
-    if (table->first_free == NO_SLOT)
+    if (table->first_free == NO_ENTRY)
         return NULL;
     region = &table->regions[table->first_free];
     table->first_free = region->next_free;
-    if (table->first_free == NO_SLOT)
-        table->last_free = NO_SLOT;
+    if (table->first_free == NO_ENTRY)
+        table->last_free = NO_ENTRY;
     return region;
 }
 
 struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_owner *owner) {
-    struct sw_region *region = table->n_used < table->max ? take_slot(table) : NULL;
+    struct sw_region *region = table->n_used < table->max ? take_entry(table) : NULL;
     if (!region)
         return NULL;
     struct sw_region_id id = {.slot = region->id.slot, .gen = region->id.gen + 1};
@@ -84,8 +84,8 @@ struct sw_region *sw_region_acquire(struct sw_region_table *table, struct sw_own
 }
 
 static void add_free(struct sw_region_table *table, struct sw_region *region) {
-    region->next_free = NO_SLOT;
-    if (table->last_free == NO_SLOT)
+    region->next_free = NO_ENTRY;
+    if (table->last_free == NO_ENTRY)
         table->first_free = region->id.slot;
     else
         table->regions[table->last_free].next_free = region->id.slot;

@@ -69,9 +69,9 @@ struct sw_region_table {
     uint32_t first_free, last_free;  /* queue of entries that were used: generations then rise slowly */
 };
 
-/* Initialises a table. n_slots: entries of a predecessor's table, which may have had more regions. errors:
+/* Initialises a table. n_entries: entries of a predecessor's table, which may have had more regions. errors:
  * -SW_ENOMEM. */
-int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_slots, uint32_t first_gen);
+int sw_region_table_init(struct sw_region_table *ret, unsigned max_regions, unsigned n_entries, uint32_t first_gen);
 /* Frees the table. All regions must have been released. */
 void sw_region_table_fini(struct sw_region_table *table);
 

@@ -8,7 +8,7 @@ int sw_store_init(struct sw_store *ret, const struct sw_store_config *config) {
     sw_list_init(&ret->owners);
     sw_list_init(&ret->settled);
     sw_list_init(&ret->left);
-    return sw_region_table_init(&ret->regions, config->max_regions, config->n_slots, config->first_gen);
+    return sw_region_table_init(&ret->regions, config->max_regions, config->n_entries, config->first_gen);
 }
 
 void sw_store_fini(struct sw_store *store) {

@@ -28,7 +28,7 @@ struct sw_store_config {
     unsigned max_regions;
     /* What a predecessor may have left: the size of its region table, its highest generation, and the epoch in the keys
      * of frames in durable tiers. */
-    unsigned n_slots;
+    unsigned n_entries;
     uint32_t first_gen;
     uint64_t epoch;
     struct sw_observer observer;

@@ -136,12 +136,12 @@ static bool put_region(void *arg, struct sw_catalogue_region *r, uint32_t record
 static void put_header(const struct writer *w, const struct sw_catalogue *c) {
     uint8_t cell[CELL_BYTES] = "\0SPWCTG1";
     const uint32_t version = 1, cell_bytes = CELL_BYTES, generation = sw_catalogue_generation(c),
-                   n_slots = sw_catalogue_n_slots(c);
+                   n_entries = sw_catalogue_n_entries(c);
     const uint64_t epoch = sw_catalogue_epoch(c);
     memcpy(cell + 8, &version, sizeof version);
     memcpy(cell + 12, &cell_bytes, sizeof cell_bytes);
     memcpy(cell + 16, &generation, sizeof generation);
-    memcpy(cell + 20, &n_slots, sizeof n_slots);
+    memcpy(cell + 20, &n_entries, sizeof n_entries);
     memcpy(cell + 24, &epoch, sizeof epoch);
     SW_ASSERT(pwrite(w->fd, cell, sizeof cell, 0) == CELL_BYTES);
 }

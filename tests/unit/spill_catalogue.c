@@ -192,7 +192,7 @@ START_TEST(what_was_recorded_is_found) {
     ck_same_session(&session, &found.sessions[0]);
     ck_assert_uint_eq(found.n_regions, 5);
     ck_assert_uint_eq(sw_catalogue_generation(c), 12);
-    ck_assert_uint_eq(sw_catalogue_n_slots(c), 9);
+    ck_assert_uint_eq(sw_catalogue_n_entries(c), 9);
     for (uint32_t i = 0; i < 5; i++) {
         const struct sw_catalogue_region *r = &found.regions[4 - i]; /* the newest first */
         ck_assert(r->slot == i && r->gen == 3 && r->session == 7 && r->request == 100 + i && r->batch_index == i % 3);
@@ -504,7 +504,7 @@ static void ck_packed(const struct sw_frames *frames) {
 static void ck_golden(const struct sw_catalogue *c) {
     ck_assert_uint_eq(sw_catalogue_epoch(c), 0x0123456789ABCDEF);
     ck_assert_uint_eq(sw_catalogue_generation(c), 12);
-    ck_assert_uint_eq(sw_catalogue_n_slots(c), 11);
+    ck_assert_uint_eq(sw_catalogue_n_entries(c), 11);
     ck_assert_uint_eq(found.n_sessions, 2);
     ck_same_session(&(struct sw_catalogue_session){7, 1000, "0123456789abcde", {.pid = 4321}}, &found.sessions[0]);
     ck_same_session(&(struct sw_catalogue_session){9, 1001, "fedcba987654321", {0}}, &found.sessions[1]);
