@@ -23,8 +23,8 @@ struct sw_fair_node {
 enum sw_fair_clock {
     SW_FAIR_BY_FIRST, /* the place of the node served last, so a new node is next. For nodes that are remembered when
                          they leave */
-    SW_FAIR_BY_SHARE  /* what each node would have got by now. For nodes that come once: otherwise a stream of new ones
-                         would starve those inside */
+    SW_FAIR_BY_SHARE  /* what each node would have got by now. For nodes that come once: otherwise a stream of new nodes
+                         would starve the waiting ones */
 };
 
 struct sw_fair {
@@ -34,8 +34,8 @@ struct sw_fair {
     unsigned n;
 };
 
-/* How far before the others a node enters that was not served for long: it goes before nodes that have just had their
- * turn. */
+/* A node that was not served for long enters this far before the others, so it goes before nodes that have just had
+ * their turn. */
 #define SW_FAIR_CREDIT_BYTES ((uint64_t)32 << 20)
 /* Returns the place of a node that enters again at `now` after leaving at `at`. It keeps what it was served too much,
  * and at most the credit of what it did not use. */

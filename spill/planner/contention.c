@@ -41,9 +41,10 @@ static bool partial_time(const struct sw_cost_question *q, struct sw_cost_time *
     return coded < raw;
 }
 
-/* It must save more than noise, since it takes more room. What compressing everything would gain on the restore path
- * does not count: an encoder that is hardly faster than the link runs on a busy GPU, where the slots take their turns
- * together and then wait for the link, so everything takes longer than the rates say. */
+/* Partial compression must save more than noise, since it takes more room than compressing everything. The gain of
+ * compressing everything on the restore path does not count: an encoder that is hardly faster than the link runs on a
+ * busy GPU. There the slots take their turns together and then wait for the link, so everything takes longer than the
+ * rates say. */
 bool sw_contention_pays_partially(const struct sw_cost_question *q, const struct sw_cost_time *raw,
                                   const struct sw_cost_time *coded, bool coded_pays, struct sw_cost_time *ret) {
     return sw_contention_can_compress_partially(q) && q->n_chunks >= LEAST_CHUNKS && partial_time(q, ret) &&

@@ -35,7 +35,7 @@ static double larger(double a, double b) {
 
 /* ---- the choice ---- */
 
-/* The spill, and spill and restore together, take hardly longer than raw. */
+/* Returns true if the spill, and spill and restore together, take hardly longer than raw. */
 static bool pays(const struct sw_cost_time *raw, const struct sw_cost_time *coded) {
     return coded->out_s <= SW_COST_TOLERANCE * raw->out_s &&
            sw_cost_round_trip_s(coded) <= SW_COST_TOLERANCE * sw_cost_round_trip_s(raw);

@@ -86,10 +86,11 @@ void sw_planner_observe_plan(struct sw_planner *p, uint64_t us) {
 
 /* ---- whether a plan pays ---- */
 
-/* The sample's choice is the codec for numbers that shrinks them most. Another codec may take less time. */
+/* Returns the question for the plan's best codec. The sample chose the codec that shrinks numbers most; another one may
+ * take less time. */
 static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw_workload *what, struct sw_plan *plan) {
     struct sw_cost_question best = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
-    /* Where room is short the densest codec stands: frames of another one might find no room. */
+    /* If room is short, the codec that shrinks most stands: frames of another one might find no room. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
             continue;
@@ -102,7 +103,8 @@ static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw
     return best;
 }
 
-/* Not NULL where a retry is evaluated: for chunks too short to have rates a compressing plan stands. */
+/* Returns the rates for this length of chunk. NULL: the chunks are too short to have rates; then a compressing plan
+ * stands, and no retry is evaluated. */
 static struct sw_cost_class *costs_of(struct sw_planner *p, const struct sw_workload *what) {
     return sw_planner_costs(p, what->chunk_bytes, what->shares_step);
 }
@@ -228,7 +230,7 @@ static double ratio_of(const struct sw_frame_layout *frame) {
     return (double)frame->raw_bytes / (double)frame->frame_bytes;
 }
 
-/* Equal numbers take no data at all. */
+/* Returns the ratio of raw bytes to data bytes, with a maximum: equal numbers take no data at all. */
 static double data_ratio_of(const struct sw_frame_layout *frame) {
     const double raw = (double)frame->raw_bytes, data = (double)(frame->frame_bytes - frame->data_offset);
     return raw < MOST_RATIO * data ? raw / data : MOST_RATIO;
@@ -361,7 +363,7 @@ static bool skip_planning(struct sw_planner *p, struct sw_course *course, const 
     return true;
 }
 
-/* For a run whose kept plan is to be made anew. */
+/* Lets chunks go directly while the run's kept plan is made anew, if partial compression pays. */
 static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course *course,
                                          const struct sw_workload *rest) {
     const struct sw_cost_question question = sw_planner_ask(p, rest, course->plan.codec, course->plan.expected_ratio);
@@ -459,7 +461,8 @@ void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, con
 
 /* ---- the next step ---- */
 
-/* True for raw chunks. Now and then one chunk of a short region goes by kernels instead, to measure them. */
+/* Returns true if the next chunk goes directly, as raw chunks do. Now and then one chunk of a short region goes by
+ * kernels instead, to measure them. */
 static bool goes_directly(struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
                           uint64_t step_bytes) {
     const uint64_t left = now->raw_bytes - now->n_dealt * now->chunk_bytes,

@@ -44,7 +44,7 @@ double sw_cost_direct_back_rate(const struct sw_cost_rates *r) {
     return r->direct_back > 0 ? r->direct_back : r->link_out;
 }
 
-/* The time of a raw region whose bytes only copy engines move. */
+/* Returns the time of a raw region whose bytes only copy engines move. */
 static struct sw_cost_time direct_time_of(const struct sw_cost_question *q) {
     const struct sw_cost_rates *r = &q->rates;
     const double raw = (double)q->raw_bytes, out = sw_cost_direct_out_rate(r), back = sw_cost_direct_back_rate(r);
