@@ -1,10 +1,12 @@
-/* client.h - inside of libspillway: the connection, its tickets and the packets on their way. Not installed.
+/* client.h - inside of libspillway: the connection, its tickets and its packets. Not installed.
  *
- * A ticket stands for a group of packets with consecutive seqs, of which the last is the request and those before it
- * hand over its memory. It is done when every packet of the group was answered, or the connection is lost. The caller's
- * tickets, of calls (client_transfer.h), have no packets: those are tickets of the library's own. Every ticket is on
- * one of the connection's lists until it is freed. Nothing here waits but sw_client_wait*(). thread: any, one at a time
- * per connection. */
+ * - A ticket stands for a group of packets with consecutive seqs. The last one is the request, and the others hand over
+ *   its memory. The ticket is done when every packet was answered, or the connection is lost.
+ * - A caller's ticket, of a call (client_transfer.h), has no packets: they belong to tickets of the library's own.
+ * - Every ticket is on one of the connection's lists until it is freed.
+ * - Only sw_client_wait*() and sw_client_call() wait.
+ *
+ * thread: any, one at a time for each connection. */
 #ifndef SW_IPC_CLIENT_H
 #define SW_IPC_CLIENT_H
 
@@ -28,63 +30,61 @@ struct sw_packet {
     _Alignas(SW_PROTO_ALIGN) uint8_t data[];
 };
 
-struct sw_arrays;   /* client_transfer.c's own */
+struct sw_arrays;   /* the packet that is being made: client_packets.h */
 struct sw_transfer; /* a call, to the end of its ticket */
 struct sw_staging;  /* the arenas */
 
-/* Where a ticket is on its way:
+/* The states of a ticket:
  *
  *   RUNS -> DONE -> DELIVERED
- *   RUNS -> SETTLING -> DONE     a spill or restore of which something was sent when the connection was lost
- *   RUNS -> REPEATED -> DONE     likewise a request that may be sent twice
+ *   RUNS -> SETTLING -> DONE     a spill or restore that was sent, at least in part, before the connection was lost
+ *   RUNS -> REPEATED -> DONE     the same for a request that may be sent twice
  *
- * One that is SETTLING or REPEATED stays so when the connection is lost again. Where nobody waits for a ticket, it is
- * freed in place of becoming DONE. */
+ * SETTLING and REPEATED stay when the connection is lost again. An abandoned ticket is freed instead of DONE. */
 enum sw_ticket_state {
-    SW_TICKET_RUNS,      /* its packets, or its parts; while the connection is down: none has left the outbox */
-    SW_TICKET_SETTLING,  /* the daemon is asked what became of the request */
+    SW_TICKET_RUNS,      /* its packets are under way; while the connection is down: all are in the outbox */
+    SW_TICKET_SETTLING,  /* the daemon is asked for the result of the request */
     SW_TICKET_REPEATED,  /* the request is sent again */
-    SW_TICKET_DONE,      /* all is answered, or has failed */
-    SW_TICKET_DELIVERED, /* likewise, and the caller has the result, with all that it needs to name the region */
+    SW_TICKET_DONE,      /* all packets were answered, or it has failed */
+    SW_TICKET_DELIVERED, /* the same, and the caller has the result with the region's id */
 };
 
 struct spillway_ticket {
     struct sw_list node; /* of spillway: running, fresh, counted, done, transfers */
     struct spillway *connection;
-    unsigned operation; /* enum sw_msg_type of the last packet; BUILD or READ also of a caller's ticket */
+    unsigned operation; /* enum sw_msg_type of the last packet; a caller's ticket: BUILD or READ */
     enum sw_ticket_state state;
-    bool is_durable; /* of a spill: one of its regions has a name */
-    bool abandoned;  /* nobody waits for it: it is freed when it is done */
+    bool is_durable; /* a spill, and one of its regions has a name */
+    bool abandoned;  /* its caller has freed it: it is freed when it is done */
     void *user;      /* the caller's */
     struct spillway_error error;
-    /* Takes the reply to the last packet, but not ERROR; false: it is none. NULL: the reply is OK, or of no interest.
-     */
+    /* Takes the reply to the last packet, except ERROR. Returns false if it does not fit. NULL: any reply is taken. */
     bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg);
-    void *into; /* where take() puts what is asked for */
-    struct {    /* those that it has sent; n is 0 where only its parts send any */
+    void *into; /* where take() puts the answer */
+    struct {    /* the packets of its group; n is 0 for a caller's ticket */
         uint32_t first_seq;
         unsigned n, n_answered;
         bool answered[SW_CLIENT_MAX_GROUP];
-        unsigned error_index; /* of the packet whose error is kept: the first of the group */
+        unsigned error_index; /* of the packet whose error is kept: the first one that failed */
     } packets;
-    struct {                      /* for when the connection has been lost */
-        uint32_t settled_seq;     /* SETTLING: of the request */
+    struct {                      /* after the connection was lost */
+        uint32_t settled_seq;     /* SETTLING: the request's seq */
         struct sw_packet *repeat; /* a request that may be sent twice; owned; NULL: none */
     } resume;
-    struct {                        /* of a packet that spills or restores */
-        uint32_t mem;               /* of its first item; also where it is only handed over */
+    struct {                        /* a packet that spills or restores */
+        uint32_t mem;               /* of its first item; also of a ticket that only hands memory over */
         bool mem_open;              /* the daemon has accepted MEM_OPEN */
         bool is_of_call;            /* own.owner is a sw_transfer */
-        bool is_of_opened;          /* in memory that was opened before it, for its call */
+        bool is_of_opened;          /* its memory was opened before, for the call */
         bool is_each;               /* its items succeed or fail one by one */
-        uint64_t bytes;             /* length of all buffers */
+        uint64_t bytes;             /* of all buffers */
         uint32_t n_items, n_pieces; /* builds or reads, and their buffers */
-        bool is_append;             /* of a build or read of several packets, which ends with the daemon */
+        bool is_append;             /* of an open build or read, which does not survive the daemon */
     } transfer;
     struct sw_transfer *call; /* a caller's; owned */
-    struct { /* one of the library's own: told when it is done, and destroyed then; must not send anything */
+    struct { /* of the library's own: on_done() runs when it is done, and must not send; then it is freed */
         void (*on_done)(struct spillway_ticket *t);
-        void *owner;    /* what on_done() is about */
+        void *owner;    /* for on_done() */
         uint32_t part;  /* of the owner's */
         unsigned place; /* in an arena */
     } own;
@@ -94,14 +94,14 @@ static inline bool sw_ticket_is_done(const struct spillway_ticket *t) {
     return t->state >= SW_TICKET_DONE;
 }
 
-/* Whether it goes on by another packet since the connection was lost. */
+/* Returns whether the ticket was continued by another packet after the connection was lost. */
 static inline bool sw_ticket_is_resumed(const struct spillway_ticket *t) {
     return t->state == SW_TICKET_SETTLING || t->state == SW_TICKET_REPEATED;
 }
 
 enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 
-/* Timers in epoll; their descriptors are -1 until they are needed. */
+/* Timers in epoll. Their descriptors are -1 until they are needed. */
 enum sw_client_timer { SW_TIMER_STAGING, SW_TIMER_RESUME, SW_TIMER_CALLS, SW_TIMER_NR };
 
 /* What lies above tickets and memory, for them to call. The layers: transport <- tickets <- memory <- operations <-
@@ -163,32 +163,32 @@ struct spillway {
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };
 
-/* Memory that the daemon keeps open until it is unregistered. */
+/* Registered memory. */
 struct sw_registered {
     struct sw_list node;
     const void *data;
-    uintptr_t address; /* the same */
+    uintptr_t address; /* the same as a number */
     uint64_t bytes;
-    uint32_t mem; /* its name in the session */
+    uint32_t mem; /* its number in the session */
     enum sw_mem_kind kind;
     uint64_t offset;                 /* of `address` in the exported memory */
-    struct sw_err error;             /* why it could not be handed over again after a restart; code 0: it was */
-    struct spillway_ticket *closing; /* spillway_unregister() has asked for its end; NULL: it has not */
-    bool refused; /* it was, but the daemon has it as one that failed, until it is told to close it */
+    struct sw_err error;             /* why it could not be handed over again after a restart; code 0: no error */
+    struct spillway_ticket *closing; /* of the MEM_CLOSE of spillway_unregister(); NULL: none */
+    bool refused; /* the daemon could not open it again, and has it as a failed memory until it is closed */
 };
 
-/* Fills the caller's error record, if there is one, from the project's own. Returns err->code. */
+/* Converts an error to the caller's struct, if ret is not NULL. Returns err->code. */
 int sw_client_report(struct spillway_error *ret, const struct sw_err *err);
 
-/* Hands on an error that is already the caller's kind; ret may be NULL. Returns its code. */
+/* Copies an error of the caller's kind, if ret is not NULL. Returns its code. */
 int sw_client_copy_error(struct spillway_error *ret, const struct spillway_error *from);
-/* Keep an error as *first, unless there is an earlier one. */
+/* Keep an error in *first, unless there is an earlier one. */
 void sw_client_note_error(struct spillway_error *first, const struct spillway_error *error);
 void sw_client_note_err(struct spillway_error *first, const struct sw_err *err);
 
-/* No more fits the daemon's limit: returns -SW_ELIMIT. */
+/* Sets the error of a request beyond the daemon's limit. Returns -SW_ELIMIT. */
 int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
-/* Adds a part's text to that of all: the same, or "mixed". */
+/* Combines two texts: the same text, or "mixed". */
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
 /* Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
@@ -196,122 +196,130 @@ int sw_client_check_process(const struct spillway *c, struct spillway_error *err
 /* A number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 
-/* Sends one message that hands over no memory; take and into are those of its ticket. Returns its ticket. errors:
- * -SW_ENOMEM, that of c->lost. */
+/* Sends one message that hands over no memory. take, into: of its ticket. Returns the ticket. errors: -SW_ENOMEM, that
+ * of c->lost. */
 struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                                       struct sw_err *err);
-/* Sends it and waits for its answer. Returns the ticket, done; the caller looks at its error and destroys it. errors:
- * those of sw_client_ask(), -SW_ETIMEDOUT. */
+/* Sends one message and waits for its reply. Returns the ticket, which is done. The caller looks at its error and frees
+ * it. errors: those of sw_client_ask(), -SW_ETIMEDOUT. */
 struct spillway_ticket *sw_client_call(struct spillway *c, const struct sw_msg *msg,
                                        bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                                        int timeout_ms, struct sw_err *err);
 
-/* client_memory.c: a number for a memory that none in use has. */
+/* ---- client_memory.c ---- */
+
+/* Returns a number that no open memory has. */
 uint32_t sw_client_new_mem(struct spillway *c);
-/* Hands memory over to stay under the name `mem`, without waiting until the daemon has mapped it: then the ticket is
- * done. errors: -SW_ENOMEM (NULL). */
+/* Hands over memory that stays open, under the number `mem`, without waiting. The ticket is done when the daemon has
+ * mapped it. errors: -SW_ENOMEM (NULL). */
 struct spillway_ticket *sw_client_open_memory(struct spillway *c, uint32_t mem, struct sw_export *e,
                                               struct sw_err *err);
-/* Has the daemon close it, without waiting. */
+/* Has the daemon close the memory, without waiting. */
 void sw_client_close_memory(struct spillway *c, uint32_t mem);
-/* Appends the packets that hand exported memory over under the name `mem`; its descriptors move into
- * them. errors: -SW_ENOMEM. */
+/* Appends the packets that hand exported memory over under the number `mem`. The descriptors move to them. errors:
+ * -SW_ENOMEM. */
 int sw_client_add_memory(struct sw_list *group, uint32_t mem, bool once, struct sw_export *e, struct sw_err *err);
-/* To be called before a mark is named to the daemon: hands over the page that marks are on, if there is one that it
- * does not have. While the connection is down that is done when it comes back. errors: -SW_ENOMEM, -SW_ELIMIT. */
+/* Hands over the page of marks, if the daemon does not have it. Call it before a packet names a mark. While the
+ * connection is down, it waits for the reconnection. errors: -SW_ENOMEM, -SW_ELIMIT. */
 int sw_client_share_marks(struct spillway *c, struct sw_err *err);
-/* The connection has come back: hands the page over again, before what names marks. errors: as above. */
+/* Hands the page over again after a reconnection, before packets that name marks. errors: as above. */
 int sw_client_reshare_marks(struct spillway *c, struct sw_err *err);
-/* Whether r holds all of data[0..bytes). */
+/* Returns whether r contains all of data[0..bytes). */
 bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64_t bytes);
-/* The registered memory that holds all of data[0..bytes), with kind and offset of the range put into *ret; or NULL. */
+/* Finds the registered memory that contains all of data[0..bytes), and sets the kind and offset of *ret. NULL: none. */
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);
-/* To be called before memory is named to the daemon: what is registered and could not be handed over again after a
- * restart, or was refused then, is tried anew. Any other memory is ready. errors: those of sw_export_find(). */
+/* Tries again to hand over registered memory that failed after a restart. Call it before a packet names memory. Other
+ * memory is ready. errors: those of sw_export_find(). */
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err);
-/* The connection has come back: hands over again what is registered; where that fails, what waits in the outbox to use
- * it has the error. */
+/* Hands all registered memory over again, after a reconnection. If that fails, packets in the outbox that use the
+ * memory get the error. */
 void sw_registered_reopen(struct spillway *c);
-/* Forgets what is registered; the daemon unmaps it with the end of the session. */
+/* Frees the registrations. The daemon unmaps the memory at the session's end. */
 void sw_registered_free(struct spillway *c);
 
-/* A ticket on no list yet, and a packet for one message appended to *group. errors: -SW_ENOMEM. */
+/* ---- client_tickets.c ---- */
+
+/* Make a ticket that is on no list yet, and a packet for one message, which is appended to *group. errors: -SW_ENOMEM.
+ */
 struct spillway_ticket *sw_ticket_new(struct spillway *c, unsigned operation, struct sw_err *err);
 struct sw_packet *sw_packet_new(struct sw_list *group, const struct sw_msg *msg, struct sw_err *err);
-/* A copy of a packet without descriptors, for after a restart; NULL: it cannot be had, or the connection cannot come
- * back. */
+/* Copies a packet without descriptors, to repeat it after a restart. NULL: no memory, or the connection cannot come
+ * back.
+ */
 struct sw_packet *sw_packet_copy(const struct spillway *c, const struct sw_list *packet);
 /* Frees a packet with its descriptors. */
 void sw_packet_free(struct sw_packet *packet);
-/* The running ticket that a packet of that seq belongs to, or NULL. */
+/* Finds the running ticket of a packet by its seq; NULL: none. */
 struct spillway_ticket *sw_ticket_find(struct spillway *c, uint32_t seq);
 /* Frees packets that were not submitted, with their descriptors. */
 void sw_packets_free(struct sw_list *group);
-/* Takes a ticket off its list and frees it. */
+/* Removes a ticket from its list, and frees it. */
 void sw_ticket_destroy(struct spillway_ticket *t);
-/* The ticket is done: its caller is told, or it is destroyed if nobody waits for it. */
+/* Completes a ticket: reports it to its caller, or frees an abandoned one. */
 void sw_ticket_complete(struct spillway_ticket *t);
-/* The caller forgets the ticket: a region whose id it never saw is dropped, now or when the operation ends. */
+/* Gives up a ticket, because its caller has freed it. Regions whose ids the caller has not seen are dropped, now or
+ * when the operation ends. */
 void sw_ticket_abandon(struct spillway_ticket *t);
 
-/* The caller learns that the ticket is done: neither fresh nor counted any more. */
+/* Notes that the caller knows that the ticket is done: it is no longer fresh or counted. */
 void sw_ticket_known(struct spillway_ticket *t);
 
-/* Gives packets the next seqs and moves them to the outbox, as all that the ticket waits for. */
+/* Gives the packets the next seqs, and moves them to the outbox. The ticket waits for them. */
 void sw_client_enqueue(struct spillway_ticket *t, struct sw_list *group);
-/* Sends a request whose answer nobody waits for. False: -SW_ENOMEM; what it names stays until the connection ends. */
+/* Sends a request, and ignores its reply. Returns false for -SW_ENOMEM. */
 bool sw_client_submit_unattended(struct spillway *c, const struct sw_msg *msg);
-/* Gives the group its seqs, moves it to the outbox and sends what fits; the ticket then is running. */
+/* Does sw_client_enqueue(), and sends as much as fits. The ticket is then running. */
 void sw_client_submit(struct spillway_ticket *t, struct sw_list *group);
-/* Sends and receives until nothing moves. Returns 0, or the code of c->lost. To be called before a call is refused for
- * what is under way: who does nothing but try again would else never see it end. */
+/* Sends and receives until nothing moves. Returns 0, or the code of c->lost. Call it before a call is refused because
+ * of running operations. Otherwise a program that only repeats the call would never see them end. */
 int sw_client_pump(struct spillway *c);
-/* Pumps until the ticket is done. timeout_ms: -1 no limit. errors: -SW_EAGAIN; the ticket's own are not looked at. */
+/* Pumps until the ticket is done. timeout_ms: -1: no limit. errors: -SW_EAGAIN; not the ticket's own. */
 int sw_client_wait(struct spillway_ticket *t, int timeout_ms);
-/* Waits for what the daemon is to answer at once: time in which the connection is away does not count, which has a
- * bound of its own. errors: -SW_ETIMEDOUT; *err says what was not done. */
+/* Waits for an answer that the daemon gives at once. Time without a connection does not count, since it has a limit of
+ * its own. what: for the error. errors: -SW_ETIMEDOUT. */
 int sw_client_wait_answer(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                           const char *what, struct sw_err *err);
-/* sw_ticket_is_done() of a ticket. */
+/* Returns sw_ticket_is_done() of a ticket. */
 bool sw_client_is_done(const void *ticket);
-/* As sw_client_wait(), until ended(arg). expected_us: how long that will take, 0: not known. */
+/* Waits like sw_client_wait(), until ended(arg). expected_us: how long that will take; 0: not known. */
 int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
                          uint64_t expected_us);
 /* ---- client_transport.c ---- */
 
-/* The code for an errno of a call that makes what a connection needs: -SW_ELIMIT if there is no descriptor for it, else
- * -SW_ECONN. */
+/* Returns the error of a failed call, from its errno: -SW_ELIMIT if descriptors have run out, else -SW_ECONN. */
 int sw_client_open_failed(int cause);
-/* Connects the first time, by then; and watches the socket. errors: -SW_ENOSERVICE, -SW_EACCES, -SW_ETIMEDOUT,
- * -SW_EUNTRUSTED, -SW_EINVAL, -SW_ELIMIT, -SW_ECONN. */
+/* Connects the first time, until the deadline, and watches the socket. errors: -SW_ENOSERVICE, -SW_EACCES,
+ * -SW_ETIMEDOUT, -SW_EUNTRUSTED, -SW_EINVAL, -SW_ELIMIT, -SW_ECONN. */
 int sw_transport_open(struct spillway *c, const char *path, uint64_t deadline_us, struct sw_err *err);
 int sw_transport_watch(struct spillway *c, struct sw_err *err);
-/* Sends what fits of the outbox. Returns 0, or -SW_ECONN: the peer is gone, but what it said before may still be read.
- */
+/* Sends as much of the outbox as fits. Returns 0, or -SW_ECONN if the peer is gone. Packets that it sent before can
+ * still be received. */
 int sw_transport_flush(struct spillway *c);
-/* Takes a packet into c->received. errors: -SW_EAGAIN (there is none), -SW_ECONN (the peer is gone), -SW_EFDS
- * (descriptors came with it), -SW_EPROTO. */
+/* Receives a packet into c->received. errors: -SW_EAGAIN (there is none), -SW_ECONN (the peer is gone), -SW_EFDS (it
+ * has descriptors), -SW_EPROTO. */
 int sw_transport_receive(struct spillway *c, size_t *ret_bytes);
-/* Connects without waiting. Returns 0 with a socket that does not block, and whose server is trusted. errors:
+/* Connects without waiting. *ret does not block, and its server is trusted. errors:
  * -SW_ENOSERVICE, -SW_EACCES, -SW_EUNTRUSTED, -SW_ELIMIT. */
 int sw_client_connect(const struct spillway *c, const char *path, int *ret, struct sw_err *err);
 
-/* client_resume.c: the connection may come back by this token, for so long after it was lost. errors: -SW_ENOMEM,
- * -SW_ELIMIT, -SW_ECONN (no timer). */
+/* ---- client_resume.c ---- */
+
+/* Enables reconnections, by the token and with the limit of HELLO_OK. errors: -SW_ENOMEM, -SW_ELIMIT, -SW_ECONN (no
+ * timer). */
 int sw_resume_enable(struct spillway *c, const char *path, const struct sw_msg_hello_ok *hello, struct sw_err *err);
-/* The connection is lost. True: it is tried to come back; what was running is settled then. */
+/* Begins to reconnect after a loss. Returns false if the connection cannot come back. */
 bool sw_resume_begin(struct spillway *c);
-/* Goes on with coming back, if it is time. */
+/* Does the next step of a reconnection, if it is time. */
 void sw_resume_advance(struct spillway *c);
-/* Takes the answer to its HELLO. False: there is none due. */
+/* Takes the reply to the HELLO of a reconnection. Returns false if none is due. */
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg);
 void sw_resume_free(struct spillway *c);
 
-/* Ends the connection: running tickets fail with `lost`, waiting packets are dropped. */
+/* Ends the connection: running tickets fail with `lost`, and the outbox is dropped. */
 void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
-/* Ends it likewise, with what went wrong in words. */
+/* The same, with an error made of a code and a text. */
 void sw_client_fail_text(struct spillway *c, int code, const char *text);
 
 #endif

@@ -1,8 +1,8 @@
-/* client_staging.c - see client_staging.h. Life of a call that copies:
+/* client_staging.c - see client_staging.h. The states of a staged call:
  *
- *   READY   until the daemon has mapped the arenas, and the caller's streams are where they were at the call
- *   BEGIN   restore: the reads have begun, and say how long the regions and their chunks are
- *   MOVE    several pieces on their way at a time, in order; the first error stops it once those are back
+ *   READY   waits until the daemon has mapped the arenas, and the caller's streams have written their marks
+ *   BEGIN   restore: begins the reads, whose replies have the lengths of the regions and their chunks
+ *   MOVE    moves several chunks at a time, in order; after the first error it stops when they have ended
  *   END     spill: commits are under way; restore: until the last copies are made
  *   OVER    nothing more is sent
  *
@@ -28,7 +28,7 @@ enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_END, STAGE_OVER };
 struct sw_staged {
     struct sw_way way;
     enum stage stage;
-    uint32_t item, piece; /* the next one to be moved; of the item's pieces */
+    uint32_t item, piece; /* the next one to move; piece: of the item's pieces */
     uint64_t at;          /* in that piece */
     unsigned n_held;      /* places */
 };
@@ -76,19 +76,19 @@ static int staging_new(struct spillway *c, struct sw_err *err) {
     return 0;
 }
 
-/* Has sw_staging_advance() called after so long; 0: not before something else happens. */
+/* Sets the timer that asks for sw_staging_advance(); 0: only other events ask for it. */
 static void wake_after(const struct spillway *c, long ns) {
     struct sw_staging *s = c->staging;
     const struct itimerspec time = {.it_value.tv_nsec = ns};
     if (ns || s->timer_set)
-        (void)timerfd_settime(c->timers[SW_TIMER_STAGING], 0, &time, NULL); /* also makes it unreadable again */
+        (void)timerfd_settime(c->timers[SW_TIMER_STAGING], 0, &time, NULL); /* also makes the timer unreadable */
     s->timer_set = ns != 0;
 }
 
-/* What a round of sw_staging_advance() has to give, and what it finds. */
+/* The resources of a round of sw_staging_advance(), and its result. */
 struct round {
-    unsigned copies; /* of pieces of the host's memory, still allowed */
-    long wake_ns;    /* 0: packets tell when to go on */
+    unsigned copies; /* copies of host memory that are still allowed */
+    long wake_ns;    /* when to go on; 0: when packets arrive */
 };
 
 static void come_back(struct round *round, long ns) {
@@ -96,7 +96,7 @@ static void come_back(struct round *round, long ns) {
         round->wake_ns = ns;
 }
 
-/* ---- one chunk on its way ---------------------------------------------------------------------------------------- */
+/* ---- one chunk --------------------------------------------------------------------------------------------------- */
 
 static uint8_t *data_of(const struct sw_staged *op, uint32_t item, uint32_t piece) {
     return op->way.transfer->items[item].request->buffers[piece].data;
@@ -115,7 +115,7 @@ static void give_back(struct sw_staged *op, struct sw_arena *arena, unsigned fir
     op->n_held--;
 }
 
-/* The daemon has stored a chunk, or written it. */
+/* Handles the reply to a chunk: the daemon has stored it, or written it. */
 static bool take_chunk(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct sw_transfer *x = t->own.owner;
     struct spillway_result result;
@@ -143,7 +143,7 @@ static void chunk_done(struct spillway_ticket *t) {
     sw_transfer_packet_done(t);
 }
 
-/* Sends a chunk of the item's piece; mem and place: where it lies, SW_ARENA_PIECES: in the caller's memory. */
+/* Sends a chunk of the item's piece. place: of the arena; SW_ARENA_PIECES: it is in the caller's memory. */
 static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, const struct sw_mark *mark,
                        unsigned place) {
     struct spillway_ticket *t = sw_way_send_chunk(&op->way, op->item, chunk, mark, take_chunk, chunk_done);
@@ -156,7 +156,7 @@ static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, 
 
 /* ---- spill ------------------------------------------------------------------------------------------------------- */
 
-/* False: not now; there is a copy to make first. */
+/* Returns false if a copy has to be made first. */
 static bool may_copy(const struct sw_arena *arena, struct round *round) {
     if (arena->gpu != SW_ARENA_HOST)
         return true;
@@ -172,8 +172,8 @@ static uint64_t at_most(uint64_t bytes, uint64_t most) {
     return bytes < most ? bytes : most;
 }
 
-/* How much of a piece is moved at a time, and how many places of the arena that takes: chunks of a region are restored
- * as a whole. */
+/* Returns how much of a piece is moved at a time, and how many places of the arena that takes. A restore moves whole
+ * chunks of the region. */
 static uint64_t bytes_at_once(const struct sw_staged *op, const struct sw_piece *piece, unsigned *ret_places) {
     const uint64_t left = (is_spill(op) ? piece->bytes : piece->stored_bytes) - op->at,
                    unit = is_spill(op) || piece->chunk_bytes <= SW_PIECE_BYTES ? SW_PIECE_BYTES : piece->chunk_bytes,
@@ -183,7 +183,7 @@ static uint64_t bytes_at_once(const struct sw_staged *op, const struct sw_piece 
     return bytes;
 }
 
-/* Moves the next part of a copied piece. False: not now. */
+/* Moves the next part of a copied piece. Returns false if it has to wait. */
 static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct round *round) {
     struct sw_arena *arena = piece->arena;
     struct sw_export e = {0};
@@ -201,7 +201,8 @@ static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct rou
     int rc =
         is_spill(op) ? sw_arena_copy(arena, place, 0, bytes, true, &err) : sw_arena_make(arena, place, bytes, &err);
     if (!rc)
-        rc = sw_arena_mark(connection_of(op), arena, &e, &err); /* also what still reads where a restore will write */
+        rc = sw_arena_mark(connection_of(op), arena, &e,
+                           &err); /* also waits for work that still reads the place that a restore will write to */
     if (rc < 0) {
         op->way.transfer->results[op->item].code = rc;
         sw_client_note_err(&op->way.transfer->error, &err);
@@ -219,7 +220,7 @@ static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct rou
     return sent;
 }
 
-/* Moves a piece that the daemon opens itself, at once. */
+/* Moves a piece whose memory the daemon opens, as one chunk. */
 static bool move_whole(struct sw_staged *op, const struct sw_piece *piece) {
     const struct sw_wire_chunk chunk = {
         .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)op->piece};
@@ -233,8 +234,8 @@ static bool is_moved(const struct sw_staged *op, const struct sw_piece *piece) {
     return op->at >= (is_spill(op) || !piece->arena ? piece->bytes : piece->stored_bytes);
 }
 
-/* Goes on with the next item; one that is by itself, and has all its bytes on their way, is committed. False: not now.
- */
+/* Goes on with the next item. With SPILLWAY_EACH, commits the item whose bytes were all sent. Returns false if it has
+ * to wait. */
 static bool next_item(struct sw_staged *op) {
     struct sw_transfer *x = op->way.transfer;
     const bool each = sw_transfer_is_each(x);
@@ -248,13 +249,13 @@ static bool next_item(struct sw_staged *op) {
     return true;
 }
 
-/* Moves the next part of the call. False: not now, or there is none. */
+/* Moves the next part of the call. Returns false if it has to wait, or there is none. */
 static bool move_next(struct sw_staged *op, struct round *round) {
     const struct sw_transfer *x = op->way.transfer;
     if (must_stop(op) || op->item == sw_way_n_items(&op->way))
         return false;
     const uint32_t n_pieces = x->items[op->item].request->n_buffers;
-    if (x->results[op->item].code) /* of one that is by itself: the others go on */
+    if (x->results[op->item].code) /* with SPILLWAY_EACH the other items go on */
         return next_item(op);
     if (op->piece == n_pieces) {
         const bool is_begun = !is_spill(op) || x->items[op->item].number;
@@ -273,7 +274,7 @@ static bool move_next(struct sw_staged *op, struct round *round) {
 
 /* ---- restore ----------------------------------------------------------------------------------------------------- */
 
-/* Copies restored pieces to the caller's memory; after an error they are of no use. */
+/* Copies restored chunks to the caller's memory; not after an error. */
 static void copy_out(struct sw_staged *op, struct sw_arena *arena, struct round *round) {
     struct sw_transfer *x = op->way.transfer;
     for (unsigned i = 0; i < SW_ARENA_PIECES; i++) {
@@ -295,7 +296,7 @@ static void copy_out(struct sw_staged *op, struct sw_arena *arena, struct round 
 
 /* ---- a call, step by step ---------------------------------------------------------------------------------------- */
 
-/* Whether the stream has got to the mark: it is then given back. */
+/* Returns whether the stream has written the mark, which is then given back. */
 static bool is_reached(struct sw_mark **mark, struct round *round) {
     if (*mark && !sw_mark_is_reached(*mark)) {
         come_back(round, POLL_GPU_NS);
@@ -306,7 +307,7 @@ static bool is_reached(struct sw_mark **mark, struct round *round) {
     return true;
 }
 
-/* The copied pieces' streams and arenas; the daemon waits for the others' streams. */
+/* Waits for the streams and arenas of copied pieces. The daemon waits for the streams of other pieces. */
 static bool is_ready(struct sw_staged *op, struct round *round) {
     struct sw_transfer *x = op->way.transfer;
     bool all = connection_of(op)->link == SW_LINK_UP;
@@ -321,7 +322,7 @@ static bool is_ready(struct sw_staged *op, struct round *round) {
     return all || must_stop(op) || x->error.code;
 }
 
-/* Where the last copies have not been made yet, they are waited for: after the ticket, the memory is the caller's. */
+/* Waits for the last copies, because after the ticket's end the memory is the caller's. */
 static void begin_end(struct sw_staged *op) {
     struct sw_transfer *x = op->way.transfer;
     op->stage = STAGE_END;
@@ -332,7 +333,7 @@ static void begin_end(struct sw_staged *op) {
         const bool is_first = i == 0 || x->pieces[i - 1].arena != piece->arena;
         if (!piece->arena)
             continue;
-        sw_mark_unref(piece->mark); /* of the caller's stream: after an error it is not waited for */
+        sw_mark_unref(piece->mark); /* of the caller's stream, for which nothing waits after an error */
         piece->mark = NULL;
         if (is_first && sw_arena_mark(connection_of(op), piece->arena, &e, &err) < 0)
             sw_client_note_err(&x->error, &err);
@@ -369,7 +370,7 @@ static void move(struct sw_staged *op, struct round *round) {
         !sw_way_commit(&op->way, sw_way_n_items(&op->way)))
         return;
     if (is_spill(op) && all && !must_stop(op))
-        begin_end(op); /* the commits' replies are waited for by the transfer */
+        begin_end(op); /* the transfer waits for the replies to the commits */
     else if (is_all_back(op))
         begin_end(op);
 }
@@ -405,7 +406,7 @@ void sw_staging_advance(struct spillway *c, unsigned copies) {
         if (op && op->stage != STAGE_OVER)
             advance(op, &round);
     }
-    if (sw_arenas_freed(&s->arenas)) /* and no packet may follow that tells when to go on */
+    if (sw_arenas_freed(&s->arenas)) /* no later packet may wake the call */
         come_back(&round, AT_ONCE_NS);
     wake_after(c, round.wake_ns);
 }
@@ -417,7 +418,7 @@ static bool has_ended(const struct sw_way *way) {
 }
 
 static void cancel(struct sw_way *way) {
-    (void)sw_way_end_open(way); /* or later, with the call */
+    (void)sw_way_end_open(way); /* if that fails, the call's end does it */
     wake_after(sw_way_connection(way), AT_ONCE_NS);
 }
 
@@ -496,7 +497,7 @@ static bool is_settled(const void *arg) {
     return arena->open || arena->error.code;
 }
 
-/* A mark in the default stream of the memory's GPU makes all that marks need. */
+/* Makes a mark in the default stream of the memory's GPU, which allocates everything that marks need. */
 static int prepare_marks(struct spillway *c, const void *memory, struct sw_err *err) {
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
     int rc = sw_export_order(&e, &c->cuda, NULL, memory, NULL, err);
@@ -523,7 +524,7 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
         rc = sw_arena_make(arena, i, SW_PIECE_BYTES, err);
     if (rc < 0)
         return rc;
-    arena->n_users++; /* so that it stays meanwhile */
+    arena->n_users++; /* keeps the arena meanwhile */
     rc = sw_client_wait_answer(c, is_settled, arena, c->timeout_ms, "MEM_OPEN", err);
     arena->n_users--;
     if (!rc && arena->error.code)

@@ -1,14 +1,14 @@
-/* client_staging.h - inside of libspillway: memory that the daemon cannot open is copied through an arena, memory of
- * the library's own that the daemon keeps open (client_arena.h).
+/* client_staging.h - inside of libspillway: copies memory that the daemon cannot open, through an arena that the daemon
+ * keeps open (client_arena.h).
  *
- * The chunks of such a call (client_way.h) go through the arena, piece by piece. sw_staging_advance(), called wherever
- * packets are taken in, does what is due next. Not installed. thread: that of the connection. */
+ * The chunks of such a call (client_way.h) go through the arena one after the other. sw_staging_advance() does the next
+ * steps, and is called wherever packets are received. Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_STAGING_H
 #define SW_IPC_CLIENT_STAGING_H
 
 #include "ipc/client/client_transfer.h"
 
-/* Bytes of a piece that is copied at a time, and pieces of an arena. */
+/* The bytes that are copied at a time, and how many of them an arena has room for. */
 #define SW_PIECE_BYTES ((uint64_t)16 << 20)
 enum { SW_ARENA_PIECES = 4 };
 
@@ -27,18 +27,18 @@ int sw_staged_prepare(struct sw_staged *staged, struct sw_piece *piece, const st
 
 /* ---- of a connection ---- */
 
-/* Makes the arena of the memory's GPU, or the host's, with all its pages, and what orders operations behind streams,
- * and waits until the daemon has it. errors: those of spillway_prepare(). */
+/* Makes the arena of the memory's GPU or of the host, with all of its pages, and the page of marks, and waits until the
+ * daemon has them. errors: those of spillway_prepare(). */
 int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *err);
-/* Does what can be done without waiting; at most `copies` pieces of the host's memory are copied. */
+/* Does the next steps of all staged calls without waiting. copies: the most copies of host memory. */
 void sw_staging_advance(struct spillway *c, unsigned copies);
-/* Frees arenas that the daemon could not open, once no call uses them. */
+/* Frees unused arenas that the daemon could not open. */
 void sw_staging_free_unused(struct spillway *c);
-/* The connection has come back: hands the arenas over again. */
+/* Hands the arenas over again, after a reconnection. */
 void sw_staging_reopen(struct spillway *c);
-/* Whether an arena goes by that number of a memory. */
+/* Returns whether an arena has this memory number. */
 bool sw_staging_uses(const struct spillway *c, uint32_t mem);
-/* Frees the arenas. No call may run any more. */
+/* Frees the arenas. No call may run. */
 void sw_staging_free(struct spillway *c);
 
 #endif

@@ -21,14 +21,16 @@ static bool is_spill(const struct sw_transfer *x) {
     return x->call->is_spill;
 }
 
-/* Restore, all or nothing, by more than one packet: the daemon keeps the stored copies, the library drops them. */
+/* Returns whether the daemon keeps the stored copies of a restore, and the library drops them: all or nothing by
+ * several packets. */
 static bool drops_at_end(const struct sw_transfer *x) {
     return !is_spill(x) && !sw_transfer_is_each(x) && x->has_several_packets && !x->way;
 }
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 
-/* How many of the next items fit into one packet, and how many pieces they have. 0: the first one has to wait. */
+/* Returns how many of the next items fit into one packet, and the number of their pieces. 0: the first one has to wait.
+ */
 static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_pieces) {
     uint32_t n = 0, pieces = 0;
     for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
@@ -61,7 +63,7 @@ static void add_item(struct sw_transfer *x, struct sw_arrays *a, uint32_t i) {
     }
 }
 
-/* A ticket of a packet of n items, and the packet; the memory that is handed over with it comes first. */
+/* Makes a packet of n items, and its ticket. The memory that is handed over with it comes first. */
 static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer *x, uint32_t n, struct sw_list *group,
                                           struct sw_err *err) {
     struct sw_arrays *a = sw_arrays_begin(x);
@@ -82,7 +84,7 @@ static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer
     return NULL;
 }
 
-/* The next n items cannot be sent. Returns whether the call goes on with the others. */
+/* Fails the next n items, which cannot be sent. Returns whether the call goes on with the others. */
 static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err *err) {
     sw_client_note_err(&x->error, err);
     for (uint32_t i = 0; sw_transfer_is_each(x) && i < n; i++)
@@ -90,12 +92,12 @@ static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err
     return sw_transfer_is_each(x);
 }
 
-/* Sends the next packet. False: it is not its time, or it failed. */
+/* Sends the next packet. Returns false if it has to wait, or failed. */
 static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     struct sw_err err = {0};
     struct sw_list group;
     uint32_t n_pieces;
-    if (c->n_in_flight >= c->max_in_flight) /* which may be fewer after a restart */
+    if (c->n_in_flight >= c->max_in_flight) /* after a restart the limit may be lower */
         return false;
     const uint32_t n = next_items(c, x, &n_pieces);
     if (!n)
@@ -140,7 +142,8 @@ static bool close_opened(struct spillway *c, struct sw_transfer *x, struct sw_op
     return true;
 }
 
-/* Behind the last packet, whose operations the daemon waits for. False: without memory for it, it is tried again. */
+/* Closes the call's memory after the last packet; the daemon waits for its operations. Returns false without memory for
+ * the packets: call it again. */
 static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
     for (uint32_t i = 0; i < x->n_opened; i++)
         if (x->opened[i].is_open && !c->lost.code && !close_opened(c, x, &x->opened[i]))
@@ -150,7 +153,7 @@ static bool close_all_opened(struct spillway *c, struct sw_transfer *x) {
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* What has no outcome of its own has that of the call. */
+/* Gives the call's outcome to the items that have none of their own. */
 static void set_codes(struct sw_transfer *x) {
     const bool has_stopped = x->cancel_code || x->ticket->connection->lost.code;
     for (uint32_t i = 0; x->error.code && i < x->call->n; i++) {
@@ -167,7 +170,7 @@ static void end_way(struct sw_transfer *x) {
 }
 
 static void finish(struct spillway *c, struct sw_transfer *x) {
-    /* The daemon knows nothing of a memory that could not be opened: that is the cause. */
+    /* If a memory could not be opened, the daemon does not know it: the cause is the memory's error. */
     if (x->error.code == -SW_ENOENT && x->open_error.code)
         x->error = x->open_error;
     set_codes(x);
@@ -202,7 +205,7 @@ static void finish_if_ended(struct spillway *c, struct sw_transfer *x) {
         finish(c, x);
 }
 
-/* Of several calls none overtakes one that waits for room. */
+/* Sends the calls' packets. A later call does not overtake one that waits for room. */
 static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
     if (c->lost.code)
         sw_client_note_error(&x->error, &c->lost);
@@ -233,11 +236,11 @@ static uint64_t first_deadline_us(const struct spillway *c) {
     return first;
 }
 
-/* Has spillway_fd() wake when the first call's time is over. */
+/* Sets the timer that wakes spillway_fd() when the first call's time is over. */
 static void set_timer(struct spillway *c) {
     const uint64_t us = first_deadline_us(c);
     struct epoll_event event = {.events = EPOLLIN};
-    struct itimerspec time = {0}; /* never */
+    struct itimerspec time = {0}; /* disarmed */
     if (c->timers[SW_TIMER_CALLS] < 0) {
         c->timers[SW_TIMER_CALLS] = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
         if (c->timers[SW_TIMER_CALLS] >= 0 &&
@@ -252,13 +255,13 @@ static void set_timer(struct spillway *c) {
         (void)timerfd_settime(c->timers[SW_TIMER_CALLS], TFD_TIMER_ABSTIME, &time, NULL);
 }
 
-/* Asks the daemon to end one packet's items; what they come to is told by their own reply. */
+/* Asks the daemon to end one packet's items. Their results come with the packet's own reply. */
 static void cancel_packet(struct sw_transfer *x, const struct spillway_ticket *t) {
     struct sw_arrays *a = sw_arrays_begin(x);
     for (uint32_t i = 0; i < t->transfer.n_items; i++)
         sw_arrays_add_item(a, &x->items[t->own.part + i],
                            is_spill(x) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP);
-    (void)sw_arrays_send_unattended(x, a); /* if it fails, the daemon goes on with what is to be canceled */
+    (void)sw_arrays_send_unattended(x, a); /* if that fails, the items are not canceled */
 }
 
 void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
@@ -334,7 +337,7 @@ static bool is_same_memory(const struct sw_export *e, const struct sw_export *ot
                                       : e->kind == SW_MEM_MEMFD && is_same_file(e->fds[0], other->fds[0]);
 }
 
-/* A block of cudaMalloc that holds the range and is opened already: found without asking the driver again. */
+/* Finds an opened block of cudaMalloc that holds the range, without asking the driver again. */
 static const struct sw_opened *find_block(const struct sw_transfer *x, const struct spillway_buffer *buffer) {
     const uintptr_t address = (uintptr_t)buffer->data;
     for (uint32_t i = 0; i < x->n_opened; i++) {
@@ -353,7 +356,7 @@ static const struct sw_opened *find_same(const struct sw_transfer *x, const stru
     return NULL;
 }
 
-/* Takes the export over; it is handed over when all of the call is known. */
+/* Takes the export. It is handed over when the whole call is known. */
 static const struct sw_opened *add_opened(struct spillway *c, struct sw_transfer *x, struct sw_export *e,
                                           const void *data, struct sw_err *err) {
     if (x->n_opened == x->cap_opened) {
@@ -375,13 +378,13 @@ static const struct sw_opened *add_opened(struct spillway *c, struct sw_transfer
     return o;
 }
 
-/* What is known of the streams' marks while a call is prepared. */
+/* The streams' marks while a call is prepared. */
 struct preparation {
     struct spillway *c;
     struct sw_transfer *x;
     struct CUstream_st *stream;
-    struct sw_marks marks; /* of that stream, borrowed: one for each context */
-    uint32_t mem;          /* of the buffer before, in that stream; 0: there is none */
+    struct sw_marks marks; /* of the current stream, borrowed: one for each context */
+    uint32_t mem;          /* of the previous buffer of this stream; 0: none */
     struct sw_mark *mark;  /* its mark, borrowed */
 };
 
@@ -393,7 +396,8 @@ static void note_mark(struct preparation *p, struct sw_mark *mark) {
         p->marks.marks[p->marks.n++] = mark;
 }
 
-/* Finds the memory of a buffer: registered, opened for this call already, or to be opened. *ret_inside: a byte of it.
+/* Finds the memory of a buffer: registered, already opened for this call, or to be opened. *ret_inside: an address in
+ * it.
  */
 static int find_memory(struct preparation *p, const struct spillway_buffer *buffer, struct sw_export *e,
                        uint32_t *ret_mem, const void **ret_inside, bool in_place, bool *ret_is_copied,
@@ -424,7 +428,7 @@ static int find_memory(struct preparation *p, const struct spillway_buffer *buff
     return 0;
 }
 
-/* The library copies it, if it is readable or writable at all. */
+/* Has the library copy the buffer, if its memory is readable or writable. */
 static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
                         struct sw_err *err) {
     struct sw_transfer *x = p->x;
@@ -463,7 +467,7 @@ static int prepare_buffer(struct preparation *p, const struct spillway_buffer *b
     return rc;
 }
 
-/* Buffers without bytes have no memory of their own, perhaps not even an address, where others have some. */
+/* Empty buffers have no memory, and perhaps no address. They use the memory of another buffer. */
 static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     const struct sw_call_request *r = p->x->items[i].request;
     struct sw_piece *pieces = &p->x->pieces[p->x->items[i].first];
@@ -490,7 +494,7 @@ static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     return rc;
 }
 
-/* A transfer of the call, which it owns, with a ticket that is on no list yet. NULL: no memory. */
+/* Makes a transfer, which owns the call, with a ticket that is on no list yet. NULL: no memory. */
 static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call, struct sw_err *err) {
     struct sw_transfer *x = sw_alloc(sizeof *x);
     struct spillway_ticket *t = sw_ticket_new(c, call->is_spill ? SW_MSG_BUILD : SW_MSG_READ, err);
@@ -529,8 +533,8 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
     return x;
 }
 
-/* Hands over the memory that several packets, or several memories of one packet, need; one memory of one packet goes
- * with that. */
+/* Hands over the call's memory, if the call has several packets or several memories. One memory of a single packet goes
+ * with the packet. */
 static int open_memories(struct spillway *c, struct sw_transfer *x, struct sw_err *err) {
     if (x->n_opened <= 1 && !x->has_several_packets && !x->way)
         return 0;
@@ -553,7 +557,7 @@ static void set_deadline(struct sw_transfer *x) {
     set_timer(x->ticket->connection);
 }
 
-/* The daemon stores no more durable regions all or none than it commits in one packet. */
+/* Checks the number of durable regions: all or none is possible only for the regions that one packet commits. */
 static int check_durable(const struct sw_transfer *x, struct sw_err *err) {
     const bool has_several_commits = x->way ? x->call->n > SW_PROTO_MAX_ITEMS : x->has_several_packets;
     if (!is_spill(x) || sw_transfer_is_each(x) || !x->ticket->is_durable || !has_several_commits)
@@ -564,7 +568,7 @@ static int check_durable(const struct sw_transfer *x, struct sw_err *err) {
         x->call->n, x->call->n_buffers, SW_PROTO_MAX_ITEMS);
 }
 
-/* What would never have room. */
+/* Refuses a request that could never be sent. */
 static int check_limit(const struct spillway *c, const struct sw_call *call, struct sw_err *err) {
     for (uint32_t i = 0; i < call->n; i++)
         if (call->requests[i].n_buffers > c->max_pieces)
@@ -573,12 +577,12 @@ static int check_limit(const struct spillway *c, const struct sw_call *call, str
     return 0;
 }
 
-/* Nothing of it has been sent, and nothing will be. */
+/* Frees a call of which nothing was sent. */
 static bool failed_at_once(const struct sw_transfer *x) {
     return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->way && !x->ticket->connection->lost.code;
 }
 
-/* So the call itself fails. */
+/* Undoes a call that has failed at once. */
 static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct sw_err *err) {
     (void)sw_err_set(err, x->error.code, (enum sw_scope)x->error.scope, "%s", x->error.text);
     *ret = NULL;
@@ -611,7 +615,7 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     *ret = x->ticket;
     if (open_memories(c, x, err) < 0) {
         sw_client_note_err(&x->error, err);
-        err->code = 0; /* told by the ticket: what is open has to be closed first */
+        err->code = 0; /* the ticket reports it, because open memory has to be closed first */
     }
     set_deadline(x);
     sw_transfers_advance(c);

@@ -1,17 +1,16 @@
 /* client_transfer.h - inside of libspillway: calls of spillway_spill() and spillway_restore().
  *
- * A call has one ticket and n items, one for each request; each buffer of an item is a piece. Packets are tickets of
- * the library's own, which sw_transfers_advance(), called wherever packets are taken in, sends as the daemon's limits
- * leave room. Memory that is not registered is opened before the first packet and closed behind the last. There are two
- * ways:
+ * A call has one ticket, and an item for each request. Each buffer of an item is a piece. Packets are tickets of the
+ * library's own. sw_transfers_advance() sends them as the daemon's limits allow, and is called wherever packets are
+ * received. Memory that is not registered is opened before the first packet, and closed after the last one.
  *
- *   whole   (client_transfer.c): the daemon opens all of the memory. A packet has up to SW_PROTO_MAX_ITEMS whole builds
- *           or reads, which the daemon does all or none. Of several packets the library makes the call so: it drops
- * what a failed spill has stored, and a restore keeps all stored copies until the last of them is back staged
- * (client_staging.h): some of it has to be copied. Builds and reads are open while their chunks go through an arena,
- * and all of the call are committed, or ended, behind the last
+ * - A whole call (client_transfer.c): the daemon opens all of the memory. A packet has up to SW_PROTO_MAX_ITEMS whole
+ *   builds or reads, all or none. If the call has several packets, the library makes it all or nothing: after a failed
+ *   spill it drops the stored regions, and a restore keeps all stored copies until the last region is back.
+ * - A staged call (client_staging.h): some memory has to be copied. Builds and reads are open while their chunks go
+ *   through an arena, and are committed or ended together after the last chunk.
  *
- * Not installed. thread: that of the connection. */
+ * Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_TRANSFER_H
 #define SW_IPC_CLIENT_TRANSFER_H
 
@@ -25,17 +24,17 @@ struct sw_way; /* client_way.h */
 struct sw_piece {
     uint32_t mem;
     uint64_t offset, bytes;
-    struct sw_mark *mark; /* in the request's stream; a reference; NULL: nothing to wait for */
+    struct sw_mark *mark; /* in the request's stream; a reference; NULL: do not wait */
     /* Staged: */
-    struct sw_arena *arena;             /* that it is copied through; NULL: the daemon opens its memory */
-    uint64_t stored_bytes, chunk_bytes; /* restore: of the region's buffer, once the read has begun */
+    struct sw_arena *arena;             /* it is copied through this arena; NULL: the daemon opens its memory */
+    uint64_t stored_bytes, chunk_bytes; /* restore: of the region's buffer, known when the read has begun */
 };
 
 /* One request of the call. */
 struct sw_item {
     const struct sw_call_request *request;
-    uint32_t first;  /* of its pieces, request->n_buffers of them */
-    uint32_t number; /* of its build or read; 0: none yet */
+    uint32_t first;  /* of its pieces; it has request->n_buffers of them */
+    uint32_t number; /* the number of its build or read; 0: none yet */
     bool is_stored;  /* spill: the daemon has the region */
     bool is_open;    /* not whole: the daemon has begun it, and it is not committed or ended */
 };
@@ -44,18 +43,18 @@ struct sw_item {
 struct sw_opened {
     uint32_t mem;
     struct sw_export export;
-    uintptr_t base; /* address of its first byte, where the kind has one; else 0 */
-    bool is_open;   /* sent to be opened, and not to be closed */
+    uintptr_t base; /* address of its first byte, if the kind has one; else 0 */
+    bool is_open;   /* MEM_OPEN was sent, and MEM_CLOSE was not */
 };
 
 struct sw_transfer {
-    struct sw_list ending;          /* of spillway.ending, or alone */
+    struct sw_list ending;          /* in spillway.ending, or in no list */
     struct spillway_ticket *ticket; /* the caller's */
     struct sw_call *call;           /* owned */
     struct sw_way *way;             /* owned; NULL: whole */
     bool has_several_packets;
     uint64_t deadline_us; /* UINT64_MAX: none */
-    int cancel_code;      /* of what was canceled; 0: nothing was */
+    int cancel_code;      /* the error of the cancel; 0: not canceled */
     const char *cancel_text;
     struct spillway_error error;      /* the first */
     struct spillway_error open_error; /* the first memory that could not be opened */
@@ -77,44 +76,44 @@ int sw_transfers_init(struct spillway *c);
 
 /* ---- client_transfer.c ---- */
 
-/* Sends and finishes what can be without waiting. */
+/* Sends packets and finishes calls as far as possible without waiting. */
 void sw_transfers_advance(struct spillway *c);
 /* Asks the daemon to end what runs; the call ends with this code, or as it would have. */
 void sw_transfer_cancel(struct sw_transfer *transfer, int code, const char *text);
 /* Nobody waits for the running call any more: a spill stops. */
 void sw_transfer_abandon(struct sw_transfer *transfer);
-/* The caller has been told of its success, but not of its regions. */
+/* The caller knows that the call has succeeded, but not the regions' ids. */
 void sw_transfer_told(struct sw_transfer *transfer);
-/* Whether a running call has buffers in the memory of that number. */
+/* Returns whether a running call has buffers in this memory. */
 bool sw_transfers_use(const struct spillway *c, uint32_t mem);
-/* With its ticket. NULL is a no-op. */
+/* Frees a transfer, with its ticket. NULL: no-op. */
 void sw_transfer_free(struct sw_transfer *transfer);
 
-/* Starts a call. owns: call moves into the ticket, but after an error. errors: those of spillway_spill(). */
+/* Starts a call. owns: call moves to the ticket, except after an error. errors: those of spillway_spill(). */
 int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err);
 
-/* ---- client_items.c: what becomes of the requests ---- */
+/* ---- client_items.c: the results of the requests ---- */
 
-/* The ids that a packet is settled by: one for each of its items, 0:0 of a build. */
+/* Gets the ids with which a packet is settled, one for each item; 0:0 for a build. */
 void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret);
-/* Whether the ticket's packet of a call, or any of these pieces, names the memory of that number. */
+/* Return whether the ticket's packet, or any of these pieces, names this memory. */
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem);
 bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem);
-/* Has the daemon drop the regions that its caller cannot know, or all that are stored, without waiting. */
+/* Drops the regions whose ids the caller has not seen, or all stored regions, without waiting. */
 void sw_transfer_drop_unseen(struct sw_transfer *transfer);
 void sw_transfer_drop_stored(struct sw_transfer *transfer);
-/* Bytes of all buffers of an item. */
+/* Returns the bytes of all buffers of an item. */
 uint64_t sw_item_bytes(const struct sw_transfer *transfer, uint32_t item);
 void sw_pieces_release_marks(struct sw_piece *pieces, uint32_t n);
-/* A memory has been opened before, or closed behind, the packets. */
+/* Handles the reply about a memory that is opened before the packets, or closed after them. */
 void sw_transfer_memory_done(struct spillway_ticket *t);
-/* Takes what RESULTS say of the items from t->own.part on. False: it does not fit what was asked for. */
+/* Takes the results of the items from t->own.part on. Returns false if they do not fit the request. */
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg);
-/* A packet has been answered: its marks are given back, its items or the call have its error. */
+/* Handles the end of a packet: gives its marks back, and sets the error of its items or of the call. */
 void sw_transfer_packet_done(struct spillway_ticket *t);
-/* Has the daemon forget regions that were restored, where the request does not keep them. */
+/* Consumes the restored regions that their requests do not keep. */
 void sw_transfer_consume(struct sw_transfer *transfer);
-/* What the daemon is to know before it is told of these pieces. errors: those of sw_registered_ready(). */
+/* Hands over what these pieces need, before a packet names them. errors: those of sw_registered_ready(). */
 int sw_transfer_make_ready(struct sw_transfer *transfer, uint32_t first_piece, uint32_t n, struct sw_err *err);
 
 #endif
