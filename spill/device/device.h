@@ -203,6 +203,15 @@ struct sw_device_ops {
     int (*restore_raw)(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
                        const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 
+    /* Copy a frame that the client has made, or will decode, between mapping[offset, + stored->bytes) and its place in
+     * host memory. Copy engines do it, without a kernel and without the slot's buffers. The bytes are not checked. The
+     * frame's place stays where it is until the slot has reported; until then no other step is queued on the slot.
+     * may_fill_holes: host device: a page that the memory lacks is made. */
+    int (*take_frame)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                      const struct sw_stored *to, struct sw_err *err);
+    int (*give_frame)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                      const struct sw_stored *from, bool may_fill_holes, struct sw_err *err);
+
     /* Reports on all steps queued on slot s since the last report. Returns 0 if all are done, -SW_EAGAIN if they still
      * run (no report), else the first error. -SW_EGPULOST: the context is dead, close the device. */
     int (*slot_poll)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);

@@ -1,4 +1,5 @@
-/* device_cuda_raw.c - raw frames: copy engines move their bytes, and one kernel hashes them.
+/* device_cuda_raw.c - raw frames: copy engines move their bytes, and one kernel hashes them. Clients' frames: copy
+ * engines move them without any kernel.
  *
  * All slots share one copy stream for each direction. So copies do not wait for kernels, which start two milliseconds
  * late on a busy GPU, and copies use the link in the order in which they were queued. (If each slot had its own copy
@@ -157,4 +158,38 @@ int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
     if (!sw_sealer_ended(slot->sealer))
         return -SW_EAGAIN;
     return judge(slot, err);
+}
+
+/* ---- frames of clients ---- */
+
+/* Queues the copies between a frame and its place. On the streams of all slots, so that frames of several slots follow
+ * each other without a gap. */
+static int move_frame(struct device_cuda *d, unsigned s, uint8_t *d_frame, const struct sw_stored *stored,
+                      bool is_taken, struct sw_err *err) {
+    struct slot *slot = &d->slots[s];
+    cudaError_t e = cudaSuccess;
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
+    SW_ASSERT(slot->work == WORK_NONE && !slot->copies);
+    slot->n_items = 0; /* nothing is on the slot's own stream */
+    slot->copies = is_taken ? d->copies_out : d->copies_back;
+    for (unsigned i = 0; e == cudaSuccess && i < stored->n_extents; i++) {
+        const struct sw_extent *extent = &stored->extents[i];
+        e = is_taken ? cudaMemcpyAsync(extent->memory, d_frame, extent->bytes, cudaMemcpyDeviceToHost, slot->copies)
+                     : cudaMemcpyAsync(d_frame, extent->memory, extent->bytes, cudaMemcpyHostToDevice, slot->copies);
+        d_frame += extent->bytes;
+    }
+    return end(slot, check(e, err, "cudaMemcpyAsync of a client's frame"), err);
+}
+
+int sw_cuda_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                       const struct sw_stored *to, struct sw_err *err) {
+    return move_frame(cuda_of(device), s, sw_cuda_at(mapping, offset), to, true, err);
+}
+
+int sw_cuda_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                       const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
+    (void)may_fill_holes;
+    return move_frame(cuda_of(device), s, sw_cuda_at(mapping, offset), from, false, err);
 }

@@ -13,6 +13,7 @@
 #include "spill/device/device_host_map.h"
 #include "spill/device/device_host_raw.h"
 #include "spill/device/guard.h"
+#include "spill/device/stored.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -40,21 +41,24 @@ enum step_kind {
     STEP_STORE_GROUP,
     STEP_RESTORE_GROUP,
     STEP_SPILL_RAW,
-    STEP_RESTORE_RAW
+    STEP_RESTORE_RAW,
+    STEP_TAKE_FRAME,
+    STEP_GIVE_FRAME
 };
 
 struct step {
     enum step_kind kind;
     const struct sw_mapping *mapping;
-    uint64_t offset, bytes;        /* in the mapping */
-    uint64_t frame_offset;         /* store, load, place, fetch */
-    uint64_t frame_bytes;          /* decode */
-    uint64_t identity, head_bytes; /* decode: of the frame, if it is known */
-    bool may_fill_holes;           /* decode */
-    enum sw_value_type type;       /* make_plan */
-    struct sw_plan *plan;          /* encode, also of a group: a copy */
-    void *to;                      /* store */
-    const void *from;              /* load */
+    uint64_t offset, bytes;         /* in the mapping */
+    uint64_t frame_offset;          /* store, load, place, fetch */
+    uint64_t frame_bytes;           /* decode */
+    uint64_t identity, head_bytes;  /* decode: of the frame, if it is known */
+    bool may_fill_holes;            /* decode, give_frame */
+    enum sw_value_type type;        /* make_plan */
+    struct sw_plan *plan;           /* encode, also of a group: a copy */
+    void *to;                       /* store */
+    const void *from;               /* load */
+    const struct sw_stored *stored; /* take_frame, give_frame */
     struct sw_group_item *items;
     const struct sw_raw_item *raw_items;
     struct sw_head_item *heads; /* identify; mapping NULL: of the frame buffer */
@@ -167,6 +171,20 @@ static int run_identify(struct slot *slot, const struct step *step, struct sw_er
     return rc;
 }
 
+static int run_move_frame(struct slot *slot, const struct step *step, struct sw_err *err) {
+    uint64_t offset = step->offset;
+    int rc = 0;
+    slot->writer.may_fill_holes = step->may_fill_holes;
+    for (unsigned i = 0; !rc && i < step->stored->n_extents; i++) {
+        const struct sw_extent *extent = &step->stored->extents[i];
+        rc = step->kind == STEP_TAKE_FRAME
+                 ? sw_host_read(step->mapping, extent->memory, extent->bytes, offset, err)
+                 : sw_host_write(&slot->writer, step->mapping, extent->memory, extent->bytes, offset, err);
+        offset += extent->bytes;
+    }
+    return rc;
+}
+
 static int run_step(struct slot *slot, const struct step *step, struct sw_slot_result *result, struct sw_err *err) {
     switch (step->kind) {
     case STEP_MAKE_PLAN:
@@ -199,6 +217,9 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return sw_host_raw_spill(step->mapping, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
         return sw_host_raw_restore(&slot->writer, step->mapping, step->raw_items, step->n_items, err);
+    case STEP_TAKE_FRAME:
+    case STEP_GIVE_FRAME:
+        return run_move_frame(slot, step, err);
     }
     return 0;
 }
@@ -417,6 +438,22 @@ static int host_restore_raw(struct sw_device *device, unsigned s, struct sw_mapp
     return queue_raw(device, s, STEP_RESTORE_RAW, mapping, items, n, err);
 }
 
+static int host_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                           const struct sw_stored *to, struct sw_err *err) {
+    const struct step step = {.kind = STEP_TAKE_FRAME, .mapping = mapping, .offset = offset, .stored = to};
+    return queue_step(device, s, &step, err);
+}
+
+static int host_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                           const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
+    const struct step step = {.kind = STEP_GIVE_FRAME,
+                              .mapping = mapping,
+                              .offset = offset,
+                              .stored = from,
+                              .may_fill_holes = may_fill_holes};
+    return queue_step(device, s, &step, err);
+}
+
 /* Reports on the slot's steps, once none is queued. Lock held. */
 static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     int rc = slot->err.code;
@@ -601,6 +638,8 @@ static const struct sw_device_ops host_ops = {
     .restore_group = host_restore_group,
     .spill_raw = host_spill_raw,
     .restore_raw = host_restore_raw,
+    .take_frame = host_take_frame,
+    .give_frame = host_give_frame,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,
     .close = host_close,

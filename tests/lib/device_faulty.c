@@ -12,9 +12,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {
-    "map",    "pin",       "encode",       "store",       "load",          "place",     "fetch",       "decode",
-    "unpack", "make_plan", "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw", "identify"};
+static const char *const operations[] = {"map",          "pin",         "encode",        "store",     "load",
+                                         "place",        "fetch",       "decode",        "unpack",    "make_plan",
+                                         "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw",
+                                         "identify",     "take_frame",  "give_frame"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -32,6 +33,8 @@ enum {
     OP_SPILL_RAW,
     OP_RESTORE_RAW,
     OP_IDENTIFY,
+    OP_TAKE_FRAME,
+    OP_GIVE_FRAME,
     OP_NR
 };
 
@@ -180,6 +183,16 @@ static int faulty_restore_raw(struct sw_device *device, unsigned s, struct sw_ma
     FORWARD(OP_RESTORE_RAW, (int)s, restore_raw(inner, s, mapping, items, n, n_by_cpu, err));
 }
 
+static int faulty_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
+                             const struct sw_stored *to, struct sw_err *err) {
+    FORWARD(OP_TAKE_FRAME, (int)s, take_frame(inner, s, mapping, offset, to, err));
+}
+
+static int faulty_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                             const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
+    FORWARD(OP_GIVE_FRAME, (int)s, give_frame(inner, s, mapping, offset, from, may_fill_holes, err));
+}
+
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     return inner->ops->info(inner);
@@ -264,6 +277,8 @@ static const struct sw_device_ops faulty_ops = {
     .restore_group = faulty_restore_group,
     .spill_raw = faulty_spill_raw,
     .restore_raw = faulty_restore_raw,
+    .take_frame = faulty_take_frame,
+    .give_frame = faulty_give_frame,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
     .close = faulty_close,
