@@ -8,14 +8,15 @@
 
 static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
     const struct sw_mem *mem = range->mem;
+    const uint64_t range_bytes = range->frame_bytes ? range->frame_bytes : range->bytes;
     SW_ASSERT(!mem->closing);
-    if (range->offset > mem->bytes || range->bytes > mem->bytes - range->offset)
+    if (range->offset > mem->bytes || range_bytes > mem->bytes - range->offset)
         return sw_err_set(
             err, -SW_ERANGE, SW_SCOPE_REQUEST, "offset %llu and length %llu exceed the memory's %llu bytes",
-            (unsigned long long)range->offset, (unsigned long long)range->bytes, (unsigned long long)mem->bytes);
-    if (range->bytes < bytes)
+            (unsigned long long)range->offset, (unsigned long long)range_bytes, (unsigned long long)mem->bytes);
+    if (range_bytes < bytes)
         return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                          (unsigned long long)bytes, (unsigned long long)range->bytes);
+                          (unsigned long long)bytes, (unsigned long long)range_bytes);
     if (mem->memory.once && mem->used)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "memory was handed over for one operation, which it has had");
@@ -26,7 +27,7 @@ static bool uses(const struct sw_op *op, const struct sw_range *range, uint64_t 
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         const struct sw_buffer *buffer = &op->buffers[i];
         if (op->parts[i].mem == range->mem && buffer->offset < range->offset + bytes &&
-            range->offset < buffer->offset + buffer->bytes)
+            range->offset < buffer->offset + sw_buffer_range_bytes(buffer))
             return true;
     }
     return false;
@@ -246,6 +247,21 @@ static int check_place_in(const struct sw_build_buffer *buffer, uint64_t end_byt
     return 0;
 }
 
+/* A frame is one stored chunk, which check_place_in() has passed. How it is made is checked when it has been copied. */
+static int check_frame(const struct sw_build_buffer *buffer, const struct sw_range *range, struct sw_err *err) {
+    if (!range->frame_bytes)
+        return 0;
+    if (!buffer->chunk_bytes || range->bytes > buffer->chunk_bytes || !range->bytes)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "a frame must hold one chunk of the buffer, of %llu bytes, not %llu bytes",
+                          (unsigned long long)buffer->chunk_bytes, (unsigned long long)range->bytes);
+    if (range->frame_bytes < sw_frame_least_bytes(range->bytes) ||
+        range->frame_bytes > sw_frame_bound_bytes(range->bytes))
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "no frame of %llu bytes takes %llu",
+                          (unsigned long long)range->bytes, (unsigned long long)range->frame_bytes);
+    return 0;
+}
+
 /* An operation of a series. */
 static int admit_part(const struct sw_series *series, unsigned n, unsigned most, struct sw_err *err) {
     const int rc = admit(series->owner, err);
@@ -265,7 +281,10 @@ int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges,
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, build->n_buffers);
         rc = check_place_in(&build->buffers[range->buffer], ends[range->buffer], range, err);
         if (!rc)
-            rc = check_memory(build->series.owner, range, range->bytes, n, err);
+            rc = check_frame(&build->buffers[range->buffer], range, err);
+        if (!rc)
+            rc = check_memory(build->series.owner, range, range->frame_bytes ? range->frame_bytes : range->bytes, n,
+                              err);
         ends[range->buffer] += rc ? 0 : range->bytes;
         if (rc)
             name_buffer(range->buffer, build->n_buffers, err);
@@ -368,6 +387,21 @@ static int count_bytes(const struct sw_frames_buffer *buffer, const struct sw_ra
     return 0;
 }
 
+/* The frame of one chunk. How long it is was decided when it was made. *ret_bytes: of the chunk. */
+static int check_frame_room(const struct sw_read *read, const struct sw_frames_buffer *buffer,
+                            const struct sw_range *range, uint64_t *ret_bytes, struct sw_err *err) {
+    if (*ret_bytes == 0)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an empty buffer has no frames");
+    if (*ret_bytes > buffer->chunk_bytes)
+        *ret_bytes = buffer->chunk_bytes;
+    const uint64_t frame_bytes =
+        sw_frames_layout_at(read->series.region->frames, range->buffer, range->at)->frame_bytes;
+    if (range->frame_bytes < frame_bytes)
+        return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "%llu bytes are no room for a frame of %llu",
+                          (unsigned long long)range->frame_bytes, (unsigned long long)frame_bytes);
+    return 0;
+}
+
 int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
                     struct sw_err *err) {
     const struct sw_frames *frames = read->series.region->frames;
@@ -379,8 +413,11 @@ int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, u
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, n_buffers);
         const struct sw_frames_buffer buffer = sw_frames_buffer(frames, range->buffer);
         rc = count_bytes(&buffer, range, &ret_bytes[i], err);
+        if (!rc && range->frame_bytes)
+            rc = check_frame_room(read, &buffer, range, &ret_bytes[i], err);
         if (!rc)
-            rc = check_memory(read->series.owner, range, ret_bytes[i], n, err);
+            rc =
+                check_memory(read->series.owner, range, range->frame_bytes ? range->frame_bytes : ret_bytes[i], n, err);
         if (rc)
             name_buffer(range->buffer, n_buffers, err);
     }

@@ -188,10 +188,10 @@ static void take_frames(struct sw_build *build, struct sw_run *run) {
         kept_bytes = 0;
     }
     sw_budget_give(run->request->kept, kept_bytes);
-    sw_run_outcome_add(&build->series.sum, run, &build->longest_bytes);
-    if (run->buffer->bytes >= buffer->longest_bytes) {
+    sw_run_outcome_add(&build->series.sum, run, &build->most);
+    if (sw_run_weight(run) >= buffer->most) {
         buffer->reason = run->outcome.reason;
-        buffer->longest_bytes = run->buffer->bytes;
+        buffer->most = sw_run_weight(run);
     }
 }
 

@@ -49,11 +49,13 @@ int sw_build_begin(struct sw_owner *owner, const struct sw_build_config *config,
 
 /* Stores n ranges (1 to SW_BUILD_MAX_RANGES), each as the next bytes of range->buffer: range->at is where the last
  * append of the buffer ended. A range is as long as a whole number of the buffer's chunks, unless it ends with the
- * buffer. Of a range only mem, offset, bytes, order, buffer and at count. Several ranges need memories that stay open.
- * The outcome's lengths are those of this append; its region is not there before the commit. An append that fails later
- * makes the build fail.
- * errors: -SW_EINVAL (also: the build is committed), -SW_ERANGE, -SW_ELIMIT, -SW_EBUSY, -SW_ENOMEM, -SW_ETENANTMEMORY,
- * -SW_ESHUTDOWN: the build is as before; of a build that has failed, its error. Later in outcome: as a spill's. */
+ * buffer. Of a range only mem, offset, bytes, frame_bytes, order, buffer and at count. Several ranges need memories
+ * that stay open. A frame (frame_bytes) needs a buffer whose chunk_bytes is given. What is stored is checked, as
+ * -SW_EFRAME in outcome says: a frame of just these raw bytes, and of bytes or of the buffer's type. The outcome's
+ * lengths are those of this append; its region is not there before the commit. An append that fails later makes the
+ * build fail. errors: -SW_EINVAL (also: the build is committed), -SW_EFRAME (no frame is so short or so long),
+ * -SW_ERANGE, -SW_ELIMIT, -SW_EBUSY, -SW_ENOMEM, -SW_ETENANTMEMORY, -SW_ESHUTDOWN: the build is as before; of a build
+ * that has failed, its error. Later in outcome: as a spill's. */
 int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                     struct sw_err *err);
 

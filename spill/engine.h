@@ -129,6 +129,7 @@ struct sw_outcome {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec; /* of most of the region's bytes */
     const char *reason;     /* why it was compressed, or was not, when it was spilled: sw_cost_reason_text() */
+    const char *coder;      /* what has encoded all of its chunks, or decoded them: "client", "daemon" */
     const char *tier;       /* its name, or SW_PACKED_TIER_NAME */
     uint64_t queued_us, total_us;
     char name[SW_REGION_NAME_BYTES]; /* of a durable region; empty: it is not */
@@ -138,6 +139,9 @@ typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 struct sw_range {
     struct sw_mem *mem;
     uint64_t offset, bytes;
+    /* Builds and reads: 0: raw bytes lie at offset. Else the frame of exactly one chunk, which the client encodes and
+     * decodes: so long, or with room for so much. `bytes` is the chunk's raw length, read: at least that. */
+    uint64_t frame_bytes;
     struct sw_order order;         /* what the client's stream has to reach first; the page stays the caller's */
     bool in_place;                 /* pack and unpack: the frames lie in the range itself */
     enum sw_value_type type;       /* spill: of which the range holds whole numbers; SW_VALUE_NONE: bytes */
@@ -242,6 +246,7 @@ struct sw_region_info {
     enum sw_codec_id codec;
     const char *tier;
     const char *reason; /* as in struct sw_outcome */
+    const char *coder;  /* what has encoded all of it: "client", "daemon" */
     bool in_place;      /* it was packed: if it is LOST, its client's memory has not its bytes either */
     unsigned n_buffers; /* 0: being spilled, or LOST */
 };

@@ -44,7 +44,7 @@ struct sw_build_buffer {
     enum sw_value_type type;
     struct sw_frames *frames; /* of all its chunks; NULL: chunk_bytes is not known */
     enum sw_cost_reason reason;
-    uint64_t longest_bytes; /* of the append that the reason is of */
+    uint64_t most; /* sw_run_weight() of the append that the reason is of */
 };
 
 struct sw_series;
@@ -96,7 +96,7 @@ struct sw_series {
 
 struct sw_build {
     struct sw_series series;
-    uint64_t longest_bytes; /* of the range that the sum's reason is of */
+    uint64_t most; /* sw_run_weight() of the range that the sum's reason is of */
     unsigned n_buffers;
     struct sw_build_buffer buffers[];
 };
@@ -109,6 +109,7 @@ struct sw_read {
     bool may_fill_holes;
     uint64_t raw_bytes, stored_bytes; /* of the chunks that have come, again if they were asked for again */
     size_t n_asked;                   /* chunks that have come, or are under way */
+    size_t n_raw;                     /* of these, how often one was asked for as raw bytes, which we decode */
     uint64_t was_asked[];             /* bit i: chunk i is one of these */
 };
 
@@ -192,8 +193,10 @@ void sw_op_cancel(struct sw_op *op);
 int sw_op_phase(const struct sw_op *op);
 /* One of its jobs has come back. Returns the operation if it was the last: op->outcome says what became of all. */
 struct sw_op *sw_op_job_ended(const struct sw_job *job);
-/* Adds what became of a run to what became of others; the reason is that of the longest one. */
-void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *longest_bytes);
+/* Adds what became of a run to what became of others. The reason is that of the run that counts most, which has the
+ * most bytes; those that the client has encoded count less than all others. */
+uint64_t sw_run_weight(const struct sw_run *run);
+void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *most);
 
 /* awake.c: something has begun or ended, or will end soon. */
 void sw_engine_keep_awake(struct sw_engine *engine);
@@ -231,6 +234,9 @@ struct sw_ended {
     uint64_t submitted_us;
 };
 void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret);
+static inline const char *sw_coder_name(bool is_client) {
+    return is_client ? "client" : "daemon";
+}
 /* Counts it, if it has ended well. */
 void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome);
 

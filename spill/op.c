@@ -25,6 +25,7 @@ static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range
     op->buffers[i] = (struct sw_buffer){.memory = &range->mem->memory,
                                         .offset = range->offset,
                                         .bytes = range->bytes,
+                                        .frame_bytes = range->frame_bytes,
                                         .type = range->type,
                                         .number = op->request.n_buffers > 1 ? i + 1 : 0};
     sw_job_init_run(&part->job, &op->request, i);
@@ -194,15 +195,20 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *longest_bytes) {
+uint64_t sw_run_weight(const struct sw_run *run) {
+    const uint64_t bytes = run->buffer->bytes;
+    return run->outcome.reason == SW_COST_CLIENT ? 1 : bytes ? bytes + 1 : 0;
+}
+
+void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *most) {
     const struct sw_run_outcome *outcome = &run->outcome;
     sum->stored_bytes += outcome->stored_bytes;
     sum->kept_bytes += outcome->kept_bytes;
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
         sum->codec_raw_bytes[codec] += outcome->codec_raw_bytes[codec];
-    if (run->buffer->bytes >= *longest_bytes) {
+    if (sw_run_weight(run) >= *most) {
         sum->reason = outcome->reason;
-        *longest_bytes = run->buffer->bytes;
+        *most = sw_run_weight(run);
     }
     if (!sum->started_us || (outcome->started_us && outcome->started_us < sum->started_us))
         sum->started_us = outcome->started_us;
@@ -210,9 +216,9 @@ void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, ui
     sum->planned_us = later(sum->planned_us, outcome->planned_us);
 }
 
-static void add(struct sw_op *op, const struct sw_job *job, uint64_t *longest_bytes) {
+static void add(struct sw_op *op, const struct sw_job *job, uint64_t *most) {
     op->charged_bytes += job->charged_bytes;
-    sw_run_outcome_add(&op->outcome, &job->run, longest_bytes);
+    sw_run_outcome_add(&op->outcome, &job->run, most);
 }
 
 /* The frames of all buffers are there: from now on they are the region's. */
@@ -247,13 +253,13 @@ static void note_failure(struct sw_op *op, const struct sw_run *run) {
 
 struct sw_op *sw_op_job_ended(const struct sw_job *job) {
     struct sw_op *op = SW_CONTAINER_OF(job->run.request, struct sw_op, request);
-    uint64_t longest = 0;
+    uint64_t most = 0;
     if (job->run.outcome.err.code && !op->outcome.err.code)
         note_failure(op, &job->run);
     if (--op->n_left > 0)
         return NULL;
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        add(op, &op->parts[i].job, &longest);
+        add(op, &op->parts[i].job, &most);
     if (op->series && sw_operation_encodes(op->request.operation)) /* the frames are the build's */
         return op;
     if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)

@@ -22,6 +22,7 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     ret->stored_bytes = region ? region->stored_bytes : 0;
     ret->codec = region ? region->codec : SW_CODEC_RAW;
     ret->reason = sw_cost_reason_text(region ? region->reason : SW_COST_UNKNOWN);
+    ret->coder = sw_coder_name(region && sw_operation_encodes(ended->operation) && region->reason == SW_COST_CLIENT);
     ret->tier = sw_operation_is_in_place(ended->operation) ? SW_PACKED_TIER_NAME : tier_of(ended)->kind->name;
     ret->total_us = now_us - submitted_us;
     if (region && region->name)

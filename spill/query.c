@@ -17,6 +17,7 @@ static struct sw_region_info info_of(const struct sw_region *region) {
         .codec = region->codec,
         .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
+        .coder = sw_coder_name(region->reason == SW_COST_CLIENT),
         .in_place = region->in_place,
         .n_buffers = !region->frames             ? 0
                      : region->frames->n_buffers ? region->frames->n_buffers

@@ -38,6 +38,7 @@ static void come_back(struct sw_series *series) {
     sw_series_fill(series, region);
     series->outcome.raw_bytes = read->raw_bytes;
     series->outcome.stored_bytes = read->stored_bytes;
+    series->outcome.coder = sw_coder_name(read->n_asked > 0 && read->n_raw == 0);
     sw_series_note(series, region);
 }
 
@@ -79,6 +80,10 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
     return 0;
 }
 
+const struct sw_frame_layout *sw_read_layout(const struct sw_read *read, const struct sw_range *range) {
+    return sw_frames_layout_at(read->series.region->frames, range->buffer, range->at);
+}
+
 /* Which of the region's chunks a buffer of an operation has. */
 static size_t chunks_of(const struct sw_frames *frames, const struct sw_buffer *buffer, size_t *ret_n) {
     const struct sw_frames_buffer all = sw_frames_buffer(frames, sw_buffer_index(buffer));
@@ -90,6 +95,7 @@ static void note_asked(struct sw_read *read, const struct sw_buffer *buffer) {
     size_t n;
     const size_t first = chunks_of(read->series.region->frames, buffer, &n);
     for (size_t i = first; i < first + n; i++) {
+        read->n_raw += !buffer->frame_bytes;
         read->n_asked += !(read->was_asked[i / 64] >> i % 64 & 1);
         read->was_asked[i / 64] |= UINT64_C(1) << i % 64;
     }
@@ -102,6 +108,8 @@ static int place(const struct sw_read *read, struct sw_op *op, const struct sw_r
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_buffer *buffer = &op->buffers[i];
         buffer->bytes = bytes[i];
+        if (buffer->frame_bytes)
+            buffer->frame_bytes = sw_read_layout(read, &ranges[i])->frame_bytes;
         buffer->number = sw_frames_n_buffers(frames) > 1 ? ranges[i].buffer + 1 : 0;
         buffer->first_chunk = ranges[i].at / sw_frames_buffer(frames, ranges[i].buffer).chunk_bytes;
     }
@@ -136,7 +144,7 @@ int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned
 /* Adds up what has come to one range. */
 static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
     const struct sw_frames *frames = read->series.region->frames;
-    uint64_t longest_bytes = UINT64_MAX, stored_bytes = 0; /* the reason is the spill's */
+    uint64_t most = UINT64_MAX, stored_bytes = 0; /* the reason is the spill's */
     size_t n;
     const size_t first = chunks_of(frames, &op->buffers[i], &n);
     for (size_t chunk = first; chunk < first + n; chunk++) {
@@ -148,7 +156,7 @@ static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
         read->stored_bytes += stored_bytes;
         read->raw_bytes += op->buffers[i].bytes;
     }
-    sw_run_outcome_add(&read->series.sum, &op->parts[i].job.run, &longest_bytes);
+    sw_run_outcome_add(&read->series.sum, &op->parts[i].job.run, &most);
 }
 
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {

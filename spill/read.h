@@ -28,14 +28,18 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
                   struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 
 /* Brings chunks to n ranges (1 to SW_READ_MAX_RANGES): to each those of range->buffer from range->at on, where a chunk
- * begins, and as many whole ones as have room in range->bytes. Of a range only mem, offset, bytes, order, buffer and at
- * count. Ranges of one call must not overlap; several need memories that stay open. The outcome's lengths are those of
+ * begins, and as many whole ones as have room in range->bytes. Of a range only mem, offset, bytes, frame_bytes, order,
+ * buffer and at count. With frame_bytes it gets one frame, that of the chunk at range->at: sw_read_layout() describes
+ * it. Ranges of one call must not overlap; several need memories that stay open. The outcome's lengths are those of
  * this call. A chunk that fails later makes the read fail.
- * errors: -SW_EINVAL, -SW_ERANGE, -SW_ETOOSMALL (no chunk has room), -SW_ELIMIT, -SW_EBUSY, -SW_ENOMEM,
- * -SW_ETENANTMEMORY, -SW_ESHUTDOWN: the read is as before; of a read that has failed, its error. Later in outcome: as a
- * restore's. */
+ * errors: -SW_EINVAL, -SW_ERANGE, -SW_ETOOSMALL (no chunk has room, or its frame has none), -SW_ELIMIT, -SW_EBUSY,
+ * -SW_ENOMEM, -SW_ETENANTMEMORY, -SW_ESHUTDOWN: the read is as before; of a read that has failed, its error. Later in
+ * outcome: as a restore's. */
 int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                    struct sw_err *err);
+
+/* The frame that a range with frame_bytes gets; sw_read_chunks() has just accepted it. */
+const struct sw_frame_layout *sw_read_layout(const struct sw_read *read, const struct sw_range *range);
 
 /* Ends the read once no chunk is under way. keep, or a durable region: it is OUT; else all of its chunks have come, and
  * it goes as with sw_engine_restore(). done gets the lengths of all chunks that have come, or the read's error. A read

@@ -25,11 +25,12 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     return false;
 }
 
-/* Returns true if the run's next chunk is known, and how it is stored. */
+/* Returns true if the run's next chunk is known, and how it is stored. A client's frame needs no coder, so that it goes
+ * at once, as what has no plan. */
 static bool can_be_ordered(const struct sw_mover *m, const struct sw_run *run) {
     const bool is_known = (run->request->operation == SW_OP_RESTORE && !sw_mover_sink_is_away(m)) ||
                           (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING);
-    return is_known && run->n_dealt < run->frames->n_chunks;
+    return is_known && !run->buffer->frame_bytes && run->n_dealt < run->frames->n_chunks;
 }
 
 /* Returns true if the slot makes a plan for a buffer of this operation. */

@@ -17,7 +17,7 @@ static uint64_t rest_offset(const struct sw_run *run) {
 }
 
 bool sw_run_needs_plan(const struct sw_run *run) {
-    return sw_operation_encodes(run->request->operation) && rest_bytes(run) > 0 &&
+    return sw_operation_encodes(run->request->operation) && !run->buffer->frame_bytes && rest_bytes(run) > 0 &&
            run->course.plan_state == SW_PLAN_STATE_MISSING;
 }
 

@@ -117,6 +117,11 @@ void sw_frames_put(struct sw_frames *buffer, struct sw_frames *part) {
     sw_frames_delete(part);
 }
 
+const struct sw_frame_layout *sw_frames_layout_at(const struct sw_frames *frames, unsigned buffer, uint64_t at) {
+    const struct sw_frames_buffer one = sw_frames_buffer(frames, buffer);
+    return &frames->layouts[one.first + at / one.chunk_bytes];
+}
+
 unsigned sw_frames_n_buffers(const struct sw_frames *frames) {
     return frames->n_buffers ? frames->n_buffers : 1;
 }

@@ -78,6 +78,8 @@ struct sw_frames *sw_frames_view(const struct sw_frames *frames, unsigned buffer
 void sw_frames_view_update(struct sw_frames *view, const struct sw_frames *frames);
 /* Returns a buffer's entry, also of frames without a table. Without a table the reason is not set. */
 struct sw_frames_buffer sw_frames_buffer(const struct sw_frames *frames, unsigned buffer);
+/* Returns the layout of the buffer's chunk that has the byte `at`. */
+const struct sw_frame_layout *sw_frames_layout_at(const struct sw_frames *frames, unsigned buffer, uint64_t at);
 unsigned sw_frames_n_buffers(const struct sw_frames *frames);
 /* Returns the key under which durable tiers know chunk i. It does not change when the buffer is joined with others.
  * sw_frames_find() gets the chunk of a key; false: there is none. */

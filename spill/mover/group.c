@@ -47,7 +47,7 @@ void sw_group_fini(struct sw_group *group) {
 /* Returns true for a run of one chunk that a group can serve: it moves from device to host memory or back. */
 static bool is_eligible(const struct sw_mover *m, const struct sw_run *run) {
     if ((run->stage != SW_STAGE_WAITING && !run->regroups) || run->outcome.err.code || run->buffer->bytes == 0 ||
-        run->buffer->bytes > MAX_RUN_BYTES)
+        run->buffer->bytes > MAX_RUN_BYTES || run->buffer->frame_bytes)
         return false;
     if (run->request->operation == SW_OP_SPILL)
         return run->buffer->bytes <= sw_run_chunk_bytes(m, run);

@@ -134,15 +134,16 @@ static inline struct sw_run *sw_run_of_turn(struct sw_turn *turn) {
 
 /* ---- workflows.c ---- */
 
-enum { SW_MOST_FIRST_WORKFLOWS = 2 };
+enum { SW_MOST_FIRST_WORKFLOWS = 3 };
 /* The workflows of an operation: `first` are asked first, in order, until NULL; `main` takes everything else. */
 struct sw_workflows {
     const struct sw_workflow *first[SW_MOST_FIRST_WORKFLOWS + 1], *main;
 };
 const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation);
 
-extern const struct sw_workflow sw_workflow_group, sw_workflow_copy_out, sw_workflow_copy_back, sw_workflow_spill,
-    sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack, sw_workflow_send, sw_workflow_fetch;
+extern const struct sw_workflow sw_workflow_group, sw_workflow_take, sw_workflow_give, sw_workflow_copy_out,
+    sw_workflow_copy_back, sw_workflow_spill, sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack,
+    sw_workflow_send, sw_workflow_fetch;
 
 /* Returns true if the sink lies in another process: frames stay in slots' buffers, and have no places here. */
 static inline bool sw_mover_sink_is_away(const struct sw_mover *m) {
@@ -206,7 +207,7 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* Adds a run to those that want slots. errors: -SW_ENOMEM. */
 int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
-/* Returns how many bytes of the run were dealt. */
+/* Returns how many bytes of the run's memory were dealt. */
 uint64_t sw_run_dealt_bytes(const struct sw_run *run);
 /* Returns true if another tenant wants the device, or recently did: steps are short then. */
 bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run);

@@ -48,6 +48,9 @@ struct sw_run_memory {
 struct sw_buffer {
     struct sw_run_memory *memory;
     uint64_t offset, bytes;
+    /* 0: the range holds the raw bytes. Else it holds, or gets, the frame of so many bytes of the only chunk of `bytes`
+     * raw bytes, which the client encodes and decodes. */
+    uint64_t frame_bytes;
     enum sw_value_type type; /* spill, pack: what its bytes are */
     /* Number of the region's buffer, from 1; 0: the region has only one. */
     unsigned number;
@@ -60,6 +63,11 @@ struct sw_buffer {
 /* Returns the index of the region's buffer, from 0. */
 static inline unsigned sw_buffer_index(const struct sw_buffer *buffer) {
     return buffer->number ? buffer->number - 1 : 0;
+}
+
+/* How much of the memory the range takes. */
+static inline uint64_t sw_buffer_range_bytes(const struct sw_buffer *buffer) {
+    return buffer->frame_bytes ? buffer->frame_bytes : buffer->bytes;
 }
 
 struct sw_request {

@@ -216,11 +216,12 @@ void sw_mover_look_at(struct sw_mover *m, uint64_t us) {
 
 int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
     const bool comes_back = run->request->operation == SW_OP_RESTORE || run->request->operation == SW_OP_UNPACK;
-    const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes;
+    const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes,
+                   range_bytes = sw_buffer_range_bytes(run->buffer);
     const struct sw_turn_key key = {.tenant = run->request->tenant,
                                     .session = run->request->session,
                                     .request = run->request->number,
-                                    .step_bytes = run->buffer->bytes < chunk_bytes ? run->buffer->bytes : chunk_bytes,
+                                    .step_bytes = range_bytes < chunk_bytes ? range_bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
     return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
 }
@@ -228,8 +229,8 @@ int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err
 uint64_t sw_run_dealt_bytes(const struct sw_run *run) {
     if (!run->frames)
         return 0;
-    const uint64_t bytes = run->n_dealt * run->frames->chunk_bytes;
-    return bytes < run->buffer->bytes ? bytes : run->buffer->bytes;
+    const uint64_t bytes = run->n_dealt * run->frames->chunk_bytes, range_bytes = sw_buffer_range_bytes(run->buffer);
+    return bytes < range_bytes ? bytes : range_bytes;
 }
 
 bool sw_mover_has_neighbours(const struct sw_mover *m, const struct sw_run *run) {

@@ -21,6 +21,7 @@ const char *sw_cost_reason_text(enum sw_cost_reason reason) {
         [SW_COST_ROOM] = "saves room",
         [SW_COST_RETRY] = "tried again",
         [SW_COST_PARTIAL] = "partially compressed",
+        [SW_COST_CLIENT] = "encoded by the client",
     };
     return texts[reason];
 }

@@ -22,6 +22,7 @@ enum sw_cost_reason {
     SW_COST_ROOM,    /* time does not count, or room is scarcer */
     SW_COST_RETRY,   /* it does not pay; one chunk, or a part, is compressed to check this */
     SW_COST_PARTIAL, /* encoding everything would take longer, so other chunks go directly meanwhile */
+    SW_COST_CLIENT,  /* nothing was decided here: the client has made the frames */
     SW_COST_REASON_NR
 };
 /* Returns the reason's text, such as "pays"; at most 31 characters. */
