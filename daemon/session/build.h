@@ -13,7 +13,7 @@ sw_command_fn sw_on_build;
 /* Carries out `build`, and answers `request` in the session's version. Returns as a command does.
  *
  * - The memories opened `once` that the packet names are used up, also after an error.
- * - errors: -SW_EPROTO (lengths do not add up), -SW_EINVAL, -SW_ENOTSUP (frames), those of sw_operation_begin(),
+ * - errors: -SW_EPROTO (lengths do not add up), -SW_EINVAL, those of sw_operation_begin(),
  *   sw_engine_spill_buffers() and sw_build_apply(). */
 int sw_build_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *build,
                     struct sw_err *err);

@@ -26,7 +26,7 @@ struct sw_build_record {
  * counts.
  *
  * - errors: -SW_EINVAL, -SW_ENOENT (no build of this number), -SW_ECANCELED (the build is canceled; the reply to the
- *   packet that commits it has the result), -SW_ENOTSUP (frames), those of sw_opens_begin(), sw_build_begin() and
+ *   packet that commits it has the result), those of sw_opens_begin(), sw_build_begin() and
  *   sw_build_append(). */
 int sw_build_apply(struct sw_session *session, struct sw_task *task, const struct sw_build_record *record,
                    struct sw_err *err);

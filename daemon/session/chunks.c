@@ -31,9 +31,6 @@ int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err 
     if (chunk->buffer >= n)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a chunk names buffer %u, but the region has %u",
                           (unsigned)chunk->buffer, n);
-    if (chunk->frame_bytes)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "frames made by the client are not supported yet: frame_bytes must be 0");
     return 0;
 }
 
@@ -45,6 +42,9 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
         const int rc = sw_chunk_check(chunk, n, err);
         if (rc < 0)
             return rc;
+        if (chunk->frame_bytes)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u has a frame: set its chunk_bytes",
+                              (unsigned)chunk->buffer);
         const struct sw_wire_chunk *before = ret[chunk->buffer];
         const uint64_t at = before ? before->raw_bytes : 0;
         if (chunk->at != at)
@@ -61,8 +61,11 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
 
 int sw_chunk_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
                    struct sw_err *err) {
-    *ret =
-        (struct sw_range){.offset = chunk->offset, .bytes = chunk->raw_bytes, .buffer = chunk->buffer, .at = chunk->at};
+    *ret = (struct sw_range){.offset = chunk->offset,
+                             .bytes = chunk->raw_bytes,
+                             .frame_bytes = chunk->frame_bytes,
+                             .buffer = chunk->buffer,
+                             .at = chunk->at};
     const int rc = sw_task_memory(task, chunk->mem, n, &ret->mem, err);
     return rc < 0 ? rc : sw_task_order(task, chunk->order_word, chunk->order_value, &ret->order, err);
 }
@@ -85,6 +88,13 @@ int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, u
     return rc;
 }
 
+unsigned sw_chunks_count_frames(const struct sw_wire_chunk *chunks, unsigned n) {
+    unsigned n_frames = 0;
+    for (unsigned i = 0; i < n; i++)
+        n_frames += chunks[i].frame_bytes > 0;
+    return n_frames;
+}
+
 /* ---- overlaps ---------------------------------------------------------------------------------------------------- */
 
 /* A chunk's bytes in its memory. */
@@ -104,7 +114,8 @@ int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, stru
     struct sw_span spans[SW_PROTO_MAX_ITEMS];
     bool is_sorted = true;
     for (unsigned i = 0; i < n; i++) {
-        places[i] = (struct place){chunks[i].mem, {chunks[i].offset, chunks[i].raw_bytes}};
+        const uint64_t bytes = chunks[i].frame_bytes ? chunks[i].frame_bytes : chunks[i].raw_bytes;
+        places[i] = (struct place){chunks[i].mem, {chunks[i].offset, bytes}};
         is_sorted &= i == 0 || places[i - 1].mem <= places[i].mem;
     }
     if (!is_sorted)

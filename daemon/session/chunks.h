@@ -10,12 +10,11 @@ int sw_check_count(unsigned n, unsigned least, const char *what, struct sw_err *
 int sw_check_flags(uint32_t flags, uint32_t known, struct sw_err *err);
 int sw_check_reserved(uint64_t reserved, struct sw_err *err);
 
-/* Checks a chunk of a region of n buffers. errors: -SW_EINVAL (no such buffer, a reserved field), -SW_ENOTSUP (frames).
- */
+/* Checks a chunk of a region of n buffers. errors: -SW_EINVAL (no such buffer, a reserved field). */
 int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err *err);
 
 /* Finds the chunk of each of n buffers (at most SW_PROTO_MAX_BUFFERS); NULL: the buffer has none. errors: those of
- * sw_chunk_check(), -SW_EINVAL (a chunk does not begin at 0, or a buffer has several). */
+ * sw_chunk_check(), -SW_EINVAL (a chunk does not begin at 0, or is a frame, or a buffer has several). */
 int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsigned n, const struct sw_wire_chunk **ret,
                    struct sw_err *err);
 
@@ -29,6 +28,9 @@ int sw_chunk_none(struct sw_task *task, unsigned n, struct sw_range *ret, struct
  * the text names the chunk. */
 int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
                      struct sw_err *err);
+
+/* Returns how many of the n chunks are frames. */
+unsigned sw_chunks_count_frames(const struct sw_wire_chunk *chunks, unsigned n);
 
 /* Checks that no two chunks share bytes of a memory. errors: -SW_EINVAL. */
 int sw_chunks_check_overlap(const struct sw_wire_chunk *chunks, unsigned n, struct sw_err *err);

@@ -117,8 +117,10 @@ static void reclaim_from_others(const struct sw_operation *op) {
 }
 
 static void operation_free(struct sw_operation *op) {
-    for (unsigned i = 0; op->n_reported && i < op->results.n; i++)
+    for (unsigned i = 0; i < op->results.n; i++) {
         sw_free(op->results.all[i].buffers);
+        sw_free(op->results.all[i].frames);
+    }
     sw_free(op);
 }
 
@@ -181,6 +183,7 @@ static void succeed(struct sw_task *task, const struct sw_outcome *outcome) {
     result->codec = sw_codec_name(outcome->codec);
     result->tier = outcome->tier;
     result->reason = outcome->reason;
+    result->coder = outcome->coder;
 }
 
 static void leave_number(struct sw_task *task) {
@@ -318,6 +321,20 @@ int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *bu
     result->n_buffers = n;
     op->n_reported += n;
     return 0;
+}
+
+void sw_task_ask_frames(struct sw_task *task, unsigned n) {
+    result_of(task)->n_frames = n;
+}
+
+int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, struct sw_err *err) {
+    struct sw_result *result = result_of(task);
+    const size_t bytes = result->n_frames * sizeof **ret;
+    const int rc = sw_session_keep(task->operation->deferred, bytes, "the frames of a read", err);
+    if (rc < 0)
+        return rc;
+    *ret = result->frames = sw_alloc(bytes);
+    return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the frames of a read");
 }
 
 void sw_task_expect(struct sw_task *task) {

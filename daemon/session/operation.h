@@ -59,6 +59,10 @@ void sw_task_end(struct sw_task *task, struct sw_open *open);
 /* Adds the region's buffers (copied) to the reply, for a read that continues after this packet. errors: -SW_EINVAL (the
  * reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
+/* Notes that the task is a read that asks for n frames: the reply has so many. report_frames(): ret[n], all 0, is where
+ * the caller describes them; the reply has this if the task succeeds. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+void sw_task_ask_frames(struct sw_task *task, unsigned n);
+int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, struct sw_err *err);
 /* Expects one more callback from the engine: sw_task_moved() after chunks, sw_task_ended() after the build or read as a
  * whole. */
 void sw_task_expect(struct sw_task *task);

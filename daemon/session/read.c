@@ -96,11 +96,12 @@ static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
     return rc;
 }
 
-/* Returns whether the read is one operation of the engine: each chunk takes all of its buffer. */
+/* Returns whether the read is one operation of the engine: each chunk takes all of its buffer, as raw bytes.
+ */
 static bool is_whole(const struct sw_wire_read *read, const struct sw_wire_chunk *chunks) {
     bool is_whole = begins(read) && ends(read);
     for (unsigned i = 0; is_whole && !(read->flags & SW_READ_IN_PLACE) && i < read->n_chunks; i++)
-        is_whole = chunks[i].at == 0;
+        is_whole = chunks[i].at == 0 && !chunks[i].frame_bytes;
     return is_whole;
 }
 
@@ -190,6 +191,7 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
     while ((task = sw_operation_next(operation, record.read->read, 0))) {
         struct sw_err cause;
         record.keeps = spec.all || (record.read->flags & SW_READ_KEEP);
+        sw_task_ask_frames(task, sw_chunks_count_frames(record.chunks, record.read->n_chunks));
         sw_task_started(task, begin(session, task, &record, &cause), &cause);
         record.chunks += record.read->n_chunks;
         record.read++;

@@ -28,16 +28,34 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
     return rc;
 }
 
+static struct sw_wire_frame wire_frame(const struct sw_range *range, const struct sw_frame_layout *layout) {
+    return (struct sw_wire_frame){.offset = range->offset,
+                                  .bytes = layout->frame_bytes,
+                                  .raw_bytes = layout->raw_bytes,
+                                  .n_symbols = layout->n_symbols,
+                                  .buffer = (uint16_t)range->buffer,
+                                  .codec = (uint8_t)layout->codec,
+                                  .value_type = (uint8_t)layout->value_type,
+                                  .segment_log2 = (uint8_t)layout->segment_log2};
+}
+
 static int read_chunks(struct sw_task *task, const struct sw_open *open, const struct sw_read_record *record,
                        struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_frame *frames = NULL;
     const unsigned n = record->read->n_chunks;
     int rc = sw_chunks_ranges(task, record->chunks, n, ranges, err);
+    if (rc == 0 && sw_chunks_count_frames(record->chunks, n))
+        rc = sw_task_report_frames(task, &frames, err);
     if (rc == 0)
         rc = sw_read_chunks(open->read, ranges, n, sw_task_moved, task, err);
-    if (rc == 0)
-        sw_task_expect(task);
-    return rc;
+    if (rc < 0)
+        return rc;
+    for (unsigned i = 0; i < n; i++)
+        if (ranges[i].frame_bytes)
+            *frames++ = wire_frame(&ranges[i], sw_read_layout(open->read, &ranges[i]));
+    sw_task_expect(task);
+    return 0;
 }
 
 /* ---- end --------------------------------------------------------------------------------------------------------- */

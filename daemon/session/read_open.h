@@ -18,7 +18,7 @@ struct sw_read_record {
  *
  * - A second end cancels a read that another packet ends.
  * - errors: -SW_EINVAL (also: chunks are missing, so the read does not end), -SW_ENOENT (no read of this number),
- *   -SW_ECANCELED (the read is canceled; the reply to the packet that ends it has the result), -SW_ENOTSUP (frames),
+ *   -SW_ECANCELED (the read is canceled; the reply to the packet that ends it has the result),
  *   those of sw_opens_begin(), sw_read_begin(), sw_task_report_buffers() and sw_read_chunks(). */
 int sw_read_apply(struct sw_session *session, struct sw_task *task, const struct sw_read_record *record,
                   struct sw_err *err);

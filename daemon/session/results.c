@@ -29,6 +29,7 @@ void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const st
     ret->codec = sw_codec_name(info->codec);
     ret->tier = info->tier;
     ret->reason = info->reason;
+    ret->coder = info->coder;
     ret->state = sw_region_state_name(info->state);
 }
 
@@ -55,6 +56,7 @@ struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct s
     wire.codec = sw_text_number(texts, result->codec);
     wire.tier = sw_text_number(texts, result->tier);
     wire.reason = sw_text_number(texts, result->reason);
+    wire.coder = sw_text_number(texts, result->coder);
     wire.state = sw_text_number(texts, result->state);
     wire.raw_bytes = result->raw_bytes;
     wire.stored_bytes = result->stored_bytes;
@@ -79,6 +81,13 @@ static size_t fill_text(uint8_t ret[sizeof((struct sw_msg_error *)NULL)->text], 
     return strnlen((const char *)ret, sizeof msg.u.error.text);
 }
 
+/* All 0 where the read has failed. */
+static void add_frames(struct sw_results_reply *ret, const struct sw_result *result) {
+    static const struct sw_wire_frame none;
+    for (unsigned i = 0; i < result->n_frames; i++)
+        ret->frames[ret->msg.u.results.n_frames++] = result->code || !result->frames ? none : result->frames[i];
+}
+
 static void fill10(struct sw_results_reply *ret, const struct sw_results *results) {
     struct sw_msg_results *m = &ret->msg.u.results;
     struct sw_texts texts = {.all = ret->texts};
@@ -88,6 +97,7 @@ static void fill10(struct sw_results_reply *ret, const struct sw_results *result
         ret->results[i] = sw_wire_result_of(result, &texts);
         for (unsigned k = 0; k < ret->results[i].n_buffers; k++)
             ret->buffers[m->n_buffers++] = sw_wire_buffer_of(&result->buffers[k], &texts);
+        add_frames(ret, result);
     }
     if (results->n_failed)
         m->text_bytes = (uint16_t)fill_text(ret->text, &results->err);
@@ -96,6 +106,7 @@ static void fill10(struct sw_results_reply *ret, const struct sw_results *result
     m->service_us = results->service_us < UINT32_MAX ? (uint32_t)results->service_us : UINT32_MAX;
     m->results = ret->results;
     m->buffers = ret->buffers;
+    m->frames = ret->frames;
     m->texts = ret->texts;
     m->text = (const char *)ret->text;
 }

@@ -15,10 +15,12 @@ struct sw_result {
     struct sw_region_id id;
     int code; /* 0: success */
     enum sw_scope scope;
-    const char *codec, *tier, *reason, *state;
+    const char *codec, *tier, *reason, *coder, *state;
     uint64_t raw_bytes, stored_bytes;
     unsigned n_buffers; /* of a read that begins; else 0 */
     struct sw_buffer_info *buffers;
+    unsigned n_frames;            /* that a read asked for */
+    struct sw_wire_frame *frames; /* NULL: none has come */
 };
 
 /* The results of a packet, in its order. */
@@ -42,6 +44,7 @@ struct sw_results_reply {
     struct sw_msg msg;
     struct sw_wire_result results[SW_PROTO_MAX_ITEMS];
     struct sw_wire_buffer buffers[SW_PROTO_MAX_ITEMS];
+    struct sw_wire_frame frames[SW_PROTO_MAX_ITEMS];
     struct sw_wire_text texts[SW_PROTO_MAX_TEXTS];
     uint8_t text[sizeof((struct sw_msg_error *)NULL)->text];
 };

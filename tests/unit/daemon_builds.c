@@ -460,7 +460,7 @@ static const struct odd {
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, buffer, UINT16_MAX), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, at, 1), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, raw_bytes, BYTES - 1), -SW_EINVAL, false},
-    {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, frame_bytes, 100), -SW_ENOTSUP, false},
+    {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, frame_bytes, 100), -SW_EINVAL, false}, /* no chunk_bytes */
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, mem, 77), -SW_ENOENT, false},
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, offset, MEMORY_BYTES - BYTES + 1), -SW_ERANGE, false},
     {SW_MSG_BUILD, FIELD(CHUNK, sw_wire_chunk, offset, UINT64_MAX), -SW_ERANGE, false},
@@ -472,7 +472,7 @@ static const struct odd {
     {SW_MSG_READ, FIELD(READ, sw_wire_read, slot, 4000), -SW_ENOENT, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, raw_bytes, BYTES - 1), -SW_ETOOSMALL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, at, 1), -SW_EINVAL, false},
-    {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, frame_bytes, 1), -SW_ENOTSUP, false},
+    {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, frame_bytes, 1), -SW_ETOOSMALL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, buffer, 1), -SW_EINVAL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, reserved, 1), -SW_EINVAL, false},
     {SW_MSG_READ, FIELD(CHUNK, sw_wire_chunk, mem, 77), -SW_ENOENT, false},

@@ -333,7 +333,7 @@ START_TEST(a_build_that_has_failed_says_so_until_it_ends) {
                 {0, 5 * STEP, 0, MEM, 0, 0, -SW_EINVAL},
                 {0, STEP, MEMORY_BYTES, MEM, 0, 0, -SW_ERANGE},
                 {0, STEP, 0, 77, 0, 0, -SW_ENOENT},
-                {0, STEP, 0, MEM, 1, 0, -SW_ENOTSUP},
+                {0, STEP, 0, MEM, 1, 0, -SW_EFRAME},
                 {0, STEP, 0, MEM, 0, 1, -SW_EINVAL /* no page */}};
     for (unsigned i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
         const int code = rows[i / 2].code;

@@ -272,7 +272,7 @@ START_TEST(what_is_asked_for_wrongly) {
                 {N_STEPS * STEP, STEP, 0, MEM, 0, 0, 0, -SW_EINVAL},
                 {0, STEP, MEMORY_BYTES, MEM, 0, 0, 0, -SW_ERANGE},
                 {0, STEP, 0, 77, 0, 0, 0, -SW_ENOENT},
-                {0, STEP, 0, MEM, 1, 0, 0, -SW_ENOTSUP},
+                {0, STEP, 0, MEM, 1, 0, 0, -SW_ETOOSMALL},
                 {0, STEP, 0, MEM, 0, 1, 0, -SW_EINVAL},
                 {0, STEP, 0, MEM, 0, 0, 1, -SW_EINVAL}};
     const struct sw_region_id id = build(BUILD, NULL);
