@@ -31,6 +31,7 @@ static struct spillway_request requests[MOST_REQUESTS];
 static struct spillway_result results[MOST_REQUESTS];
 static char names[MOST_REQUESTS][16];
 static uint8_t *memory[MEMORY_NR];
+static int descriptors[MEMORY_NR]; /* open as long as calls name the memory, as spillway.h asks for */
 static const char *const memory_names[] = {"registered", "handed over", "copied"};
 
 static const uint32_t n_requests[] = {1, 5, MOST_REQUESTS};
@@ -39,11 +40,10 @@ static const size_t memory_bytes = (size_t)MOST_REQUESTS * MOST_BUFFERS * BUFFER
 static void before_each(void) {
     connection = sw_served_connect(&sw_served_daemon);
     for (int m = 0; m < COPIED; m++) {
-        const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        ck_assert(fd >= 0 && ftruncate(fd, (off_t)memory_bytes) == 0);
-        memory[m] = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        descriptors[m] = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        ck_assert(descriptors[m] >= 0 && ftruncate(descriptors[m], (off_t)memory_bytes) == 0);
+        memory[m] = mmap(NULL, memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptors[m], 0);
         ck_assert_ptr_ne(memory[m], MAP_FAILED);
-        (void)close(fd); /* the mapping keeps it */
     }
     memory[COPIED] = malloc(memory_bytes);
     ck_assert_ptr_nonnull(memory[COPIED]);
@@ -52,8 +52,10 @@ static void before_each(void) {
 
 static void after_each(void) {
     ck_assert_int_eq(spillway_unregister(connection, memory[REGISTERED], &error), 0);
-    for (int m = 0; m < COPIED; m++)
+    for (int m = 0; m < COPIED; m++) {
         (void)munmap(memory[m], memory_bytes);
+        (void)close(descriptors[m]);
+    }
     free(memory[COPIED]);
     sw_served_close(connection);
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Boots systemd in namespaces of its own, on an overlay of this machine's files, runs a command there and ends it:
-# systemd_boot.sh COMMAND [ARGUMENT...]. Nothing of it is left, and the machine is not changed: processes, mounts, network,
-# control groups, kernel settings and devices are private, read-only or not there. Exit code 77: not possible here.
+# systemd_boot.sh COMMAND [ARGUMENT...]. The command sees the source tree, and arguments that are folders, also below
+# /tmp. Nothing of it is left, and the machine is not changed: processes, mounts, network, control groups, kernel
+# settings and devices are private, read-only or not there. Exit code 77: not possible here.
 set -euo pipefail
 
 skip() {
@@ -12,6 +13,7 @@ skip() {
 # Inside of the namespaces: makes a root of its own and becomes its first process.
 become_init() {
     local root=$1
+    shift
     mount -t tmpfs tmpfs "$root"
     mkdir "$root/upper" "$root/work" "$root/new"
     mount -t overlay overlay -o "lowerdir=/,upperdir=$root/upper,workdir=$root/work" "$root/new"
@@ -26,13 +28,13 @@ become_init() {
         mount -t tmpfs tmpfs "$folder" -o mode=755
     done
     chmod 1777 tmp
-    local tree
-    tree=$(realpath "$(dirname "$0")/../..")
-    if [ ! -e ".$tree" ]; then # it lies in one of those folders: show it there, too, but read-only
-        mkdir -p ".$tree"
-        mount --bind "$tree" ".$tree"
-        mount -o remount,bind,ro ".$tree"
-    fi
+    local shown # what lies in one of those folders is shown there, too, but read-only
+    for shown in "$(realpath "$(dirname "$0")/../..")" "$@"; do
+        if [ ! -d "$shown" ] || [ -e ".$shown" ]; then continue; fi
+        mkdir -p ".$shown"
+        mount --bind "$shown" ".$shown"
+        mount -o remount,bind,ro ".$shown"
+    done
     mount -t tmpfs tmpfs etc/systemd/system -o mode=755 # no unit of the machine's but those that come with systemd
     mount -t tmpfs tmpfs usr/local -o mode=755          # nor a program that somebody has installed there
     rm -f usr/sbin/policy-rc.d                          # images for containers have it: it forbids to start services
@@ -53,7 +55,8 @@ become_init() {
 }
 
 if [ "${1:-}" = --become-init ]; then
-    become_init "$2"
+    shift
+    become_init "$@"
 fi
 
 [ "$(id -u)" = 0 ] || skip "not root"
@@ -81,7 +84,7 @@ trap clean EXIT
 # The shell joins the group, and becomes unshare, whose one child is the first process.
 sh -c 'echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group" \
     unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child --propagation private \
-    "$(realpath "$0")" --become-init "$root" >"$log" 2>&1 </dev/null &
+    "$(realpath "$0")" --become-init "$root" "$@" >"$log" 2>&1 </dev/null &
 outer=$!
 for _ in $(seq 100); do
     read -r first _ <"/proc/$outer/task/$outer/children" || true
