@@ -41,7 +41,7 @@ void sw_packet_rig_close(struct sw_packet_rig *rig) {
 
 uint32_t sw_packet_rig_send(struct sw_packet_rig *rig, struct sw_msg *msg, int *fds, unsigned n_fds) {
     _Alignas(SW_PROTO_ALIGN) uint8_t sent[2 * SW_PROTO_MAX_PACKET_BYTES];
-    msg->header.version = SW_PROTO_VERSION;
+    msg->header.version = msg->header.version ? msg->header.version : SW_PROTO_VERSION;
     msg->header.seq = ++rig->last_seq;
     sw_session_packet(rig->session, sent, sw_msg_encode(msg, sent), fds, n_fds);
     return rig->last_seq;
@@ -55,7 +55,7 @@ bool sw_packet_rig_has_reply(struct sw_packet_rig *rig) {
     if (rc == -SW_EAGAIN)
         return false;
     SW_ASSERT(rc == 0 && bytes > 0 && sw_msg_decode(&rig->reply, rig->received, bytes, NULL) == 0);
-    SW_ASSERT(rig->reply.header.version == SW_PROTO_VERSION);
+    SW_ASSERT(rig->reply.header.version == rig->session->version);
     return true;
 }
 
@@ -75,8 +75,12 @@ int sw_packet_rig_await_seq(struct sw_packet_rig *rig, uint32_t seq) {
     return rc;
 }
 
+int sw_packet_rig_call_msg(struct sw_packet_rig *rig, struct sw_msg *msg) {
+    return sw_packet_rig_await_seq(rig, sw_packet_rig_send(rig, msg, NULL, 0));
+}
+
 int sw_packet_rig_call(struct sw_packet_rig *rig, struct sw_test_packet *packet) {
-    return sw_packet_rig_await_seq(rig, sw_packet_rig_send(rig, &packet->msg, NULL, 0));
+    return sw_packet_rig_call_msg(rig, &packet->msg);
 }
 
 bool sw_packet_rig_says(const struct sw_packet_rig *rig, const char *text) {

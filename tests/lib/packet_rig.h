@@ -26,7 +26,7 @@ enum { SW_PACKET_RIG_MEM = 1, SW_PACKET_RIG_WORDS = 512 };
 void sw_packet_rig_open(struct sw_packet_rig *ret, size_t bytes);
 void sw_packet_rig_close(struct sw_packet_rig *rig);
 
-/* Returns its seq. The descriptors are taken. */
+/* Returns its seq. The descriptors are taken. A message without a version gets the newest one. */
 uint32_t sw_packet_rig_send(struct sw_packet_rig *rig, struct sw_msg *msg, int *fds, unsigned n_fds);
 /* Takes the next reply, if there is one. */
 bool sw_packet_rig_has_reply(struct sw_packet_rig *rig);
@@ -34,6 +34,8 @@ bool sw_packet_rig_has_reply(struct sw_packet_rig *rig);
 int sw_packet_rig_await(struct sw_packet_rig *rig);
 /* The same; which must be that of a request with this seq. */
 int sw_packet_rig_await_seq(struct sw_packet_rig *rig, uint32_t seq);
+/* Sends a request and waits for its reply. Returns its code. */
+int sw_packet_rig_call_msg(struct sw_packet_rig *rig, struct sw_msg *msg);
 int sw_packet_rig_call(struct sw_packet_rig *rig, struct sw_test_packet *packet);
 /* Whether the last reply, an ERROR, says so. */
 bool sw_packet_rig_says(const struct sw_packet_rig *rig, const char *text);

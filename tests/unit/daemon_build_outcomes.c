@@ -1,0 +1,294 @@
+/* What is left of a packet of builds when one build fails, when its memory, the service's memory or the session is
+ * gone, when it has to wait, and when it meets a limit. */
+#include "base/alloc.h"
+#include "spill/engine_state.h"
+#include "tests/lib/builds_rig.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    MOST = SW_PROTO_MAX_ITEMS,
+    BYTES = SW_BUILDS_BYTES,
+    MEMORY_BYTES = SW_BUILDS_MEMORY_BYTES,
+    N_MEMS = SW_BUILDS_MEMS,
+    ONCE = 100 /* and ONCE + 1, ...: of the same bytes, for one packet */
+};
+
+static struct sw_packet_rig *const rig = &sw_builds.rig;
+static struct sw_test_packet packet, packet_back;
+
+/* ---- all or nothing, or each by itself ---- */
+
+/* The tenant's bytes are used up by the second of three: that shows when it is stored. */
+START_TEST(a_build_that_fails_late) {
+    const bool all = _i;
+    rig->session->tenant->quota.max_bytes = 2 * BYTES;
+    sw_builds_make(&packet, 3, all ? SW_REQ_ALL : 0);
+    const int rc = sw_packet_rig_call(rig, &packet);
+    ck_assert_int_eq(rc, all ? -SW_ETENANTBYTES : 0);
+    ck_assert(!all || sw_packet_rig_says(rig, " of 3: "));
+    unsigned n_stored = 0;
+    for (unsigned i = 0; !all && i < 3; i++) {
+        const int code = sw_test_result_code(&rig->reply, i);
+        const struct sw_region_id id = sw_test_result_id(&rig->reply, i);
+        ck_assert(code == 0 || code == -SW_ETENANTBYTES);
+        ck_assert(!code == (id.gen != 0));
+        n_stored += !code;
+    }
+    ck_assert(all || (n_stored > 0 && n_stored < 3));
+    sw_builds_ck_rest(n_stored, N_MEMS);
+    sw_builds_ck_memory();
+}
+END_TEST
+
+START_TEST(reads_keep_what_they_are_told_to) {
+    const bool all = _i;
+    sw_builds_make(&packet, 3, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    sw_builds_make_reads(&packet, 3, all ? SW_REQ_ALL : 0, SW_READ_KEEP);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    sw_builds_ck_rest(3, N_MEMS);
+    packet.reads[1].flags &= (uint16_t)~SW_READ_KEEP;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), all ? -SW_EINVAL : 0); /* one that is back speaks for all */
+    sw_builds_ck_rest(all ? 3 : 2, N_MEMS);
+    packet.reads[0].flags = packet.reads[2].flags = packet.reads[1].flags;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    if (!all)
+        ck_assert_int_eq(sw_test_result_code(&rig->reply, 1), -SW_ESTALE);
+    sw_builds_ck_rest(0, N_MEMS);
+}
+END_TEST
+
+START_TEST(the_priority_comes_with_the_build) {
+    sw_builds_make(&packet, 2, 0);
+    packet.builds[1].keep_priority = 200;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region *regions = rig->service.service.engine->store.regions.regions;
+    ck_assert_uint_eq(regions[sw_test_result_id(&rig->reply, 0).slot].priority, 0);
+    ck_assert_uint_eq(regions[sw_test_result_id(&rig->reply, 1).slot].priority, 200);
+}
+END_TEST
+
+/* ---- memories for one packet ---- */
+
+/* As many as there are chunks, each used once or several times; unmapped before the rig->reply. */
+START_TEST(memories_for_one_packet_go_with_it) {
+    enum { N = 32 };
+    sw_test_packet(&packet, SW_MSG_BUILD, _i ? SW_REQ_ALL : 0);
+    for (unsigned i = 0; i < N; i++) {
+        sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[0], MEMORY_BYTES, true);
+        (void)sw_test_add_build(&packet, NULL);
+        for (unsigned k = 0; k < 2; k++) {
+            (void)sw_test_add_buffer(&packet, BYTES, 0);
+            (void)sw_test_add_chunk(&packet, ONCE + i * k, (2ul * i + k) * BYTES, BYTES);
+        }
+    }
+    ck_assert_uint_eq(sw_packet_rig_stats(rig).n_mems, N_MEMS + N);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    sw_builds_ck_rest(N, N_MEMS);
+    ck_assert_uint_eq(sw_packet_rig_stats(rig).n_mapped, N_MEMS);
+    ck_assert_uint_eq(rig->service.service.fds.used, N_MEMS);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(sw_builds_close_memory(ONCE + i), -SW_ENOENT);
+}
+END_TEST
+
+/* By its head, its limits, its first build, the last one. */
+START_TEST(a_packet_that_is_refused_uses_them_up) {
+    for (unsigned i = 0; i < 2; i++)
+        sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[i], MEMORY_BYTES, true);
+    sw_builds_make(&packet, 2, _i == 2 ? SW_REQ_ALL : 0);
+    packet.chunks[0].mem = ONCE;
+    packet.chunks[1].mem = ONCE + 1;
+    rig->service.service.draining = _i == 0;
+    packet.msg.u.build.reserved = _i == 1;
+    packet.builds[0].reserved[0] = _i >= 2;
+    packet.builds[1].reserved[0] = _i >= 3;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), _i ? -SW_EINVAL : -SW_EDRAINING);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_builds_close_memory(ONCE + i), -SW_ENOENT);
+    sw_builds_ck_rest(0, N_MEMS);
+    ck_assert_uint_eq(rig->service.service.fds.used, N_MEMS);
+}
+END_TEST
+
+/* The session ends while a packet works with memories of its own. */
+START_TEST(a_session_that_ends_beneath_a_packet) {
+    for (unsigned i = 0; i < 2; i++)
+        sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[i], MEMORY_BYTES, true);
+    sw_builds_make(&packet, 2, _i ? SW_REQ_ALL : 0);
+    packet.chunks[0].mem = ONCE;
+    packet.chunks[1].mem = ONCE + 1;
+    (void)sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    sw_session_close(rig->session, "test");
+}
+END_TEST
+
+/* ---- memory that cannot be had ---- */
+
+/* Each allocation fails in turn: what was not stored is not there, what was is in the results, and the rest is as
+ * before. The loop's index: all or nothing, or each by itself. */
+START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
+    const uint32_t flags = _i ? SW_REQ_ALL : 0;
+    long live = 0;
+    unsigned n_failed = 0;
+    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+        sw_builds_make(&packet, 2, flags);
+        (void)sw_test_add_buffer(&packet, 0, 0); /* in no memory */
+        sw_alloc_fail_nth(nth);
+        const int rc = sw_packet_rig_call(rig, &packet);
+        sw_alloc_fail_nth(0);
+        ck_assert_msg(rc == 0 || rc == -SW_ENOMEM, "%s", (const char *)rig->reply.u.error.text);
+        const unsigned n_bad =
+            rc ? 2u : (sw_test_result_code(&rig->reply, 0) ? 1u : 0) + (sw_test_result_code(&rig->reply, 1) ? 1u : 0);
+        ck_assert(!_i || n_bad != 1);
+        sw_builds_ck_rest(2 - n_bad, N_MEMS);
+        sw_builds_ck_memory();
+        sw_builds_drop_all();
+        live = nth ? live : sw_alloc_live();
+        ck_assert_int_eq(sw_alloc_live(), live);
+        if (nth && !n_bad)
+            break;
+        n_failed += n_bad > 0;
+    }
+    ck_assert_uint_gt(n_failed, 5);
+}
+END_TEST
+
+/* ---- orders ---- */
+
+START_TEST(chunks_wait_for_their_words) {
+    enum { WORDS = 512 };
+    int page = memfd_create("order", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct sw_msg hand_over = {.header.type = SW_MSG_ORDER_PAGE, .u.order_page.bytes = WORDS * 8};
+    ck_assert(ftruncate(page, WORDS * 8) == 0 && fcntl(page, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    _Atomic uint64_t *words = mmap(NULL, WORDS * 8, PROT_READ | PROT_WRITE, MAP_SHARED, page, 0);
+    ck_assert_ptr_ne(words, MAP_FAILED);
+    (void)sw_packet_rig_send(rig, &hand_over, &page, 1);
+    ck_assert_int_eq(sw_packet_rig_await(rig), 0);
+    sw_builds_make(&packet, 3, 0);
+    packet.chunks[0].order_word = 3;
+    packet.chunks[0].order_value = 5;
+    packet.chunks[1].order_word = WORDS - 1;
+    packet.chunks[1].order_value = 1;
+    packet.chunks[2].order_word = 4000; /* means nothing: it does not wait */
+    memset(sw_builds.memory[0], 0, 2 * BYTES);
+    (void)sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        for (int turn = 0; turn < 20; turn++) {
+            (void)uv_run(&rig->service.loop, UV_RUN_NOWAIT);
+            (void)usleep(500);
+            ck_assert(!sw_packet_rig_has_reply(rig));
+        }
+        memcpy(sw_builds.memory[0] + (size_t)i * BYTES, sw_builds.original[0] + (size_t)i * BYTES, BYTES);
+        atomic_store(&words[i ? WORDS - 1 : 3], i ? 1 : 7);
+    }
+    ck_assert_int_eq(sw_packet_rig_await(rig), 0);
+    sw_builds_make_reads(&packet, 3, SW_REQ_ALL, 0);
+    sw_builds_wipe();
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    ck_assert_mem_eq(sw_builds.memory[0], sw_builds.original[0], 3 * BYTES); /* as the stream left them */
+    sw_builds_make(&packet, 1, 0);
+    packet.chunks[0].order_word = WORDS;
+    packet.chunks[0].order_value = 1;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), -SW_ERANGE);
+    sw_builds_ck_rest(0, N_MEMS);
+    (void)munmap((void *)(uintptr_t)words, WORDS * 8);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+START_TEST(a_drained_service_builds_nothing_and_gives_all_back) {
+    sw_builds_make(&packet, 3, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    sw_builds_make_reads(&packet_back, 3, 0, 0);
+    rig->service.service.draining = true;
+    for (unsigned all = 0; all < 2; all++) {
+        sw_builds_make(&packet, 3, all ? SW_REQ_ALL : 0);
+        ck_assert_int_eq(sw_packet_rig_call(rig, &packet), -SW_EDRAINING);
+    }
+    sw_builds_wipe();
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), 0);
+    ck_assert_mem_eq(sw_builds.memory[0], sw_builds.original[0], 3 * BYTES);
+    sw_builds_ck_rest(0, N_MEMS);
+}
+END_TEST
+
+/* As the client's counter would number them behind n others. */
+static void number_builds(struct sw_test_packet *p, unsigned n) {
+    for (unsigned i = 0; i < p->msg.u.build.n_builds; i++)
+        p->builds[i].build += n;
+}
+
+/* Packets count, whatever is in them; until the loop runs none has ended. */
+START_TEST(packets_in_flight_have_their_bounds) {
+    unsigned n_codes[2] = {0};
+    rig->service.config.max_session_operations = _i ? 100 : 3;
+    rig->service.config.tenant_operations = _i ? 3 : 0;
+    for (unsigned i = 0; i < 5; i++) {
+        sw_builds_make(&packet, i + 1, 0);
+        number_builds(&packet, i * MOST);
+        (void)sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    }
+    for (unsigned i = 0; i < 5; i++) {
+        const int rc = sw_packet_rig_await(rig);
+        ck_assert(rc == 0 || rc == (_i ? -SW_ETENANTOPS : -SW_ELIMIT));
+        n_codes[rc != 0]++;
+    }
+    ck_assert(n_codes[0] == 3 && n_codes[1] == 2);
+    sw_builds_ck_rest(1 + 2 + 3, N_MEMS);
+}
+END_TEST
+
+/* Eight full packets, and single builds beside them, but not one more of two. */
+START_TEST(buffers_in_flight_have_their_bound) {
+    unsigned n_refused = 0;
+    const unsigned n_full = SW_SESSION_MAX_BUFFERS / MOST;
+    for (unsigned i = 0; i < n_full; i++) {
+        sw_builds_make(&packet, MOST, 0);
+        number_builds(&packet, i * MOST);
+        for (unsigned k = 0; k < MOST; k++)
+            packet.buffers[k].raw_bytes = packet.chunks[k].raw_bytes = 0; /* the tier has room for all */
+        (void)sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    }
+    ck_assert_uint_eq(rig->session->n_buffers, SW_SESSION_MAX_BUFFERS);
+    for (unsigned n = 1; n <= 2; n++) {
+        sw_builds_make(&packet, n, 0);
+        number_builds(&packet, (n_full + n) * MOST);
+        (void)sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    }
+    for (unsigned i = 0; i < n_full + 2; i++) {
+        const int rc = sw_packet_rig_await(rig);
+        ck_assert_msg(rc == 0 || rc == -SW_ELIMIT, "%s", (const char *)rig->reply.u.error.text);
+        n_refused += rc != 0;
+    }
+    ck_assert_uint_eq(n_refused, 1);
+    sw_builds_ck_rest(SW_SESSION_MAX_BUFFERS + 1, N_MEMS);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("daemon_build_outcomes");
+    TCase *tcase = tcase_create("build_outcomes");
+    tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
+    tcase_add_loop_test(tcase, a_build_that_fails_late, 0, 2);
+    tcase_add_loop_test(tcase, reads_keep_what_they_are_told_to, 0, 2);
+    tcase_add_test(tcase, the_priority_comes_with_the_build);
+    tcase_add_loop_test(tcase, memories_for_one_packet_go_with_it, 0, 2);
+    tcase_add_loop_test(tcase, a_packet_that_is_refused_uses_them_up, 0, 4);
+    tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_packet, 0, 2);
+    tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
+    tcase_add_test(tcase, chunks_wait_for_their_words);
+    tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
+    tcase_add_loop_test(tcase, packets_in_flight_have_their_bounds, 0, 2);
+    tcase_add_test(tcase, buffers_in_flight_have_their_bound);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}

@@ -1,0 +1,133 @@
+/* Regions by their ids and names: which can be discarded, inspected and adopted. */
+#include "spill/engine_state.h"
+#include "tests/lib/builds_rig.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { BYTES = SW_BUILDS_BYTES, N_MEMS = SW_BUILDS_MEMS, MEM = SW_PACKET_RIG_MEM };
+
+static struct sw_packet_rig *const rig = &sw_builds.rig;
+static struct sw_test_packet packet, packet_back;
+
+/* ---- ids ---- */
+
+START_TEST(what_can_be_discarded_is) {
+    const bool consumes = _i;
+    const struct sw_region_id never = {4000, 1};
+    struct sw_region_id ids[2];
+    sw_builds_make(&packet, 1, 0);
+    (void)sw_test_add_build(&packet, "stays");
+    (void)sw_test_add_buffer(&packet, BYTES, 0);
+    (void)sw_test_add_chunk(&packet, MEM, 0, BYTES);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    for (unsigned i = 0; i < 2; i++)
+        ids[i] = sw_test_result_id(&rig->reply, i);
+    sw_test_packet(&packet_back, SW_MSG_DISCARD, consumes ? SW_REQ_CONSUME : 0);
+    sw_test_add_id(&packet_back, never);
+    sw_test_add_id(&packet_back, ids[0]);
+    sw_test_add_id(&packet_back, ids[1]);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), 0);
+    ck_assert_uint_eq(rig->reply.u.results.n_results, 3);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(sw_test_result_code(&rig->reply, i), i ? 0 : -SW_ENOENT);
+    ck_assert_uint_eq(sw_test_result_id(&rig->reply, 1).slot, ids[0].slot);
+    ck_assert_ptr_nonnull(strstr(rig->reply.u.results.text, "request 1 of 3: "));
+    sw_builds_ck_rest(consumes, N_MEMS); /* a durable region stays */
+    sw_test_packet(&packet_back, SW_MSG_DISCARD, 0);
+    sw_test_add_id(&packet_back, never);
+    sw_test_add_id(&packet_back, ids[0]);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), -SW_ENOENT);
+    ck_assert(sw_packet_rig_says(rig, "request 1 of 2: "));
+    for (unsigned i = 0; i < 2; i++) {
+        sw_test_packet(&packet_back, SW_MSG_DISCARD, i ? 4 : 0);
+        packet_back.msg.u.discard.reserved = !i;
+        sw_test_add_id(&packet_back, ids[1]);
+        ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), -SW_EINVAL);
+    }
+    sw_test_packet(&packet_back, SW_MSG_DISCARD, 0);
+    sw_test_add_id(&packet_back, ids[1]);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), consumes ? 0 : -SW_ESTALE);
+    sw_builds_ck_rest(0, N_MEMS);
+}
+END_TEST
+
+static int inspect(struct sw_region_id id, uint32_t what, uint32_t first) {
+    struct sw_msg msg = {.header.type = SW_MSG_INSPECT, .u.inspect = {id.slot, id.gen, what, first}};
+    const int rc = sw_packet_rig_call_msg(rig, &msg);
+    ck_assert(rc || rig->reply.header.type == SW_MSG_DETAILS);
+    return rc;
+}
+
+START_TEST(a_region_can_be_inspected) {
+    const struct sw_msg_details *details = &rig->reply.u.details;
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    (void)sw_test_add_build(&packet, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        (void)sw_test_add_buffer(&packet, BYTES + 1000u * i, 0);
+        (void)sw_test_add_chunk(&packet, MEM, i * 4ul * BYTES, BYTES + 1000u * i);
+    }
+    (void)sw_test_add_build(&packet, NULL);
+    packet.builds[1].flags |= SW_BUILD_IN_PLACE;
+    (void)sw_test_add_buffer(&packet, BYTES, 0);
+    (void)sw_test_add_chunk(&packet, MEM + 1, 0, BYTES);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig->reply, 0), packed = sw_test_result_id(&rig->reply, 1);
+    ck_assert_int_eq(inspect(id, SW_INSPECT_REGION, 0), 0);
+    ck_assert_uint_eq(details->n_results, 1);
+    ck_assert_uint_eq(details->n_buffers + details->n_frames + details->n_all, 0);
+    ck_assert(details->results[0].slot == id.slot && details->results[0].gen == id.gen);
+    ck_assert_uint_eq(details->results[0].raw_bytes, 2 * BYTES + 1000);
+    ck_assert_str_eq(sw_test_text(&rig->reply, details->results[0].state), "out");
+    ck_assert_str_eq(sw_test_text(&rig->reply, details->results[0].tier), "host");
+    ck_assert_int_eq(inspect(id, SW_INSPECT_BUFFERS, 0), 0);
+    ck_assert(details->n_buffers == 2 && details->results[0].n_buffers == 2);
+    ck_assert(details->buffers[0].raw_bytes == BYTES && details->buffers[1].raw_bytes == BYTES + 1000);
+    ck_assert_uint_gt(details->buffers[1].stored_bytes, 0);
+    ck_assert_str_ne(sw_test_text(&rig->reply, details->buffers[1].codec), "");
+    ck_assert_int_eq(inspect(packed, SW_INSPECT_FRAMES, 0), 0);
+    ck_assert(details->n_all == 1 && details->n_frames == 1);
+    ck_assert(details->frames[0].offset == 0 && details->frames[0].raw_bytes == BYTES);
+    ck_assert_int_eq(inspect(packed, SW_INSPECT_FRAMES, 1), -SW_ERANGE);
+    ck_assert_int_eq(inspect(id, SW_INSPECT_FRAMES, 0), -SW_EINVAL); /* it is not packed */
+    ck_assert_int_eq(inspect(id, SW_INSPECT_BUFFERS, 1), -SW_EINVAL);
+    ck_assert_int_eq(inspect(id, SW_INSPECT_FRAMES + 1, 0), -SW_EINVAL);
+    ck_assert_int_eq(inspect((struct sw_region_id){4000, 1}, SW_INSPECT_REGION, 0), -SW_ENOENT);
+}
+END_TEST
+
+static int adopt(const char *name) {
+    struct sw_msg msg = {.header.type = SW_MSG_ADOPT};
+    sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, name);
+    return sw_packet_rig_call_msg(rig, &msg);
+}
+
+START_TEST(a_durable_region_is_adopted_by_its_name) {
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        (void)sw_test_add_build(&packet, i ? "two" : "one");
+        (void)sw_test_add_buffer(&packet, BYTES, 0);
+        (void)sw_test_add_chunk(&packet, MEM, 0, BYTES);
+    }
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region_id two = sw_test_result_id(&rig->reply, 1);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), -SW_EEXIST);
+    ck_assert_int_eq(adopt("two"), 0);
+    ck_assert_uint_eq(rig->reply.header.type, SW_MSG_RESULTS);
+    ck_assert(sw_test_result_id(&rig->reply, 0).slot == two.slot && sw_test_result_id(&rig->reply, 0).gen == two.gen);
+    ck_assert_uint_eq(rig->reply.u.results.results[0].raw_bytes, BYTES);
+    ck_assert_int_eq(adopt("three"), -SW_ENOENT);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("daemon_regions");
+    TCase *tcase = tcase_create("regions");
+    tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
+    tcase_add_loop_test(tcase, what_can_be_discarded_is, 0, 2);
+    tcase_add_test(tcase, a_region_can_be_inspected);
+    tcase_add_test(tcase, a_durable_region_is_adopted_by_its_name);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
