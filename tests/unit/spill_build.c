@@ -2,9 +2,9 @@
 #include "base/alloc.h"
 #include "spill/build.h"
 #include "spill/engine_state.h"
-#include "tests/lib/content.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/numbers.h"
+#include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -14,10 +14,6 @@
 #include <unistd.h>
 
 enum { CHUNK = 64 << 10, N = 4, BUFFER_BYTES = 8 * CHUNK, N_APPENDS = 5, N_REGIONS = 6 };
-
-static struct sw_fixture f;
-static struct sw_memory from, to;
-static struct sw_mem *from_mem, *to_mem;
 
 /* One of a length of chunks that is the client's, one of the device's, an empty one, and one that is shorter than its
  * chunk. */
@@ -34,13 +30,8 @@ static const struct {
     {0, 0, CHUNK}, {1, 0, BUFFER_BYTES}, {0, CHUNK, 3 * CHUNK}, {3, 0, 1000}, {0, 4 * CHUNK, CHUNK + 77}};
 
 static void open_with(const struct sw_fixture_config *fixture) {
-    sw_fixture_open(&f, fixture);
-    from = sw_memory_new(N * BUFFER_BYTES);
-    to = sw_memory_new(N * BUFFER_BYTES);
-    from_mem = sw_fixture_mem(&f, f.owner, &from, false);
-    to_mem = sw_fixture_mem(&f, f.owner, &to, false);
-    sw_content_fill(from.data, N * BUFFER_BYTES, SW_CONTENT_MIXED, 3);
-    sw_numbers_fill(from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
+    sw_pair_open(fixture, N * BUFFER_BYTES);
+    sw_numbers_fill(sw_pair.from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
 }
 
 static void open_fixture(void) {
@@ -58,34 +49,20 @@ static void open_with_disk(void) {
     open_with(&fixture);
 }
 
-/* Whatever is stored begins to move to the disk at once. */
 static void open_with_busy_disk(void) {
-    struct sw_fixture_config fixture = sw_fixture_defaults;
-    fixture.staging_bytes = 4 << 20;
-    fixture.nvme_bytes = 64 << 20;
-    fixture.high_pct = fixture.low_pct = 0;
-    open_with(&fixture);
-}
-
-static void close_fixture(void) {
-    if (f.owner) {
-        sw_fixture_close_mem(&f, from_mem);
-        sw_fixture_close_mem(&f, to_mem);
-    }
-    sw_memory_free(&from);
-    sw_memory_free(&to);
-    sw_fixture_close(&f);
+    sw_pair_open_busy_disk(N * BUFFER_BYTES);
+    sw_numbers_fill(sw_pair.from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
 }
 
 static struct sw_build *begin(void) {
     struct sw_build *build = NULL;
-    ck_assert_int_eq(sw_build_begin(f.owner, &config, &build, NULL), 0);
-    sw_engine_check(f.engine);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &build, NULL), 0);
+    sw_engine_check(sw_pair.f.engine);
     return build;
 }
 
 static struct sw_range range_of(unsigned i) {
-    return (struct sw_range){.mem = from_mem,
+    return (struct sw_range){.mem = sw_pair.from_mem,
                              .offset = appends[i].buffer * (uint64_t)BUFFER_BYTES + appends[i].at,
                              .bytes = appends[i].bytes,
                              .buffer = appends[i].buffer,
@@ -96,58 +73,44 @@ static int append(struct sw_build *build, unsigned i, struct sw_test_op *op) {
     const struct sw_range range = range_of(i);
     *op = (struct sw_test_op){0};
     const int rc = sw_build_append(build, &range, 1, sw_test_op_done, op, NULL);
-    sw_engine_check(f.engine);
+    sw_engine_check(sw_pair.f.engine);
     return rc;
-}
-
-/* What hangs, or will hang, is let go on. */
-static void release_until(const bool *flag) {
-    while (!*flag) {
-        sw_device_faulty_release(f.device);
-        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
-    }
-}
-
-static int wait_for(struct sw_test_op *op) {
-    release_until(&op->done);
-    sw_engine_check(f.engine);
-    ck_assert_uint_eq(op->calls, 1);
-    op->id = op->outcome.region;
-    return op->outcome.err.code;
 }
 
 static int commit(struct sw_build *build, struct sw_test_op *op) {
     *op = (struct sw_test_op){0};
     ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, op, NULL), 0);
     ck_assert(!op->done);
-    return wait_for(op);
+    return sw_pair_wait(op);
 }
 
 static int abort_build(struct sw_build *build, struct sw_test_op *op) {
     *op = (struct sw_test_op){0};
     ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, op, NULL), 0);
     ck_assert(!op->done);
-    return wait_for(op);
+    return sw_pair_wait(op);
 }
 
 static void restore_and_compare(struct sw_region_id id) {
     struct sw_range ranges[N];
     struct sw_test_op op = {0};
     for (unsigned i = 0; i < N; i++)
-        ranges[i] = (struct sw_range){.mem = to_mem, .offset = i * (uint64_t)BUFFER_BYTES, .bytes = BUFFER_BYTES};
-    memset(to.data, 0, to.bytes);
-    ck_assert_int_eq(sw_engine_restore_buffers(f.owner, id, ranges, N, false, sw_test_op_done, &op, NULL), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
+        ranges[i] =
+            (struct sw_range){.mem = sw_pair.to_mem, .offset = i * (uint64_t)BUFFER_BYTES, .bytes = BUFFER_BYTES};
+    memset(sw_pair.to.data, 0, sw_pair.to.bytes);
+    ck_assert_int_eq(sw_engine_restore_buffers(sw_pair.f.owner, id, ranges, N, false, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
     for (unsigned i = 0; i < N; i++)
-        ck_assert(memcmp(to.data + i * BUFFER_BYTES, from.data + i * BUFFER_BYTES, buffers[i].raw_bytes) == 0);
+        ck_assert(memcmp(sw_pair.to.data + i * BUFFER_BYTES, sw_pair.from.data + i * BUFFER_BYTES,
+                         buffers[i].raw_bytes) == 0);
 }
 
 static void ck_nothing_left(void) {
     struct sw_engine_stats stats;
-    sw_engine_stats(f.engine, &stats);
+    sw_engine_stats(sw_pair.f.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
-    ck_assert_uint_eq(f.owner->n_series, 0);
-    sw_engine_check(f.engine);
+    ck_assert_uint_eq(sw_pair.f.owner->n_series, 0);
+    sw_engine_check(sw_pair.f.engine);
 }
 
 /* ---- what is built ---- */
@@ -165,7 +128,7 @@ START_TEST(appends_make_a_region) {
         if (_i < 2)
             ck_assert_int_eq(append(build, i, &ops[i]), 0);
         if (_i == 0)
-            ck_assert_int_eq(wait_for(&ops[i]), 0);
+            ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
     }
     if (_i == 2)
         ck_assert_int_eq(sw_build_append(build, ranges, N_APPENDS, sw_test_op_done, &ops[0], NULL), 0);
@@ -176,18 +139,18 @@ START_TEST(appends_make_a_region) {
         ck_assert_uint_gt(ops[i].outcome.stored_bytes, 0);
         ck_assert(_i == 2 || ops[i].outcome.raw_bytes == appends[i].bytes);
     }
-    ck_assert_int_eq(sw_engine_query(f.owner, end.id, &info, NULL), 0);
+    ck_assert_int_eq(sw_engine_query(sw_pair.f.owner, end.id, &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_OUT);
     ck_assert_uint_eq(info.stored_bytes, end.outcome.stored_bytes);
     ck_assert_uint_eq(info.raw_bytes, end.outcome.raw_bytes);
     ck_assert_uint_eq(info.raw_bytes, 5 * CHUNK + 77 + BUFFER_BYTES + 1000);
-    ck_assert_int_eq(sw_engine_query_buffers(f.owner, end.id, infos, &n, NULL), 0);
+    ck_assert_int_eq(sw_engine_query_buffers(sw_pair.f.owner, end.id, infos, &n, NULL), 0);
     ck_assert_uint_eq(n, N);
     for (unsigned i = 0; i < N; i++)
         ck_assert_uint_eq(infos[i].raw_bytes, buffers[i].raw_bytes);
     ck_assert(infos[1].codec == SW_CODEC_DFOR);
     struct sw_region_id made[4];
-    sw_engine_find_by_request(f.owner, 7, made, 4);
+    sw_engine_find_by_request(sw_pair.f.owner, 7, made, 4);
     ck_assert(made[3].slot == end.id.slot && made[3].gen == end.id.gen && made[2].gen == 0);
     restore_and_compare(end.id);
     ck_nothing_left();
@@ -199,39 +162,39 @@ START_TEST(one_buffer_of_many_appends) {
     const struct sw_build_config one = {.buffers = &buffer, .n_buffers = 1, .priority = 9};
     struct sw_build *build = NULL;
     struct sw_test_op ops[41] = {0}, end;
-    ck_assert_int_eq(sw_build_begin(f.owner, &one, &build, NULL), 0);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &one, &build, NULL), 0);
     for (unsigned i = 0; i < 41;
          i++) { /* at most so many at once as an owner may have, each through a memory of its own */
-        struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &from, true),
+        struct sw_range range = {.mem = sw_fixture_mem(&sw_pair.f, sw_pair.f.owner, &sw_pair.from, true),
                                  .offset = i * (uint64_t)(32 << 10),
                                  .bytes = i < 40 ? 32 << 10 : 1,
                                  .at = i * (uint64_t)(32 << 10)};
         ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &ops[i], NULL), 0);
         sw_mem_close(range.mem, NULL, NULL);
         if (i % 3 == 0)
-            ck_assert_int_eq(wait_for(&ops[i]), 0);
+            ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
     }
     ck_assert_int_eq(commit(build, &end), 0);
-    const struct sw_region *region = &f.engine->store.regions.regions[end.id.slot];
+    const struct sw_region *region = &sw_pair.f.engine->store.regions.regions[end.id.slot];
     ck_assert_uint_eq(region->frames->n_chunks, 41);
     ck_assert(region->frames->n_buffers == 0 && region->priority == 9);
     struct sw_test_op op;
-    ck_assert_int_eq(sw_fixture_restore(&f, end.id, &to, 0, buffer.raw_bytes, false, &op), 0);
-    ck_assert(memcmp(to.data, from.data, buffer.raw_bytes) == 0);
+    ck_assert_int_eq(sw_fixture_restore(&sw_pair.f, end.id, &sw_pair.to, 0, buffer.raw_bytes, false, &op), 0);
+    ck_assert(memcmp(sw_pair.to.data, sw_pair.from.data, buffer.raw_bytes) == 0);
     ck_nothing_left();
 }
 END_TEST
 
 START_TEST(a_build_of_nothing) {
     const struct sw_build_config none = {.buffers = &buffers[2], .n_buffers = 1};
-    const struct sw_range range = {.mem = from_mem};
+    const struct sw_range range = {.mem = sw_pair.from_mem};
     struct sw_build *build = NULL;
     struct sw_test_op op = {0}, end;
-    ck_assert_int_eq(sw_build_begin(f.owner, &none, &build, NULL), 0);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &none, &build, NULL), 0);
     if (_i)
         ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(commit(build, &end), 0);
-    ck_assert_int_eq(sw_fixture_restore(&f, end.id, &to, 0, 0, false, &op), 0);
+    ck_assert_int_eq(sw_fixture_restore(&sw_pair.f, end.id, &sw_pair.to, 0, 0, false, &op), 0);
     ck_nothing_left();
 }
 END_TEST
@@ -244,7 +207,7 @@ static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum 
     struct sw_build *build;
     for (unsigned i = 0; i <= SW_FRAMES_MAX_BUFFERS; i++)
         many[i] = (struct sw_build_buffer_config){raw_bytes, chunk_bytes, type};
-    const int rc = sw_build_begin(f.owner, &bad, &build, NULL);
+    const int rc = sw_build_begin(sw_pair.f.owner, &bad, &build, NULL);
     ck_assert_int_ne(rc, 0);
     return rc;
 }
@@ -263,7 +226,7 @@ START_TEST(builds_that_cannot_be) {
 END_TEST
 
 static int try_append(struct sw_build *build, unsigned buffer, uint64_t at, uint64_t bytes) {
-    const struct sw_range range = {.mem = from_mem, .bytes = bytes, .buffer = buffer, .at = at};
+    const struct sw_range range = {.mem = sw_pair.from_mem, .bytes = bytes, .buffer = buffer, .at = at};
     return sw_build_append(build, &range, 1, sw_test_op_done, NULL, NULL);
 }
 
@@ -271,9 +234,10 @@ static int try_append(struct sw_build *build, unsigned buffer, uint64_t at, uint
 START_TEST(appends_that_cannot_be) {
     struct sw_test_op ops[N_APPENDS], end = {0};
     struct sw_build *build = begin();
-    const struct sw_range once[2] = {{.mem = sw_fixture_mem(&f, f.owner, &from, true), .bytes = CHUNK},
-                                     {.mem = from_mem, .bytes = CHUNK, .at = CHUNK}};
-    const struct sw_range outside = {.mem = from_mem, .offset = from.bytes - CHUNK + 1, .bytes = CHUNK};
+    const struct sw_range once[2] = {
+        {.mem = sw_fixture_mem(&sw_pair.f, sw_pair.f.owner, &sw_pair.from, true), .bytes = CHUNK},
+        {.mem = sw_pair.from_mem, .bytes = CHUNK, .at = CHUNK}};
+    const struct sw_range outside = {.mem = sw_pair.from_mem, .offset = sw_pair.from.bytes - CHUNK + 1, .bytes = CHUNK};
     for (unsigned i = 0; i < N_APPENDS; i++) {
         ck_assert_int_eq(try_append(build, N, 0, CHUNK), -SW_EINVAL);
         ck_assert_int_eq(try_append(build, 0, 5 * CHUNK, 77), -SW_EINVAL);
@@ -289,15 +253,15 @@ START_TEST(appends_that_cannot_be) {
             ck_assert_int_eq(sw_build_append(build, &outside, 1, sw_test_op_done, NULL, NULL), -SW_ERANGE);
         }
         ck_assert_int_eq(append(build, i, &ops[i]), 0);
-        ck_assert_int_eq(wait_for(&ops[i]), 0);
+        ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
     }
     ck_assert_int_eq(try_append(build, 0, 5 * CHUNK + 77, 0), -SW_EINVAL);
     ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
     ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), -SW_EINVAL);
     ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, &end, NULL), -SW_EINVAL);
     ck_assert_int_eq(append(build, 0, &ops[0]), -SW_EINVAL);
-    ck_assert_int_eq(wait_for(&end), 0);
-    sw_fixture_close_mem(&f, once[0].mem);
+    ck_assert_int_eq(sw_pair_wait(&end), 0);
+    sw_fixture_close_mem(&sw_pair.f, once[0].mem);
     restore_and_compare(end.id);
     ck_nothing_left();
 }
@@ -307,14 +271,14 @@ START_TEST(a_build_is_no_region_yet) {
     struct sw_region_id made;
     struct sw_test_op op, end;
     struct sw_build *build = begin();
-    const struct sw_range range = {.mem = to_mem, .bytes = BUFFER_BYTES};
+    const struct sw_range range = {.mem = sw_pair.to_mem, .bytes = BUFFER_BYTES};
     ck_assert_int_eq(append(build, 0, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
-    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_consume(f.owner, op.id, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_PRIORITY, 1, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, false, sw_test_op_done, &op, NULL), -SW_ESTATE);
-    sw_engine_find_by_request(f.owner, 7, &made, 1);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, op.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_consume(sw_pair.f.owner, op.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_advise(sw_pair.f.owner, op.id, SW_ADVISE_PRIORITY, 1, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, op.id, &range, false, sw_test_op_done, &op, NULL), -SW_ESTATE);
+    sw_engine_find_by_request(sw_pair.f.owner, 7, &made, 1);
     ck_assert_uint_eq(made.gen, 0);
     ck_assert_int_eq(abort_build(build, &end), -SW_ECANCELED);
     ck_nothing_left();
@@ -334,14 +298,16 @@ static bool try_failing(bool late_commit, bool aborts) {
     if (late_commit)
         ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
     for (unsigned i = 0; i < N_APPENDS; i++)
-        n_failed += wait_for(&ops[i]) == -SW_EGPU;
+        n_failed += sw_pair_wait(&ops[i]) == -SW_EGPU;
     if (!late_commit && n_failed) {
         ck_assert_int_eq(sw_build_state(build), SW_BUILD_FAILED);
-        sw_engine_stats(f.engine, &stats);
+        sw_engine_stats(sw_pair.f.engine, &stats);
         ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
         ck_assert_int_eq(append(build, 0, &late), -SW_EGPU);
     }
-    const int rc = late_commit ? wait_for(&end) : n_failed && aborts ? abort_build(build, &end) : commit(build, &end);
+    const int rc = late_commit          ? sw_pair_wait(&end)
+                   : n_failed && aborts ? abort_build(build, &end)
+                                        : commit(build, &end);
     ck_assert_int_eq(rc, n_failed ? -SW_EGPU : 0);
     if (!rc)
         restore_and_compare(end.id);
@@ -353,9 +319,9 @@ START_TEST(a_failed_append_fails_the_build) {
     unsigned n_failed = 0;
     for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++)
         for (unsigned nth = 1; nth <= 4; nth++) {
-            sw_device_faulty_arm(f.device, steps[s], nth, -SW_EGPU, nth % 2 ? SW_FAULT_LATE : SW_FAULT_AT_ONCE);
+            sw_device_faulty_arm(sw_pair.f.device, steps[s], nth, -SW_EGPU, nth % 2 ? SW_FAULT_LATE : SW_FAULT_AT_ONCE);
             n_failed += try_failing(nth == 4, nth == 2);
-            sw_device_faulty_arm(f.device, steps[s], 0, 0, SW_FAULT_LATE);
+            sw_device_faulty_arm(sw_pair.f.device, steps[s], 0, 0, SW_FAULT_LATE);
             ck_nothing_left();
         }
     ck_assert_uint_ge(n_failed, 8);
@@ -372,25 +338,25 @@ START_TEST(builds_that_expire) {
             struct sw_build *build = begin();
             ck_assert_uint_gt(sw_build_idle_since_us(build), 0);
             if (hangs)
-                sw_device_faulty_arm(f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
+                sw_device_faulty_arm(sw_pair.f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
             for (unsigned i = 0; i < n; i++)
                 ck_assert_int_eq(append(build, i, &ops[i]), 0);
             ck_assert_uint_eq(sw_build_idle_since_us(build) == 0, n > 0);
             for (unsigned i = 0; !hangs && i < n; i++)
-                ck_assert_int_eq(wait_for(&ops[i]), 0);
+                ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
             end = (struct sw_test_op){0};
             if (n == N_APPENDS && hangs)
                 ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, &end, NULL), 0);
             sw_build_fail(build, &expired);
             sw_build_fail(build, &(struct sw_err){.code = -SW_EIO});
-            sw_engine_check(f.engine);
+            sw_engine_check(sw_pair.f.engine);
             for (unsigned i = 0; i < n; i++)
-                ck_assert_int_eq(wait_for(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
+                ck_assert_int_eq(sw_pair_wait(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
             if (n == N_APPENDS && hangs)
-                ck_assert_int_eq(wait_for(&end), -SW_ETIMEDOUT);
+                ck_assert_int_eq(sw_pair_wait(&end), -SW_ETIMEDOUT);
             else
                 ck_assert_int_eq(commit(build, &end), -SW_ETIMEDOUT);
-            sw_device_faulty_arm(f.device, "store", 0, 0, SW_FAULT_LATE);
+            sw_device_faulty_arm(sw_pair.f.device, "store", 0, 0, SW_FAULT_LATE);
             ck_nothing_left();
         }
 }
@@ -400,8 +366,8 @@ START_TEST(canceled_by_the_number_of_its_region) {
     struct sw_test_op op, end;
     struct sw_build *build = begin();
     ck_assert_int_eq(append(build, 0, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
-    sw_engine_cancel(f.owner, op.id);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
+    sw_engine_cancel(sw_pair.f.owner, op.id);
     ck_assert_int_eq(commit(build, &end), -SW_ECANCELED);
     ck_nothing_left();
 }
@@ -412,10 +378,10 @@ START_TEST(no_memory_for_any_part_of_it) {
         struct sw_test_op ops[N_APPENDS] = {0}, end = {0};
         struct sw_build *build = NULL;
         sw_alloc_fail_nth(nth);
-        int rc = sw_build_begin(f.owner, &config, &build, NULL);
+        int rc = sw_build_begin(sw_pair.f.owner, &config, &build, NULL);
         for (unsigned i = 0; !rc && i < N_APPENDS; i++)
             if (!(rc = append(build, i, &ops[i])))
-                rc = wait_for(&ops[i]);
+                rc = sw_pair_wait(&ops[i]);
         if (!rc)
             rc = commit(build, &end);
         else if (build)
@@ -439,19 +405,19 @@ START_TEST(builds_end_with_their_owner) {
     bool closed = false;
     struct sw_build *open = begin(), *failed = begin(), *busy = begin(), *last = begin();
     ck_assert_int_eq(append(open, 0, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
     sw_build_fail(failed, &expired);
-    sw_device_faulty_arm(f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    sw_device_faulty_arm(sw_pair.f.device, "store", 1, -SW_EAGAIN, SW_FAULT_LATE);
     ck_assert_int_eq(append(busy, 0, &op), 0);
     for (unsigned i = 0; i < N_APPENDS; i++)
         ck_assert_int_eq(append(last, i, &sealed[i]), 0);
     ck_assert_int_eq(sw_build_commit(last, 7, 3, sw_test_op_done, &end, NULL), 0);
     for (int i = 0; i < 50; i++)
-        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
     ck_assert(!op.done && !end.done);
-    sw_owner_close(f.owner, set_flag, &closed);
-    f.owner = NULL;
-    release_until(&closed);
+    sw_owner_close(sw_pair.f.owner, set_flag, &closed);
+    sw_pair.f.owner = NULL;
+    sw_pair_release_until(&closed);
     ck_assert(op.calls == 1 && end.calls == 1);
     ck_assert_int_eq(op.outcome.err.code, -SW_ECANCELED);
     ck_assert_int_eq(end.outcome.err.code, -SW_ECANCELED);
@@ -469,7 +435,7 @@ static void commit_all(struct sw_build *const *builds, unsigned n, struct sw_tes
         ends[i] = (struct sw_build_end){builds[i], 10 + i, &ops[i]};
     }
     ck_assert_int_eq(sw_build_commit_batch(ends, n, 7, sw_test_op_done, NULL), 0);
-    sw_engine_check(f.engine);
+    sw_engine_check(sw_pair.f.engine);
 }
 
 /* With all appends of all under way: none of the regions is there before all are. */
@@ -488,11 +454,11 @@ START_TEST(builds_are_committed_together) {
         for (unsigned i = 0; i < MANY; i++)
             n_out += builds[i]->series.region == NULL;
         ck_assert(n_out == 0);
-        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
     }
     for (unsigned i = 0; i < MANY; i++)
-        ck_assert_int_eq(wait_for(&ends[i]), 0);
-    sw_engine_find_by_request(f.owner, 7, made, 10 + MANY);
+        ck_assert_int_eq(sw_pair_wait(&ends[i]), 0);
+    sw_engine_find_by_request(sw_pair.f.owner, 7, made, 10 + MANY);
     for (unsigned i = 0; i < MANY; i++) {
         ck_assert(made[10 + i].slot == ends[i].id.slot && made[10 + i].gen == ends[i].id.gen);
         restore_and_compare(ends[i].id);
@@ -508,7 +474,7 @@ START_TEST(one_failure_is_that_of_the_batch) {
     for (unsigned i = 0; i < MANY; i++) {
         builds[i] = begin();
         if (_i == 2 && i == 3)
-            sw_device_faulty_arm(f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
+            sw_device_faulty_arm(sw_pair.f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
         for (unsigned k = 0; k < N_APPENDS; k++)
             ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
     }
@@ -518,11 +484,11 @@ START_TEST(one_failure_is_that_of_the_batch) {
     if (_i == 1)
         sw_build_fail(builds[3], &expired);
     for (unsigned i = 0; i < MANY; i++)
-        ck_assert_int_eq(wait_for(&ends[i]), _i == 2 ? -SW_EGPU : -SW_ETIMEDOUT);
+        ck_assert_int_eq(sw_pair_wait(&ends[i]), _i == 2 ? -SW_EGPU : -SW_ETIMEDOUT);
     for (unsigned i = 0; i < MANY; i++)
         for (unsigned k = 0; k < N_APPENDS; k++)
-            (void)wait_for(&ops[i][k]);
-    sw_device_faulty_arm(f.device, "store", 0, 0, SW_FAULT_LATE);
+            (void)sw_pair_wait(&ops[i][k]);
+    sw_device_faulty_arm(sw_pair.f.device, "store", 0, 0, SW_FAULT_LATE);
     ck_nothing_left();
 }
 END_TEST
@@ -536,9 +502,9 @@ START_TEST(batches_that_cannot_be) {
             const struct sw_build_end two[] = {{builds[0], 0, NULL}, {builds[1], 1, NULL}};
             ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
             ck_assert_int_eq(append(builds[i], k, &op), 0);
-            ck_assert_int_eq(wait_for(&op), 0);
+            ck_assert_int_eq(sw_pair_wait(&op), 0);
         }
-    ck_assert_int_eq(sw_owner_open(f.engine, &other, NULL), 0);
+    ck_assert_int_eq(sw_owner_open(sw_pair.f.engine, &other, NULL), 0);
     const struct sw_build_config nothing = {.buffers = &buffers[2], .n_buffers = 1};
     ck_assert_int_eq(sw_build_begin(other, &nothing, &others, NULL), 0);
     const struct sw_build_end twice[] = {{builds[0], 0, NULL}, {builds[0], 1, NULL}},
@@ -553,10 +519,10 @@ START_TEST(batches_that_cannot_be) {
     sw_free(many);
     commit_all(builds, 2, ends);
     for (unsigned i = 0; i < 2; i++) {
-        ck_assert_int_eq(wait_for(&ends[i]), 0);
+        ck_assert_int_eq(sw_pair_wait(&ends[i]), 0);
         restore_and_compare(ends[i].id);
     }
-    sw_fixture_close_owner(&f, other);
+    sw_fixture_close_owner(&sw_pair.f, other);
     ck_nothing_left();
 }
 END_TEST
@@ -568,7 +534,7 @@ START_TEST(no_memory_for_a_batch) {
         for (unsigned k = 0; k < N_APPENDS; k++)
             for (unsigned i = 0; i < 2; i++) {
                 ck_assert_int_eq(append(builds[i], k, &op), 0);
-                ck_assert_int_eq(wait_for(&op), 0);
+                ck_assert_int_eq(sw_pair_wait(&op), 0);
             }
         const struct sw_build_end two[] = {{builds[0], 0, &ends[0]}, {builds[1], 1, &ends[1]}};
         sw_alloc_fail_nth(nth);
@@ -578,8 +544,8 @@ START_TEST(no_memory_for_a_batch) {
             ck_assert_int_eq(rc, -SW_ENOMEM);
             ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), 0);
         }
-        rc = wait_for(&ends[0]);
-        ck_assert_int_eq(wait_for(&ends[1]), rc);
+        rc = sw_pair_wait(&ends[0]);
+        ck_assert_int_eq(sw_pair_wait(&ends[1]), rc);
         ck_assert(rc == 0 || rc == -SW_ENOMEM);
         for (unsigned i = 0; !rc && i < 2; i++)
             restore_and_compare(ends[i].id);
@@ -599,13 +565,13 @@ START_TEST(a_batch_ends_with_its_owner) {
             ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
         for (unsigned k = 0; k < N_APPENDS && i == 1; k++) {
             ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
-            ck_assert_int_eq(wait_for(&ops[i][k]), 0);
+            ck_assert_int_eq(sw_pair_wait(&ops[i][k]), 0);
         }
     }
     commit_all(builds, MANY, ends);
-    sw_owner_close(f.owner, set_flag, &closed);
-    f.owner = NULL;
-    release_until(&closed);
+    sw_owner_close(sw_pair.f.owner, set_flag, &closed);
+    sw_pair.f.owner = NULL;
+    sw_pair_release_until(&closed);
     for (unsigned i = 0; i < MANY; i++)
         ck_assert(ends[i].calls == 1 && ends[i].outcome.err.code == -SW_ECANCELED);
 }
@@ -617,7 +583,7 @@ START_TEST(an_open_build_counts_for_its_tenant) {
     static struct sw_quota quota;
     struct sw_test_op op, end;
     memset(&quota, 0, sizeof quota);
-    sw_owner_set_quota(f.owner, &quota);
+    sw_owner_set_quota(sw_pair.f.owner, &quota);
     const uint64_t kept = atomic_load(&quota.kept.used_bytes);
     struct sw_build *build = begin();
     ck_assert_uint_eq(quota.n_regions, 1);
@@ -627,7 +593,7 @@ START_TEST(an_open_build_counts_for_its_tenant) {
     for (unsigned i = 0; i < N_APPENDS; i++) {
         ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
         ck_assert_int_eq(append(build, i, &op), 0);
-        ck_assert_int_eq(wait_for(&op), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
         stored += op.outcome.stored_bytes;
     }
     ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
@@ -660,13 +626,13 @@ START_TEST(bounds_of_a_tenant) {
     memset(&quota, 0, sizeof quota);
     quota.max_regions = 1;
     quota.max_bytes = CHUNK;
-    sw_owner_set_quota(f.owner, &quota);
+    sw_owner_set_quota(sw_pair.f.owner, &quota);
     build = begin();
-    ck_assert_int_eq(sw_build_begin(f.owner, &config, &second, NULL), -SW_ETENANTREGIONS);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &second, NULL), -SW_ETENANTREGIONS);
     int rc = 0;
     for (unsigned i = 0; !rc && i < N_APPENDS; i++) {
         ck_assert_int_eq(append(build, i, &op), 0);
-        rc = wait_for(&op);
+        rc = sw_pair_wait(&op);
     }
     ck_assert_int_eq(rc, -SW_ETENANTBYTES);
     ck_assert_uint_eq(atomic_load(&quota.bytes), 0);
@@ -681,7 +647,7 @@ START_TEST(as_many_regions_as_an_owner_may_have) {
     unsigned n = 0;
     while (n < N_REGIONS)
         builds[n++] = begin();
-    ck_assert_int_eq(sw_build_begin(f.owner, &config, &more, NULL), -SW_ELIMIT);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &more, NULL), -SW_ELIMIT);
     while (n > 0)
         ck_assert_int_eq(abort_build(builds[--n], &op), -SW_ECANCELED);
     ck_nothing_left();
@@ -695,12 +661,12 @@ START_TEST(what_is_committed_moves_on) {
     struct sw_build *build = begin();
     for (unsigned i = 0; i < N_APPENDS; i++) {
         ck_assert_int_eq(append(build, i, &ops[i]), 0);
-        ck_assert_int_eq(wait_for(&ops[i]), 0);
+        ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
     }
     ck_assert_int_eq(commit(build, &end), 0);
     do {
-        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
-        ck_assert_int_eq(sw_engine_query(f.owner, end.id, &info, NULL), 0);
+        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
+        ck_assert_int_eq(sw_engine_query(sw_pair.f.owner, end.id, &info, NULL), 0);
     } while (strcmp(info.tier, "nvme") != 0);
     restore_and_compare(end.id);
     ck_nothing_left();
@@ -842,7 +808,7 @@ int main(void) {
     Suite *suite = suite_create("build");
     TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives"),
           *busy = tcase_create("busy");
-    tcase_add_checked_fixture(all, open_fixture, close_fixture);
+    tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, appends_make_a_region, 0, 3);
     tcase_add_test(all, one_buffer_of_many_appends);
     tcase_add_loop_test(all, a_build_of_nothing, 0, 2);
@@ -862,10 +828,10 @@ int main(void) {
     tcase_add_loop_test(all, an_open_build_counts_for_its_tenant, 0, 2);
     tcase_add_test(all, bounds_of_a_tenant);
     tcase_add_test(all, as_many_regions_as_an_owner_may_have);
-    tcase_add_checked_fixture(disk, open_with_disk, close_fixture);
+    tcase_add_checked_fixture(disk, open_with_disk, sw_pair_close);
     tcase_add_loop_test(disk, appends_make_a_region, 0, 3);
     tcase_add_test(disk, a_failed_append_fails_the_build);
-    tcase_add_checked_fixture(busy, open_with_busy_disk, close_fixture);
+    tcase_add_checked_fixture(busy, open_with_busy_disk, sw_pair_close);
     tcase_add_test(busy, what_is_committed_moves_on);
     suite_add_tcase(suite, busy);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);

@@ -4,19 +4,14 @@
 #include "spill/build.h"
 #include "spill/engine_state.h"
 #include "spill/read.h"
-#include "tests/lib/content.h"
-#include "tests/lib/engine_fixture.h"
 #include "tests/lib/lives.h"
+#include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
 #include <string.h>
 
 enum { CHUNK = 64 << 10, N = 3, BUFFER_BYTES = 6 * CHUNK, N_CHUNKS = 8 };
-
-static struct sw_fixture f;
-static struct sw_memory from, to;
-static struct sw_mem *from_mem, *to_mem;
 
 static const uint64_t lengths[N] = {5 * CHUNK + 77, 0, CHUNK + 1000};
 static const struct sw_build_buffer_config buffers[N] = {
@@ -28,65 +23,27 @@ static const struct {
 } chunks[N_CHUNKS] = {{2, CHUNK},     {0, 3 * CHUNK}, {0, 0},         {2, 0},
                       {0, 5 * CHUNK}, {0, CHUNK},     {0, 2 * CHUNK}, {0, 4 * CHUNK}};
 
-static void open_with(const struct sw_fixture_config *config) {
-    sw_fixture_open(&f, config);
-    from = sw_memory_new(N * BUFFER_BYTES);
-    to = sw_memory_new(N * BUFFER_BYTES);
-    from_mem = sw_fixture_mem(&f, f.owner, &from, false);
-    to_mem = sw_fixture_mem(&f, f.owner, &to, false);
-    sw_content_fill(from.data, N * BUFFER_BYTES, SW_CONTENT_MIXED, 3);
-}
-
 static void open_fixture(void) {
-    open_with(NULL);
+    sw_pair_open(NULL, N * BUFFER_BYTES);
 }
 
-/* Whatever is stored begins to move to the disk at once. */
 static void open_with_disk(void) {
-    struct sw_fixture_config config = sw_fixture_defaults;
-    config.nvme_bytes = 64 << 20;
-    config.staging_bytes = 4 << 20;
-    config.high_pct = config.low_pct = 0;
-    open_with(&config);
-}
-
-static void close_fixture(void) {
-    if (f.owner) {
-        sw_fixture_close_mem(&f, from_mem);
-        sw_fixture_close_mem(&f, to_mem);
-    }
-    sw_memory_free(&from);
-    sw_memory_free(&to);
-    sw_fixture_close(&f);
-}
-
-/* What hangs, or will hang, is let go on. */
-static void release_until(const bool *flag) {
-    while (!*flag) {
-        sw_device_faulty_release(f.device);
-        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
-    }
-}
-
-static int wait_for(struct sw_test_op *op) {
-    release_until(&op->done);
-    sw_engine_check(f.engine);
-    ck_assert_uint_eq(op->calls, 1);
-    return op->outcome.err.code;
+    sw_pair_open_busy_disk(N * BUFFER_BYTES);
 }
 
 /* A region of all buffers, by a build. */
 static struct sw_region_id store(void) {
     const struct sw_build_config config = {.buffers = buffers, .n_buffers = N};
     struct sw_build *build = NULL;
-    struct sw_range ranges[2] = {{.mem = from_mem, .bytes = lengths[0]},
-                                 {.mem = from_mem, .offset = 2 * BUFFER_BYTES, .bytes = lengths[2], .buffer = 2}};
+    struct sw_range ranges[2] = {
+        {.mem = sw_pair.from_mem, .bytes = lengths[0]},
+        {.mem = sw_pair.from_mem, .offset = 2 * BUFFER_BYTES, .bytes = lengths[2], .buffer = 2}};
     struct sw_test_op op = {0}, end = {0};
-    ck_assert_int_eq(sw_build_begin(f.owner, &config, &build, NULL), 0);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &build, NULL), 0);
     ck_assert_int_eq(sw_build_append(build, ranges, 2, sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(sw_build_commit(build, 1, 0, sw_test_op_done, &end, NULL), 0);
-    ck_assert_int_eq(wait_for(&end), 0);
-    memset(to.data, 0, to.bytes);
+    ck_assert_int_eq(sw_pair_wait(&end), 0);
+    memset(sw_pair.to.data, 0, sw_pair.to.bytes);
     return end.outcome.region;
 }
 
@@ -94,19 +51,19 @@ static struct sw_read *begin(struct sw_region_id id) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     unsigned n = 0;
-    ck_assert_int_eq(sw_read_begin(f.owner, id, &read, infos, &n, NULL), 0);
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &read, infos, &n, NULL), 0);
     ck_assert_uint_eq(n, N);
     for (unsigned i = 0; i < N; i++) {
         ck_assert_uint_eq(infos[i].raw_bytes, lengths[i]);
         ck_assert(infos[i].chunk_bytes == CHUNK || lengths[i] == 0);
         ck_assert(infos[i].type == buffers[i].type || infos[i].type == SW_VALUE_NONE);
     }
-    sw_engine_check(f.engine);
+    sw_engine_check(sw_pair.f.engine);
     return read;
 }
 
 static struct sw_range range_of(unsigned i, uint64_t room) {
-    return (struct sw_range){.mem = to_mem,
+    return (struct sw_range){.mem = sw_pair.to_mem,
                              .offset = chunks[i].buffer * (uint64_t)BUFFER_BYTES + chunks[i].at,
                              .bytes = room,
                              .buffer = chunks[i].buffer,
@@ -122,7 +79,7 @@ static int ask(struct sw_read *read, unsigned i, uint64_t room, struct sw_test_o
     const struct sw_range range = range_of(i, room);
     *op = (struct sw_test_op){0};
     const int rc = sw_read_chunks(read, &range, 1, sw_test_op_done, op, NULL);
-    sw_engine_check(f.engine);
+    sw_engine_check(sw_pair.f.engine);
     return rc;
 }
 
@@ -130,29 +87,29 @@ static int end(struct sw_read *read, bool keep, struct sw_test_op *op) {
     *op = (struct sw_test_op){0};
     const int rc = sw_read_end(read, keep, sw_test_op_done, op, NULL);
     ck_assert(!op->done);
-    return rc ? rc : wait_for(op);
+    return rc ? rc : sw_pair_wait(op);
 }
 
 static void ck_back(void) {
     for (unsigned i = 0; i < N; i++)
-        ck_assert(memcmp(to.data + i * BUFFER_BYTES, from.data + i * BUFFER_BYTES, lengths[i]) == 0);
-    memset(to.data, 0, to.bytes);
+        ck_assert(memcmp(sw_pair.to.data + i * BUFFER_BYTES, sw_pair.from.data + i * BUFFER_BYTES, lengths[i]) == 0);
+    memset(sw_pair.to.data, 0, sw_pair.to.bytes);
 }
 
 /* A move may have the frames of a region that is gone. */
 static void ck_nothing_left(void) {
     struct sw_engine_stats stats;
-    while (f.engine->balance.n_moves)
-        (void)uv_run(&f.loop, UV_RUN_ONCE);
-    sw_engine_stats(f.engine, &stats);
+    while (sw_pair.f.engine->balance.n_moves)
+        (void)uv_run(&sw_pair.f.loop, UV_RUN_ONCE);
+    sw_engine_stats(sw_pair.f.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
-    ck_assert_uint_eq(f.owner->n_series, 0);
-    sw_engine_check(f.engine);
+    ck_assert_uint_eq(sw_pair.f.owner->n_series, 0);
+    sw_engine_check(sw_pair.f.engine);
 }
 
 static void drop(struct sw_region_id id) {
-    ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_OUT);
-    ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), 0);
+    ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_OUT);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), 0);
     ck_nothing_left();
 }
 
@@ -164,16 +121,17 @@ START_TEST(chunks_make_a_region_whole) {
         struct sw_test_op ops[N_CHUNKS] = {0}, last;
         struct sw_range ranges[N_CHUNKS];
         const struct sw_region_id id = store();
-        const uint64_t stored_bytes = f.engine->store.regions.regions[id.slot].stored_bytes;
+        const uint64_t stored_bytes = sw_pair.f.engine->store.regions.regions[id.slot].stored_bytes;
         struct sw_read *read = begin(id);
         for (unsigned i = 0; i < N_CHUNKS; i++) {
             ranges[i] = range_of(i, CHUNK);
             if (_i < 2)
                 ck_assert_int_eq(ask(read, i, CHUNK, &ops[i]), 0);
             if (_i == 0) {
-                ck_assert_int_eq(wait_for(&ops[i]), 0);
+                ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
                 ck_assert_uint_eq(ops[i].outcome.raw_bytes, bytes_of(i));
-                ck_assert(memcmp(to.data + ranges[i].offset, from.data + ranges[i].offset, bytes_of(i)) == 0);
+                ck_assert(
+                    memcmp(sw_pair.to.data + ranges[i].offset, sw_pair.from.data + ranges[i].offset, bytes_of(i)) == 0);
             }
         }
         if (_i == 2)
@@ -187,7 +145,7 @@ START_TEST(chunks_make_a_region_whole) {
         if (keep)
             drop(id);
         else
-            ck_assert_int_eq(sw_fixture_state(&f, id), -SW_ESTALE);
+            ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), -SW_ESTALE);
         ck_nothing_left();
     }
 }
@@ -206,14 +164,14 @@ START_TEST(as_many_chunks_as_fit) {
     struct sw_read *read = begin(id);
     struct sw_test_op op, last;
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
-        const struct sw_range range = {.mem = to_mem, .offset = 3, .bytes = asked[i].room, .at = asked[i].at};
+        const struct sw_range range = {.mem = sw_pair.to_mem, .offset = 3, .bytes = asked[i].room, .at = asked[i].at};
         op = (struct sw_test_op){0};
-        memset(to.data, 0xAA, to.bytes);
+        memset(sw_pair.to.data, 0xAA, sw_pair.to.bytes);
         ck_assert_int_eq(sw_read_chunks(read, &range, 1, sw_test_op_done, &op, NULL), 0);
-        ck_assert_int_eq(wait_for(&op), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
         ck_assert_uint_eq(op.outcome.raw_bytes, asked[i].bytes);
-        ck_assert(memcmp(to.data + 3, from.data + asked[i].at, asked[i].bytes) == 0);
-        ck_assert(to.data[2] == 0xAA && to.data[3 + asked[i].bytes] == 0xAA);
+        ck_assert(memcmp(sw_pair.to.data + 3, sw_pair.from.data + asked[i].at, asked[i].bytes) == 0);
+        ck_assert(sw_pair.to.data[2] == 0xAA && sw_pair.to.data[3 + asked[i].bytes] == 0xAA);
     }
     ck_assert_int_eq(end(read, false, &last), -SW_EINVAL); /* the other buffer is not back */
     ck_assert_int_eq(sw_read_state(read), SW_READ_OPEN);
@@ -229,15 +187,16 @@ START_TEST(what_one_operation_has_spilled) {
     struct sw_test_op op, last;
     unsigned n = 0;
     const uint64_t bytes = _i ? 3 * CHUNK + 1 : 0;
-    ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, bytes, &op), 0);
-    ck_assert_int_eq(sw_read_begin(f.owner, op.id, &read, infos, &n, NULL), 0);
+    ck_assert_int_eq(sw_fixture_spill(&sw_pair.f, &sw_pair.from, 0, bytes, &op), 0);
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, op.id, &read, infos, &n, NULL), 0);
     ck_assert(n == 1 && infos[0].raw_bytes == bytes);
-    const struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &to, true), .bytes = bytes};
+    const struct sw_range range = {.mem = sw_fixture_mem(&sw_pair.f, sw_pair.f.owner, &sw_pair.to, true),
+                                   .bytes = bytes};
     op = (struct sw_test_op){.id = op.id};
     ck_assert_int_eq(sw_read_chunks(read, &range, 1, sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(end(read, false, &last), 0);
-    ck_assert(op.calls == 1 && memcmp(to.data, from.data, bytes) == 0);
-    sw_fixture_close_mem(&f, range.mem);
+    ck_assert(op.calls == 1 && memcmp(sw_pair.to.data, sw_pair.from.data, bytes) == 0);
+    sw_fixture_close_mem(&sw_pair.f, range.mem);
     ck_nothing_left();
 }
 END_TEST
@@ -245,7 +204,7 @@ END_TEST
 /* ---- what is refused ---- */
 
 static int try_chunks(struct sw_read *read, unsigned buffer, uint64_t at, uint64_t room) {
-    const struct sw_range range = {.mem = to_mem, .bytes = room, .buffer = buffer, .at = at};
+    const struct sw_range range = {.mem = sw_pair.to_mem, .bytes = room, .buffer = buffer, .at = at};
     return sw_read_chunks(read, &range, 1, sw_test_op_done, NULL, NULL);
 }
 
@@ -262,28 +221,29 @@ START_TEST(chunks_that_cannot_be) {
     ck_assert_int_eq(try_chunks(read, 0, lengths[0], CHUNK), -SW_EINVAL);
     ck_assert_int_eq(try_chunks(read, 0, 0, CHUNK - 1), -SW_ETOOSMALL);
     ck_assert_int_eq(try_chunks(read, 0, 5 * CHUNK, 76), -SW_ETOOSMALL);
-    ck_assert_int_eq(try_chunks(read, 0, 0, to.bytes + 1), -SW_ERANGE);
+    ck_assert_int_eq(try_chunks(read, 0, 0, sw_pair.to.bytes + 1), -SW_ERANGE);
     ck_assert_int_eq(sw_read_chunks(read, ranges, 0, sw_test_op_done, NULL, NULL), -SW_EINVAL);
     /* All others are told that somebody has the region. */
     for (unsigned i = 0; i < N; i++)
-        ranges[i] = (struct sw_range){.mem = to_mem, .bytes = BUFFER_BYTES};
-    ck_assert_int_eq(sw_read_begin(f.owner, id, &second, infos, &n, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_restore_buffers(f.owner, id, ranges, N, true, sw_test_op_done, &op, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_advise(f.owner, id, SW_ADVISE_PIN, 1, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_RESTORING);
+        ranges[i] = (struct sw_range){.mem = sw_pair.to_mem, .bytes = BUFFER_BYTES};
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &second, infos, &n, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_restore_buffers(sw_pair.f.owner, id, ranges, N, true, sw_test_op_done, &op, NULL),
+                     -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_advise(sw_pair.f.owner, id, SW_ADVISE_PIN, 1, NULL), -SW_EBUSY);
+    ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_RESTORING);
     /* And nothing of that has done it any harm. */
     ck_assert_int_eq(ask(read, 2, BUFFER_BYTES, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
     ck_assert_int_eq(sw_read_end(read, false, sw_test_op_done, &last, NULL), -SW_EINVAL);
     ck_assert_int_eq(ask(read, 3, BUFFER_BYTES, &op), 0);
     ck_assert_int_eq(sw_read_end(read, false, sw_test_op_done, &last, NULL), 0);
     ck_assert_int_eq(sw_read_state(read), SW_READ_ENDING);
     ck_assert_int_eq(sw_read_end(read, false, sw_test_op_done, &last, NULL), -SW_EINVAL);
     ck_assert_int_eq(try_chunks(read, 0, 0, CHUNK), -SW_EINVAL);
-    ck_assert_int_eq(wait_for(&last), 0);
+    ck_assert_int_eq(sw_pair_wait(&last), 0);
     ck_back();
-    ck_assert_int_eq(sw_read_begin(f.owner, id, &second, infos, &n, NULL), -SW_ESTALE);
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &second, infos, &n, NULL), -SW_ESTALE);
     ck_nothing_left();
 }
 END_TEST
@@ -293,9 +253,9 @@ START_TEST(a_packed_region_is_not_read) {
     struct sw_read *read;
     struct sw_test_op op;
     unsigned n;
-    ck_assert_int_eq(sw_fixture_pack(&f, &from, 0, 3 * CHUNK, &op), 0);
-    ck_assert_int_eq(sw_read_begin(f.owner, op.id, &read, infos, &n, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &from, 0, 3 * CHUNK, &op), 0);
+    ck_assert_int_eq(sw_fixture_pack(&sw_pair.f, &sw_pair.from, 0, 3 * CHUNK, &op), 0);
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, op.id, &read, infos, &n, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_fixture_unpack(&sw_pair.f, op.id, &sw_pair.from, 0, 3 * CHUNK, &op), 0);
     ck_nothing_left();
 }
 END_TEST
@@ -312,16 +272,16 @@ START_TEST(a_failed_chunk_fails_the_read) {
             const struct sw_region_id id = store();
             struct sw_read *read = begin(id);
             unsigned n_failed = 0;
-            sw_device_faulty_arm(f.device, steps[s], nth, -SW_EGPU, nth % 2 ? SW_FAULT_LATE : SW_FAULT_AT_ONCE);
+            sw_device_faulty_arm(sw_pair.f.device, steps[s], nth, -SW_EGPU, nth % 2 ? SW_FAULT_LATE : SW_FAULT_AT_ONCE);
             for (unsigned i = 0; i < N_CHUNKS; i++)
                 ck_assert_int_eq(ask(read, i, CHUNK, &ops[i]), 0);
             for (unsigned i = 0; i < N_CHUNKS; i++)
-                n_failed += wait_for(&ops[i]) == -SW_EGPU;
-            sw_device_faulty_arm(f.device, steps[s], 0, 0, SW_FAULT_LATE);
+                n_failed += sw_pair_wait(&ops[i]) == -SW_EGPU;
+            sw_device_faulty_arm(sw_pair.f.device, steps[s], 0, 0, SW_FAULT_LATE);
             n_all += n_failed;
             if (n_failed) {
                 ck_assert_int_eq(sw_read_state(read), SW_READ_FAILED);
-                ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_OUT); /* and others may have it */
+                ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_OUT); /* and others may have it */
                 ck_assert_int_eq(ask(read, 0, CHUNK, &late), -SW_EGPU);
                 ck_assert_int_eq(end(read, nth % 2, &last), -SW_EGPU);
                 drop(id);
@@ -337,7 +297,7 @@ END_TEST
 
 START_TEST(damage_is_found_in_the_chunk_that_has_it) {
     const struct sw_region_id id = store();
-    struct sw_region *region = &f.engine->store.regions.regions[id.slot];
+    struct sw_region *region = &sw_pair.f.engine->store.regions.regions[id.slot];
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_test_op op, last;
     struct sw_read *read = begin(id);
@@ -346,17 +306,17 @@ START_TEST(damage_is_found_in_the_chunk_that_has_it) {
     stored[100] ^= 1;
     for (unsigned i = 2; i < N_CHUNKS; i++) { /* all but buffer 0's chunk 3 */
         ck_assert_int_eq(ask(read, i, CHUNK, &op), 0);
-        ck_assert_int_eq(wait_for(&op), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
     }
-    memset(to.data, 0, to.bytes);
+    memset(sw_pair.to.data, 0, sw_pair.to.bytes);
     ck_assert_int_eq(ask(read, 1, CHUNK, &op), 0);
-    const int rc = wait_for(&op);
+    const int rc = sw_pair_wait(&op);
     ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);
     ck_assert_int_eq(op.outcome.err.scope, SW_SCOPE_REGION);
-    ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_LOST);
-    ck_assert_int_eq(sw_read_begin(f.owner, id, &read, infos, &n, NULL), -SW_ELOST);
+    ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_LOST);
+    ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &read, infos, &n, NULL), -SW_ELOST);
     ck_assert_int_eq(end(read, true, &last), rc);
-    ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), 0);
     ck_nothing_left();
 }
 END_TEST
@@ -370,22 +330,22 @@ START_TEST(reads_that_expire) {
             const struct sw_region_id id = store();
             struct sw_read *read = begin(id);
             if (hangs)
-                sw_device_faulty_arm(f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
+                sw_device_faulty_arm(sw_pair.f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
             for (unsigned i = 0; i < n; i++)
                 ck_assert_int_eq(ask(read, 2, BUFFER_BYTES, &ops[i]), 0);
             ck_assert_uint_eq(sw_read_idle_since_us(read) == 0, n > 0);
             for (unsigned i = 0; !hangs && i < n; i++)
-                ck_assert_int_eq(wait_for(&ops[i]), 0);
+                ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
             const bool is_ending = n == 3 && hangs;
             if (is_ending)
                 ck_assert_int_eq(sw_read_end(read, true, sw_test_op_done, &last, NULL), 0);
             sw_read_fail(read, &expired);
             sw_read_fail(read, &(struct sw_err){.code = -SW_EIO});
-            sw_engine_check(f.engine);
+            sw_engine_check(sw_pair.f.engine);
             for (unsigned i = 0; i < n; i++)
-                ck_assert_int_eq(wait_for(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
-            ck_assert_int_eq(is_ending ? wait_for(&last) : end(read, false, &last), -SW_ETIMEDOUT);
-            sw_device_faulty_arm(f.device, "decode", 0, 0, SW_FAULT_LATE);
+                ck_assert_int_eq(sw_pair_wait(&ops[i]), hangs ? -SW_ETIMEDOUT : 0);
+            ck_assert_int_eq(is_ending ? sw_pair_wait(&last) : end(read, false, &last), -SW_ETIMEDOUT);
+            sw_device_faulty_arm(sw_pair.f.device, "decode", 0, 0, SW_FAULT_LATE);
             drop(id);
         }
 }
@@ -399,10 +359,10 @@ START_TEST(no_memory_for_any_part_of_it) {
         unsigned n;
         const struct sw_region_id id = store();
         sw_alloc_fail_nth(nth);
-        int rc = sw_read_begin(f.owner, id, &read, infos, &n, NULL);
+        int rc = sw_read_begin(sw_pair.f.owner, id, &read, infos, &n, NULL);
         for (unsigned i = 0; !rc && i < N_CHUNKS; i++)
             if (!(rc = ask(read, i, CHUNK, &op)))
-                rc = wait_for(&op);
+                rc = sw_pair_wait(&op);
         if (read)
             (void)end(read, rc != 0, &last);
         sw_alloc_fail_nth(0);
@@ -447,9 +407,9 @@ START_TEST(reads_end_together) {
     if (_i == 1)
         sw_read_fail(ends[1].read, &expired);
     if (_i == 2)
-        sw_device_faulty_arm(f.device, "decode", 2, -SW_EGPU, SW_FAULT_LATE);
+        sw_device_faulty_arm(sw_pair.f.device, "decode", 2, -SW_EGPU, SW_FAULT_LATE);
     if (_i == 4) /* in one of them alone */
-        ((uint8_t *)f.engine->store.regions.regions[ids[1].slot].frames->stored[3].extents[0].memory)[100] ^= 1;
+        ((uint8_t *)sw_pair.f.engine->store.regions.regions[ids[1].slot].frames->stored[3].extents[0].memory)[100] ^= 1;
     if (_i != 1)
         ask_all(ends[1].read, &ops[1]);
     ck_assert_int_eq(sw_read_end_batch(ends, MANY, sw_test_op_done, NULL), 0);
@@ -457,17 +417,17 @@ START_TEST(reads_end_together) {
     if (_i == 3)
         sw_read_fail(ends[1].read, &expired);
     for (unsigned i = 0; i < MANY; i++)
-        ck_assert_int_eq(wait_for(&last[i]), results[_i]);
+        ck_assert_int_eq(sw_pair_wait(&last[i]), results[_i]);
     for (unsigned i = 0; i < MANY; i++)
         if (_i != 1 || i != 1)
-            (void)wait_for(&ops[i]);
-    sw_device_faulty_arm(f.device, "decode", 0, 0, SW_FAULT_LATE);
+            (void)sw_pair_wait(&ops[i]);
+    sw_device_faulty_arm(sw_pair.f.device, "decode", 0, 0, SW_FAULT_LATE);
     for (unsigned i = 0; i < MANY; i++) {
-        ck_assert_int_eq(sw_fixture_state(&f, ids[i]), _i == 0             ? -SW_ESTALE
-                                                       : _i == 4 && i == 1 ? (int)SW_REGION_LOST
-                                                                           : (int)SW_REGION_OUT);
+        ck_assert_int_eq(sw_fixture_state(&sw_pair.f, ids[i]), _i == 0             ? -SW_ESTALE
+                                                               : _i == 4 && i == 1 ? (int)SW_REGION_LOST
+                                                                                   : (int)SW_REGION_OUT);
         if (_i)
-            ck_assert_int_eq(sw_engine_drop(f.owner, ids[i], NULL), 0);
+            ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, ids[i], NULL), 0);
     }
     ck_nothing_left();
 }
@@ -482,16 +442,16 @@ START_TEST(reads_end_with_their_owner) {
     bool closed = false;
     struct sw_read *open = begin(store()), *failed = begin(store()), *busy = begin(store()), *ending = begin(store());
     ck_assert_int_eq(ask(open, 0, CHUNK, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
     sw_read_fail(failed, &expired);
-    sw_device_faulty_arm(f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
+    sw_device_faulty_arm(sw_pair.f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
     ck_assert_int_eq(ask(busy, 2, BUFFER_BYTES, &op), 0);
     struct sw_test_op other = {0};
     ck_assert_int_eq(ask(ending, 2, BUFFER_BYTES, &other), 0);
     ck_assert_int_eq(sw_read_end(ending, true, sw_test_op_done, &last, NULL), 0);
-    sw_owner_close(f.owner, set_flag, &closed);
-    f.owner = NULL;
-    release_until(&closed);
+    sw_owner_close(sw_pair.f.owner, set_flag, &closed);
+    sw_pair.f.owner = NULL;
+    sw_pair_release_until(&closed);
     ck_assert(op.calls == 1 && other.calls == 1 && last.calls == 1);
     ck_assert_int_eq(last.outcome.err.code, -SW_ECANCELED);
 }
@@ -502,13 +462,13 @@ START_TEST(an_open_read_counts_for_its_tenant) {
     static struct sw_quota quota;
     struct sw_test_op op, last;
     memset(&quota, 0, sizeof quota);
-    sw_owner_set_quota(f.owner, &quota);
+    sw_owner_set_quota(sw_pair.f.owner, &quota);
     const struct sw_region_id id = store();
     const uint64_t kept = atomic_load(&quota.kept.used_bytes), stored = atomic_load(&quota.bytes);
     struct sw_read *read = begin(id);
     ck_assert_uint_ge(atomic_load(&quota.kept.used_bytes), kept + sizeof *read);
     ck_assert_int_eq(ask(read, 2, BUFFER_BYTES, &op), 0);
-    ck_assert_int_eq(wait_for(&op), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
     ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
     ck_assert_int_eq(end(read, true, &last), 0);
     ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes), kept);
@@ -523,7 +483,7 @@ START_TEST(read_while_it_moves) {
         struct sw_test_op ops[N_CHUNKS] = {0}, last;
         const struct sw_region_id id = store();
         for (int k = 0; k < i; k++)
-            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+            (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
         struct sw_read *read = begin(id);
         for (unsigned c = 0; c < N_CHUNKS; c++)
             ck_assert_int_eq(ask(read, c, CHUNK, &ops[c]), 0);
@@ -586,7 +546,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("read");
     TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives");
-    tcase_add_checked_fixture(all, open_fixture, close_fixture);
+    tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, chunks_make_a_region_whole, 0, 3);
     tcase_add_test(all, as_many_chunks_as_fit);
     tcase_add_loop_test(all, what_one_operation_has_spilled, 0, 2);
@@ -599,7 +559,7 @@ int main(void) {
     tcase_add_loop_test(all, reads_end_together, 0, 5);
     tcase_add_test(all, reads_end_with_their_owner);
     tcase_add_test(all, an_open_read_counts_for_its_tenant);
-    tcase_add_checked_fixture(disk, open_with_disk, close_fixture);
+    tcase_add_checked_fixture(disk, open_with_disk, sw_pair_close);
     tcase_add_loop_test(disk, chunks_make_a_region_whole, 0, 3);
     tcase_add_test(disk, read_while_it_moves);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
