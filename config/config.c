@@ -87,7 +87,8 @@ static const struct option options[] = {
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
      .help = "Limit of the host memory that the service takes for spilled regions. It is pinned, so leave enough "
-             "memory for the rest of the host. The service logs a warning at the start if the host has less. With an "
+             "memory for the rest of the host. The tier is smaller, with a warning at the start, if it does not fit into "
+             "the host's memory or the service's control group (MemoryMax=) with all else that the service needs. With an "
              "NVMe tier, up to half of it is reserved for transfers to and from the disk (staging_bytes in the log "
              "line event=service.ready), and regions occupy the rest."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
@@ -141,7 +142,8 @@ static const struct option options[] = {
      .fallback = "1 GiB", .live = true,
      .help = "Limit of the memory for bookkeeping that the service keeps for all clients together, beside the bytes of "
              "regions: sessions, memories handed over, operations, unread replies, records of regions. A 4096th of "
-             "host_tier_bytes and nvme_tier_bytes is added to it."},
+             "host_tier_bytes and nvme_tier_bytes is added to it. It is at most a quarter of what the host or the "
+             "service's control group leaves for clients."},
     {FIELD(allowed_uids), .type = TYPE_IDS, .fallback = "[]",
      .help = "Users that are served, by number, in addition to allowed_gids. If both are empty, every user that can "
              "open the socket is served."},

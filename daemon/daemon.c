@@ -10,6 +10,7 @@
 #include "daemon/descriptors.h"
 #include "daemon/devices.h"
 #include "daemon/fdstore.h"
+#include "daemon/memory.h"
 #include "daemon/notify.h"
 #include "daemon/reload.h"
 #include "daemon/session/server.h"
@@ -213,6 +214,17 @@ enum {
     OPEN_MS = 300000  /* a client that hangs for so long does not go on; others may need the places */
 };
 
+/* The tier takes memory as it is filled, so a bound that is too high would show when it is too late. */
+static void fit_tier(struct sw_service *service) {
+    const uint64_t wanted = service->config->host_tier_bytes;
+    service->memory_bytes = sw_memory_bytes("");
+    if (sw_memory_fit_tier(service->config, service->memory_bytes))
+        sw_log(SW_LOG_WARNING, "tier.exceeds_memory",
+               "tier=host host_tier_bytes=%" PRIu64 " memory_bytes=%" PRIu64 " bound_bytes=%" PRIu64
+               " then=\"the tier has bound_bytes, so that the process is not killed when clients fill it\"",
+               wanted, service->memory_bytes, service->config->host_tier_bytes);
+}
+
 static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *config,
                                     const struct sw_daemon_hooks *hooks) {
     struct sw_daemon *daemon = sw_alloc(sizeof *daemon);
@@ -225,6 +237,7 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
     service->open_ms = OPEN_MS;
     daemon->config = *config;
     service->config = &daemon->config;
+    fit_tier(service);
     sw_tenants_set_budgets(service);
     service->started_us = sw_clock_us();
     service->load = hooks->load;

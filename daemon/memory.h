@@ -1,13 +1,23 @@
-/* memory.h - how much memory this process can have, by the machine and by its control groups. For a warning, not for a
- * limit, since others need some of it. thread: any, no state. */
+/* memory.h - how much memory this process can have, by the machine and by its control groups, and what it may take of
+ * it for clients. Clients fill what they are given, and a process that exceeds its group's limit is killed, which costs
+ * all of them. thread: any, no state. */
 #ifndef SW_DAEMON_MEMORY_H
 #define SW_DAEMON_MEMORY_H
 
+#include "config/config.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Returns the least of MemTotal and the limits of the process's control groups and their parents, of version 2
  * (memory.max) and 1 (memory.limit_in_bytes). units: bytes; UINT64_MAX: not known. root: "", or a folder with another
  * /proc and /sys. */
 uint64_t sw_memory_bytes(const char *root);
+
+/* Returns how much of memory_bytes (0 and UINT64_MAX: not known) the service may have for the bookkeeping of all
+ * clients. UINT64_MAX: any amount. */
+uint64_t sw_memory_for_bookkeeping(const struct sw_config *config, uint64_t memory_bytes);
+/* Lowers the host tier's options, so that the tier fits into memory_bytes with all else that the service has there.
+ * Returns whether it had to. */
+bool sw_memory_fit_tier(struct sw_config *config, uint64_t memory_bytes);
 
 #endif

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "daemon/descriptors.h"
+#include "daemon/memory.h"
 #include "daemon/session/tenant.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
@@ -100,6 +101,7 @@ int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct s
                  : sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no configuration file to read again");
     memset(ret, 0, sizeof *ret);
     if (rc == 0) {
+        (void)sw_memory_fit_tier(&loaded, service->memory_bytes); /* as at the start */
         take_live(&config, &loaded, ret);
         rc = fit(&config, service->config, ret, err);
     }

@@ -24,6 +24,7 @@ struct sw_service {
     struct sw_userns userns; /* which users can be told apart */
     unsigned n_descriptors;  /* the most that the process may have */
     struct sw_fd_budget fds;
+    uint64_t memory_bytes;      /* that the process can have (memory.h); 0: unknown */
     struct sw_budget_pool kept; /* budget for all tenants' records: bookkeeping_bytes */
     unsigned n_sessions;
     unsigned hello_ms;  /* limit from connection to HELLO; 0: none */

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "daemon/memory.h"
 #include "daemon/tiers/tiers.h"
 #include "daemon/users.h"
 #include "ipc/proto.h"
@@ -65,7 +66,9 @@ enum { TIERS_PART = 4096 };
 
 void sw_tenants_set_budgets(struct sw_service *service) {
     const struct sw_config *config = service->config;
-    atomic_store(&service->kept.limit_bytes, config->bookkeeping_bytes + sw_tiers_bytes(config) / TIERS_PART);
+    const uint64_t wanted = config->bookkeeping_bytes + sw_tiers_bytes(config) / TIERS_PART,
+                   most = sw_memory_for_bookkeeping(config, service->memory_bytes);
+    atomic_store(&service->kept.limit_bytes, wanted < most ? wanted : most);
     for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
         atomic_store(&SW_CONTAINER_OF(at, struct sw_tenant, node)->quota.kept.limit_bytes,
                      config->tenant_bookkeeping_bytes);

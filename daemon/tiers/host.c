@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "daemon/fdstore.h"
-#include "daemon/memory.h"
 #include "daemon/tiers/io_pipe.h"
 #include "spill/tier/host/tier_host.h"
 #include <inttypes.h>
@@ -84,16 +83,6 @@ static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint
     return least;
 }
 
-/* Memory is taken as it is needed, so without this warning a bound that is too high would show too late. */
-static void warn_of_bound(const struct sw_config *config) {
-    const uint64_t most = sw_memory_bytes("");
-    if (config->host_tier_bytes > most)
-        sw_log(SW_LOG_WARNING, "tier.exceeds_memory",
-               "tier=host host_tier_bytes=%" PRIu64 " memory_bytes=%" PRIu64
-               " then=\"the system may kill processes, this one among them, before the tier is full: lower the bound\"",
-               config->host_tier_bytes, most);
-}
-
 static int open_host(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
@@ -103,7 +92,6 @@ static int open_host(struct sw_service *service, struct sw_tier **ret, void **re
     int rc = service->catalogue ? sw_io_pipe_take(service, &io_pipes, &n_io_pipes, err) : 0;
     if (rc)
         return rc;
-    warn_of_bound(service->config);
     struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
     const struct sw_tier_host_config config = {
         .capacity_bytes = service->config->host_tier_bytes,

@@ -243,6 +243,7 @@ START_TEST(more_memory_than_there_is) {
     ck_assert_int_eq(run(arguments), 1);
     ck_assert_ptr_nonnull(strstr(output, "level=warning event=tier.exceeds_memory tier=host "
                                          "host_tier_bytes=70368744177664 memory_bytes="));
+    ck_assert_ptr_nonnull(strstr(output, " bound_bytes="));
     ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST

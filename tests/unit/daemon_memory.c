@@ -1,4 +1,4 @@
-/* How much memory the service can have, from a /proc and a /sys of the test's own. */
+/* How much memory the service can have, and take for clients, from a /proc and a /sys of the test's own. */
 #include "daemon/memory.h"
 
 #include "tests/lib/run.h"
@@ -65,12 +65,58 @@ START_TEST(this_machine_has_some) {
 }
 END_TEST
 
+/* All that clients can have the service take fits into its memory, and what fits already is left alone. */
+START_TEST(the_tier_fits) {
+    static const struct {
+        uint64_t memory_mib, tier_mib, fitted_mib, bookkeeping_mib;
+        const char *device;
+    } rows[] = {{120, 1024, 14, 16, "host"},       {192, 256, 74, 25, "auto"},       {192, 64, 64, 25, "host"},
+                {8192, 8192, 6952, 1994, "auto"},  {8192, 4096, 4096, 1994, "auto"}, {8192, 8192, 7016, 2010, "cuda"},
+                {16384, 8192, 8192, 4010, "auto"}, {80, 1024, 2, 16, "host"},        {8, 2, 2, 16, "host"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_config config;
+        sw_config_init(&config);
+        config.scratch_bytes = UINT64_C(64) << 20;
+        config.host_tier_bytes = rows[i].tier_mib << 20;
+        (void)snprintf(config.device, sizeof config.device, "%s", rows[i].device);
+        const uint64_t memory = rows[i].memory_mib << 20;
+        ck_assert_msg(sw_memory_fit_tier(&config, memory) == (rows[i].fitted_mib < rows[i].tier_mib), "row %zu", i);
+        ck_assert_msg(config.host_tier_bytes >> 20 == rows[i].fitted_mib, "row %zu: %" PRIu64, i,
+                      config.host_tier_bytes >> 20);
+        ck_assert_msg(sw_memory_for_bookkeeping(&config, memory) >> 20 == rows[i].bookkeeping_mib, "row %zu: %" PRIu64,
+                      i, sw_memory_for_bookkeeping(&config, memory) >> 20);
+        ck_assert_uint_eq(config.host_tier_bytes % (2 << 20), 0);
+        ck_assert_int_eq(sw_memory_fit_tier(&config, memory), 0);
+    }
+}
+END_TEST
+
+/* What is set beside the bound cannot exceed it, and where the memory is not known nothing is lowered. */
+START_TEST(its_parts_fit_too) {
+    struct sw_config config, before;
+    sw_config_init(&config);
+    before = config;
+    ck_assert(!sw_memory_fit_tier(&config, UINT64_MAX));
+    ck_assert(!sw_memory_fit_tier(&config, 0));
+    ck_assert_uint_eq(config.host_tier_bytes, before.host_tier_bytes);
+    ck_assert_uint_eq(sw_memory_for_bookkeeping(&config, UINT64_MAX), UINT64_MAX);
+    ck_assert_uint_eq(sw_memory_for_bookkeeping(&config, 0), UINT64_MAX);
+    ck_assert(sw_memory_fit_tier(&config, UINT64_C(320) << 20));
+    ck_assert_uint_lt(config.host_tier_bytes, before.host_tier_slab_bytes);
+    ck_assert_uint_le(config.host_tier_slab_bytes, config.host_tier_bytes);
+    ck_assert_uint_le(config.host_tier_initial_bytes, config.host_tier_bytes);
+    ck_assert_int_eq(sw_config_check(&config, NULL), 0);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_memory");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, the_least_holds);
     tcase_add_test(tests, groups_of_version_1_count);
     tcase_add_test(tests, this_machine_has_some);
+    tcase_add_test(tests, the_tier_fits);
+    tcase_add_test(tests, its_parts_fit_too);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
