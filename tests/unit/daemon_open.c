@@ -501,7 +501,7 @@ START_TEST(all_or_none_when_one_fails_late) {
 END_TEST
 
 static void add_durable(unsigned n, uint64_t raw_bytes) {
-    char name[8];
+    char name[16];
     for (unsigned i = 0; i < n; i++) {
         (void)snprintf(name, sizeof name, "all %u", i);
         sw_test_add_build(&packet, name)->build = NUMBER + i;
