@@ -80,7 +80,7 @@ static void *thread_main(void *arg) {
     struct sw_away_sink *s = arg;
     (void)pthread_mutex_lock(&s->lock);
     while (!s->stop) {
-        struct sw_away_order *order = s->how == SW_AWAY_HELD ? NULL : any(s, SW_AWAY_QUEUED);
+        struct sw_away_order *order = any(s, SW_AWAY_QUEUED);
         if (!order) {
             (void)pthread_cond_wait(&s->work, &s->lock);
             continue;
@@ -122,7 +122,9 @@ static void give(struct sw_away_sink *s, struct sw_away_order *what) {
     struct sw_away_order *order = any(s, SW_AWAY_FREE);
     SW_ASSERT(order);
     what->number = s->n_orders++;
-    what->state = s->how == SW_AWAY_INSIDE ? SW_AWAY_AT_WORK : SW_AWAY_QUEUED;
+    what->state = s->how == SW_AWAY_INSIDE ? SW_AWAY_AT_WORK
+                  : s->how == SW_AWAY_HELD ? SW_AWAY_HELD_BACK
+                                           : SW_AWAY_QUEUED;
     *order = *what;
     s->n_out++;
     const bool is_inside = s->how == SW_AWAY_INSIDE;
@@ -218,7 +220,9 @@ void sw_away_sink_init(struct sw_away_sink *s, uint8_t *buffers, uint64_t stride
 
 void sw_away_sink_release(struct sw_away_sink *s) {
     (void)pthread_mutex_lock(&s->lock);
-    s->how = SW_AWAY_LATER;
+    for (int i = 0; i < SW_AWAY_ORDERS; i++)
+        if (s->orders[i].state == SW_AWAY_HELD_BACK)
+            s->orders[i].state = SW_AWAY_QUEUED;
     (void)pthread_cond_signal(&s->work);
     (void)pthread_mutex_unlock(&s->lock);
 }

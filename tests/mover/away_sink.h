@@ -2,7 +2,7 @@
  * frame buffers, after a while, in any order, and keeps the frames.
  *
  * While it has a buffer it checks that nobody else writes to it: all of the buffer hashes to the same before and after.
- * It can be made to fail, to answer from inside the call, or to hold everything back until it is released. */
+ * It can be made to fail, to answer from inside the call, or to hold back until it is released. */
 #ifndef SW_TESTS_MOVER_AWAY_SINK_H
 #define SW_TESTS_MOVER_AWAY_SINK_H
 
@@ -33,8 +33,8 @@ struct sw_away_sink {
     struct sw_frame_sink sink;
     uint8_t *buffers; /* the device's frame buffers */
     uint64_t stride;
-    enum sw_away_how how;
-    unsigned fail_nth; /* the nth send or fetch from now on fails; 0: none */
+    enum sw_away_how how; /* for what is new */
+    unsigned fail_nth;    /* the nth send or fetch from now on fails; 0: none */
     int fail_code;
     unsigned n_sent, n_fetched, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
     uint64_t max_step; /* most chunks of a fetch */
@@ -45,7 +45,7 @@ struct sw_away_sink {
     bool stop;
     uint64_t random;
     struct sw_away_order {
-        enum { SW_AWAY_FREE, SW_AWAY_QUEUED, SW_AWAY_AT_WORK, SW_AWAY_DONE } state;
+        enum { SW_AWAY_FREE, SW_AWAY_HELD_BACK, SW_AWAY_QUEUED, SW_AWAY_AT_WORK, SW_AWAY_DONE } state;
         bool is_send, fails;
         unsigned slot, n;
         size_t chunk;
@@ -57,7 +57,7 @@ struct sw_away_sink {
 };
 
 void sw_away_sink_init(struct sw_away_sink *sink, uint8_t *buffers, uint64_t stride, enum sw_away_how how);
-/* Lets go of what it holds back; from now on it answers later. */
+/* Lets go of what it holds back. */
 void sw_away_sink_release(struct sw_away_sink *sink);
 void sw_away_sink_fini(struct sw_away_sink *sink);
 

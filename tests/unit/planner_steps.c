@@ -280,6 +280,76 @@ START_TEST(room_is_looked_for_in_order) {
 }
 END_TEST
 
+/* ---- beside the data ---- */
+
+/* An encoder beside the data compresses what shrinks, whatever the rates are; and makes a plan where the link saves its
+ * time. Chunks never go directly. */
+static const struct beside_case {
+    const char *name;
+    double encode, ratio, plan_s;
+    size_t n_chunks;
+    bool compresses, plans; /* plans: what drifts gets a new one */
+} besides[] = {
+    {"quicker than the link", 700 * GB, 3, 1e-4, 5, true, true},
+    {"much slower than the link", 5 * GB, 3, 1e-4, 5, true, true},
+    {"the same, of a long region", 5 * GB, 3, 1e-4, 4 * N_CHUNKS, true, true},
+    {"not known", 0, 3, 1e-4, 5, true, true},
+    {"shrinks a little", 5 * GB, 1.06, 1e-4, 4 * N_CHUNKS, true, true},
+    {"does not shrink", 700 * GB, 1.04, 1e-4, 5, false, false},
+    {"a plan takes longer than it saves", 700 * GB, 3, 1, 5, true, false},
+    {"the same, for what is left", 700 * GB, 3, 2e-3, 2, true, false},
+};
+
+START_TEST(beside_the_data_all_that_shrinks_is_compressed) {
+    static struct sw_planner planner;
+    const struct beside_case *c = &besides[_i];
+    struct sw_snapshot now = spill_of(c->n_chunks, 0);
+    struct sw_course course = course_of();
+    const enum sw_codec_id codec = c->compresses ? SW_CODEC_V5T : SW_CODEC_RAW;
+    measure(&planner, c->encode, 165 * GB);
+    planner.is_beside_data = true;
+    planner.plan_s = c->plan_s;
+    course.plan.expected_ratio = c->ratio;
+    sw_planner_evaluate(&planner, &course, &now, 0);
+    ck_assert_msg(course.plan.codec == codec && !course.is_mixed, "%s: %s", c->name,
+                  sw_cost_reason_text(course.reason));
+    sw_planner_reevaluate(&planner, &course, &now);
+    ck_assert_msg(course.plan.codec == codec && !course.is_mixed, "%s: later: %s", c->name,
+                  sw_cost_reason_text(course.reason));
+    now = spill_of(c->n_chunks, 1);
+    const struct sw_frame_layout frame = frame_of(c->ratio * 0.8);
+    course = course_of();
+    course.plan.expected_ratio = c->ratio;
+    sw_planner_handle_drift(&planner, &course, &now, &frame);
+    ck_assert_msg((course.plan_state == SW_PLAN_STATE_MISSING) == c->plans && !course.is_mixed, "%s: plans: %d",
+                  c->name, !c->plans);
+}
+END_TEST
+
+/* After four regions that do not shrink others go without a plan, now and then one with it; but none in part. */
+START_TEST(beside_the_data_a_plan_has_to_be_worth_it) {
+    static struct sw_planner planner;
+    unsigned n_planned = 0;
+    measure(&planner, 5 * GB, 165 * GB);
+    planner.is_beside_data = true;
+    planner.plan_s = 2e-3;
+    for (unsigned i = 0; i < 300; i++) {
+        const struct sw_snapshot now = spill_of(N_CHUNKS, 0);
+        struct sw_course course = {.plan_key = 7};
+        struct sw_plan plan;
+        if (!sw_planner_begin(&planner, &course, &now)) {
+            sw_plan_init_raw(&plan);
+            plan.raw_bytes = now.raw_bytes;
+            sw_planner_take_plan(&planner, &course, &now, 0, &plan);
+            n_planned++;
+        }
+        ck_assert(!course.is_mixed && course.plan.codec == SW_CODEC_RAW);
+        ck_assert(i >= 4 || n_planned == i + 1);
+    }
+    ck_assert(n_planned > 4 && n_planned < 60);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("steps");
     tcase_add_loop_test(tests, a_step_follows_from_what_is_shown, 0, sizeof cases / sizeof cases[0]);
@@ -292,6 +362,8 @@ int main(void) {
     tcase_add_test(tests, a_plan_that_comes_too_late_is_for_others);
     tcase_add_test(tests, mixed_regions_look_at_no_other_way_back);
     tcase_add_loop_test(tests, room_is_looked_for_in_order, 0, sizeof rooms / sizeof rooms[0]);
+    tcase_add_loop_test(tests, beside_the_data_all_that_shrinks_is_compressed, 0, sizeof besides / sizeof besides[0]);
+    tcase_add_test(tests, beside_the_data_a_plan_has_to_be_worth_it);
     Suite *suite = suite_create("planner");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
