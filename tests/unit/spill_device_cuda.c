@@ -65,6 +65,55 @@ START_TEST(a_device_works_in_its_context) {
 }
 END_TEST
 
+/* In an engine's process: the memory and the frame buffers are the engine's, and kernels go before its own. */
+START_TEST(a_guest_works_in_memory_that_it_is_given) {
+    enum { SLOTS = 2, CHUNK = 2048 * KIB };
+    const uint64_t stride = sw_device_frame_stride(CHUNK);
+    uint8_t *frames = sw_fake_memory_new(SLOTS * stride), *data = sw_fake_memory_new(2 * CHUNK);
+    struct sw_device_config config = {.scratch_bytes = 64 << 20,
+                                      .n_slots = SLOTS,
+                                      .chunk_bytes = CHUNK,
+                                      .frames = frames,
+                                      .frames_bytes = SLOTS * stride,
+                                      .is_guest = true};
+    struct sw_mapping *mapping = NULL;
+    struct sw_slot_result result, ignored;
+    struct sw_frame_layout layout;
+    open_device(CHUNK);
+    const uint64_t scratch_bytes = device->ops->info(device)->scratch_bytes;
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaStreamCreateWithPriority]), 0);
+    device->ops->close(device);
+    ok(sw_fixture_open_device(&device, &config, &err));
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaStreamCreateWithPriority]), SLOTS);
+    ck_assert_uint_le(device->ops->info(device)->scratch_bytes, scratch_bytes - CHUNK);
+    ck_assert_uint_eq(device->ops->info(device)->buffer_bytes, stride);
+    sw_content_fill(data, CHUNK, SW_CONTENT_TEXT, 1);
+    ok(device->ops->adopt(device, data, 2 * CHUNK, &mapping, &err));
+    ok(device->ops->make_plan(device, 1, SW_VALUE_NONE, mapping, 0, CHUNK, &err));
+    ok(device->ops->slot_wait(device, 1, &ignored, &err));
+    const struct sw_plan plan = *device->ops->plan(device, 1);
+    ok(device->ops->encode(device, 1, &plan, mapping, 0, CHUNK, &err));
+    ok(device->ops->slot_wait(device, 1, &result, &err));
+    const uint64_t bytes = result.frame.frame_bytes;
+    ck_assert_uint_lt(bytes, CHUNK);
+    ok(sw_frame_parse(&layout, frames + stride, bytes, bytes, &err));
+    const struct sw_decode_item item = {
+        .layout = &layout, .frame_at = (stride - bytes) / SW_FRAME_ALIGN * SW_FRAME_ALIGN, .offset = CHUNK};
+    memcpy(frames + item.frame_at, frames + stride, bytes); /* at the end of slot 0's */
+    ok(device->ops->decode(device, 0, mapping, &item, 1, &err));
+    ok(device->ops->slot_wait(device, 0, &ignored, &err));
+    ck_assert_int_eq(memcmp(data, data + CHUNK, CHUNK), 0);
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    data[0] = frames[0] = 1; /* still there */
+    config.frames_bytes--;
+    ck_assert_int_eq(sw_fixture_open_device(&device, &config, &err), -SW_EINVAL);
+    sw_fake_memory_free(frames);
+    sw_fake_memory_free(data);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->held[SW_FAKE_DEVICE_MEMORY]), 0);
+}
+END_TEST
+
 /* Raw frames, one for each slot, and the memories that they are of and go back to. */
 enum { N = 2 };
 static struct {
@@ -230,6 +279,7 @@ int main(void) {
     TCase *tests = tcase_create("device_cuda");
     tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
     tcase_add_test(tests, a_device_works_in_its_context);
+    tcase_add_test(tests, a_guest_works_in_memory_that_it_is_given);
     tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
     tcase_add_test(tests, a_full_table_is_told_as_such);
     tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);

@@ -794,6 +794,51 @@ START_TEST(test_sizes_follow_the_configuration) {
 }
 END_TEST
 
+/* In an engine's process: any memory, frame buffers that are the engine's, and no descriptor. */
+START_TEST(test_a_guest_works_in_memory_that_it_is_given) {
+    enum { SLOTS = 2 };
+    const uint64_t stride = sw_device_frame_stride(CHUNK);
+    uint8_t *frames = aligned_alloc(4096, SLOTS * stride), *data = malloc(2 * CHUNK);
+    struct sw_device_config config = {.scratch_bytes = 64 << 20,
+                                      .n_slots = SLOTS,
+                                      .chunk_bytes = CHUNK,
+                                      .frames = frames,
+                                      .frames_bytes = SLOTS * stride,
+                                      .is_guest = true};
+    struct sw_mapping *mapping = NULL;
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    const uint64_t scratch_bytes = device->ops->info(device)->scratch_bytes;
+    device->ops->close(device);
+    const unsigned n_fds = sw_count_fds();
+    ck_assert_int_eq(sw_device_host_open(&device, &config, &err), 0);
+    ck_assert_uint_eq(sw_count_fds(), n_fds);
+    ck_assert_uint_le(device->ops->info(device)->scratch_bytes, scratch_bytes - SLOTS * CHUNK);
+    ck_assert_uint_eq(device->ops->info(device)->buffer_bytes, stride);
+    sw_content_fill(data, CHUNK, SW_CONTENT_TEXT, 1);
+    ck_assert_int_eq(device->ops->adopt(device, data, 2 * CHUNK, &mapping, &err), 0);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    const uint64_t bytes = encode(1, mapping, 0, CHUNK, frame);
+    ck_assert_int_eq(memcmp(frames + stride, frame, bytes), 0);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
+    const struct sw_decode_item item = {
+        .layout = &layout, .frame_at = (stride - bytes) / SW_FRAME_ALIGN * SW_FRAME_ALIGN, .offset = CHUNK};
+    memcpy(frames + item.frame_at, frame, bytes); /* at the end of slot 0's */
+    ck_assert_int_eq(device->ops->decode(device, 0, mapping, &item, 1, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_int_eq(memcmp(data, data + CHUNK, CHUNK), 0);
+    device->ops->unmap(device, mapping);
+    config.frames_bytes--;
+    struct sw_device *none = NULL;
+    ck_assert_int_eq(sw_device_host_open(&none, &config, &err), -SW_EINVAL);
+    free(frame);
+    device->ops->close(device);
+    free(frames);
+    free(data);
+    setup(); /* for teardown() */
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("device_host");
     TCase *tcase = tcase_create("device_host");
@@ -814,6 +859,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_raw_frames_are_those_that_are_encoded, 0, MAX_RAW_EXTENTS);
     tcase_add_test(tcase, test_damaged_raw_frames_are_not_written);
     tcase_add_test(tcase, test_raw_steps_can_be_failed);
+    tcase_add_test(tcase, test_a_guest_works_in_memory_that_it_is_given);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
     tcase_add_test(tcase, test_sizes_leave_room_for_what_is_stored);
     suite_add_tcase(suite, tcase);

@@ -96,6 +96,10 @@ extern const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES];
 void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes);
 void sw_fake_pool_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], uint64_t bytes);
 
+/* Device memory of this process, from cudaMalloc(); also read and written by the CPU. */
+void *sw_fake_memory_new(uint64_t bytes);
+void sw_fake_memory_free(void *memory);
+
 struct CUctx_st;
 /* A context that is not the primary one, for a device to work in; the one that is current on this thread; how often the
  * primary one is retained. */

@@ -157,3 +157,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
         return sw_fake_leave(copy_pageable(&copy, to_host, stream));
     return sw_fake_leave(sw_fake_queue(stream, do_copy, &copy, sizeof copy));
 }
+
+void *sw_fake_memory_new(uint64_t bytes) {
+    void *memory = NULL;
+    SW_ASSERT(cudaMalloc(&memory, bytes) == cudaSuccess);
+    return memory;
+}
+
+void sw_fake_memory_free(void *memory) {
+    (void)cudaFree(memory);
+}
