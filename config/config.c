@@ -84,6 +84,11 @@ static const struct option options[] = {
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
      .help = "Chunks that one device processes at the same time; 0: the device chooses. There are fewer if stored "
              "regions have longer chunks (chunk_bytes) and these leave no room for as many."},
+    {FIELD(gpu_frame_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "4 GiB", .live = true,
+     .help = "Limit, for each GPU, of the frame buffers of clients that compress in their own process. This is memory "
+             "of the clients, and a client that gets none uses the service's codec. One tenant may have all of it, "
+             "or half of it if another tenant has some. A lower limit applies to new clients only. 0: no client "
+             "compresses."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .fallback = "8 GiB",
      .help = "Limit of the host memory that the service takes for spilled regions. It is pinned, so leave enough "

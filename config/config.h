@@ -38,6 +38,7 @@ struct sw_config {
     uint64_t scratch_bytes;   /* per GPU */
     uint64_t chunk_bytes;     /* 0: as large as scratch_bytes allows */
     uint64_t slots;           /* 0: the device chooses */
+    uint64_t gpu_frame_bytes; /* per GPU: frame buffers of clients; 0: none */
     uint64_t host_tier_bytes; /* limit of the arena */
     uint64_t host_tier_initial_bytes;
     uint64_t host_tier_ahead_pct; /* of host_tier_bytes */

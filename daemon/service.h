@@ -13,6 +13,11 @@ struct sw_command;
 
 enum { SW_MAX_DEVICES = 65 }; /* 64 GPUs and the host */
 
+/* Bytes of frame buffers that clients may have, by device (session/coder.h). */
+struct sw_frame_grants {
+    uint64_t bytes[SW_MAX_DEVICES];
+};
+
 struct sw_service {
     uv_loop_t *loop;
     struct sw_config *config; /* in force; only reload.c changes it */
@@ -24,8 +29,9 @@ struct sw_service {
     struct sw_userns userns; /* which users can be told apart */
     unsigned n_descriptors;  /* the most that the process may have */
     struct sw_fd_budget fds;
-    uint64_t memory_bytes;      /* that the process can have (memory.h); 0: unknown */
-    struct sw_budget_pool kept; /* budget for all tenants' records: bookkeeping_bytes */
+    uint64_t memory_bytes;         /* that the process can have (memory.h); 0: unknown */
+    struct sw_budget_pool kept;    /* budget for all tenants' records: bookkeeping_bytes */
+    struct sw_frame_grants grants; /* of all sessions */
     unsigned n_sessions;
     unsigned hello_ms;  /* limit from connection to HELLO; 0: none */
     unsigned open_ms;   /* an open build or read that is idle so long expires; 0: never */

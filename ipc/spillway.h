@@ -304,7 +304,7 @@ struct spillway_result {
     char codec[16];                   /* of most bytes: "v5t", "for", ..., "raw" */
     char tier[16];                    /* "host", "nvme", "device" (packed) */
     char reason[32];                  /* why it was compressed, or was not: "pays", "does not shrink", ... */
-    char coder[8];                    /* the process that encoded or decoded it; "": the service */
+    char coder[8];                    /* what has encoded all of it, or decoded it: "client", "daemon" */
 };
 
 /* Waits until a ticket completes, and returns its outcome. Other tickets can complete meanwhile.

@@ -20,7 +20,8 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "the log, is the limit for each GPU."},
     [SW_CONTROL_STATS] = {"stats", SW_CONTROL_READ,
         .help = "Shows totals since the start: operations and bytes by tier and codec, why regions were compressed or "
-                "not, errors by name, latencies by stage. A percentile is the upper bound of its histogram bucket."},
+                "not, errors by name, latencies by stage. A percentile is the upper bound of its histogram bucket. "
+                "`client_frame_bytes` is what clients have of gpu_frame_bytes now, on all devices."},
     [SW_CONTROL_SESSIONS] = {"sessions", SW_CONTROL_READ,
         .help = "Shows the connected clients, and for each its stored regions and its operations under way."},
     [SW_CONTROL_REGIONS] = {"regions", SW_CONTROL_READ,

@@ -1,5 +1,6 @@
 /* control_stats.c - totals and tiers, as JSON. */
 #include "daemon/control/control_handlers.h"
+#include "daemon/session/coder.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
 #include <jansson.h>
@@ -70,21 +71,22 @@ int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struc
     (void)args;
     (void)err;
     sw_engine_stats(service->engine, &stats);
-    *ret_result = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", //
-                            "spills", (json_int_t)stats.spills,                                            //
-                            "restores", (json_int_t)stats.restores,                                        //
-                            "packs", (json_int_t)stats.packs,                                              //
-                            "failed", (json_int_t)stats.failed_ops,                                        //
-                            "canceled", (json_int_t)stats.canceled_ops,                                    //
-                            "demotions", (json_int_t)stats.demotions,                                      //
-                            "promotions", (json_int_t)stats.promotions,                                    //
-                            "spilled_raw_bytes", (json_int_t)stats.spilled_raw_bytes,                      //
-                            "spilled_stored_bytes", (json_int_t)stats.spilled_stored_bytes,                //
-                            "restored_raw_bytes", (json_int_t)stats.restored_raw_bytes,                    //
-                            "operations", (json_int_t)stats.n_ops,                                         //
-                            "reasons", reasons_to_json(&stats),                                            //
-                            "errors", errors_to_json(service),                                             //
-                            "flows", flows_to_json(service),                                               //
+    *ret_result = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", //
+                            "spills", (json_int_t)stats.spills,                                                 //
+                            "restores", (json_int_t)stats.restores,                                             //
+                            "packs", (json_int_t)stats.packs,                                                   //
+                            "failed", (json_int_t)stats.failed_ops,                                             //
+                            "canceled", (json_int_t)stats.canceled_ops,                                         //
+                            "demotions", (json_int_t)stats.demotions,                                           //
+                            "promotions", (json_int_t)stats.promotions,                                         //
+                            "spilled_raw_bytes", (json_int_t)stats.spilled_raw_bytes,                           //
+                            "spilled_stored_bytes", (json_int_t)stats.spilled_stored_bytes,                     //
+                            "restored_raw_bytes", (json_int_t)stats.restored_raw_bytes,                         //
+                            "operations", (json_int_t)stats.n_ops,                                              //
+                            "client_frame_bytes", (json_int_t)sw_coder_granted_bytes(service),                  //
+                            "reasons", reasons_to_json(&stats),                                                 //
+                            "errors", errors_to_json(service),                                                  //
+                            "flows", flows_to_json(service),                                                    //
                             "latency", latency_to_json(figures));
     return 0;
 }

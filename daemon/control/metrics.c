@@ -1,6 +1,7 @@
 #include "daemon/control/metrics.h"
 
 #include "base/clock.h"
+#include "daemon/session/coder.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
 #include <inttypes.h>
@@ -28,6 +29,8 @@ static void put_service(FILE *out, const struct sw_service *service, const struc
     put(out, "spillway_draining", GAUGE, "1 while the service accepts no new spills.", service->draining);
     put(out, "spillway_sessions", GAUGE, "Connected clients.", service->n_sessions);
     put(out, "spillway_sessions_limit", GAUGE, "Most clients at once (max_sessions).", service->config->max_sessions);
+    put(out, "spillway_client_frame_bytes", GAUGE,
+        "Frame buffers granted to clients (gpu_frame_bytes), on all devices.", sw_coder_granted_bytes(service));
     put(out, "spillway_gpus", GAUGE, "GPUs in use.", service->n_gpus);
     put(out, "spillway_event_subscribers", GAUGE, "Connections that receive events.", sw_events_subscribers(events));
     put(out, "spillway_events_dropped_total", COUNTER, "Events that slow readers missed.", sw_events_dropped(events));

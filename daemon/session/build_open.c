@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "daemon/session/chunks.h"
+#include "daemon/session/coder.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,20 +24,10 @@ int sw_build_take_name(struct sw_session *session, const struct sw_build_record 
 
 /* ---- begin ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the longest chunk that the engine and all devices take. The device is not known before the first append. */
-static uint64_t most_chunk_bytes(const struct sw_service *service) {
-    uint64_t most = sw_engine_chunk_bytes(service->engine);
-    for (unsigned i = 0; i < service->n_devices; i++) {
-        const uint64_t bytes = service->devices[i]->ops->info(service->devices[i])->chunk_bytes;
-        most = bytes < most ? bytes : most;
-    }
-    return most;
-}
-
 /* Chooses the largest allowed divisor of the wanted length, so that appended chunks stay multiples of it. 0 stays 0. */
 static int choose_chunk_bytes(const struct sw_service *service, uint32_t wish, uint64_t *ret, struct sw_err *err) {
     const uint64_t steps = wish / SW_BUILD_CHUNK_STEP_BYTES,
-                   most = most_chunk_bytes(service) / SW_BUILD_CHUNK_STEP_BYTES;
+                   most = sw_coder_chunk_bytes(service) / SW_BUILD_CHUNK_STEP_BYTES;
     uint64_t n = steps < most ? steps : most > 0 ? most : 1; /* the engine refuses 0 */
     if (wish % SW_BUILD_CHUNK_STEP_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "chunks of %" PRIu32 " bytes, must be a multiple of %d",

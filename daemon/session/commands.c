@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "daemon/session/build.h"
+#include "daemon/session/coder.h"
 #include "daemon/session/discard.h"
 #include "daemon/session/inspect.h"
 #include "daemon/session/read.h"
@@ -249,6 +250,7 @@ const struct sw_command sw_commands[] = {
     {on_advise, SW_MSG_ADVISE, false, 0},
     {on_adopt, SW_MSG_ADOPT, false, 0},
     {on_list, SW_MSG_LIST, false, 10},
+    {sw_on_coder, SW_MSG_CODER, false, 10},
     {sw_on_build, SW_MSG_BUILD, false, 10},
     {sw_on_read, SW_MSG_READ, false, 10},
     {sw_on_discard, SW_MSG_DISCARD, false, 10},

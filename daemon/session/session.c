@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/closer.h"
 #include "base/log.h"
+#include "daemon/session/coder.h"
 #include "ipc/dispatch.h"
 #include "spill/operator.h"
 #include <inttypes.h>
@@ -44,6 +45,7 @@ static void end_if_done(struct sw_session *session) {
     sw_memtable_fini(&session->mems);
     sw_orders_fini(&session->orders);
     sw_budget_give(kept(session), session->kept_bytes);
+    sw_coder_release(session);
     sw_tenant_leave(session->tenant);
     session->closed(session, session->closed_arg);
     sw_free(session);

@@ -39,8 +39,9 @@ struct sw_session {
     struct sw_orders orders;
     struct sw_opens opens;
     struct sw_idmap deferred; /* due replies, by seq */
-    unsigned n_operations;    /* packets of builds or reads in flight */
-    unsigned n_buffers;       /* their buffers; packets with one buffer do not count */
+    struct sw_frame_grants grants;
+    unsigned n_operations; /* packets of builds or reads in flight */
+    unsigned n_buffers;    /* their buffers; packets with one buffer do not count */
 
     /* The connection; only session.c uses it. */
     int socket;

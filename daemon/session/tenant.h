@@ -17,8 +17,9 @@ struct sw_tenant {
     struct sw_list node; /* of the service's tenants */
     uid_t uid;
     unsigned n_sessions, n_operations;
-    unsigned n_owners;     /* owners of the engine without a session that use the quota */
-    struct sw_quota quota; /* bytes and regions */
+    struct sw_frame_grants grants; /* of all its sessions */
+    unsigned n_owners;             /* owners of the engine without a session that use the quota */
+    struct sw_quota quota;         /* bytes and regions */
     struct sw_fd_share fds;
     struct sw_log_limit lines[SW_LINES_NR];
     struct sw_owner *owner; /* the tenant owner: owns the durable regions that no session has; NULL: not needed yet */

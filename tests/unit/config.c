@@ -44,6 +44,7 @@ START_TEST(defaults) {
     ck_assert_uint_eq(config.scratch_bytes, 256u << 20);
     ck_assert_uint_eq(config.chunk_bytes, 0);
     ck_assert_uint_eq(config.slots, 0);
+    ck_assert_uint_eq(config.gpu_frame_bytes, UINT64_C(4) << 30);
     ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(8) << 30);
     ck_assert_uint_eq(config.host_tier_initial_bytes, 256u << 20);
     ck_assert_uint_eq(config.host_tier_ahead_pct, 10);

@@ -237,6 +237,7 @@ static const char *const metrics[] = {
     "spillway_sessions 17",
     "spillway_draining 1",
     "spillway_gpus 2",
+    "spillway_client_frame_bytes 19",
     "spillway_scratch_limit_bytes 536870912",
     "spillway_tier_limit_bytes 4194304",
     "spillway_tier_watermark_bytes{mark=\"high\"} 3774870",
@@ -254,6 +255,7 @@ static const char *const stats[] = {
     "\"failed\":7",
     "\"canceled\":11",
     "\"packs\":13",
+    "\"client_frame_bytes\":19",
     "\"spilled_raw_bytes\":4000",
     "\"spilled_stored_bytes\":1000",
     "\"stage\":\"plan\",\"operations\":100,\"mean_us\":75,\"p50_us\":50,\"p99_us\":250",
@@ -272,6 +274,7 @@ START_TEST(figures_are_shown_as_they_are) {
     service.service.n_sessions = 17;
     service.service.draining = true;
     service.service.n_gpus = 2;
+    service.service.grants.bytes[0] = 19;
     engine->figures.latency[SW_FIGURES_RESTORE][SW_FIGURES_PLAN] =
         (struct sw_histogram){.buckets = {90, 0, 10}, .count = 100, .sum_us = 7500};
     char *text = sw_metrics_text(&service.service, control.context.events);

@@ -1,6 +1,7 @@
 /* Frames that the client makes: what is stored as frames comes back as bytes, and the other way round; what a client
  * may do wrong, and what becomes of it, and of nobody else. */
 #include "codec/plan/planning.h"
+#include "daemon/session/coder.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/packet_rig.h"
@@ -707,6 +708,96 @@ START_TEST(frames_in_memory_with_holes) {
 }
 END_TEST
 
+/* ---- frame buffers of clients ---- */
+
+enum { MIB = 1 << 20 };
+
+/* Asks for frame buffers on the host device. Returns what the session has then. */
+static uint64_t ask_coder(struct sw_session *session, int peer, uint64_t bytes) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t buffer[SW_PROTO_MAX_PACKET_BYTES];
+    static uint32_t seq = 1000;
+    struct sw_msg msg = {.header = {.type = SW_MSG_CODER, .version = SW_PROTO_VERSION, .seq = ++seq},
+                         .u.coder.bytes = bytes};
+    size_t n = 0;
+    unsigned n_fds = 0;
+    sw_session_packet(session, buffer, sw_msg_encode(&msg, buffer), NULL, 0);
+    ck_assert_int_eq(sw_packet_receive(peer, buffer, &n, NULL, &n_fds), 0);
+    ck_assert_int_eq(sw_msg_decode(&msg, buffer, n, NULL), 0);
+    ck_assert_uint_eq(msg.header.type, SW_MSG_CODER_OK);
+    ck_assert_uint_eq(msg.u.coder_ok.codecs, (UINT64_C(1) << SW_CODEC_NR) - 1);
+    ck_assert_uint_eq(msg.u.coder_ok.chunk_bytes, MIB);
+    return msg.u.coder_ok.bytes;
+}
+
+static uint64_t ask(uint64_t bytes) {
+    return ask_coder(rig.session, rig.peer, bytes);
+}
+
+static void end_session(struct sw_session *session, const bool *closed, int peer) {
+    sw_session_close(session, "test");
+    while (!*closed)
+        (void)uv_run(&rig.service.loop, UV_RUN_ONCE);
+    (void)close(peer);
+}
+
+START_TEST(a_client_gets_frame_buffers_as_long_as_there_are_some) {
+    struct sw_service *service = &rig.service.service;
+    int peer;
+    bool closed = false;
+    service->config->gpu_frame_bytes = 100 * MIB;
+    ck_assert_uint_eq(ask(30 * MIB), 30 * MIB);
+    ck_assert_uint_eq(ask(200 * MIB), 100 * MIB); /* instead of the first */
+    ck_assert_uint_eq(ask(0), 0);
+    ck_assert_uint_eq(ask(60 * MIB), 60 * MIB);
+    struct sw_session *other = sw_test_service_session(&rig.service, &peer, &closed); /* of the same tenant */
+    other->version = SW_PROTO_VERSION;
+    ck_assert_uint_eq(ask_coder(other, peer, 60 * MIB), 40 * MIB);
+    ck_assert_uint_eq(sw_coder_granted_bytes(service), 100 * MIB);
+    ck_assert_uint_eq(rig.session->tenant->grants.bytes[0], 100 * MIB);
+    service->config->gpu_frame_bytes = 50 * MIB;
+    ck_assert_uint_eq(ask_coder(other, peer, 60 * MIB), 0); /* the first session has more than all */
+    ck_assert_uint_eq(ask(60 * MIB), 50 * MIB);
+    service->config->gpu_frame_bytes = 100 * MIB;
+    ck_assert_uint_eq(ask_coder(other, peer, 60 * MIB), 50 * MIB);
+    end_session(other, &closed, peer);
+    ck_assert_uint_eq(sw_coder_granted_bytes(service), 50 * MIB);
+    ck_assert_uint_eq(ask(100 * MIB), 100 * MIB);
+    ck_assert_uint_eq(ask(0), 0);
+}
+END_TEST
+
+/* A tenant has at most half where another one has a grant; what it had before it keeps. */
+START_TEST(tenants_share_the_frame_buffers) {
+    struct sw_service *service = &rig.service.service;
+    struct sw_tenant stranger = *rig.session->tenant, *own = rig.session->tenant;
+    int peer;
+    bool closed = false;
+    service->config->gpu_frame_bytes = 100 * MIB;
+    ck_assert_uint_eq(ask(60 * MIB), 60 * MIB);
+    struct sw_session *other = sw_test_service_session(&rig.service, &peer, &closed);
+    other->version = SW_PROTO_VERSION;
+    stranger.grants = (struct sw_frame_grants){{0}};
+    other->tenant = &stranger;
+    ck_assert_uint_eq(ask_coder(other, peer, 100 * MIB), 40 * MIB);
+    ck_assert_uint_eq(ask(60 * MIB), 50 * MIB);
+    ck_assert_uint_eq(ask_coder(other, peer, 100 * MIB), 50 * MIB);
+    ck_assert_uint_eq(ask(100 * MIB), 50 * MIB);
+    ck_assert_uint_eq(ask(0), 0);
+    ck_assert_uint_eq(ask_coder(other, peer, 100 * MIB), 100 * MIB);
+    ck_assert_uint_eq(ask_coder(other, peer, 0), 0);
+    other->tenant = own;
+    end_session(other, &closed, peer);
+    ck_assert_uint_eq(sw_coder_granted_bytes(service), 0);
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_in_use_has_no_frame_buffers) {
+    struct sw_msg msg = {.header.type = SW_MSG_CODER, .u.coder = {.device_uuid = {1}, .bytes = MIB}};
+    ck_assert_int_eq(sw_packet_rig_await_seq(&rig, sw_packet_rig_send(&rig, &msg, NULL, 0)), -SW_EDEVICE);
+    ck_assert_uint_eq(sw_coder_granted_bytes(&rig.service.service), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("frames of clients");
     TCase *tcase = tcase_create("frames of clients");
@@ -725,6 +816,9 @@ int main(void) {
     tcase_add_test(tcase, what_a_read_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, frames_count_as_the_tenants_bytes);
     tcase_add_test(tcase, frames_in_memory_with_holes);
+    tcase_add_test(tcase, a_client_gets_frame_buffers_as_long_as_there_are_some);
+    tcase_add_test(tcase, tenants_share_the_frame_buffers);
+    tcase_add_test(tcase, a_device_that_is_not_in_use_has_no_frame_buffers);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -1,0 +1,22 @@
+/* coder.h - CODER: grants frame buffers to clients that encode and decode themselves.
+ *
+ * A client's frame buffers are its own GPU memory, which the service cannot take back. It only limits them:
+ * gpu_frame_bytes for each GPU. A tenant gets at most half of this if another tenant has a grant there, and a session
+ * at most what is left. A grant ends with its session. thread: loop. */
+#ifndef SW_DAEMON_CODER_H
+#define SW_DAEMON_CODER_H
+
+#include "daemon/session/session.h"
+#include "ipc/dispatch.h"
+
+sw_command_fn sw_on_coder;
+
+/* Gives back what a session was granted. Call it at the session's end. */
+void sw_coder_release(struct sw_session *session);
+/* Returns the bytes that are granted now, on all devices. */
+uint64_t sw_coder_granted_bytes(const struct sw_service *service);
+
+/* Returns the longest chunk that the engine and all devices take. */
+uint64_t sw_coder_chunk_bytes(const struct sw_service *service);
+
+#endif
