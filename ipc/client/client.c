@@ -162,9 +162,10 @@ static void destroy_tickets(struct sw_list *list) {
         sw_ticket_destroy(SW_CONTAINER_OF(list->next, struct spillway_ticket, node));
 }
 
-/* Returns whether the service may still use memory: then requests are under way. After a reconnection it has none. */
+/* Returns whether the service may still use memory: then requests are under way. It has none before it has answered
+ * HELLO, and after a reconnection. */
 static bool may_have_our_memory(const struct spillway *c) {
-    return c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers));
+    return c->max_in_flight && c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers));
 }
 
 /* Waits until the daemon hangs up, which it does when it no longer uses the session's memory. Ignores what it sends. */

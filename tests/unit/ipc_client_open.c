@@ -11,6 +11,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,9 +202,12 @@ static uint64_t late_clock(void) {
     return offset_us + (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+/* Stands still until the client is gone: it does not see that the client sends no more. */
 static void say_nothing(int socket) {
     struct sw_msg msg;
+    struct pollfd wait = {.fd = socket};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
+    (void)poll(&wait, 1, SW_TEST_WAIT_MS);
     sw_play_expect_end(socket);
 }
 
