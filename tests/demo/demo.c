@@ -172,7 +172,7 @@ static int make_column(const struct demo *demo, const struct row *row, struct co
 
 static int run_row(const struct demo *demo, struct row *row) {
     struct column column = {0};
-    struct spillway_region region;
+    struct spillway_region region = {0};
     struct sw_err err;
     say(demo, row, "reading");
     if (make_column(demo, row, &column, &err) < 0)

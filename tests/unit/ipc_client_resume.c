@@ -503,7 +503,7 @@ END_TEST
 START_TEST(an_impostor_is_named_when_the_time_is_over) {
     struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_no_more);
-    spillway_set_reconnect(sw_play.connection, 50);
+    spillway_set_reconnect(sw_play.connection, 500);
     lose_connection();
     sw_play.stranger = IMPOSTOR;
     sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_EUNTRUSTED,
