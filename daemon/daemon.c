@@ -133,8 +133,6 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .low_pct = sw_tiers_marks(config).low_pct,
                                             .max_regions = (unsigned)config->max_regions,
                                             .max_owner_regions = (unsigned)config->max_session_regions,
-                                            .max_owner_ops =
-                                                (unsigned)config->max_session_operations + SW_SESSION_MAX_BUFFERS,
                                             .max_owner_mems = (unsigned)config->max_session_memories,
                                             .max_durable = (unsigned)config->tenant_durable_regions,
                                             .catalogue = service->catalogue,

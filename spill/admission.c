@@ -1,5 +1,6 @@
-/* admission.c - whether a spill or a restore may begin: its session, limits and quotas, its ranges, its region. It
- * refuses, and does nothing else. */
+/* admission.c - decides whether an operation may begin, by its session, limits and quotas, its ranges and its region,
+ * and makes buffers of the ranges. No other file refuses an operation, but for want of memory. How many operations a
+ * session may have in flight is the caller's to limit. */
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
@@ -26,7 +27,7 @@ static int check_range(const struct sw_range *range, uint64_t bytes, struct sw_e
 static bool uses(const struct sw_op *op, const struct sw_range *range, uint64_t bytes) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         const struct sw_buffer *buffer = &op->buffers[i];
-        if (op->parts[i].mem == range->mem && buffer->offset < range->offset + bytes &&
+        if (buffer->memory == &range->mem->memory && buffer->offset < range->offset + bytes &&
             range->offset < buffer->offset + sw_buffer_range_bytes(buffer))
             return true;
     }
@@ -55,13 +56,14 @@ static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *
     return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
 }
 
-/* bytes: of the range that are used. */
+/* bytes: the raw bytes that the range holds or gets. */
 static int check_memory(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, unsigned n,
                         struct sw_err *err) {
+    const uint64_t used_bytes = range->frame_bytes ? range->frame_bytes : bytes;
     int rc = check_stays(range, n, err);
     if (!rc)
-        rc = check_range(range, bytes, err);
-    return rc ? rc : check_alone(owner, range, bytes, err);
+        rc = check_range(range, used_bytes, err);
+    return rc ? rc : check_alone(owner, range, used_bytes, err);
 }
 
 static int check_open(const struct sw_owner *owner, struct sw_err *err) {
@@ -70,30 +72,47 @@ static int check_open(const struct sw_owner *owner, struct sw_err *err) {
     return 0;
 }
 
-static int admit(const struct sw_owner *owner, struct sw_err *err) {
-    const struct sw_engine_config *config = &sw_engine_of(owner)->config;
-    const int rc = check_open(owner, err);
-    if (rc)
-        return rc;
-    if (owner->n_ops >= config->max_owner_ops)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
-                          "the session has %u operations in flight, the most allowed", owner->n_ops);
+static void init(struct sw_admission *a, struct sw_owner *owner, enum sw_operation operation,
+                 const struct sw_range *ranges, unsigned n) {
+    a->operation = operation;
+    a->owner = owner;
+    a->series = NULL;
+    a->frames = NULL;
+    a->may_fill_holes = false;
+    a->ranges = ranges;
+    a->n = n;
+}
+
+/* The first bytes of a range, which are the buffer of this index, or a part of it, of the region's n. */
+static struct sw_buffer buffer_of(const struct sw_range *range, uint64_t bytes, unsigned index, unsigned n) {
+    return (struct sw_buffer){.memory = &range->mem->memory,
+                              .offset = range->offset,
+                              .bytes = bytes,
+                              .frame_bytes = range->frame_bytes,
+                              .number = n > 1 ? index + 1 : 0};
+}
+
+static int check_owner_regions(const struct sw_owner *owner, struct sw_err *err) {
+    if (owner->n_regions >= sw_engine_of(owner)->config.max_owner_regions)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
+                          owner->n_regions);
     return 0;
 }
 
 /* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
 static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
     const struct sw_quota *quota = owner->quota;
-    const unsigned most = sw_engine_of(owner)->config.max_owner_regions;
-    if (owner->n_regions >= most)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the session has %u regions, the most allowed",
-                          owner->n_regions);
+    const struct sw_region_table *table = &owner->store->regions;
+    const int rc = check_owner_regions(owner, err);
+    if (rc)
+        return rc;
     if (quota && quota->max_regions && quota->n_regions >= quota->max_regions)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST, "the tenant has %u regions, the most allowed",
                           quota->n_regions);
-    const struct sw_region_table *table = &owner->store->regions;
-    if (quota && !quota->max_regions && table->n_used < table->max &&
-        !sw_share_allows(quota->n_regions, table->n_used, table->max, 1))
+    if (table->n_used >= table->max)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
+                          table->n_used);
+    if (quota && !quota->max_regions && !sw_share_allows(quota->n_regions, table->n_used, table->max, 1))
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
                           "the tenant has %u of %u regions, its share of max_regions (tenant_regions)",
                           quota->n_regions, table->max);
@@ -130,18 +149,20 @@ static void name_buffer(unsigned i, unsigned n, struct sw_err *err) {
 }
 
 /* A spill's ranges; *ret_bytes: of all. */
-static int check_sources(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
-                         struct sw_err *err) {
-    int rc = check_number(n, err);
+static int take_sources(struct sw_admission *a, uint64_t *ret_bytes, struct sw_err *err) {
+    int rc = check_number(a->n, err);
     *ret_bytes = 0;
-    for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_type(ranges[i].type, ranges[i].bytes, err);
+    for (unsigned i = 0; !rc && i < a->n; i++) {
+        const struct sw_range *range = &a->ranges[i];
+        rc = check_type(range->type, range->bytes, err);
         if (!rc)
-            rc = check_memory(owner, &ranges[i], ranges[i].bytes, n, err);
+            rc = check_memory(a->owner, range, range->bytes, a->n, err);
         if (!rc)
-            rc = add_bytes(ret_bytes, ranges[i].bytes, err);
+            rc = add_bytes(ret_bytes, range->bytes, err);
         if (rc)
-            name_buffer(i, n, err);
+            name_buffer(i, a->n, err);
+        a->buffers[i] = buffer_of(range, range->bytes, i, a->n);
+        a->buffers[i].type = range->type;
     }
     return rc;
 }
@@ -183,18 +204,23 @@ static int check_name(const struct sw_owner *owner, const char *name, bool in_pl
     return 0;
 }
 
-int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                    struct sw_err *err) {
-    int rc = admit(owner, err);
+    const bool in_place = ranges[0].in_place;
+    struct sw_admission a; /* long, so it is not cleared */
+    uint64_t bytes;
+    SW_ASSERT(!in_place || n == 1);
+    init(&a, owner, in_place ? SW_OP_PACK : SW_OP_SPILL, ranges, n);
+    int rc = check_open(owner, err);
     if (!rc)
-        rc = check_sources(owner, ranges, n, ret_bytes, err);
+        rc = take_sources(&a, &bytes, err);
     if (!rc)
-        rc = admit_region(owner, ranges[0].in_place, err);
+        rc = admit_region(owner, in_place, err);
     if (!rc)
-        rc = check_fits(owner, *ret_bytes, ranges[0].in_place, err);
+        rc = check_fits(owner, bytes, in_place, err);
     if (!rc && ranges[0].name)
-        rc = check_name(owner, ranges[0].name, ranges[0].in_place, err);
-    return rc;
+        rc = check_name(owner, ranges[0].name, in_place, err);
+    return rc ? rc : sw_op_new(ret, &a, err);
 }
 
 /* ---- builds ---- */
@@ -263,33 +289,43 @@ static int check_frame(const struct sw_build_buffer *buffer, const struct sw_ran
 }
 
 /* An operation of a series. */
-static int admit_part(const struct sw_series *series, unsigned n, unsigned most, struct sw_err *err) {
-    const int rc = admit(series->owner, err);
-    if (!rc && (n < 1 || n > most))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u ranges, must be 1 to %u", n, most);
+static int admit_part(struct sw_admission *a, struct sw_series *series, unsigned most, struct sw_err *err) {
+    int rc = sw_series_check(series, err);
+    if (!rc)
+        rc = check_open(series->owner, err);
+    if (!rc && (a->n < 1 || a->n > most))
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u ranges, must be 1 to %u", a->n, most);
+    a->series = series;
     return rc;
 }
 
-int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err) {
+int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
+                    struct sw_err *err) {
     uint64_t ends[SW_FRAMES_MAX_BUFFERS];
-    int rc = admit_part(&build->series, n, SW_BUILD_MAX_RANGES, err);
+    struct sw_admission a;
+    init(&a, build->series.owner, SW_OP_SPILL, ranges, n);
+    int rc = admit_part(&a, &build->series, SW_BUILD_MAX_RANGES, err);
     for (unsigned i = 0; i < build->n_buffers; i++)
         ends[i] = build->buffers[i].end_bytes;
     for (unsigned i = 0; !rc && i < n; i++) {
         const struct sw_range *range = &ranges[i];
         if (range->buffer >= build->n_buffers)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, build->n_buffers);
-        rc = check_place_in(&build->buffers[range->buffer], ends[range->buffer], range, err);
+        const struct sw_build_buffer *buffer = &build->buffers[range->buffer];
+        rc = check_place_in(buffer, ends[range->buffer], range, err);
         if (!rc)
-            rc = check_frame(&build->buffers[range->buffer], range, err);
+            rc = check_frame(buffer, range, err);
         if (!rc)
-            rc = check_memory(build->series.owner, range, range->frame_bytes ? range->frame_bytes : range->bytes, n,
-                              err);
+            rc = check_memory(build->series.owner, range, range->bytes, n, err);
         ends[range->buffer] += rc ? 0 : range->bytes;
         if (rc)
             name_buffer(range->buffer, build->n_buffers, err);
+        a.buffers[i] = buffer_of(range, range->bytes, range->buffer, build->n_buffers);
+        a.buffers[i].type = buffer->type;
+        a.buffers[i].chunk_bytes = buffer->chunk_bytes;
+        a.buffers[i].first_chunk = buffer->chunk_bytes ? range->at / buffer->chunk_bytes : 0;
     }
-    return rc;
+    return rc ? rc : sw_op_new(ret, &a, err);
 }
 
 /* ---- restores ---- */
@@ -309,17 +345,18 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
 }
 
 /* As many destinations as the region has buffers, each with room for its own. */
-static int check_destinations(const struct sw_owner *owner, const struct sw_region *region,
-                              const struct sw_range *ranges, unsigned n, struct sw_err *err) {
+static int take_destinations(struct sw_admission *a, const struct sw_region *region, struct sw_err *err) {
     const unsigned n_buffers = sw_frames_n_buffers(region->frames);
     int rc = 0;
-    if (n != n_buffers)
+    if (a->n != n_buffers)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
-                          region->id.slot, region->id.gen, n_buffers, n);
-    for (unsigned i = 0; !rc && i < n; i++) {
-        rc = check_memory(owner, &ranges[i], sw_frames_buffer(region->frames, i).raw_bytes, n, err);
+                          region->id.slot, region->id.gen, n_buffers, a->n);
+    for (unsigned i = 0; !rc && i < a->n; i++) {
+        const uint64_t bytes = sw_frames_buffer(region->frames, i).raw_bytes;
+        rc = check_memory(a->owner, &a->ranges[i], bytes, a->n, err);
         if (rc)
-            name_buffer(i, n, err);
+            name_buffer(i, a->n, err);
+        a->buffers[i] = buffer_of(&a->ranges[i], bytes, i, a->n);
     }
     return rc;
 }
@@ -340,18 +377,23 @@ static int find_out(struct sw_owner *owner, struct sw_region_id id, struct sw_re
 }
 
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                     bool keep, struct sw_region **ret, struct sw_err *err) {
+                     bool keep, struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err) {
     struct sw_region *region = NULL;
-    int rc = admit(owner, err);
+    struct sw_admission a;
+    init(&a, owner, ranges[0].in_place ? SW_OP_UNPACK : SW_OP_RESTORE, ranges, n);
+    int rc = check_open(owner, err);
     if (!rc)
         rc = find_out(owner, id, &region, err);
     if (!rc)
         rc = check_place(region, ranges[0].in_place, keep, err);
     if (!rc)
-        rc = check_destinations(owner, region, ranges, n, err);
-    if (!rc)
-        *ret = region;
-    return rc;
+        rc = take_destinations(&a, region, err);
+    if (rc)
+        return rc;
+    a.frames = region->frames;
+    a.may_fill_holes = region->may_fill_holes;
+    *ret_region = region;
+    return sw_op_new(ret, &a, err);
 }
 
 /* ---- reads ---- */
@@ -388,38 +430,65 @@ static int count_bytes(const struct sw_frames_buffer *buffer, const struct sw_ra
 }
 
 /* The frame of one chunk. How long it is was decided when it was made. *ret_bytes: of the chunk. */
-static int check_frame_room(const struct sw_read *read, const struct sw_frames_buffer *buffer,
+static int check_frame_room(const struct sw_frames *frames, const struct sw_frames_buffer *buffer,
                             const struct sw_range *range, uint64_t *ret_bytes, struct sw_err *err) {
     if (*ret_bytes == 0)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an empty buffer has no frames");
     if (*ret_bytes > buffer->chunk_bytes)
         *ret_bytes = buffer->chunk_bytes;
-    const uint64_t frame_bytes =
-        sw_frames_layout_at(read->series.region->frames, range->buffer, range->at)->frame_bytes;
+    const uint64_t frame_bytes = sw_frames_layout_at(frames, range->buffer, range->at)->frame_bytes;
     if (range->frame_bytes < frame_bytes)
         return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "%llu bytes are no room for a frame of %llu",
                           (unsigned long long)range->frame_bytes, (unsigned long long)frame_bytes);
     return 0;
 }
 
-int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err) {
-    const struct sw_frames *frames = read->series.region->frames;
-    const unsigned n_buffers = sw_frames_n_buffers(frames);
-    int rc = admit_part(&read->series, n, SW_READ_MAX_RANGES, err);
+    struct sw_admission a;
+    init(&a, read->series.owner, SW_OP_RESTORE, ranges, n);
+    int rc = admit_part(&a, &read->series, SW_READ_MAX_RANGES, err);
+    if (rc)
+        return rc;
+    a.frames = read->series.region->frames;
+    a.may_fill_holes = read->may_fill_holes;
+    const unsigned n_buffers = sw_frames_n_buffers(a.frames);
     for (unsigned i = 0; !rc && i < n; i++) {
         const struct sw_range *range = &ranges[i];
+        uint64_t bytes = 0;
         if (range->buffer >= n_buffers)
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "buffer %u of %u", range->buffer, n_buffers);
-        const struct sw_frames_buffer buffer = sw_frames_buffer(frames, range->buffer);
-        rc = count_bytes(&buffer, range, &ret_bytes[i], err);
+        const struct sw_frames_buffer buffer = sw_frames_buffer(a.frames, range->buffer);
+        rc = count_bytes(&buffer, range, &bytes, err);
         if (!rc && range->frame_bytes)
-            rc = check_frame_room(read, &buffer, range, &ret_bytes[i], err);
+            rc = check_frame_room(a.frames, &buffer, range, &bytes, err);
         if (!rc)
-            rc =
-                check_memory(read->series.owner, range, range->frame_bytes ? range->frame_bytes : ret_bytes[i], n, err);
+            rc = check_memory(read->series.owner, range, bytes, n, err);
         if (rc)
             name_buffer(range->buffer, n_buffers, err);
+        if (rc)
+            break;
+        a.buffers[i] = buffer_of(range, bytes, range->buffer, n_buffers);
+        a.buffers[i].first_chunk = range->at / buffer.chunk_bytes;
+        if (range->frame_bytes)
+            a.buffers[i].frame_bytes = sw_frames_layout_at(a.frames, range->buffer, range->at)->frame_bytes;
     }
-    return rc;
+    return rc ? rc : sw_op_new(ret, &a, err);
+}
+
+/* ---- durable regions ---- */
+
+int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_region **ret, struct sw_err *err) {
+    const struct sw_owner *tenant_owner = owner->tenant_owner;
+    struct sw_region *region = tenant_owner ? sw_name_find(tenant_owner, name) : NULL;
+    if (!region)
+        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no durable region of this name");
+    if (region->owner != owner && (region->owner != tenant_owner || region->move))
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST,
+                          region->move ? "the region is on its way between tiers"
+                                       : "another session has the region, or may come back for it");
+    if (sw_region_is_busy(region) && !region->frames) /* that may fail */
+        return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "the region is being spilled");
+    *ret = region;
+    return region->owner == owner ? 0 : check_owner_regions(owner, err);
 }

@@ -148,26 +148,13 @@ int sw_build_begin(struct sw_owner *owner, const struct sw_build_config *config,
 
 int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                     struct sw_err *err) {
-    struct sw_series *series = &build->series;
-    const struct sw_op_config config = {.operation = SW_OP_SPILL, .ranges = ranges, .n = n, .series = series};
     struct sw_op *op = NULL;
-    int rc = sw_series_check(series, err);
-    if (!rc)
-        rc = sw_admit_append(build, ranges, n, err);
-    if (!rc)
-        rc = sw_op_new(&op, series->owner, &config, err);
+    const int rc = sw_admit_append(build, ranges, n, &op, err);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < n; i++) {
-        struct sw_build_buffer *buffer = &build->buffers[ranges[i].buffer];
-        struct sw_buffer *part = &op->buffers[i];
-        part->number = build->n_buffers > 1 ? ranges[i].buffer + 1 : 0;
-        part->type = buffer->type;
-        part->chunk_bytes = buffer->chunk_bytes;
-        part->first_chunk = buffer->chunk_bytes ? ranges[i].at / buffer->chunk_bytes : 0;
-        buffer->end_bytes += ranges[i].bytes;
-    }
-    sw_series_submit(series, op, done, arg);
+    for (unsigned i = 0; i < n; i++)
+        build->buffers[ranges[i].buffer].end_bytes += ranges[i].bytes;
+    sw_series_submit(&build->series, op, done, arg);
     return 0;
 }
 
@@ -200,7 +187,7 @@ void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret) {
     series->region->charged_bytes += op->charged_bytes;
     sw_series_note_failure(series, op);
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        take_frames(of(series), &op->parts[i].job.run);
+        take_frames(of(series), &op->jobs[i].run);
     sw_series_fill_op(op, ret);
     sw_series_op_ended(series);
 }

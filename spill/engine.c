@@ -331,22 +331,14 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
 
 int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
                             void *arg, struct sw_region_id *ret_id, struct sw_err *err) {
-    const bool in_place = ranges[0].in_place;
-    uint64_t bytes = 0;
-    SW_ASSERT(!in_place || n == 1);
-    int rc = sw_admit_spill(owner, ranges, n, &bytes, err);
-    if (rc)
-        return rc;
     struct sw_op *op = NULL;
-    rc = sw_op_new(&op, owner,
-                   &(struct sw_op_config){.operation = in_place ? SW_OP_PACK : SW_OP_SPILL, .ranges = ranges, .n = n},
-                   err);
+    int rc = sw_admit_spill(owner, ranges, n, &op, err);
     if (rc)
         return rc;
-    const struct sw_region_start start = {.raw_bytes = bytes,
+    const struct sw_region_start start = {.raw_bytes = op->raw_bytes,
                                           .request = ranges[0].request,
                                           .batch_index = ranges[0].batch_index,
-                                          .in_place = in_place,
+                                          .in_place = ranges[0].in_place,
                                           .name = ranges[0].name};
     struct sw_region *region = NULL;
     rc = sw_region_begin(owner, &start, &region, err);
@@ -367,30 +359,17 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_out
 
 int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                               bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
-    const bool in_place = ranges[0].in_place;
-    struct sw_region *region;
-    int rc = sw_admit_restore(owner, id, ranges, n, keep, &region, err);
-    if (rc)
-        return rc;
+    struct sw_region *region = NULL;
     struct sw_op *op = NULL;
-    rc = sw_op_new(
-        &op, owner,
-        &(struct sw_op_config){.operation = in_place ? SW_OP_UNPACK : SW_OP_RESTORE, .ranges = ranges, .n = n}, err);
+    const int rc = sw_admit_restore(owner, id, ranges, n, keep, &op, &region, err);
     if (rc)
         return rc;
-    rc = sw_op_set_frames(op, region->frames, err);
-    if (rc) {
-        sw_op_free(op);
-        return rc;
-    }
     op->keep = keep || region->name;
-    op->request.may_fill_holes = region->may_fill_holes;
     region->may_fill_holes = false;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
-    if (in_place)
-        sw_region_record_hints(sw_engine_of(owner)->config.catalogue,
-                               region); /* broken, from before the first byte moves */
+    if (ranges[0].in_place) /* broken, from before the first byte moves */
+        sw_region_record_hints(sw_engine_of(owner)->config.catalogue, region);
     sw_op_submit(op, region, done, arg);
     return 0;
 }

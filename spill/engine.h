@@ -36,7 +36,6 @@ struct sw_engine_config {
     unsigned high_pct, low_pct;     /* above high, regions are moved to a tier behind until low is reached */
     unsigned max_regions;           /* all sessions together */
     unsigned max_owner_regions;     /* per session */
-    unsigned max_owner_ops;         /* operations of one session in flight */
     unsigned max_owner_mems;        /* memories of one session */
     unsigned max_durable;           /* durable regions of one tenant owner */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */

@@ -10,15 +10,9 @@
 #include "spill/read.h"
 #include "spill/store/owner.h"
 
-/* One buffer of an operation. */
-struct sw_op_part {
-    struct sw_job job; /* comes back from the worker */
-    struct sw_mem *mem;
-};
-
-/* One spill or restore, from acceptance to its callback. */
+/* One spill or restore, from its admission to its callback. */
 struct sw_op {
-    struct sw_request request;
+    struct sw_request request;     /* does not change once the operation is submitted */
     struct sw_run_outcome outcome; /* of all its runs, once the last one has come back */
     struct sw_frames *frames;      /* spill: of all buffers, then; restore: the region's */
     uint64_t charged_bytes;        /* the same, to the owner's quota */
@@ -27,14 +21,15 @@ struct sw_op {
     struct sw_owner *owner;
     struct sw_region *region;
     struct sw_series *series; /* that it is a part of; NULL: it stands alone */
+    uint64_t raw_bytes;       /* of all buffers */
     uint64_t kept_bytes;      /* of request.kept */
     bool keep;                /* restore */
     struct sw_tier *tier;     /* ended well: where the region was or is; NULL: nowhere */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
-    struct sw_buffer *buffers; /* [request.n_buffers], and so are its parts */
-    struct sw_op_part parts[];
+    struct sw_buffer *buffers; /* [request.n_buffers], and so are its jobs */
+    struct sw_job jobs[];      /* one for each buffer; they come back from the worker */
 };
 
 /* A buffer of a build. */
@@ -165,23 +160,36 @@ struct sw_engine {
     struct sw_figures figures;
 };
 
+/* Of one operation: as many as of an append, of a call for chunks, and more than a region has. */
+enum { SW_OP_MAX_BUFFERS = SW_BUILD_MAX_RANGES };
+_Static_assert((int)SW_OP_MAX_BUFFERS >= (int)SW_READ_MAX_RANGES &&
+                   (int)SW_OP_MAX_BUFFERS >= (int)SW_FRAMES_MAX_BUFFERS,
+               "room for all ranges of a call");
+
+/* The memory that a buffer lies in. */
+static inline struct sw_mem *sw_mem_of(const struct sw_buffer *buffer) {
+    return SW_CONTAINER_OF(buffer->memory, struct sw_mem, memory);
+}
+
 static inline struct sw_engine *sw_engine_of(const struct sw_owner *owner) {
     return SW_CONTAINER_OF(owner->store, struct sw_engine, store);
 }
 
-/* What an operation is to do. */
-struct sw_op_config {
+/* What an operation is to do, once it is admitted. */
+struct sw_admission {
     enum sw_operation operation;
-    const struct sw_range *ranges; /* a buffer each */
-    unsigned n;
+    struct sw_owner *owner;
     struct sw_series *series; /* that it is a part of; NULL: of none */
+    struct sw_frames *frames; /* restore, unpack: what it reads; NULL: a spill or pack */
+    bool may_fill_holes;      /* as in struct sw_request */
+    const struct sw_range *ranges;
+    unsigned n;
+    struct sw_buffer buffers[SW_OP_MAX_BUFFERS]; /* [n] the ranges, as the mover takes them */
 };
-/* op.c: an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, const struct sw_op_config *config, struct sw_err *err);
+/* op.c: makes an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+int sw_op_new(struct sw_op **ret, const struct sw_admission *admission, struct sw_err *err);
 /* With what frames its jobs still have. */
 void sw_op_free(struct sw_op *op);
-/* Restore, unpack: what its jobs read. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
-int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err);
 /* From here on nothing can fail: the operation is accepted. */
 void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg);
 /* It has ended: its memories are not in use any more, and it is its owner's no longer. */
@@ -300,20 +308,24 @@ int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_reg
 int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
 /* Lets the region's state follow the workers: when somebody looks, and in the end. */
 void sw_op_follow_phase(struct sw_op *op);
-/* admission.c: whether a spill of these ranges may begin; *ret_bytes: of all. errors: those of the spill. */
-int sw_admit_spill(const struct sw_owner *owner, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
+
+/* admission.c: the only place that says whether an operation may begin, and that makes buffers of a caller's ranges.
+ * Each call that is admitted returns an operation that is not submitted. errors: those of the operation. */
+int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                    struct sw_err *err);
-/* The same of a build, and of an append to one that is open. */
+int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
+                    struct sw_err *err);
+/* A restore or an unpack of *ret_region. */
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                     bool keep, struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err);
+int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
+                    struct sw_err *err);
+/* A build of *ret_bytes; a read of a region; a durable region that another owner takes over. */
 int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *config, uint64_t *ret_bytes,
                    struct sw_err *err);
-int sw_admit_append(const struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_err *err);
-/* The same of a restore or an unpack; and the region. errors: those of the restore. */
-int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                     bool keep, struct sw_region **ret, struct sw_err *err);
-/* A read, and chunks of one. ret_bytes: [n], how many bytes come to each range. */
 int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
-int sw_admit_chunks(const struct sw_read *read, const struct sw_range *ranges, unsigned n, uint64_t *ret_bytes,
-                    struct sw_err *err);
+int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_region **ret, struct sw_err *err);
+
 /* mem.c: an operation on mem has ended; unmaps it if it is closing and this was the last. */
 void sw_mem_op_ended(struct sw_mem *mem);
 /* The worker has mapped it, or could not: calls back. */

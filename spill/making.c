@@ -11,9 +11,7 @@ static int acquire(struct sw_owner *owner, const struct sw_region_start *start, 
     struct sw_engine *engine = sw_engine_of(owner);
     struct sw_region *region = sw_region_acquire(&engine->store.regions, owner);
     int rc = 0;
-    if (!region)
-        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "the service holds %u regions, the most allowed",
-                          engine->store.regions.n_used);
+    SW_ASSERT(region); /* admitted */
     sw_catalogue_note_id(engine->config.catalogue, region->id.slot, region->id.gen);
     region->raw_bytes = start->raw_bytes;
     region->request = start->request;

@@ -8,64 +8,7 @@
 #include "base/clock.h"
 
 static uint64_t op_bytes(unsigned n) {
-    return sizeof(struct sw_op) + n * (sizeof(struct sw_op_part) + sizeof(struct sw_buffer));
-}
-
-/* The buffers lie behind the parts. */
-static struct sw_op *op_alloc(unsigned n) {
-    struct sw_op *op = sw_alloc(op_bytes(n));
-    if (op)
-        op->buffers = (struct sw_buffer *)&op->parts[n];
-    return op;
-}
-
-static void fill_part(struct sw_op *op, unsigned i, const struct sw_range *range) {
-    struct sw_op_part *part = &op->parts[i];
-    part->mem = range->mem;
-    op->buffers[i] = (struct sw_buffer){.memory = &range->mem->memory,
-                                        .offset = range->offset,
-                                        .bytes = range->bytes,
-                                        .frame_bytes = range->frame_bytes,
-                                        .type = range->type,
-                                        .number = op->request.n_buffers > 1 ? i + 1 : 0};
-    sw_job_init_run(&part->job, &op->request, i);
-    part->job.quota = op->owner->quota;
-    part->job.order = range->order;
-    sw_order_page_ref(part->job.order.page);
-}
-
-static void fill_op(struct sw_op *op, struct sw_owner *owner, const struct sw_op_config *config) {
-    const unsigned n = config->n;
-    op->owner = owner;
-    op->series = config->series;
-    op->submitted_us = sw_clock_us();
-    op->n_left = n;
-    op->request = (struct sw_request){.operation = config->operation,
-                                      .tenant = owner->quota,
-                                      .session = owner->number,
-                                      .number = n > 1 ? ++sw_engine_of(owner)->last_op_number : 0,
-                                      .kept = sw_quota_kept(owner->quota),
-                                      .n_buffers = n,
-                                      .buffers = op->buffers};
-    for (unsigned i = 0; i < n; i++)
-        fill_part(op, i, &config->ranges[i]);
-}
-
-int sw_op_new(struct sw_op **ret, struct sw_owner *owner, const struct sw_op_config *config, struct sw_err *err) {
-    const unsigned n = config->n;
-    struct sw_budget *kept = sw_quota_kept(owner->quota);
-    const int rc = sw_budget_take(kept, op_bytes(n), "an operation", err);
-    if (rc)
-        return rc;
-    struct sw_op *op = op_alloc(n);
-    if (!op) {
-        sw_budget_give(kept, op_bytes(n));
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
-    }
-    op->kept_bytes = op_bytes(n);
-    fill_op(op, owner, config);
-    *ret = op;
-    return 0;
+    return sizeof(struct sw_op) + n * (sizeof(struct sw_job) + sizeof(struct sw_buffer));
 }
 
 static bool has_several(const struct sw_op *op) {
@@ -80,7 +23,7 @@ static bool has_own_frames(const struct sw_op *op) {
 
 static void free_frames(struct sw_op *op) {
     for (unsigned i = 0; has_own_frames(op) && i < op->request.n_buffers; i++) {
-        struct sw_frames **frames = &op->parts[i].job.run.frames;
+        struct sw_frames **frames = &op->jobs[i].run.frames;
         if (sw_operation_encodes(op->request.operation))
             sw_frames_free(*frames);
         else
@@ -92,7 +35,7 @@ static void free_frames(struct sw_op *op) {
 void sw_op_free(struct sw_op *op) {
     free_frames(op);
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        sw_order_page_unref(op->parts[i].job.order.page);
+        sw_order_page_unref(op->jobs[i].order.page);
     sw_budget_give(op->request.kept, op->kept_bytes);
     sw_free(op);
 }
@@ -108,35 +51,82 @@ static int make_view(struct sw_op *op, unsigned i, struct sw_err *err) {
     if (rc)
         return rc;
     op->kept_bytes += kept_bytes;
-    op->parts[i].job.run.frames = sw_frames_view(op->frames, index, buffer->first_chunk, n_chunks);
-    if (!op->parts[i].job.run.frames)
+    op->jobs[i].run.frames = sw_frames_view(op->frames, index, buffer->first_chunk, n_chunks);
+    if (!op->jobs[i].run.frames)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
     return 0;
 }
 
-int sw_op_set_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
+static int give_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err *err) {
     int rc = 0;
     op->frames = frames;
     for (unsigned i = 0; !rc && i < op->request.n_buffers; i++) {
-        if (!op->series)
-            op->buffers[i].bytes = sw_frames_buffer(frames, i).raw_bytes;
         if (has_own_frames(op))
             rc = make_view(op, i, err);
         else
-            op->parts[i].job.run.frames = frames;
+            op->jobs[i].run.frames = frames;
     }
+    return rc;
+}
+
+/* The buffers lie behind the jobs. */
+static void fill(struct sw_op *op, const struct sw_admission *a) {
+    const unsigned n = a->n;
+    op->owner = a->owner;
+    op->series = a->series;
+    op->submitted_us = sw_clock_us();
+    op->n_left = n;
+    op->buffers = (struct sw_buffer *)&op->jobs[n];
+    op->request = (struct sw_request){.operation = a->operation,
+                                      .tenant = a->owner->quota,
+                                      .session = a->owner->number,
+                                      .number = n > 1 ? ++sw_engine_of(a->owner)->last_op_number : 0,
+                                      .kept = sw_quota_kept(a->owner->quota),
+                                      .may_fill_holes = a->may_fill_holes,
+                                      .n_buffers = n,
+                                      .buffers = op->buffers};
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_job *job = &op->jobs[i];
+        op->buffers[i] = a->buffers[i];
+        op->raw_bytes += a->buffers[i].bytes;
+        sw_job_init_run(job, &op->request, i);
+        job->quota = a->owner->quota;
+        job->order = a->ranges[i].order;
+        sw_order_page_ref(job->order.page);
+    }
+}
+
+int sw_op_new(struct sw_op **ret, const struct sw_admission *a, struct sw_err *err) {
+    const uint64_t bytes = op_bytes(a->n);
+    struct sw_budget *kept = sw_quota_kept(a->owner->quota);
+    int rc = sw_budget_take(kept, bytes, "an operation", err);
+    if (rc)
+        return rc;
+    struct sw_op *op = sw_alloc(bytes);
+    if (!op) {
+        sw_budget_give(kept, bytes);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+    }
+    op->kept_bytes = bytes;
+    fill(op, a);
+    if (a->frames)
+        rc = give_frames(op, a->frames, err);
+    if (rc)
+        sw_op_free(op);
+    else
+        *ret = op;
     return rc;
 }
 
 /* Its memories are in use until sw_op_end(). */
 static void begin(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        struct sw_op_part *part = &op->parts[i];
-        part->job.region_slot = op->region->id.slot;
-        part->job.region_gen = op->region->id.gen;
-        part->mem->used = true;
-        part->mem->n_ops++;
-        part->mem->n_in_place += sw_operation_is_in_place(op->request.operation);
+        struct sw_mem *mem = sw_mem_of(&op->buffers[i]);
+        op->jobs[i].region_slot = op->region->id.slot;
+        op->jobs[i].region_gen = op->region->id.gen;
+        mem->used = true;
+        mem->n_ops++;
+        mem->n_in_place += sw_operation_is_in_place(op->request.operation);
     }
 }
 
@@ -145,7 +135,7 @@ void sw_op_end(struct sw_op *op) {
     op->owner->n_ops--;
     sw_engine_of(op->owner)->n_ops--;
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        struct sw_mem *mem = op->parts[i].mem;
+        struct sw_mem *mem = sw_mem_of(&op->buffers[i]);
         mem->n_in_place -= sw_operation_is_in_place(op->request.operation);
         sw_mem_op_ended(mem);
     }
@@ -153,16 +143,16 @@ void sw_op_end(struct sw_op *op) {
 
 void sw_op_post(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        struct sw_op_part *part = &op->parts[i];
+        struct sw_job *job = &op->jobs[i];
         if (op->frames && has_own_frames(op)) /* to be read: until now a move may have been changing them */
-            sw_frames_view_update(part->job.run.frames, op->frames);
-        sw_worker_submit(part->mem->worker, &part->job);
+            sw_frames_view_update(job->run.frames, op->frames);
+        sw_worker_submit(sw_mem_of(&op->buffers[i])->worker, job);
     }
 }
 
 void sw_op_cancel(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        atomic_store(&op->parts[i].job.signals.cancel, true);
+        atomic_store(&op->jobs[i].signals.cancel, true);
 }
 
 void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg) {
@@ -185,7 +175,7 @@ void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *don
 int sw_op_phase(const struct sw_op *op) {
     int phase = SW_PHASE_STORING;
     for (unsigned i = 0; op->n_left > 0 && i < op->request.n_buffers; i++) {
-        const int other = atomic_load(&op->parts[i].job.signals.phase);
+        const int other = atomic_load(&op->jobs[i].signals.phase);
         phase = other < phase ? other : phase;
     }
     return phase;
@@ -226,16 +216,16 @@ static void join_frames(struct sw_op *op) {
     struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS] = {NULL};
     const unsigned n = op->request.n_buffers;
     for (unsigned i = 0; i < n; i++)
-        frames[i] = op->parts[i].job.run.frames;
+        frames[i] = op->jobs[i].run.frames;
     op->frames = has_several(op) ? sw_frames_join(frames, n) : frames[0];
     if (!op->frames) {
         (void)sw_err_set(&op->outcome.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers", n);
         return;
     }
     for (unsigned i = 0; i < op->frames->n_buffers; i++)
-        op->frames->buffers[i].reason = (uint8_t)op->parts[i].job.run.outcome.reason;
+        op->frames->buffers[i].reason = (uint8_t)op->jobs[i].run.outcome.reason;
     for (unsigned i = 0; i < n; i++)
-        op->parts[i].job.run.frames = NULL;
+        op->jobs[i].run.frames = NULL;
 }
 
 /* The first error is the operation's: what the others are told then is no cause. */
@@ -259,7 +249,7 @@ struct sw_op *sw_op_job_ended(const struct sw_job *job) {
     if (--op->n_left > 0)
         return NULL;
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        add(op, &op->parts[i].job, &most);
+        add(op, &op->jobs[i], &most);
     if (op->series && sw_operation_encodes(op->request.operation)) /* the frames are the build's */
         return op;
     if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)

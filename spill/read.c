@@ -101,43 +101,15 @@ static void note_asked(struct sw_read *read, const struct sw_buffer *buffer) {
     }
 }
 
-/* From ranges with room for more, to what comes. */
-static int place(const struct sw_read *read, struct sw_op *op, const struct sw_range *ranges, const uint64_t *bytes,
-                 struct sw_err *err) {
-    struct sw_frames *frames = read->series.region->frames;
-    for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        struct sw_buffer *buffer = &op->buffers[i];
-        buffer->bytes = bytes[i];
-        if (buffer->frame_bytes)
-            buffer->frame_bytes = sw_read_layout(read, &ranges[i])->frame_bytes;
-        buffer->number = sw_frames_n_buffers(frames) > 1 ? ranges[i].buffer + 1 : 0;
-        buffer->first_chunk = ranges[i].at / sw_frames_buffer(frames, ranges[i].buffer).chunk_bytes;
-    }
-    op->request.may_fill_holes = read->may_fill_holes;
-    return sw_op_set_frames(op, frames, err);
-}
-
 int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                    struct sw_err *err) {
-    struct sw_series *series = &read->series;
-    const struct sw_op_config config = {.operation = SW_OP_RESTORE, .ranges = ranges, .n = n, .series = series};
-    uint64_t bytes[SW_READ_MAX_RANGES];
     struct sw_op *op = NULL;
-    int rc = sw_series_check(series, err);
-    if (!rc)
-        rc = sw_admit_chunks(read, ranges, n, bytes, err);
-    if (!rc)
-        rc = sw_op_new(&op, series->owner, &config, err);
+    const int rc = sw_admit_chunks(read, ranges, n, &op, err);
     if (rc)
         return rc;
-    rc = place(read, op, ranges, bytes, err);
-    if (rc) {
-        sw_op_free(op);
-        return rc;
-    }
     for (unsigned i = 0; i < n; i++)
         note_asked(read, &op->buffers[i]);
-    sw_series_submit(series, op, done, arg);
+    sw_series_submit(&read->series, op, done, arg);
     return 0;
 }
 
@@ -156,7 +128,7 @@ static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
         read->stored_bytes += stored_bytes;
         read->raw_bytes += op->buffers[i].bytes;
     }
-    sw_run_outcome_add(&read->series.sum, &op->parts[i].job.run, &most);
+    sw_run_outcome_add(&read->series.sum, &op->jobs[i].run, &most);
 }
 
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {

@@ -86,11 +86,10 @@ void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret) {
     ended.submitted_us = op->submitted_us;
     sw_outcome_fill(&ended, ret);
     bool is_client = true;
-    for (unsigned i = 0; i < op->request.n_buffers; i++) {
-        ret->raw_bytes += op->buffers[i].bytes;
+    for (unsigned i = 0; i < op->request.n_buffers; i++)
         is_client &= op->buffers[i].frame_bytes > 0;
-    }
     ret->coder = sw_coder_name(is_client);
+    ret->raw_bytes = op->raw_bytes;
     ret->stored_bytes = op->outcome.stored_bytes;
     ret->codec = sw_frames_most_used(op->outcome.codec_raw_bytes);
     ret->reason = sw_cost_reason_text(op->outcome.reason);

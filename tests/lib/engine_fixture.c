@@ -16,7 +16,6 @@ const struct sw_fixture_config sw_fixture_defaults = {
     .initial_bytes = 0,
     .max_regions = 1000,
     .max_owner_regions = 500,
-    .max_owner_ops = 200,
     .max_owner_mems = 200,
 };
 
@@ -74,7 +73,6 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
                                              .low_pct = config->low_pct,
                                              .max_regions = config->max_regions,
                                              .max_owner_regions = config->max_owner_regions,
-                                             .max_owner_ops = config->max_owner_ops,
                                              .max_owner_mems = config->max_owner_mems,
                                              .max_durable = SW_FIXTURE_MAX_DURABLE};
     ck_assert_msg(sw_engine_open(&f->engine, &f->loop, &engine_config, &err) == 0, "%s", err.msg);

@@ -20,7 +20,7 @@ struct sw_fixture_config {
     uint64_t nvme_bytes, staging_bytes; /* 0: no NVMe tier */
     unsigned high_pct, low_pct;
     const struct sw_nvme_file_ops *files; /* of the NVMe tier; NULL: the system's */
-    unsigned max_regions, max_owner_regions, max_owner_ops, max_owner_mems;
+    unsigned max_regions, max_owner_regions, max_owner_mems;
 };
 extern const struct sw_fixture_config sw_fixture_defaults;
 

@@ -107,7 +107,6 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
                                             .low_pct = sw_world.low_pct,
                                             .max_regions = sw_world.max_regions,
                                             .max_owner_regions = 50,
-                                            .max_owner_ops = 20,
                                             .max_owner_mems = 20,
                                             .max_durable = 10,
                                             .catalogue = ret->catalogue,

@@ -62,7 +62,6 @@ static void start(struct sw_test_service *ret, unsigned times) {
                                             .low_pct = 80,
                                             .max_regions = 64 * times,
                                             .max_owner_regions = 16 * times,
-                                            .max_owner_ops = 8 * times,
                                             .max_owner_mems = 8 * times,
                                             .max_durable = 4 * times};
     SW_ASSERT(sw_engine_open(&service->engine, &ret->loop, &engine, &err) == 0);

@@ -35,7 +35,7 @@ static void setup(void) {
     service.config.tenant_sessions = MOST_SESSIONS;
     service.config.max_session_memories = 100000;
     service.config.max_session_operations = 60000;
-    service.service.engine->config.max_owner_ops = service.service.engine->config.max_owner_mems = 100000;
+    service.service.engine->config.max_owner_mems = 100000;
     service.service.engine->config.max_owner_regions = 100000;
     service.service.fds = (struct sw_fd_budget){.limit = 100000, .max_closing = 1000};
     atomic_store(&service.service.kept.limit_bytes, POOL_BYTES);
@@ -186,7 +186,7 @@ START_TEST(memories_that_are_announced) {
 END_TEST
 
 /* Of an operation on one buffer. */
-enum { OP_BYTES = sizeof(struct sw_op) + sizeof(struct sw_op_part) + sizeof(struct sw_buffer) };
+enum { OP_BYTES = sizeof(struct sw_op) + sizeof(struct sw_job) + sizeof(struct sw_buffer) };
 
 /* Uses the tenant's share up but for `left` bytes, as if by memories; to be given back. */
 static uint64_t use_up(const struct client *c, uint64_t left) {
@@ -425,11 +425,12 @@ START_TEST(one_tenant_leaves_regions_to_others) {
     ck_assert_int_eq(sw_owner_open(service.service.engine, &owner, NULL), 0);
     sw_owner_set_quota(owner, &others);
     struct sw_err err = {0};
-    uint64_t bytes;
+    struct sw_op *op = NULL;
     struct sw_mem *mem =
         c->session->owner->mems.next ? SW_CONTAINER_OF(c->session->owner->mems.next, struct sw_mem, node) : NULL;
     const struct sw_range range = {.mem = mem, .bytes = 10};
-    ck_assert_int_eq(sw_admit_spill(owner, &range, 1, &bytes, &err), 0);
+    ck_assert_int_eq(sw_admit_spill(owner, &range, 1, &op, &err), 0);
+    sw_op_free(op);
     sw_owner_close(owner, NULL, NULL);
     ck_given_back();
 }

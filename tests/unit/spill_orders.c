@@ -231,7 +231,7 @@ static struct sw_memory memory;
 
 static void setup(void) {
     struct sw_fixture_config config = sw_fixture_defaults;
-    config.max_regions = config.max_owner_regions = config.max_owner_ops = 2 * N_LATE;
+    config.max_regions = config.max_owner_regions = 2 * N_LATE;
     sw_fixture_open(&f, &config);
     memory = sw_memory_new(BYTES);
     client_open();
