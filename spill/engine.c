@@ -1,8 +1,5 @@
-/* engine.c - drives regions through their states; see engine.h and spill/README.md.
- *
- * A job is made here, carried out by a worker, and comes back through on_wake(). Only this file decides what a
- * region's state becomes, but for what a restart finds (journal/recovery.c), and what workers tell of how far an
- * operation is (find.c). */
+/* engine.c - starts and stops the engine, begins operations, and ends them when their jobs have come back from the
+ * workers (on_wake()). See engine.h and spill/README.md. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
@@ -309,16 +306,6 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
 
 /* ---- operations start ---- */
 
-void sw_engine_hold(struct sw_engine *engine) {
-    for (unsigned i = 0; i < engine->config.n_devices; i++)
-        sw_worker_hold(engine->workers[i]);
-}
-
-void sw_engine_release(struct sw_engine *engine) {
-    for (unsigned i = 0; i < engine->config.n_devices; i++)
-        sw_worker_release(engine->workers[i]);
-}
-
 void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
     struct sw_region *region;
     if (sw_region_find(&owner->store->regions, owner, id, &region, NULL))
@@ -377,27 +364,4 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
                       sw_outcome_cb *done, void *arg, struct sw_err *err) {
     return sw_engine_restore_buffers(owner, id, range, 1, keep, done, arg, err);
-}
-
-int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
-    struct sw_region *region;
-    const int rc = sw_engine_find_idle(owner, id, &region, err);
-    if (!rc)
-        sw_region_forget(sw_engine_of(owner)->config.catalogue, region);
-    return rc;
-}
-
-int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
-    struct sw_region *region;
-    const int rc = sw_engine_find_idle(owner, id, &region, err);
-    if (!rc && !region->name)
-        sw_region_consume(sw_engine_of(owner)->config.catalogue, region);
-    return rc;
-}
-
-void sw_engine_announce_consumed(struct sw_owner *owner, struct sw_region_id id) {
-    const struct sw_catalogue_hints hints = {.is_in = true};
-    struct sw_region *region;
-    if (sw_engine_find_idle(owner, id, &region, NULL) == 0 && !region->name)
-        sw_catalogue_hint(sw_engine_of(owner)->config.catalogue, region->record, &hints);
 }

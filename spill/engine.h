@@ -54,7 +54,7 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
  * takes. */
 uint64_t sw_engine_chunk_bytes(const struct sw_engine *engine);
 
-/* ---- recovery: engine.c, found.c, owner.c ---- */
+/* ---- recovery: engine.c, owner.c ---- */
 
 /* Finds sessions and regions of a predecessor in the catalogue and the tiers, once, before the first owner is opened;
  * releases the rest. errors: -SW_ENOMEM. */
@@ -93,7 +93,7 @@ void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg
 /* The client has been sent all that it is owed: it knows of every region that was made, restored or consumed. */
 void sw_owner_told(struct sw_owner *owner);
 
-/* ---- durable.c ---- */
+/* ---- immediate.c ---- */
 
 /* Takes the durable region of that name over from the owner's tenant owner; its id stays. What the owner has already is
  * found, too. errors: -SW_ENOENT, -SW_EBUSY (another owner has it, or it is on its way between tiers), -SW_ELIMIT,
@@ -225,7 +225,7 @@ void sw_owner_forget_requests(struct sw_owner *owner, uint32_t newest);
 
 enum { SW_SERIES_MAX_BATCH = 256 }; /* builds or reads that end together */
 
-/* ---- advise.c ---- */
+/* ---- immediate.c: advice ---- */
 
 enum sw_advice { SW_ADVISE_PRIORITY, SW_ADVISE_PIN, SW_ADVISE_PREFETCH, SW_ADVISE_DEMOTE };
 /* What is known about the future of a region that is OUT. PRIORITY, 0 to 255: those of lower priority leave a tier
@@ -295,7 +295,7 @@ void sw_engine_stats(const struct sw_engine *engine, struct sw_engine_stats *ret
 /* Of all tiers behind the first together: capacity_bytes and used_bytes, for messages that know no more tiers. */
 struct sw_tier_stats sw_engine_stats_behind(const struct sw_engine_stats *stats);
 
-/* ---- canary.c ---- */
+/* ---- workers.c ---- */
 
 /* Asks every worker, and its device, for a sign of life; one that still owes the last one is not asked again. */
 void sw_engine_ask_life(struct sw_engine *engine);

@@ -206,10 +206,10 @@ struct sw_op *sw_op_job_ended(const struct sw_job *job);
 uint64_t sw_run_weight(const struct sw_run *run);
 void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *most);
 
-/* awake.c: something has begun or ended, or will end soon. */
+/* workers.c: something has begun or ended, or will end soon. */
 void sw_engine_keep_awake(struct sw_engine *engine);
 
-/* making.c: what is known of a region from the start. */
+/* lifecycle.c: what is known of a region from the start. */
 struct sw_region_start {
     uint64_t raw_bytes;
     uint32_t request, batch_index;
@@ -293,7 +293,7 @@ void sw_series_call_back(struct sw_engine *engine);
 void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret);
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret);
 
-/* restored.c: what a restore leaves. True: the error says that the stored bytes are bad. */
+/* lifecycle.c: what a restore leaves. True: the error says that the stored bytes are bad. */
 bool sw_restore_proves_loss(int code);
 /* It is the region that is of no more use then, although only a frame was seen. */
 void sw_restore_widen(struct sw_err *err);
@@ -302,7 +302,7 @@ void sw_region_stay_out(struct sw_region *region, bool is_lost);
 /* All its bytes are back: it is OUT, or it ends. */
 void sw_region_come_back(struct sw_region *region, bool keep);
 
-/* find.c: sw_region_find(), and the region's state is that of now. */
+/* query.c: sw_region_find(), and the region's state is that of now. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
 /* The same of a region that no operation is on. errors: also -SW_EBUSY. */
 int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
@@ -332,7 +332,7 @@ void sw_mem_op_ended(struct sw_mem *mem);
 void sw_mem_mapped(struct sw_mem *mem);
 /* The worker has unmapped it: forgets it and calls back. */
 void sw_mem_unmapped(struct sw_mem *mem);
-/* canary.c: back from the worker. */
+/* workers.c: back from the worker. */
 void sw_canary_ended(struct sw_job *job);
 /* request_index.c: frees the index; the next question builds a new one. */
 void sw_owner_free_request_index(struct sw_owner *owner);

@@ -40,6 +40,12 @@ static inline struct sw_job *sw_job_of_run(const struct sw_run *run) {
 
 /* Initialises a job, all zero before, that runs one of the request's buffers, or moves frames if it has none. Borrows
  * the request. */
-void sw_job_init_run(struct sw_job *job, const struct sw_request *request, unsigned index);
+static inline void sw_job_init_run(struct sw_job *job, const struct sw_request *request, unsigned index) {
+    job->kind = SW_JOB_RUN;
+    sw_list_init(&job->ready);
+    sw_list_init(&job->writes);
+    sw_list_init(&job->waiting);
+    sw_run_init(&job->run, request, index, &job->signals);
+}
 
 #endif

@@ -1,9 +1,36 @@
-/* canary.c - signs of life: whether workers, and their devices, still do what they are asked. */
+/* workers.c - what the engine asks of all of its workers: to hold jobs back, to be watched without sleep, and signs of
+ * life. */
 #include "spill/engine_state.h"
 
 #include "base/clock.h"
 
 #include <string.h>
+
+void sw_engine_hold(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        sw_worker_hold(engine->workers[i]);
+}
+
+void sw_engine_release(struct sw_engine *engine) {
+    for (unsigned i = 0; i < engine->config.n_devices; i++)
+        sw_worker_release(engine->workers[i]);
+}
+
+static void on_spin(uv_idle_t *spin) {
+    const struct sw_engine *engine = spin->data;
+    if (sw_clock_us() >= engine->spin_until_us)
+        (void)uv_idle_stop(spin);
+}
+
+/* Something has begun or ended, or will end soon. Waking a thread that sleeps can take longer than a short operation
+ * itself (50 to 80 us in a virtual machine), so for as long as workers poll idle devices the loop polls its
+ * descriptors. */
+void sw_engine_keep_awake(struct sw_engine *engine) {
+    if (engine->poll_us == 0)
+        return;
+    engine->spin_until_us = sw_clock_us() + engine->poll_us;
+    (void)uv_idle_start(&engine->spin, on_spin);
+}
 
 void sw_canary_ended(struct sw_job *job) {
     struct sw_canary *canary = SW_CONTAINER_OF(job, struct sw_canary, job);
