@@ -5,9 +5,9 @@
 #include "spill/balance/balance.h"
 #include "spill/build.h"
 #include "spill/engine.h"
-#include "spill/figures.h"
 #include "spill/journal/record.h"
 #include "spill/read.h"
+#include "spill/statistics.h"
 #include "spill/store/owner.h"
 
 /* One spill or restore, from its admission to its callback. */
@@ -157,7 +157,7 @@ struct sw_engine {
     void (*closed)(void *arg);
     void *arg;
     struct sw_engine_stats counters; /* only the totals are kept here */
-    struct sw_figures figures;
+    struct sw_op_statistics statistics;
 };
 
 /* Of one operation: as many as of an append, of a call for chunks, and more than a region has. */

@@ -68,8 +68,8 @@ void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned 
     sw_balance_look(&engine->balance);
 }
 
-const struct sw_figures *sw_engine_figures(const struct sw_engine *engine) {
-    return &engine->figures;
+const struct sw_op_statistics *sw_engine_op_statistics(const struct sw_engine *engine) {
+    return &engine->statistics;
 }
 
 const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine) {

@@ -7,7 +7,7 @@
 #define SW_SPILL_OPERATOR_H
 
 #include "spill/engine.h"
-#include "spill/figures.h"
+#include "spill/statistics.h"
 
 /* Whatever the caller knows an owner by; borrowed until it is set anew, or the owner is closed. */
 void sw_owner_set_tag(struct sw_owner *owner, void *tag);
@@ -43,7 +43,7 @@ int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err 
 void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions);
 
 /* Borrowed; changes with every operation that ends. */
-const struct sw_figures *sw_engine_figures(const struct sw_engine *engine);
+const struct sw_op_statistics *sw_engine_op_statistics(const struct sw_engine *engine);
 /* Borrowed. */
 const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine);
 /* Bytes of a tier that frames may rest in: the watermarks are parts of it. */

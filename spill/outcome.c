@@ -39,15 +39,16 @@ void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outc
     const uint64_t planned_us = sum->planned_us > mapped_us ? sum->planned_us : mapped_us;
     if (outcome->err.code)
         return;
-    sw_figures_note(&ended->engine->figures,
-                    &(struct sw_figures_op){
-                        .kind = sw_operation_encodes(ended->operation) ? SW_FIGURES_SPILL : SW_FIGURES_RESTORE,
-                        .tier = sw_operation_is_in_place(ended->operation) ? SW_FIGURES_PACKED : tier_of(ended)->rank,
-                        .codec = outcome->codec,
-                        .raw_bytes = outcome->raw_bytes,
-                        .stored_bytes = outcome->stored_bytes,
-                        .us = {[SW_FIGURES_WAIT] = mapped_us - submitted_us,
-                               [SW_FIGURES_PLAN] = planned_us - mapped_us,
-                               [SW_FIGURES_MOVE] = submitted_us + outcome->total_us - planned_us,
-                               [SW_FIGURES_WHOLE] = outcome->total_us}});
+    sw_op_statistics_note(
+        &ended->engine->statistics,
+        &(struct sw_ended_op){.kind = sw_operation_encodes(ended->operation) ? SW_OP_KIND_SPILL : SW_OP_KIND_RESTORE,
+                              .tier = sw_operation_is_in_place(ended->operation) ? SW_STATISTICS_PACKED
+                                                                                 : tier_of(ended)->rank,
+                              .codec = outcome->codec,
+                              .raw_bytes = outcome->raw_bytes,
+                              .stored_bytes = outcome->stored_bytes,
+                              .us = {[SW_OP_STAGE_WAIT] = mapped_us - submitted_us,
+                                     [SW_OP_STAGE_PLAN] = planned_us - mapped_us,
+                                     [SW_OP_STAGE_MOVE] = submitted_us + outcome->total_us - planned_us,
+                                     [SW_OP_STAGE_WHOLE] = outcome->total_us}});
 }

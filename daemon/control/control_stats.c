@@ -12,16 +12,16 @@ static json_t *flow_to_json(const char *kind, const char *tier, const char *code
 }
 
 static json_t *flows_to_json(const struct sw_service *service) {
-    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    const struct sw_op_statistics *statistics = sw_engine_op_statistics(service->engine);
     struct sw_tier_shown tier;
     json_t *array = json_array();
-    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+    for (unsigned kind = 0; kind < SW_OP_KIND_NR; kind++)
         for (unsigned i = 0; sw_tiers_show(service, i, &tier); i++)
-            for (unsigned codec = 0; tier.flows < SW_FIGURES_TIER_NR && codec < SW_CODEC_NR; codec++) {
-                const struct sw_flow *flow = &figures->flows[kind][tier.flows][codec];
+            for (unsigned codec = 0; tier.flows < SW_STATISTICS_TIER_NR && codec < SW_CODEC_NR; codec++) {
+                const struct sw_flow *flow = &statistics->flows[kind][tier.flows][codec];
                 if (flow->operations)
                     (void)json_array_append_new(
-                        array, flow_to_json(sw_figures_kind_name(kind), tier.name, sw_codec_name(codec), flow));
+                        array, flow_to_json(sw_op_kind_name(kind), tier.name, sw_codec_name(codec), flow));
             }
     return array;
 }
@@ -32,14 +32,14 @@ static json_t *percentile(const struct sw_histogram *histogram, unsigned pct) {
     return us == UINT64_MAX ? json_null() : json_integer((json_int_t)us);
 }
 
-static json_t *latency_to_json(const struct sw_figures *figures) {
+static json_t *latency_to_json(const struct sw_op_statistics *statistics) {
     json_t *array = json_array();
-    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
-        for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++) {
-            const struct sw_histogram *histogram = &figures->latency[kind][stage];
+    for (unsigned kind = 0; kind < SW_OP_KIND_NR; kind++)
+        for (unsigned stage = 0; stage < SW_OP_STAGE_NR; stage++) {
+            const struct sw_histogram *histogram = &statistics->latency[kind][stage];
             (void)json_array_append_new(
-                array, json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "kind", sw_figures_kind_name(kind), "stage",
-                                 sw_figures_stage_name(stage), "operations", (json_int_t)histogram->count, "mean_us",
+                array, json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "kind", sw_op_kind_name(kind), "stage",
+                                 sw_op_stage_name(stage), "operations", (json_int_t)histogram->count, "mean_us",
                                  (json_int_t)(histogram->count ? histogram->sum_us / histogram->count : 0), "p50_us",
                                  percentile(histogram, 50), "p99_us", percentile(histogram, 99)));
         }
@@ -65,7 +65,7 @@ static json_t *reasons_to_json(const struct sw_engine_stats *stats) {
 int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
-    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    const struct sw_op_statistics *statistics = sw_engine_op_statistics(service->engine);
     struct sw_engine_stats stats;
     (void)caller;
     (void)args;
@@ -87,7 +87,7 @@ int sw_on_control_stats(void *context, struct sw_rpc_caller *caller, const struc
                             "reasons", reasons_to_json(&stats),                                                 //
                             "errors", errors_to_json(service),                                                  //
                             "flows", flows_to_json(service),                                                    //
-                            "latency", latency_to_json(figures));
+                            "latency", latency_to_json(statistics));
     return 0;
 }
 

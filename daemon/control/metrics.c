@@ -90,7 +90,7 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin(out, rows[i].name, GAUGE, rows[i].help);
         for (unsigned k = 0; sw_tiers_show(service, k, &tier); k++)
-            if (tier.flows != SW_FIGURES_PACKED)
+            if (tier.flows != SW_STATISTICS_PACKED)
                 (void)fprintf(out, "%s{tier=\"%s\"} %" PRIu64 "\n", rows[i].name, tier.name,
                               number_at(&tier.stats, rows[i].offset));
     }
@@ -110,22 +110,22 @@ static void put_tiers(FILE *out, const struct sw_service *service, const struct 
 
 static void put_flow(FILE *out, const struct sw_service *service, const char *name, const char *help, size_t offset) {
     static const struct sw_flow none[SW_CODEC_NR];
-    const struct sw_figures *figures = sw_engine_figures(service->engine);
+    const struct sw_op_statistics *statistics = sw_engine_op_statistics(service->engine);
     struct sw_tier_shown tier;
     begin(out, name, COUNTER, help);
-    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
+    for (unsigned kind = 0; kind < SW_OP_KIND_NR; kind++)
         for (unsigned i = 0; sw_tiers_show(service, i, &tier); i++) {
-            const struct sw_flow *flows = tier.flows < SW_FIGURES_TIER_NR ? figures->flows[kind][tier.flows] : none;
+            const struct sw_flow *flows =
+                tier.flows < SW_STATISTICS_TIER_NR ? statistics->flows[kind][tier.flows] : none;
             for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
                 (void)fprintf(out, "%s{kind=\"%s\",tier=\"%s\",codec=\"%s\"} %" PRIu64 "\n", name,
-                              sw_figures_kind_name(kind), tier.name, sw_codec_name(codec),
-                              number_at(&flows[codec], offset));
+                              sw_op_kind_name(kind), tier.name, sw_codec_name(codec), number_at(&flows[codec], offset));
         }
 }
 
 static void put_histogram(FILE *out, const char *labels, const struct sw_histogram *histogram) {
     uint64_t sum = 0;
-    for (unsigned i = 0; i + 1 < SW_FIGURES_BUCKETS; i++) {
+    for (unsigned i = 0; i + 1 < SW_HISTOGRAM_BUCKETS; i++) {
         sum += histogram->buckets[i];
         (void)fprintf(out, "spillway_latency_seconds_bucket{%s,le=\"%g\"} %" PRIu64 "\n", labels,
                       (double)sw_histogram_bound_us(i) / 1e6, sum);
@@ -136,8 +136,8 @@ static void put_histogram(FILE *out, const char *labels, const struct sw_histogr
                   labels, histogram->count, labels, (double)histogram->sum_us / 1e6, labels, histogram->count);
 }
 
-static void put_figures(FILE *out, const struct sw_service *service) {
-    const struct sw_figures *figures = sw_engine_figures(service->engine);
+static void put_statistics(FILE *out, const struct sw_service *service) {
+    const struct sw_op_statistics *statistics = sw_engine_op_statistics(service->engine);
     char labels[64];
     put_flow(out, service, "spillway_operations_total", "Spills and restores that succeeded.",
              offsetof(struct sw_flow, operations));
@@ -148,11 +148,11 @@ static void put_figures(FILE *out, const struct sw_service *service) {
              offsetof(struct sw_flow, stored_bytes));
     begin(out, "spillway_latency_seconds", HISTOGRAM,
           "Time of operations that succeeded, by stage: waiting until memory is mapped, planning, moving, the whole.");
-    for (unsigned kind = 0; kind < SW_FIGURES_KIND_NR; kind++)
-        for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++) {
-            (void)snprintf(labels, sizeof labels, "kind=\"%s\",stage=\"%s\"", sw_figures_kind_name(kind),
-                           sw_figures_stage_name(stage));
-            put_histogram(out, labels, &figures->latency[kind][stage]);
+    for (unsigned kind = 0; kind < SW_OP_KIND_NR; kind++)
+        for (unsigned stage = 0; stage < SW_OP_STAGE_NR; stage++) {
+            (void)snprintf(labels, sizeof labels, "kind=\"%s\",stage=\"%s\"", sw_op_kind_name(kind),
+                           sw_op_stage_name(stage));
+            put_histogram(out, labels, &statistics->latency[kind][stage]);
         }
 }
 
@@ -167,7 +167,7 @@ char *sw_metrics_text(const struct sw_service *service, const struct sw_events *
     put_service(out, service, events);
     put_engine(out, &stats, service->config->scratch_bytes * service->n_gpus);
     put_tiers(out, service, &stats);
-    put_figures(out, service);
+    put_statistics(out, service);
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
         free(text);

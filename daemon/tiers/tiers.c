@@ -60,14 +60,14 @@ struct sw_tiers_marks sw_tiers_marks(const struct sw_config *config) {
 
 bool sw_tiers_show(const struct sw_service *service, unsigned i, struct sw_tier_shown *ret) {
     if (i == sw_tier_n_rows)
-        *ret = (struct sw_tier_shown){.name = SW_PACKED_TIER_NAME, .flows = SW_FIGURES_PACKED};
+        *ret = (struct sw_tier_shown){.name = SW_PACKED_TIER_NAME, .flows = SW_STATISTICS_PACKED};
     if (i >= sw_tier_n_rows)
         return i == sw_tier_n_rows;
     struct sw_tier *tier = sw_tiers_find(sw_engine_tiers(service->engine), sw_tier_rows[i]->kind->id);
     *ret = (struct sw_tier_shown){.name = sw_tier_rows[i]->kind->name,
                                   .tier = tier,
                                   .stats = sw_tier_stats_of(tier),
-                                  .flows = tier ? tier->rank : SW_FIGURES_TIER_NR};
+                                  .flows = tier ? tier->rank : SW_STATISTICS_TIER_NR};
     return true;
 }
 

@@ -58,7 +58,7 @@ struct sw_tier_shown {
     const char *name;
     const struct sw_tier *tier; /* NULL: it does not exist, and its statistics are 0 */
     struct sw_tier_stats stats;
-    unsigned flows; /* index into the flows of struct sw_figures; SW_FIGURES_TIER_NR: there are none */
+    unsigned flows; /* index into the flows of struct sw_op_statistics; SW_STATISTICS_TIER_NR: there are none */
 };
 /* Gets the i-th; returns false after the last one. */
 bool sw_tiers_show(const struct sw_service *service, unsigned i, struct sw_tier_shown *ret);

@@ -224,7 +224,7 @@ START_TEST(a_region_is_shown_as_it_is) {
 }
 END_TEST
 
-/* ---- figures ----------------------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /* What the metrics say of what an engine has counted, and what the method stats does. Units are in the names. */
 static const char *const metrics[] = {
@@ -261,7 +261,7 @@ static const char *const stats[] = {
     "\"stage\":\"plan\",\"operations\":100,\"mean_us\":75,\"p50_us\":50,\"p99_us\":250",
 };
 
-START_TEST(figures_are_shown_as_they_are) {
+START_TEST(statistics_are_shown_as_they_are) {
     struct sw_engine *engine = service.service.engine;
     char line[128];
     engine->balance.demotions = 3;
@@ -275,7 +275,7 @@ START_TEST(figures_are_shown_as_they_are) {
     service.service.draining = true;
     service.service.n_gpus = 2;
     service.service.grants.bytes[0] = 19;
-    engine->figures.latency[SW_FIGURES_RESTORE][SW_FIGURES_PLAN] =
+    engine->statistics.latency[SW_OP_KIND_RESTORE][SW_OP_STAGE_PLAN] =
         (struct sw_histogram){.buckets = {90, 0, 10}, .count = 100, .sum_us = 7500};
     char *text = sw_metrics_text(&service.service, control.context.events);
     ck_assert_ptr_nonnull(text);
@@ -510,7 +510,7 @@ int main(void) {
     tcase_add_test(tests, a_filter_can_be_changed);
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
     tcase_add_test(tests, a_region_is_shown_as_it_is);
-    tcase_add_test(tests, figures_are_shown_as_they_are);
+    tcase_add_test(tests, statistics_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
     tcase_add_test(tests, a_turn_is_for_all_peers_together);

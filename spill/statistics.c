@@ -1,17 +1,17 @@
-#include "spill/figures.h"
+#include "spill/statistics.h"
 
-static const char *const kinds[SW_FIGURES_KIND_NR] = {"spill", "restore"};
-static const char *const stages[SW_FIGURES_STAGE_NR] = {"wait", "plan", "move", "whole"};
-static const uint64_t bounds_us[SW_FIGURES_BUCKETS] = {
+static const char *const kinds[SW_OP_KIND_NR] = {"spill", "restore"};
+static const char *const stages[SW_OP_STAGE_NR] = {"wait", "plan", "move", "whole"};
+static const uint64_t bounds_us[SW_HISTOGRAM_BUCKETS] = {
     50,    100,    250,    500,    1000,    2500,    5000,    10000,    25000,
     50000, 100000, 250000, 500000, 1000000, 2500000, 5000000, 10000000, UINT64_MAX,
 };
 
-const char *sw_figures_kind_name(enum sw_figures_kind kind) {
+const char *sw_op_kind_name(enum sw_op_kind kind) {
     return kinds[kind];
 }
 
-const char *sw_figures_stage_name(enum sw_figures_stage stage) {
+const char *sw_op_stage_name(enum sw_op_stage stage) {
     return stages[stage];
 }
 
@@ -30,7 +30,7 @@ static void note_latency(struct sw_histogram *histogram, uint64_t us) {
 
 uint64_t sw_histogram_percentile_us(const struct sw_histogram *histogram, unsigned pct) {
     uint64_t seen = 0;
-    for (unsigned i = 0; i < SW_FIGURES_BUCKETS && histogram->count; i++) {
+    for (unsigned i = 0; i < SW_HISTOGRAM_BUCKETS && histogram->count; i++) {
         seen += histogram->buckets[i];
         if (seen * 100 >= histogram->count * pct)
             return bounds_us[i];
@@ -38,11 +38,11 @@ uint64_t sw_histogram_percentile_us(const struct sw_histogram *histogram, unsign
     return 0;
 }
 
-void sw_figures_note(struct sw_figures *figures, const struct sw_figures_op *op) {
-    struct sw_flow *flow = &figures->flows[op->kind][op->tier][op->codec];
+void sw_op_statistics_note(struct sw_op_statistics *statistics, const struct sw_ended_op *op) {
+    struct sw_flow *flow = &statistics->flows[op->kind][op->tier][op->codec];
     flow->operations++;
     flow->raw_bytes += op->raw_bytes;
     flow->stored_bytes += op->stored_bytes;
-    for (unsigned stage = 0; stage < SW_FIGURES_STAGE_NR; stage++)
-        note_latency(&figures->latency[op->kind][stage], op->us[stage]);
+    for (unsigned stage = 0; stage < SW_OP_STAGE_NR; stage++)
+        note_latency(&statistics->latency[op->kind][stage], op->us[stage]);
 }
