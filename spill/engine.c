@@ -316,8 +316,8 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
         sw_op_cancel(region->op);
 }
 
-int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done,
-                            void *arg, struct sw_region_id *ret_id, struct sw_err *err) {
+int sw_engine_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
+                    struct sw_region_id *ret_id, struct sw_err *err) {
     struct sw_op *op = NULL;
     int rc = sw_admit_spill(owner, ranges, n, &op, err);
     if (rc)
@@ -339,13 +339,8 @@ int sw_engine_spill_buffers(struct sw_owner *owner, const struct sw_range *range
     return 0;
 }
 
-int sw_engine_spill(struct sw_owner *owner, const struct sw_range *range, sw_outcome_cb *done, void *arg,
-                    struct sw_region_id *ret_id, struct sw_err *err) {
-    return sw_engine_spill_buffers(owner, range, 1, done, arg, ret_id, err);
-}
-
-int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                              bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
+                      bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
     struct sw_region *region = NULL;
     struct sw_op *op = NULL;
     const int rc = sw_admit_restore(owner, id, ranges, n, keep, &op, &region, err);
@@ -359,9 +354,4 @@ int sw_engine_restore_buffers(struct sw_owner *owner, struct sw_region_id id, co
         sw_region_record_hints(sw_engine_of(owner)->config.catalogue, region);
     sw_op_submit(op, region, done, arg);
     return 0;
-}
-
-int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range, bool keep,
-                      sw_outcome_cb *done, void *arg, struct sw_err *err) {
-    return sw_engine_restore_buffers(owner, id, range, 1, keep, done, arg, err);
 }

@@ -25,7 +25,7 @@ int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process 
     return sw_catalogue_put_session(sw_engine_of(owner)->config.catalogue, &session, &owner->record, err);
 }
 
-void sw_owner_told(struct sw_owner *owner) {
+void sw_owner_acknowledged(struct sw_owner *owner) {
     sw_catalogue_free_retired(sw_engine_of(owner)->config.catalogue, &owner->consumed);
 }
 
@@ -51,7 +51,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
     owner->arg = arg;
     sw_owner_free_request_index(owner);
     if (!leaves)
-        sw_owner_told(owner);
+        sw_owner_acknowledged(owner);
     sw_series_close(owner);
     for (struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next)
         sw_op_cancel(SW_CONTAINER_OF(node, struct sw_op, node));

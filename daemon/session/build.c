@@ -193,8 +193,7 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
     ranges[0].batch_index = sw_task_index(task);
     ranges[0].in_place = is_in_place(record->build);
     ranges[0].name = is_durable(record->build) ? name : NULL;
-    rc = sw_engine_spill_buffers(session->owner, ranges, record->build->n_buffers, sw_task_ended, task,
-                                 sw_task_id(task), err);
+    rc = sw_engine_spill(session->owner, ranges, record->build->n_buffers, sw_task_ended, task, sw_task_id(task), err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;

@@ -156,8 +156,7 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
         return rc;
     ranges[0].in_place = (read->flags & SW_READ_IN_PLACE) != 0;
     *sw_task_id(task) = (struct sw_region_id){read->slot, read->gen};
-    rc = sw_engine_restore_buffers(session->owner, *sw_task_id(task), ranges, n, record->keeps, sw_task_ended, task,
-                                   err);
+    rc = sw_engine_restore(session->owner, *sw_task_id(task), ranges, n, record->keeps, sw_task_ended, task, err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;

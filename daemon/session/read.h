@@ -14,7 +14,7 @@ sw_command_fn sw_on_read;
  *
  * - The memories opened `once` that the packet names are used up, also after an error.
  * - errors: -SW_EPROTO (lengths do not add up), -SW_EINVAL, those of sw_operation_begin(),
- *   sw_engine_restore_buffers() and sw_read_apply(). */
+ *   sw_engine_restore() and sw_read_apply(). */
 int sw_read_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *read,
                    struct sw_err *err);
 

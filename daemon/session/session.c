@@ -300,7 +300,7 @@ static void reply(struct sw_session *session, struct sw_msg *msg) {
     else if (rc < 0)
         sw_session_close(session, rc == -SW_ENOMEM ? "no memory for a reply" : "peer is gone");
     else if (sw_list_empty(&session->queue))
-        sw_owner_told(session->owner);
+        sw_owner_acknowledged(session->owner);
 }
 
 static enum sw_log_level level_of(const struct sw_err *err) {
@@ -430,7 +430,7 @@ void sw_session_finish_reply(struct sw_deferred_reply *deferred, struct sw_msg *
         msg->header.seq = seq;
         reply(session, msg);
     } else if (!session->closing && sw_list_empty(&session->queue)) {
-        sw_owner_told(session->owner); /* the reply was sent early; now the work behind it is done */
+        sw_owner_acknowledged(session->owner); /* the reply was sent early; now the work behind it is done */
     }
     end_if_done(session);
 }
@@ -567,7 +567,7 @@ static void write_packets(struct sw_session *session) {
         sw_free(first);
     }
     if (sw_list_empty(&session->queue))
-        sw_owner_told(session->owner);
+        sw_owner_acknowledged(session->owner);
     watch(session);
 }
 

@@ -267,8 +267,8 @@ static int restore_all(struct together *t, struct sw_mem *mem) {
         range.mem = mem;
         t->back[i] = (struct sw_test_op){.done = t->ops[i].outcome.err.code != 0};
         if (!t->back[i].done)
-            ck_assert_int_eq(sw_engine_restore(f.owner, t->ops[i].id, &range, true, sw_test_op_done, &t->back[i], NULL),
-                             0);
+            ck_assert_int_eq(
+                sw_engine_restore(f.owner, t->ops[i].id, &range, 1, true, sw_test_op_done, &t->back[i], NULL), 0);
     }
     sw_engine_release(f.engine);
     return await_all(t->back);
@@ -280,7 +280,7 @@ static int pieces(void) {
     lay_out(&t);
     sw_engine_hold(f.engine);
     for (unsigned i = 0; i < PIECES; i++)
-        ck_assert_int_eq(sw_engine_spill(f.owner, &t.ranges[i], sw_test_op_done, &t.ops[i], &t.ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, &t.ranges[i], 1, sw_test_op_done, &t.ops[i], &t.ops[i].id, NULL), 0);
     sw_engine_release(f.engine);
     int rc = await_all(t.ops);
     ck_from();

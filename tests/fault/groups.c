@@ -47,9 +47,10 @@ static void hand_over(bool restores) {
         struct sw_range range = {
             .mem = sw_fixture_mem(&rig.f, rig.f.owner, memory, true), .offset = (uint64_t)i * BYTES, .bytes = BYTES};
         if (restores)
-            ck_assert_int_eq(sw_engine_restore(rig.f.owner, ids[i], &range, true, sw_test_op_done, &ops[i], NULL), 0);
+            ck_assert_int_eq(sw_engine_restore(rig.f.owner, ids[i], &range, 1, true, sw_test_op_done, &ops[i], NULL),
+                             0);
         else
-            ck_assert_int_eq(sw_engine_spill(rig.f.owner, &range, sw_test_op_done, &ops[i], &ids[i], NULL), 0);
+            ck_assert_int_eq(sw_engine_spill(rig.f.owner, &range, 1, sw_test_op_done, &ops[i], &ids[i], NULL), 0);
         sw_mem_close(range.mem, NULL, NULL);
     }
 }

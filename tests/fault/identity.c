@@ -94,7 +94,7 @@ static void spill(unsigned i) {
     struct sw_range ranges[2];
     const unsigned n = ranges_of(i, mem, 0, ranges);
     fill(memory.data, i);
-    ck_assert_int_eq(sw_engine_spill_buffers(f.owner, ranges, n, sw_test_op_done, &op, &ids[i], NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, n, sw_test_op_done, &op, &ids[i], NULL), 0);
     sw_fixture_until(&f, &op.done);
     ck_assert_msg(op.outcome.err.code == 0, "%s", op.outcome.err.msg);
     sw_fixture_close_mem(&f, mem);
@@ -106,7 +106,7 @@ static int restore(unsigned i) {
     struct sw_range ranges[2];
     const unsigned n = ranges_of(i, mem, 0, ranges);
     memset(memory.data, 0, kinds[i].bytes);
-    ck_assert_int_eq(sw_engine_restore_buffers(f.owner, ids[i], ranges, n, true, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, ids[i], ranges, n, true, sw_test_op_done, &op, NULL), 0);
     sw_fixture_until(&f, &op.done);
     sw_fixture_close_mem(&f, mem);
     return op.outcome.err.code;
@@ -246,7 +246,7 @@ static void pack(unsigned i, uint64_t offset) {
     *place = (struct place){.offset = offset};
     fill(memory.data + offset, i);
     const struct sw_range range = packed_range(i, mem);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &place->packed, &ids[i], NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &place->packed, &ids[i], NULL), 0);
     sw_fixture_until(&f, &place->packed.done);
     ck_assert_int_eq(place->packed.outcome.err.code, 0);
     sw_fixture_close_mem(&f, mem);
@@ -256,7 +256,7 @@ static int unpack(unsigned i, struct sw_test_op *op) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
     const struct sw_range range = packed_range(i, mem);
     memset(op, 0, sizeof *op);
-    ck_assert_int_eq(sw_engine_restore(f.owner, ids[i], &range, false, sw_test_op_done, op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, ids[i], &range, 1, false, sw_test_op_done, op, NULL), 0);
     sw_fixture_until(&f, &op->done);
     sw_fixture_close_mem(&f, mem);
     return op->outcome.err.code;

@@ -380,7 +380,7 @@ END_TEST
 static struct sw_mem *begin_pack(uint64_t offset, uint64_t bytes, struct sw_test_op *op) {
     struct sw_range range = {
         .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = offset, .bytes = bytes, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, NULL), 0);
     return range.mem;
 }
 
@@ -420,7 +420,7 @@ START_TEST(test_a_pack_that_is_canceled_is_undone) {
         ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
         struct sw_range range = {
             .mem = sw_fixture_mem(&f, owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
-        ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
         for (int turn = 0; turn < (i < ROUNDS ? i % 20 : i % 3);
              turn++) { /* any moment will do; the early ones are for a fast device */
             (void)uv_run(&f.loop, UV_RUN_NOWAIT);
@@ -450,7 +450,7 @@ START_TEST(test_every_allocation_fails_in_turn) {
                                  .in_place = true};
         struct sw_test_op op = {0}, back;
         sw_alloc_fail_nth(nth);
-        int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, &op.outcome.err);
+        int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, &op.outcome.err);
         if (!rc) {
             sw_fixture_until(&f, &op.done);
             rc = op.outcome.err.code;
@@ -480,7 +480,7 @@ START_TEST(test_the_wrong_way_back_is_refused) {
     ck_assert_int_eq(sw_fixture_unpack(&f, packed.id, &memory, OFFSET, REGION_BYTES - 1, &op), -SW_ETOOSMALL);
     range = (struct sw_range){
         .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_restore(f.owner, packed.id, &range, true, sw_test_op_done, &op, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_restore(f.owner, packed.id, &range, 1, true, sw_test_op_done, &op, NULL), -SW_EINVAL);
     sw_fixture_close_mem(&f, range.mem);
     ck_assert_int_eq(unpack(packed.id, &op), 0);
     check_whole();

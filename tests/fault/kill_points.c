@@ -520,7 +520,7 @@ static int try(struct sw_owner *owner, struct piece *p) {
     }
     ranges[0].mem = mem;
     ranges[0].in_place = p->packed;
-    int rc = sw_engine_restore_buffers(owner, p->id, ranges, p->n_buffers, !p->packed, sw_test_op_done, &op, NULL);
+    int rc = sw_engine_restore(owner, p->id, ranges, p->n_buffers, !p->packed, sw_test_op_done, &op, NULL);
     sw_mem_close(mem, NULL, NULL);
     if (!rc) {
         sw_life_until(&life, &op.done);

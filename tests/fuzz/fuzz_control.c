@@ -48,7 +48,7 @@ static void park(void) {
     desc.part_bytes[0] = REGION_BYTES;
     parked.gen = 0;
     SW_ASSERT(sw_mem_open(owner, &desc, true, &range.mem, NULL) == 0);
-    SW_ASSERT(sw_engine_spill(owner, &range, on_spilled, NULL, &id, NULL) == 0);
+    SW_ASSERT(sw_engine_spill(owner, &range, 1, on_spilled, NULL, &id, NULL) == 0);
     while (!parked.gen)
         (void)uv_run(&service.loop, UV_RUN_ONCE);
     sw_mem_close(range.mem, NULL, NULL);

@@ -191,7 +191,7 @@ static int finish(struct sw_fixture *f, struct sw_mem *mem, int rc, struct sw_te
 static int spill(struct sw_fixture *f, const struct sw_memory *memory, struct sw_range range, struct sw_test_op *op) {
     memset(op, 0, sizeof *op);
     range.mem = sw_fixture_mem(f, f->owner, memory, true);
-    int rc = sw_engine_spill(f->owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
+    int rc = sw_engine_spill(f->owner, &range, 1, sw_test_op_done, op, &op->id, &op->outcome.err);
     return finish(f, range.mem, rc, op);
 }
 
@@ -199,7 +199,7 @@ static int restore(struct sw_fixture *f, struct sw_region_id id, const struct sw
                    bool keep, struct sw_test_op *op) {
     memset(op, 0, sizeof *op);
     range.mem = sw_fixture_mem(f, f->owner, memory, true);
-    int rc = sw_engine_restore(f->owner, id, &range, keep, sw_test_op_done, op, &op->outcome.err);
+    int rc = sw_engine_restore(f->owner, id, &range, 1, keep, sw_test_op_done, op, &op->outcome.err);
     return finish(f, range.mem, rc, op);
 }
 

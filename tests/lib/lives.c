@@ -175,9 +175,8 @@ int sw_life_run(struct sw_life *life, struct sw_owner *owner, unsigned i, bool r
     ranges[0].bytes = n == 1 ? SW_WORLD_REGION_BYTES : FIRST_BYTES;
     ranges[n - 1].offset = n == 1 ? 0 : FIRST_BYTES;
     ranges[n - 1].bytes = n == 1 ? SW_WORLD_REGION_BYTES : SW_WORLD_REGION_BYTES - FIRST_BYTES;
-    const int rc = restore
-                       ? sw_engine_restore_buffers(owner, sw_world.ids[i], ranges, n, keep, sw_test_op_done, &op, NULL)
-                       : sw_engine_spill_buffers(owner, ranges, n, sw_test_op_done, &op, &sw_world.ids[i], NULL);
+    const int rc = restore ? sw_engine_restore(owner, sw_world.ids[i], ranges, n, keep, sw_test_op_done, &op, NULL)
+                           : sw_engine_spill(owner, ranges, n, sw_test_op_done, &op, &sw_world.ids[i], NULL);
     sw_mem_close(mem, NULL, NULL);
     if (rc)
         return rc;

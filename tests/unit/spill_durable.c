@@ -55,7 +55,7 @@ static int begin(const char *name, struct sw_test_op *op) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
     const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = name, .request = REQUEST};
     *op = (struct sw_test_op){0};
-    const int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, &op->outcome.err);
+    const int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, &op->outcome.err);
     sw_mem_close(mem, NULL, NULL);
     return rc;
 }
@@ -258,7 +258,7 @@ START_TEST(the_session_ends_under_way) {
     ck_assert_int_eq(spill("orders", &op), 0);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
     const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, false, sw_test_op_done, &restored, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, 1, false, sw_test_op_done, &restored, NULL), 0);
     sw_mem_close(mem, NULL, NULL);
     next_session();
     ck_assert_uint_eq(restored.calls, 1);
@@ -281,7 +281,7 @@ START_TEST(no_memory) {
         const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = "orders"};
         op = (struct sw_test_op){0};
         sw_alloc_fail_nth(nth);
-        const int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL);
+        const int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL);
         sw_alloc_fail_nth(0);
         sw_mem_close(mem, NULL, NULL);
         if (rc == 0)

@@ -435,7 +435,7 @@ START_TEST(test_a_group_goes_by_the_plan_of_its_longest) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
     for (unsigned i = 0; i < N; i++) {
         const struct sw_range range = {.mem = mem, .offset = i * 300000, .bytes = bytes[i]};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
     }
     for (unsigned i = 0; i < N; i++)
         sw_fixture_until(&f, &ops[i].done);

@@ -151,7 +151,7 @@ START_TEST(space_is_free_only_when_no_record_names_it) {
     sw_life_restore_and_compare(&life, owner, 1, false);
     ck_assert_int_eq(sw_engine_consume(owner, ids[2], NULL), 0);
     spill(owner, 5);
-    sw_owner_told(owner);
+    sw_owner_acknowledged(owner);
     ck_assert_uint_gt(n_releases, 25);
     const unsigned before = n_releases;
     end(owner); /* which has two more */
@@ -184,7 +184,7 @@ static struct sw_mem *open_memory(struct sw_owner *owner) {
 
 static struct told run_spill(struct sw_owner *owner, const struct sw_range *range, struct sw_region_id *ret) {
     struct told told = {0};
-    ck_assert_int_eq(sw_engine_spill(owner, range, on_told, &told, ret, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, range, 1, on_told, &told, ret, NULL), 0);
     sw_life_until(&life, &told.done);
     return told;
 }
@@ -192,7 +192,7 @@ static struct told run_spill(struct sw_owner *owner, const struct sw_range *rang
 static struct told run_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range,
                                bool keep) {
     struct told told = {0};
-    ck_assert_int_eq(sw_engine_restore(owner, id, range, keep, on_told, &told, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(owner, id, range, 1, keep, on_told, &told, NULL), 0);
     struct looking meanwhile = {.id = id};
     look(&meanwhile);
     ck_assert_uint_eq(meanwhile.n_regions, 1);
@@ -219,7 +219,7 @@ START_TEST(an_end_is_told_when_it_is_recorded) {
     }
     told = run_restore(owner, id, &range, false);
     ck_assert(told.code == 0 && told.found.n_regions == 1 && told.found.is_in);
-    sw_owner_told(owner);
+    sw_owner_acknowledged(owner);
     struct looking after = {.id = id};
     look(&after);
     ck_assert_uint_eq(after.n_regions, 0);
@@ -235,7 +235,7 @@ START_TEST(what_is_broken_is_recorded_so) {
     struct told told = {0};
     sw_world_fill(sw_world.memory.data, 0);
     struct sw_range range = {.mem = open_memory(owner), .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, on_told, &told, &id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, on_told, &told, &id, NULL), 0);
     struct looking begun = {.id = id};
     look(&begun);
     ck_assert(begun.n_regions == 1 && begun.is_broken);

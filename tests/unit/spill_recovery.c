@@ -109,7 +109,7 @@ START_TEST(restored_ones_are_in_until_the_client_is_told) {
     struct sw_owner *owner = sw_life_new_owner(&life);
     sw_life_spill_all(&life, owner);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), 0);
-    sw_owner_told(owner);
+    sw_owner_acknowledged(owner);
     ck_assert_int_eq(sw_life_run(&life, owner, 1, true, false), 0);
     ck_assert_int_eq(sw_engine_consume(owner, ids[2], NULL), 0);
     ck_assert_int_eq(sw_engine_drop(owner, ids[3], NULL), 0);
@@ -152,7 +152,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
         is_same = ids[1].slot == ids[0].slot;
         if (!is_same)
             ck_assert_int_eq(sw_engine_drop(other, ids[1], NULL), 0);
-        sw_owner_told(other);
+        sw_owner_acknowledged(other);
     }
     sw_life_close_owner(&life, owner, true);
     sw_life_close(&life, other, true);
@@ -177,7 +177,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), -SW_ESTATE);
     ck_assert_int_eq(sw_engine_consume(owner, ids[0], NULL), 0);
     ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), -SW_ENOENT);
-    sw_owner_told(owner);
+    sw_owner_acknowledged(owner);
     sw_life_close(&life, owner, false);
     sw_life_open(&life, 0);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
@@ -456,12 +456,12 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
         last = record;
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), -SW_ELIMIT);
+    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), -SW_ELIMIT);
     sw_engine_stats(life.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.n_ops, 0);
     sw_engine_check(life.engine);
     sw_catalogue_free(life.catalogue, &last); /* room for one that is marked broken, not for its chunks, too */
-    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
     ck_assert_uint_ne(life.engine->store.regions.regions[op.id.slot].record, 0);
     sw_life_until(&life, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
@@ -482,7 +482,7 @@ START_TEST(what_was_in_place_is_known_to_be) {
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
     sw_life_until(&life, &op.done);
     ids[1] = op.id;
     /* As the beginning of another pack leaves it. */

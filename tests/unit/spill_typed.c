@@ -22,7 +22,7 @@ static int spill_typed(const struct sw_memory *from, uint64_t bytes, enum sw_val
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, from, false);
     const struct sw_range range = {.mem = mem, .bytes = bytes, .type = type};
     *op = (struct sw_test_op){0};
-    int rc = sw_engine_spill(f.owner, &range, sw_test_op_done, op, &op->id, NULL);
+    int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, NULL);
     if (!rc) {
         sw_fixture_until(&f, &op->done);
         rc = op->outcome.err.code;
@@ -96,7 +96,7 @@ START_TEST(test_types_do_not_meet_in_a_group) {
     sw_engine_hold(f.engine);
     for (int i = 0; i < N; i++) {
         const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * BYTES, .bytes = BYTES, .type = types[i % 3]};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
     }
     sw_engine_release(f.engine);
     for (int i = 0; i < N; i++) {
@@ -123,7 +123,7 @@ START_TEST(test_numbers_are_packed) {
     struct sw_test_op op = {0};
     sw_numbers_fill(memory.data, 0, memory.bytes, SW_VALUE_I32, SW_NUMBERS_SORTED, 3, 1);
     memcpy(copy.data, memory.data, memory.bytes);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
     sw_fixture_until(&f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     ck_assert_int_eq(op.outcome.codec, SW_CODEC_DFOR);
@@ -160,7 +160,7 @@ START_TEST(test_where_packed_chunks_are) {
     sw_numbers_fill(copy.data, 0, copy.bytes, SW_VALUE_I32, has_runs ? SW_NUMBERS_RUNS : SW_NUMBERS_UNIFORM, 9, 1);
     fill_reluctant((uint32_t *)(void *)(copy.data + 2 * CHUNK_BYTES), codecs[_i]);
     memcpy(memory.data, copy.data, memory.bytes);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
     ck_assert_int_eq(sw_engine_query_packed(f.owner, op.id, 0, chunks, 1, &n, &n_chunks, NULL), -SW_EBUSY);
     sw_fixture_until(&f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
