@@ -1,4 +1,4 @@
-/* engine_state.h - what the engine's own files share. The loop thread owns all of it. Not for other rooms. */
+/* engine_state.h - state and functions that the files of this folder share. Not for other rooms. thread: loop. */
 #ifndef SW_SPILL_ENGINE_STATE_H
 #define SW_SPILL_ENGINE_STATE_H
 
@@ -13,18 +13,18 @@
 /* One spill or restore, from its admission to its callback. */
 struct sw_op {
     struct sw_request request;     /* does not change once the operation is submitted */
-    struct sw_run_outcome outcome; /* of all its runs, once the last one has come back */
-    struct sw_frames *frames;      /* spill: of all buffers, then; restore: the region's */
-    uint64_t charged_bytes;        /* the same, to the owner's quota */
+    struct sw_run_outcome outcome; /* sum of its runs, once the last job has come back */
+    struct sw_frames *frames;      /* spill: of all buffers, once the last job has come back; restore: the region's */
+    uint64_t charged_bytes;        /* to the owner's quota, once the last job has come back */
     unsigned n_left;               /* jobs that have not come back */
     struct sw_list node;           /* of the owner's operations */
     struct sw_owner *owner;
     struct sw_region *region;
-    struct sw_series *series; /* that it is a part of; NULL: it stands alone */
+    struct sw_series *series; /* NULL: the operation belongs to no series */
     uint64_t raw_bytes;       /* of all buffers */
-    uint64_t kept_bytes;      /* of request.kept */
+    uint64_t kept_bytes;      /* taken from request.kept */
     bool keep;                /* restore */
-    struct sw_tier *tier;     /* ended well: where the region was or is; NULL: nowhere */
+    struct sw_tier *tier;     /* after success: the region's; NULL: none */
     sw_outcome_cb *done;
     void *arg;
     uint64_t submitted_us;
@@ -34,28 +34,27 @@ struct sw_op {
 
 /* A buffer of a build. */
 struct sw_build_buffer {
-    uint64_t raw_bytes, chunk_bytes; /* chunk_bytes 0: known when its only append ends */
+    uint64_t raw_bytes, chunk_bytes; /* chunk_bytes 0: unknown until its only append has ended */
     uint64_t end_bytes;              /* appended, or being appended */
     enum sw_value_type type;
-    struct sw_frames *frames; /* of all its chunks; NULL: chunk_bytes is not known */
+    struct sw_frames *frames; /* of all its chunks; NULL: chunk_bytes is unknown */
     enum sw_cost_reason reason;
-    uint64_t most; /* sw_run_weight() of the append that the reason is of */
+    uint64_t most; /* largest sw_run_weight() so far; the reason is this run's */
 };
 
 struct sw_series;
 
 /* What differs between a build and a read. */
 struct sw_series_kind {
-    const char *name; /* "a build", for errors */
-    const char *what; /* "build of": of the whole series; of one operation: "append to" */
-    const char *op_what;
+    const char *name;           /* "a build", for errors */
+    const char *what, *op_what; /* for errors of the series, "build of", and of one of its operations, "append to" */
     enum sw_operation operation;
-    /* Whether it may be ended now; it has not failed. errors: -SW_EINVAL. */
+    /* Checks whether a series that has not failed may end now. errors: -SW_EINVAL. */
     int (*check_end)(const struct sw_series *series, struct sw_err *err);
-    /* These (several: a batch) were ended, and nothing is under way: each region is what its series was for, and no
-     * longer its. Returns an error if they have failed, all of them. */
+    /* Completes the regions of one series or a batch, whose ends were asked for and whose operations have ended. The
+     * regions leave their series. After an error all of them have failed. */
     int (*complete)(struct sw_series *const *all, unsigned n, struct sw_err *err);
-    /* It has failed, and nothing is under way: the region is as before the series. */
+    /* Puts the region of a failed series, whose operations have ended, back to what it was before. */
     void (*give_up)(struct sw_series *series);
 };
 
@@ -70,20 +69,20 @@ struct sw_batch {
 /* A series of operations on one region, first in a build or a read. */
 struct sw_series {
     const struct sw_series_kind *kind;
-    struct sw_list node; /* of the owner's series, or, once it has ended, of the engine's */
+    struct sw_list node; /* of the owner's series, or of the engine's, once it has ended */
     struct sw_owner *owner;
     struct sw_region_id id;
-    struct sw_region *region; /* NULL: it has ended, or has failed and is given up */
-    unsigned n_ops;           /* under way */
-    struct sw_batch *batch;   /* that it waits for; NULL: it ends alone */
+    struct sw_region *region; /* NULL: it has left the series */
+    unsigned n_ops;           /* in flight */
+    struct sw_batch *batch;   /* the series that end together with it; NULL: it ends alone */
     bool has_failed;
-    bool is_ending;            /* its last callback is asked for */
-    bool has_ended;            /* and due */
-    bool is_dropped;           /* nobody waits for its end: its owner is closed */
-    struct sw_run_outcome sum; /* of its operations; the error is why the series has failed */
+    bool is_ending;            /* its end was asked for */
+    bool has_ended;            /* its last callback is due */
+    bool is_dropped;           /* its owner is closed: it gets no last callback */
+    struct sw_run_outcome sum; /* of its operations; the error is the cause of its failure */
     uint64_t submitted_us;     /* the first operation; 0: there was none */
-    uint64_t idle_us;          /* since when nothing is under way */
-    uint64_t kept_bytes;       /* of the quota, for this record */
+    uint64_t idle_us;          /* when the last operation ended */
+    uint64_t kept_bytes;       /* taken from the quota for this record */
     sw_outcome_cb *done;
     void *arg;
     struct sw_outcome outcome; /* once it has ended */
@@ -91,33 +90,33 @@ struct sw_series {
 
 struct sw_build {
     struct sw_series series;
-    uint64_t most; /* sw_run_weight() of the range that the sum's reason is of */
+    uint64_t most; /* largest sw_run_weight() so far; the sum's reason is this run's */
     unsigned n_buffers;
     struct sw_build_buffer buffers[];
 };
 
-/* Chunks of a region that come back one by one. */
+/* A region's restore, chunk by chunk. */
 struct sw_read {
     struct sw_series series;
     bool keep;
-    bool is_lost; /* a chunk has proved that the stored bytes are bad; the error may be another read's of its batch */
+    bool is_lost; /* a chunk has proved the stored bytes bad; the error may be that of another read of its batch */
     bool may_fill_holes;
-    uint64_t raw_bytes, stored_bytes; /* of the chunks that have come, again if they were asked for again */
-    size_t n_asked;                   /* chunks that have come, or are under way */
-    size_t n_raw;                     /* of these, how often one was asked for as raw bytes, which we decode */
-    uint64_t was_asked[];             /* bit i: chunk i is one of these */
+    uint64_t raw_bytes, stored_bytes; /* of the chunks restored; a chunk restored twice counts twice */
+    size_t n_asked;                   /* chunks that were restored, or are being restored */
+    size_t n_raw;                     /* how often one was asked for as raw bytes, which the daemon decodes */
+    uint64_t was_asked[];             /* bit i: chunk i is one of them */
 };
 
 struct sw_mem {
     struct sw_list node; /* of the owner's memories */
     struct sw_owner *owner;
     struct sw_worker *worker;
-    struct sw_run_memory memory; /* the worker's while a job is out */
+    struct sw_run_memory memory; /* belongs to the worker while a job is out */
     struct sw_job job;           /* maps it, later unmaps it; embedded, so that closing cannot fail */
     uint64_t bytes;
     uint64_t kept_bytes; /* of the owner's quota */
-    unsigned n_ops;      /* that use it, and the mapping */
-    unsigned n_in_place; /* of these: packs and unpacks */
+    unsigned n_ops;      /* operations that use it, and its mapping */
+    unsigned n_in_place; /* packs and unpacks among them */
     bool used, closing;
     void (*mapped)(const struct sw_err *err, void *arg);
     void *mapped_arg;
@@ -136,8 +135,8 @@ struct sw_canary {
 enum sw_engine_state {
     SW_ENGINE_RUNNING,
     SW_ENGINE_CLOSING,  /* waits for the last owners and moves */
-    SW_ENGINE_STOPPING, /* and then for the workers, which have been told to end */
-    SW_ENGINE_STOPPED   /* its handles are being closed; then it is freed */
+    SW_ENGINE_STOPPING, /* waits for the workers */
+    SW_ENGINE_STOPPED   /* closes its handles; then it is freed */
 };
 
 struct sw_engine {
@@ -151,8 +150,8 @@ struct sw_engine {
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_mems, n_ops;
-    struct sw_list ended_series; /* whose callback is due */
-    uint64_t last_op_number;     /* of an operation on several buffers */
+    struct sw_list ended_series; /* their last callbacks are due */
+    uint64_t last_op_number;     /* of the last operation on several buffers */
     enum sw_engine_state state;
     void (*closed)(void *arg);
     void *arg;
@@ -160,13 +159,11 @@ struct sw_engine {
     struct sw_op_statistics statistics;
 };
 
-/* Of one operation: as many as of an append, of a call for chunks, and more than a region has. */
 enum { SW_OP_MAX_BUFFERS = SW_BUILD_MAX_RANGES };
 _Static_assert((int)SW_OP_MAX_BUFFERS >= (int)SW_READ_MAX_RANGES &&
                    (int)SW_OP_MAX_BUFFERS >= (int)SW_FRAMES_MAX_BUFFERS,
                "room for all ranges of a call");
 
-/* The memory that a buffer lies in. */
 static inline struct sw_mem *sw_mem_of(const struct sw_buffer *buffer) {
     return SW_CONTAINER_OF(buffer->memory, struct sw_mem, memory);
 }
@@ -175,166 +172,189 @@ static inline struct sw_engine *sw_engine_of(const struct sw_owner *owner) {
     return SW_CONTAINER_OF(owner->store, struct sw_engine, store);
 }
 
-/* What an operation is to do, once it is admitted. */
+/* An operation that was admitted. */
 struct sw_admission {
     enum sw_operation operation;
     struct sw_owner *owner;
-    struct sw_series *series; /* that it is a part of; NULL: of none */
-    struct sw_frames *frames; /* restore, unpack: what it reads; NULL: a spill or pack */
+    struct sw_series *series; /* NULL: it belongs to no series */
+    struct sw_frames *frames; /* restore, unpack: the region's; NULL: it encodes */
     bool may_fill_holes;      /* as in struct sw_request */
     const struct sw_range *ranges;
     unsigned n;
-    struct sw_buffer buffers[SW_OP_MAX_BUFFERS]; /* [n] the ranges, as the mover takes them */
+    struct sw_buffer buffers[SW_OP_MAX_BUFFERS]; /* [n] made of the ranges */
 };
-/* op.c: makes an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+
+/* ---- op.c ---- */
+
+/* Makes an operation that is not submitted. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_op_new(struct sw_op **ret, const struct sw_admission *admission, struct sw_err *err);
-/* With what frames its jobs still have. */
+/* Frees the operation, and the frames that its jobs still have. */
 void sw_op_free(struct sw_op *op);
-/* From here on nothing can fail: the operation is accepted. */
+/* Accepts the operation: it will call back. */
 void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg);
-/* It has ended: its memories are not in use any more, and it is its owner's no longer. */
+/* Takes an operation that has ended off its owner and its memories. */
 void sw_op_end(struct sw_op *op);
-/* Hands its jobs to their workers. */
+/* Hands the operation's jobs to their workers. */
 void sw_op_post(struct sw_op *op);
 void sw_op_cancel(struct sw_op *op);
-/* That of the job that is least far. */
+/* Returns the earliest phase of the operation's jobs. */
 int sw_op_phase(const struct sw_op *op);
-/* One of its jobs has come back. Returns the operation if it was the last: op->outcome says what became of all. */
+/* Takes a job that has come back. If it is its operation's last, returns the operation, whose outcome sums up all
+ * jobs. */
 struct sw_op *sw_op_job_ended(const struct sw_job *job);
-/* Adds what became of a run to what became of others. The reason is that of the run that counts most, which has the
- * most bytes; those that the client has encoded count less than all others. */
+/* Returns how much a run's reason counts in a sum: by its bytes; least if the client has encoded them. */
 uint64_t sw_run_weight(const struct sw_run *run);
+/* Adds a run's outcome to a sum. The sum's reason is that of the run that counts most. */
 void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *most);
 
-/* workers.c: something has begun or ended, or will end soon. */
-void sw_engine_keep_awake(struct sw_engine *engine);
+/* ---- lifecycle.c ---- */
 
-/* lifecycle.c: what is known of a region from the start. */
+/* What is known of a region from the start. */
 struct sw_region_start {
     uint64_t raw_bytes;
     uint32_t request, batch_index;
     bool in_place;
     const char *name; /* NULL: it is not durable */
 };
-/* A region that is STAGING. errors: -SW_ETENANTMEMORY, -SW_ELIMIT, -SW_ENOMEM, those of recording. */
+/* Makes a region that is STAGING, and was admitted. errors: -SW_ETENANTMEMORY, -SW_ENOMEM, those of recording. */
 int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
                     struct sw_err *err);
-/* Its spill has failed: it is forgotten. */
+/* Forgets a region whose spill has failed. */
 void sw_region_give_up(struct sw_region *region);
 struct sw_completion {
     struct sw_region *region;
-    struct sw_frames *frames; /* all that it has; moved, also on error */
+    struct sw_frames *frames; /* of all its chunks; moved, also on error */
     const struct sw_run_outcome *sum;
 };
-/* n regions of one owner (1 to SW_SERIES_MAX_BATCH) are OUT, and recorded, or none of them. errors: those of recording:
- * all are forgotten. */
+/* Moves n regions of one owner (1 to SW_SERIES_MAX_BATCH) to OUT and records them. errors: those of recording; all of
+ * them are then forgotten. */
 int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err);
 
-/* outcome.c: what has ended, an operation or a build. */
+/* ---- outcome.c ---- */
+
+/* An operation or a series that has ended. */
 struct sw_ended {
     struct sw_engine *engine;
     enum sw_operation operation;
-    const char *what;               /* "spill of": the beginning of an error's text */
-    const struct sw_region *region; /* perhaps forgotten; NULL: nothing is told of it but its id */
+    const char *what;               /* "spill of": how an error's text begins */
+    const struct sw_region *region; /* perhaps forgotten; NULL: the outcome has its id only */
     struct sw_region_id id;
-    const struct sw_tier *tier; /* where it is or was; NULL: nowhere */
+    const struct sw_tier *tier; /* the region's; NULL: none */
     const struct sw_run_outcome *sum;
     uint64_t submitted_us;
 };
-void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret);
 static inline const char *sw_coder_name(bool is_client) {
     return is_client ? "client" : "daemon";
 }
-/* Counts it, if it has ended well. */
+void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret);
+/* Counts an operation or series that has ended well. */
 void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome);
 
-/* series.c: a series, all zero but for its own part, first in a record of so many bytes. NULL: -SW_ENOMEM,
- * -SW_ETENANTMEMORY. */
+/* ---- series.c ---- */
+
+/* Makes a series, first in a record of this length, whose rest is zero. Returns NULL after an error. errors:
+ * -SW_ENOMEM, -SW_ETENANTMEMORY. */
 void *sw_series_new(struct sw_owner *owner, uint64_t bytes, const struct sw_series_kind *kind, struct sw_err *err);
-/* It has no region, and nothing is under way. */
+/* Frees a series that has no region and no operations. */
 void sw_series_free(struct sw_series *series);
-/* The region is the series's, until it leaves it. */
+/* Lets a region belong to the series, until it leaves it. */
 void sw_series_take_region(struct sw_series *series, struct sw_region *region);
 struct sw_region *sw_series_leave_region(struct sw_series *series);
-/* Whether an operation may begin. errors: -SW_EINVAL (it is ended), or why it has failed. */
+/* Checks whether an operation may begin. errors: -SW_EINVAL (the series is ended), or the cause of its failure. */
 int sw_series_check(const struct sw_series *series, struct sw_err *err);
-/* Hands its operations, which have waited for the region's move, to their workers. */
+/* Hands the operations, which have waited for the end of the region's move, to their workers. */
 void sw_series_post(struct sw_series *series);
 void sw_series_submit(struct sw_series *series, struct sw_op *op, sw_outcome_cb *done, void *arg);
-/* An operation of a series has come back, in this order: the series fails with it, or it with the series; what is told
- * of it; the series goes on. */
+/* For an operation that has come back, call these in this order. The first lets the series fail with the operation, or
+ * the operation with the series. The second fills the operation's outcome. With the third the series continues. */
 void sw_series_note_failure(struct sw_series *series, struct sw_op *op);
 void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret);
 void sw_series_op_ended(struct sw_series *series);
-/* Cancels its operations. */
+/* Makes a series fail, and cancels its operations. The other series of its batch fail, too. */
 void sw_series_fail(struct sw_series *series, const struct sw_err *cause);
-/* The same from outside, unless it has failed or ended. */
+/* The same, unless the series has failed or ended, and for a series whose operations may all have ended. */
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause);
-/* Its callback is asked for. */
+/* Asks for the end of a series, and for its last callback. */
 void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg);
-/* The same for n series, all or none; also for those that have failed, which then make the others fail. errors:
- * -SW_EINVAL, -SW_ENOMEM, -SW_ETENANTMEMORY: all are as before. */
 int sw_series_check_number(unsigned n, struct sw_err *err);
+/* Asks for the end of n series, all or none. If one has failed, all fail. errors: -SW_EINVAL, -SW_ENOMEM,
+ * -SW_ETENANTMEMORY: all are as before. */
 int sw_series_end_all(struct sw_series *const *all, void *const *args, unsigned n, sw_outcome_cb *done,
                       struct sw_err *err);
-/* Does what is due once nothing is under way. */
+/* Ends or completes the series, if this is due and no operation is in flight. */
 void sw_series_look(struct sw_series *series);
-/* What is told of it, when its region (NULL: nothing is left, or it stays as it was) is what it is to be. */
+/* Fills the outcome of a series. region: what it has completed; NULL: nothing. */
 void sw_series_fill(struct sw_series *series, const struct sw_region *region);
-/* Counts it; it has ended well. */
+/* Counts a series that has ended well. */
 void sw_series_note(const struct sw_series *series, const struct sw_region *region);
 uint64_t sw_series_idle_since_us(const struct sw_series *series);
-/* The owner is closed, or left. */
+/* Makes all series of an owner fail that is closed or left. */
 void sw_series_close(struct sw_owner *owner);
-/* Calls back for those that have ended. */
+/* Calls the last callbacks that are due. */
 void sw_series_call_back(struct sw_engine *engine);
 
-/* build.c, read.c: an operation has come back. */
+/* ---- build.c, read.c ---- */
+
+/* Take an operation that has come back, and fill its outcome. */
 void sw_build_append_ended(struct sw_op *op, struct sw_outcome *ret);
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret);
 
-/* lifecycle.c: what a restore leaves. True: the error says that the stored bytes are bad. */
+/* ---- lifecycle.c: restores ---- */
+
+/* Returns true if the error says that the stored bytes are bad. */
 bool sw_restore_proves_loss(int code);
-/* It is the region that is of no more use then, although only a frame was seen. */
+/* Widens such an error's scope to the region: one bad frame makes all of it useless. */
 void sw_restore_widen(struct sw_err *err);
-/* It is not restored: OUT, or LOST. */
+/* Ends a failed restore: the region is OUT, or LOST. */
 void sw_region_stay_out(struct sw_region *region, bool is_lost);
-/* All its bytes are back: it is OUT, or it ends. */
+/* Ends a successful restore: the region is kept, or it ends. */
 void sw_region_come_back(struct sw_region *region, bool keep);
 
-/* query.c: sw_region_find(), and the region's state is that of now. */
+/* ---- query.c ---- */
+
+/* Finds a region, as sw_region_find(), and updates its state. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
-/* The same of a region that no operation is on. errors: also -SW_EBUSY. */
+/* The same for a region without an operation. errors: also -SW_EBUSY. */
 int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
-/* Lets the region's state follow the workers: when somebody looks, and in the end. */
+/* Updates the region's state to the phase of its operation. */
 void sw_op_follow_phase(struct sw_op *op);
 
-/* admission.c: the only place that says whether an operation may begin, and that makes buffers of a caller's ranges.
- * Each call that is admitted returns an operation that is not submitted. errors: those of the operation. */
+/* ---- admission.c ---- */
+
+/* Admit an operation, or refuse it: nothing else decides this. Each makes an operation that is not submitted, with
+ * buffers made of the caller's ranges. errors: those of the operation, also those of sw_op_new(). */
 int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                    struct sw_err *err);
 int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
-/* A restore or an unpack of *ret_region. */
+/* ret_region: which the operation restores or unpacks. */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
                      bool keep, struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err);
 int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
-/* A build of *ret_bytes; a read of a region; a durable region that another owner takes over. */
+/* Admit a build (ret_bytes: of all buffers), a read, and the takeover of a durable region. */
 int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *config, uint64_t *ret_bytes,
                    struct sw_err *err);
 int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
 int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_region **ret, struct sw_err *err);
 
-/* mem.c: an operation on mem has ended; unmaps it if it is closing and this was the last. */
+/* ---- mem.c ---- */
+
+/* Takes an operation that has ended off its memory. Unmaps a closing memory after its last operation. */
 void sw_mem_op_ended(struct sw_mem *mem);
-/* The worker has mapped it, or could not: calls back. */
+/* Takes a job that has mapped the memory, or could not, and calls back. */
 void sw_mem_mapped(struct sw_mem *mem);
-/* The worker has unmapped it: forgets it and calls back. */
+/* Takes a job that has unmapped the memory, frees the memory and calls back. */
 void sw_mem_unmapped(struct sw_mem *mem);
-/* workers.c: back from the worker. */
+/* ---- workers.c ---- */
+
+/* Keeps the loop from sleeping for a while: an operation has begun or ended, or will end soon. */
+void sw_engine_keep_awake(struct sw_engine *engine);
+/* Takes a sign of life that has come back. */
 void sw_canary_ended(struct sw_job *job);
-/* request_index.c: frees the index; the next question builds a new one. */
+/* ---- request_index.c ---- */
+
+/* Frees the index; the next question builds a new one. */
 void sw_owner_free_request_index(struct sw_owner *owner);
 
 #endif
