@@ -1,6 +1,6 @@
-/* admission.c - decides whether an operation may begin, by its session, limits and quotas, its ranges and its region,
- * and makes buffers of the ranges. No other file refuses an operation, but for want of memory. How many operations a
- * session may have in flight is the caller's to limit. */
+/* admission.c - decides whether an operation may begin: by its session, limits and quotas, its ranges and its region.
+ * It also makes the request's buffers of the ranges. No other file of the engine refuses an operation, except for lack
+ * of memory. The caller limits how many operations a session has in flight. */
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
@@ -34,8 +34,9 @@ static bool uses(const struct sw_op *op, const struct sw_range *range, uint64_t 
     return false;
 }
 
-/* Bytes that are being packed are neither what they were nor what they will be, and a pack that is undone writes them
- * once more. Seen only where the memory is one, as registered memory is. */
+/* Refuses an operation beside a pack or unpack of the same bytes, and a pack or unpack beside any other operation on
+ * them. A pack changes the bytes, and writes them again if it is undone. The check compares handles, so it sees only
+ * memories that several operations share, as registered memory. */
 static int check_alone(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
     if (!range->in_place && !range->mem->n_in_place)
         return 0;
@@ -49,7 +50,7 @@ static int check_alone(const struct sw_owner *owner, const struct sw_range *rang
     return 0;
 }
 
-/* Memory that is unmapped with the first job that used it would be gone from under the others. */
+/* A `once` memory is unmapped with the first job that used it, too early for the others. */
 static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
     if (n == 1 || !range->mem->memory.once)
         return 0;
@@ -83,7 +84,7 @@ static void init(struct sw_admission *a, struct sw_owner *owner, enum sw_operati
     a->n = n;
 }
 
-/* The first bytes of a range, which are the buffer of this index, or a part of it, of the region's n. */
+/* Returns the first bytes of a range as the buffer of this index, or as a part of it; n: buffers of the region. */
 static struct sw_buffer buffer_of(const struct sw_range *range, uint64_t bytes, unsigned index, unsigned n) {
     return (struct sw_buffer){.memory = &range->mem->memory,
                               .offset = range->offset,
@@ -99,7 +100,7 @@ static int check_owner_regions(const struct sw_owner *owner, struct sw_err *err)
     return 0;
 }
 
-/* A pack leaves its frames in its client's own memory: it may begin with a quota that is used up. */
+/* A pack leaves its frames in the client's own memory, so it may begin when the quota is used up. */
 static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_err *err) {
     const struct sw_quota *quota = owner->quota;
     const struct sw_region_table *table = &owner->store->regions;
@@ -148,7 +149,7 @@ static void name_buffer(unsigned i, unsigned n, struct sw_err *err) {
         sw_err_context(err, "buffer %u of %u", i + 1, n);
 }
 
-/* A spill's ranges; *ret_bytes: of all. */
+/* ret_bytes: of all buffers. */
 static int take_sources(struct sw_admission *a, uint64_t *ret_bytes, struct sw_err *err) {
     int rc = check_number(a->n, err);
     *ret_bytes = 0;
@@ -167,10 +168,10 @@ static int take_sources(struct sw_admission *a, uint64_t *ret_bytes, struct sw_e
     return rc;
 }
 
-/* Refuses what could not be stored if there were nothing else in the tiers. How far bytes shrink is known only when
- * they are encoded; that no codec makes shorter frames than those of sw_frame_least_bytes() is known before. Memory is
- * mostly far shorter than this bound; a sparse file may claim any length, and what is kept of a region, and worked on
- * it, grows with the length. A pack stores nothing in the tiers. */
+/* Refuses a region that would not fit into empty tiers. How far its bytes shrink is known only after encoding, but no
+ * codec makes shorter frames than sw_frame_least_bytes(). Most memory is far shorter than this bound. But a sparse file
+ * may claim any length, and the records and the work for a region grow with its length. A pack stores nothing in the
+ * tiers. */
 static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_place, struct sw_err *err) {
     const struct sw_quota *quota = owner->quota;
     const uint64_t least = sw_frame_least_bytes(bytes), capacity = owner->store->place.capacity_bytes;
@@ -256,7 +257,7 @@ int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *c
     return rc;
 }
 
-/* Chunks of the buffer, and whole ones, unless the buffer ends with them. end_bytes: where the last append ended. */
+/* A range holds whole chunks, unless it ends with the buffer. end_bytes: where the last append ended. */
 static int check_place_in(const struct sw_build_buffer *buffer, uint64_t end_bytes, const struct sw_range *range,
                           struct sw_err *err) {
     if (range->at != end_bytes)
@@ -273,7 +274,7 @@ static int check_place_in(const struct sw_build_buffer *buffer, uint64_t end_byt
     return 0;
 }
 
-/* A frame is one stored chunk, which check_place_in() has passed. How it is made is checked when it has been copied. */
+/* A frame holds one stored chunk. Its content is checked when it has been copied. */
 static int check_frame(const struct sw_build_buffer *buffer, const struct sw_range *range, struct sw_err *err) {
     if (!range->frame_bytes)
         return 0;
@@ -288,7 +289,7 @@ static int check_frame(const struct sw_build_buffer *buffer, const struct sw_ran
     return 0;
 }
 
-/* An operation of a series. */
+/* For an operation of a series. */
 static int admit_part(struct sw_admission *a, struct sw_series *series, unsigned most, struct sw_err *err) {
     int rc = sw_series_check(series, err);
     if (!rc)
@@ -330,7 +331,7 @@ int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsig
 
 /* ---- restores ---- */
 
-/* A packed region can only be undone where it is, any other one only by a copy. */
+/* Only a packed region is restored in place, and only in place. */
 static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
     const bool packed = region->frames->packed != NULL;
     if (packed != in_place)
@@ -344,7 +345,6 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
     return 0;
 }
 
-/* As many destinations as the region has buffers, each with room for its own. */
 static int take_destinations(struct sw_admission *a, const struct sw_region *region, struct sw_err *err) {
     const unsigned n_buffers = sw_frames_n_buffers(region->frames);
     int rc = 0;
@@ -361,7 +361,7 @@ static int take_destinations(struct sw_admission *a, const struct sw_region *reg
     return rc;
 }
 
-/* A region that can be restored. */
+/* Finds a region that can be restored. */
 static int find_out(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
     struct sw_region *region;
     const int rc = sw_engine_find(owner, id, &region, err);
@@ -410,7 +410,7 @@ int sw_admit_read(struct sw_owner *owner, struct sw_region_id id, struct sw_regi
     return rc;
 }
 
-/* How many bytes of whole chunks come to a range. */
+/* Counts the bytes of the whole chunks that a range has room for. */
 static int count_bytes(const struct sw_frames_buffer *buffer, const struct sw_range *range, uint64_t *ret,
                        struct sw_err *err) {
     if (range->at % buffer->chunk_bytes || range->at > buffer->raw_bytes ||
@@ -429,7 +429,7 @@ static int count_bytes(const struct sw_frames_buffer *buffer, const struct sw_ra
     return 0;
 }
 
-/* The frame of one chunk. How long it is was decided when it was made. *ret_bytes: of the chunk. */
+/* A range for a frame gets the frame of one chunk. *ret_bytes: of the chunk. */
 static int check_frame_room(const struct sw_frames *frames, const struct sw_frames_buffer *buffer,
                             const struct sw_range *range, uint64_t *ret_bytes, struct sw_err *err) {
     if (*ret_bytes == 0)
@@ -453,7 +453,7 @@ int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigne
     a.frames = read->series.region->frames;
     a.may_fill_holes = read->may_fill_holes;
     const unsigned n_buffers = sw_frames_n_buffers(a.frames);
-    for (unsigned i = 0; !rc && i < n; i++) {
+    for (unsigned i = 0; i < n; i++) {
         const struct sw_range *range = &ranges[i];
         uint64_t bytes = 0;
         if (range->buffer >= n_buffers)
@@ -464,16 +464,16 @@ int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigne
             rc = check_frame_room(a.frames, &buffer, range, &bytes, err);
         if (!rc)
             rc = check_memory(read->series.owner, range, bytes, n, err);
-        if (rc)
+        if (rc) {
             name_buffer(range->buffer, n_buffers, err);
-        if (rc)
-            break;
+            return rc;
+        }
         a.buffers[i] = buffer_of(range, bytes, range->buffer, n_buffers);
         a.buffers[i].first_chunk = range->at / buffer.chunk_bytes;
         if (range->frame_bytes)
             a.buffers[i].frame_bytes = sw_frames_layout_at(a.frames, range->buffer, range->at)->frame_bytes;
     }
-    return rc ? rc : sw_op_new(ret, &a, err);
+    return sw_op_new(ret, &a, err);
 }
 
 /* ---- durable regions ---- */
@@ -487,7 +487,7 @@ int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_reg
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST,
                           region->move ? "the region is on its way between tiers"
                                        : "another session has the region, or may come back for it");
-    if (sw_region_is_busy(region) && !region->frames) /* that may fail */
+    if (sw_region_is_busy(region) && !region->frames) /* its spill may fail */
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "the region is being spilled");
     *ret = region;
     return region->owner == owner ? 0 : check_owner_regions(owner, err);

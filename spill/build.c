@@ -1,4 +1,4 @@
-/* build.c - a region's way from the begin of its build to its commit. */
+/* build.c - builds, from begin to commit or abort. */
 #include "spill/build.h"
 
 #include "spill/engine_state.h"
@@ -10,13 +10,14 @@ static struct sw_build *of(struct sw_series *series) {
 }
 
 static void init_buffer(struct sw_build_buffer *buffer, const struct sw_build_buffer_config *config) {
-    const bool is_empty = config->raw_bytes == 0 && config->chunk_bytes == 0; /* any length of chunks is right */
+    const bool is_empty = config->raw_bytes == 0 && config->chunk_bytes == 0; /* has no chunks: any length will do */
     *buffer = (struct sw_build_buffer){.raw_bytes = config->raw_bytes,
                                        .chunk_bytes = is_empty ? SW_BUILD_CHUNK_STEP_BYTES : config->chunk_bytes,
                                        .type = config->type};
 }
 
-/* Where the appends' frames come together; where the length of chunks is not known, the only append brings all. */
+/* Makes the frames that collect those of the appends. If the length of chunks is unknown, the only append makes them.
+ */
 static int make_frames(struct sw_build *build, struct sw_build_buffer *buffer, struct sw_err *err) {
     if (buffer->chunk_bytes == 0)
         return 0;
@@ -34,7 +35,7 @@ static int make_frames(struct sw_build *build, struct sw_build_buffer *buffer, s
     return 0;
 }
 
-/* Nothing is under way, and nothing stays. */
+/* No append is in flight. */
 static void give_up(struct sw_series *series) {
     struct sw_build *build = of(series);
     for (unsigned i = 0; i < build->n_buffers; i++) {
@@ -44,7 +45,7 @@ static void give_up(struct sw_series *series) {
     sw_region_give_up(sw_series_leave_region(series));
 }
 
-/* The frames of all buffers, which are the region's from now on. NULL: out of memory. */
+/* Takes the frames of all buffers off the build, as one. NULL: out of memory. */
 static struct sw_frames *join_frames(struct sw_build *build) {
     struct sw_frames *of[SW_FRAMES_MAX_BUFFERS] = {NULL};
     for (unsigned i = 0; i < build->n_buffers; i++)
@@ -58,7 +59,7 @@ static struct sw_frames *join_frames(struct sw_build *build) {
     return frames;
 }
 
-/* All appends have ended well. After an error what was joined goes with its build. */
+/* All appends have ended well. After an error the joined frames are freed with their builds. */
 static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err) {
     struct sw_completion done[SW_SERIES_MAX_BATCH] = {{0}};
     for (unsigned i = 0; i < n; i++) {
@@ -80,7 +81,7 @@ static int complete(struct sw_series *const *all, unsigned n, struct sw_err *err
     return rc;
 }
 
-/* All bytes have been appended, or are under way. */
+/* Every byte was appended, or is being appended. */
 static int check_end(const struct sw_series *series, struct sw_err *err) {
     const struct sw_build *build = SW_CONTAINER_OF(series, const struct sw_build, series);
     for (unsigned i = 0; i < build->n_buffers; i++) {
@@ -92,7 +93,7 @@ static int check_end(const struct sw_series *series, struct sw_err *err) {
     return 0;
 }
 
-/* After an error nothing of it is left. */
+/* Frees the build and the region after an error. */
 static int fill(struct sw_build *build, const struct sw_build_config *config, struct sw_region *region,
                 struct sw_err *err) {
     int rc = 0;
@@ -158,8 +159,8 @@ int sw_build_append(struct sw_build *build, const struct sw_range *ranges, unsig
     return 0;
 }
 
-/* The frames of one range: to their place in the build, or away with it. The records that were kept for them are the
- * build's already, unless the length of chunks was not known. */
+/* Puts the frames of a range to their place in the build, or frees them if it has failed. The build has paid for their
+ * records already, unless the length of chunks was unknown. */
 static void take_frames(struct sw_build *build, struct sw_run *run) {
     struct sw_build_buffer *buffer = &build->buffers[sw_buffer_index(run->buffer)];
     struct sw_frames *frames = run->frames;
@@ -209,7 +210,7 @@ int sw_build_commit_batch(const struct sw_build_end *ends, unsigned n, uint32_t 
     for (unsigned i = 0; i < n; i++) {
         all[i] = &ends[i].build->series;
         args[i] = ends[i].arg;
-        if (all[i]->region && !all[i]->is_ending) { /* counts only when it is recorded */
+        if (all[i]->region && !all[i]->is_ending) { /* takes effect when the region is recorded */
             all[i]->region->request = request;
             all[i]->region->batch_index = ends[i].index;
         }

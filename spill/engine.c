@@ -22,7 +22,7 @@ static void spill_ended(struct sw_op *op) {
     op->tier = region->tier;
 }
 
-/* Bad frames in a client's own memory are no loss: the client may put the right ones back. */
+/* Bad frames in packed memory are no loss: the client may put the right ones back. */
 static bool is_lost(const struct sw_op *op) {
     return op->request.operation == SW_OP_UNPACK ? op->outcome.err.code == -SW_ELOST
                                                  : sw_restore_proves_loss(op->outcome.err.code);
@@ -43,7 +43,7 @@ static void restore_ended(struct sw_op *op) {
     sw_region_stay_out(region, is_lost(op));
 }
 
-/* What becomes of the region, and what is told. */
+/* Ends the region's part in the operation, and fills the outcome. */
 static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outcome *ret) {
     static const char *const what[SW_OP_NR] = {[SW_OP_SPILL] = "spill of",
                                                [SW_OP_RESTORE] = "restore of",
@@ -70,7 +70,7 @@ static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outc
         sw_region_let_go(engine->config.catalogue, region);
 }
 
-/* The callback comes last: it may start, close or free whatever it likes. */
+/* The callback comes last: it may start, close or free anything. */
 static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     struct sw_owner *owner = op->owner;
     struct sw_outcome outcome;
@@ -88,7 +88,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     sw_outcome_cb *done = op->done;
     void *arg = op->arg;
     sw_op_free(op);
-    if (code == 0 || code == -SW_ENOSPACE) /* for what rests in the host tier, perhaps, and could leave */
+    if (code == 0 || code == -SW_ENOSPACE) /* a tier may be above its watermark */
         sw_balance_look(&engine->balance);
     done(&outcome, arg);
 }
@@ -149,7 +149,7 @@ static void on_async_closed(uv_handle_t *handle) {
     uv_close((uv_handle_t *)&engine->spin, on_closed);
 }
 
-/* Once the last owner is gone the workers are stopped; once their threads have ended, the rest goes. */
+/* Stops the workers once the last owner is gone, and closes the rest once their threads have ended. */
 static void stop_if_due(struct sw_engine *engine) {
     if (engine->state == SW_ENGINE_RUNNING || engine->state == SW_ENGINE_STOPPED || engine->store.n_owners > 0 ||
         engine->balance.n_moves > 0)
@@ -187,7 +187,7 @@ static void wake(void *arg) {
     (void)uv_async_send(&engine->async);
 }
 
-/* Under a name regions are recorded: an owner's own record goes last. */
+/* An owner's record is freed after the records of its regions. */
 static void on_owner_settled(struct sw_owner *owner) {
     struct sw_engine *engine = sw_engine_of(owner);
     if (owner->state == SW_OWNER_CLOSED)
@@ -196,7 +196,6 @@ static void on_owner_settled(struct sw_owner *owner) {
 }
 
 static void on_moved(struct sw_region *region) {
-    /* What has waited for this. */
     if (region->op)
         sw_op_post(region->op);
     else if (region->series)
@@ -243,7 +242,7 @@ static void init_balance(struct sw_engine *engine) {
                                           .moved = on_moved};
 }
 
-/* Cannot be undone at once, and so comes last; no worker wakes the loop before it has a job. */
+/* Comes last, because it cannot be undone at once. No worker wakes the loop before it has a job. */
 static int watch_workers(struct sw_engine *engine, uv_loop_t *loop, struct sw_err *err) {
     const int rc = uv_async_init(loop, &engine->async, on_wake);
     engine->async.data = engine->spin.data = engine;
@@ -283,7 +282,7 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
 int sw_engine_recover(struct sw_engine *engine, struct sw_recovered *ret, struct sw_err *err) {
     const int rc = sw_recovery_run(&engine->store, engine->config.catalogue, ret, err);
     if (!rc)
-        sw_balance_look(&engine->balance); /* the bound may be lower now, or there was no tier behind before */
+        sw_balance_look(&engine->balance); /* the limit may be lower now, or a tier behind may be new */
     return rc;
 }
 
@@ -350,7 +349,7 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
     region->may_fill_holes = false;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
-    if (ranges[0].in_place) /* broken, from before the first byte moves */
+    if (ranges[0].in_place) /* recorded as broken before the first byte moves */
         sw_region_record_hints(sw_engine_of(owner)->config.catalogue, region);
     sw_op_submit(op, region, done, arg);
     return 0;

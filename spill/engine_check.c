@@ -1,5 +1,4 @@
-/* engine_check.c - the engine's books, read twice: every count against the list behind it, every region against the
- * tier. */
+/* engine_check.c - audits the books: every count against its list, every region against the tiers. */
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
@@ -13,7 +12,6 @@ struct tally {
     } tiers[SW_TIERS_MAX];
 };
 
-/* A frame that is complete. */
 static void check_frame(const struct sw_stored *frame, struct tally *tally) {
     uint64_t bytes = 0;
     SW_ASSERT(frame->committed && frame->n_extents > 0);
@@ -24,7 +22,7 @@ static void check_frame(const struct sw_stored *frame, struct tally *tally) {
     tally->tiers[frame->tier->rank].frames++;
 }
 
-/* What has been appended to a build lies in its place, and counts for the tenant. */
+/* Every appended frame has its place, and counts for the tenant. */
 static void check_build(const struct sw_build *build, struct tally *tally) {
     uint64_t stored = 0;
     for (unsigned i = 0; i < build->n_buffers; i++) {
@@ -46,8 +44,8 @@ static void check_series(const struct sw_series *series, struct tally *tally) {
         check_build(SW_CONTAINER_OF(series, const struct sw_build, series), tally);
 }
 
-/* A region that is away is complete: every chunk has a committed frame, and they add up. Of a lost one some may lie in
- * a tier that is not there. */
+/* A stored region is complete: every chunk has a committed frame, and they add up. Frames of a lost region may lie in a
+ * missing tier. */
 static void check_frames(const struct sw_region *region, struct tally *tally) {
     uint64_t stored = 0, away = 0;
     const struct sw_packed_chunk *packed = region->frames ? region->frames->packed : NULL;
@@ -55,7 +53,7 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
     for (size_t i = 0; i < region->frames->n_chunks; i++) {
         const struct sw_stored *frame = &region->frames->stored[i];
         if (packed && frame->n_extents == 0)
-            continue; /* the client's own memory has all of it */
+            continue; /* all of it is in the client's memory */
         if (region->state == SW_REGION_LOST && !frame->tier) {
             away += frame->bytes;
             continue;
@@ -65,11 +63,10 @@ static void check_frames(const struct sw_region *region, struct tally *tally) {
     }
     SW_ASSERT(packed ? sw_frames_packed_bytes(region->frames) == region->stored_bytes
                      : stored + away == region->stored_bytes);
-    /* An unpack that failed half-way has given some back. */
+    /* An unpack that has failed has released some. */
     SW_ASSERT(!region->owner->quota || (packed ? stored <= region->charged_bytes : stored == region->charged_bytes));
 }
 
-/* What a region is busy with: it is being stored, or coming back. */
 static bool is_stored(const struct sw_region *region) {
     SW_ASSERT(!region->op || !region->series);
     return sw_operation_encodes(region->op ? region->op->request.operation : region->series->kind->operation);
@@ -96,7 +93,7 @@ static void check_region(const struct sw_owner *owner, const struct sw_region *r
         if (!region->in_place && !region->move)
             check_frames(region, tally); /* an unpack changes them while it runs */
         break;
-    case SW_REGION_IN: /* of a predecessor: others are forgotten */
+    case SW_REGION_IN: /* of the previous process: others are forgotten */
         SW_ASSERT(!sw_region_is_busy(region) && !region->frames && region->record);
         break;
     case SW_REGION_STATE_NR:
@@ -133,14 +130,14 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
         SW_ASSERT(region->name && (region->owner == owner || region->owner->tenant_owner == owner));
     }
     SW_ASSERT(names == owner->n_names && (names == 0 || owner->is_tenant_owner));
-    SW_ASSERT(regions == owner->n_regions); /* their bound may have been lowered since */
+    SW_ASSERT(regions == owner->n_regions); /* the limit may have been lowered since */
     SW_ASSERT(raw_bytes == owner->raw_bytes && stored_bytes == owner->stored_bytes);
     tally->ops += ops;
     tally->mems += mems;
     tally->owners++;
 }
 
-/* Operations in flight hold more than the regions know of. */
+/* Operations in flight hold more than the regions have. */
 static void check_tiers(const struct sw_engine *engine, const struct tally *tally) {
     const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves;
     for (unsigned i = 0; i < engine->store.place.tiers.n; i++) {
@@ -154,7 +151,7 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
     }
 }
 
-/* Nothing is on its way when nothing is under way: whoever finds room taken, or a demotion begun, waits for its end. */
+/* Without operations and moves nothing is in transit: a job that found this room taken would wait for ever. */
 static void check_way(const struct sw_engine *engine, const struct tally *tally) {
     const struct sw_placement *place = &engine->store.place;
     const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves;
@@ -162,8 +159,7 @@ static void check_way(const struct sw_engine *engine, const struct tally *tally)
     SW_ASSERT(!still || (atomic_load(&place->out_bytes) == 0 && atomic_load(&place->in_bytes) == 0));
 }
 
-/* What a tenant's sessions have, against what counts for it; operations in flight hold more than the regions know of.
- */
+/* Compares what a tenant's sessions have with its quota. Operations in flight hold more than the regions have. */
 static void check_quota(const struct sw_engine *engine, const struct sw_quota *quota) {
     uint64_t bytes = 0, regions = 0, ops = 0, kept = 0;
     const struct sw_list *lists[] = {&engine->store.owners, &engine->store.settled};
@@ -189,7 +185,7 @@ static void check_quota(const struct sw_engine *engine, const struct sw_quota *q
         }
     const uint64_t had = atomic_load(&quota->bytes);
     SW_ASSERT(regions == quota->n_regions && (ops > 0 ? bytes <= had : bytes == had));
-    /* The quota's owner counts more than the engine does. */
+    /* The session counts more than the engine does. */
     SW_ASSERT(kept <= atomic_load(&quota->kept.used_bytes));
 }
 

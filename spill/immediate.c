@@ -1,5 +1,4 @@
-/* immediate.c - what is done with a region at once, without a worker: it is dropped, consumed, adopted, or advice about
- * it is taken. */
+/* immediate.c - operations on a region that end at once, without a worker: drop, consume, advise, adopt. */
 #include "spill/engine_state.h"
 
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
@@ -62,8 +61,7 @@ int sw_engine_adopt(struct sw_owner *owner, const char *name, struct sw_region_i
     before = region->owner;
     if (before != owner) {
         sw_region_give(region, owner);
-        /* One that is lost may be on a disk that is not there: its record, which is its tenant's, still has its chunks.
-         */
+        /* A lost region may be on a missing disk. It keeps its old record, which still names its chunks. */
         rc = region->state == SW_REGION_LOST ? 0 : sw_region_record(sw_engine_of(owner)->config.catalogue, region, err);
         if (rc)
             sw_region_give(region, before);

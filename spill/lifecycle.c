@@ -1,11 +1,11 @@
-/* lifecycle.c - how a region begins, becomes OUT with its frames and its record, and what a restore leaves of it. */
+/* lifecycle.c - how a region begins, becomes OUT with its frames and its record, and comes back or stays OUT. */
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 
-/* A slot. That of a pack is recorded before its first byte moves, as broken: should the process die, its bytes are
- * neither here nor there. Without the record a successor would take them for untouched. */
+/* Takes an id. A region to be packed is recorded, as broken, before its first byte moves: if the process dies, its
+ * bytes are lost. Without the record the next process would report them as untouched. */
 static int acquire(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
                    struct sw_err *err) {
     struct sw_engine *engine = sw_engine_of(owner);
@@ -55,10 +55,11 @@ void sw_region_give_up(struct sw_region *region) {
     sw_region_forget(sw_engine_of(region->owner)->config.catalogue, region);
 }
 
-/* Before its client is told. A packed region could not be taken back: it ends with this process. */
+/* Records a region before the reply is sent. A packed region is never given up for want of a record: it ends with this
+ * process. */
 static int record(struct sw_region *region, struct sw_err *err) {
     if (region->owner->state == SW_OWNER_CLOSING && !region->name)
-        return 0; /* its end is near */
+        return 0; /* it is about to be dropped */
     const int rc =
         sw_region_record(sw_engine_of(region->owner)->config.catalogue, region, region->in_place ? NULL : err);
     return region->in_place ? 0 : rc;
@@ -82,7 +83,7 @@ static void take_frames(struct sw_region *region, struct sw_frames *frames, cons
     region->reason = sum->reason;
     owner->raw_bytes += region->raw_bytes;
     owner->stored_bytes += region->stored_bytes;
-    while (region->state != SW_REGION_OUT) /* without chunks it has nothing to encode or store, and takes every step */
+    while (region->state != SW_REGION_OUT) /* a region without chunks takes all steps at once */
         sw_region_move(region, region->state + 1);
 }
 
@@ -106,7 +107,7 @@ int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_e
 /* ---- restores ---- */
 
 bool sw_restore_proves_loss(int code) {
-    /* A frame of our own in a version that we do not know is a damaged header. */
+    /* A frame that this service stored has no unknown version: its header is damaged. */
     return code == -SW_EFRAME || code == -SW_ECHECKSUM || code == -SW_EVERSION || code == -SW_ELOST;
 }
 
@@ -120,7 +121,7 @@ void sw_region_stay_out(struct sw_region *region, bool is_lost) {
     sw_region_move(region, is_lost ? SW_REGION_LOST : SW_REGION_OUT);
     if (!region->in_place || is_lost)
         sw_region_record_hints(catalogue, region);
-    else /* which chunks are packed; if that fails it counts as broken */
+    else /* which chunks are packed; without the record the region counts as broken */
         (void)sw_region_record(catalogue, region, NULL);
 }
 

@@ -1,4 +1,4 @@
-/* mem.c - clients' memories: which device's worker maps one, and when it is unmapped. */
+/* mem.c - clients' memories: finds the worker that maps one, and unmaps it when it is not used any more. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What a device keeps of a mapping, and of each of its parts, beside the description. */
+/* What a device keeps for a mapping, and for each part of it, in addition to the description. */
 enum { MAPPING_BYTES = 128, PART_BYTES = 2 * sizeof(uint64_t) };
 
 static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {

@@ -1,7 +1,7 @@
-/* op.c - an operation's request, and the jobs that carry it out: one for each buffer.
+/* op.c - an operation: its request, and a job for each buffer.
  *
- * They sum up what became of each, and the last one that comes back ends the operation: so a region of several buffers
- * is spilled, or restored, as a whole or not at all. */
+ * The last job that comes back ends the operation, with the sum of all outcomes. So a region of several buffers is
+ * spilled or restored as a whole, or not at all. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
@@ -15,8 +15,8 @@ static bool has_several(const struct sw_op *op) {
     return op->request.n_buffers > 1;
 }
 
-/* Its runs have frames of their own: of several buffers, or of parts of them. Else they are the region's, or go with
- * the run. */
+/* Returns true if each run has frames of its own, for one of several buffers or for a part of one. Otherwise the only
+ * run has the region's frames. */
 static bool has_own_frames(const struct sw_op *op) {
     return op->series || has_several(op);
 }
@@ -40,7 +40,7 @@ void sw_op_free(struct sw_op *op) {
     sw_free(op);
 }
 
-/* The frames of what a buffer of the operation reads. */
+/* Makes a view of the frames that a buffer's job reads. */
 static int make_view(struct sw_op *op, unsigned i, struct sw_err *err) {
     const struct sw_buffer *buffer = &op->buffers[i];
     const unsigned index = sw_buffer_index(buffer);
@@ -118,7 +118,7 @@ int sw_op_new(struct sw_op **ret, const struct sw_admission *a, struct sw_err *e
     return rc;
 }
 
-/* Its memories are in use until sw_op_end(). */
+/* The memories are in use until sw_op_end(). */
 static void begin(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_mem *mem = sw_mem_of(&op->buffers[i]);
@@ -144,7 +144,7 @@ void sw_op_end(struct sw_op *op) {
 void sw_op_post(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         struct sw_job *job = &op->jobs[i];
-        if (op->frames && has_own_frames(op)) /* to be read: until now a move may have been changing them */
+        if (op->frames && has_own_frames(op)) /* until now a move may have changed them */
             sw_frames_view_update(job->run.frames, op->frames);
         sw_worker_submit(sw_mem_of(&op->buffers[i])->worker, job);
     }
@@ -166,7 +166,7 @@ void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *don
     owner->n_ops++;
     engine->n_ops++;
     if (region->move)
-        region->move->cancel(region->move); /* and goes on when that has ended */
+        region->move->cancel(region->move); /* the operation is posted when the move has ended */
     else
         sw_op_post(op);
     sw_engine_keep_awake(engine);
@@ -211,7 +211,7 @@ static void add(struct sw_op *op, const struct sw_job *job, uint64_t *most) {
     sw_run_outcome_add(&op->outcome, &job->run, most);
 }
 
-/* The frames of all buffers are there: from now on they are the region's. */
+/* Joins the frames of all buffers. */
 static void join_frames(struct sw_op *op) {
     struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS] = {NULL};
     const unsigned n = op->request.n_buffers;
@@ -228,7 +228,7 @@ static void join_frames(struct sw_op *op) {
         op->jobs[i].run.frames = NULL;
 }
 
-/* The first error is the operation's: what the others are told then is no cause. */
+/* The first error is the operation's: the other jobs fail because they are canceled. */
 static void note_failure(struct sw_op *op, const struct sw_run *run) {
     op->outcome.err = run->outcome.err;
     op->outcome.failed = run->outcome.failed;

@@ -24,7 +24,7 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
                                    .is_moving = region->move != NULL,
                                    .name = region->name,
                                    .uid = region->owner->uid};
-    (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it is there */
+    (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it exists */
 }
 
 uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_slots,

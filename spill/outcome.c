@@ -1,4 +1,4 @@
-/* outcome.c - what is told of an operation or a build that has ended, and what is counted of it. */
+/* outcome.c - the outcome of an operation or a series that has ended, and its part of the statistics. */
 #include "spill/engine_state.h"
 
 #include "base/clock.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One without frames counts for the first tier. */
+/* Without a tier it counts for the first one. */
 static const struct sw_tier *tier_of(const struct sw_ended *ended) {
     return ended->tier ? ended->tier : sw_placement_memory(&ended->engine->store.place);
 }
@@ -35,7 +35,7 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
 void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome) {
     const struct sw_run_outcome *sum = ended->sum;
     const uint64_t submitted_us = ended->submitted_us, mapped_us = sum->mapped_us ? sum->mapped_us : submitted_us;
-    /* Of several buffers, one without a plan of its own may be mapped after the last plan. */
+    /* A buffer without a plan may be mapped after the last plan was made. */
     const uint64_t planned_us = sum->planned_us > mapped_us ? sum->planned_us : mapped_us;
     if (outcome->err.code)
         return;

@@ -1,4 +1,4 @@
-/* owner.c - a session's owner begins, and goes away: operations canceled, regions dropped, memories unmapped. */
+/* owner.c - how a session's owner begins and ends, and how owners of the previous process are claimed or closed. */
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
@@ -60,7 +60,7 @@ static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void 
         next = node->next;
         if (leaves && region->move)
             region->move->cancel(region->move);
-        else if (!leaves && !sw_region_is_busy(region)) /* the others go when their operation ends */
+        else if (!leaves && !sw_region_is_busy(region)) /* the others are dropped when their operation has ended */
             sw_region_let_go(engine->config.catalogue, region);
     }
     if (!leaves)
@@ -82,7 +82,7 @@ void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg
     close_owner(owner, true, closed, arg);
 }
 
-/* ---- owners that a predecessor left ---- */
+/* ---- owners of the previous process ---- */
 
 struct sw_owner *sw_owner_claim(struct sw_engine *engine, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]) {
     for (struct sw_list *node = engine->store.owners.next; node != &engine->store.owners; node = node->next) {
@@ -109,7 +109,7 @@ int sw_owners_visit_found(struct sw_engine *engine,
             const int rc = visit(owner, owner->uid, is_tenant_owner, arg, err);
             if (rc)
                 return rc;
-            if (is_tenant_owner) /* the caller's from now on */
+            if (is_tenant_owner) /* belongs to the caller from now on */
                 owner->state = SW_OWNER_OPEN;
         }
     return 0;

@@ -35,7 +35,7 @@ int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct s
     return rc;
 }
 
-/* One that no tier has yet counts for the first. */
+/* A region that is not stored yet counts for the first tier. */
 static const struct sw_tier *tier_of(const struct sw_region *region) {
     return region->op || !region->tier ? sw_placement_memory(&region->owner->store->place) : region->tier;
 }
@@ -77,7 +77,6 @@ unsigned sw_engine_list(const struct sw_owner *owner, const char *after, struct 
     return n;
 }
 
-/* What a buffer's chunks came to. */
 static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const struct sw_frames_buffer *buffer,
                                          enum sw_cost_reason reason) {
     uint64_t of_codec[SW_CODEC_NR] = {0};
@@ -93,7 +92,7 @@ static struct sw_buffer_info buffer_info(const struct sw_frames *frames, const s
     return info;
 }
 
-/* A region whose frames nobody is making. */
+/* Finds a region whose frames are complete. */
 static int find_frames(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {
     const int rc = sw_engine_find(owner, id, ret, err);
     if (rc)
@@ -126,7 +125,7 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
     struct sw_region *region;
     int rc = find_frames(owner, id, &region, err);
     if (!rc)
-        rc = sw_engine_find_idle(owner, id, &region, err); /* an unpack changes what is asked for */
+        rc = sw_engine_find_idle(owner, id, &region, err); /* an unpack changes the frames */
     if (rc)
         return rc;
     const struct sw_frames *frames = region->frames;

@@ -1,4 +1,4 @@
-/* read.c - a region's way back, chunk by chunk. */
+/* read.c - reads, from begin to end. */
 #include "spill/read.h"
 
 #include "spill/engine_state.h"
@@ -7,7 +7,7 @@ static struct sw_read *of(struct sw_series *series) {
     return SW_CONTAINER_OF(series, struct sw_read, series);
 }
 
-/* A restore that has begun to write is the one that may fill holes. */
+/* Only one restore may fill holes: the first that has begun to write. */
 static void give_up(struct sw_series *series) {
     struct sw_region *region = sw_series_leave_region(series);
     if (!series->sum.mapped_us)
@@ -17,7 +17,7 @@ static void give_up(struct sw_series *series) {
         sw_region_let_go(sw_engine_of(region->owner)->config.catalogue, region);
 }
 
-/* The stored copy goes only if all chunks have come, or are under way. */
+/* The stored copy is dropped only if every chunk was asked for. */
 static int check_end(const struct sw_series *series, struct sw_err *err) {
     const struct sw_read *read = SW_CONTAINER_OF(series, const struct sw_read, series);
     const size_t n_chunks = series->region->frames->n_chunks;
@@ -27,7 +27,7 @@ static int check_end(const struct sw_series *series, struct sw_err *err) {
                       n_chunks - read->n_asked, n_chunks);
 }
 
-/* All that was asked for has come. */
+/* Every chunk that was asked for was restored. */
 static void come_back(struct sw_series *series) {
     struct sw_read *read = of(series);
     struct sw_region *region = sw_series_leave_region(series);
@@ -71,7 +71,7 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
             *err = cause;
         return cause.code;
     }
-    (void)sw_engine_query_buffers(owner, id, ret_buffers, ret_n, NULL); /* cannot fail: it is there */
+    (void)sw_engine_query_buffers(owner, id, ret_buffers, ret_n, NULL); /* cannot fail: it was found */
     read->may_fill_holes = region->may_fill_holes;
     region->may_fill_holes = false;
     sw_region_move(region, SW_REGION_RESTORING);
@@ -84,7 +84,7 @@ const struct sw_frame_layout *sw_read_layout(const struct sw_read *read, const s
     return sw_frames_layout_at(read->series.region->frames, range->buffer, range->at);
 }
 
-/* Which of the region's chunks a buffer of an operation has. */
+/* Returns the first of the region's chunks that a buffer of an operation has, and their number. */
 static size_t chunks_of(const struct sw_frames *frames, const struct sw_buffer *buffer, size_t *ret_n) {
     const struct sw_frames_buffer all = sw_frames_buffer(frames, sw_buffer_index(buffer));
     *ret_n = buffer->bytes / all.chunk_bytes + (buffer->bytes % all.chunk_bytes != 0);
@@ -113,7 +113,7 @@ int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned
     return 0;
 }
 
-/* Adds up what has come to one range. */
+/* Adds up the chunks of one range. */
 static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
     const struct sw_frames *frames = read->series.region->frames;
     uint64_t most = UINT64_MAX, stored_bytes = 0; /* the reason is the spill's */

@@ -1,5 +1,5 @@
-/* series.c - a series of operations on one region: a build, which stores it by several appends, or a read, which brings
- * it back chunk by chunk. What the two have in common: who waits for their end, and what ends them. */
+/* series.c - a series of operations on one region: a build, which stores the region by several appends, or a read,
+ * which restores it chunk by chunk. This file has what both share: operations, failure, end, batches. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
@@ -70,7 +70,6 @@ void sw_series_post(struct sw_series *series) {
     }
 }
 
-/* What has ended, for outcome.c. */
 static struct sw_ended ended_of(const struct sw_series *series, const char *what, const struct sw_region *region) {
     return (struct sw_ended){.engine = sw_engine_of(series->owner),
                              .operation = series->kind->operation,
@@ -96,7 +95,7 @@ void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret) {
 }
 
 void sw_series_note_failure(struct sw_series *series, struct sw_op *op) {
-    if (series->has_failed) /* for which the operation was canceled; whatever it did counts no more */
+    if (series->has_failed) /* the operation was canceled for this; its own outcome does not count */
         op->outcome.err = series->sum.err;
     else if (op->outcome.err.code)
         sw_series_fail(series, &op->outcome.err);
@@ -125,11 +124,11 @@ void sw_series_note(const struct sw_series *series, const struct sw_region *regi
     struct sw_ended ended = ended_of(series, series->kind->what, region);
     ended.sum = &series->sum;
     ended.submitted_us = series->submitted_us;
-    if (series->submitted_us) /* else no byte has moved */
+    if (series->submitted_us) /* otherwise no byte was moved */
         sw_outcome_note(&ended, &series->outcome);
 }
 
-/* The last one takes the batch with it. */
+/* The last series frees the batch. */
 static void leave_batch(struct sw_series *series) {
     struct sw_batch *batch = series->batch;
     if (!batch)
@@ -176,7 +175,6 @@ static void fail(struct sw_series *series, const struct sw_err *cause) {
     }
 }
 
-/* The others of its batch fail with it. */
 void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
     struct sw_batch *batch = series->batch;
     struct sw_series *others[SW_SERIES_MAX_BATCH];
@@ -198,7 +196,6 @@ void sw_series_expire(struct sw_series *series, const struct sw_err *cause) {
     sw_series_look(series);
 }
 
-/* The callback is due, unless nobody waits for one. */
 static void end(struct sw_series *series) {
     struct sw_engine *engine = sw_engine_of(series->owner);
     if (series->is_dropped) {
@@ -211,7 +208,7 @@ static void end(struct sw_series *series) {
     (void)uv_async_send(&engine->async);
 }
 
-/* It has failed, or has done what it was for. */
+/* The series has failed or is complete. */
 static void finish(struct sw_series *series) {
     if (series->has_failed) {
         if (series->region)
@@ -222,7 +219,7 @@ static void finish(struct sw_series *series) {
         end(series);
 }
 
-/* Those that end together; none of them is at work any more, and none has failed. */
+/* Completes series that end together. None has operations in flight, and none has failed. */
 static void complete(struct sw_series *const *all, unsigned n) {
     struct sw_err err = {0};
     struct sw_balance *balance = &sw_engine_of(all[0]->owner)->balance;
@@ -234,7 +231,7 @@ static void complete(struct sw_series *const *all, unsigned n) {
             leave_batch(all[i]);
         finish(all[i]);
     }
-    sw_balance_look(balance); /* what rests in the first tier now may have to leave it */
+    sw_balance_look(balance); /* the first tier may be above its watermark now */
 }
 
 static void complete_batch(const struct sw_batch *batch) {
@@ -328,13 +325,13 @@ void sw_series_call_back(struct sw_engine *engine) {
 
 void sw_series_close(struct sw_owner *owner) {
     const struct sw_err closing = {-SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "the session is closing"};
-    owner->n_series++; /* it must not settle here */
+    owner->n_series++; /* the owner must not settle here */
     for (struct sw_list *node = owner->series.next, *next; node != &owner->series; node = next) {
         struct sw_series *series = SW_CONTAINER_OF(node, struct sw_series, node);
         next = node->next;
         series->is_dropped = !series->is_ending;
         if (!series->has_failed)
-            fail(series, &closing); /* and so will all of its batch */
+            fail(series, &closing); /* the others of its batch belong to this owner, too */
         sw_series_look(series);
     }
     owner->n_series--;

@@ -1,5 +1,5 @@
-/* workers.c - what the engine asks of all of its workers: to hold jobs back, to be watched without sleep, and signs of
- * life. */
+/* workers.c - all workers at once: holds their jobs back, keeps the loop awake for them, asks them for signs of life.
+ */
 #include "spill/engine_state.h"
 
 #include "base/clock.h"
@@ -22,9 +22,8 @@ static void on_spin(uv_idle_t *spin) {
         (void)uv_idle_stop(spin);
 }
 
-/* Something has begun or ended, or will end soon. Waking a thread that sleeps can take longer than a short operation
- * itself (50 to 80 us in a virtual machine), so for as long as workers poll idle devices the loop polls its
- * descriptors. */
+/* Waking a sleeping thread can take longer than a short operation (50 to 80 us in a virtual machine). So the loop polls
+ * its descriptors for as long as workers poll idle devices. */
 void sw_engine_keep_awake(struct sw_engine *engine) {
     if (engine->poll_us == 0)
         return;
