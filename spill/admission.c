@@ -196,7 +196,7 @@ static int check_name(const struct sw_owner *owner, const char *name, bool in_pl
                                    : "a region's name of %zu bytes, must be 1 to %u",
                           bytes, SW_REGION_NAME_BYTES - 1u);
     if (!owner->tenant_owner)
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "nobody would have durable regions of this session");
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "durable regions are disabled for this session");
     if (sw_name_find(owner->tenant_owner, name))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "the tenant has a durable region of this name");
     if (owner->tenant_owner->n_names >= sw_engine_of(owner)->config.max_durable)
@@ -485,7 +485,7 @@ int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_reg
         return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no durable region of this name");
     if (region->owner != owner && (region->owner != tenant_owner || region->move))
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST,
-                          region->move ? "the region is on its way between tiers"
+                          region->move ? "the region is being moved between tiers"
                                        : "another session has the region, or may come back for it");
     if (sw_region_is_busy(region) && !region->frames) /* its spill may fail */
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "the region is being spilled");

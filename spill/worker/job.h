@@ -25,8 +25,8 @@ struct sw_job {
     uint32_t region_slot, region_gen; /* stored in the records of durable tiers */
     struct sw_tier *from;             /* move: the tier to demote from; NULL: a promotion */
     struct sw_stored *replaced;       /* move: [n_chunks], frames that were replaced; NULL: they are released at once */
-    /* Chunks on their way to or from tiers behind memory (transfer.h); the worker's. */
-    unsigned n_transfers, n_ahead; /* under way; read ahead, including the ready ones */
+    /* Chunks in transit to or from tiers behind memory (transfer.h); the worker's. */
+    unsigned n_transfers, n_ahead; /* in flight; read ahead, including the ready ones */
     size_t n_read;                 /* chunks, from the first, that were considered for reading */
     struct sw_list ready;          /* struct sw_transfer: read, but not taken by a slot yet */
     struct sw_list writes;         /* struct sw_transfer: in memory, waiting for their turn to be written */

@@ -475,7 +475,7 @@ static void arrived_promoted(struct sw_transfer *t) {
     sw_free(t);
 }
 
-/* A chunk on its way between two tiers behind memory was read. */
+/* A chunk in transit between two tiers behind memory was read. */
 static void arrived_half_way(struct sw_transfer *t) {
     check_frame(t);
     if (!t->io.err.code && !t->staged.tier->ops->commit(t->staged.tier, &t->staged, &t->io.err)) {
@@ -514,7 +514,7 @@ static bool may_begin(struct sw_tier_sink *s, const struct sw_job *job, const st
     return may_move(s, job, behind, SW_TIER_WRITE, stored->bytes);
 }
 
-/* Begins to write chunks that were read on their way between two tiers behind memory. */
+/* Begins to write chunks that were read in transit between two tiers behind memory. */
 static bool relay(struct sw_tier_sink *s, struct sw_job *job) {
     const struct sw_transfer *t;
     bool began = false;

@@ -3,7 +3,7 @@
  *   out    a slot has copied a frame to memory -> written to a tier behind, at its turn -> the chunk is done
  *   in     read ahead into memory, at its turn -> ready -> a slot takes it from there
  *   move   a frame at rest in memory -> written to a tier behind -> its memory is free (demotion), or the reverse
- *          (promotion); between two tiers behind it is read into memory on its way
+ *          (promotion); between two tiers behind it is read into memory in transit
  *
  * Transfers belong to their job, which cannot end before its last transfer has. Every run here is a job's (job.h). */
 #ifndef SW_SPILL_TRANSFER_H

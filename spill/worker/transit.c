@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-/* Part of the memory for frames on their way that is kept for short frames of tenants that have none there. */
+/* Part of the memory for frames in transit that is kept for short frames of tenants that have none there. */
 #define SPARE_PART 8
 
 void sw_transit_init(struct sw_transit *transit, struct sw_placement *place) {

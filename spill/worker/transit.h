@@ -1,4 +1,4 @@
-/* transit.h - how one worker's jobs share memory for frames on their way, and the asynchronous tiers behind it, by
+/* transit.h - how one worker's jobs share memory for frames in transit, and the asynchronous tiers behind it, by
  * turns.
  *
  * A job that has frames to write to such a tier, or to read from one, has a *transit turn*: by tenant, then session,
@@ -32,7 +32,7 @@ void sw_transit_wake(struct sw_transit *transit, struct sw_job *job);
 /* Removes a job that is over. */
 void sw_transit_leave(struct sw_transit *transit, struct sw_job *job);
 
-/* Reserves and releases memory for a frame on its way, by sw_placement_stage(): for a spill or restore, or for a move
+/* Reserves and releases memory for a frame in transit, by sw_placement_stage(): for a spill or restore, or for a move
  * from one tier behind memory to another, which has no turn. */
 int sw_transit_reserve(struct sw_transit *transit, struct sw_job *job, uint64_t bytes, struct sw_stored *ret,
                        struct sw_err *err);
