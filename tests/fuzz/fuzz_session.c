@@ -12,6 +12,7 @@
  * After each input the session ends and everything must have been given back. */
 #include "base/assert.h"
 #include "base/log.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/packets.h"
 #include "tests/lib/service.h"
 #include <fcntl.h>
@@ -42,13 +43,38 @@ static bool closed;
 static struct sw_region_id ids[8]; /* of this input's spills, by turns */
 static unsigned n_ids;
 
+/* A good frame of one step of zeros. Returns its length. */
+static uint64_t good_frame(const uint8_t **ret) {
+    static const uint8_t zeros[SW_BUILD_CHUNK_STEP_BYTES];
+    static _Alignas(16) uint8_t frame[2 * SW_BUILD_CHUNK_STEP_BYTES];
+    static uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    static uint64_t bytes;
+    struct sw_plan plan;
+    if (!bytes) {
+        sw_plan_make(&plan, SW_VALUE_NONE, zeros, sizeof zeros, sample);
+        SW_ASSERT(sw_codec_encode(&plan, zeros, sizeof zeros, frame, sizeof frame, &bytes, NULL) == 0);
+        SW_ASSERT(bytes <= MEMFD_BYTES);
+    }
+    *ret = frame;
+    return bytes;
+}
+
+static void write_frames(int fd) {
+    const uint8_t *frame;
+    const uint64_t bytes = good_frame(&frame);
+    for (off_t at = 0; at < FILE_BYTES; at += SW_BUILD_CHUNK_STEP_BYTES)
+        SW_ASSERT(pwrite(fd, frame, bytes, at) == (ssize_t)bytes);
+}
+
 static int new_fd(unsigned kind) {
     if (kind == 0)
         return open("/dev/null", O_RDWR | O_CLOEXEC);
     const int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     SW_ASSERT(fd >= 0 && ftruncate(fd, FILE_BYTES) == 0);
-    if (kind > 2)
+    if (kind > 2) {
         SW_ASSERT(fallocate(fd, 0, 0, MEMFD_BYTES) == 0);
+        write_frames(fd);
+    }
     if (kind > 1)
         SW_ASSERT(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     return fd;
@@ -197,11 +223,14 @@ static void shape_read(struct sw_test_packet *packet, struct rest *rest, unsigne
 }
 
 /* Chunks of a step each from where the record says, of one of two buffers. */
+/* One in 16 is a frame. */
 static struct sw_wire_chunk *step(struct sw_wire_chunk *chunk, struct rest *rest) {
-    static const uint64_t lengths[] = {1, 2, 3, 4};
+    const uint8_t *frame;
     chunk->at = (uint64_t)next(rest, 5) * SW_BUILD_CHUNK_STEP_BYTES;
     chunk->offset = chunk->at;
-    chunk->raw_bytes = lengths[next(rest, 4)] * SW_BUILD_CHUNK_STEP_BYTES;
+    const unsigned length = next(rest, 64);
+    chunk->frame_bytes = length < 60 ? 0 : (uint32_t)good_frame(&frame);
+    chunk->raw_bytes = (chunk->frame_bytes ? 1 : 1 + length % 4) * (uint64_t)SW_BUILD_CHUNK_STEP_BYTES;
     chunk->buffer = (uint16_t)(next(rest, 8) == 7);
     return chunk;
 }
@@ -299,7 +328,7 @@ static void feed10(struct sw_session *session, uint8_t byte, struct rest rest, u
     static const unsigned types[] = {SW_MSG_BUILD,     SW_MSG_READ,       SW_MSG_DISCARD, SW_MSG_MEM_OPEN,
                                      SW_MSG_MEM_PARTS, SW_MSG_INSPECT,    SW_MSG_SETTLE,  SW_MSG_MEM_CLOSE,
                                      SW_MSG_ADVISE,    SW_MSG_ORDER_PAGE, SW_MSG_ADOPT,   SW_MSG_STATUS,
-                                     SW_MSG_SPILL,     SW_MSG_LIST};
+                                     SW_MSG_SPILL,     SW_MSG_LIST,       SW_MSG_CODER};
     static struct sw_test_packet made;
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const bool is_open = byte >= OPEN_10;
