@@ -189,8 +189,9 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
                       bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Between these two calls accepted operations are held back. They begin together with the release, so that the
- * operations of one message reach a device together and find it awake. The calls do not nest. */
-void sw_engine_hold(struct sw_engine *engine);
+ * operations of one message reach a device together. needs_kernels: the device is woken for them meanwhile. The calls do
+ * not nest. */
+void sw_engine_hold(struct sw_engine *engine, bool needs_kernels);
 void sw_engine_release(struct sw_engine *engine);
 
 /* Cancels the region's operation, if there is one. It calls back with -SW_ECANCELED, or with its result. */

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-void sw_engine_hold(struct sw_engine *engine) {
+void sw_engine_hold(struct sw_engine *engine, bool needs_kernels) {
     for (unsigned i = 0; i < engine->config.n_devices; i++)
-        sw_worker_hold(engine->workers[i]);
+        sw_worker_hold(engine->workers[i], needs_kernels);
 }
 
 void sw_engine_release(struct sw_engine *engine) {

@@ -232,6 +232,8 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
                                            .ends = count(m, commits),
                                            .only_cancels = count(m, aborts) == m->n_builds,
                                            .all = is_all(m),
+                                           .needs_kernels =
+                                               sw_chunks_count_frames(m->chunks, m->n_chunks) < m->n_chunks,
                                            .n = m->n_builds,
                                            .n_buffers = m->n_buffers > m->n_chunks ? m->n_buffers : m->n_chunks};
     struct sw_operation *operation;

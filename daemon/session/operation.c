@@ -252,7 +252,7 @@ struct sw_task *sw_operation_next(struct sw_operation *op, uint32_t number, uint
     if (op->n_turns == op->spec.n)
         return NULL;
     if (op->n_turns == 0 && has_several_jobs(op))
-        sw_engine_hold(op->session->service->engine);
+        sw_engine_hold(op->session->service->engine, op->spec.needs_kernels);
     struct sw_task *task = &op->tasks[op->n_turns++];
     task->operation = op;
     task->keep_priority = keep_priority;
@@ -355,7 +355,7 @@ void sw_task_started(struct sw_task *task, int rc, const struct sw_err *err) {
     /* Reads are not released early: if one is refused, all destinations must stay unchanged. */
     if (op->spec.is_build && op->n_begun % POSTED_TASKS == 0 && has_several_jobs(op)) {
         sw_engine_release(engine);
-        sw_engine_hold(engine);
+        sw_engine_hold(engine, op->spec.needs_kernels);
     }
 }
 

@@ -25,6 +25,7 @@ struct sw_operation_spec {
     bool only_cancels;  /* it makes no work, so no limit applies */
     bool all;           /* all end, or none */
     bool keep;          /* reads with `all`: the stored copies stay */
+    bool needs_kernels; /* some of its chunks are raw bytes */
     unsigned n;         /* builds or reads, at least 1 */
     unsigned n_buffers; /* of all of them; the chunks, if those are more */
 };

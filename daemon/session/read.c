@@ -179,6 +179,8 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
                                            .only_cancels = count(m, only_ends) == m->n_reads,
                                            .all = is_all(m),
                                            .keep = m->reads[0].flags & SW_READ_KEEP,
+                                           .needs_kernels =
+                                               sw_chunks_count_frames(m->chunks, m->n_chunks) < m->n_chunks,
                                            .n = m->n_reads,
                                            .n_buffers = m->n_chunks};
     struct sw_read_record record = {.read = m->reads, .chunks = m->chunks};

@@ -48,7 +48,8 @@ struct sw_worker {
     pthread_cond_t posted;
     struct sw_list inbox, outbox;
     bool stop, ended, silent;
-    bool expects; /* jobs are about to be posted */
+    bool expects;         /* jobs are about to be posted */
+    bool expects_kernels; /* some of them need the device's kernels */
     atomic_bool ends_soon;
     atomic_bool lost;
     atomic_uint n_mapped;
@@ -148,8 +149,9 @@ static void sleep_until(struct sw_worker *w, uint64_t until_us) {
 
 /* Takes posted jobs. If there is nothing else to do and it `may_wait`, waits for a job, or for the time to look at
  * clients' words. Returns whether the thread was asked to end. *ret_expects: there is nothing to do yet, but soon will
- * be. */
-static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret, bool *ret_expects) {
+ * be; *ret_expects_kernels: and it will need kernels. */
+static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret, bool *ret_expects,
+                        bool *ret_expects_kernels) {
     const bool is_busy = sw_mover_busy(w->mover);
     const uint64_t look_us = sw_order_queue_next_us(&w->ordered, 0);
     (void)pthread_mutex_lock(&w->lock);
@@ -157,7 +159,8 @@ static bool take_posted(struct sw_worker *w, bool may_wait, struct sw_list *ret,
            (look_us == UINT64_MAX || sw_clock_us() < look_us))
         sleep_until(w, look_us);
     *ret_expects = w->expects && !is_busy && sw_list_empty(&w->inbox);
-    w->expects = false;
+    *ret_expects_kernels = *ret_expects && w->expects_kernels;
+    w->expects = w->expects_kernels = false;
     sw_list_append_all(ret, &w->inbox);
     const bool stop = w->stop;
     (void)pthread_mutex_unlock(&w->lock);
@@ -230,13 +233,13 @@ static bool keeps_polling(const struct sw_worker *w, uint64_t now_us, uint64_t i
 static void *worker_main(void *arg) {
     struct sw_worker *w = arg;
     uint64_t advanced_us = 0;
-    bool polls = false, expects, stops;
+    bool polls = false, expects, expects_kernels, stops;
     do {
         struct sw_list posted;
         sw_list_init(&posted);
-        stops = take_posted(w, !polls, &posted, &expects);
+        stops = take_posted(w, !polls, &posted, &expects, &expects_kernels);
         bool advanced = begin_jobs(w, &posted);
-        if (expects)
+        if (expects_kernels)
             w->device->ops->wake(w->device);
         advanced |= sw_mover_step(w->mover, polls) || expects;
         hand_back(w);
@@ -334,11 +337,12 @@ void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
         post_held(w);
 }
 
-void sw_worker_hold(struct sw_worker *w) {
+void sw_worker_hold(struct sw_worker *w, bool needs_kernels) {
     SW_ASSERT(!w->holds);
     w->holds = true;
     (void)pthread_mutex_lock(&w->lock);
     w->expects = true;
+    w->expects_kernels |= needs_kernels;
     (void)pthread_cond_signal(&w->posted);
     (void)pthread_mutex_unlock(&w->lock);
 }

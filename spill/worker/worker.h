@@ -21,8 +21,9 @@ void sw_worker_free(struct sw_worker *worker);
 /* Hands a job to the worker. thread: loop. */
 void sw_worker_submit(struct sw_worker *worker, struct sw_job *job);
 /* Between the two calls submitted jobs are collected, and then reach the worker together. So it can group them, and the
- * queue is locked once. Meanwhile the thread wakes up and wakes its device, if both are idle. thread: loop. */
-void sw_worker_hold(struct sw_worker *worker);
+ * queue is locked once. Meanwhile the thread wakes up, if it is idle, and wakes its device, if jobs will need kernels.
+ * thread: loop. */
+void sw_worker_hold(struct sw_worker *worker, bool needs_kernels);
 void sw_worker_release(struct sw_worker *worker);
 /* Appends to *ret the jobs that are done, failed or canceled. thread: loop. */
 void sw_worker_take(struct sw_worker *worker, struct sw_list *ret);

@@ -261,7 +261,7 @@ static int await_all(struct sw_test_op *ops) {
 }
 
 static int restore_all(struct together *t, struct sw_mem *mem) {
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < PIECES; i++) {
         struct sw_range range = t->ranges[i];
         range.mem = mem;
@@ -278,7 +278,7 @@ static int pieces(void) {
     struct together t = {.mem = sw_fixture_mem(&f, f.owner, &from, false)};
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &to, false);
     lay_out(&t);
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < PIECES; i++)
         ck_assert_int_eq(sw_engine_spill(f.owner, &t.ranges[i], 1, sw_test_op_done, &t.ops[i], &t.ops[i].id, NULL), 0);
     sw_engine_release(f.engine);

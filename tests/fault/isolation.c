@@ -60,7 +60,7 @@ static void teardown(void) {
 static void spill_short(const struct sw_memory *memory, struct sw_test_op ops[N_SHORT]) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, memory, false);
     memset(ops, 0, N_SHORT * sizeof ops[0]);
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < N_SHORT; i++) {
         struct sw_range range = {.mem = mem, .offset = (uint64_t)i * SHORT_BYTES, .bytes = SHORT_BYTES};
         ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
@@ -74,7 +74,7 @@ static void spill_short(const struct sw_memory *memory, struct sw_test_op ops[N_
 static void restore_short(const struct sw_memory *memory, const struct sw_test_op spilled[N_SHORT]) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, memory, false);
     struct sw_test_op ops[N_SHORT] = {0};
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < N_SHORT; i++) {
         struct sw_range range = {.mem = mem, .offset = (uint64_t)i * SHORT_BYTES, .bytes = SHORT_BYTES};
         ops[i].done = sw_engine_restore(f.owner, spilled[i].id, &range, 1, true, sw_test_op_done, &ops[i], NULL) < 0;

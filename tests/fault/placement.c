@@ -467,7 +467,7 @@ START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
     const struct sw_range to = {.mem = mem, .bytes = 3 * MIB},
                           from = {.mem = mem, .offset = 4 * MIB, .bytes = 12 * MIB};
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     ck_assert_int_eq(sw_engine_restore(f.owner, on_disk.id, &to, 1, true, sw_test_op_done, &back, NULL), 0);
     ck_assert_int_eq(sw_engine_spill(f.owner, &from, 1, sw_test_op_done, &out, &out.id, NULL), 0);
     sw_engine_release(f.engine);

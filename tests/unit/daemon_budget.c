@@ -212,7 +212,7 @@ START_TEST(operations_in_flight) {
     unsigned n_refused = 0;
     ck_assert_int_eq(hand_over(c, 1), 0);
     const uint64_t bytes = use_up(c, 4 * OP_BYTES), before = used_bytes();
-    sw_engine_hold(c->session->service->engine);
+    sw_engine_hold(c->session->service->engine, true);
     for (unsigned i = 0; i < N; i++)
         send_spill(c, 1000);
     ck_assert_uint_gt(used_bytes(), before + 2 * OP_BYTES);
@@ -235,7 +235,7 @@ START_TEST(records_of_chunks) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
     const uint64_t before = used_bytes();
-    sw_engine_hold(c->session->service->engine); /* the worker does not get it yet */
+    sw_engine_hold(c->session->service->engine, true); /* the worker does not get it yet */
     send_spill(c, 1000);
     const uint64_t accepted_bytes = used_bytes() - before;
     sw_engine_release(c->session->service->engine);

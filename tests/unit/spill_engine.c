@@ -428,7 +428,7 @@ START_TEST(test_held_operations_begin_together) {
     struct sw_err err = {0};
     fill(&memory, SW_CONTENT_TEXT, 5);
     struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = 5000};
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (int i = 0; i < N; i++) {
         range.offset = (uint64_t)i * 5000;
         ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);

@@ -45,7 +45,7 @@ static void client_close(struct client *c) {
 
 /* Hands all of them over, without waiting. */
 static void client_spill(struct client *c) {
-    sw_engine_hold(rig.f.engine); /* so that none is late for the group */
+    sw_engine_hold(rig.f.engine, true); /* so that none is late for the group */
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
         ck_assert_int_eq(sw_engine_spill(c->owner, &range, 1, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL),
@@ -55,7 +55,7 @@ static void client_spill(struct client *c) {
 }
 
 static void client_restore(struct client *c) {
-    sw_engine_hold(rig.f.engine);
+    sw_engine_hold(rig.f.engine, true);
     memset(c->restores, 0, sizeof c->restores);
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
@@ -586,7 +586,7 @@ START_TEST(test_buffers_of_an_operation_beside_a_group_that_is_planned) {
     sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 7);
     sw_fixture_open(&f, &config);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (unsigned k = 0; k < 2; k++) {
         const struct sw_range ranges[2] = {{.mem = mem, .offset = (uint64_t)k * 2 * STRIDE, .bytes = BYTES},
                                            {.mem = mem, .offset = ((uint64_t)k * 2 + 1) * STRIDE, .bytes = BYTES}};

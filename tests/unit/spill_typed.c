@@ -93,7 +93,7 @@ START_TEST(test_types_do_not_meet_in_a_group) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &from, false);
     struct sw_test_op ops[N] = {0};
     sw_numbers_fill(from.data, 0, from.bytes, SW_VALUE_U32, SW_NUMBERS_UNIFORM, 7, 1);
-    sw_engine_hold(f.engine);
+    sw_engine_hold(f.engine, true);
     for (int i = 0; i < N; i++) {
         const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * BYTES, .bytes = BYTES, .type = types[i % 3]};
         ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
