@@ -1,6 +1,7 @@
 /* codec_gpu.cu - the calls of codec/gpu.h: argument checks, launches, and the parts that all frames have. */
 #include "codec/checksum.h"
 #include "codec/codec_gpu.cuh"
+#include "codec/streams/streams.h"
 
 namespace {
 
@@ -93,18 +94,32 @@ __global__ void gather_pieces(const uint8_t *region, uint64_t raw_bytes, piece_o
         sample[blockIdx.x * blockDim.x + threadIdx.x] = region[from];
 }
 
-size_t align_256(size_t bytes) {
-    return (bytes + 255) / 256 * 256;
+/* With it, four slots of a device for chunks of 64 MiB take 312 MiB, everything counted. */
+constexpr size_t POOL_MOST_BYTES = (size_t)54 << 20;
+constexpr size_t POOL_HEAD_BYTES = 4096; /* the bits of free pieces */
+constexpr uint32_t ROW_BYTES = SW_WARP * sizeof(uint32_t);
+constexpr uint32_t MOST_PIECE_ROWS = (1u << SW_STREAMS_MAX_SEGMENT_LOG2) / 8 + 2; /* any tile fits into two */
+
+/* Returns how many pieces are in use at a time. */
+uint32_t most_pieces() {
+    uint32_t most = 1;
+    for (const sw_gpu_codec *codec : codecs)
+        most = max(most, codec->most_pieces ? codec->most_pieces() : 0);
+    return most;
 }
 
-/* Returns the largest scratch for slots that encoding this many bytes needs. */
-size_t most_slots_bytes(uint64_t raw_bytes) {
-    size_t most = 0;
-    for (const sw_gpu_codec *codec : codecs) {
-        const size_t bytes = codec->slots_bytes ? codec->slots_bytes(raw_bytes) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+/* Returns the rows of a piece on the current device: so few that each warp has a slot. */
+uint32_t piece_rows() {
+    const size_t rows = (POOL_MOST_BYTES - POOL_HEAD_BYTES) / ((size_t)most_pieces() * ROW_BYTES);
+    return (uint32_t)min(rows, (size_t)MOST_PIECE_ROWS);
+}
+
+sw_gpu_slots slots_of(const sw_gpu_pool *pool) {
+    const uint32_t rows = piece_rows();
+    const size_t word_bytes = 32 * (size_t)rows * ROW_BYTES;
+    const size_t n_words = pool->bytes > POOL_HEAD_BYTES ? (pool->bytes - POOL_HEAD_BYTES) / word_bytes : 0;
+    return {(uint32_t *)pool->d_memory, (uint8_t *)pool->d_memory + POOL_HEAD_BYTES,
+            (uint32_t)min(n_words, POOL_HEAD_BYTES / sizeof(uint32_t)), rows};
 }
 
 } // namespace
@@ -126,8 +141,20 @@ uint32_t sw_gpu_full_segments(void) {
     return sw_gpu_processors() * SW_WARP;
 }
 
-size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
-    return align_256(sizeof(sw_gpu_progress)) + most_slots_bytes(in_bytes);
+size_t sw_gpu_pool_bytes(uint64_t raw_bytes) {
+    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << SW_STREAMS_MAX_SEGMENT_LOG2;
+    const uint64_t pieces = min(2 * ((raw_bytes + tile_bytes - 1) / tile_bytes), (uint64_t)most_pieces());
+    return POOL_HEAD_BYTES + (pieces + 31) / 32 * 32 * piece_rows() * ROW_BYTES;
+}
+
+int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err) {
+    const sw_gpu_slots slots = slots_of(pool);
+    return sw_gpu_check(cudaMemsetAsync(slots.d_free, 0xFF, slots.n_words * sizeof *slots.d_free, stream), err,
+                        "cudaMemsetAsync of a pool");
+}
+
+size_t sw_gpu_encode_scratch_bytes(void) {
+    return sizeof(sw_gpu_progress);
 }
 
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
@@ -186,17 +213,16 @@ static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, s
 }
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
-                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
-                        struct CUstream_st *stream, struct sw_err *err) {
+                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
+                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
     int rc = check_plan(plan, in_bytes, d_frame, err);
     if (rc == 0 && frame_cap_bytes < sw_frame_bound_bytes(in_bytes))
         rc = sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame buffer of %llu bytes, %llu needed",
                         (unsigned long long)frame_cap_bytes, (unsigned long long)sw_frame_bound_bytes(in_bytes));
     if (rc == 0)
-        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_encode_scratch_bytes(in_bytes), err);
+        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_encode_scratch_bytes(), err);
     if (rc < 0)
         return rc;
-    const size_t slots_at = align_256(sizeof(sw_gpu_progress));
     sw_gpu_single items = {};
     init_layout(&items.item.layout, plan, in_bytes);
     items.item.d_raw = (void *)d_in;
@@ -204,8 +230,7 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
     items.d_progress = (sw_gpu_progress *)d_scratch;
     items.results = d_result;
     items.n_units = items.item.layout.n_tiles;
-    const sw_gpu_encode_job<sw_gpu_single> job = {
-        items, (uintptr_t)d_in, plan, (uint8_t *)d_scratch + slots_at, scratch_bytes - slots_at, stream};
+    const sw_gpu_encode_job<sw_gpu_single> job = {items, (uintptr_t)d_in, plan, slots_of(pool), stream};
     rc = sw_gpu_check(cudaMemsetAsync(items.d_progress, 0, sizeof *items.d_progress, stream), err, "cudaMemsetAsync");
     return rc < 0 ? rc : queue_encode(&job, 1, err);
 }
@@ -235,9 +260,8 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
 
 /* ---- batches ---- */
 
-/* Many short inputs have more tiles than one input with the same bytes. They share the slots of that one input. */
-size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
-    return align_256(n * sizeof(sw_gpu_item)) + most_slots_bytes(raw_bytes);
+size_t sw_gpu_batch_scratch_bytes(uint32_t n) {
+    return n * sizeof(sw_gpu_item);
 }
 
 /* Distributes the units of the launches to the items. A unit is a tile, or the decoder's own unit. units[codec]: the
@@ -282,28 +306,23 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 }
 
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
-                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
-                              struct CUstream_st *stream, struct sw_err *err) {
+                              struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
     uint32_t units[SW_CODEC_NR];
-    uint64_t raw_bytes = 0;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         rc = check_plan(plan, h_items[i].layout.raw_bytes, h_items[i].d_frame, err);
         if (rc == 0)
             init_layout(&h_items[i].layout, plan, h_items[i].layout.raw_bytes);
         h_items[i].progress = {};
-        raw_bytes += h_items[i].layout.raw_bytes;
     }
     if (rc == 0)
-        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_batch_scratch_bytes(n, raw_bytes), err);
+        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_batch_scratch_bytes(n), err);
     if (rc == 0)
         rc = count_units(h_items, n, true, units, err);
     if (rc < 0 || !n)
         return rc;
-    const size_t slots_at = align_256(n * sizeof *h_items);
-    sw_gpu_encode_job<sw_gpu_batch> job = {
-        {},    raw_addresses(h_items, n, plan->codec), plan, (uint8_t *)d_scratch + slots_at, scratch_bytes - slots_at,
-        stream};
+    sw_gpu_encode_job<sw_gpu_batch> job = {{}, raw_addresses(h_items, n, plan->codec), plan, slots_of(pool), stream};
     rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
     job.items.codec = plan->codec;
     job.items.n_units = units[plan->codec];

@@ -121,13 +121,25 @@ struct sw_gpu_batch {
     }
 };
 
+/* A pool (gpu.h): pieces, which have rows of a word for each lane. A slot is one piece or two neighbouring ones. */
+struct sw_gpu_slots {
+    uint32_t *d_free; /* a bit of each piece: it is free */
+    uint8_t *d_rows;
+    uint32_t n_words; /* of d_free; 0: the pool is empty */
+    uint32_t piece_rows;
+
+    /* Returns the rows of a slot by its first piece. */
+    __device__ inline uint32_t *rows(uint32_t piece) const {
+        return (uint32_t *)(d_rows + (size_t)piece * piece_rows * SW_WARP * sizeof(uint32_t));
+    }
+};
+
 /* The arguments of a launcher, as in codec/gpu.h and already checked. ITEMS is one of the two classes above. */
 template <class ITEMS> struct sw_gpu_encode_job {
     ITEMS items;           /* units are tiles; frame_bytes is not set; the stream zeroes progress before the launch */
     uintptr_t raw_address; /* the addresses of all sources, or-ed */
     const struct sw_gpu_plan *plan;
-    uint8_t *d_slots;
-    size_t slots_bytes;
+    sw_gpu_slots slots;
     cudaStream_t stream;
 };
 template <class ITEMS> struct sw_gpu_decode_job {
@@ -149,8 +161,8 @@ struct sw_gpu_codec {
     uint32_t unit_tiles;
     /* Sets attributes of the kernels; nullptr: there are none. cudaErrorNotSupported: too little shared memory. */
     cudaError_t (*init)() = nullptr;
-    /* Returns the bytes of sw_gpu_encode_job.d_slots that encoding so many bytes needs; nullptr: none. */
-    size_t (*slots_bytes)(uint64_t raw_bytes) = nullptr;
+    /* Returns how many pieces of a pool the encoder's warps can have at a time on the current device; nullptr: none. */
+    uint32_t (*most_pieces)() = nullptr;
 };
 
 /* Defines the row from the function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode. The further arguments are

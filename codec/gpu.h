@@ -5,7 +5,7 @@
  *
  * - No call allocates memory, synchronizes, or uses the default stream.
  * - Calls use the device of the current context. Several calls may run on several streams at once, if each has its own
- *   scratch.
+ *   scratch. Encodes share a pool.
  * - The GPU writes the results (struct sw_gpu_result): read them after the stream has passed the call.
  * - Host and GPU decode each other's frames (codec/FORMAT.md). Raw bytes may have any alignment; frames and scratch
  *   must be aligned to 16.
@@ -70,10 +70,22 @@ int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err);
 /* Returns how many segments give every multiprocessor of the current device a full warp's work. */
 uint32_t sw_gpu_full_segments(void);
 
-/* Returns the device scratch that encoding up to in_bytes needs with any plan. It is bounded, however large in_bytes
- * is.
- */
-size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes);
+/* Device memory for codes on their way to a frame, one pool for a device. Warps of encodes on any streams take slots of
+ * it and give them back. No warp waits for a slot: what does not fit is encoded twice. So a pool of any length will do,
+ * even of 0 bytes; only the rate depends on it. d_memory: aligned to 16. */
+struct sw_gpu_pool {
+    void *d_memory;
+    size_t bytes;
+};
+
+/* Returns the bytes of a pool that has a slot for each warp when this many bytes are encoded at a time, on all streams
+ * together: at most 54 MiB. */
+size_t sw_gpu_pool_bytes(uint64_t raw_bytes);
+/* Makes all slots free. The caller queues it once, before the first encode. */
+int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err);
+
+/* Returns the device scratch that an encode needs for itself. */
+size_t sw_gpu_encode_scratch_bytes(void);
 
 /* Gathers the sample of a region (sample.h) into d_sample, which has room for SW_SAMPLE_MAX_BYTES. piece_bytes: short
  * or long. */
@@ -104,8 +116,8 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
  * frame, in which segments that do not shrink are stored raw. To fall back to a raw frame, the caller compares
  * frame_bytes with the raw frame's length. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
-                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
-                        struct CUstream_st *stream, struct sw_err *err);
+                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
+                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
 
 /* Decodes tiles [first_tile, first_tile + n_tiles) of a frame and verifies their hashes. result->bad_tiles must be 0
  * before the call, and is still 0 on success. layout: the host's sw_frame_parse() of the same frame. d_out: the first
@@ -138,15 +150,14 @@ struct sw_gpu_item {
     uint32_t first_unit[SW_CODEC_NR]; /* units of the codec's launch (tiles, blocks) in earlier items */
 };
 
-/* Returns the device scratch that a batch of up to n items with up to raw_bytes together needs, with any plan. Decoding
- * such a batch needs no more. */
-size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes);
+/* Returns the device scratch that a batch of up to n items needs, encoded or decoded. */
+size_t sw_gpu_batch_scratch_bytes(uint32_t n);
 
 /* Encodes n items by one plan, each into its own frame, in two launches. results[i]: the result of item i, in memory
  * that the GPU can write to. errors: -SW_EINVAL also for 2^31 tiles or more. */
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
-                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
-                              struct CUstream_st *stream, struct sw_err *err);
+                              struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
 
 /* Decodes n whole frames, of any codecs and symbol tables, and verifies them, in one launch per codec. results[i]
  * counts the bad tiles of item i, and must be zero before the call. Frames are not trusted, as in

@@ -30,6 +30,7 @@ __device__ inline uint64_t window_word(const void *p, uint32_t i) {
 struct phrase_code {
     using lookup = sw_phrase_index;
     static constexpr uint32_t RING_WORDS = 2 * SW_PHRASE_MAX_BYTES / 4, RING_COPIES = 0;
+    static constexpr uint32_t MOST_THREADS = 1024, SLOT_PIECES = 1; /* phrases are chosen for much shorter frames */
     const lookup &index;
 
     /* First expand the texts as bytes. Then convert their words to numbers that are ordered like the bytes. */
@@ -53,52 +54,45 @@ struct phrase_code {
     __device__ inline phrase_code(const lookup &index, const sw_params &) : index(index) {}
 
     /* Puts as many units into the ring as there is room for. It never overwrites bytes that are still to be coded. */
-    template <int ALIGN>
-    static __device__ inline void refill(cursor &c, uint32_t *ring, uint32_t threads, const uint8_t *in,
-                                         uint32_t in_bytes) {
+    template <int ALIGN> static __device__ inline void refill(cursor &c, const source &in) {
         const uint32_t n = (c.at / 32 * 4 + 4 * RING_WORDS - c.loaded) / 16;
         uint4 v[UNITS];
 #pragma unroll
         for (uint32_t u = 0; u < UNITS; u++)
             if (u < n)
-                v[u] = sw_load_unit<ALIGN>(in, c.loaded + 16 * u, in_bytes);
+                v[u] = sw_load_unit<ALIGN>(in.in, c.loaded + 16 * u, in.in_bytes);
 #pragma unroll
         for (uint32_t u = 0; u < UNITS; u++) {
             if (u >= n)
                 continue;
-            put_unit<RING_WORDS, RING_COPIES>(ring, threads, c.loaded, v[u]);
-            if (c.loaded < in_bytes)
-                c.hash = sw_hash_partial_unit(c.hash, v[u], min(16u, in_bytes - c.loaded));
+            put_unit<RING_WORDS, RING_COPIES>(in.ring, in.threads, c.loaded, v[u]);
+            if (c.loaded < in.in_bytes)
+                c.hash = sw_hash_partial_unit(c.hash, v[u], min(16u, in.in_bytes - c.loaded));
             c.loaded += 16;
         }
     }
 
-    template <int ALIGN>
-    __device__ inline uint32_t encode_segment(uint32_t *ring, uint32_t threads, const uint8_t *in, uint32_t in_bytes,
-                                              uint32_t seed, uint32_t *slot, uint32_t *ret_hash) const {
-        const uint32_t n_raw_words = (in_bytes + 3) / 4;
-        cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, seed};
-        refill<ALIGN>(c, ring, threads, in, in_bytes);
-        while (c.at < c.end && c.row < n_raw_words) {
+    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
+        c.loaded = c.at / 8 / 16 * 16;
+        refill<ALIGN>(c, in);
+    }
+
+    template <int ALIGN, class PUT>
+    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
+        while (c.at < c.end && c.row < stop) {
             /* If one lane must refill its ring, all lanes refill together, which costs no more than that one lane. */
-            const bool must = c.loaded - c.at / 8 < SW_PHRASE_MAX_BYTES && c.loaded < in_bytes;
+            const bool must = c.loaded - c.at / 8 < SW_PHRASE_MAX_BYTES && c.loaded < in.in_bytes;
             if (__any_sync(__activemask(), must))
-                refill<ALIGN>(c, ring, threads, in, in_bytes);
-            const window w = {ring, threads, c.at, RING_WORDS};
+                refill<ALIGN>(c, in);
+            const window w = {in.ring, in.threads, c.at, RING_WORDS};
             const uint32_t left = min((c.end - c.at) / 8, (uint32_t)SW_PHRASE_MAX_BYTES);
             const uint32_t code = sw_phrase_find(&index, window_word, &w, left);
             const bool escape = code == SW_PHRASE_MAX;
             const uint32_t literal = w.get(0) >> (c.at % 32) & 0xFF;
-            append(c, slot, escape ? SW_STREAMS_ESCAPE | literal << 8 : code, escape ? 16 : 8);
+            append(c, put, escape ? SW_STREAMS_ESCAPE | literal << 8 : code, escape ? 16 : 8);
             c.at += escape ? 8 : 8 * index.length[code];
         }
-        for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
-            c.hash = sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes),
-                                          min(16u, in_bytes - c.loaded));
-        if (c.acc_bits)
-            slot[c.row++ * SW_WARP] = c.acc;
-        *ret_hash = sw_hash_finish(c.hash);
-        return c.at < c.end || c.row >= n_raw_words ? n_raw_words : c.row;
+        append_rest(c, put);
     }
 };
 
@@ -113,5 +107,4 @@ template <class ITEMS> static void sw_phrase_gpu_encode(const sw_gpu_encode_job<
     encode<phrase_code>(job);
 }
 
-/* It needs no more slots than v5t. */
-SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init);
+SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init, most_pieces<phrase_code>);

@@ -4,19 +4,25 @@
  * It follows V5T (T. Anema, TU Delft 2025: FSST on a GPU, a thread per run of input, one table for many). A warp
  * encodes its tile in three steps:
  *   1. Each lane encodes its segment. Input passes through a thread's ring of words in shared memory. Codes are
- *      gathered in registers, and written as words to the warp's slot in scratch, in the order [word][lane].
+ *      gathered in registers, and written as words to the warp's slot in the pool, in the order [word][lane].
  *   2. The lanes' word counts give the tile's size. One atomic operation reserves its place in the frame.
  *   3. Rows that every lane has are copied unchanged, and tails are gathered (v5t/FORMAT.md).
- * Slots are reused tile after tile. So scratch depends on the GPU's size, not on the input's, and stays in L2.
+ *
+ * A slot has fewer rows than a tile can need. A lane whose codes do not fit notes where it is, and goes on without
+ * writing words, to learn their number. After step 2 it encodes from there again, straight to the frame. Segments that
+ * are stored raw are copied from the input. So a warp never waits for a slot: without one, it encodes its tile twice.
  *
  * struct CODE {
  *     struct lookup;                            in shared memory; 16-byte aligned
  *     RING_WORDS, RING_COPIES                   of a thread's ring
+ *     MOST_THREADS                              of a block
+ *     SLOT_PIECES                               pieces of a warp's slot: 1 or 2
  *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronizes
  *     CODE(const lookup &, const sw_params &)
- *     encode_segment<ALIGN>(ring, threads, in, in_bytes, seed, slot, ret_hash)
- *         encodes one segment into column `slot` of the warp's rows; returns its number of words, or the content's if
- *         coding does not make it shorter; *ret_hash: hash of the input
+ *     begin<ALIGN>(cursor &, source)            fills the ring from the cursor's position on
+ *     run<ALIGN>(cursor &, source, stop, put)
+ *         encodes until the segment's end, or until row `stop`, which it passes by at most a row; calls put(row, word)
+ *         for each word, at the segment's end also for the last one, which is not full
  * }
  * Each codec's encoder includes this file, and has its own copy of everything in it. */
 #ifndef SW_STREAMS_ENCODE_CUH
@@ -27,8 +33,9 @@
 
 namespace {
 
-constexpr uint32_t SLOT_SPARE_ROWS = 4;
+constexpr uint32_t ALL_LANES = 0xFFFFFFFFu;
 constexpr uint32_t MIN_THREADS = 128;
+constexpr uint32_t SPARE_ROWS = 2; /* of a slot: run() passes its last row by one, and writes a word that is not full */
 
 template <class CODE> size_t shared_bytes(uint32_t threads) {
     return sizeof(typename CODE::lookup) + (CODE::RING_WORDS + CODE::RING_COPIES) * sizeof(uint32_t) * threads;
@@ -43,16 +50,32 @@ struct cursor {
     uint32_t hash;
 };
 
-/* Adds up to 32 bits of codes; writes a word when one is full. */
-__device__ inline void append(cursor &c, uint32_t *slot, uint32_t bits, uint32_t n_bits) {
+/* A lane's segment, and its column of the ring. */
+struct source {
+    const uint8_t *in;
+    uint32_t in_bytes;
+    uint32_t *ring;
+    uint32_t threads;
+};
+
+/* Adds up to 32 bits of codes; puts a word when one is full. */
+template <class PUT> __device__ inline void append(cursor &c, PUT &put, uint32_t bits, uint32_t n_bits) {
     c.acc |= bits << c.acc_bits;
     const uint32_t carry = __funnelshift_l(bits, 0, c.acc_bits);
     c.acc_bits += n_bits;
     if (c.acc_bits >= 32) {
-        slot[c.row * SW_WARP] = c.acc;
+        put(c.row, c.acc);
         c.acc = carry;
         c.acc_bits -= 32;
         c.row++;
+    }
+}
+
+/* Puts the last codes of a complete segment. */
+template <class PUT> __device__ inline void append_rest(cursor &c, PUT &put) {
+    if (c.at >= c.end && c.acc_bits) {
+        put(c.row++, c.acc);
+        c.acc_bits = 0;
     }
 }
 
@@ -68,17 +91,6 @@ __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_by
     if (COPIES && i == 0) {
         ring[WORDS * threads] = v.x;
         ring[(WORDS + 1) * threads] = v.y;
-    }
-}
-
-template <int ALIGN> __device__ void copy_raw_segment(const uint8_t *in, uint32_t in_bytes, uint32_t *slot) {
-    for (uint32_t at = 0; at < in_bytes; at += 16) {
-        const uint4 v = sw_load_unit<ALIGN>(in, at, in_bytes);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            if (at + 4 * i < in_bytes)
-                slot[(at / 4 + i) * SW_WARP] = w[i];
     }
 }
 
@@ -98,73 +110,176 @@ __device__ inline void copy_batched(const T *from, uint32_t from_stride, T *to, 
     }
 }
 
-/* Moves a tile from the warp's slot (a row of 32 words per word index) to its place in the frame. If a multiprocessor
- * has few warps, loads are batched, so that their latencies overlap. With many warps, batching costs more instructions
- * than it saves time. */
-template <uint32_t THREADS>
-__device__ void place_tile(const uint32_t *slot_rows, uint32_t *out, uint32_t lane, uint32_t lanes, uint32_t words,
-                           uint32_t total_words) {
-    const uint32_t shortest = __reduce_min_sync(0xFFFFFFFFu, lane < lanes ? words : 0xFFFFFFFFu);
-    const uint32_t tail = lane < lanes ? words - shortest : 0;
-    const uint32_t tail_at = shortest * lanes + sw_warp_exclusive_sum(tail, lane);
+/* ---- slots ---- */
+
+constexpr uint32_t NO_SLOT = ~0u;
+
+/* Takes a slot: 1 or 2 neighbouring pieces, the first of which is returned; NO_SLOT: none is free. The search begins at
+ * the word of the multiprocessor and at the bits of the warp, which are free if all that are resident have a slot each.
+ * All lanes of a warp call it. */
+template <uint32_t PIECES> __device__ uint32_t take_slot(const sw_gpu_slots &slots, uint32_t lane) {
+    constexpr uint32_t MASK = PIECES == 2 ? 3 : 1;
+    const uint32_t own = threadIdx.x / SW_WARP * PIECES;
+    uint32_t processor;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(processor));
+    for (uint32_t from = 0; from < slots.n_words; from += SW_WARP) {
+        const uint32_t at = (processor + from + lane) % slots.n_words;
+        const auto whole = [](uint32_t bits) { return PIECES == 2 ? bits & bits >> 1 & 0x55555555u : bits; };
+        uint32_t bits = from + lane < slots.n_words ? __ldcg(&slots.d_free[at]) : 0, found = NO_SLOT;
+        for (uint32_t rest = __ballot_sync(ALL_LANES, whole(bits)); rest; rest &= rest - 1) {
+            const uint32_t who = __ffs(rest) - 1;
+            while (lane == who && whole(bits) && found == NO_SLOT) {
+                const uint32_t turned = __funnelshift_r(whole(bits), whole(bits), own);
+                const uint32_t bit = (__ffs(turned) - 1 + own) % 32, mask = MASK << bit;
+                const uint32_t before = atomicAnd(&slots.d_free[at], ~mask);
+                if ((before & mask) == mask)
+                    found = at * 32 + bit;
+                else if (before & mask)
+                    atomicOr(&slots.d_free[at], before & mask);
+                bits = before & ~mask;
+            }
+            found = __shfl_sync(ALL_LANES, found, who);
+            if (found != NO_SLOT) {
+                __threadfence(); /* its last user is done with it */
+                return found;
+            }
+        }
+    }
+    return NO_SLOT;
+}
+
+template <uint32_t PIECES> __device__ void give_slot_back(const sw_gpu_slots &slots, uint32_t slot, uint32_t lane) {
+    __syncwarp();
+    if (lane == 0 && slot != NO_SLOT) {
+        __threadfence();
+        atomicOr(&slots.d_free[slot / 32], (PIECES == 2 ? 3u : 1u) << slot % 32);
+    }
+}
+
+/* A tile's place in the frame: rows of a word of each lane, and from row `shortest` on a tail for each lane. */
+struct tile_place {
+    uint32_t *out;
+    uint32_t lanes, lane, shortest, tail_at;
+
+    __device__ inline void put(uint32_t row, uint32_t word) const {
+        out[row < shortest ? row * lanes + lane : tail_at + row - shortest] = word;
+    }
+};
+
+/* Moves the words of a slot to their place; `have`: how many of them the lane has written. If a multiprocessor has few
+ * warps, loads are batched, so that their latencies overlap. With many warps, batching costs more instructions than it
+ * saves time. */
+template <uint32_t THREADS> __device__ void place_words(const uint32_t *rows, const tile_place &place, uint32_t have) {
     constexpr uint32_t BATCH = THREADS < 1024 ? 4 : 1;
-    if (lanes == SW_WARP)
-        copy_batched<BATCH>((const uint4 *)slot_rows + lane, SW_WARP, (uint4 *)out + lane, SW_WARP,
-                            (shortest * (SW_WARP / 4) + SW_WARP - 1 - lane) / SW_WARP);
-    else if (lane < lanes)
-        copy_batched<BATCH>(slot_rows + lane, SW_WARP, out + lane, lanes, shortest);
-    copy_batched<2 * BATCH>(slot_rows + shortest * SW_WARP + lane, SW_WARP, out + tail_at, 1, tail);
-    if (lane < (0u - total_words) % 4)
-        out[total_words + lane] = 0; /* padding to 16 bytes */
+    const uint32_t lane = place.lane, lanes = place.lanes, shortest = place.shortest;
+    uint32_t from = 0;
+    if (lanes == SW_WARP) { /* rows that all lanes have are moved as they are */
+        from = __reduce_min_sync(ALL_LANES, min(have, shortest));
+        copy_batched<BATCH>((const uint4 *)rows + lane, SW_WARP, (uint4 *)place.out + lane, SW_WARP,
+                            (from * (SW_WARP / 4) + SW_WARP - 1 - lane) / SW_WARP);
+    }
+    if (from < min(have, shortest))
+        copy_batched<BATCH>(rows + from * SW_WARP + lane, SW_WARP, place.out + from * lanes + lane, lanes,
+                            min(have, shortest) - from);
+    if (shortest < have)
+        copy_batched<2 * BATCH>(rows + shortest * SW_WARP + lane, SW_WARP, place.out + place.tail_at, 1,
+                                have - shortest);
+}
+
+template <int ALIGN> __device__ void place_raw_segment(const tile_place &place, const uint8_t *in, uint32_t in_bytes) {
+    for (uint32_t at = 0; at < in_bytes; at += 16) {
+        const uint4 v = sw_load_unit<ALIGN>(in, at, in_bytes);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            if (at + 4 * i < in_bytes)
+                place.put(at / 4 + i, w[i]);
+    }
 }
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS>
 __global__ void __launch_bounds__(THREADS, 1)
-    encode_tiles(const sw_params *__restrict__ table, const __grid_constant__ ITEMS items, uint8_t *slots,
-                 uint32_t slot_bytes) {
+    encode_tiles(const sw_params *__restrict__ table, const __grid_constant__ ITEMS items,
+                 const __grid_constant__ sw_gpu_slots slots) {
     extern __shared__ __align__(16) uint8_t shared[];
     typename CODE::lookup &tables = *(typename CODE::lookup *)shared;
-    uint32_t *ring = (uint32_t *)(shared + sizeof tables) + threadIdx.x;
     CODE::template build<THREADS>(tables, *table);
     __syncthreads();
     const CODE code(tables, *table);
     const uint32_t lane = threadIdx.x % SW_WARP;
-    const uint32_t warp = (blockIdx.x * THREADS + threadIdx.x) / SW_WARP;
-    uint32_t *slot_rows = (uint32_t *)(slots + (size_t)warp * slot_bytes);
+    uint32_t slot = NO_SLOT;
     for (;;) {
         uint32_t next = lane == 0 ? atomicAdd(&items.progress(0)->next_tile, 1) : 0;
-        next = __shfl_sync(0xFFFFFFFFu, next, 0);
+        next = __shfl_sync(ALL_LANES, next, 0);
         if (next >= items.n_units)
-            return;
+            break;
+        if (slot == NO_SLOT)
+            slot = take_slot<CODE::SLOT_PIECES>(slots, lane);
         const sw_gpu_place place = items.find(next, lane);
         const sw_frame_layout &layout = place.item.layout;
         const uint32_t tile = place.unit, segment_bytes = 1u << layout.segment_log2;
         const uint64_t segment = (uint64_t)tile * SW_TILE_SEGMENTS + lane, at = segment << layout.segment_log2;
-        const uint8_t *in = (const uint8_t *)place.item.d_raw + at;
         uint8_t *frame = (uint8_t *)place.item.d_frame;
         const uint32_t in_bytes =
             at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
         const uint32_t n_raw_words = (in_bytes + 3) / 4;
-        uint32_t words = 0, hash = 0;
-        if (in_bytes) {
-            words = code.template encode_segment<ALIGN>(ring, THREADS, in, in_bytes, sw_hash_segment_seed(tile, lane),
-                                                        slot_rows + lane, &hash);
-            if (words == n_raw_words)
-                copy_raw_segment<ALIGN>(in, in_bytes, slot_rows + lane);
+        const source in = {(const uint8_t *)place.item.d_raw + at, in_bytes,
+                           (uint32_t *)(shared + sizeof tables) + threadIdx.x, THREADS};
+
+        cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, sw_hash_segment_seed(tile, lane)};
+        code.template begin<ALIGN>(c, in);
+        uint32_t *rows = slots.rows(slot);
+        const uint32_t most_rows = slot == NO_SLOT ? 0 : CODE::SLOT_PIECES * slots.piece_rows - SPARE_ROWS;
+        cursor again = c; /* where the lane begins if it has to encode again */
+        bool writes = most_rows > 0, is_again = !writes;
+        for (;;) {
+            code.template run<ALIGN>(c, in, writes ? min(most_rows, n_raw_words) : n_raw_words,
+                                     [&](uint32_t row, uint32_t word) {
+                                         if (writes)
+                                             rows[row * SW_WARP + lane] = word;
+                                     });
+            const bool is_cut = c.at < c.end && c.row < n_raw_words;
+            if (!__any_sync(ALL_LANES, is_cut))
+                break;
+            writes = false;
+            is_again = is_cut;
+            again = c;
         }
+        for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
+            c.hash = sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in.in, c.loaded, in_bytes),
+                                          min(16u, in_bytes - c.loaded));
+        const bool is_raw = c.at < c.end || c.row >= n_raw_words;
+        const uint32_t words = is_raw ? n_raw_words : c.row, hash = in_bytes ? sw_hash_finish(c.hash) : 0;
         __syncwarp();
-        const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(0xFFFFFFFFu, in_bytes > 0));
+        const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(ALL_LANES, in_bytes > 0));
         const uint32_t tile_hash = sw_warp_sum(hash);
         unsigned long long unit =
             lane == 0 ? atomicAdd(&items.progress(place.index)->data_units, (unsigned long long)(total + 3) / 4) : 0;
-        unit = __shfl_sync(0xFFFFFFFFu, unit, 0);
+        unit = __shfl_sync(ALL_LANES, unit, 0);
         if (lane == 0)
             ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
-        frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(words == n_raw_words ? 0 : words);
-        place_tile<THREADS>(slot_rows, (uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lane, lanes,
-                            words, total);
+        frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(is_raw ? 0 : words);
+
+        const uint32_t shortest = __reduce_min_sync(ALL_LANES, lane < lanes ? words : ALL_LANES);
+        const tile_place to = {(uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lanes, lane, shortest,
+                               shortest * lanes + sw_warp_exclusive_sum(lane < lanes ? words - shortest : 0, lane)};
+        if (lane < (0u - total) % 4)
+            to.out[total + lane] = 0; /* padding to 16 bytes */
+        is_again = is_again && !is_raw;
+        /* Of a raw segment any words are moved with whole rows, and then replaced. */
+        const uint32_t any = __all_sync(ALL_LANES, is_raw) || !in_bytes ? 0 : min(shortest, most_rows);
+        if (slot != NO_SLOT)
+            place_words<THREADS>(rows, to, is_again ? again.row : is_raw ? any : words);
+        __syncwarp();
+        if (is_raw)
+            place_raw_segment<ALIGN>(to, in.in, in_bytes);
+        if (is_again) {
+            code.template begin<ALIGN>(again, in);
+            code.template run<ALIGN>(again, in, n_raw_words, [&](uint32_t row, uint32_t word) { to.put(row, word); });
+        }
         __syncwarp(); /* the slot is free for the next tile */
     }
+    give_slot_back<CODE::SLOT_PIECES>(slots, slot, lane);
 }
 
 /* The launch's shape for the current device; threads 0: the device is too small.
@@ -182,18 +297,14 @@ template <class CODE> shape shape_for(uint32_t n_tiles) {
     const uint32_t processors = sw_gpu_processors();
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    const uint32_t most = (size_t)shared >= shared_bytes<CODE>(1024)  ? 1024
-                          : (size_t)shared >= shared_bytes<CODE>(256) ? 256
-                                                                      : 0;
+    const uint32_t most = (size_t)shared >= shared_bytes<CODE>(CODE::MOST_THREADS) ? CODE::MOST_THREADS
+                          : (size_t)shared >= shared_bytes<CODE>(256)              ? 256
+                                                                                   : 0;
     const uint32_t tiles_each = (n_tiles + processors - 1) / processors;
     uint32_t threads = most;
     while (threads > MIN_THREADS && threads / SW_WARP >= 4 * tiles_each)
         threads /= 2;
     return {threads, processors};
-}
-
-uint32_t slot_bytes(unsigned segment_log2) {
-    return (((1u << segment_log2) / 4) + SLOT_SPARE_ROWS) * SW_WARP * (uint32_t)sizeof(uint32_t);
 }
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS> cudaError_t allow_shared() {
@@ -209,21 +320,20 @@ template <class CODE, uint32_t THREADS, class ITEMS> cudaError_t allow_shared_al
 }
 
 template <class CODE, uint32_t THREADS, class ITEMS> void launch(const sw_gpu_encode_job<ITEMS> *job, uint32_t blocks) {
-    const uint32_t stride = slot_bytes(job->plan->segment_log2);
-    const uint64_t warps = job->slots_bytes / stride, warps_per_block = THREADS / SW_WARP;
-    blocks = (uint32_t)min((uint64_t)blocks, warps / warps_per_block);
-    blocks = (uint32_t)min((uint64_t)blocks, (job->items.n_units + warps_per_block - 1) / warps_per_block);
+    constexpr uint32_t WARPS = THREADS / SW_WARP;
+    blocks = min(blocks, (job->items.n_units + WARPS - 1) / WARPS);
     sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         encode_tiles<CODE, align.value, THREADS><<<blocks, THREADS, shared_bytes<CODE>(THREADS), job->stream>>>(
-            job->plan->d_params, job->items, job->d_slots, stride);
+            job->plan->d_params, job->items, job->slots);
     });
 }
 
 /* Calls `use` with a compile-time number of threads. */
-template <class F> void with_threads(uint32_t threads, F use) {
+template <class CODE, class F> void with_threads(uint32_t threads, F use) {
     switch (threads) {
     case 1024:
-        use(std::integral_constant<uint32_t, 1024>());
+        if constexpr (CODE::MOST_THREADS == 1024)
+            use(std::integral_constant<uint32_t, 1024>());
         break;
     case 512:
         use(std::integral_constant<uint32_t, 512>());
@@ -240,7 +350,7 @@ template <class CODE> cudaError_t init_encoder() {
     const uint32_t most = shape_for<CODE>(UINT32_MAX / 2).threads;
     cudaError_t e = most ? cudaSuccess : cudaErrorNotSupported;
     for (uint32_t threads = MIN_THREADS; e == cudaSuccess && threads <= most; threads *= 2)
-        with_threads(threads, [&](auto t) {
+        with_threads<CODE>(threads, [&](auto t) {
             e = allow_shared_all<CODE, t.value, sw_gpu_single>();
             if (e == cudaSuccess)
                 e = allow_shared_all<CODE, t.value, sw_gpu_batch>();
@@ -248,31 +358,16 @@ template <class CODE> cudaError_t init_encoder() {
     return e;
 }
 
-template <class CODE> size_t slots_bytes(uint64_t n_tiles, unsigned segment_log2) {
-    const shape s = shape_for<CODE>((uint32_t)n_tiles);
-    if (!s.threads)
-        return 0;
-    const uint64_t warps_per_block = s.threads / SW_WARP;
-    const uint64_t blocks = min((n_tiles + warps_per_block - 1) / warps_per_block, (uint64_t)s.blocks);
-    return blocks * warps_per_block * slot_bytes(segment_log2);
-}
-
-/* For segments of any length. */
-template <class CODE> size_t most_slots_bytes(uint64_t raw_bytes) {
-    size_t most = 0;
-    for (unsigned log2 = SW_FRAME_MIN_SEGMENT_LOG2; log2 <= SW_STREAMS_MAX_SEGMENT_LOG2; log2++) {
-        const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << log2;
-        const size_t bytes = slots_bytes<CODE>((raw_bytes + tile_bytes - 1) / tile_bytes, log2);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+/* Returns how many pieces the warps have that are on the device at a time, of encodes on any number of streams: the
+ * tables leave room for one block of full size, or for smaller blocks with no more warps. */
+template <class CODE> uint32_t most_pieces() {
+    const shape s = shape_for<CODE>(UINT32_MAX / 2);
+    return s.blocks * (s.threads / SW_WARP) * CODE::SLOT_PIECES;
 }
 
 template <class CODE, class ITEMS> void encode(const sw_gpu_encode_job<ITEMS> *job) {
-    shape s = shape_for<CODE>(job->items.n_units);
-    while (s.threads > MIN_THREADS && job->slots_bytes / slot_bytes(job->plan->segment_log2) < s.threads / SW_WARP)
-        s.threads /= 2; /* a batch of very short inputs: the slots must suffice for at least one block */
-    with_threads(s.threads, [&](auto t) { launch<CODE, t.value>(job, s.blocks); });
+    const shape s = shape_for<CODE>(job->items.n_units);
+    with_threads<CODE>(s.threads, [&](auto t) { launch<CODE, t.value>(job, s.blocks); });
 }
 
 } // namespace

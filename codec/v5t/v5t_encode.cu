@@ -101,59 +101,41 @@ __device__ inline bool refill(cursor &c, uint32_t *ring, uint32_t threads, uint4
     return true;
 }
 
-/* Encodes one segment into column `slot` of the warp's rows. Returns its number of words, or n_raw_words if coding does
- * not make it shorter. *ret_hash: hash of the input. */
-template <int ALIGN>
-__device__ uint32_t encode_segment(const lookup &tables, uint32_t n2, uint32_t *ring, uint32_t threads,
-                                   const uint8_t *in, uint32_t in_bytes, uint32_t seed, uint32_t *slot,
-                                   uint32_t *ret_hash) {
-    const uint32_t n_raw_words = (in_bytes + 3) / 4;
-    cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, seed};
-#pragma unroll
-    for (uint32_t u = 0; u < RING_WORDS / 4; u++) {
-        const uint4 v = sw_load_unit<ALIGN>(in, 16 * u, in_bytes);
-        put_unit<RING_WORDS, RING_COPIES>(ring, threads, 16 * u, v);
-        if (16 * u < in_bytes)
-            c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in_bytes - 16 * u));
-    }
-    c.loaded = 4 * RING_WORDS;
+/* Encodes from the cursor's position on, until row `stop` or the segment's end (streams_encode.cuh). */
+template <int ALIGN, class PUT>
+__device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &in, uint32_t stop, PUT put) {
     /* Two units are loaded ahead, a group of symbols before they are put into the ring. A group takes at most two
      * units. */
-    uint4 next = sw_load_unit<ALIGN>(in, c.loaded, in_bytes);
-    uint4 after_next = sw_load_unit<ALIGN>(in, c.loaded + 16, in_bytes);
+    uint4 next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+    uint4 after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
     /* Four symbols take at most 32 bytes, so a group needs only one check of the segment's end and of the ring. */
-    while (c.at + 4 * 64 <= c.end && c.row < n_raw_words) {
+    while (c.at + 4 * 64 <= c.end && c.row < stop) {
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
-            const symbol s = match<false>(tables, n2, window(ring, threads, c.at), 0);
+            const symbol s = match<false>(tables, n2, window(in.ring, in.threads, c.at), 0);
             c.at += s.input_bits;
-            const symbol t = match<false>(tables, n2, window(ring, threads, c.at), 0);
+            const symbol t = match<false>(tables, n2, window(in.ring, in.threads, c.at), 0);
             c.at += t.input_bits;
-            append(c, slot, s.code | t.code << s.code_bits, s.code_bits + t.code_bits);
+            append(c, put, s.code | t.code << s.code_bits, s.code_bits + t.code_bits);
         }
-        if (refill(c, ring, threads, next, in_bytes)) {
-            const bool both = refill(c, ring, threads, after_next, in_bytes);
-            next = both ? sw_load_unit<ALIGN>(in, c.loaded, in_bytes) : after_next;
-            after_next = sw_load_unit<ALIGN>(in, c.loaded + 16, in_bytes);
+        if (refill(c, in.ring, in.threads, next, in.in_bytes)) {
+            const bool both = refill(c, in.ring, in.threads, after_next, in.in_bytes);
+            next = both ? sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes) : after_next;
+            after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
         }
     }
-    while (c.at < c.end && c.row < n_raw_words) {
-        const symbol s = match<true>(tables, n2, window(ring, threads, c.at), c.end - c.at);
+    while (c.at < c.end && c.row < stop) {
+        const symbol s = match<true>(tables, n2, window(in.ring, in.threads, c.at), c.end - c.at);
         c.at += s.input_bits;
-        append(c, slot, s.code, s.code_bits);
+        append(c, put, s.code, s.code_bits);
     }
-    for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
-        c.hash =
-            sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in, c.loaded, in_bytes), min(16u, in_bytes - c.loaded));
-    if (c.acc_bits)
-        slot[c.row++ * SW_WARP] = c.acc;
-    *ret_hash = sw_hash_finish(c.hash);
-    return c.at < c.end || c.row >= n_raw_words ? n_raw_words : c.row;
+    append_rest(c, put);
 }
 
 struct v5t_code {
     using lookup = ::lookup;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
+    static constexpr uint32_t MOST_THREADS = 512, SLOT_PIECES = 2;
     const lookup &tables;
     const uint32_t n2;
 
@@ -162,10 +144,20 @@ struct v5t_code {
     }
     __device__ inline v5t_code(const lookup &tables, const sw_params &table)
         : tables(tables), n2(table.own[SW_V5T_N2]) {}
-    template <int ALIGN>
-    __device__ inline uint32_t encode_segment(uint32_t *ring, uint32_t threads, const uint8_t *in, uint32_t in_bytes,
-                                              uint32_t seed, uint32_t *slot, uint32_t *ret_hash) const {
-        return ::encode_segment<ALIGN>(tables, n2, ring, threads, in, in_bytes, seed, slot, ret_hash);
+    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
+        c.loaded = c.at / 8 / 16 * 16;
+#pragma unroll
+        for (uint32_t u = 0; u < RING_WORDS / 4; u++) {
+            const uint4 v = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+            put_unit<RING_WORDS, RING_COPIES>(in.ring, in.threads, c.loaded, v);
+            if (c.loaded < in.in_bytes)
+                c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in.in_bytes - c.loaded));
+            c.loaded += 16;
+        }
+    }
+    template <int ALIGN, class PUT>
+    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
+        ::run<ALIGN>(tables, n2, c, in, stop, put);
     }
 };
 
@@ -182,4 +174,4 @@ template <class ITEMS> static void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITE
     encode<v5t_code>(job);
 }
 
-SW_GPU_CODEC(v5t, SW_STREAMS_UNIT_TILES, init, most_slots_bytes<v5t_code>);
+SW_GPU_CODEC(v5t, SW_STREAMS_UNIT_TILES, init, most_pieces<v5t_code>);

@@ -1,6 +1,6 @@
 /* device.h - the contract of a device: a CUDA GPU, or the host with threads in place of streams.
  *
- * A *slot* is one in-order queue with its own frame buffer and scratch, which are taken when the device is opened.
+ * A *slot* is one in-order queue with its own frame buffer. All memory is taken when the device is opened.
  * Steps are queued on a slot and run in order; different slots run side by side. So several slots overlap encode, copy
  * and decode of successive chunks. A client's memory is reached through a *mapping*.
  *
@@ -138,7 +138,7 @@ struct sw_device_ops {
      * queues at most one make_plan, encode, decode, unpack, spill_raw, restore_raw, encode_group, store_group or
      * restore_group. They return 0, or an error of the queueing; slot_poll and slot_wait report later errors. */
     /* Samples mapping[offset, offset + bytes), and makes a plan: trains a symbol table (type SW_VALUE_NONE), and
-     * chooses the codec. Here bytes may exceed chunk_bytes. */
+     * chooses the codec. Here bytes may exceed chunk_bytes. The content of the slot's frame buffer is lost. */
     int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
                      uint64_t offset, uint64_t bytes, struct sw_err *err);
     /* Returns the plan of slot s's last make_plan(), after the slot has reported success. Valid until the next step is

@@ -1,4 +1,5 @@
 /* device_cuda.c - a CUDA GPU. A slot is a stream with its share of one allocation, which is made when the device opens.
+ * Behind the slots' shares is the pool that all encodes use.
  *
  * Each slot has a block of pinned memory for results. The host reads it only when the stream is empty. */
 #include "spill/device/device_cuda_state.h"
@@ -130,17 +131,17 @@ static unsigned group_items(uint64_t chunk_bytes) {
 }
 
 static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
-    const size_t training = sw_gpu_train_scratch_bytes();
-    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes), chunk_bytes);
-    size_t most = sw_gpu_encode_scratch_bytes(chunk_bytes);
-    most = training > most ? training : most;
-    return group > most ? group : most;
+    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes)), one = sw_gpu_encode_scratch_bytes();
+    return group > one ? group : one;
 }
 
 /* Lays out a slot's memory from base; returns its length. d_frame: the caller's frame buffer; NULL: part of it. */
 static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, uint8_t *d_frame) {
     uint64_t at = 0;
-    ret->d_frame = d_frame ? d_frame : carve(base, &at, sw_group_item_bytes(chunk_bytes));
+    const uint64_t training = sw_gpu_train_scratch_bytes(), frame = sw_group_item_bytes(chunk_bytes);
+    ret->d_frame = d_frame ? d_frame : carve(base, &at, frame > training ? frame : training);
+    const bool is_short = d_frame && sw_device_frame_stride(chunk_bytes) < training;
+    ret->d_learning = is_short ? carve(base, &at, training) : ret->d_frame;
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
     ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
@@ -149,9 +150,11 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, 
     return at;
 }
 
+/* All slots and the pool. */
 static uint64_t slots_bytes(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots) {
     struct parts parts;
-    const uint64_t bytes = n_slots * lay_out(&parts, NULL, chunk_bytes, config->frames);
+    const uint64_t bytes =
+        n_slots * lay_out(&parts, NULL, chunk_bytes, config->frames) + sw_gpu_pool_bytes(n_slots * chunk_bytes);
     return (bytes + DEVICE_PAGE_BYTES - 1) / DEVICE_PAGE_BYTES * DEVICE_PAGE_BYTES;
 }
 
@@ -245,6 +248,8 @@ static int take_memory(struct device_cuda *d, const struct sw_device_config *con
         rc = check(cudaMalloc(&d->d_memory, d->info.scratch_bytes), err, "cudaMalloc of the scratch");
     if (rc == 0)
         rc = sw_sealer_pool_new(&d->sealers, sealers(config->is_guest), err);
+    d->pool.d_memory = (uint8_t *)d->d_memory + d->info.n_slots * slot_bytes;
+    d->pool.bytes = d->info.scratch_bytes - d->info.n_slots * slot_bytes;
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
         rc = slot_init(&d->slots[s], (uint8_t *)d->d_memory + s * slot_bytes,
                        d_frames ? d_frames + s * d->info.buffer_bytes : NULL, config->is_guest, &d->info, d->sealers,
@@ -331,6 +336,12 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
     return check(e, err, "cudaStreamCreateWithFlags");
 }
 
+/* Waits, since the slots' streams do not. */
+static int make_pool(struct device_cuda *d, struct sw_err *err) {
+    const int rc = sw_gpu_pool_init_async(&d->pool, d->canary, err);
+    return rc < 0 ? rc : check(cudaStreamSynchronize(d->canary), err, "cudaStreamSynchronize");
+}
+
 static int open_steps(struct device_cuda *d, const struct sw_device_config *config, struct sw_err *err) {
     int rc = sw_cuda_driver_init(&d->driver, d->ordinal, config->cuda_context, err);
     if (rc == 0)
@@ -343,6 +354,8 @@ static int open_steps(struct device_cuda *d, const struct sw_device_config *conf
         rc = take_memory(d, config, err);
     if (rc == 0)
         rc = make_streams(d, err);
+    if (rc == 0)
+        rc = make_pool(d, err);
     return rc < 0 ? rc : sw_cuda_warm_up(d, err);
 }
 

@@ -50,7 +50,7 @@ static int queue_encode(struct device_cuda *d, struct slot *slot, const struct s
         }
         at += sw_group_item_bytes(item->bytes);
     }
-    return sw_cuda_check_lost(sw_gpu_encode_batch_async(plan, h->items, n, h->results, slot->parts.d_scratch,
+    return sw_cuda_check_lost(sw_gpu_encode_batch_async(plan, h->items, n, h->results, &d->pool, slot->parts.d_scratch,
                                                         d->scratch_bytes, slot->stream, err),
                               err);
 }

@@ -29,7 +29,9 @@ struct exchange {
 
 /* Device memory of a slot. */
 struct parts {
-    uint8_t *d_frame, *d_scratch, *d_sample;
+    uint8_t *d_frame;
+    uint8_t *d_learning; /* training's scratch: d_frame, if that is long enough */
+    uint8_t *d_scratch, *d_sample;
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     struct sw_gpu_run *d_runs;
@@ -80,8 +82,9 @@ struct device_cuda {
     int ordinal;
     struct sw_cuda_driver driver;
     uint64_t scratch_bytes;               /* per slot */
+    struct sw_gpu_pool pool;              /* of all slots */
     unsigned group_runs;                  /* most runs of one copy kernel; 0: kernels cannot reach host memory */
-    void *d_memory;                       /* all slots' parts */
+    void *d_memory;                       /* all slots' parts, and the pool */
     cudaStream_t canary;                  /* waits for no other stream */
     cudaStream_t waking;                  /* no other stream waits for it */
     cudaStream_t copies_out, copies_back; /* copies of all slots, in the order in which they are queued */

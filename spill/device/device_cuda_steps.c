@@ -15,8 +15,8 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                                               .d_sample = slot->parts.d_sample,
                                               .d_params = slot->parts.d_params,
                                               .d_training = slot->parts.d_training,
-                                              .d_scratch = slot->parts.d_scratch,
-                                              .scratch_bytes = d->scratch_bytes};
+                                              .d_scratch = slot->parts.d_learning,
+                                              .scratch_bytes = sw_gpu_train_scratch_bytes()};
     slot->has_params = false; /* training overwrites them */
     rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
     if (rc == 0 && bytes)
@@ -34,7 +34,8 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
-                                                  &slot->h->result, p->d_scratch, d->scratch_bytes, slot->stream, err),
+                                                  &slot->h->result, &d->pool, p->d_scratch, d->scratch_bytes,
+                                                  slot->stream, err),
                               err);
 }
 

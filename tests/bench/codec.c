@@ -14,7 +14,8 @@
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
- * host takes to queue a batch is not in the rates but has a figure of its own. See --help. */
+ * host takes to queue a batch is not in the rates but has a figure of its own. With --streams each input is encoded by
+ * a call of its own, all of them at once on as many streams. See --help. */
 #include "codec/gpu.h"
 #include "codec/lz/lz.h"
 #include "codec/plan/planning.h"
@@ -33,6 +34,7 @@
 
 #define MAX_REPEATS 101
 #define MAX_COPIES 16
+#define MAX_STREAMS 16
 
 static void cuda_ok(cudaError_t e, const char *call) {
     if (e == cudaSuccess)
@@ -62,8 +64,9 @@ struct options {
     int repeats, warmups;
     unsigned segment_log2;
     uint32_t batch; /* 0: one input */
-    bool is_imported;
-    const char *codec; /* NULL: all that take the column's type */
+    bool is_imported, on_streams;
+    uint64_t pool_bytes; /* UINT64_MAX: as many as help */
+    const char *codec;   /* NULL: all that take the column's type */
     const char *json_path;
 };
 
@@ -79,6 +82,7 @@ struct bench {
     unsigned copies;
     uint8_t *h_in, *h_out, *d_in[MAX_COPIES], *d_out, *d_frame, *d_scratch, *d_sample;
     size_t scratch_bytes;
+    struct sw_gpu_pool pool;
     struct sw_params *d_params;
     struct sw_gpu_result *d_result;
     struct sw_gpu_training *d_training;
@@ -88,6 +92,8 @@ struct bench {
     struct sw_gpu_result *results;
     struct sw_gpu_run *runs, *d_runs;
     uint8_t *h_frames;
+    cudaStream_t streams[MAX_STREAMS];
+    cudaEvent_t begun, ended;
 };
 
 /* ---- memory of columns and frames ---- */
@@ -166,11 +172,11 @@ static void report(struct bench *b, const char *column, const char *what, uint64
     const double spread_pct = 100 * (ms[(n_ms * 9) / 10] - ms[n_ms / 10]) / median;
     const double ratio = (double)b->n / (double)b->frame_bytes;
     (void)printf("%-16s %-12s %8.1f GB/s  +-%4.1f %%  ratio %.3f  %5.1f %% of copy  scratch %zu MiB\n", column, what,
-                 gbps, spread_pct, ratio, 100 * gbps / b->copy_gbps, b->scratch_bytes >> 20);
-    json_array_append_new(b->rows,
-                          json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:I,s:I}", "column", column, "what", what, "gbps", gbps,
-                                    "spread_pct", spread_pct, "ratio", ratio, "copy_fraction", gbps / b->copy_gbps,
-                                    "bytes", (json_int_t)bytes, "scratch_bytes", (json_int_t)b->scratch_bytes));
+                 gbps, spread_pct, ratio, 100 * gbps / b->copy_gbps, (b->scratch_bytes + b->pool.bytes) >> 20);
+    json_array_append_new(b->rows, json_pack("{s:s,s:s,s:f,s:f,s:f,s:f,s:I,s:I}", "column", column, "what", what,
+                                             "gbps", gbps, "spread_pct", spread_pct, "ratio", ratio, "copy_fraction",
+                                             gbps / b->copy_gbps, "bytes", (json_int_t)bytes, "scratch_bytes",
+                                             (json_int_t)(b->scratch_bytes + b->pool.bytes)));
 }
 
 static void measure_copy(struct bench *b) {
@@ -199,8 +205,8 @@ static void measure_copy(struct bench *b) {
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
     const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
-    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, b->d_scratch, b->scratch_bytes,
-                              b->stream, &err),
+    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, &b->pool, b->d_scratch,
+                              b->scratch_bytes, b->stream, &err),
           &err);
 }
 
@@ -367,15 +373,35 @@ static void measure_column(struct bench *b, const char *column) {
 
 /* ---- batches ---- */
 
+/* Each input on a stream of its own, all between two points of the bench's stream. */
+static void queue_on_streams(struct bench *b, const struct sw_gpu_plan *plan, uint8_t *d_in) {
+    const size_t scratch_bytes = b->scratch_bytes / b->options.batch / 256 * 256;
+    struct sw_err err;
+    CUDA(cudaEventRecord(b->begun, b->stream));
+    for (uint32_t i = 0; i < b->options.batch; i++) {
+        CUDA(cudaStreamWaitEvent(b->streams[i], b->begun, 0));
+        sw_ok(sw_gpu_encode_async(plan, d_in + i * b->options.size, b->options.size, b->d_frame + i * b->frame_stride,
+                                  b->frame_stride, &b->results[i], &b->pool, b->d_scratch + i * scratch_bytes,
+                                  scratch_bytes, b->streams[i], &err),
+              &err);
+        CUDA(cudaEventRecord(b->ended, b->streams[i]));
+        CUDA(cudaStreamWaitEvent(b->stream, b->ended, 0));
+    }
+}
+
 static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint8_t *d_in) {
     struct sw_err err;
     const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
+    if (b->options.on_streams) {
+        queue_on_streams(b, &p, d_in);
+        return;
+    }
     for (uint32_t i = 0; i < b->options.batch; i++)
         b->items[i] = (struct sw_gpu_item){.layout.raw_bytes = b->options.size,
                                            .d_raw = d_in + i * b->options.size,
                                            .d_frame = b->d_frame + i * b->frame_stride};
-    sw_ok(sw_gpu_encode_batch_async(&p, b->items, b->options.batch, b->results, b->d_scratch, b->scratch_bytes,
-                                    b->stream, &err),
+    sw_ok(sw_gpu_encode_batch_async(&p, b->items, b->options.batch, b->results, &b->pool, b->d_scratch,
+                                    b->scratch_bytes, b->stream, &err),
           &err);
 }
 
@@ -504,13 +530,16 @@ static void fill_column(struct bench *b, const char *column) {
 }
 
 static void run_column(struct bench *b, const char *column) {
+    struct sw_err err;
     int l2_bytes = 0;
     CUDA(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, 0));
     const uint32_t batch = b->options.batch;
     b->frame_stride = (sw_frame_bound_bytes(b->options.size) + 4095) / 4096 * 4096; /* as the arena's blocks */
     b->n = b->options.size * (batch ? batch : 1);
     b->frame_cap = b->frame_stride * (batch ? batch : 1);
-    b->scratch_bytes = batch ? sw_gpu_batch_scratch_bytes(batch, b->n) : sw_gpu_encode_scratch_bytes(b->n);
+    b->scratch_bytes = batch ? sw_gpu_batch_scratch_bytes(batch) : sw_gpu_encode_scratch_bytes();
+    if (b->options.on_streams)
+        b->scratch_bytes = batch * (size_t)256;
     if (b->scratch_bytes < sw_gpu_train_scratch_bytes())
         b->scratch_bytes = sw_gpu_train_scratch_bytes();
     const uint64_t copies = 4 * (uint64_t)l2_bytes / b->n + 1;
@@ -525,6 +554,9 @@ static void run_column(struct bench *b, const char *column) {
     b->d_out = column_alloc(b, b->n);
     b->d_frame = column_alloc(b, b->frame_cap);
     CUDA(cudaMalloc((void **)&b->d_scratch, b->scratch_bytes));
+    b->pool.bytes = b->options.pool_bytes == UINT64_MAX ? sw_gpu_pool_bytes(b->n) : b->options.pool_bytes;
+    CUDA(cudaMalloc(&b->pool.d_memory, b->pool.bytes));
+    sw_ok(sw_gpu_pool_init_async(&b->pool, b->stream, &err), &err);
     CUDA(cudaMalloc((void **)&b->d_sample, SW_SAMPLE_MAX_BYTES));
     CUDA(cudaMalloc((void **)&b->d_params, sizeof *b->d_params));
     CUDA(cudaMalloc((void **)&b->d_result, sizeof *b->d_result));
@@ -536,7 +568,7 @@ static void run_column(struct bench *b, const char *column) {
     column_free(b, b->d_out);
     for (unsigned i = b->copies; i > 0; i--)
         column_free(b, b->d_in[i - 1]);
-    void *const device[] = {b->d_scratch, b->d_sample, b->d_params, b->d_result, b->d_training};
+    void *const device[] = {b->d_scratch, b->pool.d_memory, b->d_sample, b->d_params, b->d_result, b->d_training};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         CUDA(cudaFree(device[i]));
     free(b->h_in);
@@ -556,9 +588,11 @@ static void usage(FILE *out) {
         "  lz:SYMBOL_BYTES:WINDOW: and any of these: by lz alone\n"
         "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
         "  -b, --batch N           N inputs of --size bytes each in one batch\n"
+        "  -n, --streams N         the same, but each is encoded on a stream of its own; 1 to 16\n"
         "  -r, --repeat N          measured runs, 1 to 101 (default 11)\n"
         "  -w, --warmup N          runs before them (default 2)\n"
         "  -g, --segment-log2 N    8, 9 or 10 (default 10)\n"
+        "  -p, --pool BYTES        of the pool of encode scratch (default: a slot for each warp)\n"
         "  -c, --codec NAME        columns of numbers by this codec alone\n"
         "  -i, --imported          columns and frames in memory of another process's cudaMalloc\n"
         "  -j, --json FILE         write the rows as JSON too\n"
@@ -576,11 +610,12 @@ static bool is_codec_of_numbers(const char *name) {
 
 static void parse(struct options *o, int argc, char **argv) {
     static const struct option longs[] = {
-        {"size", 1, NULL, 's'},  {"repeat", 1, NULL, 'r'}, {"warmup", 1, NULL, 'w'},   {"segment-log2", 1, NULL, 'g'},
-        {"json", 1, NULL, 'j'},  {"batch", 1, NULL, 'b'},  {"imported", 0, NULL, 'i'}, {"help", 0, NULL, 'h'},
-        {"codec", 1, NULL, 'c'}, {NULL, 0, NULL, 0}};
-    *o = (struct options){.size = 1000000000, .repeats = 11, .warmups = 2, .segment_log2 = 10};
-    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:c:ih", longs, NULL)) != -1;) {
+        {"size", 1, NULL, 's'},  {"repeat", 1, NULL, 'r'},  {"warmup", 1, NULL, 'w'},   {"segment-log2", 1, NULL, 'g'},
+        {"json", 1, NULL, 'j'},  {"batch", 1, NULL, 'b'},   {"imported", 0, NULL, 'i'}, {"help", 0, NULL, 'h'},
+        {"codec", 1, NULL, 'c'}, {"streams", 1, NULL, 'n'}, {"pool", 1, NULL, 'p'},     {NULL, 0, NULL, 0}};
+    *o =
+        (struct options){.size = 1000000000, .repeats = 11, .warmups = 2, .segment_log2 = 10, .pool_bytes = UINT64_MAX};
+    for (int c; (c = getopt_long(argc, argv, "s:r:w:g:j:b:n:p:c:ih", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->size = strtoull(optarg, NULL, 10);
@@ -596,6 +631,13 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'b':
             o->batch = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'n':
+            o->batch = (uint32_t)strtoul(optarg, NULL, 10);
+            o->on_streams = true;
+            break;
+        case 'p':
+            o->pool_bytes = strtoull(optarg, NULL, 10);
             break;
         case 'c':
             o->codec = optarg;
@@ -615,7 +657,8 @@ static void parse(struct options *o, int argc, char **argv) {
         }
     }
     if (o->size == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || o->warmups < 0 || o->segment_log2 < 8 ||
-        o->segment_log2 > 10 || (o->codec && !is_codec_of_numbers(o->codec)) || optind == argc) {
+        o->segment_log2 > 10 || (o->on_streams && (!o->batch || o->batch > MAX_STREAMS)) ||
+        (o->codec && !is_codec_of_numbers(o->codec)) || optind == argc) {
         usage(stderr);
         exit(2);
     }
@@ -637,6 +680,10 @@ int main(int argc, char **argv) {
     CUDA(cudaStreamCreate(&b.stream));
     CUDA(cudaEventCreate(&b.from));
     CUDA(cudaEventCreate(&b.to));
+    CUDA(cudaEventCreateWithFlags(&b.begun, cudaEventDisableTiming));
+    CUDA(cudaEventCreateWithFlags(&b.ended, cudaEventDisableTiming));
+    for (uint32_t i = 0; b.options.on_streams && i < b.options.batch; i++)
+        CUDA(cudaStreamCreateWithFlags(&b.streams[i], cudaStreamNonBlocking));
     measure_copy(&b);
     for (int i = optind; i < argc; i++)
         run_column(&b, argv[i]);

@@ -85,7 +85,8 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
     struct sw_gpu_guarded d_raw = sw_gpu_guarded_new(b->raw_image_bytes, 0),
                           d_frames = sw_gpu_guarded_new(b->frames_image_bytes, 0);
-    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n), 0);
+    struct sw_gpu_test_pool pool = sw_gpu_test_pool_new(b->raw_total);
     struct sw_err err;
     CUDA(cudaMemcpy(d_raw.data, b->raw, b->raw_image_bytes, cudaMemcpyHostToDevice));
     for (unsigned i = 0; i < b->n; i++)
@@ -93,9 +94,9 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
                                            .d_raw = d_raw.data + b->raw_at[i],
                                            .d_frame = d_frames.data + b->frame_at[i]};
     memset(b->results, 0xEE, b->n * sizeof *b->results);
-    ck_assert_msg(
-        !sw_gpu_encode_batch_async(&p.gpu, b->items, b->n, b->results, d_scratch.data, d_scratch.bytes, NULL, &err),
-        "%s", err.msg);
+    ck_assert_msg(!sw_gpu_encode_batch_async(&p.gpu, b->items, b->n, b->results, &pool.gpu, d_scratch.data,
+                                             d_scratch.bytes, NULL, &err),
+                  "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(b->frames, d_frames.data, b->frames_image_bytes, cudaMemcpyDeviceToHost));
     for (unsigned i = 0; i < b->n; i++) {
@@ -110,6 +111,7 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
     sw_gpu_guarded_free(&d_raw);
     sw_gpu_guarded_free(&d_frames);
     sw_gpu_guarded_free(&d_scratch);
+    sw_gpu_test_pool_free(&pool);
     CUDA(cudaFree(p.d_params));
 }
 
@@ -130,7 +132,7 @@ static void batch_decode_on_host(const struct batch *b) {
 static void batch_decode(struct batch *b) {
     struct sw_gpu_guarded d_raw = sw_gpu_guarded_new(b->raw_image_bytes, 0),
                           d_frames = sw_gpu_guarded_new(b->frames_image_bytes, 0);
-    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n, b->raw_total), 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_batch_scratch_bytes(b->n), 0);
     uint8_t *out = must_calloc(1, b->raw_image_bytes);
     struct sw_err err;
     CUDA(cudaMemcpy(d_frames.data, b->frames, b->frames_image_bytes, cudaMemcpyHostToDevice));
@@ -284,7 +286,8 @@ START_TEST(batches_refused) {
     struct sw_plan plan;
     struct sw_err err;
     uint8_t *d;
-    const size_t scratch = sw_gpu_batch_scratch_bytes(3, b.raw_total);
+    const struct sw_gpu_pool no_pool = {0};
+    const size_t scratch = sw_gpu_batch_scratch_bytes(3);
     common_plan(&plan, SW_CODEC_PHRASE, 10);
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc((void **)&d, (1 << 20) + scratch));
@@ -292,13 +295,15 @@ START_TEST(batches_refused) {
     for (unsigned i = 0; i < 3; i++)
         b.items[i] =
             (struct sw_gpu_item){.layout.raw_bytes = bytes[i], .d_raw = d, .d_frame = d + (size_t)80000 * (i + 1)};
-    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, d_scratch, scratch - 1, NULL, &err),
-                     -SW_ETOOSMALL);
+    ck_assert_int_eq(
+        sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch - 1, NULL, &err),
+        -SW_ETOOSMALL);
     b.items[1].d_frame = d + 8;
-    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, d_scratch, scratch, NULL, &err),
+    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch, NULL, &err),
                      -SW_EINVAL);
     ck_assert_int_eq(sw_gpu_decode_batch_async(b.items, 3, b.results, d_scratch, scratch, NULL, &err), -SW_EINVAL);
-    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 0, b.results, d_scratch, scratch, NULL, &err), 0);
+    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 0, b.results, &no_pool, d_scratch, scratch, NULL, &err),
+                     0);
     ck_assert_int_eq(sw_gpu_decode_batch_async(b.items, 0, b.results, d_scratch, scratch, NULL, &err), 0);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaFree(d));

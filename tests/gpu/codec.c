@@ -357,14 +357,13 @@ START_TEST(refusals) {
     sw_gpu_plan_of(&plan, SW_CODEC_V5T, (const uint8_t *)"abcabcabc", 9, 10);
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc(&d, 1 << 22));
-    const size_t scratch = sw_gpu_encode_scratch_bytes(n);
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, sw_frame_bound_bytes(n) - 1, d, d, scratch, NULL, &err),
-                     -SW_ETOOSMALL);
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, sw_frame_bound_bytes(n), d, d, scratch - 1, NULL, &err),
-                     -SW_ETOOSMALL);
-    ck_assert_int_eq(
-        sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, sw_frame_bound_bytes(n), d, d, scratch, NULL, &err),
-        -SW_EINVAL);
+    const size_t scratch = sw_gpu_encode_scratch_bytes();
+    const uint64_t cap = sw_frame_bound_bytes(n);
+    const struct sw_gpu_pool no_pool = {0};
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap - 1, d, &no_pool, d, scratch, NULL, &err), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap, d, &no_pool, d, scratch - 1, NULL, &err), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, cap, d, &no_pool, d, scratch, NULL, &err),
+                     -SW_EINVAL);
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, n, 0);
     ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, NULL, &err), -SW_EINVAL);
@@ -373,11 +372,127 @@ START_TEST(refusals) {
 }
 END_TEST
 
-/* The scratch bound does not grow with the input. */
+/* A pool does not grow with the input, and a short input needs little of it. */
 START_TEST(scratch_is_bounded) {
-    ck_assert_uint_eq(sw_gpu_encode_scratch_bytes(1ull << 30), sw_gpu_encode_scratch_bytes(60ull << 30));
-    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(60ull << 30), 256u << 20);
-    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(1 << 20), 2u << 20);
+    ck_assert_uint_eq(sw_gpu_pool_bytes(1ull << 30), sw_gpu_pool_bytes(60ull << 30));
+    ck_assert_uint_le(sw_gpu_pool_bytes(60ull << 30), 54u << 20);
+    ck_assert_uint_le(sw_gpu_pool_bytes(1 << 20), 2u << 20);
+    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(), 256);
+}
+END_TEST
+
+/* ---- pools ---- */
+
+/* Content of n bytes by how much v5t makes of it. */
+enum yield { HALF, LITTLE, LITTLE_AND_NOTHING, MUCH, N_YIELDS };
+
+static void fill_for(enum yield yield, uint8_t *in, size_t n) {
+    uint64_t state = 1 + yield;
+    if (yield == MUCH)
+        sw_content_fill(in, n, SW_CONTENT_TEXT, 3);
+    for (size_t at = 0; yield != MUCH && at < n;) {
+        const uint64_t r = sw_random(&state);
+        const size_t segment = at >> 10;
+        if (yield == HALF)
+            in[at++] = (uint8_t) "0123456789abcdef"[r >> 40 & 15];
+        else if (yield == LITTLE_AND_NOTHING && segment % 5 == 2)
+            in[at++] = (uint8_t)(r >> 40);
+        else if (r >> 20 & 31)
+            in[at++] = (uint8_t)(' ' + (r >> 40) % 90);
+        else
+            for (unsigned i = 0; i < 8 && at < n; i++)
+                in[at++] = (uint8_t) "Spillway"[i];
+    }
+}
+
+/* A slot that is full is followed by another one, or by encoding again; without a slot all is encoded twice. The frames
+ * are as long as ever. */
+START_TEST(every_pool) {
+    const size_t pools[] = {SIZE_MAX, sw_gpu_pool_bytes(1), 0}, n = sw_gpu_small_run() ? 150001 : 4000001;
+    uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16);
+    ck_assert(in && frame);
+    fill_for((enum yield)_i, in, n);
+    for (unsigned log2 = 9; log2 <= 10; log2++)
+        for (size_t k = 0; k < SW_GPU_N_OF_BYTES; k++) {
+            struct sw_plan plan;
+            uint64_t bytes[3];
+            sw_gpu_plan_of(&plan, sw_gpu_of_bytes[k], in, n, log2);
+            for (unsigned p = 0; p < 3; p++) {
+                sw_gpu_most_pool_bytes = pools[p];
+                for (size_t shift = 0; shift < 5; shift += 2)
+                    sw_gpu_round_trip(&plan, in + shift, n - 2 * shift, shift);
+                bytes[p] = sw_gpu_encode_frame(&plan, in, n, 0, frame);
+                ck_assert_uint_eq(bytes[p], bytes[0]);
+            }
+            sw_gpu_most_pool_bytes = SIZE_MAX;
+        }
+    free(in);
+    free(frame);
+}
+END_TEST
+
+/* Encodes on several streams at once take slots of one pool. */
+START_TEST(streams_share_a_pool) {
+    enum { STREAMS = 6, ROUNDS = 8 };
+    const size_t n = sw_gpu_small_run() ? 300000 : 20000000, cap = sw_frame_bound_bytes(n);
+    uint8_t *in[N_YIELDS], *frame = aligned_alloc(16, (cap + 15) / 16 * 16), *out = malloc(n), *d_in[N_YIELDS];
+    struct sw_gpu_uploaded_plan plans[N_YIELDS];
+    struct sw_gpu_guarded d_frames[STREAMS];
+    struct sw_gpu_result *results;
+    cudaStream_t streams[STREAMS];
+    uint8_t *d_scratch;
+    struct sw_err err;
+    sw_gpu_most_pool_bytes = _i ? sw_gpu_pool_bytes(50 << 20) : SIZE_MAX;
+    struct sw_gpu_test_pool pool = sw_gpu_test_pool_new(STREAMS * n);
+    sw_gpu_most_pool_bytes = SIZE_MAX;
+    ck_assert(frame && out);
+    CUDA(cudaHostAlloc((void **)&results, STREAMS * sizeof *results, cudaHostAllocDefault));
+    CUDA(cudaMalloc((void **)&d_scratch, (size_t)256 * STREAMS));
+    for (int i = 0; i < N_YIELDS; i++) {
+        struct sw_plan plan;
+        in[i] = malloc(n);
+        ck_assert_ptr_nonnull(in[i]);
+        fill_for((enum yield)i, in[i], n);
+        sw_gpu_plan_of(&plan, i == MUCH ? SW_CODEC_PHRASE : SW_CODEC_V5T, in[i], n, 10);
+        plans[i] = sw_gpu_plan_upload(&plan);
+        CUDA(cudaMalloc((void **)&d_in[i], n));
+        CUDA(cudaMemcpy(d_in[i], in[i], n, cudaMemcpyHostToDevice));
+    }
+    for (int s = 0; s < STREAMS; s++) {
+        CUDA(cudaStreamCreateWithFlags(&streams[s], cudaStreamNonBlocking));
+        d_frames[s] = sw_gpu_guarded_new(cap, 0);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int s = 0; s < STREAMS; s++) {
+            CUDA(cudaMemsetAsync(d_frames[s].data, 0xEE, cap, streams[s]));
+            ck_assert_msg(!sw_gpu_encode_async(&plans[(round + s) % N_YIELDS].gpu, d_in[(round + s) % N_YIELDS], n,
+                                               d_frames[s].data, cap, &results[s], &pool.gpu,
+                                               d_scratch + 256 * (size_t)s, 256, streams[s], &err),
+                          "%s", err.msg);
+        }
+        CUDA(cudaDeviceSynchronize());
+        for (int s = 0; s < STREAMS; s++) {
+            uint64_t decoded = 0;
+            CUDA(cudaMemcpy(frame, d_frames[s].data, results[s].frame_bytes, cudaMemcpyDeviceToHost));
+            ck_assert_msg(!sw_codec_decode(frame, results[s].frame_bytes, out, n, &decoded, &err), "%s", err.msg);
+            ck_assert_uint_eq(decoded, n);
+            ck_assert(!memcmp(out, in[(round + s) % N_YIELDS], n));
+        }
+    }
+    sw_gpu_test_pool_free(&pool);
+    for (int s = 0; s < STREAMS; s++) {
+        sw_gpu_guarded_free(&d_frames[s]);
+        CUDA(cudaStreamDestroy(streams[s]));
+    }
+    for (int i = 0; i < N_YIELDS; i++) {
+        CUDA(cudaFree(plans[i].d_params));
+        CUDA(cudaFree(d_in[i]));
+        free(in[i]);
+    }
+    CUDA(cudaFree(d_scratch));
+    CUDA(cudaFreeHost(results));
+    free(frame);
+    free(out);
 }
 END_TEST
 
@@ -401,12 +516,16 @@ int main(void) {
     tcase_add_test(damage, damaged_frames);
     tcase_add_test(damage, refusals);
     tcase_add_test(damage, scratch_is_bounded);
+    TCase *pools = tcase_create("pools");
+    tcase_add_loop_test(pools, every_pool, 0, N_YIELDS);
+    tcase_add_loop_test(pools, streams_share_a_pool, 0, 2);
     TCase *training = tcase_create("training");
     tcase_add_loop_test(training, trained_tables, 0, SW_CONTENT_NR);
     tcase_add_loop_test(training, probed_samples, 0, SW_CONTENT_NR);
     suite_add_tcase(suite, content);
     suite_add_tcase(suite, shapes);
     suite_add_tcase(suite, damage);
+    suite_add_tcase(suite, pools);
     suite_add_tcase(suite, training);
     return sw_test_run(suite, CK_NOFORK); /* one CUDA context for all tests */
 }

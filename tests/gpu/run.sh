@@ -62,7 +62,7 @@ if wants sanitize; then
     for tool in "memcheck --report-api-errors no" racecheck; do
         # shellcheck disable=SC2206 # the options of the tool are words
         sanitizer=(compute-sanitizer --error-exitcode 9 --target-processes all --tool $tool)
-        for part in content shapes damage training; do
+        for part in content shapes damage pools training; do
             CK_RUN_CASE=$part step "codec_${part}_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
         done
         step "batch_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_batch"

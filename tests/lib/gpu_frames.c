@@ -93,6 +93,32 @@ void sw_gpu_guarded_free(struct sw_gpu_guarded *g) {
     gpu_free(g->base);
 }
 
+size_t sw_gpu_most_pool_bytes = SIZE_MAX;
+
+static size_t pool_head_bytes(const struct sw_gpu_test_pool *pool) {
+    return pool->memory.bytes < sizeof pool->free ? pool->memory.bytes : sizeof pool->free;
+}
+
+struct sw_gpu_test_pool sw_gpu_test_pool_new(uint64_t raw_bytes) {
+    const size_t helps = sw_gpu_pool_bytes(raw_bytes);
+    struct sw_gpu_test_pool pool;
+    struct sw_err err;
+    pool.memory = sw_gpu_guarded_new(helps < sw_gpu_most_pool_bytes ? helps : sw_gpu_most_pool_bytes, 0);
+    pool.gpu = (struct sw_gpu_pool){.d_memory = pool.memory.data, .bytes = pool.memory.bytes};
+    ck_assert_msg(!sw_gpu_pool_init_async(&pool.gpu, NULL, &err), "%s", err.msg);
+    memset(pool.free, 0, sizeof pool.free);
+    CUDA(cudaMemcpy(pool.free, pool.memory.data, pool_head_bytes(&pool), cudaMemcpyDeviceToHost));
+    return pool;
+}
+
+void sw_gpu_test_pool_free(struct sw_gpu_test_pool *pool) {
+    uint32_t now[SW_GPU_POOL_WORDS] = {0};
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaMemcpy(now, pool->memory.data, pool_head_bytes(pool), cudaMemcpyDeviceToHost));
+    ck_assert_msg(!memcmp(now, pool->free, sizeof now), "not all slots were given back");
+    sw_gpu_guarded_free(&pool->memory);
+}
+
 struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
     struct sw_gpu_uploaded_plan d;
     d.d_params = gpu_alloc(sizeof plan->params);
@@ -104,12 +130,13 @@ struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
 uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame) {
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
     struct sw_gpu_guarded d_in = sw_gpu_guarded_new(n, shift), d_frame = sw_gpu_guarded_new(sw_frame_bound_bytes(n), 0);
-    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_encode_scratch_bytes(n), 0);
+    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_encode_scratch_bytes(), 0);
+    struct sw_gpu_test_pool pool = sw_gpu_test_pool_new(n);
     struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     struct sw_err err;
     CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
-    ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, d_scratch.data,
-                                       d_scratch.bytes, NULL, &err),
+    ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, &pool.gpu,
+                                       d_scratch.data, d_scratch.bytes, NULL, &err),
                   "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
@@ -119,6 +146,7 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     sw_gpu_guarded_free(&d_in);
     sw_gpu_guarded_free(&d_frame);
     sw_gpu_guarded_free(&d_scratch);
+    sw_gpu_test_pool_free(&pool);
     gpu_free(d_result);
     gpu_free(p.d_params);
     return result.frame_bytes;

@@ -40,6 +40,18 @@ struct sw_gpu_uploaded_plan {
 };
 struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan);
 
+/* A pool for encodes of raw_bytes, or a shorter one: at most sw_gpu_most_pool_bytes. Freeing it checks that all slots
+ * were given back. */
+extern size_t sw_gpu_most_pool_bytes; /* SIZE_MAX */
+enum { SW_GPU_POOL_WORDS = 1024 };    /* the bits of free slots, with which a pool begins */
+struct sw_gpu_test_pool {
+    struct sw_gpu_guarded memory;
+    uint32_t free[SW_GPU_POOL_WORDS];
+    struct sw_gpu_pool gpu;
+};
+struct sw_gpu_test_pool sw_gpu_test_pool_new(uint64_t raw_bytes);
+void sw_gpu_test_pool_free(struct sw_gpu_test_pool *pool);
+
 /* Encodes n bytes at `shift` bytes of misalignment; returns the frame's bytes. frame: sw_frame_bound_bytes(n). */
 uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame);
 

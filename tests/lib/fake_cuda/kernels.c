@@ -45,8 +45,20 @@ uint32_t sw_gpu_full_segments(void) {
     return 64;
 }
 
-size_t sw_gpu_encode_scratch_bytes(uint64_t in_bytes) {
-    (void)in_bytes;
+size_t sw_gpu_pool_bytes(uint64_t raw_bytes) {
+    return raw_bytes / 2;
+}
+
+static void do_nothing(const void *args) {
+    (void)args;
+}
+
+int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err) {
+    (void)pool;
+    return queue(begin(SW_FAKE_sw_gpu_pool_init_async, err), stream, do_nothing, NULL, 0);
+}
+
+size_t sw_gpu_encode_scratch_bytes(void) {
     return SCRATCH_BYTES;
 }
 
@@ -54,13 +66,8 @@ size_t sw_gpu_train_scratch_bytes(void) {
     return SCRATCH_BYTES;
 }
 
-size_t sw_gpu_batch_scratch_bytes(uint32_t n, uint64_t raw_bytes) {
-    (void)raw_bytes;
+size_t sw_gpu_batch_scratch_bytes(uint32_t n) {
     return SCRATCH_BYTES + n * sizeof(struct sw_gpu_item);
-}
-
-static void do_nothing(const void *args) {
-    (void)args;
 }
 
 int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {
@@ -89,12 +96,21 @@ int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece
     return queue(begin(SW_FAKE_sw_gpu_sample_async, err), stream, do_sample, &s, sizeof s);
 }
 
+/* Writes to both ends of memory that is the call's own: what a device has there by mistake is lost. */
+static void spoil(void *memory, size_t bytes) {
+    const size_t end = bytes < 4096 ? bytes : 4096;
+    memset(memory, 0xDB, end);
+    memset((uint8_t *)memory + bytes - end, 0xDB, end);
+}
+
 struct training {
     const void *d_sample;
     size_t sample_bytes;
     uint32_t *d_hopeless;
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
+    void *d_scratch;
+    size_t scratch_bytes;
 };
 
 /* That of v5t, or raw, also where a test has an allocation fail: the GPU's kernels make none. */
@@ -152,8 +168,9 @@ int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_ho
 static void do_train(const void *args) {
     const struct training *t = args;
     if (!sw_fake_reach(t->d_sample, t->sample_bytes) || !sw_fake_reach(t->d_params, sizeof *t->d_params) ||
-        !sw_fake_reach(t->d_training, sizeof *t->d_training))
+        !sw_fake_reach(t->d_training, sizeof *t->d_training) || !sw_fake_reach(t->d_scratch, t->scratch_bytes))
         return;
+    spoil(t->d_scratch, t->scratch_bytes);
     const struct sw_plan *plan = plan_for(t->d_sample, t->sample_bytes);
     *t->d_params = plan->params;
     t->d_training->n_symbols = plan->params.n_symbols;
@@ -163,9 +180,12 @@ static void do_train(const void *args) {
 int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_params *d_params,
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err) {
-    const struct training t = {
-        .d_sample = d_sample, .sample_bytes = sample_bytes, .d_params = d_params, .d_training = d_training};
-    (void)d_scratch;
+    const struct training t = {.d_sample = d_sample,
+                               .sample_bytes = sample_bytes,
+                               .d_params = d_params,
+                               .d_training = d_training,
+                               .d_scratch = d_scratch,
+                               .scratch_bytes = scratch_bytes};
     SW_ASSERT(scratch_bytes >= sw_gpu_train_scratch_bytes());
     return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t);
 }
@@ -178,6 +198,7 @@ struct encode {
     uint64_t in_bytes;
     void *d_frame;
     struct sw_gpu_result *d_result;
+    struct sw_gpu_pool pool;
 };
 
 /* The host's codec makes a raw frame of what does not shrink; that of a GPU never does, but says how long it got. */
@@ -189,8 +210,9 @@ static void do_encode(const void *args) {
     struct sw_frame_layout made;
     uint64_t frame_bytes = 0;
     if (!sw_fake_reach(e->d_in, e->in_bytes) || !sw_fake_reach(e->d_frame, cap_bytes) ||
-        !sw_fake_reach(e->d_result, sizeof *e->d_result))
+        !sw_fake_reach(e->d_result, sizeof *e->d_result) || !sw_fake_reach(e->pool.d_memory, e->pool.bytes))
         return;
+    spoil(e->pool.d_memory, e->pool.bytes);
     if (e->plan.d_params && sw_fake_reach(e->plan.d_params, sizeof plan.params))
         plan.params = *e->plan.d_params;
     int rc;
@@ -204,13 +226,13 @@ static void do_encode(const void *args) {
 }
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
-                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, void *d_scratch, size_t scratch_bytes,
-                        struct CUstream_st *stream, struct sw_err *err) {
+                        uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
+                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
     const struct encode e = {
-        .plan = *plan, .d_in = d_in, .in_bytes = in_bytes, .d_frame = d_frame, .d_result = d_result};
+        .plan = *plan, .d_in = d_in, .in_bytes = in_bytes, .d_frame = d_frame, .d_result = d_result, .pool = *pool};
     (void)d_scratch;
-    SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) &&
-              scratch_bytes >= sw_gpu_encode_scratch_bytes(in_bytes));
+    SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) && pool->bytes >= sw_gpu_pool_bytes(in_bytes) &&
+              scratch_bytes >= sw_gpu_encode_scratch_bytes());
     return queue(begin(SW_FAKE_sw_gpu_encode_async, err), stream, do_encode, &e, sizeof e);
 }
 
@@ -257,6 +279,7 @@ struct batch {
     const struct sw_gpu_item *h_items;
     uint32_t n;
     struct sw_gpu_result *results;
+    struct sw_gpu_pool pool;
 };
 
 static void do_encode_batch(const void *args) {
@@ -267,14 +290,15 @@ static void do_encode_batch(const void *args) {
                                    .d_in = item->d_raw,
                                    .in_bytes = item->layout.raw_bytes,
                                    .d_frame = item->d_frame,
-                                   .d_result = &b->results[i]});
+                                   .d_result = &b->results[i],
+                                   .pool = b->pool});
     }
 }
 
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
-                              struct sw_gpu_result *results, void *d_scratch, size_t scratch_bytes,
-                              struct CUstream_st *stream, struct sw_err *err) {
-    const struct batch b = {.plan = *plan, .h_items = h_items, .n = n, .results = results};
+                              struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
+                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+    const struct batch b = {.plan = *plan, .h_items = h_items, .n = n, .results = results, .pool = *pool};
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
     for (uint32_t i = 0; i < n; i++) {
