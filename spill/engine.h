@@ -189,8 +189,8 @@ int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const stru
                       bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Between these two calls accepted operations are held back. They begin together with the release, so that the
- * operations of one message reach a device together. needs_kernels: the device is woken for them meanwhile. The calls do
- * not nest. */
+ * operations of one message reach a device together. needs_kernels: the device is woken for them meanwhile. The calls
+ * do not nest. */
 void sw_engine_hold(struct sw_engine *engine, bool needs_kernels);
 void sw_engine_release(struct sw_engine *engine);
 

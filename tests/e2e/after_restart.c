@@ -1,6 +1,7 @@
 /* What a client and a service manager find when the service is there again, or is not: one thing at a time, without
  * load (that is restart.c). */
 #include "base/clock.h"
+#include "codec/plan/planning.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
@@ -901,6 +902,86 @@ START_TEST(open_builds_and_reads_are_settled) {
 }
 END_TEST
 
+/* Frames of three chunks, each at its chunk's place in the memory. */
+static void opener_encode(const struct opener *o, const uint8_t *raw, uint64_t ret_bytes[3]) {
+    static _Alignas(16) uint8_t frame[2 * OPEN_CHUNK];
+    static uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    struct sw_plan plan;
+    sw_plan_make(&plan, SW_VALUE_NONE, raw, OPEN_BYTES, sample);
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_int_eq(
+            sw_codec_encode(&plan, raw + i * OPEN_CHUNK, OPEN_CHUNK, frame, sizeof frame, &ret_bytes[i], NULL), 0);
+        ck_assert_uint_le(ret_bytes[i], OPEN_CHUNK);
+        ck_assert_int_eq(pwrite(o->fd, frame, ret_bytes[i], i * OPEN_CHUNK), (ssize_t)ret_bytes[i]);
+    }
+}
+
+/* Frames 0 to n - 1, in a build that begins and does or does not commit. */
+static int opener_build_frames(struct opener *o, uint32_t number, const uint64_t *bytes, unsigned n) {
+    sw_test_packet(&o->packet, SW_MSG_BUILD, 0);
+    struct sw_wire_build *build = sw_test_add_build(&o->packet, NULL);
+    build->build = number;
+    build->flags = n == 3 ? SW_BUILD_BEGIN | SW_BUILD_COMMIT : SW_BUILD_BEGIN;
+    sw_test_add_buffer(&o->packet, OPEN_BYTES, 0)->chunk_bytes = OPEN_CHUNK;
+    for (unsigned i = 0; i < n; i++) {
+        struct sw_wire_chunk *chunk = sw_test_add_chunk(&o->packet, 1, i * OPEN_CHUNK, OPEN_CHUNK);
+        chunk->at = chunk->offset;
+        chunk->frame_bytes = (uint32_t)bytes[i];
+    }
+    return opener_call(o);
+}
+
+/* Frames that a client has made are the region's, also for a successor of the service: it says that the client made
+ * them, and sends them. Of those of an open build nothing is left. */
+START_TEST(frames_of_a_client_outlive_the_service) {
+    static struct opener o;
+    static uint8_t raw[OPEN_BYTES], stored[OPEN_CHUNK], out[OPEN_CHUNK];
+    uint64_t bytes[3];
+    sw_content_fill(raw, sizeof raw, SW_CONTENT_TEXT, 3);
+    o.fd = sw_wire_memfd(NULL, OPEN_BYTES, F_SEAL_SHRINK);
+    ck_assert_int_eq(fallocate(o.fd, 0, 0, OPEN_BYTES), 0);
+    sw_supervisor_start(&o.s, SW_SPILLWAYD_PATH, in_memory);
+    sw_wire_open_version(&o.wire, o.s.daemon.socket, SW_PROTO_VERSION);
+    ck_assert_int_eq(sw_wire_mem(&o.wire, 1, o.fd, OPEN_BYTES, false), 0);
+    opener_encode(&o, raw, bytes);
+    ck_assert_int_eq(opener_build_frames(&o, 1, bytes, 2), 0);
+    ck_assert_int_eq(opener_build_frames(&o, 2, bytes, 3), 0);
+    const uint32_t seq = o.wire.seq;
+    opener_restart(&o);
+    ck_assert_int_eq(opener_settle(&o, SW_MSG_BUILD, seq, (struct sw_region_id){0}), 0);
+    const struct sw_region_id id = sw_test_result_id(&o.packet.msg, 0);
+    ck_assert_str_eq(sw_test_text(&o.packet.msg, o.packet.msg.u.results.results[0].coder), "client");
+    ck_assert_int_eq(opener_settle(&o, 0, 0, (struct sw_region_id){0}), 0);
+    struct sw_msg_status_ok status;
+    ck_assert_int_eq(sw_wire_status(&o.wire, &status), 0);
+    ck_assert_uint_eq(status.regions, 1);
+    static const uint8_t zeros[OPEN_BYTES];
+    ck_assert_int_eq(pwrite(o.fd, zeros, sizeof zeros, 0), sizeof zeros);
+    sw_test_packet(&o.packet, SW_MSG_READ, 0);
+    (void)sw_test_add_read(&o.packet, id, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        struct sw_wire_chunk *chunk = sw_test_add_room(&o.packet, 1, i * OPEN_CHUNK, OPEN_CHUNK);
+        chunk->at = chunk->offset;
+        chunk->buffer = 0;
+        chunk->frame_bytes = OPEN_CHUNK;
+    }
+    ck_assert_int_eq(opener_call(&o), 0);
+    ck_assert_uint_eq(o.packet.msg.u.results.n_frames, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct sw_wire_frame *frame = &o.packet.msg.u.results.frames[i];
+        uint64_t raw_bytes = 0;
+        ck_assert(frame->offset == i * OPEN_CHUNK && frame->bytes == bytes[i]);
+        ck_assert_int_eq(pread(o.fd, stored, frame->bytes, (off_t)frame->offset), (ssize_t)frame->bytes);
+        ck_assert_int_eq(sw_codec_decode(stored, frame->bytes, out, sizeof out, &raw_bytes, NULL), 0);
+        ck_assert_mem_eq(out, raw + i * OPEN_CHUNK, OPEN_CHUNK);
+    }
+    sw_wire_close(&o.wire);
+    (void)close(o.fd);
+    ck_assert_int_eq(sw_supervisor_stop(&o.s, SIGTERM), 0);
+    sw_supervisor_end(&o.s);
+}
+END_TEST
+
 /* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
  * spilled with a seq the last time is not what is spilled with it now. */
 START_TEST(seqs_come_round) {
@@ -995,6 +1076,7 @@ int main(void) {
     tcase_add_test(tcase, spill_that_nobody_has_heard_of);
     tcase_add_loop_test(tcase, packets_are_settled, 0, 2);
     tcase_add_loop_test(tcase, open_builds_and_reads_are_settled, 0, 2);
+    tcase_add_test(tcase, frames_of_a_client_outlive_the_service);
     tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
