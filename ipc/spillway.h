@@ -141,7 +141,12 @@ struct spillway_region {
 
 /* ---- connections ---- */
 
-enum { SPILLWAY_SERVED_BY = 1 }; /* flag of spillway_options: server_uid is set */
+/* Flags of spillway_options. */
+enum {
+    SPILLWAY_SERVED_BY = 1,     /* server_uid is set */
+    SPILLWAY_CODEC_CLIENT = 2,  /* encode and decode in this process where that is possible */
+    SPILLWAY_CODEC_SERVICE = 4, /* encode and decode in the service. Neither: $SPILLWAY_CODEC, or else the service */
+};
 
 struct spillway_options {
     size_t size;

@@ -1,5 +1,7 @@
 /* client.c - the public calls: connections, spill, restore, waiting. */
 #include "ipc/client/client_call.h"
+#include "ipc/client/client_coded.h"
+#include "ipc/client/client_coder.h"
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_transfer.h"
 
@@ -61,11 +63,12 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
 
 static void advance(struct spillway *c) {
     sw_staging_advance(c, 1);
+    sw_coded_advance(c);
     sw_transfers_advance(c);
 }
 
 static bool is_in_use(const struct spillway *c, uint32_t mem) {
-    return sw_staging_uses(c, mem) || sw_transfers_use(c, mem);
+    return sw_staging_uses(c, mem) || sw_coder_links_use(c, mem) || sw_transfers_use(c, mem);
 }
 
 static const struct sw_client_layers layers = {.take = sw_resume_take,
@@ -73,10 +76,21 @@ static const struct sw_client_layers layers = {.take = sw_resume_take,
                                                .come_back = sw_resume_advance,
                                                .advance = advance,
                                                .use = is_in_use,
+                                               .poll = sw_coder_links_poll,
                                                .packet_uses = sw_transfer_packet_uses,
                                                .abandon = sw_transfer_abandon,
                                                .drop_unseen = sw_transfer_drop_unseen,
                                                .free = sw_transfer_free};
+
+static _Atomic uint64_t last_number;
+
+static void init_lock(pthread_mutex_t *lock) {
+    pthread_mutexattr_t attributes;
+    (void)pthread_mutexattr_init(&attributes);
+    (void)pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(lock, &attributes);
+    (void)pthread_mutexattr_destroy(&attributes);
+}
 
 /* Makes a connection that is not connected yet; NULL: no memory. */
 static struct spillway *connection_new(int64_t service_uid) {
@@ -99,11 +113,30 @@ static struct spillway *connection_new(int64_t service_uid) {
     sw_list_init(&c->registered);
     sw_list_init(&c->transfers);
     sw_list_init(&c->ending);
+    sw_list_init(&c->coders);
+    c->number = atomic_fetch_add(&last_number, 1) + 1;
+    init_lock(&c->lock);
     if (sw_transfers_init(c) < 0) {
         sw_free(c);
         return NULL;
     }
     return c;
+}
+
+/* The flags choose, or else the environment does. */
+static int choose_codec(struct spillway_options *options, struct sw_err *err) {
+    const uint32_t both = SPILLWAY_CODEC_CLIENT | SPILLWAY_CODEC_SERVICE;
+    const char *name = secure_getenv("SPILLWAY_CODEC");
+    if ((options->flags & both) == both)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "open: the codec cannot be both the client's and the service's");
+    if (options->flags & both || !name || !*name)
+        return 0;
+    if (strcmp(name, "client") == 0)
+        options->flags |= SPILLWAY_CODEC_CLIENT;
+    else if (strcmp(name, "service") != 0)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "SPILLWAY_CODEC=%s, must be client or service", name);
+    return 0;
 }
 
 /* Copies the options, and fills in defaults. */
@@ -113,7 +146,7 @@ static int take_options(struct spillway_options *ret, int64_t *ret_service_uid, 
     *ret = (struct spillway_options){0};
     if (options)
         rc = sw_versioned_copy(ret, sizeof *ret, sizeof *ret, options, "struct spillway_options", err);
-    if (!rc && ret->flags & ~(uint32_t)SPILLWAY_SERVED_BY)
+    if (!rc && ret->flags & ~(uint32_t)(SPILLWAY_SERVED_BY | SPILLWAY_CODEC_CLIENT | SPILLWAY_CODEC_SERVICE))
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "open: unknown flags 0x%x", (unsigned)ret->flags);
     if (!ret->socket_path)
         ret->socket_path = secure_getenv("SPILLWAY_SOCKET");
@@ -121,6 +154,8 @@ static int take_options(struct spillway_options *ret, int64_t *ret_service_uid, 
         ret->socket_path = DEFAULT_SOCKET;
     ret->connect_ms = ret->connect_ms == 0 ? OPEN_TIMEOUT_MS : ret->connect_ms < 0 ? INT_MAX : ret->connect_ms;
     ret->call_ms = ret->call_ms == 0 ? CALL_TIMEOUT_MS : ret->call_ms < 0 ? -1 : ret->call_ms;
+    if (!rc)
+        rc = choose_codec(ret, err);
     if (rc < 0)
         return rc;
     if (!(ret->flags & SPILLWAY_SERVED_BY))
@@ -141,6 +176,7 @@ int spillway_open(struct spillway **ret, const struct spillway_options *options,
         return sw_client_report(error, &err);
     }
     c->connect_ms = o.connect_ms;
+    c->has_codec = o.flags & SPILLWAY_CODEC_CLIENT;
     c->timeout_ms = o.call_ms;
     const uint64_t deadline_us = sw_clock_us() + (uint64_t)o.connect_ms * 1000;
     int rc = sw_transport_open(c, o.socket_path, deadline_us, &err);
@@ -200,6 +236,8 @@ void spillway_close(struct spillway *connection) {
         close_descriptors(connection);
         return;
     }
+    /* A coder's thread stays away from now on. */
+    (void)pthread_mutex_lock(&connection->lock);
     /* The daemon must stop using the memory before the CUDA contexts are released. */
     if (connection->socket >= 0) {
         (void)shutdown(connection->socket, SHUT_WR);
@@ -215,23 +253,23 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->fresh);
     destroy_tickets(&connection->counted);
     destroy_tickets(&connection->done);
+    sw_coder_links_free(connection);
     sw_staging_free(connection);
     sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
     sw_free(connection->arrays);
+    (void)pthread_mutex_unlock(&connection->lock);
+    (void)pthread_mutex_destroy(&connection->lock);
     sw_free(connection);
 }
 
 /* ---- spill and restore ------------------------------------------------------------------------------------------- */
 
-static int start(struct spillway *c, bool is_spill, const struct spillway_request *requests, uint32_t n,
-                 struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+static int start_locked(struct spillway *c, bool is_spill, const struct spillway_request *requests, uint32_t n,
+                        struct spillway_ticket **ret_ticket, struct spillway_error *error) {
     struct sw_err err = {0};
     struct sw_call *call = NULL;
     struct spillway_ticket *t = NULL;
-    const int foreign = sw_client_check_process(c, error);
-    if (foreign < 0)
-        return foreign;
     if (c->n_in_flight >= c->max_in_flight || c->n_transfers >= c->max_in_flight)
         (void)sw_client_pump(c);
     if (c->lost.code)
@@ -247,6 +285,16 @@ static int start(struct spillway *c, bool is_spill, const struct spillway_reques
     else
         *ret_ticket = t;
     return sw_client_report(error, &err);
+}
+
+static int start(struct spillway *c, bool is_spill, const struct spillway_request *requests, uint32_t n,
+                 struct spillway_ticket **ret_ticket, struct spillway_error *error) {
+    int rc = sw_client_enter(c, error);
+    if (rc < 0)
+        return rc;
+    rc = start_locked(c, is_spill, requests, n, ret_ticket, error);
+    sw_client_leave(c);
+    return rc;
 }
 
 int spillway_spill(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
@@ -289,20 +337,23 @@ void spillway_set_timeout(struct spillway *connection, int timeout_ms) {
 
 int spillway_prepare(struct spillway *connection, const void *memory, struct spillway_error *error) {
     struct sw_err err = {0};
-    const int rc = sw_client_check_process(connection, error);
+    int rc = sw_client_enter(connection, error);
     if (rc < 0)
         return rc;
-    if (connection->lost.code)
-        return sw_client_copy_error(error, &connection->lost);
-    (void)sw_staging_prepare(connection, memory, &err);
-    return sw_client_report(error, &err);
+    if (connection->lost.code) {
+        rc = sw_client_copy_error(error, &connection->lost);
+    } else {
+        sw_coder_prepare(connection, memory);
+        (void)sw_staging_prepare(connection, memory, &err);
+        rc = sw_client_report(error, &err);
+    }
+    sw_client_leave(connection);
+    return rc;
 }
 
-int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,
-                  struct spillway_error *error) {
-    int rc = sw_client_check_process(ticket->connection, error);
-    if (!rc)
-        rc = check_results(ticket, results, n, error);
+static int wait_locked(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,
+                       struct spillway_error *error) {
+    const int rc = check_results(ticket, results, n, error);
     if (rc < 0)
         return rc;
     if (sw_client_wait(ticket, timeout_ms) < 0) {
@@ -320,17 +371,34 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
     return sw_client_copy_error(error, &ticket->error);
 }
 
-int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error) {
-    const int rc = sw_client_check_process(ticket->connection, error);
-    if (rc < 0 || sw_ticket_is_done(ticket))
+int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,
+                  struct spillway_error *error) {
+    struct spillway *c = ticket->connection;
+    int rc = sw_client_enter(c, error);
+    if (rc < 0)
         return rc;
-    sw_transfer_cancel(ticket->call, -SW_ECANCELED, "canceled by spillway_cancel()");
+    rc = wait_locked(ticket, timeout_ms, results, n, error);
+    sw_client_leave(c);
+    return rc;
+}
+
+int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error) {
+    struct spillway *c = ticket->connection;
+    const int rc = sw_client_enter(c, error);
+    if (rc < 0)
+        return rc;
+    if (!sw_ticket_is_done(ticket))
+        sw_transfer_cancel(ticket->call, -SW_ECANCELED, "canceled by spillway_cancel()");
+    sw_client_leave(c);
     return rc;
 }
 
 void spillway_ticket_free(struct spillway_ticket *ticket) {
-    if (ticket && sw_client_check_process(ticket->connection, NULL) == 0)
-        sw_ticket_abandon(ticket);
+    struct spillway *c = ticket ? ticket->connection : NULL;
+    if (!c || sw_client_enter(c, NULL) < 0)
+        return;
+    sw_ticket_abandon(ticket);
+    sw_client_leave(c);
 }
 
 int spillway_fd(const struct spillway *connection) {
@@ -340,7 +408,7 @@ int spillway_fd(const struct spillway *connection) {
 int spillway_dispatch(struct spillway *connection, struct spillway_error *error) {
     int n_completed = 0;
     eventfd_t count;
-    const int foreign = sw_client_check_process(connection, error);
+    const int foreign = sw_client_enter(connection, error);
     if (foreign < 0)
         return foreign;
     (void)sw_client_pump(connection);
@@ -350,19 +418,19 @@ int spillway_dispatch(struct spillway *connection, struct spillway_error *error)
         (void)eventfd_read(connection->wake, &count);
     connection->woken = false;
     const int rc = sw_client_copy_error(error, &connection->lost);
+    sw_client_leave(connection);
     return rc < 0 ? rc : n_completed;
 }
 
 struct spillway_ticket *spillway_next_done(struct spillway *connection) {
-    struct sw_list *first = connection->counted.next;
-    if (sw_client_check_process(connection, NULL) < 0)
+    if (sw_client_enter(connection, NULL) < 0)
         return NULL;
-    if (first == &connection->counted)
-        first = connection->fresh.next;
-    if (first == &connection->fresh)
-        return NULL;
-    struct spillway_ticket *ticket = SW_CONTAINER_OF(first, struct spillway_ticket, node);
-    sw_ticket_known(ticket);
+    struct sw_list *list = sw_list_empty(&connection->counted) ? &connection->fresh : &connection->counted;
+    struct spillway_ticket *ticket =
+        sw_list_empty(list) ? NULL : SW_CONTAINER_OF(list->next, struct spillway_ticket, node);
+    if (ticket)
+        sw_ticket_known(ticket);
+    sw_client_leave(connection);
     return ticket;
 }
 

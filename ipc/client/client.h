@@ -15,6 +15,7 @@
 #include "ipc/client/memory.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -106,6 +107,7 @@ enum sw_client_timer { SW_TIMER_STAGING, SW_TIMER_RESUME, SW_TIMER_CALLS, SW_TIM
 
 /* What lies above tickets and memory, for them to call. The layers: transport <- tickets <- memory <- operations <-
  * client.c, which fills this in. */
+struct pollfd;
 struct sw_client_layers {
     /* client_resume.c: takes the reply to its HELLO (false: there is none due); the connection is lost (true: it is
      * tried to come back); goes on with that, if it is time. */
@@ -117,6 +119,8 @@ struct sw_client_layers {
     void (*advance)(struct spillway *c);
     bool (*use)(const struct spillway *c, uint32_t mem);
     bool (*packet_uses)(const struct spillway_ticket *t, uint32_t mem);
+    /* Adds the descriptors that a wait has to poll, at most `most`. Returns how many. */
+    unsigned (*poll)(const struct spillway *c, struct pollfd *ret, unsigned most);
     /* A caller's call: nobody waits for it any more; its regions that nobody has seen are dropped; its end. */
     void (*abandon)(struct sw_transfer *transfer);
     void (*drop_unseen)(struct sw_transfer *transfer);
@@ -126,11 +130,12 @@ struct sw_client_layers {
 struct spillway {
     const struct sw_client_layers *layers;
     int timers[SW_TIMER_NR];
-    pid_t process;       /* that opened it; a forked child has the socket open as well */
-    int socket;          /* -1: none, the link is down */
-    int64_t service_uid; /* that the caller has named as the service's; SW_TRUST_NO_USER: none */
-    int wake;            /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll;           /* watches wake, the socket, and for room in that only while packets wait */
+    pid_t process;        /* that opened it; a forked child has the socket open as well */
+    pthread_mutex_t lock; /* recursive; held by calls of the API, and by a coder's thread */
+    int socket;           /* -1: none, the link is down */
+    int64_t service_uid;  /* that the caller has named as the service's; SW_TRUST_NO_USER: none */
+    int wake;             /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll;            /* watches wake, the socket, and for room in that only while packets wait */
     bool woken;
     bool polls_room;
     int retry; /* timer for a socket that claims to have room but takes nothing, in epoll; -1: never needed */
@@ -159,6 +164,10 @@ struct spillway {
     uint32_t n_transfers;
     int timer;                       /* in epoll, for calls with a bound; -1: never needed */
     struct sw_staging *staging;      /* NULL: never needed */
+    uint64_t number;                 /* of the process's connections, from 1 */
+    bool has_codec;                  /* it encodes and decodes in this process where it can */
+    bool polls;                      /* the codec's device is at work: only polling shows when it has ended */
+    struct sw_list coders;           /* sw_coder_link.node */
     struct sw_forecast forecasts[2]; /* of waits: for what goes out, for what comes back */
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };
@@ -191,8 +200,12 @@ int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
 /* Combines two texts: the same text, or "mixed". */
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
-/* Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
-int sw_client_check_process(const struct spillway *c, struct spillway_error *error);
+/* Begins a call of the API, which sw_client_leave() ends: beside the caller's thread a coder's may use the connection.
+ * Calls may nest. Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
+int sw_client_enter(struct spillway *c, struct spillway_error *error);
+void sw_client_leave(struct spillway *c);
+/* The same for a coder's thread. Returns false if a call has the connection. */
+bool sw_client_try_enter(struct spillway *c);
 /* A number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 

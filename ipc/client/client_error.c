@@ -50,11 +50,26 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part) {
         (void)snprintf(ret, ret_bytes, "%s", *ret ? "mixed" : part);
 }
 
-int sw_client_check_process(const struct spillway *c, struct spillway_error *error) {
+static int check_process(const struct spillway *c, struct spillway_error *error) {
     struct sw_err err = {0};
     if (c->process != getpid())
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_SESSION,
                          "the connection is that of process %d, which has forked this one: open another one here",
                          (int)c->process);
     return sw_client_report(error, &err);
+}
+
+int sw_client_enter(struct spillway *c, struct spillway_error *error) {
+    const int rc = check_process(c, error);
+    if (!rc)
+        (void)pthread_mutex_lock(&c->lock);
+    return rc;
+}
+
+void sw_client_leave(struct spillway *c) {
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+bool sw_client_try_enter(struct spillway *c) {
+    return pthread_mutex_trylock(&c->lock) == 0;
 }

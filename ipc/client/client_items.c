@@ -87,8 +87,11 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
         return false;
     for (uint32_t i = 0; i < m->n_results; i++) {
         const uint32_t item = t->own.part + i;
+        const int cause = x->results[item].code; /* of a build that has failed: its commit fails for that */
         if (!sw_results_read_next(m, i, &x->results[item]) || !take_result(x, item))
             return false;
+        if (cause && x->results[item].code)
+            x->results[item].code = cause;
         if (x->results[item].code && !x->error.code)
             sw_client_result_error(&x->error, m, i);
     }
@@ -133,10 +136,10 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
         sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
-    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++) {
-        x->results[t->own.part + i].code = t->error.code;
+    for (uint32_t i = t->own.part; t->error.code && i < t->own.part + t->transfer.n_items; i++) {
+        x->results[i].code = x->results[i].code ? x->results[i].code : t->error.code; /* the first is the cause */
         if (is_spill(x))
-            x->results[t->own.part + i].region = (struct spillway_region){0};
+            x->results[i].region = (struct spillway_region){0};
     }
     if (t->error.code)
         sw_client_note_error(&x->error, &t->error);

@@ -279,12 +279,13 @@ static int try_register(struct spillway *connection, void *data, uint64_t bytes,
 }
 
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error) {
-    int rc = sw_client_check_process(connection, error);
+    int rc = sw_client_enter(connection, error);
     if (rc < 0)
         return rc;
     do /* a service that was restarted meanwhile does not know the memory: repeat */
         rc = try_register(connection, data, bytes, error);
     while (rc == -SW_ERESTARTED && !connection->lost.code);
+    sw_client_leave(connection);
     return rc;
 }
 
@@ -312,17 +313,14 @@ static int close_registered(struct spillway *c, struct sw_registered *r, struct 
     return rc ? rc : sw_client_wait_answer(c, sw_client_is_done, r->closing, c->timeout_ms, "MEM_CLOSE", err);
 }
 
-int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
+static int unregister(struct spillway *connection, const void *data, struct spillway_error *error) {
     struct sw_err err = {0};
-    int rc = sw_client_check_process(connection, error);
-    if (rc < 0)
-        return rc;
     struct sw_registered *r = first_overlap(connection, (uintptr_t)data, 1);
     if (!r || r->address != (uintptr_t)data) {
         (void)sw_err_set(&err, -SW_ENOENT, SW_SCOPE_REQUEST, "no registered memory starts at %p", data);
         return sw_client_report(error, &err);
     }
-    rc = close_registered(connection, r, &err);
+    int rc = close_registered(connection, r, &err);
     if (!r->closing && connection->lost.code) {
         forget(r);
         return sw_client_copy_error(error, &connection->lost);
@@ -335,5 +333,14 @@ int spillway_unregister(struct spillway *connection, void *data, struct spillway
     forget(r);
     rc = sw_client_copy_error(error, &t->error);
     sw_ticket_destroy(t);
+    return rc;
+}
+
+int spillway_unregister(struct spillway *connection, void *data, struct spillway_error *error) {
+    int rc = sw_client_enter(connection, error);
+    if (rc < 0)
+        return rc;
+    rc = unregister(connection, data, error);
+    sw_client_leave(connection);
     return rc;
 }

@@ -11,16 +11,17 @@ static int ask(struct spillway *c, const struct sw_msg *msg,
                bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                struct spillway_error *error) {
     struct sw_err err = {0};
-    const int foreign = sw_client_check_process(c, error);
-    if (foreign < 0)
-        return foreign;
-    if (c->lost.code)
-        return sw_client_copy_error(error, &c->lost);
-    struct spillway_ticket *t = sw_client_call(c, msg, take, into, c->timeout_ms, &err);
-    if (!t)
-        return sw_client_report(error, &err);
-    const int rc = sw_client_copy_error(error, &t->error);
-    sw_ticket_destroy(t);
+    int rc = sw_client_enter(c, error);
+    if (rc < 0)
+        return rc;
+    struct spillway_ticket *t = c->lost.code ? NULL : sw_client_call(c, msg, take, into, c->timeout_ms, &err);
+    if (c->lost.code && !t && !err.code)
+        rc = sw_client_copy_error(error, &c->lost);
+    else
+        rc = t ? sw_client_copy_error(error, &t->error) : sw_client_report(error, &err);
+    if (t)
+        sw_ticket_destroy(t);
+    sw_client_leave(c);
     return rc;
 }
 
@@ -79,7 +80,7 @@ static int set_name(uint8_t ret[SW_PROTO_NAME_BYTES], const char *name, struct s
  * first. errors: -SW_EBUSY. */
 static int check_none_is_to_be_dropped(struct spillway *c, struct spillway_error *error) {
     struct sw_err err = {0};
-    const int foreign = sw_client_check_process(c, error);
+    const int foreign = sw_client_enter(c, error);
     if (foreign < 0)
         return foreign;
     (void)sw_client_pump(c); /* send due drops first */
@@ -89,6 +90,7 @@ static int check_none_is_to_be_dropped(struct spillway *c, struct spillway_error
             (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST,
                              "a durable spill whose ticket was freed still runs on this connection: try again");
     }
+    sw_client_leave(c);
     return sw_client_report(error, &err);
 }
 

@@ -7,6 +7,7 @@
  *   -> lost       the deadline is over, or the daemon does not know the session
  *
  * Nothing here waits. sw_resume_advance() is called wherever packets are received, and a timer asks for it. */
+#include "ipc/client/client_coder.h"
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_transfer.h"
 #include "ipc/client/client_way.h"
@@ -87,13 +88,14 @@ static void set_deadline(struct sw_resume *r) {
 
 void spillway_set_reconnect(struct spillway *connection, int timeout_ms) {
     struct sw_resume *r = connection->resume;
-    if (!r || sw_client_check_process(connection, NULL) < 0)
+    if (!r || sw_client_enter(connection, NULL) < 0)
         return;
     r->limit_ms = timeout_ms;
-    if (connection->link == SW_LINK_UP)
-        return;
-    set_deadline(r);
-    wake_for(connection, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
+    if (connection->link != SW_LINK_UP) {
+        set_deadline(r);
+        wake_for(connection, connection->link == SW_LINK_DOWN || r->is_known ? r->next_try_us : r->deadline_us);
+    }
+    sw_client_leave(connection);
 }
 
 static void hang_up(struct spillway *c) {
@@ -305,6 +307,7 @@ static void come_back(struct spillway *c) {
     }
     sw_registered_reopen(c);
     sw_staging_reopen(c);
+    sw_coder_links_reopen(c);
     sw_ways_reopen(c);
     bool more = last != &c->running;
     for (struct sw_list *n = c->running.next, *next; more; n = next) {

@@ -146,7 +146,7 @@ static void chunk_done(struct spillway_ticket *t) {
 /* Sends a chunk of the item's piece. place: of the arena; SW_ARENA_PIECES: it is in the caller's memory. */
 static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, const struct sw_mark *mark,
                        unsigned place) {
-    struct spillway_ticket *t = sw_way_send_chunk(&op->way, op->item, chunk, mark, take_chunk, chunk_done);
+    struct spillway_ticket *t = sw_way_send_chunks(&op->way, op->item, chunk, 1, mark, take_chunk, chunk_done);
     if (!t)
         return false;
     t->transfer.bytes = is_spill(op) || place < SW_ARENA_PIECES ? chunk->raw_bytes : 0;
@@ -427,7 +427,7 @@ static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *pie
     return piece->arena ? (uint32_t)SW_PIECE_BYTES : 0;
 }
 
-static int check_piece(const struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
+static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
     (void)way;
     if (piece->arena && piece->chunk_bytes > SW_ARENA_BYTES)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
@@ -468,24 +468,25 @@ int sw_staged_new(struct sw_transfer *x, struct sw_err *err) {
 }
 
 int sw_staged_prepare(struct sw_staged *op, struct sw_piece *piece, const struct spillway_buffer *buffer,
-                      struct CUstream_st *stream, struct sw_err *err) {
+                      struct CUstream_st *stream, bool is_marked, struct sw_err *err) {
     struct spillway *c = connection_of(op);
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
-    int gpu = SW_ARENA_HOST;
+    struct sw_cuda_place gpu = {0};
     const int place = sw_cuda_locate(&c->cuda, buffer->data, buffer->bytes, &gpu, err);
     int rc = place < 0 ? place : 0;
     if (!rc && place != SW_CUDA_GPU) {
-        gpu = SW_ARENA_HOST;
+        gpu.ordinal = SW_ARENA_HOST;
         rc = sw_host_check(buffer->data, buffer->bytes, !is_spill(op), err);
     }
-    if (!rc && place != SW_CUDA_UNKNOWN)
+    if (!rc && place != SW_CUDA_UNKNOWN && !is_marked)
         rc = sw_export_order(&e, &c->cuda, NULL, buffer->data, stream, err);
     if (!rc)
-        rc = sw_arena_get(c, &c->staging->arenas, gpu, buffer->data, &piece->arena, err);
+        rc = sw_arena_get(c, &c->staging->arenas, gpu.ordinal, buffer->data, &piece->arena, err);
     if (!rc) {
         piece->arena->n_users++;
         piece->mem = piece->arena->mem;
-        piece->mark = e.mark;
+        if (!is_marked)
+            piece->mark = e.mark;
         e.mark = NULL;
     }
     sw_mark_unref(e.mark);
@@ -509,7 +510,7 @@ static int prepare_marks(struct spillway *c, const void *memory, struct sw_err *
 
 int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *err) {
     struct sw_arena *arena = NULL;
-    int gpu = SW_ARENA_HOST;
+    struct sw_cuda_place gpu = {0};
     int rc = c->staging ? 0 : staging_new(c, err);
     const int place = rc < 0 ? rc : sw_cuda_locate(&c->cuda, memory, 1, &gpu, err);
     if (place < 0)
@@ -519,7 +520,8 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
     else
         rc = sw_host_check(memory, 1, false, err);
     if (!rc)
-        rc = sw_arena_get(c, &c->staging->arenas, place == SW_CUDA_GPU ? gpu : SW_ARENA_HOST, memory, &arena, err);
+        rc = sw_arena_get(c, &c->staging->arenas, place == SW_CUDA_GPU ? gpu.ordinal : SW_ARENA_HOST, memory, &arena,
+                          err);
     for (unsigned i = 0; !rc && i < SW_ARENA_PIECES; i++)
         rc = sw_arena_make(arena, i, SW_PIECE_BYTES, err);
     if (rc < 0)

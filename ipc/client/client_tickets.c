@@ -268,20 +268,23 @@ int sw_client_pump(struct spillway *c) {
     return c->lost.code;
 }
 
+enum { OWN_POLLED = 4, MOST_POLLED = 20 };
+
 /* Waits until the socket has a packet, or room for the outbox, or a staged transfer can go on. Returns whether the
  * socket claims to have room. timeout_us: negative: no limit. stuck: the socket claimed to have room but took nothing,
  * because too many descriptors are in sockets; it is tried again later. */
 static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
-    struct pollfd fds[] = {{.fd = c->socket, .events = POLLIN},
-                           {.fd = c->timers[SW_TIMER_STAGING], .events = POLLIN},
-                           {.fd = c->link == SW_LINK_UP ? -1 : c->timers[SW_TIMER_RESUME], .events = POLLIN},
-                           {.fd = c->timers[SW_TIMER_CALLS], .events = POLLIN}};
+    struct pollfd fds[MOST_POLLED] = {{.fd = c->socket, .events = POLLIN},
+                                      {.fd = c->timers[SW_TIMER_STAGING], .events = POLLIN},
+                                      {.fd = c->link == SW_LINK_UP ? -1 : c->timers[SW_TIMER_RESUME], .events = POLLIN},
+                                      {.fd = c->timers[SW_TIMER_CALLS], .events = POLLIN}};
+    const unsigned n = OWN_POLLED + c->layers->poll(c, &fds[OWN_POLLED], MOST_POLLED - OWN_POLLED);
     if (!stuck && c->link == SW_LINK_UP && !sw_list_empty(&c->outbox))
         fds[0].events |= POLLOUT;
     if (stuck)
         timeout_us = 1000;
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
-    (void)ppoll(fds, sizeof fds / sizeof fds[0], timeout_us < 0 ? NULL : &timeout, NULL);
+    (void)ppoll(fds, n, timeout_us < 0 ? NULL : &timeout, NULL);
     return fds[0].revents & POLLOUT;
 }
 
@@ -310,7 +313,7 @@ int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), con
         const uint64_t elapsed_us = sw_clock_us() - begun_us;
         if (timeout_ms >= 0 && elapsed_us >= timeout_us)
             return -SW_EAGAIN;
-        int64_t left_us = sleep_us(elapsed_us, expected_us);
+        int64_t left_us = c->polls ? 0 : sleep_us(elapsed_us, expected_us);
         if (timeout_ms >= 0 && (left_us < 0 || elapsed_us + (uint64_t)left_us > timeout_us))
             left_us = (int64_t)(timeout_us - elapsed_us);
         room = wait_socket(c, left_us, room && first == c->outbox.next);

@@ -1,5 +1,6 @@
 /* client_transfer.c - see client_transfer.h. */
 #include "ipc/client/client_transfer.h"
+#include "ipc/client/client_coded.h"
 #include "ipc/client/client_packets.h"
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_staging.h"
@@ -386,6 +387,7 @@ struct preparation {
     struct sw_marks marks; /* of the current stream, borrowed: one for each context */
     uint32_t mem;          /* of the previous buffer of this stream; 0: none */
     struct sw_mark *mark;  /* its mark, borrowed */
+    bool is_marked;        /* the pieces have their marks, or their streams have got there */
 };
 
 static void note_mark(struct preparation *p, struct sw_mark *mark) {
@@ -434,7 +436,7 @@ static int stage_buffer(struct preparation *p, const struct spillway_buffer *buf
     struct sw_transfer *x = p->x;
     const int rc = x->way ? 0 : sw_staged_new(x, err);
     piece->bytes = buffer->bytes;
-    return rc < 0 ? rc : sw_staged_prepare(sw_staged_of(x), piece, buffer, p->stream, err);
+    return rc < 0 ? rc : sw_staged_prepare(sw_staged_of(x), piece, buffer, p->stream, p->is_marked, err);
 }
 
 static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
@@ -449,12 +451,17 @@ static int prepare_buffer(struct preparation *p, const struct spillway_buffer *b
         err->code = 0;
         return stage_buffer(p, buffer, piece, err);
     }
-    if (!rc && piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
+    if (!rc && p->is_marked)
+        e.mark = piece->mark;
+    else if (!rc &&
+             piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
         e.mark = p->mark ? sw_mark_ref(p->mark) : NULL;
     else if (!rc)
         rc = sw_export_order(&e, &p->c->cuda, &p->marks, inside, p->stream, err);
     if (!rc && is_written)
         rc = sw_export_make_pages(&e, buffer->data, buffer->bytes, err);
+    if (p->is_marked && rc)
+        e.mark = NULL; /* stays the piece's */
     if (!rc) {
         piece->offset = e.offset;
         piece->bytes = buffer->bytes;
@@ -591,15 +598,39 @@ static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct
     return err->code;
 }
 
+/* What each buffer needs to be moved by the service's codec. */
+static int prepare(struct preparation *p, struct sw_err *err) {
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < p->x->call->n; i++)
+        rc = prepare_item(p, i, err);
+    return rc ? rc : check_durable(p->x, err);
+}
+
+/* The call goes another way: the service encodes or decodes. Nothing of it is open. */
+static void fall_back(struct sw_transfer *x) {
+    struct spillway *c = x->ticket->connection;
+    struct preparation p = {.c = c, .x = x, .is_marked = true};
+    struct sw_err err = {0};
+    end_way(x);
+    x->error = (struct spillway_error){0};
+    memset(x->results, 0, x->call->n * sizeof *x->results);
+    for (uint32_t i = 0; i < x->call->n; i++)
+        x->items[i].number = 0;
+    if (prepare(&p, &err) < 0 || open_memories(c, x, &err) < 0)
+        sw_client_note_err(&x->error, &err);
+}
+
 int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err) {
     struct sw_transfer *x = transfer_new(c, call, err);
     if (!x)
         return -SW_ENOMEM;
     struct preparation p = {.c = c, .x = x};
     int rc = check_limit(c, call, err);
-    for (uint32_t i = 0; !rc && i < call->n; i++)
-        rc = prepare_item(&p, i, err);
     if (!rc)
+        rc = sw_coded_prepare(x, fall_back, err);
+    if (!rc && !x->way)
+        rc = prepare(&p, err);
+    if (!rc && x->way)
         rc = check_durable(x, err);
     if (rc < 0) {
         sw_pieces_release_marks(x->pieces, call->n_buffers);
@@ -619,6 +650,10 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     }
     set_deadline(x);
     sw_transfers_advance(c);
+    if (x->way) {
+        sw_coded_advance(c);
+        sw_transfers_advance(c);
+    }
     if (x->way)
         sw_staging_advance(c, 0); /* the caller's thread copies when it waits or dispatches */
     return failed_at_once(x) ? take_back(x, ret, err) : 0;

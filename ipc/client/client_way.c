@@ -42,18 +42,19 @@ struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item) {
     return a;
 }
 
-struct spillway_ticket *sw_way_send_chunk(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunk,
-                                          const struct sw_mark *mark,
-                                          bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
-                                          void (*on_done)(struct spillway_ticket *t)) {
+struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunks,
+                                           unsigned n, const struct sw_mark *mark,
+                                           bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
+                                           void (*on_done)(struct spillway_ticket *t)) {
     struct sw_transfer *x = way->transfer;
     struct sw_err err = {0};
     const bool was_begun = x->items[item].number != 0;
     struct sw_arrays *a = sw_way_begin_packet(way, item);
-    int rc = sw_registered_ready(sw_way_connection(way), chunk->mem, &err);
+    int rc = sw_registered_ready(sw_way_connection(way), chunks[0].mem, &err);
     if (!rc && mark)
         rc = sw_client_share_marks(sw_way_connection(way), &err);
-    sw_arrays_add_chunk(a, chunk, mark);
+    for (unsigned i = 0; i < n; i++)
+        sw_arrays_add_chunk(a, &chunks[i], mark);
     struct spillway_ticket *t = rc ? NULL : sw_arrays_send(x, a, item, false, take, on_done, &err);
     if (!t) {
         x->items[item].number = was_begun ? x->items[item].number : 0;
@@ -61,7 +62,7 @@ struct spillway_ticket *sw_way_send_chunk(struct sw_way *way, uint32_t item, con
         sw_client_note_err(&x->error, &err);
         return NULL;
     }
-    t->transfer.mem = chunk->mem;
+    t->transfer.mem = chunks[0].mem;
     t->transfer.is_append = true;
     x->items[item].is_open = true;
     return t;
@@ -116,7 +117,7 @@ bool sw_way_commit(struct sw_way *way, uint32_t end) {
 
 /* ---- restore ----------------------------------------------------------------------------------------------------- */
 
-static int check_buffers(const struct sw_way *way, uint32_t item, uint32_t n, struct sw_err *err) {
+static int check_buffers(struct sw_way *way, uint32_t item, uint32_t n, struct sw_err *err) {
     const struct sw_call_request *r = way->transfer->items[item].request;
     int rc = 0;
     if (n != r->n_buffers)
@@ -199,7 +200,8 @@ bool sw_way_begin_reads(struct sw_way *way) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-bool sw_way_end_open(struct sw_way *way) {
+/* Sends what ends the open builds or reads. */
+static bool end_open(struct sw_way *way, bool (*send)(struct sw_transfer *x, const struct sw_arrays *a)) {
     struct sw_item *items = way->transfer->items;
     const unsigned flags = sw_way_is_spill(way) ? (unsigned)SW_BUILD_ABORT : SW_READ_END | SW_READ_KEEP;
     for (uint32_t first = 0, next = 0; first < sw_way_n_items(way); first = next) {
@@ -207,12 +209,40 @@ bool sw_way_end_open(struct sw_way *way) {
         for (; next < sw_way_n_items(way) && a->n_items < SW_PROTO_MAX_ITEMS; next++)
             if (items[next].is_open)
                 sw_arrays_add_item(a, &items[next], flags);
-        if (!sw_arrays_send_unattended(way->transfer, a))
+        if (!send(way->transfer, a))
             return false;
         for (uint32_t i = first; i < next; i++)
             items[i].is_open = false;
     }
     return true;
+}
+
+bool sw_way_end_open(struct sw_way *way) {
+    return end_open(way, sw_arrays_send_unattended);
+}
+
+static bool take_any(struct spillway_ticket *t, const struct sw_msg *msg) {
+    (void)t;
+    return msg->header.type == SW_MSG_RESULTS;
+}
+
+static void given_up(struct spillway_ticket *t) {
+    struct sw_transfer *x = t->own.owner;
+    x->n_in_flight--;
+}
+
+static bool send_attended(struct sw_transfer *x, const struct sw_arrays *a) {
+    struct sw_err err = {0};
+    struct spillway_ticket *t = a->n_items && !x->ticket->connection->lost.code
+                                    ? sw_arrays_send(x, a, 0, false, take_any, given_up, &err)
+                                    : NULL;
+    if (t)
+        t->transfer.is_append = true;
+    return t || !a->n_items || x->ticket->connection->lost.code;
+}
+
+bool sw_way_give_up_open(struct sw_way *way) {
+    return end_open(way, send_attended);
 }
 
 /* A restore consumes by a request of its own, which is repeated if the connection is lost: its bytes are there. */

@@ -19,7 +19,7 @@ struct sw_way_ops {
     /* The chunk length that a build asks the service for, of this piece; 0: the service chooses. */
     uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_piece *piece);
     /* Checks a piece whose stored_bytes and chunk_bytes have just become known. errors: the call's, or the item's. */
-    int (*check_piece)(const struct sw_way *way, const struct sw_piece *piece, struct sw_err *err);
+    int (*check_piece)(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err);
     void (*free)(struct sw_way *way);
 };
 
@@ -51,12 +51,12 @@ bool sw_way_may_send(const struct sw_way *way);
 
 /* Begins a packet about one item: the first one about a build begins it. */
 struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item);
-/* Sends a packet with one chunk of the item. mark: NULL: the chunk begins at once. NULL: it could not be sent, and the
- * item has the error. */
-struct spillway_ticket *sw_way_send_chunk(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunk,
-                                          const struct sw_mark *mark,
-                                          bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
-                                          void (*on_done)(struct spillway_ticket *t));
+/* Sends a packet with n chunks of the item, which lie in one memory. mark: NULL: they begin at once. Returns NULL if it
+ * could not be sent; the item then has the error. */
+struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunks,
+                                           unsigned n, const struct sw_mark *mark,
+                                           bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
+                                           void (*on_done)(struct spillway_ticket *t));
 /* Begins a build that no chunk has begun. Returns false if that could not be sent. */
 bool sw_way_begin_empty(struct sw_way *way, uint32_t item);
 /* Commits the builds from n_ended to the item `end`, all or none, unless each is by itself. Returns false if it has to
@@ -69,6 +69,9 @@ void sw_way_add_result(struct spillway_result *sum, const struct spillway_result
 /* Ends reads, and builds that will not be committed. Returns false if there was no memory for it, and some still are
  * open. */
 bool sw_way_end_open(struct sw_way *way);
+/* Ends all that is open, and waits for the answers, which do not matter: then the call can begin anew. Returns false if
+ * there was no memory for it. */
+bool sw_way_give_up_open(struct sw_way *way);
 /* Nothing is left to move: ends what is open. A restore that has succeeded then consumes its regions. Returns false if
  * it has to be called again. */
 bool sw_way_end(struct sw_way *way);

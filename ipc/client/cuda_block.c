@@ -21,14 +21,14 @@ static int fill_block(struct sw_cuda_block *block, uint64_t bytes, int gpu, stru
         block->address = 0;
         (void)snprintf(fact, sizeof fact, "GPU %d has no room for the staging arena of %llu bytes", gpu,
                        (unsigned long long)bytes);
-        return sw_cuda_fail(cuda, err, result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : -SW_EGPU, result, fact,
-                            "cuMemAlloc");
+        return sw_driver_fail(cuda, err, result == CUDA_ERROR_OUT_OF_MEMORY ? -SW_ENOMEM : -SW_EGPU, result, fact,
+                              "cuMemAlloc");
     }
     result = cuda->stream_create(&block->stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
         return 0;
     block->stream = NULL;
-    return sw_cuda_fail(cuda, err, -SW_EGPU, result, "stream for the staging arena", "cuStreamCreate");
+    return sw_driver_fail(cuda, err, -SW_EGPU, result, "stream for the staging arena", "cuStreamCreate");
 }
 
 int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,
@@ -42,7 +42,7 @@ int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const vo
         return rc;
     const CUresult result = cuda->push(p.context);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
     struct sw_cuda_block *block = sw_alloc(sizeof *block);
     if (block) {
         *block = (struct sw_cuda_block){.cuda = cuda, .context = p.context};
@@ -75,12 +75,12 @@ int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, 
         return 0;
     CUresult result = cuda->push(block->context);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the staging arena", "cuCtxPushCurrent");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "context of the staging arena", "cuCtxPushCurrent");
     result = cuda->copy((uintptr_t)to, (uintptr_t)from, bytes, block->stream);
     (void)cuda->pop(&popped);
     return result == CUDA_SUCCESS
                ? 0
-               : sw_cuda_fail(cuda, err, -SW_EGPU, result, "copy between memory and staging arena", "cuMemcpyAsync");
+               : sw_driver_fail(cuda, err, -SW_EGPU, result, "copy between memory and staging arena", "cuMemcpyAsync");
 }
 
 void sw_cuda_block_free(struct sw_cuda_block *block) {

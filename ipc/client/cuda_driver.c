@@ -6,8 +6,8 @@
 
 _Static_assert(sizeof(CUuuid) == SW_DEVICE_UUID_BYTES, "handles fit the wire's fields");
 
-int sw_cuda_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
-                 const char *call) {
+int sw_driver_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
+                   const char *call) {
     const char *name = NULL;
     (void)cuda->error_name(result, &name);
     (void)sw_err_set(err, code, SW_SCOPE_REQUEST, "%s: %s", fact, name ? name : "unknown CUDA error");
@@ -79,7 +79,7 @@ int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct
         return 0;
     CUresult result = cuda->device_get(&device, p->ordinal);
     if (result != CUDA_SUCCESS || p->ordinal < 0 || p->ordinal >= SW_CUDA_MAX_DEVICES)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGet");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGet");
     if (cuda->current(&current) == CUDA_SUCCESS && current && cuda->current_device(&current_device) == CUDA_SUCCESS &&
         current_device == device) {
         p->context = current;
@@ -89,7 +89,7 @@ int sw_cuda_find_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct
         result = cuda->primary_retain(&cuda->primary[p->ordinal], device);
         if (result != CUDA_SUCCESS) {
             cuda->primary[p->ordinal] = NULL;
-            return sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuDevicePrimaryCtxRetain");
+            return sw_driver_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuDevicePrimaryCtxRetain");
         }
     }
     p->context = cuda->primary[p->ordinal];

@@ -68,8 +68,8 @@ struct sw_cuda_pointer {
 };
 
 /* Fills in *err with the fact, the name of the driver's result, and the call. Returns the code. */
-int sw_cuda_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
-                 const char *call);
+int sw_driver_fail(const struct sw_cuda *cuda, struct sw_err *err, int code, CUresult result, const char *fact,
+                   const char *call);
 /* Finds the driver. Returns 1, or 0 if the process has not loaded it. errors: -SW_EMEMKIND (too old),
  * -SW_ENOMEM. */
 int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err);

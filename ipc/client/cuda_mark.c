@@ -53,8 +53,8 @@ static int choose_stream(struct sw_cuda *cuda, CUcontext context, CUstream *stre
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         const struct sw_cuda_stand_in *stand_in = find_stand_in(cuda, context);
         if (!stand_in)
-            return sw_cuda_fail(cuda, err, -SW_EGPU, result, "order with the default stream, beside a capture",
-                                "cuStreamIsCapturing");
+            return sw_driver_fail(cuda, err, -SW_EGPU, result, "order with the default stream, beside a capture",
+                                  "cuStreamIsCapturing");
         *stream = stand_in->stream;
         return 0;
     }
@@ -111,8 +111,8 @@ static int mark_stream(struct sw_cuda *cuda, struct sw_export *ret, CUcontext co
     if (result != CUDA_SUCCESS) {
         sw_mark_write(mark); /* the stream does not write it */
         sw_mark_unref(mark);
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "order with the caller's stream",
-                            "cuStreamWriteValue64, cuLaunchHostFunc");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "order with the caller's stream",
+                              "cuStreamWriteValue64, cuLaunchHostFunc");
     }
     ret->mark = mark;
     return 0;
@@ -128,7 +128,7 @@ static int order(struct sw_cuda *cuda, struct sw_export *ret, const struct sw_cu
     if (!is_default(stream))
         result = cuda->stream_context(stream, &context);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "the caller's stream", "cuStreamGetCtx");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "the caller's stream", "cuStreamGetCtx");
     struct sw_mark *mark = find_known(known, context);
     if (mark) {
         ret->mark = sw_mark_ref(mark);
@@ -136,7 +136,7 @@ static int order(struct sw_cuda *cuda, struct sw_export *ret, const struct sw_cu
     }
     result = cuda->push(context);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the caller's stream", "cuCtxPushCurrent");
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "context of the caller's stream", "cuCtxPushCurrent");
     const bool is_relaxed = cuda->capture_mode(&mode) == CUDA_SUCCESS;
     const int rc = mark_stream(cuda, ret, context, stream, err);
     if (is_relaxed)

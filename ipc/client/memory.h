@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct CUctx_st;
 struct CUstream_st;
 struct sw_cuda;       /* the CUDA driver of a connection: entry points, marks, retained contexts */
 struct sw_cuda_block; /* GPU memory of the library's own, with a stream for copies */
@@ -84,10 +85,17 @@ int sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_ma
  */
 const struct sw_mark_page *sw_cuda_mark_page(const struct sw_cuda *cuda);
 
-/* Finds what data[0..bytes) is. GPU memory is SW_CUDA_GPU even if it cannot be handed over. *ret_gpu: the GPU's
- * ordinal. errors: -SW_ERANGE (longer than the allocation), -SW_EGPU, -SW_EMEMKIND (driver too old). */
+/* Where memory of a GPU lies. */
+struct sw_cuda_place {
+    struct CUctx_st *context; /* in which to work on it */
+    int ordinal;
+    uint8_t device_uuid[SW_DEVICE_UUID_BYTES];
+};
+/* Finds what data[0..bytes) is. GPU memory is SW_CUDA_GPU even if it cannot be handed over; *ret then says where it
+ * lies. errors: -SW_ERANGE (longer than the allocation), -SW_EGPU, -SW_EMEMKIND (driver too old). */
 enum { SW_CUDA_UNKNOWN, SW_CUDA_GPU, SW_CUDA_PAGE_LOCKED };
-int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err);
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_cuda_place *ret,
+                   struct sw_err *err);
 /* Makes a block that can be handed over, on the GPU of the memory `near`. owns: the caller, until sw_cuda_block_free().
  * errors: -SW_ENOMEM, -SW_EGPU, -SW_EMEMKIND (`near` is not GPU memory). */
 int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,

@@ -16,8 +16,8 @@ int sw_cuda_built(void) {
 static int fail_export(const struct sw_cuda *cuda, struct sw_err *err, CUresult result, const char *fact,
                        const char *call) {
     if (sw_descriptors_are_used_up()) /* the driver does not report this cause */
-        return sw_cuda_fail(cuda, err, -SW_ELIMIT, result, "no descriptor is left for a part of the memory", call);
-    return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, fact, call);
+        return sw_driver_fail(cuda, err, -SW_ELIMIT, result, "no descriptor is left for a part of the memory", call);
+    return sw_driver_fail(cuda, err, -SW_EMEMKIND, result, fact, call);
 }
 
 static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr address, struct sw_err *err) {
@@ -26,16 +26,17 @@ static int export_ipc(struct sw_cuda *cuda, struct sw_export *ret, CUdeviceptr a
     CUipcMemHandle handle;
     CUresult result = cuda->address_range(&base, &bytes, address);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "extent of the allocation", "cuMemGetAddressRange");
+        return sw_driver_fail(cuda, err, -SW_EMEMKIND, result, "extent of the allocation", "cuMemGetAddressRange");
     result = cuda->ipc_handle(&handle, base);
     if (result == CUDA_ERROR_OPERATING_SYSTEM)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result,
-                            "cudaMalloc memory can be shared only where /proc shows this process: mount /proc anew in "
-                            "its pid namespace",
-                            "cuIpcGetMemHandle");
+        return sw_driver_fail(
+            cuda, err, -SW_EGPU, result,
+            "cudaMalloc memory can be shared only where /proc shows this process: mount /proc anew in "
+            "its pid namespace",
+            "cuIpcGetMemHandle");
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
-                            "cuIpcGetMemHandle");
+        return sw_driver_fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
+                              "cuIpcGetMemHandle");
     ret->kind = SW_MEM_CUDA_IPC;
     memcpy(ret->handle, &handle, sizeof handle);
     ret->bytes = bytes;
@@ -62,7 +63,7 @@ static int export_pool(struct sw_cuda *cuda, struct sw_export *ret, const struct
     }
     result = cuda->export_pointer(&data, p->range);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "allocation of a memory pool", "cuMemPoolExportPointer");
+        return sw_driver_fail(cuda, err, -SW_EMEMKIND, result, "allocation of a memory pool", "cuMemPoolExportPointer");
     ret->kind = SW_MEM_CUDA_POOL;
     memcpy(ret->handle, &data, sizeof data);
     ret->bytes = ret->part_bytes[0] = p->range_bytes;
@@ -93,13 +94,13 @@ static int export_allocation(struct sw_cuda *cuda, CUdeviceptr base, int ordinal
     memcpy(&address, &base, sizeof address);
     CUresult result = cuda->retain_allocation(&allocation, address);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
-                            "cuMemRetainAllocationHandle");
+        return sw_driver_fail(cuda, err, -SW_EMEMKIND, result, "memory was not allocated in a way that can be shared",
+                              "cuMemRetainAllocationHandle");
     int rc = 0;
     result = cuda->allocation_properties(&properties, allocation);
     if (result != CUDA_SUCCESS)
-        rc = sw_cuda_fail(cuda, err, -SW_EMEMKIND, result, "properties of the allocation",
-                          "cuMemGetAllocationPropertiesFromHandle");
+        rc = sw_driver_fail(cuda, err, -SW_EMEMKIND, result, "properties of the allocation",
+                            "cuMemGetAllocationPropertiesFromHandle");
     else if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.location.id != ordinal)
         rc = sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                         "virtual range has memory of several devices, or of the host, in it");
@@ -144,22 +145,28 @@ static int export_vmm(struct sw_cuda *cuda, struct sw_export *ret, int ordinal, 
     return rc;
 }
 
+static int find_uuid(struct sw_cuda *cuda, int ordinal, uint8_t ret[SW_DEVICE_UUID_BYTES], struct sw_err *err) {
+    CUdevice device;
+    CUuuid uuid;
+    CUresult result = cuda->device_get(&device, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = cuda->device_uuid(&uuid, device);
+    if (result != CUDA_SUCCESS)
+        return sw_driver_fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGetUuid");
+    memcpy(ret, &uuid, sizeof uuid);
+    return 0;
+}
+
 /* Chooses the way to share. The driver marks memory for legacy IPC. Other memory belongs to a pool, or is VMM memory.
  */
 static int export_memory(struct sw_cuda *cuda, struct sw_export *ret, const struct sw_cuda_pointer *p,
                          CUdeviceptr address, uint64_t bytes, struct sw_err *err) {
-    CUdevice device;
-    CUuuid uuid;
-    CUresult result = cuda->device_get(&device, p->ordinal);
-    if (result == CUDA_SUCCESS)
-        result = cuda->device_uuid(&uuid, device);
-    if (result != CUDA_SUCCESS)
-        return sw_cuda_fail(cuda, err, -SW_EGPU, result, "device of the memory", "cuDeviceGetUuid");
-    memcpy(ret->device_uuid, &uuid, sizeof uuid);
+    int rc = find_uuid(cuda, p->ordinal, ret->device_uuid, err);
+    if (rc < 0)
+        return rc;
     if (p->managed)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                           "managed memory cannot be shared; use cudaMalloc, cuMemCreate or an exportable pool");
-    int rc;
     if (p->pool)
         rc = export_pool(cuda, ret, p, address, err);
     else if (p->legacy_ipc)
@@ -180,7 +187,7 @@ static int enter_context(struct sw_cuda *cuda, struct sw_cuda_pointer *p, struct
     const CUresult result = cuda->push(p->context);
     return result == CUDA_SUCCESS
                ? 0
-               : sw_cuda_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
+               : sw_driver_fail(cuda, err, -SW_EGPU, result, "context of the memory", "cuCtxPushCurrent");
 }
 
 int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err) {
@@ -210,7 +217,8 @@ static CUdeviceptr memory_end(struct sw_cuda *cuda, const struct sw_cuda_pointer
     return end;
 }
 
-int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err) {
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_cuda_place *ret,
+                   struct sw_err *err) {
     const CUdeviceptr address = (uintptr_t)data;
     struct sw_cuda_pointer p;
     CUcontext popped;
@@ -223,7 +231,10 @@ int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int 
         return rc;
     const CUdeviceptr end = memory_end(*cuda, &p, address, bytes);
     (void)(*cuda)->pop(&popped);
-    *ret_gpu = p.ordinal;
+    ret->context = p.context;
+    ret->ordinal = p.ordinal;
+    if ((rc = find_uuid(*cuda, p.ordinal, ret->device_uuid, err)) < 0)
+        return rc;
     if (bytes > end - address)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "%llu bytes, but the allocation ends after %llu",
                           (unsigned long long)bytes, (unsigned long long)(end - address));

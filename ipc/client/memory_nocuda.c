@@ -27,8 +27,9 @@ void sw_cuda_free(struct sw_cuda *cuda) {
     (void)cuda;
 }
 
-int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, int *ret_gpu, struct sw_err *err) {
-    (void)cuda, (void)data, (void)bytes, (void)ret_gpu, (void)err;
+int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_cuda_place *ret,
+                   struct sw_err *err) {
+    (void)cuda, (void)data, (void)bytes, (void)ret, (void)err;
     return SW_CUDA_UNKNOWN;
 }
 

@@ -1,0 +1,518 @@
+/* client_coded.c - see client_coded.h. Life of a call that is encoded or decoded here:
+ *
+ *   READY   until the link to the coder is ready, and the caller's streams are where they were at the call
+ *   BEGIN   restore: the reads have begun, and say how long the regions and their chunks are
+ *   MOVE    runs are in the coder; frames go to the service, or come from it, slot by slot
+ *   GIVE_UP the service is to do it: ends what is open; GIVEN_UP: until the answers have come
+ *   END     no run is left: ends what is open
+ *   OVER    nothing more is sent
+ *
+ * A frame buffer belongs to the service from the packet that names it until its reply. So a run that fails, or is
+ * canceled, is over only when the replies of its slots have come. */
+#include "ipc/client/client_coded.h"
+#include "ipc/client/client_coder.h"
+#include "ipc/client/client_results.h"
+#include "ipc/client/client_way.h"
+
+#include "base/alloc.h"
+#include <string.h>
+
+/* Shorter buffers do not pay for packets of their own. */
+#define LEAST_BYTES ((uint64_t)1 << 20)
+/* Runs of a call that are in the coder at a time. */
+enum { MOST_RUNS = 64 };
+
+enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_GIVE_UP, STAGE_GIVEN_UP, STAGE_END, STAGE_OVER };
+
+struct sw_coded {
+    struct sw_way way;
+    enum stage stage;
+    struct sw_coder_link *link;
+    void (*fall_back)(struct sw_transfer *x);
+    uint32_t next_item, next_piece; /* the next run to be added */
+    uint32_t first_run;             /* the first one that is not over */
+    uint32_t n_runs;                /* that were added */
+    struct sw_coder_run *runs;      /* [call->n_buffers], by the index of the piece */
+    bool falls_back;                /* it cannot be done here: once nothing is left, the service does it */
+    uint32_t *order;                /* [n_runs]: the pieces in the order in which they were added */
+};
+
+static struct sw_coded *coded_of(struct sw_way *way) {
+    return SW_CONTAINER_OF(way, struct sw_coded, way);
+}
+
+static struct sw_coder *coder_of(const struct sw_coded *op) {
+    return op->link->coder;
+}
+
+static struct sw_coder_run *run_at(const struct sw_coded *op, uint32_t i) {
+    return &op->runs[op->order[i]];
+}
+
+/* ---- frames to the service, and back ------------------------------------------------------------------------------
+ */
+
+/* What the service says of a frame must be true of its codec: the device goes by it. */
+static bool take_layout(struct sw_frame_layout *ret, const struct sw_wire_frame *frame, uint64_t room_bytes) {
+    const struct sw_codec_format *format = sw_codec_format_of(frame->codec);
+    if (!format || frame->value_type >= SW_VALUE_NR || frame->bytes > room_bytes ||
+        frame->segment_log2 < format->min_segment_log2 || frame->segment_log2 > format->max_segment_log2 ||
+        frame->n_symbols > format->max_symbols || !frame->raw_bytes || frame->raw_bytes > SW_FRAME_MAX_RAW_BYTES ||
+        !sw_codec_takes((enum sw_codec_id)frame->codec, (enum sw_value_type)frame->value_type))
+        return false;
+    sw_frame_layout_init(ret, (enum sw_codec_id)frame->codec, frame->segment_log2, frame->raw_bytes, frame->n_symbols);
+    ret->value_type = (enum sw_value_type)frame->value_type;
+    const bool is_final = ret->frame_bytes != 0; /* known before it is encoded */
+    if (frame->bytes < ret->data_offset || (is_final && frame->bytes != ret->frame_bytes))
+        return false;
+    ret->frame_bytes = frame->bytes;
+    return true;
+}
+
+/* The reply to a packet about a slot's buffer. */
+static bool take_frames(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_coder_event *event = t->into;
+    struct sw_transfer *x = t->own.owner;
+    const struct sw_msg_results *m = &msg->u.results;
+    struct spillway_result result;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != 1 || !sw_results_read(m, 0, &result))
+        return false;
+    if (result.code) {
+        sw_client_result_error(&t->error, m, 0);
+        return true;
+    }
+    if (event->kind == SW_CODER_SEND)
+        return m->n_frames == 0;
+    if (m->n_frames != event->n)
+        return false;
+    for (unsigned i = 0; i < event->n; i++)
+        if (!take_layout(&event->run->run.frames->layouts[event->chunk + i], &m->frames[i], event->room[i]))
+            return false;
+    sw_way_add_result(&x->results[t->own.part], &result);
+    return true;
+}
+
+static void frames_done(struct spillway_ticket *t) {
+    struct sw_coder_event *event = t->into;
+    struct sw_transfer *x = t->own.owner;
+    struct sw_err err = {0};
+    if (t->error.code)
+        (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
+    event->run->failed_at_service |= t->error.code != 0;
+    sw_coder_event_done(coder_of(coded_of(x->way)), event, &err);
+    sw_transfer_packet_done(t);
+}
+
+static void drop_event(const struct sw_coded *op, struct sw_coder_event *event) {
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the call has ended");
+    sw_coder_event_done(coder_of(op), event, &err);
+}
+
+/* Sends a packet about a slot's buffer. Returns false if its time has not come. */
+static bool send_event(struct sw_coder_event *event) {
+    struct sw_coder_run *run = event->run;
+    struct sw_coded *op = run->owner;
+    struct sw_wire_chunk chunks[SW_DECODE_MAX];
+    if (sw_way_must_stop(&op->way) || op->way.transfer->results[run->item].code) {
+        drop_event(op, event);
+        return true;
+    }
+    /* The service appends the chunks of a buffer in order. */
+    if (!sw_way_may_send(&op->way) || (event->kind == SW_CODER_SEND && event->chunk != run->n_sent))
+        return false;
+    const struct sw_frames *frames = run->run.frames;
+    for (unsigned i = 0; i < event->n; i++)
+        chunks[i] = (struct sw_wire_chunk){
+            .at = (event->chunk + i) * frames->chunk_bytes,
+            .raw_bytes = sw_frames_chunk_bytes(frames, event->chunk + i),
+            .offset = op->link->frames_offset + event->at[i],
+            .mem = op->link->mem,
+            .frame_bytes = (uint32_t)(event->kind == SW_CODER_SEND ? event->frame.frame_bytes : event->room[i]),
+            .buffer = (uint16_t)run->piece};
+    struct spillway_ticket *t =
+        sw_way_send_chunks(&op->way, run->item, chunks, event->n, NULL, take_frames, frames_done);
+    if (!t) {
+        drop_event(op, event);
+        return true;
+    }
+    t->into = event;
+    run->n_sent += event->n;
+    return true;
+}
+
+/* Sends what the coder has, and what had to wait. */
+static bool send_events(struct sw_coder_link *link) {
+    struct sw_list later;
+    struct sw_coder_event *event;
+    bool sent = false;
+    sw_list_init(&later);
+    while ((event = sw_coder_next_event(link->coder, &link->user)))
+        sw_list_append(&link->waiting, &event->node);
+    for (struct sw_list *n; (n = sw_list_take_first(&link->waiting));) {
+        if (send_event(SW_CONTAINER_OF(n, struct sw_coder_event, node)))
+            sent = true;
+        else
+            sw_list_append(&later, n);
+    }
+    sw_list_append_all(&link->waiting, &later);
+    return sent;
+}
+
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece);
+
+/* ---- runs ---------------------------------------------------------------------------------------------------------
+ */
+
+static uint64_t bytes_to_move(const struct sw_coded *op, const struct sw_piece *piece) {
+    return sw_way_is_spill(&op->way) ? piece->bytes : piece->stored_bytes;
+}
+
+static int add_run(struct sw_coded *op, uint32_t item, uint32_t piece, struct sw_err *err) {
+    const struct sw_transfer *x = op->way.transfer;
+    const struct sw_piece *p = sw_way_piece(&op->way, item, piece);
+    const struct spillway_buffer *buffer = &x->items[item].request->buffers[piece];
+    const uint64_t bytes = bytes_to_move(op, p);
+    struct sw_coder_run *run = &op->runs[x->items[item].first + piece];
+    run->user = &op->link->user;
+    run->owner = op;
+    run->item = item;
+    run->piece = piece;
+    run->request = (struct sw_request){.operation = sw_way_is_spill(&op->way) ? SW_OP_SPILL : SW_OP_RESTORE,
+                                       .session = sw_way_connection(&op->way)->number,
+                                       .may_fill_holes = true};
+    run->buffer.type = (enum sw_value_type)buffer->type;
+    run->buffer.number = x->items[item].request->n_buffers > 1 ? piece + 1 : 0;
+    if (sw_way_is_spill(&op->way))
+        run->buffer.chunk_bytes = chunk_bytes(&op->way, p);
+    else if (!(run->run.frames = sw_frames_new(bytes, p->chunk_bytes, false)))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a restore");
+    return sw_coder_add(coder_of(op), run, buffer->data, bytes, err);
+}
+
+static void fail_item(struct sw_coded *op, uint32_t item, const struct sw_err *err) {
+    struct sw_transfer *x = op->way.transfer;
+    if (!x->results[item].code)
+        x->results[item].code = err->code;
+    sw_client_note_err(&x->error, err);
+}
+
+/* Adds the next runs, as many as may be in the coder. */
+static void add_runs(struct sw_coded *op) {
+    const struct sw_transfer *x = op->way.transfer;
+    while (op->next_item < sw_way_n_items(&op->way) && op->n_runs - op->first_run < MOST_RUNS) {
+        const uint32_t item = op->next_item, piece = op->next_piece;
+        struct sw_err err = {0};
+        if (piece == x->items[item].request->n_buffers) {
+            op->next_item++;
+            op->next_piece = 0;
+            continue;
+        }
+        op->next_piece++;
+        if (x->results[item].code || !bytes_to_move(op, sw_way_piece(&op->way, item, piece)))
+            continue;
+        if (add_run(op, item, piece, &err) < 0)
+            fail_item(op, item, &err);
+        else
+            op->order[op->n_runs++] = x->items[item].first + piece;
+    }
+}
+
+/* What fails here, the service can try: nothing has been committed, unless each request is by itself. */
+static void take_failure(struct sw_coded *op, const struct sw_coder_run *run) {
+    const struct sw_err *err = &run->run.outcome.err;
+    if (!run->failed_at_service && err->code != -SW_ECANCELED && !op->way.n_ended && !sw_way_must_stop(&op->way))
+        op->falls_back = true;
+    else
+        fail_item(op, run->item, err);
+}
+
+/* Takes in the runs that are over. */
+static void take_runs(struct sw_coded *op) {
+    for (uint32_t i = op->first_run; i < op->n_runs; i++) {
+        struct sw_coder_run *run = run_at(op, i);
+        if (run->is_taken || !atomic_load_explicit(&run->is_over, memory_order_acquire))
+            continue;
+        run->is_taken = true;
+        if (run->run.outcome.err.code)
+            take_failure(op, run);
+    }
+    while (op->first_run < op->n_runs && run_at(op, op->first_run)->is_taken)
+        op->first_run++;
+}
+
+static void cancel_runs(struct sw_coded *op) {
+    for (uint32_t i = op->first_run; i < op->n_runs; i++)
+        atomic_store(&run_at(op, i)->signals.cancel, true);
+}
+
+/* All frames of an item's buffers are with the service, or on their way to it. */
+static bool is_sent(const struct sw_coded *op, uint32_t item) {
+    const struct sw_item *it = &op->way.transfer->items[item];
+    for (uint32_t k = 0; k < it->request->n_buffers; k++) {
+        const struct sw_coder_run *run = &op->runs[it->first + k];
+        const uint64_t bytes = sw_way_piece(&op->way, item, k)->bytes;
+        if (bytes && (!run->run.frames || run->n_sent < run->run.frames->n_chunks))
+            return false;
+    }
+    return true;
+}
+
+/* Commits the items that are complete: each by itself as soon as it is, or all of them at the end. */
+static bool commit_sent(struct sw_coded *op) {
+    struct sw_way *way = &op->way;
+    const struct sw_transfer *x = way->transfer;
+    const bool each = sw_transfer_is_each(x);
+    uint32_t n = way->n_ended;
+    while (n < sw_way_n_items(way)) {
+        if (each && x->results[n].code) {
+            if (n > way->n_ended && !sw_way_commit(way, n))
+                return false;
+            way->n_ended = ++n;
+            continue;
+        }
+        if (!is_sent(op, n))
+            break;
+        if (!x->items[n].number && (!sw_way_may_send(way) || !sw_way_begin_empty(way, n)))
+            return false;
+        n++;
+    }
+    return (!each && n < sw_way_n_items(way)) || sw_way_commit(way, n);
+}
+
+/* ---- a call, step by step -----------------------------------------------------------------------------------------
+ */
+
+static bool is_reached(struct sw_mark **mark) {
+    if (*mark && !sw_mark_is_reached(*mark))
+        return false;
+    sw_mark_unref(*mark);
+    *mark = NULL;
+    return true;
+}
+
+static bool is_ready(struct sw_coded *op) {
+    const struct sw_transfer *x = op->way.transfer;
+    bool all = sw_way_connection(&op->way)->link == SW_LINK_UP && op->link->state == SW_CODER_READY;
+    for (uint32_t i = 0; i < x->call->n_buffers; i++)
+        all = is_reached(&x->pieces[i].mark) && all;
+    return all;
+}
+
+static void move(struct sw_coded *op) {
+    struct sw_way *way = &op->way;
+    take_runs(op);
+    const bool stops = sw_way_must_stop(way) || op->falls_back;
+    if (stops)
+        cancel_runs(op);
+    else
+        add_runs(op);
+    if (sw_way_is_spill(way) && !stops && !commit_sent(op))
+        return;
+    if ((stops || op->next_item == sw_way_n_items(way)) && op->first_run == op->n_runs && !way->transfer->n_in_flight)
+        op->stage = op->falls_back && !sw_way_must_stop(way) ? STAGE_GIVE_UP : STAGE_END;
+}
+
+/* The service takes no frames of this process, or something failed here: it encodes and decodes itself. The call may
+ * have another way afterwards. */
+static void advance(struct sw_coded *op) {
+    struct sw_way *way = &op->way;
+    if (op->stage == STAGE_GIVE_UP && sw_way_give_up_open(way))
+        op->stage = STAGE_GIVEN_UP;
+    const bool is_free = (op->stage == STAGE_READY && op->link->state == SW_CODER_REFUSED) ||
+                         (op->stage == STAGE_GIVEN_UP && !way->transfer->n_in_flight);
+    if (is_free && !sw_way_must_stop(way)) {
+        op->fall_back(way->transfer);
+        return;
+    }
+    if (op->stage == STAGE_GIVEN_UP && is_free)
+        op->stage = STAGE_END;
+    if (op->stage == STAGE_READY && sw_way_must_stop(way))
+        op->stage = STAGE_END;
+    if (op->stage == STAGE_READY && is_ready(op)) {
+        op->stage = sw_way_is_spill(way) ? STAGE_MOVE : STAGE_BEGIN;
+        if (sw_way_is_spill(way) && sw_way_may_send(way)) /* it wakes the service up while the first chunk is encoded */
+            (void)sw_way_begin_empty(way, 0);
+    }
+    if (op->stage == STAGE_BEGIN && sw_way_begin_reads(way))
+        op->stage = STAGE_MOVE;
+    if (op->stage == STAGE_MOVE)
+        move(op);
+    if (op->stage == STAGE_END && !way->transfer->n_in_flight && sw_way_end(way))
+        op->stage = STAGE_OVER;
+}
+
+static void advance_all(struct spillway *c) {
+    for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
+        struct sw_way *way = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->way;
+        next = n->next;
+        if (way && way->ops->advance)
+            way->ops->advance(way);
+    }
+}
+
+void sw_coded_advance(struct spillway *c) {
+    bool again = !sw_list_empty(&c->coders);
+    while (again) {
+        again = false;
+        advance_all(c);
+        sw_coder_links_step(c);
+        for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+            struct sw_coder_link *link = SW_CONTAINER_OF(n, struct sw_coder_link, node);
+            again |= link->coder && send_events(link);
+        }
+    }
+    advance_all(c);
+}
+
+/* ---- beginning and end --------------------------------------------------------------------------------------------
+ */
+
+static void advance_way(struct sw_way *way) {
+    advance(coded_of(way));
+}
+
+static bool has_ended(const struct sw_way *way) {
+    return SW_CONTAINER_OF(way, const struct sw_coded, way)->stage == STAGE_OVER;
+}
+
+static void cancel(struct sw_way *way) {
+    cancel_runs(coded_of(way));
+    (void)sw_way_end_open(way);
+}
+
+/* Short enough for all slots to have some, so that one chunk is encoded while others are copied. */
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece) {
+    const struct sw_coder_link *link = SW_CONTAINER_OF(way, const struct sw_coded, way)->link;
+    return (uint32_t)sw_rules_chunk_bytes(piece->bytes, link->chunk_bytes, sw_coder_slots(link->coder));
+}
+
+static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
+    struct sw_coded *op = coded_of(way);
+    const uint64_t longest = piece->stored_bytes < piece->chunk_bytes ? piece->stored_bytes : piece->chunk_bytes;
+    (void)err;
+    op->falls_back |= longest > op->link->chunk_bytes || (piece->stored_bytes && !piece->chunk_bytes);
+    return 0;
+}
+
+/* Runs of a connection that is closed are brought to their end here: the service no longer reads their buffers. */
+static void finish_runs(struct sw_coded *op) {
+    cancel_runs(op);
+    for (uint32_t i = op->first_run; i < op->n_runs; i++)
+        while (!atomic_load_explicit(&run_at(op, i)->is_over, memory_order_acquire)) {
+            sw_coder_drop_events(coder_of(op), run_at(op, i));
+            (void)sw_coder_step(coder_of(op));
+        }
+}
+
+static void coded_free(struct sw_way *way) {
+    struct sw_coded *op = coded_of(way);
+    struct sw_transfer *x = way->transfer;
+    if (op->n_runs > op->first_run)
+        finish_runs(op);
+    for (uint32_t i = 0; i < op->n_runs; i++) {
+        struct sw_coder_run *run = run_at(op, i);
+        struct spillway_result *result = &x->results[run->item];
+        if (result->code)
+            continue;
+        if (sw_way_is_spill(way)) {
+            if (run->piece == 0) /* the service only knows who has encoded it */
+                result->reason[0] = 0;
+            sw_client_combine(result->reason, sizeof result->reason, sw_cost_reason_text(run->run.outcome.reason));
+        }
+        memcpy(result->coder, "client", sizeof "client");
+    }
+    for (uint32_t i = 0; op->runs && i < x->call->n_buffers; i++)
+        sw_coder_run_fini(&op->runs[i]);
+    sw_free(op->runs);
+    sw_free(op->order);
+    sw_free(op);
+}
+
+static const struct sw_way_ops coded_ops = {.has_ended = has_ended,
+                                            .cancel = cancel,
+                                            .advance = advance_way,
+                                            .chunk_bytes = chunk_bytes,
+                                            .check_piece = check_piece,
+                                            .free = coded_free};
+
+/* The coder of all of the call's memory. NULL: there is none, and the call goes another way. */
+static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err) {
+    struct spillway *c = x->ticket->connection;
+    struct sw_coder_link *link = NULL;
+    for (uint32_t i = 0; i < x->call->n; i++) {
+        const struct sw_call_request *r = &x->call->requests[i];
+        if (r->flags & SPILLWAY_IN_PLACE)
+            return NULL;
+        for (uint32_t k = 0; k < r->n_buffers; k++) {
+            const struct spillway_buffer *buffer = &r->buffers[k];
+            if (!buffer->bytes && r->n_buffers > 1)
+                continue;
+            struct sw_coder_link *found =
+                buffer->bytes < LEAST_BYTES
+                    ? NULL
+                    : sw_coder_link_find(c, buffer->data, buffer->bytes, !x->call->is_spill, err);
+            if (!found || (link && found != link))
+                return NULL;
+            link = found;
+        }
+    }
+    return link;
+}
+
+/* One mark serves all buffers of a request, which lie in one context. */
+static int mark_request(struct sw_transfer *x, uint32_t i, struct sw_err *err) {
+    struct spillway *c = x->ticket->connection;
+    const struct sw_call_request *r = &x->call->requests[i];
+    struct sw_piece *pieces = &x->pieces[x->items[i].first];
+    struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
+    uint32_t k = 0;
+    while (k + 1 < r->n_buffers && !r->buffers[k].bytes)
+        k++;
+    const int rc = sw_export_order(&e, &c->cuda, NULL, r->buffers[k].data, r->stream, err);
+    for (k = 0; e.mark && k < r->n_buffers; k++)
+        pieces[k].mark = sw_mark_ref(e.mark);
+    sw_mark_unref(e.mark);
+    return rc;
+}
+
+static int mark_pieces(struct sw_transfer *x, bool is_gpu, struct sw_err *err) {
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < x->call->n; i++) {
+        const struct sw_call_request *r = &x->call->requests[i];
+        for (uint32_t k = 0; k < r->n_buffers; k++) {
+            struct sw_piece *piece = &x->pieces[x->items[i].first + k];
+            struct sw_export e = {0};
+            /* Registered memory is in use until the call has ended. */
+            const struct sw_registered *registered =
+                sw_registered_find(x->ticket->connection, r->buffers[k].data, r->buffers[k].bytes, &e);
+            piece->bytes = r->buffers[k].bytes;
+            piece->mem = registered ? registered->mem : 0;
+        }
+        if (is_gpu)
+            rc = mark_request(x, i, err);
+    }
+    return rc;
+}
+
+int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer *x), struct sw_err *err) {
+    struct sw_coder_link *link = x->ticket->connection->has_codec ? find_link(x, err) : NULL;
+    if (!link)
+        return err->code;
+    struct sw_coded *op = sw_alloc(sizeof *op);
+    if (op) {
+        op->runs = sw_alloc_array(x->call->n_buffers, sizeof *op->runs);
+        op->order = sw_alloc_array(x->call->n_buffers, sizeof *op->order);
+    }
+    if (!op || !op->runs || !op->order) {
+        if (op)
+            sw_free(op->runs);
+        sw_free(op);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a call that is encoded here");
+    }
+    op->way = (struct sw_way){.ops = &coded_ops, .transfer = x};
+    op->link = link;
+    op->fall_back = fall_back;
+    x->way = &op->way;
+    return mark_pieces(x, link->place.context != NULL, err);
+}

@@ -1,0 +1,282 @@
+/* client_coder.c - see client_coder.h. */
+#include "ipc/client/client_coder.h"
+
+#include "base/alloc.h"
+#include "base/descriptors.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* Of frame buffers on a GPU, asked of the service: more than one coder takes. */
+#define FRAME_BYTES ((uint64_t)320 << 20)
+
+static struct sw_coder_link *link_of(const struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_coder_link, node);
+}
+
+/* ---- news ---------------------------------------------------------------------------------------------------------
+ */
+
+static void wake(struct sw_coder_user *user) {
+    struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
+    if (!atomic_exchange(&link->has_news, true))
+        (void)eventfd_write(link->event, 1);
+}
+
+static void take_news(struct sw_coder_link *link) {
+    eventfd_t count;
+    if (!atomic_load(&link->has_news))
+        return;
+    (void)eventfd_read(link->event, &count);
+    atomic_store(&link->has_news, false); /* what comes from now on is seen by the step that follows */
+}
+
+/* The connection is idle in its caller's hands: the coder's thread goes on with it. */
+static void serve(struct sw_coder_user *user) {
+    struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
+    if (!atomic_load(&link->has_news) || !sw_client_try_enter(link->connection))
+        return;
+    (void)sw_client_pump(link->connection);
+    sw_client_leave(link->connection);
+}
+
+/* ---- making a link ------------------------------------------------------------------------------------------------
+ */
+
+static void refuse(struct sw_coder_link *link, const struct sw_err *err) {
+    link->state = SW_CODER_REFUSED;
+    (void)sw_client_report(&link->error, err);
+}
+
+static void opened(struct spillway_ticket *t) {
+    struct sw_coder_link *link = t->own.owner;
+    if (t->error.code) {
+        link->error = t->error;
+        link->state = SW_CODER_REFUSED;
+        return;
+    }
+    link->state = SW_CODER_READY;
+}
+
+static int export_host(int fd, uint64_t bytes, struct sw_export *e, struct sw_err *err) {
+    const int rc = sw_export_reserve(e, 1, err);
+    if (rc < 0)
+        return rc;
+    e->fds[0] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (e->fds[0] < 0)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "descriptor of the frame buffers: %s", strerror(errno));
+    e->kind = SW_MEM_MEMFD;
+    e->bytes = e->part_bytes[0] = bytes;
+    return 0;
+}
+
+/* Hands the frame buffers over. */
+static int hand_over(struct sw_coder_link *link, struct sw_err *err) {
+    struct spillway *c = link->connection;
+    struct sw_export e = {0};
+    uint64_t bytes;
+    int fd;
+    void *frames = sw_coder_frames(link->coder, &bytes, &fd);
+    int rc = fd < 0 ? sw_export_find(&e, &c->cuda, frames, bytes, err) : export_host(fd, bytes, &e, err);
+    link->frames_offset = e.offset;
+    struct spillway_ticket *t = rc < 0 ? NULL : sw_client_open_memory(c, link->mem, &e, err);
+    sw_export_fini(&e);
+    if (!t)
+        return rc < 0 ? rc : -SW_ENOMEM;
+    t->own.on_done = opened;
+    t->own.owner = link;
+    link->state = SW_CODER_OPENING;
+    return 0;
+}
+
+static uint64_t known_codecs(void) {
+    return (UINT64_C(1) << SW_CODEC_NR) - 1;
+}
+
+/* Makes the coder, as the service's answer allows. */
+static int make_coder(struct sw_coder_link *link, struct sw_err *err) {
+    const struct sw_msg_coder_ok *ok = &link->answer;
+    if ((ok->codecs & known_codecs()) != known_codecs())
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the service does not know all codecs of this library");
+    if (ok->bytes < FRAME_BYTES)
+        return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
+                          "the service allows %llu bytes of frame buffers, %llu are needed",
+                          (unsigned long long)ok->bytes, (unsigned long long)FRAME_BYTES);
+    link->place.chunk_bytes = ok->chunk_bytes;
+    const int rc = sw_coder_get(&link->coder, &link->place, err);
+    if (rc < 0)
+        return rc;
+    sw_coder_add_user(link->coder, &link->user);
+    const uint64_t most = sw_coder_chunk_bytes(link->coder),
+                   allowed = ok->chunk_bytes / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
+    link->chunk_bytes = most < allowed ? most : allowed;
+    return 0;
+}
+
+static bool take_answer(struct spillway_ticket *t, const struct sw_msg *msg) {
+    struct sw_coder_link *link = t->own.owner;
+    if (msg->header.type == SW_MSG_CODER_OK)
+        link->answer = msg->u.coder_ok;
+    return msg->header.type == SW_MSG_CODER_OK;
+}
+
+static void answered(struct spillway_ticket *t) {
+    struct sw_coder_link *link = t->own.owner;
+    link->error = t->error;
+    link->state = t->error.code ? SW_CODER_REFUSED : SW_CODER_ANSWERED;
+}
+
+static int ask(struct sw_coder_link *link, struct sw_err *err) {
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_CODER);
+    memcpy(msg.u.coder.device_uuid, link->device_uuid, sizeof msg.u.coder.device_uuid);
+    msg.u.coder.bytes = FRAME_BYTES;
+    struct spillway_ticket *t = sw_client_ask(link->connection, &msg, take_answer, NULL, err);
+    if (!t)
+        return err->code;
+    t->own.on_done = answered;
+    t->own.owner = link;
+    link->state = SW_CODER_ASKED;
+    return 0;
+}
+
+/* The coder is made, and its memory handed over, where packets may be sent. */
+static void go_on(struct sw_coder_link *link) {
+    struct sw_err err = {0};
+    if (link->state != SW_CODER_ANSWERED)
+        return;
+    int rc = link->coder ? 0 : make_coder(link, &err);
+    if (!rc)
+        rc = hand_over(link, &err);
+    if (rc < 0)
+        refuse(link, &err);
+}
+
+static int watch(const struct sw_coder_link *link) {
+    struct epoll_event event = {.events = EPOLLIN};
+    return link->event < 0 ? -1 : epoll_ctl(link->connection->epoll, EPOLL_CTL_ADD, link->event, &event);
+}
+
+static void link_free(struct sw_coder_link *link) {
+    sw_list_remove(&link->node);
+    if (link->coder)
+        sw_coder_remove_user(link->coder, &link->user);
+    sw_coder_put(link->coder);
+    if (link->event >= 0)
+        (void)close(link->event);
+    sw_free(link);
+}
+
+static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_place *place, struct sw_err *err) {
+    struct sw_coder_link *link = sw_alloc(sizeof *link);
+    if (!link) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a coder");
+        return NULL;
+    }
+    sw_list_init(&link->node);
+    sw_list_init(&link->user.events);
+    sw_list_init(&link->waiting);
+    link->connection = c;
+    link->user.wake = wake;
+    link->user.serve = serve;
+    sw_list_init(&link->user.node);
+    link->place = (struct sw_coder_place){.context = place->context, .ordinal = place->ordinal};
+    memcpy(link->device_uuid, place->device_uuid, sizeof link->device_uuid);
+    link->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (watch(link) < 0)
+        (void)sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : -SW_EIO, SW_SCOPE_REQUEST,
+                         "descriptor of a coder: %s", strerror(errno));
+    if (err->code || ask(link, err) < 0) {
+        link_free(link);
+        return NULL;
+    }
+    link->mem = sw_client_new_mem(c);
+    sw_list_append(&c->coders, &link->node);
+    return link;
+}
+
+/* Finds where memory lies. Returns false if no coder works there; err->code is 0 then, or says what failed. */
+static bool locate(struct spillway *c, const void *data, uint64_t bytes, bool is_written, struct sw_cuda_place *ret,
+                   struct sw_err *err) {
+    *ret = (struct sw_cuda_place){0};
+    const int kind = sw_cuda_locate(&c->cuda, data, bytes, ret, err);
+    if (kind == SW_CUDA_GPU)
+        return true;
+    return kind == SW_CUDA_UNKNOWN && sw_host_check(data, bytes, is_written, err) == 0;
+}
+
+struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
+                                         struct sw_err *err) {
+    struct sw_cuda_place place;
+    if (!c->has_codec || !locate(c, data, bytes, is_written, &place, err))
+        return NULL;
+    for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+        struct sw_coder_link *link = link_of(n);
+        if (link->place.context == place.context)
+            return link->state == SW_CODER_REFUSED ? NULL : link;
+    }
+    return link_new(c, &place, err);
+}
+
+static bool is_settled(const void *arg) {
+    const struct sw_coder_link *link = arg;
+    return link->state >= SW_CODER_READY;
+}
+
+void sw_coder_prepare(struct spillway *c, const void *memory) {
+    struct sw_err err = {0};
+    struct sw_coder_link *link = sw_coder_link_find(c, memory, 1, false, &err);
+    if (link)
+        (void)sw_client_wait_answer(c, is_settled, link, c->timeout_ms, "CODER", &err);
+}
+
+/* ---- of a connection ----------------------------------------------------------------------------------------------
+ */
+
+void sw_coder_links_step(struct spillway *c) {
+    c->polls = false;
+    for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+        struct sw_coder_link *link = link_of(n);
+        go_on(link);
+        if (!link->coder)
+            continue;
+        take_news(link);
+        const bool runs = sw_coder_step(link->coder);
+        c->polls |= runs;
+    }
+}
+
+unsigned sw_coder_links_poll(const struct spillway *c, struct pollfd *ret, unsigned most) {
+    unsigned n = 0;
+    for (struct sw_list *node = c->coders.next; node != &c->coders && n < most; node = node->next) {
+        ret[n++] = (struct pollfd){.fd = link_of(node)->event, .events = POLLIN};
+    }
+    return n;
+}
+
+void sw_coder_links_reopen(struct spillway *c) {
+    for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+        struct sw_coder_link *link = link_of(n);
+        struct sw_err err = {0};
+        if (link->state != SW_CODER_READY && !(link->state == SW_CODER_REFUSED && link->error.code == -SW_ERESTARTED))
+            continue;
+        if (ask(link, &err) < 0)
+            refuse(link, &err);
+    }
+}
+
+bool sw_coder_links_use(const struct spillway *c, uint32_t mem) {
+    for (const struct sw_list *n = c->coders.next; n != &c->coders; n = n->next)
+        if (link_of(n)->mem == mem)
+            return true;
+    return false;
+}
+
+void sw_coder_links_free(struct spillway *c) {
+    while (!sw_list_empty(&c->coders))
+        link_free(link_of(c->coders.next));
+}

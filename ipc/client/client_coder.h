@@ -1,0 +1,57 @@
+/* client_coder.h - inside of libspillway: what a connection needs to encode and decode in this process (coder.h).
+ *
+ * A link joins a connection and the coder of one place: a CUDA context, or the host. It asks the service what frames it
+ * takes, makes the coder, and hands over the coder's frame buffers, which stay open until the connection ends. Calls
+ * wait until the link is ready. If it is refused, calls go the other ways. Not installed. thread: that of the
+ * connection. */
+#ifndef SW_IPC_CLIENT_CODER_H
+#define SW_IPC_CLIENT_CODER_H
+
+#include "ipc/client/client.h"
+#include "ipc/client/coder.h"
+
+enum sw_coder_link_state {
+    SW_CODER_ASKED,    /* the service is asked what it takes */
+    SW_CODER_ANSWERED, /* the coder is to be made */
+    SW_CODER_OPENING,  /* it opens the frame buffers */
+    SW_CODER_READY,
+    SW_CODER_REFUSED /* `error` says why */
+};
+
+struct sw_coder_link {
+    struct sw_list node; /* of spillway.coders */
+    struct spillway *connection;
+    enum sw_coder_link_state state;
+    struct spillway_error error;
+    struct sw_coder_place place;
+    uint8_t device_uuid[SW_DEVICE_UUID_BYTES];
+    struct sw_coder *coder; /* NULL: not made yet */
+    struct sw_coder_user user;
+    struct sw_list waiting; /* sw_coder_event.node: cannot be sent yet */
+    uint32_t mem;           /* the frame buffers */
+    uint64_t frames_offset; /* in that memory */
+    uint64_t chunk_bytes;   /* of new regions */
+    struct sw_msg_coder_ok answer;
+    atomic_bool has_news; /* since the last look: an event has come, or a run has ended */
+    int event;            /* in the connection's epoll: there are news */
+};
+
+/* Finds the link for memory of this process, or begins to make it. NULL: this memory is none that a coder works on, or
+ * the connection's codec is the service's; err->code is 0 then, or says what failed. */
+struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
+                                         struct sw_err *err);
+/* Steps the coders that the connection uses. */
+void sw_coder_links_step(struct spillway *c);
+/* The connection has come back: hands the frame buffers over again. */
+void sw_coder_links_reopen(struct spillway *c);
+/* Returns true if frame buffers have that number of a memory. */
+bool sw_coder_links_use(const struct spillway *c, uint32_t mem);
+/* Ends the connection's use of its coders. No run of its may be left. */
+void sw_coder_links_free(struct spillway *c);
+/* Adds what a wait has to poll: at most `most` descriptors. Returns how many. */
+struct pollfd;
+unsigned sw_coder_links_poll(const struct spillway *c, struct pollfd *ret, unsigned most);
+/* Makes the link for this memory, if a coder can work on it, and waits until it is ready or refused. */
+void sw_coder_prepare(struct spillway *c, const void *memory);
+
+#endif

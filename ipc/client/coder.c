@@ -1,0 +1,415 @@
+/* coder.c - see coder.h. */
+#include "ipc/client/coder.h"
+#include "ipc/client/coder_memory.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+/* Four chunks at a time: so the next chunk's kernel is queued when one ends beside an engine that fills the GPU. */
+enum { N_SLOTS = 4 };
+/* On a GPU, of all frame buffers, and of everything. */
+#define GPU_FRAME_BYTES ((uint64_t)248 << 20)
+#define GPU_BYTES ((uint64_t)320 << 20)
+#define HOST_FRAME_BYTES ((uint64_t)72 << 20)
+#define HOST_BYTES ((uint64_t)256 << 20)
+enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
+
+struct sw_coder {
+    struct sw_list node; /* of `coders` */
+    unsigned n_users;
+    struct sw_coder_place place;
+    struct sw_coder_memory memory; /* the frame buffers */
+    uint64_t stride;               /* from one slot's buffer to the next */
+    pthread_mutex_t lock;          /* of all below */
+    struct sw_device *device;
+    struct sw_mover *mover;
+    struct sw_frame_sink sink;
+    struct sw_coder_event *events; /* [n_slots] */
+    struct sw_list users;          /* sw_coder_user.node */
+    struct sw_coder_user *served;  /* by the thread, now; NULL: none */
+    pthread_cond_t change;         /* a run was added, a user is no longer served, the end */
+    pthread_t thread;
+    bool has_thread, ends;
+    uint64_t n_steps; /* calls of sw_coder_step() */
+};
+
+static pthread_mutex_t coders_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sw_list coders = {&coders, &coders};
+
+/* ---- the mover's sink: the service ------------------------------------------------------------------------------- */
+
+static struct sw_coder *of_sink(struct sw_frame_sink *sink) {
+    return SW_CONTAINER_OF(sink, struct sw_coder, sink);
+}
+
+static struct sw_coder_run *of_run(struct sw_run *run) {
+    return SW_CONTAINER_OF(run, struct sw_coder_run, run);
+}
+
+static struct sw_coder_event *post(struct sw_coder *coder, struct sw_run *run, enum sw_coder_event_kind kind,
+                                   size_t chunk, unsigned n, unsigned slot) {
+    struct sw_coder_event *event = &coder->events[slot];
+    event->kind = kind;
+    event->is_pending = true;
+    event->run = of_run(run);
+    event->chunk = chunk;
+    event->n = n;
+    event->slot = slot;
+    sw_list_append(&event->run->user->events, &event->node);
+    event->run->user->wake(event->run->user);
+    return event;
+}
+
+static void sink_send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned slot,
+                      const struct sw_frame_layout *frame) {
+    struct sw_coder *coder = of_sink(sink);
+    struct sw_coder_event *event = post(coder, run, SW_CODER_SEND, chunk, 1, slot);
+    event->at[0] = slot * coder->stride;
+    event->frame = *frame;
+}
+
+static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                       const uint64_t *at) {
+    struct sw_coder *coder = of_sink(sink);
+    struct sw_coder_event *event = post(coder, run, SW_CODER_FETCH, chunk, n, slot);
+    for (unsigned i = 0; i < n; i++) {
+        event->at[i] = slot * coder->stride + at[i];
+        event->room[i] = sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
+    }
+}
+
+/* All that a run has with the service is in its slots. */
+static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
+    (void)sink, (void)run;
+}
+
+static const struct sw_frame_sink_ops sink_ops = {.send = sink_send, .fetch = sink_fetch, .abandon = sink_abandon};
+
+static void finished(struct sw_run *run, void *arg) {
+    struct sw_coder_run *coder_run = of_run(run);
+    struct sw_coder_user *user = coder_run->user;
+    (void)arg;
+    atomic_store_explicit(&coder_run->is_over, true, memory_order_release);
+    user->wake(user);
+}
+
+static void progress(void *arg) {
+    (void)arg;
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------------
+ */
+
+static void step(struct sw_coder *coder) {
+    struct sw_coder_context outer;
+    if (!sw_mover_busy(coder->mover) || sw_coder_context_enter(&outer, coder->place.context, NULL))
+        return;
+    while (sw_mover_step(coder->mover, false))
+        ;
+    sw_coder_context_leave(&outer);
+}
+
+/* Serves every user once, without the lock, which is held before and after. Users come and go meanwhile. */
+static void serve_users(struct sw_coder *coder) {
+    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
+        struct sw_coder_user *user = SW_CONTAINER_OF(node, struct sw_coder_user, node);
+        coder->served = user;
+        (void)pthread_mutex_unlock(&coder->lock);
+        user->serve(user);
+        (void)pthread_mutex_lock(&coder->lock);
+        coder->served = NULL;
+        (void)pthread_cond_broadcast(&coder->change);
+    }
+}
+
+/* Works while no caller does. */
+static void *run_thread(void *arg) {
+    struct sw_coder *coder = arg;
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    (void)pthread_mutex_lock(&coder->lock);
+    while (!coder->ends) {
+        const uint64_t n_steps = coder->n_steps;
+        if (!sw_mover_busy(coder->mover)) {
+            (void)pthread_cond_wait(&coder->change, &coder->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&coder->lock);
+        (void)nanosleep(&pause, NULL);
+        (void)pthread_mutex_lock(&coder->lock);
+        if (coder->n_steps != n_steps)
+            continue;
+        step(coder);
+        serve_users(coder);
+    }
+    (void)pthread_mutex_unlock(&coder->lock);
+    return NULL;
+}
+
+/* Signals are the engine's own threads' business, and so are the CPUs that the calling thread is bound to. */
+static int start_thread(struct sw_coder *coder, struct sw_err *err) {
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    cpu_set_t cpus;
+    memset(&cpus, 0xFF, sizeof cpus);
+    (void)sigfillset(&all);
+    int rc = pthread_attr_init(&attributes);
+    if (rc == 0) {
+        (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+        (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+        rc = pthread_create(&coder->thread, &attributes, run_thread, coder);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        (void)pthread_attr_destroy(&attributes);
+    }
+    if (rc)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "thread of a coder: %s", strerror(rc));
+    (void)pthread_setaffinity_np(coder->thread, sizeof cpus, &cpus);
+    (void)pthread_setname_np(coder->thread, "spillway-coder");
+    coder->has_thread = true;
+    return 0;
+}
+
+static void end_thread(struct sw_coder *coder) {
+    if (!coder->has_thread)
+        return;
+    (void)pthread_mutex_lock(&coder->lock);
+    coder->ends = true;
+    (void)pthread_cond_broadcast(&coder->change);
+    (void)pthread_mutex_unlock(&coder->lock);
+    (void)pthread_join(coder->thread, NULL);
+}
+
+void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
+    (void)pthread_mutex_lock(&coder->lock);
+    sw_list_append(&coder->users, &user->node);
+    (void)pthread_mutex_unlock(&coder->lock);
+}
+
+void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
+    (void)pthread_mutex_lock(&coder->lock);
+    while (coder->served == user)
+        (void)pthread_cond_wait(&coder->change, &coder->lock);
+    sw_list_remove(&user->node);
+    (void)pthread_mutex_unlock(&coder->lock);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static void coder_free(struct sw_coder *coder) {
+    end_thread(coder);
+    (void)pthread_cond_destroy(&coder->change);
+    sw_mover_free(coder->mover);
+    if (coder->device)
+        coder->device->ops->close(coder->device);
+    sw_coder_memory_fini(&coder->memory);
+    (void)pthread_mutex_destroy(&coder->lock);
+    sw_free(coder->events);
+    sw_free(coder);
+}
+
+/* The longest chunk of which n_slots buffers fit. */
+static uint64_t chunk_that_fits(uint64_t most_bytes, uint64_t frame_bytes, unsigned n_slots) {
+    uint64_t chunk = frame_bytes / n_slots / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
+    chunk = chunk < most_bytes ? chunk : most_bytes / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
+    while (chunk > SW_CHUNK_ALIGN_BYTES && n_slots * sw_device_frame_stride(chunk) > frame_bytes)
+        chunk -= SW_CHUNK_ALIGN_BYTES;
+    return chunk;
+}
+
+static int open_device(struct sw_coder *coder, struct sw_err *err) {
+    const struct sw_coder_place *place = &coder->place;
+    struct sw_device_config config = {.n_slots = N_SLOTS, .is_guest = true, .cuda_context = place->context};
+    config.chunk_bytes =
+        chunk_that_fits(place->chunk_bytes, place->context ? GPU_FRAME_BYTES : HOST_FRAME_BYTES, N_SLOTS);
+    config.scratch_bytes = place->context ? GPU_BYTES - GPU_FRAME_BYTES : HOST_BYTES;
+    coder->stride = sw_device_frame_stride(config.chunk_bytes);
+    config.frames_bytes = N_SLOTS * coder->stride;
+    const int rc = sw_coder_memory_init(&coder->memory, place->context, place->ordinal, config.frames_bytes, err);
+    if (rc)
+        return rc;
+    config.frames = coder->memory.data;
+    return place->context ? sw_device_cuda_open(&coder->device, place->ordinal, &config, err)
+                          : sw_device_host_open(&coder->device, &config, err);
+}
+
+static int fill(struct sw_coder *coder, struct sw_err *err) {
+    const struct sw_mover_host host = {.finished = finished, .progress = progress};
+    coder->events = sw_alloc_array(N_SLOTS, sizeof *coder->events);
+    if (!coder->events)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a coder");
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        sw_list_init(&coder->events[s].node);
+    struct sw_coder_context outer;
+    int rc = sw_coder_context_enter(&outer, coder->place.context, err);
+    if (rc)
+        return rc;
+    rc = open_device(coder, err);
+    if (!rc)
+        rc = sw_mover_new(&coder->mover, coder->device, &coder->sink, &host, err);
+    sw_coder_context_leave(&outer);
+    return rc ? rc : start_thread(coder, err);
+}
+
+static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_err *err) {
+    struct sw_coder *coder = sw_alloc(sizeof *coder);
+    if (!coder) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a coder");
+        return NULL;
+    }
+    (void)pthread_mutex_init(&coder->lock, NULL);
+    (void)pthread_cond_init(&coder->change, NULL);
+    sw_list_init(&coder->users);
+    coder->place = *place;
+    coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = place->chunk_bytes};
+    coder->memory.fd = -1;
+    coder->n_users = 1;
+    if (fill(coder, err)) {
+        coder_free(coder);
+        return NULL;
+    }
+    return coder;
+}
+
+static struct sw_coder *find(const struct sw_coder_place *place) {
+    for (struct sw_list *n = coders.next; n != &coders; n = n->next) {
+        struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
+        if (coder->place.context == place->context)
+            return coder;
+    }
+    return NULL;
+}
+
+int sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err) {
+    struct sw_err cause = {0};
+    (void)pthread_mutex_lock(&coders_lock);
+    struct sw_coder *coder = find(place);
+    if (coder)
+        coder->n_users++;
+    else if ((coder = coder_new(place, &cause)))
+        sw_list_append(&coders, &coder->node);
+    (void)pthread_mutex_unlock(&coders_lock);
+    if (!coder && err)
+        *err = cause;
+    if (coder)
+        *ret = coder;
+    return coder ? 0 : cause.code;
+}
+
+void sw_coder_put(struct sw_coder *coder) {
+    struct sw_coder_context outer;
+    if (!coder)
+        return;
+    (void)pthread_mutex_lock(&coders_lock);
+    const bool is_last = --coder->n_users == 0;
+    if (is_last)
+        sw_list_remove(&coder->node);
+    (void)pthread_mutex_unlock(&coders_lock);
+    if (!is_last || sw_coder_context_enter(&outer, coder->place.context, NULL))
+        return; /* a context that is gone has taken all of it along */
+    coder_free(coder);
+    sw_coder_context_leave(&outer);
+}
+
+void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd) {
+    *ret_bytes = coder->memory.bytes;
+    *ret_fd = coder->memory.fd;
+    return coder->memory.data;
+}
+
+uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder) {
+    return coder->device->ops->info(coder->device)->chunk_bytes;
+}
+
+unsigned sw_coder_slots(const struct sw_coder *coder) {
+    (void)coder;
+    return N_SLOTS;
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+/* Begins work on the mover in the coder's context, whatever the calling thread's is. */
+static int enter(struct sw_coder *coder, struct sw_coder_context *outer, struct sw_err *err) {
+    const int rc = sw_coder_context_enter(outer, coder->place.context, err);
+    if (!rc)
+        (void)pthread_mutex_lock(&coder->lock);
+    return rc;
+}
+
+static void leave(struct sw_coder *coder, struct sw_coder_context *outer) {
+    (void)pthread_mutex_unlock(&coder->lock);
+    sw_coder_context_leave(outer);
+}
+
+int sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes, struct sw_err *err) {
+    struct sw_coder_context outer;
+    const int rc = enter(coder, &outer, err);
+    if (rc)
+        return rc;
+    struct sw_frames *frames = run->run.frames; /* of a restore */
+    run->memory = (struct sw_run_memory){.data = data, .desc.bytes = bytes, .once = true};
+    run->buffer.memory = &run->memory;
+    run->buffer.bytes = bytes;
+    run->request.n_buffers = 1;
+    run->request.buffers = &run->buffer;
+    sw_run_init(&run->run, &run->request, 0, &run->signals);
+    run->run.frames = frames;
+    run->is_added = true;
+    sw_mover_add(coder->mover, &run->run);
+    (void)pthread_cond_broadcast(&coder->change);
+    leave(coder, &outer);
+    return 0;
+}
+
+void sw_coder_run_fini(struct sw_coder_run *run) {
+    SW_ASSERT(!run->is_added || atomic_load(&run->is_over));
+    sw_frames_delete(run->run.frames);
+    run->run.frames = NULL;
+}
+
+bool sw_coder_step(struct sw_coder *coder) {
+    if (pthread_mutex_trylock(&coder->lock))
+        return true;
+    coder->n_steps++;
+    step(coder);
+    const bool runs = sw_mover_has_steps(coder->mover);
+    (void)pthread_mutex_unlock(&coder->lock);
+    return runs;
+}
+
+struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user) {
+    (void)pthread_mutex_lock(&coder->lock);
+    struct sw_list *node = sw_list_empty(&user->events) ? NULL : sw_list_take_first(&user->events);
+    (void)pthread_mutex_unlock(&coder->lock);
+    return node ? SW_CONTAINER_OF(node, struct sw_coder_event, node) : NULL;
+}
+
+void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err) {
+    struct sw_coder_context outer;
+    if (enter(coder, &outer, NULL))
+        return;
+    event->is_pending = false;
+    sw_mover_slot_done(coder->mover, event->slot, err);
+    leave(coder, &outer);
+}
+
+void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run) {
+    struct sw_coder_context outer;
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the connection has ended");
+    if (enter(coder, &outer, NULL))
+        return;
+    for (unsigned s = 0; s < N_SLOTS; s++) {
+        struct sw_coder_event *event = &coder->events[s];
+        if (!event->is_pending || event->run != run)
+            continue;
+        sw_list_remove(&event->node);
+        event->is_pending = false;
+        sw_mover_slot_done(coder->mover, s, &err);
+    }
+    leave(coder, &outer);
+}

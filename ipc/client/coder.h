@@ -1,0 +1,106 @@
+/* coder.h - inside of libspillway: the codec in the engine's process.
+ *
+ * A coder is a mover (spill/mover) with a device of its own: for GPU memory in the engine's CUDA context, for memory of
+ * the host the host device. One process has one coder for each context, which its connections share. Frames lie in the
+ * device's frame buffers, memory that each connection hands over to the service (client_coder.c). The service copies
+ * frames out of these buffers and into them; no kernel of the service runs for it.
+ *
+ * Whoever calls sw_coder_step() advances the mover for all connections. If nobody does for 100 us while there is work,
+ * the coder's own thread does: it wakes up late, so callers are better at it. The mover tells a connection what to send
+ * by events: one for each slot, at most.
+ *
+ * Not installed. thread: any; a coder has a lock of its own. */
+#ifndef SW_IPC_CODER_H
+#define SW_IPC_CODER_H
+
+#include "base/list.h"
+#include "spill/mover/mover.h"
+#include <stdatomic.h>
+
+struct sw_coder;
+struct CUctx_st;
+
+/* Where a coder works, and how much memory it may take. */
+struct sw_coder_place {
+    struct CUctx_st *context; /* NULL: the host device */
+    int ordinal;              /* of the context's GPU */
+    uint64_t chunk_bytes;     /* the longest chunk that the service takes; a multiple of 32 KiB */
+};
+
+/* What tells a connection about its runs. */
+struct sw_coder_user {
+    /* Both guarded by the coder's lock, as are the calls of wake(). */
+    struct sw_list node;   /* of the coder's users */
+    struct sw_list events; /* sw_coder_event.node: what it has to send */
+    /* An event has come, or a run has ended. thread: any. It must call nothing of the coder. */
+    void (*wake)(struct sw_coder_user *user);
+    /* Goes on with what the user has, if no other thread does. thread: the coder's, without its lock. */
+    void (*serve)(struct sw_coder_user *user);
+};
+
+/* A buffer on its way through the coder. All zero before sw_coder_add(); it belongs to the coder until is_over. */
+struct sw_coder_run {
+    struct sw_coder_user *user;
+    struct sw_request request;
+    struct sw_buffer buffer;
+    struct sw_run_memory memory;
+    struct sw_signals signals;
+    struct sw_run run;
+    atomic_bool is_over; /* run.outcome and run.frames are the caller's */
+    bool is_added;
+    void *owner; /* this and the rest: the caller's */
+    uint32_t item, piece;
+    size_t n_sent;          /* chunks */
+    bool is_taken;          /* the caller has seen that it is over */
+    bool failed_at_service; /* its error is the service's */
+};
+
+enum sw_coder_event_kind { SW_CODER_SEND, SW_CODER_FETCH };
+
+/* Something to be sent to the service, about a slot's frame buffer. It belongs to the user from sw_coder_next_event()
+ * until sw_coder_event_done(). */
+struct sw_coder_event {
+    struct sw_list node;
+    enum sw_coder_event_kind kind;
+    struct sw_coder_run *run;
+    bool is_pending;              /* posted, and not done */
+    unsigned slot, n;             /* n: chunks */
+    size_t chunk;                 /* the first */
+    uint64_t at[SW_DECODE_MAX];   /* where in the coder's frame buffers each frame begins */
+    uint64_t room[SW_DECODE_MAX]; /* FETCH: bytes that its frame may have */
+    struct sw_frame_layout frame; /* SEND: of the frame */
+};
+
+/* Finds the coder of a place, or makes it, which takes up to a second on a GPU. owns: the caller, sw_coder_put().
+ * errors: -SW_ENOTSUP (no kernels, or no such device), -SW_ENOMEM, -SW_EGPU, -SW_EDEVICE. */
+int sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
+/* NULL is a no-op. The last one ends the coder, whose runs must all be over. */
+void sw_coder_put(struct sw_coder *coder);
+
+/* Adds a user, which the coder's thread serves; removes it: that waits until it is not being served. */
+void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user);
+void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
+
+/* The frame buffers, which the service is to open: their memory and length; of the host device also the memfd. */
+void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd);
+/* The longest chunk that it encodes and decodes, and how many at a time. */
+uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder);
+unsigned sw_coder_slots(const struct sw_coder *coder);
+
+/* Adds a run on memory of this process. run->user, request.operation, .session and .may_fill_holes, buffer.type and
+ * .chunk_bytes, and for a restore run.frames, are filled in. errors: -SW_EGPU. */
+int sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes, struct sw_err *err);
+/* Frees what a run that is over still has. */
+void sw_coder_run_fini(struct sw_coder_run *run);
+/* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.
+ * Another thread may be at it: then it returns true at once. */
+bool sw_coder_step(struct sw_coder *coder);
+/* Ends the run's events, whether they were sent or not: the service uses no frame buffers for it any more. */
+void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run);
+/* The user's next event; NULL: there is none. */
+struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user);
+/* The service has answered; err: NULL or code 0: its frame buffer holds what was asked for, or was read. After a FETCH
+ * run->run.frames has the layouts. */
+void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err);
+
+#endif

@@ -1,0 +1,309 @@
+/* Regions that the client encodes and decodes itself, through a real spillwayd on the host device: they come back the
+ * same, whoever decodes them; what goes wrong is as with the service's codec. */
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/descriptors.h"
+#include "tests/lib/run.h"
+#include "tests/lib/served.h"
+#include <check.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+enum { WAIT_MS = 120000 };
+
+static struct spillway *coding, *plain; /* with the codec in this process, and in the service */
+static struct spillway_error error;
+static unsigned fds_before;
+
+static struct spillway *connect_as(uint32_t flags) {
+    const struct spillway_options options = {
+        .size = sizeof options, .socket_path = sw_served_daemon.socket, .flags = flags};
+    struct spillway *c = NULL;
+    ck_assert_msg(spillway_open(&c, &options, &error) == 0, "%s: %s", error.name, error.text);
+    return c;
+}
+
+static void before_each(void) {
+    fds_before = sw_count_fds();
+    coding = connect_as(SPILLWAY_CODEC_CLIENT);
+    plain = connect_as(SPILLWAY_CODEC_SERVICE);
+}
+
+static void after_each(void) {
+    spillway_close(coding);
+    sw_served_close(plain);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
+}
+
+/* ---- memory and calls -------------------------------------------------------------------------------------------- */
+
+static uint8_t *filled(size_t bytes, enum sw_content content, uint64_t seed) {
+    uint8_t *data = malloc(bytes + 1);
+    ck_assert_ptr_nonnull(data);
+    sw_content_fill(data, bytes < MIB ? bytes : MIB, content, seed);
+    for (size_t at = MIB; at < bytes; at += MIB) { /* the same again, but for a number: it is had cheaply */
+        memcpy(data + at, data, bytes - at < MIB ? bytes - at : MIB);
+        memcpy(data + at, &at, bytes - at < sizeof at ? bytes - at : sizeof at);
+    }
+    return data;
+}
+
+static struct spillway_request request_of(struct spillway_buffer *buffers, uint32_t n) {
+    return (struct spillway_request){.size = sizeof(struct spillway_request), .buffers = buffers, .n_buffers = n};
+}
+
+static int finish(struct spillway_ticket *ticket, struct spillway_result *results, uint32_t n) {
+    results->size = sizeof *results;
+    const int rc = spillway_wait(ticket, WAIT_MS, results, n, &error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+static int spill(struct spillway *c, const struct spillway_request *requests, uint32_t n,
+                 struct spillway_result *results) {
+    struct spillway_ticket *ticket;
+    const int rc = spillway_spill(c, requests, n, &ticket, &error);
+    return rc ? rc : finish(ticket, results, n);
+}
+
+static int restore(struct spillway *c, const struct spillway_request *requests, uint32_t n,
+                   struct spillway_result *results) {
+    struct spillway_ticket *ticket;
+    const int rc = spillway_restore(c, requests, n, &ticket, &error);
+    return rc ? rc : finish(ticket, results, n);
+}
+
+static void ok(int rc) {
+    ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
+}
+
+static void reconnect(struct spillway **c) {
+    const bool codes = c == &coding;
+    spillway_close(*c);
+    *c = connect_as(codes ? SPILLWAY_CODEC_CLIENT : SPILLWAY_CODEC_SERVICE);
+}
+
+/* Out by one connection and back by another, or the same. */
+static void travels(struct spillway **out, struct spillway **back, size_t bytes, enum sw_content content,
+                    uint16_t type) {
+    uint8_t *data = filled(bytes, content, bytes), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes, .type = type};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    request.name = "travels"; /* so that the other connection can have it */
+    ok(spill(*out, &request, 1, &result));
+    ck_assert_uint_eq(result.raw_bytes, bytes);
+    ck_assert_str_eq(result.coder, out == &coding ? "client" : "daemon");
+    if (out != back)
+        reconnect(out);
+    request.region = result.region;
+    if (out != back)
+        ok(spillway_adopt(*back, request.name, &request.region, &error));
+    buffer.data = copy;
+    ok(restore(*back, &request, 1, &result));
+    if (back == &coding)
+        ck_assert_str_eq(result.coder, "client");
+    ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+    ok(spillway_drop(*back, &request.region, 1, &error));
+    free(copy);
+    free(data);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+START_TEST(regions_come_back) {
+    travels(&coding, &coding, 1 * MIB, SW_CONTENT_TEXT, SPILLWAY_BYTES);
+    travels(&coding, &coding, 33 * MIB + 4097, SW_CONTENT_TEXT, SPILLWAY_BYTES);
+    travels(&coding, &coding, 9 * MIB, SW_CONTENT_RANDOM, SPILLWAY_BYTES);
+    travels(&coding, &coding, 12 * MIB, SW_CONTENT_ZEROS, SPILLWAY_BYTES);
+    travels(&coding, &coding, 16 * MIB, SW_CONTENT_ALL_VALUES, SPILLWAY_U32);
+}
+END_TEST
+
+START_TEST(the_service_decodes_what_the_client_has_encoded) {
+    travels(&coding, &plain, 21 * MIB + 1, SW_CONTENT_TEXT, SPILLWAY_BYTES);
+    travels(&coding, &plain, 16 * MIB, SW_CONTENT_ALL_VALUES, SPILLWAY_U32);
+}
+END_TEST
+
+START_TEST(the_client_decodes_what_the_service_has_encoded) {
+    travels(&plain, &coding, 21 * MIB + 1, SW_CONTENT_TEXT, SPILLWAY_BYTES);
+    travels(&plain, &coding, 7 * MIB, SW_CONTENT_RANDOM, SPILLWAY_BYTES);
+}
+END_TEST
+
+START_TEST(many_buffers_and_requests_go_together) {
+    enum { N = 5, BUFFERS = 3 };
+    struct spillway_buffer out[N][BUFFERS], in[N][BUFFERS];
+    struct spillway_request requests[N];
+    struct spillway_result results[N];
+    for (unsigned i = 0; i < N; i++) {
+        for (unsigned k = 0; k < BUFFERS; k++) {
+            const size_t bytes = k == 1 && i == 2 ? 0 : (i + 1) * MIB + k * 4096;
+            out[i][k] = (struct spillway_buffer){
+                .data = filled(bytes, k ? SW_CONTENT_TEXT : SW_CONTENT_ALL_VALUES, i * 7 + k), .bytes = bytes};
+            out[i][k].type = k ? SPILLWAY_BYTES : SPILLWAY_U32;
+            in[i][k] = (struct spillway_buffer){.data = malloc(bytes + 1), .bytes = bytes};
+        }
+        requests[i] = request_of(out[i], BUFFERS);
+    }
+    ok(spill(coding, requests, N, results));
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_str_eq(results[i].coder, "client");
+        requests[i].buffers = in[i];
+        requests[i].region = results[i].region;
+    }
+    ok(restore(coding, requests, N, results));
+    for (unsigned i = 0; i < N; i++)
+        for (unsigned k = 0; k < BUFFERS; k++) {
+            ck_assert_int_eq(memcmp(out[i][k].data, in[i][k].data, out[i][k].bytes), 0);
+            free(out[i][k].data);
+            free(in[i][k].data);
+        }
+}
+END_TEST
+
+START_TEST(each_request_succeeds_or_fails_by_itself) {
+    uint8_t *data = filled(4 * MIB, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = 4 * MIB};
+    struct spillway_request requests[3];
+    struct spillway_result results[3];
+    for (unsigned i = 0; i < 3; i++) {
+        requests[i] = request_of(&buffer, 1);
+        requests[i].flags = SPILLWAY_EACH;
+        requests[i].name = i == 2 ? "last" : "twice"; /* the second of these names is there already */
+    }
+    ck_assert_int_eq(spill(coding, requests, 3, results), -SPILLWAY_EEXIST);
+    ck_assert_int_eq(results[0].code, 0);
+    ck_assert_int_eq(results[1].code, -SPILLWAY_EEXIST);
+    ck_assert_int_eq(results[2].code, 0);
+    ok(spillway_drop(coding, &results[0].region, 1, &error));
+    ok(spillway_drop(coding, &results[2].region, 1, &error));
+    free(data);
+}
+END_TEST
+
+START_TEST(all_or_none_is_stored) {
+    uint8_t *data = filled(4 * MIB, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = 4 * MIB};
+    struct spillway_request requests[2] = {request_of(&buffer, 1), request_of(&buffer, 1)};
+    struct spillway_result results[2];
+    struct spillway_list_item item = {.size = sizeof item};
+    requests[0].name = requests[1].name = "once";
+    ck_assert_int_eq(spill(coding, requests, 2, results), -SPILLWAY_EEXIST);
+    ck_assert_int_eq(spillway_list(coding, NULL, &item, 1, &error), 0);
+    free(data);
+}
+END_TEST
+
+START_TEST(a_region_that_is_not_there_is_named) {
+    uint8_t *data = filled(2 * MIB, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = 2 * MIB};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    request.region = (struct spillway_region){7, 7};
+    ck_assert_int_eq(restore(coding, &request, 1, &result), -SPILLWAY_ENOENT);
+    request.region = (struct spillway_region){0};
+    ok(spill(coding, &request, 1, &result));
+    request.region = result.region;
+    buffer.bytes = MIB;
+    ck_assert_int_eq(restore(coding, &request, 1, &result), -SPILLWAY_ETOOSMALL);
+    buffer.bytes = 2 * MIB; /* it is still there */
+    ok(restore(coding, &request, 1, &result));
+    free(data);
+}
+END_TEST
+
+START_TEST(a_canceled_call_lets_go_of_its_memory) {
+    const size_t bytes = 96 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    struct spillway_ticket *ticket;
+    for (unsigned ms = 0; ms < 40; ms += 8) {
+        const struct timespec pause = {.tv_nsec = (long)ms * 1000000};
+        ok(spillway_spill(coding, &request, 1, &ticket, &error));
+        (void)nanosleep(&pause, NULL);
+        ok(spillway_cancel(ticket, &error));
+        const int rc = finish(ticket, &result, 1);
+        ck_assert(rc == 0 || rc == -SPILLWAY_ECANCELED);
+        if (rc == 0)
+            ok(spillway_drop(coding, &result.region, 1, &error));
+    }
+    ok(spill(coding, &request, 1, &result));
+    ok(spillway_drop(coding, &result.region, 1, &error));
+    free(data);
+}
+END_TEST
+
+/* The coder's thread goes on with a call whose caller does something else. */
+START_TEST(a_call_goes_on_while_nobody_waits) {
+    const size_t bytes = 24 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    struct spillway_ticket *ticket;
+    ok(spillway_prepare(coding, data, &error));
+    ok(spillway_spill(coding, &request, 1, &ticket, &error));
+    struct pollfd readable = {.fd = spillway_fd(coding), .events = POLLIN};
+    ck_assert_int_eq(poll(&readable, 1, WAIT_MS), 1);
+    ok(finish(ticket, &result, 1));
+    ck_assert_str_eq(result.coder, "client");
+    ok(spillway_drop(coding, &result.region, 1, &error));
+    free(data);
+}
+END_TEST
+
+START_TEST(a_connection_can_be_closed_at_any_time) {
+    const size_t bytes = 64 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_ticket *ticket;
+    for (unsigned ms = 0; ms < 30; ms += 3) {
+        const struct timespec pause = {.tv_nsec = (long)ms * 1000000};
+        ok(spillway_spill(coding, &request, 1, &ticket, &error));
+        (void)nanosleep(&pause, NULL);
+        spillway_close(coding);
+        coding = connect_as(SPILLWAY_CODEC_CLIENT);
+    }
+    free(data);
+}
+END_TEST
+
+START_TEST(both_codecs_at_once_are_refused) {
+    const struct spillway_options options = {.size = sizeof options,
+                                             .socket_path = sw_served_daemon.socket,
+                                             .flags = SPILLWAY_CODEC_CLIENT | SPILLWAY_CODEC_SERVICE};
+    struct spillway *c = NULL;
+    ck_assert_int_eq(spillway_open(&c, &options, &error), -SPILLWAY_EINVAL);
+}
+END_TEST
+
+int main(void) {
+    TCase *tcase = tcase_create("coded");
+    Suite *suite = suite_create("coded");
+    sw_test_slow(tcase, 60);
+    tcase_add_unchecked_fixture(tcase, sw_served_start, sw_served_stop);
+    tcase_add_checked_fixture(tcase, before_each, after_each);
+    tcase_add_test(tcase, regions_come_back);
+    tcase_add_test(tcase, the_service_decodes_what_the_client_has_encoded);
+    tcase_add_test(tcase, the_client_decodes_what_the_service_has_encoded);
+    tcase_add_test(tcase, many_buffers_and_requests_go_together);
+    tcase_add_test(tcase, each_request_succeeds_or_fails_by_itself);
+    tcase_add_test(tcase, all_or_none_is_stored);
+    tcase_add_test(tcase, a_region_that_is_not_there_is_named);
+    tcase_add_test(tcase, a_canceled_call_lets_go_of_its_memory);
+    tcase_add_test(tcase, a_call_goes_on_while_nobody_waits);
+    tcase_add_test(tcase, a_connection_can_be_closed_at_any_time);
+    tcase_add_test(tcase, both_codecs_at_once_are_refused);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
