@@ -37,34 +37,29 @@ static bool uses(const struct sw_op *op, const struct sw_range *range, uint64_t 
 /* Refuses an operation beside a pack or unpack of the same bytes, and a pack or unpack beside any other operation on
  * them. A pack changes the bytes, and writes them again if it is undone. The check compares handles, so it sees only
  * memories that several operations share, as registered memory. */
-static int check_alone(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
-    if (!range->in_place && !range->mem->n_in_place)
+static int check_alone(const struct sw_admission *a, const struct sw_range *range, uint64_t bytes, struct sw_err *err) {
+    const struct sw_list *ops = &a->owner->ops;
+    const bool in_place = sw_operation_is_in_place(a->operation);
+    if (!in_place && !range->mem->n_in_place)
         return 0;
-    for (const struct sw_list *node = owner->ops.next; node != &owner->ops; node = node->next) {
+    for (const struct sw_list *node = ops->next; node != ops; node = node->next) {
         const struct sw_op *op = SW_CONTAINER_OF(node, const struct sw_op, node);
         const enum sw_operation operation = op->request.operation;
-        if ((range->in_place || sw_operation_is_in_place(operation)) && uses(op, range, bytes))
+        if ((in_place || sw_operation_is_in_place(operation)) && uses(op, range, bytes))
             return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "a part of that memory is in another operation: %s",
                               sw_operation_name(operation));
     }
     return 0;
 }
 
-/* A `once` memory is unmapped with the first job that used it, too early for the others. */
-static int check_stays(const struct sw_range *range, unsigned n, struct sw_err *err) {
-    if (n == 1 || !range->mem->memory.once)
-        return 0;
-    return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
-}
-
 /* bytes: the raw bytes that the range holds or gets. */
-static int check_memory(const struct sw_owner *owner, const struct sw_range *range, uint64_t bytes, unsigned n,
+static int check_memory(const struct sw_admission *a, const struct sw_range *range, uint64_t bytes,
                         struct sw_err *err) {
     const uint64_t used_bytes = range->frame_bytes ? range->frame_bytes : bytes;
-    int rc = check_stays(range, n, err);
-    if (!rc)
-        rc = check_range(range, used_bytes, err);
-    return rc ? rc : check_alone(owner, range, used_bytes, err);
+    if (a->n > 1 && range->mem->memory.once) /* unmapped with the first job that used it, too early for the others */
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "memory of several buffers must stay open");
+    const int rc = check_range(range, used_bytes, err);
+    return rc ? rc : check_alone(a, range, used_bytes, err);
 }
 
 static int check_open(const struct sw_owner *owner, struct sw_err *err) {
@@ -157,7 +152,7 @@ static int take_sources(struct sw_admission *a, uint64_t *ret_bytes, struct sw_e
         const struct sw_range *range = &a->ranges[i];
         rc = check_type(range->type, range->bytes, err);
         if (!rc)
-            rc = check_memory(a->owner, range, range->bytes, a->n, err);
+            rc = check_memory(a, range, range->bytes, err);
         if (!rc)
             rc = add_bytes(ret_bytes, range->bytes, err);
         if (rc)
@@ -205,13 +200,12 @@ static int check_name(const struct sw_owner *owner, const char *name, bool in_pl
     return 0;
 }
 
-int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
-                   struct sw_err *err) {
-    const bool in_place = ranges[0].in_place;
+int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_op **ret, struct sw_err *err) {
+    const bool in_place = transfer->in_place;
     struct sw_admission a; /* long, so it is not cleared */
     uint64_t bytes;
-    SW_ASSERT(!in_place || n == 1);
-    init(&a, owner, in_place ? SW_OP_PACK : SW_OP_SPILL, ranges, n);
+    SW_ASSERT(!in_place || transfer->n == 1);
+    init(&a, owner, in_place ? SW_OP_PACK : SW_OP_SPILL, transfer->ranges, transfer->n);
     int rc = check_open(owner, err);
     if (!rc)
         rc = take_sources(&a, &bytes, err);
@@ -219,8 +213,8 @@ int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsign
         rc = admit_region(owner, in_place, err);
     if (!rc)
         rc = check_fits(owner, bytes, in_place, err);
-    if (!rc && ranges[0].name)
-        rc = check_name(owner, ranges[0].name, in_place, err);
+    if (!rc && transfer->name)
+        rc = check_name(owner, transfer->name, in_place, err);
     return rc ? rc : sw_op_new(ret, &a, err);
 }
 
@@ -317,7 +311,7 @@ int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsig
         if (!rc)
             rc = check_frame(buffer, range, err);
         if (!rc)
-            rc = check_memory(build->series.owner, range, range->bytes, n, err);
+            rc = check_memory(&a, range, range->bytes, err);
         ends[range->buffer] += rc ? 0 : range->bytes;
         if (rc)
             name_buffer(range->buffer, build->n_buffers, err);
@@ -353,7 +347,7 @@ static int take_destinations(struct sw_admission *a, const struct sw_region *reg
                           region->id.slot, region->id.gen, n_buffers, a->n);
     for (unsigned i = 0; !rc && i < a->n; i++) {
         const uint64_t bytes = sw_frames_buffer(region->frames, i).raw_bytes;
-        rc = check_memory(a->owner, &a->ranges[i], bytes, a->n, err);
+        rc = check_memory(a, &a->ranges[i], bytes, err);
         if (rc)
             name_buffer(i, a->n, err);
         a->buffers[i] = buffer_of(&a->ranges[i], bytes, i, a->n);
@@ -376,16 +370,16 @@ static int find_out(struct sw_owner *owner, struct sw_region_id id, struct sw_re
     return 0;
 }
 
-int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                     bool keep, struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err) {
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
+                     struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err) {
     struct sw_region *region = NULL;
     struct sw_admission a;
-    init(&a, owner, ranges[0].in_place ? SW_OP_UNPACK : SW_OP_RESTORE, ranges, n);
+    init(&a, owner, transfer->in_place ? SW_OP_UNPACK : SW_OP_RESTORE, transfer->ranges, transfer->n);
     int rc = check_open(owner, err);
     if (!rc)
         rc = find_out(owner, id, &region, err);
     if (!rc)
-        rc = check_place(region, ranges[0].in_place, keep, err);
+        rc = check_place(region, transfer->in_place, transfer->keep, err);
     if (!rc)
         rc = take_destinations(&a, region, err);
     if (rc)
@@ -463,7 +457,7 @@ int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigne
         if (!rc && range->frame_bytes)
             rc = check_frame_room(a.frames, &buffer, range, &bytes, err);
         if (!rc)
-            rc = check_memory(read->series.owner, range, bytes, n, err);
+            rc = check_memory(&a, range, bytes, err);
         if (rc) {
             name_buffer(range->buffer, n_buffers, err);
             return rc;

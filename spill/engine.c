@@ -315,17 +315,17 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id) {
         sw_op_cancel(region->op);
 }
 
-int sw_engine_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
+int sw_engine_spill(struct sw_owner *owner, const struct sw_transfer *transfer, sw_outcome_cb *done, void *arg,
                     struct sw_region_id *ret_id, struct sw_err *err) {
     struct sw_op *op = NULL;
-    int rc = sw_admit_spill(owner, ranges, n, &op, err);
+    int rc = sw_admit_spill(owner, transfer, &op, err);
     if (rc)
         return rc;
     const struct sw_region_start start = {.raw_bytes = op->raw_bytes,
-                                          .request = ranges[0].request,
-                                          .batch_index = ranges[0].batch_index,
-                                          .in_place = ranges[0].in_place,
-                                          .name = ranges[0].name};
+                                          .request = transfer->request,
+                                          .batch_index = transfer->batch_index,
+                                          .in_place = transfer->in_place,
+                                          .name = transfer->name};
     struct sw_region *region = NULL;
     rc = sw_region_begin(owner, &start, &region, err);
     if (rc) {
@@ -338,18 +338,18 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *ranges, unsig
     return 0;
 }
 
-int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                      bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err) {
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
+                      sw_outcome_cb *done, void *arg, struct sw_err *err) {
     struct sw_region *region = NULL;
     struct sw_op *op = NULL;
-    const int rc = sw_admit_restore(owner, id, ranges, n, keep, &op, &region, err);
+    const int rc = sw_admit_restore(owner, id, transfer, &op, &region, err);
     if (rc)
         return rc;
-    op->keep = keep || region->name;
+    op->keep = transfer->keep || region->name;
     region->may_fill_holes = false;
     sw_region_move(region, SW_REGION_RESTORING);
     region->op = op;
-    if (ranges[0].in_place) /* recorded as broken before the first byte moves */
+    if (transfer->in_place) /* recorded as broken before the first byte moves */
         sw_region_record_hints(sw_engine_of(owner)->config.catalogue, region);
     sw_op_submit(op, region, done, arg);
     return 0;

@@ -146,8 +146,14 @@ struct sw_range {
     /* Builds and reads. 0: the range holds raw bytes. Otherwise it holds, or has room for, the frame of exactly one
      * chunk, which the client encodes and decodes; `bytes` is the chunk's raw length, for reads at least. */
     uint64_t frame_bytes;
-    /* Of the whole region; read from the first range only. */
+};
+
+/* The spill or the restore of a whole region. It is borrowed for the call only. */
+struct sw_transfer {
+    const struct sw_range *ranges; /* [n] one for each buffer, in order */
+    unsigned n;
     bool in_place;                 /* pack and unpack: the frames lie in the range itself */
+    bool keep;                     /* restore: the region stays OUT */
     uint32_t request, batch_index; /* spill: sw_engine_find_by_request() finds the region by them */
     const char *name;              /* spill: the durable region's (copied); NULL: it is not durable */
 };
@@ -169,7 +175,7 @@ struct sw_range {
  * -SW_ENOTSUP (there is no tenant owner for a durable region), -SW_EEXIST, -SW_ENOMEM, -SW_ESHUTDOWN. Later in outcome:
  * those of mapping and of reserving (-SW_ENOSPACE), -SW_ETENANTBYTES, -SW_EGPU, -SW_EGPULOST, -SW_ECANCELED. The region
  * is then forgotten and the memory unchanged. */
-int sw_engine_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
+int sw_engine_spill(struct sw_owner *owner, const struct sw_transfer *transfer, sw_outcome_cb *done, void *arg,
                     struct sw_region_id *ret_id, struct sw_err *err);
 
 /* Copies a region's bytes into n ranges, one for each of its buffers, in the same order and with room for it. No two
@@ -185,8 +191,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_range *ranges, unsig
  * errors, which name the buffer: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
  * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ENOMEM, -SW_ETENANTMEMORY, -SW_ESHUTDOWN. Later in outcome: as above, also
  * -SW_EACCES (the memory cannot be written) and -SW_ENOTSUP (the region's chunks are longer than this device's). */
-int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                      bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
+int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
+                      sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Between these two calls accepted operations are held back. They begin together with the release, so that the
  * operations of one message reach a device together. needs_kernels: the device is woken for them meanwhile. The calls

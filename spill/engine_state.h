@@ -323,13 +323,12 @@ void sw_op_follow_phase(struct sw_op *op);
 
 /* Admit an operation, or refuse it: nothing else decides this. Each makes an operation that is not submitted, with
  * buffers made of the caller's ranges. errors: those of the operation, also those of sw_op_new(). */
-int sw_admit_spill(struct sw_owner *owner, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
-                   struct sw_err *err);
+int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_op **ret, struct sw_err *err);
 int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
 /* ret_region: which the operation restores or unpacks. */
-int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *ranges, unsigned n,
-                     bool keep, struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err);
+int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
+                     struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err);
 int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
 /* Admit a build (ret_bytes: of all buffers), a read, and the takeover of a durable region. */

@@ -179,21 +179,22 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
                        struct sw_err *err) {
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
     char name[SW_PROTO_NAME_BYTES];
-    ranges[0] = (struct sw_range){0};
+    const struct sw_transfer transfer = {.ranges = ranges,
+                                         .n = record->build->n_buffers,
+                                         .in_place = is_in_place(record->build),
+                                         .request = sw_task_seq(task),
+                                         .batch_index = sw_task_index(task),
+                                         .name = is_durable(record->build) ? name : NULL};
     int rc = sw_task_check_others(task, err);
     if (rc == 0)
         rc = fill_ranges(task, record, ranges, err);
-    if (rc == 0 && is_durable(record->build))
+    if (rc == 0 && transfer.name)
         rc = sw_build_take_name(session, record, name, err);
     if (rc == 0)
         rc = sw_task_enter(task, false, err);
     if (rc < 0)
         return rc;
-    ranges[0].request = sw_task_seq(task);
-    ranges[0].batch_index = sw_task_index(task);
-    ranges[0].in_place = is_in_place(record->build);
-    ranges[0].name = is_durable(record->build) ? name : NULL;
-    rc = sw_engine_spill(session->owner, ranges, record->build->n_buffers, sw_task_ended, task, sw_task_id(task), err);
+    rc = sw_engine_spill(session->owner, &transfer, sw_task_ended, task, sw_task_id(task), err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;

@@ -145,18 +145,17 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
                        struct sw_err *err) {
     const struct sw_wire_read *read = record->read;
     struct sw_range ranges[SW_PROTO_MAX_BUFFERS];
-    unsigned n = 0;
-    ranges[0] = (struct sw_range){0};
+    struct sw_transfer transfer = {
+        .ranges = ranges, .in_place = (read->flags & SW_READ_IN_PLACE) != 0, .keep = record->keeps};
     int rc = sw_task_check_others(task, err);
     if (rc == 0)
-        rc = fill_ranges(session, task, read, record->chunks, ranges, &n, err);
+        rc = fill_ranges(session, task, read, record->chunks, ranges, &transfer.n, err);
     if (rc == 0)
         rc = sw_task_enter(task, true, err);
     if (rc < 0)
         return rc;
-    ranges[0].in_place = (read->flags & SW_READ_IN_PLACE) != 0;
     *sw_task_id(task) = (struct sw_region_id){read->slot, read->gen};
-    rc = sw_engine_restore(session->owner, *sw_task_id(task), ranges, n, record->keeps, sw_task_ended, task, err);
+    rc = sw_engine_restore(session->owner, *sw_task_id(task), &transfer, sw_task_ended, task, err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;

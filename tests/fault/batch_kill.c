@@ -9,6 +9,7 @@
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
 #include "tests/lib/store_trap.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <signal.h>
@@ -166,7 +167,8 @@ static void restore_built(struct sw_owner *owner, struct sw_region_id id, unsign
     for (unsigned b = 0; b < 2; b++)
         ranges[b] = (struct sw_range){.mem = mem, .offset = b * 4 * CHUNK + b * 4096, .bytes = 3 * CHUNK};
     ranges[0].bytes = 4 * CHUNK + 4096;
-    ck_assert_int_eq(sw_engine_restore(owner, id, ranges, n_buffers[i], true, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(owner, id, SW_TRANSFER(ranges, n_buffers[i], .keep = true), sw_test_op_done, &op, NULL), 0);
     sw_life_until(&life, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     sw_world_fill(sw_world.memory.data, 0);

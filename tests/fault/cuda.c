@@ -7,6 +7,7 @@
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/fake_cuda/fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -267,8 +268,9 @@ static int restore_all(struct together *t, struct sw_mem *mem) {
         range.mem = mem;
         t->back[i] = (struct sw_test_op){.done = t->ops[i].outcome.err.code != 0};
         if (!t->back[i].done)
-            ck_assert_int_eq(
-                sw_engine_restore(f.owner, t->ops[i].id, &range, 1, true, sw_test_op_done, &t->back[i], NULL), 0);
+            ck_assert_int_eq(sw_engine_restore(f.owner, t->ops[i].id, SW_TRANSFER(&range, 1, .keep = true),
+                                               sw_test_op_done, &t->back[i], NULL),
+                             0);
     }
     sw_engine_release(f.engine);
     return await_all(t->back);
@@ -280,7 +282,8 @@ static int pieces(void) {
     lay_out(&t);
     sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < PIECES; i++)
-        ck_assert_int_eq(sw_engine_spill(f.owner, &t.ranges[i], 1, sw_test_op_done, &t.ops[i], &t.ops[i].id, NULL), 0);
+        ck_assert_int_eq(
+            sw_engine_spill(f.owner, SW_TRANSFER(&t.ranges[i], 1), sw_test_op_done, &t.ops[i], &t.ops[i].id, NULL), 0);
     sw_engine_release(f.engine);
     int rc = await_all(t.ops);
     ck_from();

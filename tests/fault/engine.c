@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -113,7 +114,8 @@ START_TEST(test_what_cannot_be_mapped_keeps_no_descriptors) {
         mems[i] = sw_fixture_mem(&f, f.owner, &from, true);
         const struct sw_range range = {.mem = mems[i], .bytes = from.bytes};
         sw_device_faulty_arm(f.device, "map", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                         0);
         sw_fixture_until(&f, &ops[i].done);
         ck_assert_int_eq(ops[i].outcome.err.code, -SW_EGPU);
     }
@@ -141,8 +143,9 @@ START_TEST(test_a_lost_context_fails_everything_of_its_device) {
     sw_device_faulty_arm(f.device, "encode", 6, -SW_EGPULOST, (enum sw_fault)_i);
     struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &from, false), .bytes = from.bytes};
     for (int i = 0; i < 4; i++)
-        ck_assert_int_eq(
-            sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &running[i], &running[i].id, &op.outcome.err), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &running[i], &running[i].id,
+                                         &op.outcome.err),
+                         0);
     for (int i = 0; i < 4; i++) {
         sw_fixture_until(&f, &running[i].done);
         ck_assert(running[i].outcome.err.code == -SW_EGPULOST || running[i].outcome.err.code == 0);
@@ -192,7 +195,7 @@ static bool round_trip_on_a_bad_heap(unsigned long nth, struct sw_region_id *ret
     int rc = sw_mem_open(f.owner, &descs[0], true, &mems[0], &err);
     struct sw_range range = {.mem = mems[0], .bytes = from.bytes};
     if (!rc)
-        rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[0], ret_id, &err);
+        rc = sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[0], ret_id, &err);
     if (!rc) {
         sw_fixture_until(&f, &ops[0].done);
         rc = ops[0].outcome.err.code;
@@ -202,7 +205,7 @@ static bool round_trip_on_a_bad_heap(unsigned long nth, struct sw_region_id *ret
         rc = sw_mem_open(f.owner, &descs[1], true, &mems[1], &err);
     range.mem = mems[1];
     if (!rc)
-        rc = sw_engine_restore(f.owner, *ret_id, &range, 1, true, sw_test_op_done, &ops[1], &err);
+        rc = sw_engine_restore(f.owner, *ret_id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &ops[1], &err);
     if (!rc) {
         sw_fixture_until(&f, &ops[1].done);
         rc = ops[1].outcome.err.code;
@@ -289,7 +292,7 @@ START_TEST(test_an_owner_that_closes_while_steps_fail) {
     sw_device_faulty_arm(f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
     for (int i = 0; i < 3; i++) {
         struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &from, true), .bytes = from.bytes};
-        ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
     }
     sw_fixture_until(&f, &ops[0].done);
     sw_fixture_close_owner(&f, owner);

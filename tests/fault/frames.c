@@ -8,6 +8,7 @@
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -126,7 +127,7 @@ static void ck_fetched(void) {
 static void ck_restored(struct sw_region_id id) {
     struct sw_test_op op = {0};
     const struct sw_range range = {.mem = sw_pair.to_mem, .bytes = RAW_BYTES};
-    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, &range, 1, false, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, SW_TRANSFER(&range, 1), sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(sw_pair_wait(&op), 0);
     ck_assert(memcmp(sw_pair.to.data, raw, RAW_BYTES) == 0);
 }

@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/group_rig.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -47,10 +48,12 @@ static void hand_over(bool restores) {
         struct sw_range range = {
             .mem = sw_fixture_mem(&rig.f, rig.f.owner, memory, true), .offset = (uint64_t)i * BYTES, .bytes = BYTES};
         if (restores)
-            ck_assert_int_eq(sw_engine_restore(rig.f.owner, ids[i], &range, 1, true, sw_test_op_done, &ops[i], NULL),
+            ck_assert_int_eq(sw_engine_restore(rig.f.owner, ids[i], SW_TRANSFER(&range, 1, .keep = true),
+                                               sw_test_op_done, &ops[i], NULL),
                              0);
         else
-            ck_assert_int_eq(sw_engine_spill(rig.f.owner, &range, 1, sw_test_op_done, &ops[i], &ids[i], NULL), 0);
+            ck_assert_int_eq(
+                sw_engine_spill(rig.f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ids[i], NULL), 0);
         sw_mem_close(range.mem, NULL, NULL);
     }
 }

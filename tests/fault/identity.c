@@ -7,6 +7,7 @@
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -94,7 +95,7 @@ static void spill(unsigned i) {
     struct sw_range ranges[2];
     const unsigned n = ranges_of(i, mem, 0, ranges);
     fill(memory.data, i);
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, n, sw_test_op_done, &op, &ids[i], NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, n), sw_test_op_done, &op, &ids[i], NULL), 0);
     sw_fixture_until(&f, &op.done);
     ck_assert_msg(op.outcome.err.code == 0, "%s", op.outcome.err.msg);
     sw_fixture_close_mem(&f, mem);
@@ -106,7 +107,8 @@ static int restore(unsigned i) {
     struct sw_range ranges[2];
     const unsigned n = ranges_of(i, mem, 0, ranges);
     memset(memory.data, 0, kinds[i].bytes);
-    ck_assert_int_eq(sw_engine_restore(f.owner, ids[i], ranges, n, true, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, ids[i], SW_TRANSFER(ranges, n, .keep = true), sw_test_op_done, &op, NULL), 0);
     sw_fixture_until(&f, &op.done);
     sw_fixture_close_mem(&f, mem);
     return op.outcome.err.code;
@@ -236,8 +238,7 @@ static struct place places[N_REGIONS];
 static uint8_t *image; /* the memory when all is packed */
 
 static struct sw_range packed_range(unsigned i, struct sw_mem *mem) {
-    return (struct sw_range){
-        .mem = mem, .offset = places[i].offset, .bytes = kinds[i].bytes, .type = kinds[i].type, .in_place = true};
+    return (struct sw_range){.mem = mem, .offset = places[i].offset, .bytes = kinds[i].bytes, .type = kinds[i].type};
 }
 
 static void pack(unsigned i, uint64_t offset) {
@@ -246,7 +247,9 @@ static void pack(unsigned i, uint64_t offset) {
     *place = (struct place){.offset = offset};
     fill(memory.data + offset, i);
     const struct sw_range range = packed_range(i, mem);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &place->packed, &ids[i], NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &place->packed,
+                                     &ids[i], NULL),
+                     0);
     sw_fixture_until(&f, &place->packed.done);
     ck_assert_int_eq(place->packed.outcome.err.code, 0);
     sw_fixture_close_mem(&f, mem);
@@ -256,7 +259,8 @@ static int unpack(unsigned i, struct sw_test_op *op) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
     const struct sw_range range = packed_range(i, mem);
     memset(op, 0, sizeof *op);
-    ck_assert_int_eq(sw_engine_restore(f.owner, ids[i], &range, 1, false, sw_test_op_done, op, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, ids[i], SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, op, NULL), 0);
     sw_fixture_until(&f, &op->done);
     sw_fixture_close_mem(&f, mem);
     return op->outcome.err.code;

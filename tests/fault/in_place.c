@@ -5,6 +5,7 @@
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -378,9 +379,9 @@ START_TEST(test_a_dead_context_leaves_a_named_loss) {
 END_TEST
 
 static struct sw_mem *begin_pack(uint64_t offset, uint64_t bytes, struct sw_test_op *op) {
-    struct sw_range range = {
-        .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = offset, .bytes = bytes, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, NULL), 0);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = offset, .bytes = bytes};
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, op, &op->id, NULL), 0);
     return range.mem;
 }
 
@@ -419,8 +420,9 @@ START_TEST(test_a_pack_that_is_canceled_is_undone) {
         fill(contents[i % N_CONTENTS]);
         ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
         struct sw_range range = {
-            .mem = sw_fixture_mem(&f, owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
-        ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+            .mem = sw_fixture_mem(&f, owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES};
+        ck_assert_int_eq(
+            sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
         for (int turn = 0; turn < (i < ROUNDS ? i % 20 : i % 3);
              turn++) { /* any moment will do; the early ones are for a fast device */
             (void)uv_run(&f.loop, UV_RUN_NOWAIT);
@@ -444,13 +446,12 @@ START_TEST(test_every_allocation_fails_in_turn) {
     unsigned failed = 0, successes = 0;
     fill(SW_CONTENT_MIXED);
     for (unsigned long nth = 1; successes < THROUGH; nth++) {
-        struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true),
-                                 .offset = OFFSET,
-                                 .bytes = REGION_BYTES,
-                                 .in_place = true};
+        struct sw_range range = {
+            .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES};
         struct sw_test_op op = {0}, back;
         sw_alloc_fail_nth(nth);
-        int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, &op.outcome.err);
+        int rc = sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id,
+                                 &op.outcome.err);
         if (!rc) {
             sw_fixture_until(&f, &op.done);
             rc = op.outcome.err.code;
@@ -478,9 +479,11 @@ START_TEST(test_the_wrong_way_back_is_refused) {
     ck_assert_int_eq(unpack(spilled.id, &op), -SW_EINVAL);
     ck_assert_int_eq(sw_fixture_restore(&f, packed.id, &memory, OFFSET, REGION_BYTES, false, &op), -SW_EINVAL);
     ck_assert_int_eq(sw_fixture_unpack(&f, packed.id, &memory, OFFSET, REGION_BYTES - 1, &op), -SW_ETOOSMALL);
-    range = (struct sw_range){
-        .mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_restore(f.owner, packed.id, &range, 1, true, sw_test_op_done, &op, NULL), -SW_EINVAL);
+    range =
+        (struct sw_range){.mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = REGION_BYTES};
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, packed.id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &op, NULL),
+        -SW_EINVAL);
     sw_fixture_close_mem(&f, range.mem);
     ck_assert_int_eq(unpack(packed.id, &op), 0);
     check_whole();

@@ -6,6 +6,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -63,7 +64,8 @@ static void spill_short(const struct sw_memory *memory, struct sw_test_op ops[N_
     sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < N_SHORT; i++) {
         struct sw_range range = {.mem = mem, .offset = (uint64_t)i * SHORT_BYTES, .bytes = SHORT_BYTES};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                         0);
     }
     sw_engine_release(f.engine);
     for (unsigned i = 0; i < N_SHORT; i++)
@@ -77,7 +79,8 @@ static void restore_short(const struct sw_memory *memory, const struct sw_test_o
     sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < N_SHORT; i++) {
         struct sw_range range = {.mem = mem, .offset = (uint64_t)i * SHORT_BYTES, .bytes = SHORT_BYTES};
-        ops[i].done = sw_engine_restore(f.owner, spilled[i].id, &range, 1, true, sw_test_op_done, &ops[i], NULL) < 0;
+        ops[i].done = sw_engine_restore(f.owner, spilled[i].id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done,
+                                        &ops[i], NULL) < 0;
     }
     sw_engine_release(f.engine);
     for (unsigned i = 0; i < N_SHORT; i++)
@@ -181,7 +184,7 @@ START_TEST(memory_runs_out) {
         const struct sw_range range = {.mem = mem, .bytes = BYTES};
         memset(&op, 0, sizeof op);
         sw_alloc_fail_nth(nth);
-        if (sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL) == 0)
+        if (sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL) == 0)
             sw_fixture_until(&f, &op.done);
         sw_alloc_fail_nth(0);
         sw_fixture_close_mem(&f, mem);

@@ -15,6 +15,7 @@
 #include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/store_trap.h"
+#include "tests/lib/transfer.h"
 #include "tests/lib/wire.h"
 
 #include <check.h>
@@ -519,8 +520,9 @@ static int try(struct sw_owner *owner, struct piece *p) {
         ranges[1] = (struct sw_range){.mem = mem, .offset = BYTES / 2, .bytes = BYTES - BYTES / 2};
     }
     ranges[0].mem = mem;
-    ranges[0].in_place = p->packed;
-    int rc = sw_engine_restore(owner, p->id, ranges, p->n_buffers, !p->packed, sw_test_op_done, &op, NULL);
+    int rc =
+        sw_engine_restore(owner, p->id, SW_TRANSFER(ranges, p->n_buffers, .in_place = p->packed, .keep = !p->packed),
+                          sw_test_op_done, &op, NULL);
     sw_mem_close(mem, NULL, NULL);
     if (!rc) {
         sw_life_until(&life, &op.done);

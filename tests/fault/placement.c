@@ -7,6 +7,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <errno.h>
@@ -468,8 +469,9 @@ START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
     const struct sw_range to = {.mem = mem, .bytes = 3 * MIB},
                           from = {.mem = mem, .offset = 4 * MIB, .bytes = 12 * MIB};
     sw_engine_hold(f.engine, true);
-    ck_assert_int_eq(sw_engine_restore(f.owner, on_disk.id, &to, 1, true, sw_test_op_done, &back, NULL), 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &from, 1, sw_test_op_done, &out, &out.id, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, on_disk.id, SW_TRANSFER(&to, 1, .keep = true), sw_test_op_done, &back, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&from, 1), sw_test_op_done, &out, &out.id, NULL), 0);
     sw_engine_release(f.engine);
     sw_fixture_until(&f, &back.done);
     sw_fixture_until(&f, &out.done);
@@ -506,7 +508,8 @@ START_TEST(test_sessions_that_end_in_the_middle) {
         fill(1);
         for (int i = 0; i < 8; i++) {
             struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &memory, true), .bytes = memory.bytes};
-            ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+            ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                             0);
         }
         for (int turn = 0; turn < round; turn++) {
             (void)uv_run(&f.loop, UV_RUN_NOWAIT);

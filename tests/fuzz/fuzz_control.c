@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "spill/operator.h"
 #include "tests/lib/service.h"
+#include "tests/lib/transfer.h"
 #include "tests/lib/wire.h"
 #include <fcntl.h>
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static void park(void) {
     desc.part_bytes[0] = REGION_BYTES;
     parked.gen = 0;
     SW_ASSERT(sw_mem_open(owner, &desc, true, &range.mem, NULL) == 0);
-    SW_ASSERT(sw_engine_spill(owner, &range, 1, on_spilled, NULL, &id, NULL) == 0);
+    SW_ASSERT(sw_engine_spill(owner, SW_TRANSFER(&range, 1), on_spilled, NULL, &id, NULL) == 0);
     while (!parked.gen)
         (void)uv_run(&service.loop, UV_RUN_ONCE);
     sw_mem_close(range.mem, NULL, NULL);

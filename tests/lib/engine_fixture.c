@@ -1,5 +1,6 @@
 #include "tests/lib/engine_fixture.h"
 #include "spill/tier/host/tier_host.h"
+#include "tests/lib/transfer.h"
 
 #include "base/alloc.h"
 
@@ -188,39 +189,42 @@ static int finish(struct sw_fixture *f, struct sw_mem *mem, int rc, struct sw_te
     return rc;
 }
 
-static int spill(struct sw_fixture *f, const struct sw_memory *memory, struct sw_range range, struct sw_test_op *op) {
+static int spill(struct sw_fixture *f, const struct sw_memory *memory, struct sw_range range, bool in_place,
+                 struct sw_test_op *op) {
     memset(op, 0, sizeof *op);
     range.mem = sw_fixture_mem(f, f->owner, memory, true);
-    int rc = sw_engine_spill(f->owner, &range, 1, sw_test_op_done, op, &op->id, &op->outcome.err);
+    int rc = sw_engine_spill(f->owner, SW_TRANSFER(&range, 1, .in_place = in_place), sw_test_op_done, op, &op->id,
+                             &op->outcome.err);
     return finish(f, range.mem, rc, op);
 }
 
 static int restore(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, struct sw_range range,
-                   bool keep, struct sw_test_op *op) {
+                   bool in_place, bool keep, struct sw_test_op *op) {
     memset(op, 0, sizeof *op);
     range.mem = sw_fixture_mem(f, f->owner, memory, true);
-    int rc = sw_engine_restore(f->owner, id, &range, 1, keep, sw_test_op_done, op, &op->outcome.err);
+    int rc = sw_engine_restore(f->owner, id, SW_TRANSFER(&range, 1, .in_place = in_place, .keep = keep),
+                               sw_test_op_done, op, &op->outcome.err);
     return finish(f, range.mem, rc, op);
 }
 
 int sw_fixture_spill(struct sw_fixture *f, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
                      struct sw_test_op *op) {
-    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes}, op);
+    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes}, false, op);
 }
 
 int sw_fixture_restore(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
                        uint64_t bytes, bool keep, struct sw_test_op *op) {
-    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes}, keep, op);
+    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes}, false, keep, op);
 }
 
 int sw_fixture_pack(struct sw_fixture *f, const struct sw_memory *memory, uint64_t offset, uint64_t bytes,
                     struct sw_test_op *op) {
-    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes, .in_place = true}, op);
+    return spill(f, memory, (struct sw_range){.offset = offset, .bytes = bytes}, true, op);
 }
 
 int sw_fixture_unpack(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
                       uint64_t bytes, struct sw_test_op *op) {
-    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes, .in_place = true}, false, op);
+    return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes}, true, false, op);
 }
 
 int sw_fixture_state(struct sw_fixture *f, struct sw_region_id id) {

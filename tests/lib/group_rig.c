@@ -1,4 +1,5 @@
 #include "tests/lib/group_rig.h"
+#include "tests/lib/transfer.h"
 
 #include "spill/engine_state.h"
 
@@ -89,7 +90,8 @@ void sw_rig_open(struct sw_rig *rig, const struct sw_fixture_config *config) {
     ck_assert_int_eq(sw_owner_open(rig->f.engine, &rig->holder, NULL), 0);
     rig->held = sw_memory_new(HELD_BYTES);
     struct sw_range range = {.mem = sw_fixture_mem(&rig->f, rig->holder, &rig->held, true), .bytes = HELD_BYTES};
-    ck_assert_int_eq(sw_engine_spill(rig->holder, &range, 1, sw_test_op_done, &op, &rig->held_id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(rig->holder, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &rig->held_id, NULL),
+                     0);
     sw_fixture_until(&rig->f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     sw_fixture_close_mem(&rig->f, range.mem);
@@ -117,8 +119,8 @@ void sw_rig_hold(struct sw_rig *rig) {
     atomic_store(&rig_device.is_held, false);
     memset(&rig->hold, 0, sizeof rig->hold);
     sw_device_faulty_arm(rig->f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_LATE);
-    ck_assert_int_eq(sw_engine_restore(rig->holder, rig->held_id, &range, 1, true, sw_test_op_done, &rig->hold,
-                                       &rig->hold.outcome.err),
+    ck_assert_int_eq(sw_engine_restore(rig->holder, rig->held_id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done,
+                                       &rig->hold, &rig->hold.outcome.err),
                      0);
     sw_mem_close(range.mem, NULL, NULL);
     while (!atomic_load(&rig_device.is_held)) {

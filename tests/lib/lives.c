@@ -5,6 +5,7 @@
 #include "spill/engine_state.h"
 #include "spill/operator.h"
 #include "tests/lib/content.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -170,13 +171,15 @@ int sw_life_run(struct sw_life *life, struct sw_owner *owner, unsigned i, bool r
     const unsigned n = i % 4 < 2 ? 1 : BUFFERS; /* one of several is empty */
     ck_assert_int_eq(sw_mem_open(owner, &desc, n == 1, &mem, NULL), 0);
     for (unsigned k = 0; k < n; k++)
-        ranges[k] = (struct sw_range){.mem = mem, .request = 1000 + i};
-    ranges[0].name = sw_world.spill_as;
+        ranges[k] = (struct sw_range){.mem = mem};
     ranges[0].bytes = n == 1 ? SW_WORLD_REGION_BYTES : FIRST_BYTES;
     ranges[n - 1].offset = n == 1 ? 0 : FIRST_BYTES;
     ranges[n - 1].bytes = n == 1 ? SW_WORLD_REGION_BYTES : SW_WORLD_REGION_BYTES - FIRST_BYTES;
-    const int rc = restore ? sw_engine_restore(owner, sw_world.ids[i], ranges, n, keep, sw_test_op_done, &op, NULL)
-                           : sw_engine_spill(owner, ranges, n, sw_test_op_done, &op, &sw_world.ids[i], NULL);
+    const int rc = restore
+                       ? sw_engine_restore(owner, sw_world.ids[i], SW_TRANSFER(ranges, n, .keep = keep),
+                                           sw_test_op_done, &op, NULL)
+                       : sw_engine_spill(owner, SW_TRANSFER(ranges, n, .request = 1000 + i, .name = sw_world.spill_as),
+                                         sw_test_op_done, &op, &sw_world.ids[i], NULL);
     sw_mem_close(mem, NULL, NULL);
     if (rc)
         return rc;

@@ -5,6 +5,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
+#include "tests/lib/transfer.h"
 #include <check.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -429,7 +430,7 @@ START_TEST(one_tenant_leaves_regions_to_others) {
     struct sw_mem *mem =
         c->session->owner->mems.next ? SW_CONTAINER_OF(c->session->owner->mems.next, struct sw_mem, node) : NULL;
     const struct sw_range range = {.mem = mem, .bytes = 10};
-    ck_assert_int_eq(sw_admit_spill(owner, &range, 1, &op, &err), 0);
+    ck_assert_int_eq(sw_admit_spill(owner, SW_TRANSFER(&range, 1), &op, &err), 0);
     sw_op_free(op);
     sw_owner_close(owner, NULL, NULL);
     ck_given_back();

@@ -5,6 +5,7 @@
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -79,7 +80,7 @@ static int spill(struct sw_test_op *op) {
     struct sw_range ranges[N];
     set_ranges(ranges, from_mem);
     *op = (struct sw_test_op){0};
-    return wait_for(op, sw_engine_spill(f.owner, ranges, N, sw_test_op_done, op, &op->id, NULL));
+    return wait_for(op, sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, op, &op->id, NULL));
 }
 
 static int restore(struct sw_test_op *op, bool keep) {
@@ -87,7 +88,8 @@ static int restore(struct sw_test_op *op, bool keep) {
     const struct sw_region_id id = op->id;
     set_ranges(ranges, to_mem);
     *op = (struct sw_test_op){.id = id};
-    return wait_for(op, sw_engine_restore(f.owner, id, ranges, N, keep, sw_test_op_done, op, NULL));
+    return wait_for(op,
+                    sw_engine_restore(f.owner, id, SW_TRANSFER(ranges, N, .keep = keep), sw_test_op_done, op, NULL));
 }
 
 static void ck_back(void) {
@@ -146,13 +148,14 @@ START_TEST(any_number_of_buffers) {
         for (unsigned i = 0; i < n; i++)
             ranges[i] =
                 (struct sw_range){.mem = from_mem, .offset = i * UINT64_C(1000), .bytes = 1000, .type = SW_VALUE_I8};
-        ck_assert_int_eq(wait_for(&op, sw_engine_spill(f.owner, ranges, n, sw_test_op_done, &op, &op.id, NULL)), 0);
+        ck_assert_int_eq(
+            wait_for(&op, sw_engine_spill(f.owner, SW_TRANSFER(ranges, n), sw_test_op_done, &op, &op.id, NULL)), 0);
         for (unsigned i = 0; i < n; i++) /* in another order, with room to spare */
             ranges[i] = (struct sw_range){.mem = to_mem, .offset = (n - 1 - i) * UINT64_C(1001), .bytes = 1001};
         const struct sw_region_id id = op.id;
         op = (struct sw_test_op){0};
-        ck_assert_int_eq(wait_for(&op, sw_engine_restore(f.owner, id, ranges, n, false, sw_test_op_done, &op, NULL)),
-                         0);
+        ck_assert_int_eq(
+            wait_for(&op, sw_engine_restore(f.owner, id, SW_TRANSFER(ranges, n), sw_test_op_done, &op, NULL)), 0);
         for (unsigned i = 0; i < n; i++)
             ck_assert(memcmp(to.data + (size_t)(n - 1 - i) * 1001, from.data + (size_t)i * 1000, 1000) == 0);
     }
@@ -187,27 +190,34 @@ START_TEST(requests_that_cannot_be) {
     unsigned n;
     for (unsigned i = 0; i <= MANY; i++)
         ranges[i] = (struct sw_range){.mem = from_mem, .bytes = 8};
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, 0, sw_test_op_done, &one, &id, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, MANY + 1, sw_test_op_done, &one, &id, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 0), sw_test_op_done, &one, &id, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, MANY + 1), sw_test_op_done, &one, &id, NULL),
+                     -SW_EINVAL);
     for (unsigned bad = 0; bad < N; bad += N - 1) {
         set_ranges(ranges, from_mem);
         ranges[bad].offset = from.bytes;
         ranges[bad].bytes = 2;
-        ck_assert_int_eq(sw_engine_spill(f.owner, ranges, N, sw_test_op_done, &one, &id, NULL), -SW_ERANGE);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, &one, &id, NULL),
+                         -SW_ERANGE);
         set_ranges(ranges, from_mem);
         ranges[bad].type = SW_VALUE_NR;
-        ck_assert_int_eq(sw_engine_spill(f.owner, ranges, N, sw_test_op_done, &one, &id, NULL), -SW_EINVAL);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, &one, &id, NULL),
+                         -SW_EINVAL);
         ranges[bad].type = SW_VALUE_U64;
         ranges[bad].bytes = 7;
-        ck_assert_int_eq(sw_engine_spill(f.owner, ranges, N, sw_test_op_done, &one, &id, NULL), -SW_EINVAL);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, &one, &id, NULL),
+                         -SW_EINVAL);
     }
     ck_nothing_left();
     ck_assert_int_eq(spill(&op), 0);
     set_ranges(ranges, to_mem);
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, ranges, 1, false, sw_test_op_done, &one, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, ranges, N - 1, false, sw_test_op_done, &one, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(ranges, 1), sw_test_op_done, &one, NULL),
+                     -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(ranges, N - 1), sw_test_op_done, &one, NULL),
+                     -SW_EINVAL);
     ranges[4].bytes--;
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, ranges, N, false, sw_test_op_done, &one, NULL), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(ranges, N), sw_test_op_done, &one, NULL),
+                     -SW_ETOOSMALL);
     ck_assert_uint_eq(one.calls, 0);
     ck_assert_int_eq(restore(&op, false), 0);
     ck_back();
@@ -273,7 +283,7 @@ START_TEST(owners_that_leave_in_the_middle) {
     bool closed = false;
     set_ranges(ranges, from_mem);
     sw_device_faulty_arm(f.device, "encode", 2, -SW_EAGAIN, SW_FAULT_LATE);
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, N, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, &op, &op.id, NULL), 0);
     for (int i = 0; i < 50; i++)
         (void)uv_run(&f.loop, UV_RUN_NOWAIT);
     ck_assert(!op.done);

@@ -6,6 +6,7 @@
 #include "tests/lib/numbers.h"
 #include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <signal.h>
@@ -98,7 +99,7 @@ static void restore_and_compare(struct sw_region_id id) {
         ranges[i] =
             (struct sw_range){.mem = sw_pair.to_mem, .offset = i * (uint64_t)BUFFER_BYTES, .bytes = BUFFER_BYTES};
     memset(sw_pair.to.data, 0, sw_pair.to.bytes);
-    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, ranges, N, false, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, SW_TRANSFER(ranges, N), sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(sw_pair_wait(&op), 0);
     for (unsigned i = 0; i < N; i++)
         ck_assert(memcmp(sw_pair.to.data + i * BUFFER_BYTES, sw_pair.from.data + i * BUFFER_BYTES,
@@ -277,7 +278,7 @@ START_TEST(a_build_is_no_region_yet) {
     ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, op.id, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_consume(sw_pair.f.owner, op.id, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_advise(sw_pair.f.owner, op.id, SW_ADVISE_PRIORITY, 1, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, op.id, &range, 1, false, sw_test_op_done, &op, NULL),
+    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, op.id, SW_TRANSFER(&range, 1), sw_test_op_done, &op, NULL),
                      -SW_ESTATE);
     sw_engine_find_by_request(sw_pair.f.owner, 7, &made, 1);
     ck_assert_uint_eq(made.gen, 0);
@@ -763,7 +764,7 @@ static void restore_two(struct sw_owner *owner, struct sw_region_id id) {
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     const struct sw_range ranges[2] = {{.mem = mem, .bytes = SW_WORLD_REGION_BYTES},
                                        {.mem = mem, .offset = SW_WORLD_REGION_BYTES, .bytes = SW_WORLD_REGION_BYTES}};
-    ck_assert_int_eq(sw_engine_restore(owner, id, ranges, 2, false, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(owner, id, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, NULL), 0);
     sw_life_until(&life, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     sw_world_fill(sw_world.memory.data, 1);

@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -53,9 +54,10 @@ enum { REQUEST = 7 };
 
 static int begin(const char *name, struct sw_test_op *op) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
-    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = name, .request = REQUEST};
+    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
     *op = (struct sw_test_op){0};
-    const int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, &op->outcome.err);
+    const int rc = sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .name = name, .request = REQUEST), sw_test_op_done,
+                                   op, &op->id, &op->outcome.err);
     sw_mem_close(mem, NULL, NULL);
     return rc;
 }
@@ -258,7 +260,7 @@ START_TEST(the_session_ends_under_way) {
     ck_assert_int_eq(spill("orders", &op), 0);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
     const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
-    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, &range, 1, false, sw_test_op_done, &restored, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(&range, 1), sw_test_op_done, &restored, NULL), 0);
     sw_mem_close(mem, NULL, NULL);
     next_session();
     ck_assert_uint_eq(restored.calls, 1);
@@ -278,10 +280,11 @@ START_TEST(no_memory) {
     struct sw_test_op op;
     for (unsigned long nth = 1;; nth++) {
         struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, true);
-        const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES, .name = "orders"};
+        const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
         op = (struct sw_test_op){0};
         sw_alloc_fail_nth(nth);
-        const int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL);
+        const int rc =
+            sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .name = "orders"), sw_test_op_done, &op, &op.id, NULL);
         sw_alloc_fail_nth(0);
         sw_mem_close(mem, NULL, NULL);
         if (rc == 0)

@@ -4,6 +4,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -195,7 +196,7 @@ START_TEST(test_refusals_name_what_is_wrong) {
     ck_assert_int_eq(sw_engine_drop(other, id, &err), -SW_ENOENT);
     struct sw_mem *mem = sw_fixture_mem(&f, other, &memory, false);
     struct sw_range range = {.mem = mem, .bytes = memory.bytes};
-    ck_assert_int_eq(sw_engine_restore(other, id, &range, 1, false, sw_test_op_done, &op, &err), -SW_ENOENT);
+    ck_assert_int_eq(sw_engine_restore(other, id, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &err), -SW_ENOENT);
     sw_fixture_close_owner(&f, other);
     ck_assert_int_eq(sw_fixture_state(&f, id), SW_REGION_OUT);
 
@@ -215,16 +216,17 @@ START_TEST(test_a_once_memory_serves_once_a_kept_one_often) {
     fill(&memory, SW_CONTENT_TEXT, 9);
     struct sw_mem *once = sw_fixture_mem(&f, f.owner, &memory, true);
     struct sw_range range = {.mem = once, .bytes = memory.bytes};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[0], &ops[0].id, &err), 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[1], &ops[1].id, &err), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[0], &ops[0].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[1], &ops[1].id, &err),
+                     -SW_EINVAL);
     sw_fixture_until(&f, &ops[0].done);
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_mapped, 0);
     sw_fixture_close_mem(&f, once);
 
     range.mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[1], &ops[1].id, &err), 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[2], &ops[2].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[1], &ops[1].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[2], &ops[2].id, &err), 0);
     sw_fixture_until(&f, &ops[1].done);
     sw_fixture_until(&f, &ops[2].done);
     sw_engine_stats(f.engine, &stats);
@@ -265,7 +267,7 @@ START_TEST(test_memory_may_be_mapped_before_its_first_operation) {
     ck_assert_int_eq(first.code, 0);
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_mapped, 1);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, &err), 0);
     sw_fixture_until(&f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     sw_fixture_close_mem(&f, range.mem);
@@ -296,12 +298,16 @@ START_TEST(test_busy_regions_are_left_alone) {
     struct sw_err err = {0};
     fill(&memory, SW_CONTENT_RANDOM, 4);
     struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, false), .bytes = memory.bytes};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &spill, &spill.id, &err), 0);
-    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, 1, false, sw_test_op_done, &first, &err), -SW_ESTATE);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &spill, &spill.id, &err), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, SW_TRANSFER(&range, 1), sw_test_op_done, &first, &err),
+                     -SW_ESTATE);
     ck_assert_int_eq(sw_engine_drop(f.owner, spill.id, &err), -SW_EBUSY);
     sw_fixture_until(&f, &spill.done);
-    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, 1, true, sw_test_op_done, &first, &err), 0);
-    ck_assert_int_eq(sw_engine_restore(f.owner, spill.id, &range, 1, true, sw_test_op_done, &second, &err), -SW_EBUSY);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, spill.id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &first, &err), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, spill.id, SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &second, &err),
+        -SW_EBUSY);
     ck_assert_int_eq(sw_engine_drop(f.owner, spill.id, &err), -SW_EBUSY);
     sw_engine_check(f.engine);
     sw_fixture_until(&f, &first.done);
@@ -325,16 +331,18 @@ START_TEST(test_every_cap_refuses_with_limit) {
     struct sw_mem *mem;
     ck_assert_int_eq(sw_mem_open(f.owner, &desc, false, &mem, &err), -SW_ELIMIT);
     for (int i = 0; i < 3; i++)
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, &err),
+                         0);
     for (int i = 0; i < 3; i++)
         sw_fixture_until(&f, &ops[i].done);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[3], &ops[3].id, &err), -SW_ELIMIT);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[3], &ops[3].id, &err),
+                     -SW_ELIMIT);
     struct sw_owner *other;
     ck_assert_int_eq(sw_owner_open(f.engine, &other, &err), 0);
     range.mem = sw_fixture_mem(&f, other, &memory, false);
-    ck_assert_int_eq(sw_engine_spill(other, &range, 1, sw_test_op_done, &ops[3], &ops[3].id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(other, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[3], &ops[3].id, &err), 0);
     struct sw_region_id id;
-    ck_assert_int_eq(sw_engine_spill(other, &range, 1, sw_test_op_done, &ops[3], &id, &err), -SW_ELIMIT);
+    ck_assert_int_eq(sw_engine_spill(other, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[3], &id, &err), -SW_ELIMIT);
     sw_fixture_close_owner(&f, other);
     sw_memory_free(&memory);
 }
@@ -356,7 +364,7 @@ START_TEST(test_many_in_flight_of_many_owners) {
             fill(&from[o][i], (enum sw_content)(i % SW_CONTENT_NR), (uint64_t)(o * 100 + i));
             struct sw_range range = {.mem = sw_fixture_mem(&f, owners[o], &from[o][i], true), .bytes = bytes};
             struct sw_test_op *op = &ops[o][i];
-            ck_assert_int_eq(sw_engine_spill(owners[o], &range, 1, sw_test_op_done, op, &op->id, &err), 0);
+            ck_assert_int_eq(sw_engine_spill(owners[o], SW_TRANSFER(&range, 1), sw_test_op_done, op, &op->id, &err), 0);
         }
     }
     sw_engine_check(f.engine);
@@ -365,9 +373,9 @@ START_TEST(test_many_in_flight_of_many_owners) {
             sw_fixture_until(&f, &ops[o][i].done);
             ck_assert_int_eq(ops[o][i].outcome.err.code, 0);
             struct sw_range range = {.mem = sw_fixture_mem(&f, owners[o], &to[o][i], true), .bytes = to[o][i].bytes};
-            ck_assert_int_eq(
-                sw_engine_restore(owners[o], ops[o][i].id, &range, 1, i % 2 == 0, sw_test_op_done, &back[o][i], &err),
-                0);
+            ck_assert_int_eq(sw_engine_restore(owners[o], ops[o][i].id, SW_TRANSFER(&range, 1, .keep = i % 2 == 0),
+                                               sw_test_op_done, &back[o][i], &err),
+                             0);
         }
     for (int o = 0; o < N_OWNERS; o++)
         for (int i = 0; i < N_EACH; i++) {
@@ -399,7 +407,7 @@ START_TEST(test_closing_an_owner_cancels_what_it_runs) {
     ck_assert_int_eq(sw_owner_open(f.engine, &owner, &err), 0);
     for (int i = 0; i < N; i++) {
         struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &memory, true), .bytes = memory.bytes};
-        ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+        ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
     }
     struct sw_region_info info = {.state = SW_REGION_STAGING};
     while (info.state == SW_REGION_STAGING)
@@ -431,7 +439,8 @@ START_TEST(test_held_operations_begin_together) {
     sw_engine_hold(f.engine, true);
     for (int i = 0; i < N; i++) {
         range.offset = (uint64_t)i * 5000;
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, &err),
+                         0);
     }
     for (int i = 1; i < N; i += 2)
         sw_engine_cancel(f.owner, ops[i].id);
@@ -457,7 +466,7 @@ START_TEST(test_states_pass_in_order) {
     int last = SW_REGION_STAGING;
     fill(&memory, SW_CONTENT_TEXT, 5);
     struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .bytes = memory.bytes};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, &err), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, &err), 0);
     ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_STAGING);
     while (!op.done) {
         (void)uv_run(&f.loop, UV_RUN_ONCE);
@@ -488,11 +497,12 @@ static void on_chain(const struct sw_outcome *outcome, void *arg) {
     ck_assert_int_eq(outcome->err.code, 0);
     ck_assert_int_eq(sw_engine_drop(chain->owner, outcome->region, NULL), 0);
     if (chain->left-- > 0) {
-        ck_assert_int_eq(sw_engine_spill(chain->owner, &chain->range, 1, on_chain, chain, &id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(chain->owner, SW_TRANSFER(&chain->range, 1), on_chain, chain, &id, NULL), 0);
     } else {
         sw_mem_close(chain->range.mem, NULL, NULL);
         sw_owner_close(chain->owner, on_closed, chain);
-        ck_assert_int_eq(sw_engine_spill(chain->owner, &chain->range, 1, on_chain, chain, &id, NULL), -SW_ESHUTDOWN);
+        ck_assert_int_eq(sw_engine_spill(chain->owner, SW_TRANSFER(&chain->range, 1), on_chain, chain, &id, NULL),
+                         -SW_ESHUTDOWN);
     }
 }
 
@@ -503,7 +513,7 @@ START_TEST(test_callbacks_may_start_and_close_things) {
     ck_assert_int_eq(sw_owner_open(f.engine, &chain.owner, NULL), 0);
     chain.range.mem = sw_fixture_mem(&f, chain.owner, &memory, false);
     chain.range.bytes = memory.bytes;
-    ck_assert_int_eq(sw_engine_spill(chain.owner, &chain.range, 1, on_chain, &chain, &id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(chain.owner, SW_TRANSFER(&chain.range, 1), on_chain, &chain, &id, NULL), 0);
     sw_fixture_until(&f, &chain.closed);
     sw_memory_free(&memory);
 }
@@ -516,27 +526,35 @@ START_TEST(test_memory_of_a_pack_is_left_alone) {
     struct sw_test_op first = {0}, other = {0};
     fill(&memory, SW_CONTENT_TEXT, 3);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    const struct sw_range pack = {.mem = mem, .bytes = HALF, .in_place = true},
-                          beside = {.mem = mem, .offset = HALF, .bytes = HALF},
+    const struct sw_range pack = {.mem = mem, .bytes = HALF}, beside = {.mem = mem, .offset = HALF, .bytes = HALF},
                           across = {.mem = mem, .offset = HALF - 1, .bytes = 10},
-                          pack_across = {.mem = mem, .offset = HALF - 1, .bytes = HALF, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(f.owner, &pack, 1, sw_test_op_done, &first, &first.id, NULL), 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &pack, 1, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &across, 1, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &beside, 1, sw_test_op_done, &other, &other.id, NULL), 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &pack_across, 1, sw_test_op_done, &other, &other.id, NULL), -SW_EBUSY);
+                          pack_across = {.mem = mem, .offset = HALF - 1, .bytes = HALF};
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&pack, 1, .in_place = true), sw_test_op_done, &first, &first.id, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&pack, 1, .in_place = true), sw_test_op_done, &other, &other.id, NULL),
+        -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&across, 1), sw_test_op_done, &other, &other.id, NULL),
+                     -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&beside, 1), sw_test_op_done, &other, &other.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&pack_across, 1, .in_place = true), sw_test_op_done, &other,
+                                     &other.id, NULL),
+                     -SW_EBUSY);
     sw_fixture_until(&f, &first.done);
     sw_fixture_until(&f, &other.done);
     ck_assert_int_eq(first.outcome.err.code, 0);
     ck_assert_int_eq(other.outcome.err.code, 0);
     struct sw_test_op back = {0}, third = {0};
-    ck_assert_int_eq(sw_engine_restore(f.owner, first.id, &pack, 1, false, sw_test_op_done, &back, NULL), 0);
-    ck_assert_int_eq(sw_engine_restore(f.owner, other.id, &across, 1, true, sw_test_op_done, &third, NULL),
-                     -SW_ETOOSMALL);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &across, 1, sw_test_op_done, &third, &third.id, NULL), -SW_EBUSY);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, first.id, SW_TRANSFER(&pack, 1, .in_place = true), sw_test_op_done, &back, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, other.id, SW_TRANSFER(&across, 1, .keep = true), sw_test_op_done, &third, NULL),
+        -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&across, 1), sw_test_op_done, &third, &third.id, NULL),
+                     -SW_EBUSY);
     sw_fixture_until(&f, &back.done);
     ck_assert_int_eq(back.outcome.err.code, 0);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &across, 1, sw_test_op_done, &third, &third.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&across, 1), sw_test_op_done, &third, &third.id, NULL), 0);
     sw_fixture_until(&f, &third.done);
     ck_assert_int_eq(sw_engine_drop(f.owner, third.id, NULL), 0);
     ck_assert_int_eq(sw_engine_drop(f.owner, other.id, NULL), 0);

@@ -4,6 +4,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/group_rig.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -48,8 +49,9 @@ static void client_spill(struct client *c) {
     sw_engine_hold(rig.f.engine, true); /* so that none is late for the group */
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
-        ck_assert_int_eq(sw_engine_spill(c->owner, &range, 1, sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL),
-                         0);
+        ck_assert_int_eq(
+            sw_engine_spill(c->owner, SW_TRANSFER(&range, 1), sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL),
+            0);
     }
     sw_engine_release(rig.f.engine);
 }
@@ -59,8 +61,9 @@ static void client_restore(struct client *c) {
     memset(c->restores, 0, sizeof c->restores);
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
-        ck_assert_int_eq(
-            sw_engine_restore(c->owner, c->spills[i].id, &range, 1, true, sw_test_op_done, &c->restores[i], NULL), 0);
+        ck_assert_int_eq(sw_engine_restore(c->owner, c->spills[i].id, SW_TRANSFER(&range, 1, .keep = true),
+                                           sw_test_op_done, &c->restores[i], NULL),
+                         0);
     }
     sw_engine_release(rig.f.engine);
 }
@@ -174,7 +177,7 @@ START_TEST(test_long_and_empty_regions_go_their_own_way) {
     sw_content_fill(memory.data, LONG, SW_CONTENT_TEXT, 3);
     sw_rig_hold(&rig);
     struct sw_range range = {.mem = sw_fixture_mem(&rig.f, c.owner, &memory, true), .bytes = LONG};
-    ck_assert_int_eq(sw_engine_spill(c.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(c.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL), 0);
     client_spill(&c);
     sw_rig_release(&rig);
     await_success(&c, c.spills);
@@ -418,8 +421,9 @@ START_TEST(test_two_restores_to_the_same_bytes_do_not_meet) {
     sw_rig_hold(&rig);
     for (unsigned i = 0; i < c.n; i++) {
         struct sw_range range = {.mem = c.target, .offset = places[_i].offsets[i], .bytes = BYTES};
-        ck_assert_int_eq(
-            sw_engine_restore(c.owner, c.spills[i].id, &range, 1, true, sw_test_op_done, &c.restores[i], NULL), 0);
+        ck_assert_int_eq(sw_engine_restore(c.owner, c.spills[i].id, SW_TRANSFER(&range, 1, .keep = true),
+                                           sw_test_op_done, &c.restores[i], NULL),
+                         0);
     }
     sw_rig_release(&rig);
     await_success(&c, c.restores);
@@ -544,7 +548,7 @@ static void on_flood(const struct sw_outcome *outcome, void *arg) {
     if (*flood->stop)
         return;
     flood->n_running++;
-    ck_assert_int_eq(sw_engine_spill(flood->client->owner, &range, 1, on_flood, flood, &id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(flood->client->owner, SW_TRANSFER(&range, 1), on_flood, flood, &id, NULL), 0);
 }
 
 /* There are always more short regions waiting than a group takes; a long one still gets its turns. */
@@ -559,10 +563,10 @@ START_TEST(test_a_flood_of_short_regions_starves_nobody) {
     sw_rig_hold(&rig);
     for (; flood.n_running < 40; flood.n_running++) {
         struct sw_range range = {.mem = c.source, .bytes = BYTES};
-        ck_assert_int_eq(sw_engine_spill(c.owner, &range, 1, on_flood, &flood, &id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(c.owner, SW_TRANSFER(&range, 1), on_flood, &flood, &id, NULL), 0);
     }
     struct sw_range range = {.mem = sw_fixture_mem(&rig.f, rig.f.owner, &memory, true), .bytes = LONG};
-    ck_assert_int_eq(sw_engine_spill(rig.f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(rig.f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL), 0);
     sw_rig_release(&rig);
     sw_fixture_until(&rig.f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
@@ -590,7 +594,8 @@ START_TEST(test_buffers_of_an_operation_beside_a_group_that_is_planned) {
     for (unsigned k = 0; k < 2; k++) {
         const struct sw_range ranges[2] = {{.mem = mem, .offset = (uint64_t)k * 2 * STRIDE, .bytes = BYTES},
                                            {.mem = mem, .offset = ((uint64_t)k * 2 + 1) * STRIDE, .bytes = BYTES}};
-        ck_assert_int_eq(sw_engine_spill(f.owner, ranges, 2, sw_test_op_done, &ops[k], &ops[k].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &ops[k], &ops[k].id, NULL),
+                         0);
     }
     sw_engine_release(f.engine);
     for (unsigned k = 0; k < 2; k++) {

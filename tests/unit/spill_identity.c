@@ -7,6 +7,7 @@
 #include "tests/lib/lives.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -197,9 +198,10 @@ static int run_packed(struct sw_owner *owner, unsigned i, const struct sw_memory
     struct sw_test_op op = {0};
     struct sw_mem *mem;
     ck_assert_int_eq(sw_mem_open(owner, &desc, true, &mem, NULL), 0);
-    const struct sw_range range = {.mem = mem, .bytes = PACKED_BYTES, .type = SW_VALUE_U32, .in_place = true};
-    const int rc = unpacks ? sw_engine_restore(owner, ids[i], &range, 1, false, sw_test_op_done, &op, NULL)
-                           : sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &ids[i], NULL);
+    const struct sw_range range = {.mem = mem, .bytes = PACKED_BYTES, .type = SW_VALUE_U32};
+    const int rc =
+        unpacks ? sw_engine_restore(owner, ids[i], SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, NULL)
+                : sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &ids[i], NULL);
     ck_assert_int_eq(rc, 0);
     sw_mem_close(mem, NULL, NULL);
     sw_life_until(&life, &op.done);

@@ -6,6 +6,7 @@
 #include "spill/worker/order.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -136,9 +137,9 @@ START_TEST(lengths_of_buffers_do_not_wrap) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &sparse, false);
     for (int i = 0; i < 3; i++)
         ranges[i] = (struct sw_range){.mem = mem, .bytes = INT64_MAX};
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, 3, sw_test_op_done, &op, &id, &err), -SW_ERANGE);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 3), sw_test_op_done, &op, &id, &err), -SW_ERANGE);
     ck_assert_msg(strstr(err.msg, "overflow"), "%s", err.msg);
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, 2, sw_test_op_done, &op, &id, &err), -SW_ENOSPACE);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, &id, &err), -SW_ENOSPACE);
     sw_fixture_close_mem(&f, mem);
     (void)close(sparse.fd);
     close_fixture();

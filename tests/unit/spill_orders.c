@@ -6,6 +6,7 @@
 #include "spill/worker/order_queue.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -249,7 +250,7 @@ static void spill_from(struct sw_owner *owner, struct sw_mem *mem, uint32_t word
     struct sw_range range = {.mem = mem, .bytes = memory.bytes};
     if (value)
         range.order = order_of(word, value);
-    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, op, &op->id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, op, &op->id, NULL), 0);
 }
 
 static void spill_after(struct sw_owner *owner, uint32_t word, uint64_t value, struct sw_test_op *op) {
@@ -346,7 +347,7 @@ START_TEST(test_each_buffer_waits_for_its_own_word) {
         ranges[i] = (struct sw_range){.mem = mem, .offset = i * 10000, .bytes = 10000};
     ranges[0].order = order_of(0, 1);
     ranges[2].order = order_of(2, 1);
-    ck_assert_int_eq(sw_engine_spill(f.owner, ranges, 3, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 3), sw_test_op_done, &op, &op.id, NULL), 0);
     for (uint32_t word = 0; word <= 2; word += 2) {
         struct sw_test_op pass = {0};
         spill_after(f.owner, 0, 0, &pass);

@@ -6,6 +6,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <stdatomic.h>
@@ -435,7 +436,8 @@ START_TEST(test_a_group_goes_by_the_plan_of_its_longest) {
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
     for (unsigned i = 0; i < N; i++) {
         const struct sw_range range = {.mem = mem, .offset = i * 300000, .bytes = bytes[i]};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, &err), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, &err),
+                         0);
     }
     for (unsigned i = 0; i < N; i++)
         sw_fixture_until(&f, &ops[i].done);

@@ -4,6 +4,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -122,7 +123,8 @@ START_TEST(what_finds_no_room_does_not_count) {
     memset(ops, 0, sizeof ops);
     for (unsigned i = 0; i < N; i++) {
         struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                         0);
     }
     for (unsigned i = 0; i < N; i++) {
         sw_fixture_until(&f, &ops[i].done);
@@ -177,7 +179,7 @@ START_TEST(sessions_share_it_and_many_spills_at_once) {
         struct sw_owner *owner = i % 2 ? other : f.owner;
         const uint64_t bytes = i % 3 ? REGION_BYTES : SHORT_BYTES;
         struct sw_range range = {.mem = sw_fixture_mem(&f, owner, &memory, true), .bytes = bytes};
-        ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
     }
     for (unsigned i = 0; i < N; i++) {
         sw_fixture_until(&f, &ops[i].done);

@@ -7,6 +7,7 @@
 #include "tests/lib/lives.h"
 #include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -227,7 +228,9 @@ START_TEST(chunks_that_cannot_be) {
     for (unsigned i = 0; i < N; i++)
         ranges[i] = (struct sw_range){.mem = sw_pair.to_mem, .bytes = BUFFER_BYTES};
     ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &second, infos, &n, NULL), -SW_EBUSY);
-    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, ranges, N, true, sw_test_op_done, &op, NULL), -SW_EBUSY);
+    ck_assert_int_eq(
+        sw_engine_restore(sw_pair.f.owner, id, SW_TRANSFER(ranges, N, .keep = true), sw_test_op_done, &op, NULL),
+        -SW_EBUSY);
     ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_advise(sw_pair.f.owner, id, SW_ADVISE_PIN, 1, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_RESTORING);

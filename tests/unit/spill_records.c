@@ -4,6 +4,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -182,21 +183,20 @@ static struct sw_mem *open_memory(struct sw_owner *owner) {
     return mem;
 }
 
-static struct told run_spill(struct sw_owner *owner, const struct sw_range *range, struct sw_region_id *ret) {
+static struct told run_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_region_id *ret) {
     struct told told = {0};
-    ck_assert_int_eq(sw_engine_spill(owner, range, 1, on_told, &told, ret, NULL), 0);
+    ck_assert_int_eq(sw_engine_spill(owner, transfer, on_told, &told, ret, NULL), 0);
     sw_life_until(&life, &told.done);
     return told;
 }
 
-static struct told run_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_range *range,
-                               bool keep) {
+static struct told run_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer) {
     struct told told = {0};
-    ck_assert_int_eq(sw_engine_restore(owner, id, range, 1, keep, on_told, &told, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(owner, id, transfer, on_told, &told, NULL), 0);
     struct looking meanwhile = {.id = id};
     look(&meanwhile);
     ck_assert_uint_eq(meanwhile.n_regions, 1);
-    ck_assert_int_eq(meanwhile.is_broken, range->in_place); /* from before its first byte moves */
+    ck_assert_int_eq(meanwhile.is_broken, transfer->in_place); /* from before its first byte moves */
     ck_assert(!meanwhile.is_in);
     sw_life_until(&life, &told.done);
     return told;
@@ -207,17 +207,16 @@ START_TEST(an_end_is_told_when_it_is_recorded) {
     struct sw_owner *owner = begin(0);
     struct sw_region_id id;
     sw_world_fill(sw_world.memory.data, 0);
-    const struct sw_range range = {
-        .mem = open_memory(owner), .bytes = SW_WORLD_REGION_BYTES, .in_place = in_place, .request = 7};
-    struct told told = run_spill(owner, &range, &id);
+    const struct sw_range range = {.mem = open_memory(owner), .bytes = SW_WORLD_REGION_BYTES};
+    struct told told = run_spill(owner, SW_TRANSFER(&range, 1, .in_place = in_place, .request = 7), &id);
     ck_assert_int_eq(told.code, 0);
     ck_assert_uint_eq(told.found.n_regions, 1);
     ck_assert(!told.found.is_broken && !told.found.is_in);
     if (!in_place) {
-        told = run_restore(owner, id, &range, true);
+        told = run_restore(owner, id, SW_TRANSFER(&range, 1, .keep = true));
         ck_assert(told.code == 0 && told.found.n_regions == 1 && !told.found.is_in && !told.found.is_broken);
     }
-    told = run_restore(owner, id, &range, false);
+    told = run_restore(owner, id, SW_TRANSFER(&range, 1, .in_place = in_place));
     ck_assert(told.code == 0 && told.found.n_regions == 1 && told.found.is_in);
     sw_owner_acknowledged(owner);
     struct looking after = {.id = id};
@@ -234,19 +233,18 @@ START_TEST(what_is_broken_is_recorded_so) {
     struct sw_region_id id;
     struct told told = {0};
     sw_world_fill(sw_world.memory.data, 0);
-    struct sw_range range = {.mem = open_memory(owner), .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, on_told, &told, &id, NULL), 0);
+    const struct sw_range range = {.mem = open_memory(owner), .bytes = SW_WORLD_REGION_BYTES};
+    ck_assert_int_eq(sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), on_told, &told, &id, NULL), 0);
     struct looking begun = {.id = id};
     look(&begun);
     ck_assert(begun.n_regions == 1 && begun.is_broken);
     sw_life_until(&life, &told.done);
-    told = run_restore(owner, id, &range, false);
+    told = run_restore(owner, id, SW_TRANSFER(&range, 1, .in_place = true));
     ck_assert_int_eq(told.code, 0);
-    range.in_place = false;
-    told = run_spill(owner, &range, &id);
+    told = run_spill(owner, SW_TRANSFER(&range, 1), &id);
     uint8_t *stored = life.engine->store.regions.regions[id.slot].frames->stored[2].extents[0].memory;
     stored[100] ^= 1;
-    told = run_restore(owner, id, &range, true);
+    told = run_restore(owner, id, SW_TRANSFER(&range, 1, .keep = true));
     ck_assert(told.code != 0 && told.found.n_regions == 1 && told.found.is_broken);
     sw_mem_close(range.mem, NULL, NULL);
     end(owner);

@@ -5,6 +5,7 @@
 #include "spill/operator.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <signal.h>
@@ -455,13 +456,16 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
     while (sw_catalogue_put_session(life.catalogue, &other, &record, NULL) == 0) /* until it is full */
         last = record;
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
-    const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), -SW_ELIMIT);
+    const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
+    ck_assert_int_eq(
+        sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL),
+        -SW_ELIMIT);
     sw_engine_stats(life.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.n_ops, 0);
     sw_engine_check(life.engine);
     sw_catalogue_free(life.catalogue, &last); /* room for one that is marked broken, not for its chunks, too */
-    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
     ck_assert_uint_ne(life.engine->store.regions.regions[op.id.slot].record, 0);
     sw_life_until(&life, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
@@ -481,8 +485,9 @@ START_TEST(what_was_in_place_is_known_to_be) {
     sw_world_fill(sw_world.memory.data, 0);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
-    const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES, .in_place = true};
-    ck_assert_int_eq(sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
+    ck_assert_int_eq(
+        sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
     sw_life_until(&life, &op.done);
     ids[1] = op.id;
     /* As the beginning of another pack leaves it. */

@@ -5,6 +5,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -56,9 +57,12 @@ static int run_range(struct sw_owner *owner, unsigned i, uint64_t bytes, bool in
     struct sw_test_op op = {0};
     struct sw_mem *mem;
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
-    const struct sw_range range = {.mem = mem, .bytes = bytes, .in_place = in_place};
-    const int rc = restore ? sw_engine_restore(owner, ids[i], &range, 1, keep, sw_test_op_done, &op, NULL)
-                           : sw_engine_spill(owner, &range, 1, sw_test_op_done, &op, &ids[i], NULL);
+    const struct sw_range range = {.mem = mem, .bytes = bytes};
+    const int rc =
+        restore
+            ? sw_engine_restore(owner, ids[i], SW_TRANSFER(&range, 1, .in_place = in_place, .keep = keep),
+                                sw_test_op_done, &op, NULL)
+            : sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = in_place), sw_test_op_done, &op, &ids[i], NULL);
     sw_mem_close(mem, NULL, NULL);
     if (rc)
         return rc;
@@ -136,9 +140,11 @@ static unsigned run_together(struct sw_owner *owner, struct sw_region_id group[N
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     for (unsigned i = 0; i < N_TOGETHER; i++) {
         const struct sw_range range = {.mem = mem, .offset = i * TOGETHER_APART, .bytes = SHORT_BYTES};
-        ck_assert_int_eq(restore ? sw_engine_restore(owner, group[i], &range, 1, true, sw_test_op_done, &ops[i], NULL)
-                                 : sw_engine_spill(owner, &range, 1, sw_test_op_done, &ops[i], &group[i], NULL),
-                         0);
+        ck_assert_int_eq(
+            restore ? sw_engine_restore(owner, group[i], SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &ops[i],
+                                        NULL)
+                    : sw_engine_spill(owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &group[i], NULL),
+            0);
     }
     sw_mem_close(mem, NULL, NULL);
     for (unsigned i = 0; i < N_TOGETHER; i++) {

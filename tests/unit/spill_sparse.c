@@ -7,6 +7,7 @@
 #include "spill/engine_state.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ static struct sw_mem *sparse_memory(uint64_t bytes) {
 static int spill(struct sw_mem *mem, uint64_t bytes, struct sw_test_op *op, struct sw_err *err) {
     const struct sw_range range = {.mem = mem, .bytes = bytes};
     memset(op, 0, sizeof *op);
-    return sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, err);
+    return sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, op, &op->id, err);
 }
 
 static uint64_t page_faults(void) {

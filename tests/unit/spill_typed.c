@@ -4,6 +4,7 @@
 #include "tests/lib/frames.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static int spill_typed(const struct sw_memory *from, uint64_t bytes, enum sw_val
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, from, false);
     const struct sw_range range = {.mem = mem, .bytes = bytes, .type = type};
     *op = (struct sw_test_op){0};
-    int rc = sw_engine_spill(f.owner, &range, 1, sw_test_op_done, op, &op->id, NULL);
+    int rc = sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, op, &op->id, NULL);
     if (!rc) {
         sw_fixture_until(&f, &op->done);
         rc = op->outcome.err.code;
@@ -96,7 +97,8 @@ START_TEST(test_types_do_not_meet_in_a_group) {
     sw_engine_hold(f.engine, true);
     for (int i = 0; i < N; i++) {
         const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * BYTES, .bytes = BYTES, .type = types[i % 3]};
-        ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                         0);
     }
     sw_engine_release(f.engine);
     for (int i = 0; i < N; i++) {
@@ -119,11 +121,12 @@ END_TEST
 START_TEST(test_numbers_are_packed) {
     struct sw_memory memory = sw_memory_new(8 << 20), copy = sw_memory_new(8 << 20);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .in_place = true, .type = SW_VALUE_I32};
+    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .type = SW_VALUE_I32};
     struct sw_test_op op = {0};
     sw_numbers_fill(memory.data, 0, memory.bytes, SW_VALUE_I32, SW_NUMBERS_SORTED, 3, 1);
     memcpy(copy.data, memory.data, memory.bytes);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
     sw_fixture_until(&f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
     ck_assert_int_eq(op.outcome.codec, SW_CODEC_DFOR);
@@ -153,14 +156,15 @@ START_TEST(test_where_packed_chunks_are) {
     const bool has_runs = codecs[_i] == SPILLWAY_CODEC_ELSEWHERE;
     struct sw_memory memory = sw_memory_new((size_t)CHUNKS * CHUNK_BYTES - 4), copy = sw_memory_new(memory.bytes);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
-    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .in_place = true, .type = SW_VALUE_I32};
+    const struct sw_range range = {.mem = mem, .bytes = memory.bytes, .type = SW_VALUE_I32};
     struct spillway_packed_chunk chunks[CHUNKS + 1] = {{0}};
     struct sw_test_op op = {0};
     size_t n, n_chunks;
     sw_numbers_fill(copy.data, 0, copy.bytes, SW_VALUE_I32, has_runs ? SW_NUMBERS_RUNS : SW_NUMBERS_UNIFORM, 9, 1);
     fill_reluctant((uint32_t *)(void *)(copy.data + 2 * CHUNK_BYTES), codecs[_i]);
     memcpy(memory.data, copy.data, memory.bytes);
-    ck_assert_int_eq(sw_engine_spill(f.owner, &range, 1, sw_test_op_done, &op, &op.id, NULL), 0);
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
     ck_assert_int_eq(sw_engine_query_packed(f.owner, op.id, 0, chunks, 1, &n, &n_chunks, NULL), -SW_EBUSY);
     sw_fixture_until(&f, &op.done);
     ck_assert_int_eq(op.outcome.err.code, 0);
