@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/choice.h"
+#include "base/memory.h"
 #include "base/shorten.h"
 #include "base/similar.h"
 #include "base/size.h"
@@ -38,6 +39,7 @@ struct option {
     uint64_t min, max, multiple; /* numbers */
     /* Numbers: the option that this one must not exceed, or NULL. This one must accept that option's smallest value. */
     const char *at_most;
+    bool is_shareable;    /* TYPE_BYTES: also a percentage of the memory that the process can have: "40%" */
     const char *choices;  /* TYPE_CHOICE: separated by ", " */
     const char *fallback; /* default, as a user writes it */
     const char *help;
@@ -90,14 +92,15 @@ static const struct option options[] = {
              "or half of it if another tenant has some. A lower limit applies to new clients only. 0: no client "
              "compresses."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
-     .fallback = "8 GiB",
-     .help = "Limit of the host memory that the service takes for spilled regions. It is pinned, so leave enough "
-             "memory for the rest of the host. The tier is smaller, with a warning at the start, if it does not fit into "
+     .is_shareable = true, .fallback = "8 GiB",
+     .help = "Limit of the host memory that the service takes for spilled regions. A percentage is of the host's "
+             "memory, or of the limit of the service's control group if that is less. The memory is pinned, so leave "
+             "enough for the rest of the host. The tier is smaller, with a warning at the start, if it does not fit into "
              "the host's memory or the service's control group (MemoryMax=) with all else that the service needs. With an "
              "NVMe tier, up to half of it is reserved for transfers to and from the disk (staging_bytes in the log "
              "line event=service.ready), and regions occupy the rest."},
     {FIELD(host_tier_initial_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .at_most = "host_tier_bytes",
-     .fallback = "256 MiB",
+     .is_shareable = true, .fallback = "256 MiB",
      .help = "Part of host_tier_bytes that is taken and pinned at the start, in the background, while the service "
              "already answers. The rest is taken when it is needed, and is then kept."},
     {FIELD(host_tier_ahead_pct), .type = TYPE_COUNT, .max = 100, .multiple = 1, .fallback = "10",
@@ -144,7 +147,7 @@ static const struct option options[] = {
     {FIELD(max_session_memories), .type = TYPE_COUNT, .min = 1, .max = 1u << 20, .multiple = 1, .fallback = "1024",
      .help = "Limit of the memories that one session has handed over."},
     {FIELD(bookkeeping_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 64 * TIB, .multiple = 1,
-     .fallback = "1 GiB", .live = true,
+     .is_shareable = true, .fallback = "1 GiB", .live = true,
      .help = "Limit of the memory for bookkeeping that the service keeps for all clients together, beside the bytes of "
              "regions: sessions, memories handed over, operations, unread replies, records of regions. A 4096th of "
              "host_tier_bytes and nvme_tier_bytes is added to it. It is at most a quarter of what the host or the "
@@ -181,7 +184,7 @@ static const struct option options[] = {
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
-_Static_assert(OPTION_COUNT <= 64, "sw_config.given has a bit for each option");
+_Static_assert(OPTION_COUNT <= SW_CONFIG_MAX_OPTIONS, "sw_config.given has a bit for each option");
 
 static const struct option *find_option(const char *name) {
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -231,17 +234,34 @@ static const char *parse_digits(const char *text, int base, uint64_t *ret) {
     return end;
 }
 
+static uint64_t default_number(const struct option *option) {
+    uint64_t number;
+    SW_ASSERT(option->type == TYPE_BYTES ? sw_size_parse(option->fallback, &number)
+                                         : parse_digits(option->fallback, 10, &number) != NULL);
+    return number;
+}
+
+/* Whether the default depends on another option, its bound. In a file such a default is written as "auto". */
+static bool follows(const struct option *option) {
+    return option->at_most && default_number(option) > find_option(option->at_most)->min;
+}
+
+#define SHARES ", or 1% to 100% of memory"
+
 /* Describes the values that an option accepts, for errors and help. */
 static const char *describe(char *ret, size_t ret_bytes, const struct option *option) {
     char min[24], max[24], multiple[24];
+    const char *otherwise = follows(option) ? ", or auto" : "";
     switch (option->type) {
     case TYPE_COUNT:
-        (void)snprintf(ret, ret_bytes, "a whole number from %" PRIu64 " to %" PRIu64, option->min, option->max);
+        (void)snprintf(ret, ret_bytes, "a whole number from %" PRIu64 " to %" PRIu64 "%s", option->min, option->max,
+                       otherwise);
         break;
     case TYPE_BYTES:
-        (void)snprintf(ret, ret_bytes, "a size from %s to %s%s%s", sw_size_format(min, sizeof min, option->min),
+        (void)snprintf(ret, ret_bytes, "a size from %s to %s%s%s%s%s", sw_size_format(min, sizeof min, option->min),
                        sw_size_format(max, sizeof max, option->max), option->multiple > 1 ? " in steps of " : "",
-                       option->multiple > 1 ? sw_size_format(multiple, sizeof multiple, option->multiple) : "");
+                       option->multiple > 1 ? sw_size_format(multiple, sizeof multiple, option->multiple) : "",
+                       option->is_shareable ? SHARES : "", otherwise);
         break;
     case TYPE_TEXT:
         (void)snprintf(ret, ret_bytes, "a string of 1 to %zu bytes", option->size - 1);
@@ -263,14 +283,22 @@ static bool store_number(struct sw_config *config, const struct option *option, 
     if (value < option->min || value > option->max || (option->multiple > 1 && value % option->multiple))
         return false;
     memcpy((char *)config + option->offset, &value, sizeof value);
+    config->pct[option - options] = 0;
     return true;
 }
 
-static uint64_t default_number(const struct option *option) {
-    uint64_t number;
-    SW_ASSERT(option->type == TYPE_BYTES ? sw_size_parse(option->fallback, &number)
-                                         : parse_digits(option->fallback, 10, &number) != NULL);
-    return number;
+/* Stores a percentage of the memory that this process can have, such as "40%". */
+static bool store_share(struct sw_config *config, const struct option *option, const char *text) {
+    const uint64_t memory_bytes = sw_memory_bytes("");
+    uint64_t pct;
+    const char *end = parse_digits(text, 10, &pct);
+    if (!option->is_shareable || !end || strcmp(end, "%") != 0 || pct == 0 || pct > 100 || memory_bytes == UINT64_MAX)
+        return false;
+    const uint64_t bytes = memory_bytes / 100 * pct, cut = bytes - bytes % option->multiple;
+    if (!store_number(config, option, cut < option->min ? option->min : cut < option->max ? cut : option->max))
+        return false;
+    config->pct[option - options] = (uint8_t)pct;
+    return true;
 }
 
 /* Sets an option to the smaller of its default and its bound. */
@@ -302,7 +330,7 @@ static bool store_string(struct sw_config *config, const struct option *option, 
     const char *end;
     switch (option->type) {
     case TYPE_BYTES:
-        return sw_size_parse(text, &number) && store_number(config, option, number);
+        return sw_size_parse(text, &number) ? store_number(config, option, number) : store_share(config, option, text);
     case TYPE_MODE:
         end = parse_digits(text, 8, &number);
         return end && !*end && store_number(config, option, number);
@@ -338,11 +366,19 @@ static const char *describe_for(char *ret, size_t ret_bytes, const struct option
     uint64_t number;
     const bool is_size = json_is_string(value) ? sw_size_parse(json_string_value(value), &number)
                                                : json_is_integer(value) && json_integer_value(value) >= 0;
-    return option->type != TYPE_BYTES || is_size ? describe(ret, ret_bytes, option) : SW_SIZE_EXAMPLES;
+    if (option->type != TYPE_BYTES || is_size)
+        return describe(ret, ret_bytes, option);
+    return option->is_shareable ? SW_SIZE_EXAMPLES SHARES : SW_SIZE_EXAMPLES;
 }
 
 static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
     bool good = false;
+    if (follows(option) && json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) {
+        config->given &= ~given_bit(option);
+        config->from_file &= ~given_bit(option);
+        set_default_number(config, option);
+        return 0;
+    }
     if (option->type == TYPE_IDS)
         good = store_ids(config, option, value);
     else if (json_is_string(value))
@@ -389,7 +425,8 @@ static int store_object(struct sw_config *config, json_t *object, struct sw_err 
         int rc = store_json(config, option, value, err);
         if (rc < 0)
             return rc;
-        config->from_file |= given_bit(option);
+        if (is_given(config, option)) /* "auto" gives none */
+            config->from_file |= given_bit(option);
     }
     return 0;
 }
@@ -515,7 +552,7 @@ bool sw_config_describe(unsigned i, struct sw_config_option *ret) {
         return false;
     *ret = (struct sw_config_option){
         .name = options[i].name, .fallback = options[i].fallback, .help = options[i].help, .live = options[i].live};
-    if (options[i].at_most && default_number(&options[i]) > find_option(options[i].at_most)->min)
+    if (follows(&options[i]))
         ret->bound = options[i].at_most;
     (void)describe(ret->accepted, sizeof ret->accepted, &options[i]);
     return true;
@@ -532,6 +569,7 @@ void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned
     to->given = (to->given & ~given_bit(option)) | (from->given & given_bit(option));
     to->from_file = (to->from_file & ~given_bit(option)) | (from->from_file & given_bit(option));
     memcpy(to->file, from->file, sizeof to->file);
+    to->pct[i] = from->pct[i];
     if (option->at_most && !is_given(to, option))
         set_default_number(to, option);
     set_bounded_defaults(to, option);
@@ -551,6 +589,14 @@ static json_t *ids_to_json(const struct sw_config *config, const struct option *
     for (uint32_t i = 0; i < ids.n; i++)
         (void)json_array_append_new(array, json_integer((json_int_t)ids.ids[i]));
     return array;
+}
+
+/* Returns a value as an operator writes it, if it is not a plain number: "auto", "40%". NULL: it is. */
+static json_t *written(const struct sw_config *config, const struct option *option) {
+    if (follows(option) && !is_given(config, option))
+        return json_string("auto");
+    const unsigned pct = config->pct[option - options];
+    return pct ? json_sprintf("%u%%", pct) : NULL;
 }
 
 static json_t *to_json(const struct sw_config *config, const struct option *option) {
@@ -574,15 +620,17 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
     return json_string(get_text(config, option));
 }
 
-json_t *sw_config_to_json(const struct sw_config *config) {
+json_t *sw_config_to_json(const struct sw_config *config, bool as_written) {
     json_t *object = json_object();
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        (void)json_object_set_new(object, options[i].name, to_json(config, &options[i]));
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        json_t *value = as_written ? written(config, &options[i]) : NULL;
+        (void)json_object_set_new(object, options[i].name, value ? value : to_json(config, &options[i]));
+    }
     return object;
 }
 
 void sw_config_print(const struct sw_config *config, FILE *out) {
-    json_t *object = sw_config_to_json(config);
+    json_t *object = sw_config_to_json(config, true);
     (void)json_dumpf(object, out, JSON_INDENT(4));
     (void)fputc('\n', out);
     json_decref(object);
@@ -606,7 +654,8 @@ static void print_wrapped(FILE *out, const char *text) {
 void sw_config_help(FILE *out) {
     struct sw_config_option option;
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
-        (void)fprintf(out, "  %s: %s (default: %s", option.name, option.accepted, option.fallback);
+        (void)fprintf(out, "  %s: %s (default: %s%s", option.name, option.accepted,
+                      option.bound ? "auto, which is " : "", option.fallback);
         if (option.bound)
             (void)fprintf(out, ", or %s if that is less", option.bound);
         (void)fprintf(out, "%s)\n", option.live ? "; may be changed at run time" : "");

@@ -16,6 +16,7 @@
 
 #define SW_CONFIG_DIRECTORY_BYTES 512
 #define SW_CONFIG_MAX_IDS 64
+#define SW_CONFIG_MAX_OPTIONS 64
 #define SW_CONFIG_PATH_BYTES 108 /* sun_path's length, the longest socket path */
 #define SW_CONFIG_GROUP_BYTES 64
 #define SW_CONFIG_SIZES "A size is " SW_SIZE_WRITTEN "."
@@ -57,13 +58,14 @@ struct sw_config {
     /* Limits for one tenant in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
     uint64_t tenant_bookkeeping_bytes;
-    uint64_t given;     /* bit i: option i was set, else it has its default; private to config.c */
+    uint64_t given;                     /* bit i: option i was set, else it has its default; private to config.c */
+    uint8_t pct[SW_CONFIG_MAX_OPTIONS]; /* of memory, if a size was set so; 0: it was not; private to config.c */
     uint64_t from_file; /* bit i: the value comes from `file`, the file loaded last; private to config.c */
     char file[SW_JSON_NAME_BYTES];
 };
 
-/* Sets every option to its default. As long as an option is not set, it is the smaller of its default and the option
- * that bounds it. So lowering the bound alone gives a valid configuration. */
+/* Sets every option to its default. As long as an option is not set, or set to "auto", it is the smaller of its default
+ * and the option that bounds it. So lowering the bound alone gives a valid configuration. */
 void sw_config_init(struct sw_config *ret);
 /* Loads a file into *config; options that it leaves out keep their values. waits: see sw_json_load(). errors:
  * -SW_ECONFIG with "file:line: key: ...", -SW_EIO. */
@@ -98,7 +100,8 @@ void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned
 int sw_config_store(struct sw_config *config, const char *name, const struct json_t *value, struct sw_err *err);
 /* Reports that there is no option of this name, and suggests a similar one. Returns -SW_ECONFIG. */
 int sw_config_unknown(const char *name, enum sw_scope scope, struct sw_err *err);
-/* Returns all options as a JSON object that loads again; NULL: out of memory. owns: the caller, until json_decref(). */
-struct json_t *sw_config_to_json(const struct sw_config *config);
+/* Returns all options as a JSON object that loads again; NULL: out of memory. as_written: "auto" and "40%" as a file
+ * has them, instead of the numbers that are in force. owns: the caller, until json_decref(). */
+struct json_t *sw_config_to_json(const struct sw_config *config, bool as_written);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/closer.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "daemon/control/control.h"
 #include "daemon/damage.h"
 #include "daemon/descriptors.h"

@@ -1,17 +1,13 @@
-/* memory.h - how much memory this process can have, by the machine and by its control groups, and what it may take of
- * it for clients. Clients fill what they are given, and a process that exceeds its group's limit is killed, which costs
- * all of them. thread: any, no state. */
+/* memory.h - what the service may take for clients of the memory that it can have (base/memory.h).
+ *
+ * Clients fill what they are given, and a process that exceeds its group's limit is killed, which costs all of them.
+ * thread: any, no state. */
 #ifndef SW_DAEMON_MEMORY_H
 #define SW_DAEMON_MEMORY_H
 
 #include "config/config.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Returns the least of MemTotal and the limits of the process's control groups and their parents, of version 2
- * (memory.max) and 1 (memory.limit_in_bytes). units: bytes; UINT64_MAX: not known. root: "", or a folder with another
- * /proc and /sys. */
-uint64_t sw_memory_bytes(const char *root);
 
 /* Returns how much of memory_bytes (0 and UINT64_MAX: not known) the service may have for the bookkeeping of all
  * clients. UINT64_MAX: any amount. */

@@ -50,7 +50,7 @@ static int on_status(void *context, struct sw_rpc_caller *caller, const struct s
 static int on_config_get(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                          json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
-    json_t *all = sw_config_to_json(service->config);
+    json_t *all = sw_config_to_json(service->config, false);
     (void)caller;
     if (!args->arg[0].given) {
         *ret_result = all;

@@ -91,6 +91,7 @@ static void config_page(void) {
         (void)printf("\n.br\nAccepted: ");
         put(option.accepted);
         (void)printf(". Default: ");
+        put(option.bound ? "auto, which is " : "");
         put(option.fallback);
         if (option.bound) {
             (void)printf(", or ");

@@ -65,13 +65,13 @@ END_TEST
 START_TEST(a_lower_bound_alone_will_do) {
     ck_assert_int_eq(
         run("--set host_tier_bytes=64MiB --set max_regions=500 --set host_tier_high_pct=70 --print-config"), 0);
-    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_initial_bytes\": \"64 MiB\","));
-    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_slab_bytes\": \"64 MiB\","));
-    ck_assert_ptr_nonnull(strstr(output, "\"max_session_regions\": 500,"));
-    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_low_pct\": 70,"));
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_initial_bytes\": \"auto\","));
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_slab_bytes\": \"auto\","));
+    ck_assert_ptr_nonnull(strstr(output, "\"max_session_regions\": \"auto\","));
+    ck_assert_ptr_nonnull(strstr(output, "\"host_tier_low_pct\": \"auto\","));
     ck_assert_int_eq(run("--help"), 0);
-    ck_assert_ptr_nonnull(strstr(output, "(default: 256 MiB, or host_tier_bytes if that is less)"));
-    ck_assert_ptr_nonnull(strstr(output, "(default: 65536, or max_regions if that is less; may be changed"));
+    ck_assert_ptr_nonnull(strstr(output, "(default: auto, which is 256 MiB, or host_tier_bytes if that is less)"));
+    ck_assert_ptr_nonnull(strstr(output, "(default: auto, which is 65536, or max_regions if that is less; may be changed"));
 }
 END_TEST
 

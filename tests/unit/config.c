@@ -2,6 +2,7 @@
  * the config as it was; what is printed loads again. */
 #include "config/config.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
@@ -251,8 +252,119 @@ static const struct {
     {"data_socket=", "data_socket: \"\" is not"},
     {"data_socket=\xff\xfe", "not UTF-8"},
     {"scratch_bytes=1MiB", "scratch_bytes: \"1MiB\" is not a size from 64 MiB"},
+    {"host_tier_bytes=0%", "\"0%\" is not a size"},
+    {"host_tier_bytes=101%", "\"101%\" is not a size"},
+    {"host_tier_bytes=40 %", "\"40 %\" is not a size, such as 65536, 64M or 1.5GiB, or 1% to 100% of memory"},
+    {"host_tier_bytes=%", "\"%\" is not a size"},
+    {"scratch_bytes=40%", "\"40%\" is not a size, such as"},
+    {"max_sessions=auto", "max_sessions: \"auto\" is not a whole number"},
     {"data_socket_mode=888", "data_socket_mode: \"888\" is not"},
 };
+
+#define MIB UINT64_C(1048576)
+
+/* Who lowers a bound alone gets defaults that fit it, and has them back by raising it. */
+static const struct {
+    const char *bound, *low, *high, *follower;
+    size_t at; /* of the follower */
+    uint64_t followed, fallback;
+} followers[] = {
+    {"host_tier_bytes", "64 MiB", "1 GiB", "host_tier_initial_bytes",
+     offsetof(struct sw_config, host_tier_initial_bytes), 64 * MIB, 256 * MIB},
+    {"host_tier_bytes", "2 MiB", "256 MiB", "host_tier_slab_bytes", offsetof(struct sw_config, host_tier_slab_bytes),
+     2 * MIB, 256 * MIB},
+    {"max_regions", "1000", "65537", "max_session_regions", offsetof(struct sw_config, max_session_regions), 1000,
+     65536},
+    {"host_tier_high_pct", "50", "81", "host_tier_low_pct", offsetof(struct sw_config, host_tier_low_pct), 50, 80},
+};
+enum { FOLLOWERS = sizeof followers / sizeof followers[0] };
+
+static uint64_t follower_of(const struct sw_config *config, int i) {
+    uint64_t value;
+    memcpy(&value, (const char *)config + followers[i].at, sizeof value);
+    return value;
+}
+
+static void set(struct sw_config *config, const char *name, const char *value) {
+    char assignment[96];
+    struct sw_err err;
+    (void)snprintf(assignment, sizeof assignment, "%s=%s", name, value);
+    ck_assert_msg(sw_config_set(config, assignment, &err) == 0, "%s: %s", assignment, err.msg);
+}
+
+static unsigned index_of(const char *name) {
+    struct sw_config_option option;
+    unsigned i = 0;
+    while (sw_config_describe(i, &option) && strcmp(option.name, name) != 0)
+        i++;
+    return i;
+}
+
+/* The shipped file has every option; an operator changes one value in it. */
+START_TEST(one_value_of_the_shipped_file_may_be_lowered) {
+    char printed[4096] = "", text[4096], line[96];
+    struct sw_config config, loaded;
+    struct sw_err err;
+    sw_config_init(&config);
+    print_to(printed, sizeof printed, &config);
+    (void)snprintf(line, sizeof line, "\"%s\": ", followers[_i].bound);
+    char *at = strstr(printed, line);
+    ck_assert_ptr_nonnull(at);
+    const char *quote = strchr(followers[_i].low, ' ') ? "\"" : "";
+    (void)snprintf(text, sizeof text, "%.*s%s%s%s%s%s", (int)(at - printed), printed, line, quote, followers[_i].low,
+                   quote, at + strcspn(at, ","));
+    sw_config_init(&loaded);
+    ck_assert_msg(load(&loaded, text, &err) == 0, "%s", err.msg);
+    ck_assert_msg(sw_config_check(&loaded, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(follower_of(&loaded, _i), followers[_i].followed);
+}
+END_TEST
+
+/* "auto" undoes a value, also one of the file before it. */
+START_TEST(auto_follows_again) {
+    struct sw_config config;
+    struct sw_err err;
+    char text[96], printed[4096] = "";
+    sw_config_init(&config);
+    (void)snprintf(text, sizeof text, "{\"%s\": 1}", followers[_i].follower);
+    set(&config, followers[_i].bound, followers[_i].low);
+    if (strcmp(followers[_i].follower, "host_tier_slab_bytes") != 0) /* which must be larger */
+        ck_assert_msg(load(&config, text, &err) == 0, "%s", err.msg);
+    set(&config, followers[_i].follower, "auto");
+    ck_assert_uint_eq(follower_of(&config, _i), followers[_i].followed);
+    print_to(printed, sizeof printed, &config);
+    (void)snprintf(text, sizeof text, "\"%s\": \"auto\"", followers[_i].follower);
+    ck_assert_msg(strstr(printed, text) != NULL, "%s", printed);
+    (void)snprintf(text, sizeof text, "%s=auto", followers[_i].bound);
+    ck_assert_int_eq(sw_config_set(&config, text, &err), -SW_ECONFIG);
+}
+END_TEST
+
+/* A share is of what the machine or the control group has; it is printed as it was written. */
+START_TEST(sizes_are_shares_of_memory) {
+    struct sw_config config, loaded, copied;
+    struct sw_err err;
+    char printed[4096] = "";
+    const uint64_t all = sw_memory_bytes(""), tier = all / 100 * 40;
+    sw_config_init(&config);
+    sw_config_init(&copied);
+    set(&config, "host_tier_bytes", "40%");
+    set(&config, "bookkeeping_bytes", "\"100%\"");
+    ck_assert_uint_eq(config.host_tier_bytes, tier - tier % (2 * MIB));
+    ck_assert_uint_eq(config.bookkeeping_bytes, all / 100 * 100);
+    print_to(printed, sizeof printed, &config);
+    ck_assert_ptr_nonnull(strstr(printed, "\"host_tier_bytes\": \"40%\""));
+    sw_config_init(&loaded);
+    ck_assert_msg(load(&loaded, printed, &err) == 0, "%s", err.msg);
+    ck_same_values(&loaded, &config);
+    sw_config_copy(&copied, &loaded, index_of("bookkeeping_bytes"));
+    print_to(printed, sizeof printed, &copied);
+    ck_assert_ptr_nonnull(strstr(printed, "\"bookkeeping_bytes\": \"100%\""));
+    set(&config, "host_tier_bytes", "64 MiB");
+    print_to(printed, sizeof printed, &config);
+    ck_assert_ptr_nonnull(strstr(printed, "\"host_tier_bytes\": \"64 MiB\""));
+}
+END_TEST
 
 START_TEST(bad_assignment_is_refused) {
     struct sw_config config, before;
@@ -312,37 +424,6 @@ START_TEST(options_bound_each_other) {
 }
 END_TEST
 
-#define MIB UINT64_C(1048576)
-
-/* Who lowers a bound alone gets defaults that fit it, and has them back by raising it. */
-static const struct {
-    const char *bound, *low, *high, *follower;
-    size_t at; /* of the follower */
-    uint64_t followed, fallback;
-} followers[] = {
-    {"host_tier_bytes", "64 MiB", "1 GiB", "host_tier_initial_bytes",
-     offsetof(struct sw_config, host_tier_initial_bytes), 64 * MIB, 256 * MIB},
-    {"host_tier_bytes", "2 MiB", "256 MiB", "host_tier_slab_bytes", offsetof(struct sw_config, host_tier_slab_bytes),
-     2 * MIB, 256 * MIB},
-    {"max_regions", "1000", "65537", "max_session_regions", offsetof(struct sw_config, max_session_regions), 1000,
-     65536},
-    {"host_tier_high_pct", "50", "81", "host_tier_low_pct", offsetof(struct sw_config, host_tier_low_pct), 50, 80},
-};
-enum { FOLLOWERS = sizeof followers / sizeof followers[0] };
-
-static uint64_t follower_of(const struct sw_config *config, int i) {
-    uint64_t value;
-    memcpy(&value, (const char *)config + followers[i].at, sizeof value);
-    return value;
-}
-
-static void set(struct sw_config *config, const char *name, const char *value) {
-    char assignment[96];
-    struct sw_err err;
-    (void)snprintf(assignment, sizeof assignment, "%s=%s", name, value);
-    ck_assert_msg(sw_config_set(config, assignment, &err) == 0, "%s: %s", assignment, err.msg);
-}
-
 START_TEST(defaults_follow_their_bounds) {
     struct sw_config config, loaded;
     struct sw_err err;
@@ -380,14 +461,6 @@ START_TEST(given_values_do_not_follow) {
     }
 }
 END_TEST
-
-static unsigned index_of(const char *name) {
-    struct sw_config_option option;
-    unsigned i = 0;
-    while (sw_config_describe(i, &option) && strcmp(option.name, name) != 0)
-        i++;
-    return i;
-}
 
 /* Options are taken over one by one at run time: a default then fits the bound that is in force. */
 START_TEST(copied_defaults_follow_their_bounds) {
@@ -542,6 +615,9 @@ int main(void) {
     tcase_add_loop_test(tests, bad_file_is_refused_whole, 0, (int)(sizeof bad_files / sizeof bad_files[0]));
     tcase_add_test(tests, unreadable_files);
     tcase_add_loop_test(tests, bad_assignment_is_refused, 0, (int)(sizeof bad_assignments / sizeof bad_assignments[0]));
+    tcase_add_loop_test(tests, one_value_of_the_shipped_file_may_be_lowered, 0, FOLLOWERS);
+    tcase_add_loop_test(tests, auto_follows_again, 0, FOLLOWERS);
+    tcase_add_test(tests, sizes_are_shares_of_memory);
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
     tcase_add_loop_test(tests, defaults_follow_their_bounds, 0, FOLLOWERS);

@@ -1,6 +1,7 @@
 /* How much memory the service can have, and take for clients, from a /proc and a /sys of the test's own. */
 #include "daemon/memory.h"
 
+#include "base/memory.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
