@@ -28,7 +28,8 @@ enum type {
     TYPE_TEXT,   /* JSON string, 1 ... size - 1 bytes */
     TYPE_CHOICE, /* JSON string out of `choices` */
     TYPE_MODE,   /* JSON string of octal digits */
-    TYPE_IDS     /* JSON array of user or group ids, or a single id */
+    TYPE_IDS,    /* JSON array of user or group ids, or a single id */
+    TYPE_QUOTAS  /* JSON array of objects: quotas.h */
 };
 
 struct option {
@@ -161,26 +162,31 @@ static const struct option options[] = {
      .help = "If the service runs in a user namespace that maps only some users, as in a rootless container, it cannot "
              "tell the other users apart. refuse: they are not served (EUNMAPPED). one_tenant: all of them together "
              "are one tenant, so each can read and drop regions that the others have stored under a name."},
-    {FIELD(tenant_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0",
+    {FIELD(tenant_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of the bytes that the regions of one tenant (uid) occupy in all tiers; 0: no limit. A spill that "
              "exceeds it fails with ETENANTBYTES, and its memory stays unchanged."},
-    {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0",
+    {FIELD(tenant_regions), .type = TYPE_COUNT, .max = 1u << 30, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of the regions of one tenant; one more is refused with ETENANTREGIONS. 0: its share of "
              "max_regions, which is at most three times as many as are left for others. So one tenant never has more "
              "than three quarters."},
-    {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024",
+    {FIELD(tenant_durable_regions), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "1024", .live = true,
      .help = "Limit of the durable regions of one tenant, which have a name and stay when their "
              "client has gone; one more is refused with ETENANTREGIONS. 0: no durable regions at all, "
              "unlike the other tenant_* options."},
-    {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0",
+    {FIELD(tenant_sessions), .type = TYPE_COUNT, .max = 65536, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of the sessions of one tenant; one more is refused with ETENANTSESSIONS. 0: its share of "
              "max_sessions, which is at most three times as many as are left for others."},
-    {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0",
+    {FIELD(tenant_operations), .type = TYPE_COUNT, .max = 1u << 20, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of spills and restores of one tenant in flight, where a batch counts as one; one more is refused "
              "with ETENANTOPS. 0: no limit."},
     {FIELD(tenant_bookkeeping_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of the memory for bookkeeping of one tenant (bookkeeping_bytes); a request that needs more is "
              "refused with ETENANTMEMORY. 0: its share, which is at most three times as much as is left for others."},
+    {FIELD(quotas), .type = TYPE_QUOTAS, .fallback = "[]", .live = true,
+     .help = "Other limits for single users (uid) and for the members of a group (gid), each member alone: bytes, "
+             "regions, durable_regions, sessions, operations, bookkeeping_bytes, with the meaning of the tenant_* "
+             "options. The first row that fits a user applies, and what it leaves out is as in these options. The "
+             "groups of a user's connections count. A lower limit applies to new requests only."},
 };
 /* clang-format on */
 enum { OPTION_COUNT = sizeof options / sizeof options[0] };
@@ -204,6 +210,10 @@ int sw_config_unknown(const char *name, enum sw_scope scope, struct sw_err *err)
 
 static bool is_text(const struct option *option) {
     return option->type == TYPE_TEXT || option->type == TYPE_CHOICE;
+}
+
+static bool is_list(const struct option *option) {
+    return option->type == TYPE_IDS || option->type == TYPE_QUOTAS;
 }
 
 static uint64_t get_number(const struct sw_config *config, const struct option *option) {
@@ -272,6 +282,9 @@ static const char *describe(char *ret, size_t ret_bytes, const struct option *op
     case TYPE_IDS:
         (void)snprintf(ret, ret_bytes, "a list of up to %d numbers, such as [1000, 1001]", SW_CONFIG_MAX_IDS);
         break;
+    case TYPE_QUOTAS:
+        (void)snprintf(ret, ret_bytes, SW_QUOTA_EXAMPLE);
+        break;
     case TYPE_MODE:
         (void)snprintf(ret, ret_bytes, "a string of octal digits from \"0000\" to \"%04" PRIo64 "\"", option->max);
         break;
@@ -339,6 +352,7 @@ static bool store_string(struct sw_config *config, const struct option *option, 
         return store_text(config, option, text);
     case TYPE_COUNT:
     case TYPE_IDS:
+    case TYPE_QUOTAS:
         break;
     }
     return false;
@@ -371,15 +385,29 @@ static const char *describe_for(char *ret, size_t ret_bytes, const struct option
     return option->is_shareable ? SW_SIZE_EXAMPLES SHARES : SW_SIZE_EXAMPLES;
 }
 
+/* Returns the option that sets a limit for every tenant. */
+static const struct option *limit_option(enum sw_limit limit) {
+    char name[48];
+    (void)snprintf(name, sizeof name, "tenant_%s", sw_limit_name(limit));
+    return find_option(name);
+}
+
+static int parse_limit(enum sw_limit limit, const json_t *value, uint64_t *ret, struct sw_err *err);
+static json_t *show_limit(enum sw_limit limit, uint64_t value);
+static const struct sw_quota_values quota_values = {.parse = parse_limit, .show = show_limit};
+
 static int store_json(struct sw_config *config, const struct option *option, const json_t *value, struct sw_err *err) {
     bool good = false;
+    int rc_quotas = 0;
     if (follows(option) && json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) {
         config->given &= ~given_bit(option);
         config->from_file &= ~given_bit(option);
         set_default_number(config, option);
         return 0;
     }
-    if (option->type == TYPE_IDS)
+    if (option->type == TYPE_QUOTAS)
+        good = (rc_quotas = sw_quotas_parse(value, &quota_values, &config->quotas, err)) == 0;
+    else if (option->type == TYPE_IDS)
         good = store_ids(config, option, value);
     else if (json_is_string(value))
         good = store_string(config, option, json_string_value(value));
@@ -392,6 +420,8 @@ static int store_json(struct sw_config *config, const struct option *option, con
         set_bounded_defaults(config, option);
         return 0;
     }
+    if (rc_quotas < 0)
+        return rc_quotas;
     char expected[128], shortened[SW_SHORTENED_BYTES];
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
     int rc = sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON, "%s: %s is not %s", option->name,
@@ -401,10 +431,23 @@ static int store_json(struct sw_config *config, const struct option *option, con
     return rc;
 }
 
+static int parse_limit(enum sw_limit limit, const json_t *value, uint64_t *ret, struct sw_err *err) {
+    const struct option *option = limit_option(limit);
+    struct sw_config scratch = {.given = 0};
+    const int rc = store_json(&scratch, option, value, err);
+    if (rc == 0)
+        *ret = get_number(&scratch, option);
+    return rc;
+}
+
+uint64_t sw_config_limit(const struct sw_config *config, const struct sw_quota_row *row, enum sw_limit limit) {
+    return row && row->given & 1u << limit ? row->limits[limit] : get_number(config, limit_option(limit));
+}
+
 void sw_config_init(struct sw_config *ret) {
     memset(ret, 0, sizeof *ret);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        if (options[i].type == TYPE_IDS)
+        if (is_list(&options[i]))
             continue; /* empty */
         if (options[i].type != TYPE_COUNT)
             SW_ASSERT(store_string(ret, &options[i], options[i].fallback));
@@ -601,7 +644,7 @@ static json_t *written(const struct sw_config *config, const struct option *opti
 
 static json_t *to_json(const struct sw_config *config, const struct option *option) {
     char text[32];
-    const bool is_number = !is_text(option) && option->type != TYPE_IDS;
+    const bool is_number = !is_text(option) && !is_list(option);
     const uint64_t number = is_number ? get_number(config, option) : 0;
     switch (option->type) {
     case TYPE_COUNT:
@@ -613,11 +656,20 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
         return json_string(text);
     case TYPE_IDS:
         return ids_to_json(config, option);
+    case TYPE_QUOTAS:
+        return sw_quotas_to_json(&config->quotas, &quota_values);
     case TYPE_TEXT:
     case TYPE_CHOICE:
         break;
     }
     return json_string(get_text(config, option));
+}
+
+static json_t *show_limit(enum sw_limit limit, uint64_t value) {
+    const struct option *option = limit_option(limit);
+    struct sw_config scratch = {.given = 0};
+    SW_ASSERT(store_number(&scratch, option, value));
+    return to_json(&scratch, option);
 }
 
 json_t *sw_config_to_json(const struct sw_config *config, bool as_written) {

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/size.h"
 #include "config/json.h"
+#include "config/quotas.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -58,6 +59,7 @@ struct sw_config {
     /* Limits for one tenant in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
     uint64_t tenant_bookkeeping_bytes;
+    struct sw_quota_table quotas;       /* for single users and groups */
     uint64_t given;                     /* bit i: option i was set, else it has its default; private to config.c */
     uint8_t pct[SW_CONFIG_MAX_OPTIONS]; /* of memory, if a size was set so; 0: it was not; private to config.c */
     uint64_t from_file; /* bit i: the value comes from `file`, the file loaded last; private to config.c */
@@ -78,6 +80,8 @@ int sw_config_check(const struct sw_config *config, struct sw_err *err);
 /* Writes the control socket's path: control.sock in the folder of data_socket, if the option is "auto". Returns ret.
  * config: must have passed sw_config_check(). */
 const char *sw_config_control_path(char ret[SW_CONFIG_PATH_BYTES], const struct sw_config *config);
+/* Returns a limit of the tenants to which a row of `quotas` applies. row: NULL: none does. */
+uint64_t sw_config_limit(const struct sw_config *config, const struct sw_quota_row *row, enum sw_limit limit);
 /* Prints a complete configuration file. */
 void sw_config_print(const struct sw_config *config, FILE *out);
 /* Prints one paragraph per option, for --help. */

@@ -135,7 +135,6 @@ static int open_engine(struct sw_service *service, struct sw_err *err) {
                                             .max_regions = (unsigned)config->max_regions,
                                             .max_owner_regions = (unsigned)config->max_session_regions,
                                             .max_owner_mems = (unsigned)config->max_session_memories,
-                                            .max_durable = (unsigned)config->tenant_durable_regions,
                                             .catalogue = service->catalogue,
                                             .observer = sw_damage_observer(service)};
     const int rc = sw_engine_open(&service->engine, service->loop, &engine, err);
@@ -237,7 +236,7 @@ static struct sw_daemon *daemon_new(uv_loop_t *loop, const struct sw_config *con
     daemon->config = *config;
     service->config = &daemon->config;
     fit_tier(service);
-    sw_tenants_set_budgets(service);
+    sw_tenants_set_limits(service);
     service->started_us = sw_clock_us();
     service->load = hooks->load;
     service->load_arg = hooks->arg;

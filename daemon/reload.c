@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "daemon/descriptors.h"
 #include "daemon/memory.h"
-#include "daemon/session/tenant.h"
+#include "daemon/session/quotas.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
 #include <string.h>
@@ -13,7 +13,7 @@
 static void apply(struct sw_service *service, const struct sw_config *config) {
     *service->config = *config;
     sw_descriptors_share(service);
-    sw_tenants_set_budgets(service);
+    sw_quotas_apply(service);
     SW_ASSERT(sw_log_set_level_name(config->log_level));
     sw_engine_set_limits(service->engine, sw_tiers_marks(config).high_pct, sw_tiers_marks(config).low_pct,
                          (unsigned)config->max_session_regions);

@@ -194,7 +194,7 @@ static int check_name(const struct sw_owner *owner, const char *name, bool in_pl
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "durable regions are disabled for this session");
     if (sw_name_find(owner->tenant_owner, name))
         return sw_err_set(err, -SW_EEXIST, SW_SCOPE_REQUEST, "the tenant has a durable region of this name");
-    if (owner->tenant_owner->n_names >= sw_engine_of(owner)->config.max_durable)
+    if (owner->quota && owner->tenant_owner->n_names >= owner->quota->max_durable)
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
                           "the tenant has %u durable regions, the most allowed", owner->tenant_owner->n_names);
     return 0;

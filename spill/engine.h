@@ -38,7 +38,6 @@ struct sw_engine_config {
     unsigned max_regions;           /* all sessions together */
     unsigned max_owner_regions;     /* per session */
     unsigned max_owner_mems;        /* memories of one session */
-    unsigned max_durable;           /* durable regions of one tenant owner */
     struct sw_catalogue *catalogue; /* borrowed; NULL: nothing survives the process */
     struct sw_observer observer;
 };

@@ -364,7 +364,7 @@ void sw_task_started(struct sw_task *task, int rc, const struct sw_err *err) {
 static int admit(const struct sw_session *session, const struct sw_operation_spec *spec, unsigned n_buffers,
                  struct sw_err *err) {
     const uint64_t most = session->service->config->max_session_operations,
-                   tenants = session->service->config->tenant_operations;
+                   tenants = session->tenant->limits[SW_LIMIT_OPERATIONS];
     if (spec->only_cancels)
         return 0;
     if (spec->is_build && spec->begins && session->service->draining)
@@ -375,7 +375,7 @@ static int admit(const struct sw_session *session, const struct sw_operation_spe
                           session->n_operations);
     if (tenants && session->tenant->n_operations >= tenants)
         return sw_err_set(err, -SW_ETENANTOPS, SW_SCOPE_REQUEST,
-                          "the tenant has %u operations in flight, the most that tenant_operations allows",
+                          "the tenant has %u operations in flight, the most that tenant_operations or quotas allow",
                           session->tenant->n_operations);
     if (n_buffers > SW_SESSION_MAX_BUFFERS - session->n_buffers)
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,

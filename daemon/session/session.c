@@ -189,7 +189,7 @@ static int session_new(struct sw_session **ret, struct sw_service *service, int 
     if (rc == 0)
         rc = sw_tenant_allowed(service, &session->peer, socket, err);
     if (rc == 0)
-        rc = sw_tenant_join(service, session->peer.uid, &session->tenant, err);
+        rc = sw_tenant_join(service, &session->peer, socket, &session->tenant, err);
     if (rc == 0)
         rc = count_session(session, socket, err);
     if (rc == 0)

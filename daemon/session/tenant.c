@@ -18,11 +18,14 @@ static bool has_id(const struct sw_config_ids *ids, uint32_t id) {
     return false;
 }
 
+static bool is_in_group(const struct sw_service *service, const struct sw_peer *peer, int socket, uint32_t gid) {
+    return sw_userns_is_group(&service->userns, gid) && (peer->gid == gid || sw_peer_in_group(socket, gid));
+}
+
 static bool is_in_allowed_group(const struct sw_service *service, const struct sw_peer *peer, int socket) {
     const struct sw_config_ids *gids = &service->config->allowed_gids;
     for (uint32_t i = 0; i < gids->n; i++)
-        if (sw_userns_is_group(&service->userns, gids->ids[i]) &&
-            (peer->gid == gids->ids[i] || sw_peer_in_group(socket, gids->ids[i])))
+        if (is_in_group(service, peer, socket, gids->ids[i]))
             return true;
     return false;
 }
@@ -64,14 +67,38 @@ bool sw_tenant_may_log(struct sw_tenant *tenant, enum sw_tenant_lines kind) {
  */
 enum { TIERS_PART = 4096 };
 
-void sw_tenants_set_budgets(struct sw_service *service) {
+unsigned sw_tenant_row(const struct sw_service *service, uid_t uid, const struct sw_peer *peer, int socket) {
+    const struct sw_quota_table *table = &service->config->quotas;
+    for (unsigned i = 0; i < table->n; i++) {
+        const struct sw_quota_row *row = &table->rows[i];
+        if (row->is_group ? peer && is_in_group(service, peer, socket, row->id) : row->id == (uint32_t)uid)
+            return i;
+    }
+    return SW_QUOTA_ROWS;
+}
+
+/* Returns a limit of the tenants to which the i-th row applies. */
+static uint64_t limit_of(const struct sw_service *service, unsigned i, enum sw_limit limit) {
+    const struct sw_quota_table *table = &service->config->quotas;
+    return sw_config_limit(service->config, i < table->n ? &table->rows[i] : NULL, limit);
+}
+
+static void set_limits(const struct sw_service *service, struct sw_tenant *tenant) {
+    for (unsigned i = 0; i < SW_LIMIT_NR; i++)
+        tenant->limits[i] = limit_of(service, tenant->row, (enum sw_limit)i);
+    atomic_store(&tenant->quota.max_bytes, tenant->limits[SW_LIMIT_BYTES]);
+    tenant->quota.max_regions = (unsigned)tenant->limits[SW_LIMIT_REGIONS];
+    tenant->quota.max_durable = (unsigned)tenant->limits[SW_LIMIT_DURABLE_REGIONS];
+    atomic_store(&tenant->quota.kept.limit_bytes, tenant->limits[SW_LIMIT_BOOKKEEPING_BYTES]);
+}
+
+void sw_tenants_set_limits(struct sw_service *service) {
     const struct sw_config *config = service->config;
     const uint64_t wanted = config->bookkeeping_bytes + sw_tiers_bytes(config) / TIERS_PART,
                    most = sw_memory_for_bookkeeping(config, service->memory_bytes);
     atomic_store(&service->kept.limit_bytes, wanted < most ? wanted : most);
     for (struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
-        atomic_store(&SW_CONTAINER_OF(at, struct sw_tenant, node)->quota.kept.limit_bytes,
-                     config->tenant_bookkeeping_bytes);
+        set_limits(service, SW_CONTAINER_OF(at, struct sw_tenant, node));
 }
 
 static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
@@ -80,10 +107,9 @@ static struct sw_tenant *tenant_new(struct sw_service *service, uid_t uid) {
         return NULL;
     tenant->uid = uid;
     tenant->fds.uid = (uint32_t)uid;
-    tenant->quota.max_bytes = service->config->tenant_bytes;
-    tenant->quota.max_regions = (unsigned)service->config->tenant_regions;
     tenant->quota.kept.pool = &service->kept;
-    atomic_store(&tenant->quota.kept.limit_bytes, service->config->tenant_bookkeeping_bytes);
+    tenant->row = sw_tenant_row(service, uid, NULL, -1);
+    set_limits(service, tenant);
     sw_list_append(&service->tenants, &tenant->node);
     return tenant;
 }
@@ -95,22 +121,29 @@ static int find_or_new(struct sw_service *service, uid_t uid, struct sw_tenant *
     return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_SESSION, "out of memory for a tenant");
 }
 
-/* Without tenant_sessions, a tenant may have a share of max_sessions. */
-static bool may_have_session(const struct sw_service *service, unsigned n_sessions) {
-    const uint64_t most = service->config->tenant_sessions;
+/* Without a limit, a tenant may have a share of max_sessions. */
+static bool may_have_session(const struct sw_service *service, unsigned row, unsigned n_sessions) {
+    const uint64_t most = limit_of(service, row, SW_LIMIT_SESSIONS);
     return most ? n_sessions < most
                 : sw_share_allows(n_sessions, service->n_sessions, service->config->max_sessions, 1);
 }
 
-int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err) {
+int sw_tenant_join(struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_tenant **ret,
+                   struct sw_err *err) {
+    const uid_t uid = peer->uid;
     struct sw_tenant *tenant = find(service, uid);
-    if (tenant && !may_have_session(service, tenant->n_sessions))
-        return sw_err_set(err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION,
-                          "uid %u has %u sessions, the most that tenant_sessions allows (0: a share of max_sessions)",
-                          (unsigned)uid, tenant->n_sessions);
+    unsigned row = sw_tenant_row(service, uid, peer, socket);
+    row = tenant && tenant->row < row ? tenant->row : row;
+    if (tenant && !may_have_session(service, row, tenant->n_sessions))
+        return sw_err_set(
+            err, -SW_ETENANTSESSIONS, SW_SCOPE_SESSION,
+            "uid %u has %u sessions, the most that tenant_sessions or quotas allow (0: a share of max_sessions)",
+            (unsigned)uid, tenant->n_sessions);
     const int rc = find_or_new(service, uid, &tenant, err);
     if (rc)
         return rc;
+    tenant->row = row;
+    set_limits(service, tenant);
     tenant->n_sessions++;
     *ret = tenant;
     return 0;

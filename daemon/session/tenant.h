@@ -20,6 +20,8 @@ struct sw_tenant {
     struct sw_frame_grants grants; /* of all its sessions */
     unsigned n_owners;             /* owners of the engine without a session that use the quota */
     struct sw_quota quota;         /* bytes and regions */
+    unsigned row;                  /* of the option `quotas`; SW_QUOTA_ROWS: none applies */
+    uint64_t limits[SW_LIMIT_NR];  /* in force */
     struct sw_fd_share fds;
     struct sw_log_limit lines[SW_LINES_NR];
     struct sw_owner *owner; /* the tenant owner: owns the durable regions that no session has; NULL: not needed yet */
@@ -34,11 +36,16 @@ int sw_tenant_allowed(const struct sw_service *service, const struct sw_peer *pe
 /* Returns whether a line about the tenant may be logged. Logs first how many were left out (event=log.left_out). */
 bool sw_tenant_may_log(struct sw_tenant *tenant, enum sw_tenant_lines kind);
 
-/* Sets the tenants' budgets from bookkeeping_bytes and tenant_bookkeeping_bytes, which may have changed. */
-void sw_tenants_set_budgets(struct sw_service *service);
+/* Sets the limits of all tenants from the configuration, which may have changed; each keeps its row of `quotas`. */
+void sw_tenants_set_limits(struct sw_service *service);
+/* Returns the first row of `quotas` that fits a uid or the groups of a connection; SW_QUOTA_ROWS: none does. peer:
+ * NULL: no connection. */
+unsigned sw_tenant_row(const struct sw_service *service, uid_t uid, const struct sw_peer *peer, int socket);
 
-/* Counts a session of a uid until sw_tenant_leave(). errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
-int sw_tenant_join(struct sw_service *service, uid_t uid, struct sw_tenant **ret, struct sw_err *err);
+/* Counts a session of the peer's uid until sw_tenant_leave(). Of the rows of `quotas` that fit the tenant's sessions
+ * the first applies to all of them. errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
+int sw_tenant_join(struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_tenant **ret,
+                   struct sw_err *err);
 /* Ends the counting of a session, when it has released everything. NULL: no-op. */
 void sw_tenant_leave(struct sw_tenant *tenant);
 

@@ -6,12 +6,13 @@
 #include <inttypes.h>
 
 int sw_quota_take(struct sw_quota *quota, uint64_t bytes, struct sw_err *err) {
+    const uint64_t most = atomic_load(&quota->max_bytes);
     unsigned long long had = atomic_load(&quota->bytes);
     do
-        if (quota->max_bytes && (had > quota->max_bytes || bytes > quota->max_bytes - had))
+        if (most && (had > most || bytes > most - had))
             return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST,
                               "the tenant has %llu bytes stored, %" PRIu64 " more would exceed %" PRIu64, had, bytes,
-                              quota->max_bytes);
+                              most);
     while (!atomic_compare_exchange_weak(&quota->bytes, &had, had + bytes));
     return 0;
 }

@@ -5,10 +5,12 @@
  * that fit. So a spill is refused at its start only if no bytes are left. Otherwise it fails at the first frame that
  * exceeds the limit, as if the tier were full, and its client's memory is untouched.
  *
- * Invariant: no spill makes `bytes` exceed `max_bytes`, not even for a moment. Regions from before a restart always
- * count, even beyond the limit.
+ * Invariant: no spill makes `bytes` exceed `max_bytes`, not even for a moment. Regions from before a restart, or from
+ * before a limit was lowered, always count, even beyond the limit.
  *
  * max_regions 0: the tenant gets a share of the engine's regions (base/budget.h).
+ *
+ * The limits may change at any time. A lower one applies to what begins from then on.
  *
  * owns: the creator; it must outlive its owners. thread: bytes, kept: any; regions: loop. */
 #ifndef SW_SPILL_QUOTA_H
@@ -23,8 +25,9 @@
 struct sw_owner;
 
 struct sw_quota {
-    uint64_t max_bytes;              /* 0: no limit */
+    atomic_ullong max_bytes;         /* 0: no limit */
     unsigned max_regions, n_regions; /* max_regions 0: a share */
+    unsigned max_durable;            /* durable regions; 0: none */
     atomic_ullong bytes;
     struct sw_budget kept; /* memory for records of regions, chunks, operations, memories, names ... */
 };

@@ -146,7 +146,8 @@ static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw
                                                 .write = (double)stats.write_bytes_per_s,
                                                 .read = (double)stats.read_bytes_per_s};
     }
-    ret->allowed_bytes = quota && quota->max_bytes ? left_of(quota->max_bytes, atomic_load(&quota->bytes)) : UINT64_MAX;
+    const uint64_t most = quota ? atomic_load(&quota->max_bytes) : 0;
+    ret->allowed_bytes = most ? left_of(most, atomic_load(&quota->bytes)) : UINT64_MAX;
 }
 
 static int reserve(struct sw_frame_sink *sink, struct sw_run *run, uint64_t bytes, bool must_rest,

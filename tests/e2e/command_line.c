@@ -71,7 +71,8 @@ START_TEST(a_lower_bound_alone_will_do) {
     ck_assert_ptr_nonnull(strstr(output, "\"host_tier_low_pct\": \"auto\","));
     ck_assert_int_eq(run("--help"), 0);
     ck_assert_ptr_nonnull(strstr(output, "(default: auto, which is 256 MiB, or host_tier_bytes if that is less)"));
-    ck_assert_ptr_nonnull(strstr(output, "(default: auto, which is 65536, or max_regions if that is less; may be changed"));
+    ck_assert_ptr_nonnull(
+        strstr(output, "(default: auto, which is 65536, or max_regions if that is less; may be changed"));
 }
 END_TEST
 

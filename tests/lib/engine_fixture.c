@@ -74,8 +74,7 @@ void sw_fixture_open(struct sw_fixture *f, const struct sw_fixture_config *confi
                                              .low_pct = config->low_pct,
                                              .max_regions = config->max_regions,
                                              .max_owner_regions = config->max_owner_regions,
-                                             .max_owner_mems = config->max_owner_mems,
-                                             .max_durable = SW_FIXTURE_MAX_DURABLE};
+                                             .max_owner_mems = config->max_owner_mems};
     ck_assert_msg(sw_engine_open(&f->engine, &f->loop, &engine_config, &err) == 0, "%s", err.msg);
     ck_assert_int_eq(sw_owner_open(f->engine, &f->owner, &err), 0);
 }

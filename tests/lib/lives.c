@@ -109,10 +109,11 @@ void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes) {
                                             .max_regions = sw_world.max_regions,
                                             .max_owner_regions = 50,
                                             .max_owner_mems = 20,
-                                            .max_durable = 10,
                                             .catalogue = ret->catalogue,
                                             .observer = sw_world.observer};
     ck_assert_int_eq(sw_engine_open(&ret->engine, &ret->loop, &config, NULL), 0);
+    for (size_t i = 0; i < sizeof ret->quotas / sizeof ret->quotas[0]; i++)
+        ret->quotas[i].max_durable = 10;
 }
 
 static void set_flag(void *arg) {

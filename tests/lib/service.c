@@ -29,6 +29,7 @@ static void start(struct sw_test_service *ret, unsigned times) {
     memset(ret, 0, sizeof *ret);
     sw_config_init(&ret->config);
     ret->config.max_session_memories = 8;
+    ret->config.tenant_durable_regions = 4 * times;
     SW_ASSERT(uv_loop_init(&ret->loop) == 0);
     *service = (struct sw_service){.loop = &ret->loop,
                                    .config = &ret->config,
@@ -62,8 +63,7 @@ static void start(struct sw_test_service *ret, unsigned times) {
                                             .low_pct = 80,
                                             .max_regions = 64 * times,
                                             .max_owner_regions = 16 * times,
-                                            .max_owner_mems = 8 * times,
-                                            .max_durable = 4 * times};
+                                            .max_owner_mems = 8 * times};
     SW_ASSERT(sw_engine_open(&service->engine, &ret->loop, &engine, &err) == 0);
 }
 

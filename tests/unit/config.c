@@ -110,6 +110,7 @@ START_TEST(print_and_load_round_trip) {
         "tenant_regions=1073741824",
         "tenant_sessions=3",
         "tenant_operations=4",
+        "quotas=[{\"uid\": 1000, \"bytes\": \"1.5 GiB\"}, {\"gid\": 0, \"sessions\": 0, \"regions\": 7}]",
     };
     struct sw_config config, loaded;
     struct sw_err err;
@@ -124,6 +125,11 @@ START_TEST(print_and_load_round_trip) {
     ck_assert_uint_eq(config.allowed_uids.n, 3);
     ck_assert_uint_eq(config.allowed_uids.ids[2], 4294967294);
     ck_assert_uint_eq(config.allowed_gids.n, 1);
+    ck_assert_uint_eq(config.quotas.n, 2);
+    ck_assert_uint_eq(sw_config_limit(&config, &config.quotas.rows[0], SW_LIMIT_BYTES), UINT64_C(3) << 29);
+    ck_assert_uint_eq(sw_config_limit(&config, &config.quotas.rows[1], SW_LIMIT_OPERATIONS), 4);
+    ck_assert_uint_eq(sw_config_limit(&config, &config.quotas.rows[1], SW_LIMIT_SESSIONS), 0);
+    ck_assert_uint_eq(sw_config_limit(&config, NULL, SW_LIMIT_SESSIONS), 3);
     print_to(printed, sizeof printed, &config);
     sw_config_init(&loaded);
     ck_assert_msg(load(&loaded, printed, &err) == 0, "%s", err.msg);
@@ -252,6 +258,14 @@ static const struct {
     {"data_socket=", "data_socket: \"\" is not"},
     {"data_socket=\xff\xfe", "not UTF-8"},
     {"scratch_bytes=1MiB", "scratch_bytes: \"1MiB\" is not a size from 64 MiB"},
+    {"quotas=1000", "quotas: is not a list of up to 64 rows"},
+    {"quotas=[{\"uid\": 1, \"bytes\": \"x\"}]", "quotas[0]: tenant_bytes: \"x\" is not a size"},
+    {"quotas=[{\"uid\": 1, \"bytes\": 1}, 7]", "quotas[1]: is not an object"},
+    {"quotas=[{\"uid\": 1}]", "quotas[0]: has no limit"},
+    {"quotas=[{\"bytes\": 1}]", "quotas[0]: must have a uid or a gid"},
+    {"quotas=[{\"uid\": 1, \"gid\": 1, \"bytes\": 1}]", "and not both"},
+    {"quotas=[{\"gid\": 4294967295, \"bytes\": 1}]", "gid: is not a number from 0 to 4294967294"},
+    {"quotas=[{\"gid\": 1, \"bites\": 1}]", "bites: there is no such limit"},
     {"host_tier_bytes=0%", "\"0%\" is not a size"},
     {"host_tier_bytes=101%", "\"101%\" is not a size"},
     {"host_tier_bytes=40 %", "\"40 %\" is not a size, such as 65536, 64M or 1.5GiB, or 1% to 100% of memory"},

@@ -119,7 +119,7 @@ static uint64_t used_bytes(void) {
 /* Another tenant, as one of the service's, without a session. */
 static void ck_others_have_room(void) {
     struct sw_tenant *other = NULL;
-    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    ck_assert_int_eq(sw_tenant_join(&service.service, &(struct sw_peer){.uid = OTHERS_UID}, -1, &other, NULL), 0);
     ck_assert_int_eq(sw_budget_take(&other->quota.kept, POOL_BYTES / 8, "others", NULL), 0);
     sw_budget_give(&other->quota.kept, POOL_BYTES / 8);
     sw_tenant_leave(other);
@@ -402,7 +402,7 @@ START_TEST(one_tenant_leaves_sessions_to_others) {
         service.service.n_sessions++; /* as the server counts */
     }
     ck_assert_int_eq(refusal(), -SW_ETENANTSESSIONS);
-    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    ck_assert_int_eq(sw_tenant_join(&service.service, &(struct sw_peer){.uid = OTHERS_UID}, -1, &other, NULL), 0);
     sw_tenant_leave(other);
     service.config.tenant_sessions = 8;
     (void)add_client();

@@ -232,6 +232,7 @@ START_TEST(packets_in_flight_have_their_bounds) {
     unsigned n_codes[2] = {0};
     rig->service.config.max_session_operations = _i ? 100 : 3;
     rig->service.config.tenant_operations = _i ? 3 : 0;
+    sw_tenants_set_limits(&rig->service.service);
     for (unsigned i = 0; i < 5; i++) {
         sw_builds_make(&packet, i + 1, 0);
         number_builds(&packet, i * MOST);

@@ -327,9 +327,11 @@ START_TEST(operations_in_flight_have_their_bounds) {
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 2), kind == PACKED ? -SW_EBUSY : 0); /* others read it */
     service.config.max_session_operations = 100;
     service.config.tenant_operations = 3;
+    sw_tenants_set_limits(&service.service);
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 3), -SW_ETENANTOPS);
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 2), kind == PACKED ? -SW_EBUSY : 0);
     service.config.tenant_operations = 0;
+    sw_tenants_set_limits(&service.service);
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 4), kind == PACKED ? -SW_EBUSY : 0);
     ck_assert_uint_eq(session->n_operations + session->n_buffers + session->tenant->n_operations, 0);
 }

@@ -134,6 +134,45 @@ START_TEST(operations_of_all_sessions_are_counted) {
 }
 END_TEST
 
+/* Of the rows that fit, the first applies; what it leaves out is as for every tenant. A new table holds at once. */
+START_TEST(quotas_of_users_and_groups) {
+    struct client c;
+    char table[256];
+    const unsigned uid = geteuid(), gid = getegid();
+    (void)snprintf(table, sizeof table,
+                   "quotas=[{\"uid\": %u, \"bytes\": 1}, {\"gid\": %u, \"operations\": 2, \"bytes\": \"1 MiB\"},"
+                   " {\"uid\": %u, \"operations\": 5, \"durable_regions\": 0}]",
+                   (unsigned)OTHERS_UID, gid, uid);
+    ck_assert_int_eq(sw_config_set(&service.config, table, NULL), 0);
+    service.config.tenant_sessions = 7;
+    open_client(&c);
+    const struct sw_tenant *tenant = c.session->tenant;
+    ck_assert_uint_eq(tenant->row, 1);
+    ck_assert_uint_eq(tenant->limits[SW_LIMIT_OPERATIONS], 2);
+    ck_assert_uint_eq(tenant->limits[SW_LIMIT_SESSIONS], 7);
+    ck_assert_uint_eq(atomic_load(&tenant->quota.max_bytes), 1 << 20);
+    ck_assert_uint_eq(tenant->quota.max_durable, 4);
+    (void)snprintf(table, sizeof table, "[{\"uid\": %u, \"durable_regions\": 0, \"regions\": 3}]", uid);
+    struct json_t *text = json_string(table), *none = json_array();
+    struct sw_err err = {0};
+    ck_assert_msg(sw_reload_option(&service.service, "quotas", text, &err) == -SW_ECONFIG, "a string is no table");
+    json_decref(text);
+    text = json_loads(table, 0, NULL);
+    ck_assert_msg(sw_reload_option(&service.service, "quotas", text, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(tenant->row, 0);
+    ck_assert_uint_eq(tenant->limits[SW_LIMIT_OPERATIONS], 0);
+    ck_assert_uint_eq(atomic_load(&tenant->quota.max_bytes), 0);
+    ck_assert_uint_eq(tenant->quota.max_durable, 0);
+    ck_assert_uint_eq(tenant->quota.max_regions, 3);
+    ck_assert_int_eq(sw_reload_option(&service.service, "quotas", none, &err), 0);
+    ck_assert_uint_eq(tenant->row, SW_QUOTA_ROWS);
+    ck_assert_uint_eq(tenant->quota.max_durable, 4);
+    json_decref(text);
+    json_decref(none);
+    close_clients(&c, 1);
+}
+END_TEST
+
 START_TEST(operations_of_another_tenant_are_not) {
     struct client clients[2];
     struct sw_tenant *other = NULL, *own;
@@ -143,7 +182,7 @@ START_TEST(operations_of_another_tenant_are_not) {
         open_client(&clients[i]);
         open_memory(&clients[i]);
     }
-    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    ck_assert_int_eq(sw_tenant_join(&service.service, &(struct sw_peer){.uid = OTHERS_UID}, -1, &other, NULL), 0);
     own = clients[1].session->tenant;
     clients[1].session->tenant = other;
     send_spill(&clients[0], 100);
@@ -244,7 +283,7 @@ START_TEST(bounds_of_memory_are_set_anew) {
     struct json_t *own = json_integer(12345678), *all = json_integer(INT64_C(2) << 30);
     open_client(&client);
     struct sw_tenant *tenant = SW_CONTAINER_OF(service.service.tenants.next, struct sw_tenant, node);
-    sw_tenants_set_budgets(&service.service);
+    sw_tenants_set_limits(&service.service);
     const uint64_t before_bytes = atomic_load(&service.service.kept.limit_bytes);
     ck_assert_int_eq(sw_reload_option(&service.service, "tenant_bookkeeping_bytes", own, NULL), 0);
     ck_assert_uint_eq(atomic_load(&tenant->quota.kept.limit_bytes), 12345678);
@@ -271,7 +310,7 @@ START_TEST(overdue_sessions_give_way_to_who_needs_what_they_hold) {
     struct client c;
     struct sw_tenant *other;
     open_client(&c);
-    ck_assert_int_eq(sw_tenant_join(&service.service, OTHERS_UID, &other, NULL), 0);
+    ck_assert_int_eq(sw_tenant_join(&service.service, &(struct sw_peer){.uid = OTHERS_UID}, -1, &other, NULL), 0);
     struct sw_tenant *asks = _i ? c.session->tenant : other;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const bool goes = _i ? cases[i].for_own : cases[i].for_others;
@@ -418,6 +457,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, operations_of_all_sessions_are_counted);
     tcase_add_test(tests, operations_of_another_tenant_are_not);
+    tcase_add_test(tests, quotas_of_users_and_groups);
     tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);

@@ -27,6 +27,7 @@ static struct sw_owner *new_owner(void) {
 static void open_fixture(const struct sw_fixture_config *config) {
     sw_fixture_open(&f, config);
     memset(&quota, 0, sizeof quota);
+    quota.max_durable = SW_FIXTURE_MAX_DURABLE;
     tenant_owner = new_owner();
     sw_owner_become_tenant_owner(tenant_owner, 1000);
     sw_owner_set_quota(f.owner, &quota);
@@ -180,7 +181,7 @@ START_TEST(a_session_without_a_tenant_owner_makes_none) {
 END_TEST
 
 START_TEST(another_tenant_finds_what_never_was) {
-    struct sw_quota others = {0};
+    struct sw_quota others = {.max_durable = SW_FIXTURE_MAX_DURABLE};
     struct sw_err there = {0}, never = {0};
     struct sw_test_op op;
     struct sw_region_id id;

@@ -70,21 +70,30 @@ END_TEST
 
 /* The shortest frames that the bytes could have decide: a spill that these just fit begins, whatever its bytes take
  * then; one byte less, and it does not. */
-static void ck_least_that_is_tried(uint64_t *limit, int refusal) {
+static void ck_least_that_is_tried(void (*limit)(uint64_t bytes), int refusal) {
     struct sw_test_op op = {0};
-    *limit = sw_frame_least_bytes(MEMORY_BYTES) - 1;
+    const uint64_t least = sw_frame_least_bytes(MEMORY_BYTES);
+    limit(least - 1);
     ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op), refusal);
     ck_assert_uint_eq(op.calls, 0);
-    ++*limit;
+    limit(least);
     (void)sw_fixture_spill(&f, &memory, 0, MEMORY_BYTES, &op);
     ck_assert_uint_eq(op.calls, 1);
+}
+
+static void limit_quota(uint64_t bytes) {
+    atomic_store(&f.owner->quota->max_bytes, bytes);
+}
+
+static void limit_tiers(uint64_t bytes) {
+    f.engine->store.place.capacity_bytes = bytes;
 }
 
 START_TEST(what_can_just_fit_a_quota_is_tried) {
     struct sw_quota quota = {0};
     open_fixture(NULL);
     sw_owner_set_quota(f.owner, &quota);
-    ck_least_that_is_tried(&quota.max_bytes, -SW_ETENANTBYTES);
+    ck_least_that_is_tried(limit_quota, -SW_ETENANTBYTES);
     sw_fixture_close_owner(&f, f.owner);
     f.owner = NULL;
     close_fixture();
@@ -94,7 +103,7 @@ END_TEST
 START_TEST(what_can_just_fit_the_tiers_is_tried) {
     open_fixture(NULL);
     const uint64_t capacity = f.engine->store.place.capacity_bytes;
-    ck_least_that_is_tried(&f.engine->store.place.capacity_bytes, -SW_ENOSPACE);
+    ck_least_that_is_tried(limit_tiers, -SW_ENOSPACE);
     f.engine->store.place.capacity_bytes = capacity;
     close_fixture();
 }
