@@ -1,5 +1,6 @@
 #include "base/budget.h"
 
+#include "base/alloc.h"
 #include "base/assert.h"
 
 enum { SHARE = 3 }; /* a user may have this many times as much as is free */
@@ -50,6 +51,18 @@ int sw_budget_take(struct sw_budget *budget, uint64_t bytes, const char *what, s
     if (budget->pool)
         (void)atomic_fetch_sub(&budget->pool->used_bytes, bytes);
     return refuse(budget, bytes, what, err);
+}
+
+void *sw_budget_alloc(struct sw_budget *budget, uint64_t bytes, const char *what, int *ret_rc, struct sw_err *err) {
+    *ret_rc = sw_budget_take(budget, bytes, what, err);
+    if (*ret_rc)
+        return NULL;
+    void *memory = sw_alloc(bytes);
+    if (!memory) {
+        sw_budget_give(budget, bytes);
+        *ret_rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %s", what);
+    }
+    return memory;
 }
 
 void sw_budget_take_anyway(struct sw_budget *budget, uint64_t bytes) {

@@ -34,6 +34,9 @@ struct sw_budget {
 /* Takes bytes from a budget and its pool. `what` says in the error what the bytes are for. NULL budget: a no-op.
  * errors: -SW_ETENANTMEMORY: nothing is taken. */
 int sw_budget_take(struct sw_budget *budget, uint64_t bytes, const char *what, struct sw_err *err);
+/* Takes the bytes and allocates them, all zero. NULL: *ret_rc is the error, and nothing is taken. errors: those of
+ * sw_budget_take(), -SW_ENOMEM. */
+void *sw_budget_alloc(struct sw_budget *budget, uint64_t bytes, const char *what, int *ret_rc, struct sw_err *err);
 /* Counts bytes that are in use already, even beyond the limits: after a restart, the memory of recovered sessions. */
 void sw_budget_take_anyway(struct sw_budget *budget, uint64_t bytes);
 /* Gives bytes back to a budget and its pool. NULL budget: a no-op. */

@@ -35,14 +35,10 @@ static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once,
         return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use can reach this %s memory",
                           sw_mem_kind_name(desc->kind));
     const uint64_t kept_bytes = sizeof(struct sw_mem) + MAPPING_BYTES + (uint64_t)desc->n_parts * PART_BYTES;
-    const int rc = sw_budget_take(sw_quota_kept(owner->quota), kept_bytes, "a memory", err);
-    if (rc)
+    int rc;
+    struct sw_mem *mem = sw_budget_alloc(sw_quota_kept(owner->quota), kept_bytes, "a memory", &rc, err);
+    if (!mem)
         return rc;
-    struct sw_mem *mem = sw_alloc(sizeof *mem);
-    if (!mem) {
-        sw_budget_give(sw_quota_kept(owner->quota), kept_bytes);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a memory");
-    }
     mem->kept_bytes = owner->quota ? kept_bytes : 0;
     mem->owner = owner;
     mem->worker = worker;

@@ -98,15 +98,10 @@ static void fill(struct sw_op *op, const struct sw_admission *a) {
 
 int sw_op_new(struct sw_op **ret, const struct sw_admission *a, struct sw_err *err) {
     const uint64_t bytes = op_bytes(a->n);
-    struct sw_budget *kept = sw_quota_kept(a->owner->quota);
-    int rc = sw_budget_take(kept, bytes, "an operation", err);
-    if (rc)
+    int rc;
+    struct sw_op *op = sw_budget_alloc(sw_quota_kept(a->owner->quota), bytes, "an operation", &rc, err);
+    if (!op)
         return rc;
-    struct sw_op *op = sw_alloc(bytes);
-    if (!op) {
-        sw_budget_give(kept, bytes);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
-    }
     op->kept_bytes = bytes;
     fill(op, a);
     if (a->frames)
@@ -206,11 +201,6 @@ void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, ui
     sum->planned_us = later(sum->planned_us, outcome->planned_us);
 }
 
-static void add(struct sw_op *op, const struct sw_job *job, uint64_t *most) {
-    op->charged_bytes += job->charged_bytes;
-    sw_run_outcome_add(&op->outcome, &job->run, most);
-}
-
 /* Joins the frames of all buffers. */
 static void join_frames(struct sw_op *op) {
     struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS] = {NULL};
@@ -248,8 +238,10 @@ struct sw_op *sw_op_job_ended(const struct sw_job *job) {
         note_failure(op, &job->run);
     if (--op->n_left > 0)
         return NULL;
-    for (unsigned i = 0; i < op->request.n_buffers; i++)
-        add(op, &op->jobs[i], &most);
+    for (unsigned i = 0; i < op->request.n_buffers; i++) {
+        op->charged_bytes += op->jobs[i].charged_bytes;
+        sw_run_outcome_add(&op->outcome, &op->jobs[i].run, &most);
+    }
     if (op->series && sw_operation_encodes(op->request.operation)) /* the frames are the build's */
         return op;
     if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)

@@ -6,15 +6,10 @@
 #include "base/clock.h"
 
 void *sw_series_new(struct sw_owner *owner, uint64_t bytes, const struct sw_series_kind *kind, struct sw_err *err) {
-    struct sw_budget *kept = sw_quota_kept(owner->quota);
-    if (sw_budget_take(kept, bytes, kind->name, err))
+    int rc;
+    struct sw_series *series = sw_budget_alloc(sw_quota_kept(owner->quota), bytes, kind->name, &rc, err);
+    if (!series)
         return NULL;
-    struct sw_series *series = sw_alloc(bytes);
-    if (!series) {
-        sw_budget_give(kept, bytes);
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for %s", kind->name);
-        return NULL;
-    }
     series->kind = kind;
     series->owner = owner;
     series->kept_bytes = owner->quota ? bytes : 0;
@@ -146,14 +141,10 @@ static void leave_batch(struct sw_series *series) {
 static int join(struct sw_series *const *all, unsigned n, struct sw_err *err) {
     const uint64_t bytes = sizeof(struct sw_batch) + n * sizeof(struct sw_series *);
     struct sw_budget *kept = sw_quota_kept(all[0]->owner->quota);
-    const int rc = sw_budget_take(kept, bytes, "a batch", err);
-    if (rc)
+    int rc;
+    struct sw_batch *batch = sw_budget_alloc(kept, bytes, "a batch", &rc, err);
+    if (!batch)
         return rc;
-    struct sw_batch *batch = sw_alloc(bytes);
-    if (!batch) {
-        sw_budget_give(kept, bytes);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a batch of %u", n);
-    }
     batch->kept = kept;
     batch->kept_bytes = bytes;
     batch->n = n;

@@ -33,35 +33,16 @@ static int check_lengths(const struct sw_msg_build *m, struct sw_err *err) {
     return 0;
 }
 
-static unsigned count(const struct sw_msg_build *m, bool (*is_so)(const struct sw_wire_build *build)) {
+/* Counts the builds that have the flag. */
+static unsigned count(const struct sw_msg_build *m, uint32_t flag) {
     unsigned n = 0;
     for (unsigned i = 0; i < m->n_builds; i++)
-        n += is_so(&m->builds[i]);
+        n += (m->builds[i].flags & flag) != 0;
     return n;
 }
 
-static bool begins(const struct sw_wire_build *build) {
-    return build->flags & SW_BUILD_BEGIN;
-}
-
-static bool commits(const struct sw_wire_build *build) {
-    return build->flags & SW_BUILD_COMMIT;
-}
-
-static bool aborts(const struct sw_wire_build *build) {
-    return build->flags & SW_BUILD_ABORT;
-}
-
-static bool is_durable(const struct sw_wire_build *build) {
-    return build->name_bytes > 0;
-}
-
-static bool is_in_place(const struct sw_wire_build *build) {
-    return build->flags & SW_BUILD_IN_PLACE;
-}
-
 static bool is_all(const struct sw_msg_build *m) {
-    return (m->flags & SW_REQ_ALL) && m->n_builds > 1 && count(m, commits);
+    return (m->flags & SW_REQ_ALL) && m->n_builds > 1 && count(m, SW_BUILD_COMMIT);
 }
 
 /* With SW_REQ_ALL, refuses packs, because they cannot be undone, and packets that commit only some of their builds,
@@ -70,12 +51,12 @@ static int check_all(const struct sw_msg_build *m, struct sw_err *err) {
     if (!is_all(m))
         return 0;
     for (unsigned i = 0; i < m->n_builds; i++)
-        if (!commits(&m->builds[i]))
+        if (!(m->builds[i].flags & SW_BUILD_COMMIT))
             return sw_err_set(
                 err, -SW_EINVAL, SW_SCOPE_REQUEST,
                 "request %u of %u: with the flag for all or nothing, a packet commits all of its builds or none", i + 1,
                 (unsigned)m->n_builds);
-    if (count(m, is_in_place))
+    if (count(m, SW_BUILD_IN_PLACE))
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "a pack cannot be undone, so several packs cannot be all or nothing: pack each by itself");
     return 0;
@@ -105,21 +86,22 @@ static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
     int rc = sw_check_flags(flags, whole | SW_BUILD_ABORT | SW_BUILD_IN_PLACE, err);
     if (rc == 0)
         rc = sw_check_reserved(reserved, err);
-    if (rc == 0 && aborts(build) && (flags != SW_BUILD_ABORT || build->n_chunks))
+    if (rc == 0 && (flags & SW_BUILD_ABORT) && (flags != SW_BUILD_ABORT || build->n_chunks))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an abort has no other flag and no chunks");
     if (rc == 0 && !flags && !build->n_chunks)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the build has neither a flag nor a chunk");
-    if (rc == 0 && is_in_place(build) && (flags & whole) != whole)
+    if (rc == 0 && (flags & SW_BUILD_IN_PLACE) && (flags & whole) != whole)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack begins and commits in one packet");
     return rc;
 }
 
 /* Checks the fields that belong to BEGIN. */
 static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
-    if (!begins(build) && (build->n_buffers || build->name_bytes || build->keep_priority))
+    const bool begins = build->flags & SW_BUILD_BEGIN;
+    if (!begins && (build->n_buffers || build->name_bytes || build->keep_priority))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "buffers, name and priority of a build belong to its begin");
-    if (!begins(build))
+    if (!begins)
         return 0;
     if (build->n_buffers < 1 || build->n_buffers > SW_PROTO_MAX_BUFFERS)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", (unsigned)build->n_buffers,
@@ -127,7 +109,7 @@ static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
     if (build->name_bytes >= SW_PROTO_NAME_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name of %u bytes, must be 1 to %u",
                           (unsigned)build->name_bytes, SW_PROTO_NAME_BYTES - 1u);
-    if (is_in_place(build) && (build->n_buffers != 1 || build->n_chunks != 1))
+    if ((build->flags & SW_BUILD_IN_PLACE) && (build->n_buffers != 1 || build->n_chunks != 1))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack has one buffer and one chunk, not %u and %u",
                           (unsigned)build->n_buffers, (unsigned)build->n_chunks);
     return 0;
@@ -136,7 +118,8 @@ static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
 /* Returns whether the build is one operation of the engine, which then chooses the chunk length. Builds of a batch are
  * not, because they wait for each other. */
 static bool is_whole(const struct sw_build_record *record) {
-    bool is_whole = begins(record->build) && commits(record->build) && !record->batch;
+    const uint32_t whole = SW_BUILD_BEGIN | SW_BUILD_COMMIT;
+    bool is_whole = (record->build->flags & whole) == whole && !record->batch;
     for (unsigned i = 0; is_whole && i < record->build->n_buffers; i++)
         is_whole = record->buffers[i].chunk_bytes == 0;
     return is_whole;
@@ -157,7 +140,7 @@ static int fill_range(struct sw_task *task, const struct sw_wire_buffer *buffer,
     if (rc == 0)
         rc = check_coverage(buffer, chunk, err);
     if (rc == 0)
-        rc = chunk ? sw_chunk_range(task, chunk, n, ret, err) : sw_chunk_none(task, n, ret, err);
+        rc = sw_task_range(task, chunk, n, ret, err);
     ret->type = (enum sw_value_type)buffer->value_type;
     return rc;
 }
@@ -181,10 +164,10 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
     char name[SW_PROTO_NAME_BYTES];
     const struct sw_transfer transfer = {.ranges = ranges,
                                          .n = record->build->n_buffers,
-                                         .in_place = is_in_place(record->build),
-                                         .request = sw_task_seq(task),
-                                         .batch_index = sw_task_index(task),
-                                         .name = is_durable(record->build) ? name : NULL};
+                                         .in_place = record->build->flags & SW_BUILD_IN_PLACE,
+                                         .request = task->seq,
+                                         .batch_index = task->index,
+                                         .name = record->build->name_bytes ? name : NULL};
     int rc = sw_task_check_others(task, err);
     if (rc == 0)
         rc = fill_ranges(task, record, ranges, err);
@@ -194,7 +177,7 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
         rc = sw_task_enter(task, false, err);
     if (rc < 0)
         return rc;
-    rc = sw_engine_spill(session->owner, &transfer, sw_task_ended, task, sw_task_id(task), err);
+    rc = sw_engine_spill(session->owner, &transfer, sw_task_ended, task, &task->result->id, err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;
@@ -209,7 +192,7 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
         return rc;
     if (is_whole(record))
         return begin_whole(session, task, record, err);
-    if (is_in_place(record->build))
+    if (record->build->flags & SW_BUILD_IN_PLACE)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "a pack takes the service's chunk length: chunk_bytes must be 0");
     return sw_build_apply(session, task, record, err);
@@ -218,7 +201,7 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
 /* Returns whether the engine has to commit the builds as a batch. With SW_REQ_ALL that is so for durable regions and
  * open builds. Other regions are dropped after a failure, because no other session can have seen them. */
 static bool is_batch(const struct sw_msg_build *m) {
-    bool is_plain = count(m, begins) == m->n_builds && !count(m, is_durable);
+    bool is_plain = count(m, SW_BUILD_BEGIN) == m->n_builds && !m->name_bytes;
     for (unsigned i = 0; is_plain && i < m->n_buffers; i++)
         is_plain = m->buffers[i].chunk_bytes == 0;
     return is_all(m) && !is_plain;
@@ -229,9 +212,9 @@ static bool is_batch(const struct sw_msg_build *m) {
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *m,
                      struct sw_err *err) {
     const struct sw_operation_spec spec = {.is_build = true,
-                                           .begins = count(m, begins),
-                                           .ends = count(m, commits),
-                                           .only_cancels = count(m, aborts) == m->n_builds,
+                                           .begins = count(m, SW_BUILD_BEGIN),
+                                           .ends = count(m, SW_BUILD_COMMIT),
+                                           .only_cancels = count(m, SW_BUILD_ABORT) == m->n_builds,
                                            .all = is_all(m),
                                            .needs_kernels =
                                                sw_chunks_count_frames(m->chunks, m->n_chunks) < m->n_chunks,

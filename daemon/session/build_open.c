@@ -98,11 +98,11 @@ static void end_failed(const struct sw_build_end *end, const struct sw_err *caus
 
 /* Ends the build in any case. The engine reports an earlier error. */
 static void commit(struct sw_task *task, struct sw_open *open, struct sw_build_batch *batch) {
-    const struct sw_build_end end = {open->build, sw_task_index(task), task};
+    const struct sw_build_end end = {open->build, task->index, task};
     struct sw_err err;
     if (batch)
         batch->ends[batch->n++] = end;
-    else if (sw_build_commit(end.build, sw_task_seq(task), end.index, sw_task_ended, task, &err) < 0)
+    else if (sw_build_commit(end.build, task->seq, end.index, sw_task_ended, task, &err) < 0)
         end_failed(&end, &err);
     sw_task_end(task, open);
     sw_task_expect(task);
@@ -114,7 +114,7 @@ void sw_build_commit_all(const struct sw_build_batch *batch, const struct sw_tas
         return;
     int rc = sw_task_check_others(last, &err);
     if (rc == 0)
-        rc = sw_build_commit_batch(batch->ends, batch->n, sw_task_seq(last), sw_task_ended, &err);
+        rc = sw_build_commit_batch(batch->ends, batch->n, last->seq, sw_task_ended, &err);
     for (unsigned i = 0; rc < 0 && i < batch->n; i++)
         end_failed(&batch->ends[i], &err);
 }

@@ -59,29 +59,13 @@ int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsign
     return 0;
 }
 
-int sw_chunk_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
-                   struct sw_err *err) {
-    *ret = (struct sw_range){.offset = chunk->offset,
-                             .bytes = chunk->raw_bytes,
-                             .frame_bytes = chunk->frame_bytes,
-                             .buffer = chunk->buffer,
-                             .at = chunk->at};
-    const int rc = sw_task_memory(task, chunk->mem, n, &ret->mem, err);
-    return rc < 0 ? rc : sw_task_order(task, chunk->order_word, chunk->order_value, &ret->order, err);
-}
-
-int sw_chunk_none(struct sw_task *task, unsigned n, struct sw_range *ret, struct sw_err *err) {
-    *ret = (struct sw_range){0};
-    return sw_task_empty_memory(task, n, &ret->mem, err);
-}
-
 int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
                      struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         rc = sw_chunk_check(&chunks[i], SW_PROTO_MAX_BUFFERS, err);
         if (rc == 0)
-            rc = sw_chunk_range(task, &chunks[i], n, &ret[i], err);
+            rc = sw_task_range(task, &chunks[i], n, &ret[i], err);
         if (rc < 0 && n > 1)
             sw_err_context(err, "chunk %u of %u", i + 1, n);
     }

@@ -18,13 +18,7 @@ int sw_chunk_check(const struct sw_wire_chunk *chunk, unsigned n, struct sw_err 
 int sw_chunks_sort(const struct sw_wire_chunk *chunks, unsigned n_chunks, unsigned n, const struct sw_wire_chunk **ret,
                    struct sw_err *err);
 
-/* Converts a chunk to a range; sw_chunk_none() makes the range of an empty buffer without a chunk. n: the number of the
- * region's buffers. errors: those of sw_task_memory(), sw_task_order() and sw_task_empty_memory(). */
-int sw_chunk_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
-                   struct sw_err *err);
-int sw_chunk_none(struct sw_task *task, unsigned n, struct sw_range *ret, struct sw_err *err);
-
-/* Converts all n chunks of an open build's or read's record. errors: those of sw_chunk_check() and sw_chunk_range();
+/* Converts all n chunks of an open build's or read's record. errors: those of sw_chunk_check() and sw_task_range();
  * the text names the chunk. */
 int sw_chunks_ranges(struct sw_task *task, const struct sw_wire_chunk *chunks, unsigned n, struct sw_range *ret,
                      struct sw_err *err);

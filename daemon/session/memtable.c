@@ -41,6 +41,16 @@ void sw_memtable_init(struct sw_memtable *ret, struct sw_owner *owner, struct sw
     ret->max_mems = max_mems;
 }
 
+static struct sw_table_mem *entry_new(struct sw_memtable *table, struct sw_err *err) {
+    int rc;
+    struct sw_table_mem *entry = sw_budget_alloc(table->kept, sizeof *entry, "a memory", &rc, err);
+    if (!entry)
+        return NULL;
+    entry->table = table;
+    entry->kept_bytes = sizeof *entry;
+    return entry;
+}
+
 static void count_fds(struct sw_table_mem *entry, unsigned n) {
     entry->n_fds += n;
     entry->table->share->used += n;
@@ -183,16 +193,9 @@ int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *me
                          message->mem, table->mems.n);
         return refuse(table, message->mem, err);
     }
-    if (sw_budget_take(table->kept, sizeof(struct sw_table_mem), "a memory", err) < 0)
+    struct sw_table_mem *entry = entry_new(table, err);
+    if (!entry)
         return refuse(table, message->mem, err);
-    struct sw_table_mem *entry = sw_alloc(sizeof *entry);
-    if (!entry) {
-        sw_budget_give(table->kept, sizeof *entry);
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "memory %" PRIu32 ": out of memory", message->mem);
-        return refuse(table, message->mem, err);
-    }
-    entry->table = table;
-    entry->kept_bytes = sizeof *entry;
     entry->once = message->once == 1;
     sw_idmap_add(&table->mems, &entry->node, message->mem);
     if (table->refused == message->mem)
@@ -385,15 +388,9 @@ int sw_memtable_begin_empty(struct sw_memtable *table, struct sw_list *once, boo
     struct sw_table_mem *entry = find_once(once, 0, true);
     if (entry)
         return use(entry, ret, err);
-    if (sw_budget_take(table->kept, sizeof *entry, "a memory", err) < 0)
+    entry = entry_new(table, err);
+    if (!entry)
         return err->code;
-    entry = sw_alloc(sizeof *entry);
-    if (!entry) {
-        sw_budget_give(table->kept, sizeof *entry);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for an empty buffer");
-    }
-    entry->table = table;
-    entry->kept_bytes = sizeof *entry;
     entry->once = entry->is_empty = true;
     const int rc = open_empty(entry, err);
     move_to(once, entry, is_shared);

@@ -93,15 +93,12 @@ int sw_opens_begin(struct sw_session *session, uint32_t number, bool is_read, st
     if (rc == 0 && opens->n_open >= SW_SESSION_MAX_OPEN)
         rc = sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                         "the session has %u open builds and reads, the most allowed: end some first", opens->n_open);
-    if (rc == 0)
-        rc = sw_budget_take(kept(session), sizeof(struct sw_open), is_read ? "an open read" : "an open build", err);
     if (rc < 0)
         return rc;
-    struct sw_open *open = sw_alloc(sizeof *open);
-    if (!open) {
-        sw_budget_give(kept(session), sizeof *open);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an open %s", what(is_read));
-    }
+    struct sw_open *open =
+        sw_budget_alloc(kept(session), sizeof *open, is_read ? "an open read" : "an open build", &rc, err);
+    if (!open)
+        return rc;
     open->is_read = is_read;
     sw_idmap_add(&opens->numbers, &open->node, number);
     sw_list_append(&opens->open, &open->list);

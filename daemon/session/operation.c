@@ -10,20 +10,11 @@
 /* Builds that the worker gets together: it begins with them while the loop checks the next ones. */
 enum { POSTED_TASKS = 64 };
 
-struct sw_task {
-    struct sw_operation *operation;
-    struct sw_open whole; /* its record, while has_number */
-    struct sw_open *ends; /* the open build or read that it ends; NULL: none, or it has ended */
-    unsigned n_waiting;   /* expected callbacks of the engine */
-    bool has_number, is_done;
-    bool reports_end; /* sw_task_ended() gets the task's result, not sw_task_moved() */
-    uint8_t keep_priority;
-};
-
 struct sw_operation {
     struct sw_deferred_reply *deferred;
     struct sw_session *session;
     struct sw_operation_spec spec;
+    bool has_several_jobs;              /* a `once` memory that they use stays mapped until all have ended */
     uint64_t begun_us, queued_us;       /* queued: of the task that ended last */
     unsigned n_turns, n_begun, n_ended; /* tasks */
     unsigned n_unmapping;               /* memories */
@@ -31,14 +22,6 @@ struct sw_operation {
     struct sw_results results;
     struct sw_task tasks[]; /* then an array of results */
 };
-
-static unsigned index_of(const struct sw_task *task) {
-    return (unsigned)(task - task->operation->tasks);
-}
-
-static struct sw_result *result_of(const struct sw_task *task) {
-    return &task->operation->results.all[index_of(task)];
-}
 
 static struct sw_owner *owner_of(const struct sw_operation *operation) {
     return operation->session->owner;
@@ -161,23 +144,23 @@ void sw_task_cancel(struct sw_task *task) {
     if (task->ends)
         sw_open_fail(task->ends, &err);
     else
-        sw_engine_cancel(owner_of(task->operation), *sw_task_id(task));
+        sw_engine_cancel(owner_of(task->operation), task->result->id);
 }
 
 void sw_task_fail(struct sw_task *task, const struct sw_err *cause) {
     struct sw_operation *op = task->operation;
-    if (result_of(task)->code) /* a later error follows from the first one */
+    if (task->result->code) /* a later error follows from the first one */
         return;
-    sw_results_fail(&op->results, index_of(task), cause);
+    sw_results_fail(&op->results, task->index, cause);
     if (op->spec.is_build)
-        result_of(task)->id = (struct sw_region_id){0};
+        task->result->id = (struct sw_region_id){0};
     for (unsigned i = 0; op->spec.all && op->results.n_failed == 1 && i < op->n_turns; i++)
         if (op->tasks[i].n_waiting && &op->tasks[i] != task)
             sw_task_cancel(&op->tasks[i]);
 }
 
 static void succeed(struct sw_task *task, const struct sw_outcome *outcome) {
-    struct sw_result *result = result_of(task);
+    struct sw_result *result = task->result;
     result->raw_bytes = outcome->raw_bytes;
     result->stored_bytes = outcome->stored_bytes;
     result->codec = sw_codec_name(outcome->codec);
@@ -197,7 +180,7 @@ static void ended_one(struct sw_task *task) {
     if (--task->n_waiting)
         return;
     leave_number(task);
-    task->is_done = !result_of(task)->code;
+    task->is_done = !task->result->code;
     if (++op->n_ended == op->n_begun)
         all_ended(op);
 }
@@ -228,16 +211,11 @@ void sw_task_ended(const struct sw_outcome *outcome, void *arg) {
     note(task, outcome);
     if (!outcome->err.code) {
         succeed(task, outcome);
-        result_of(task)->id = outcome->region;
+        task->result->id = outcome->region;
         if (task->keep_priority)
             (void)sw_engine_advise(owner_of(op), outcome->region, SW_ADVISE_PRIORITY, task->keep_priority, NULL);
     }
     ended_one(task);
-}
-
-/* Returns whether several jobs may use a `once` memory, which then stays mapped until all of them have ended. */
-static bool has_several_jobs(const struct sw_operation *op) {
-    return op->spec.n > 1 || op->spec.n_buffers > 1;
 }
 
 int sw_task_check_others(const struct sw_task *task, struct sw_err *err) {
@@ -251,39 +229,37 @@ int sw_task_check_others(const struct sw_task *task, struct sw_err *err) {
 struct sw_task *sw_operation_next(struct sw_operation *op, uint32_t number, uint8_t keep_priority) {
     if (op->n_turns == op->spec.n)
         return NULL;
-    if (op->n_turns == 0 && has_several_jobs(op))
+    if (op->n_turns == 0 && op->has_several_jobs)
         sw_engine_hold(op->session->service->engine, op->spec.needs_kernels);
-    struct sw_task *task = &op->tasks[op->n_turns++];
+    struct sw_task *task = &op->tasks[op->n_turns];
+    task->seq = op->deferred->node.id;
+    task->index = op->n_turns;
+    task->result = &op->results.all[op->n_turns++];
+    task->result->number = number;
     task->operation = op;
     task->keep_priority = keep_priority;
-    result_of(task)->number = number;
     return task;
 }
 
-int sw_task_memory(struct sw_task *task, uint32_t number, unsigned n, struct sw_mem **ret, struct sw_err *err) {
+int sw_task_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
+                  struct sw_err *err) {
     struct sw_operation *op = task->operation;
-    return sw_memtable_begin(&op->session->mems, &op->deferred->once, number, n > 1 || has_several_jobs(op), ret, err);
-}
-
-int sw_task_empty_memory(struct sw_task *task, unsigned n, struct sw_mem **ret, struct sw_err *err) {
-    struct sw_operation *op = task->operation;
-    return sw_memtable_begin_empty(&op->session->mems, &op->deferred->once, n > 1 || has_several_jobs(op), ret, err);
-}
-
-int sw_task_order(struct sw_task *task, uint32_t word, uint64_t value, struct sw_order *ret, struct sw_err *err) {
-    return sw_orders_find(&task->operation->session->orders, value > 0, word, value, ret, err);
-}
-
-struct sw_region_id *sw_task_id(struct sw_task *task) {
-    return &result_of(task)->id;
-}
-
-uint32_t sw_task_seq(const struct sw_task *task) {
-    return task->operation->deferred->node.id;
-}
-
-unsigned sw_task_index(const struct sw_task *task) {
-    return index_of(task);
+    struct sw_session *session = op->session;
+    struct sw_list *once = &op->deferred->once;
+    const bool is_shared = n > 1 || op->has_several_jobs;
+    *ret = (struct sw_range){0};
+    if (!chunk)
+        return sw_memtable_begin_empty(&session->mems, once, is_shared, &ret->mem, err);
+    ret->offset = chunk->offset;
+    ret->bytes = chunk->raw_bytes;
+    ret->frame_bytes = chunk->frame_bytes;
+    ret->buffer = chunk->buffer;
+    ret->at = chunk->at;
+    const int rc = sw_memtable_begin(&session->mems, once, chunk->mem, is_shared, &ret->mem, err);
+    if (rc < 0)
+        return rc;
+    return sw_orders_find(&session->orders, chunk->order_value > 0, chunk->order_word, chunk->order_value, &ret->order,
+                          err);
 }
 
 /* Version 9 has no numbers, and so no cancel. */
@@ -292,7 +268,7 @@ int sw_task_enter(struct sw_task *task, bool is_read, struct sw_err *err) {
     if (session->version < SW_PROTO_VERSION)
         return 0;
     task->whole = (struct sw_open){.task = task, .is_read = is_read};
-    const int rc = sw_opens_enter(session, result_of(task)->number, &task->whole, err);
+    const int rc = sw_opens_enter(session, task->result->number, &task->whole, err);
     task->has_number = rc == 0;
     return rc;
 }
@@ -305,36 +281,28 @@ void sw_task_end(struct sw_task *task, struct sw_open *open) {
 
 int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err) {
     struct sw_operation *op = task->operation;
-    struct sw_result *result = result_of(task);
+    struct sw_result *result = task->result;
     const size_t bytes = n * sizeof *buffers;
+    int rc;
     if (op->n_reported + n > SW_PROTO_MAX_ITEMS)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "the regions of all reads that begin here have more than %d buffers: use several packets",
                           SW_PROTO_MAX_ITEMS);
-    const int rc = sw_session_keep(op->deferred, bytes, "the buffers of a read", err);
-    if (rc < 0)
-        return rc;
-    result->buffers = sw_alloc(bytes);
+    result->buffers = sw_session_alloc(op->deferred, bytes, "the buffers of a read", &rc, err);
     if (!result->buffers)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the buffers of a read");
+        return rc;
     memcpy(result->buffers, buffers, bytes);
     result->n_buffers = n;
     op->n_reported += n;
     return 0;
 }
 
-void sw_task_ask_frames(struct sw_task *task, unsigned n) {
-    result_of(task)->n_frames = n;
-}
-
 int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, struct sw_err *err) {
-    struct sw_result *result = result_of(task);
-    const size_t bytes = result->n_frames * sizeof **ret;
-    const int rc = sw_session_keep(task->operation->deferred, bytes, "the frames of a read", err);
-    if (rc < 0)
-        return rc;
-    *ret = result->frames = sw_alloc(bytes);
-    return *ret ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the frames of a read");
+    struct sw_result *result = task->result;
+    int rc;
+    *ret = result->frames =
+        sw_session_alloc(task->operation->deferred, result->n_frames * sizeof **ret, "the frames of a read", &rc, err);
+    return rc;
 }
 
 void sw_task_expect(struct sw_task *task) {
@@ -351,9 +319,9 @@ void sw_task_started(struct sw_task *task, int rc, const struct sw_err *err) {
     }
     op->n_begun++;
     op->n_ended += task->n_waiting == 0;
-    task->is_done = task->n_waiting == 0 && !result_of(task)->code;
+    task->is_done = task->n_waiting == 0 && !task->result->code;
     /* Reads are not released early: if one is refused, all destinations must stay unchanged. */
-    if (op->spec.is_build && op->n_begun % POSTED_TASKS == 0 && has_several_jobs(op)) {
+    if (op->spec.is_build && op->n_begun % POSTED_TASKS == 0 && op->has_several_jobs) {
         sw_engine_release(engine);
         sw_engine_hold(engine, op->spec.needs_kernels);
     }
@@ -388,15 +356,14 @@ static int operation_new(struct sw_operation **ret, struct sw_deferred_reply *de
                          const struct sw_operation_spec *spec, struct sw_err *err) {
     struct sw_operation *op = NULL;
     const size_t all = sizeof *op + spec->n * sizeof op->tasks[0], bytes = all + spec->n * sizeof *op->results.all;
-    const int rc = sw_session_keep(deferred, bytes, "an operation", err);
-    if (rc < 0)
-        return rc;
-    op = sw_alloc(bytes);
+    int rc;
+    op = sw_session_alloc(deferred, bytes, "an operation", &rc, err);
     if (!op)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
+        return rc;
     op->deferred = deferred;
     op->session = deferred->session;
     op->spec = *spec;
+    op->has_several_jobs = spec->n > 1 || spec->n_buffers > 1;
     op->begun_us = sw_clock_us();
     op->results = (struct sw_results){.all = (struct sw_result *)(void *)((uint8_t *)op + all), .n = spec->n};
     *ret = op;
@@ -432,7 +399,7 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
 }
 
 int sw_operation_go(struct sw_operation *op, struct sw_err *err) {
-    if (has_several_jobs(op))
+    if (op->has_several_jobs)
         sw_engine_release(op->session->service->engine);
     if (op->n_begun) {
         if (op->n_ended == op->n_begun)

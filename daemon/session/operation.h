@@ -15,7 +15,22 @@
 #include "daemon/session/session.h"
 
 struct sw_operation;
-struct sw_task;
+
+/* The task of a build or read. Its caller uses the fields above the line. */
+struct sw_task {
+    uint32_t seq;             /* the packet's */
+    unsigned index;           /* the task's place in the packet */
+    struct sw_result *result; /* its id is the region's: the engine or the caller fills it in */
+
+    /* operation.c's */
+    struct sw_operation *operation;
+    struct sw_open whole; /* its record, while has_number */
+    struct sw_open *ends; /* the open build or read that it ends; NULL: none, or it has ended */
+    unsigned n_waiting;   /* expected callbacks of the engine */
+    bool has_number, is_done;
+    bool reports_end; /* sw_task_ended() gets the task's result, not sw_task_moved() */
+    uint8_t keep_priority;
+};
 
 /* What a packet asks for. */
 struct sw_operation_spec {
@@ -40,18 +55,11 @@ int sw_operation_begin(struct sw_session *session, const struct sw_msg *request,
 struct sw_task *sw_operation_next(struct sw_operation *operation, uint32_t number, uint8_t keep_priority);
 /* With `all`, returns the error of an earlier task, after which this task must not begin; 0: none has failed. */
 int sw_task_check_others(const struct sw_task *task, struct sw_err *err);
-/* The arguments of a task's calls of the engine. errors: those of sw_memtable_begin() and sw_orders_find().
- *
- * - memory: the client's memory of a number. empty_memory: memory for an empty buffer. n: buffers of the task.
- * - order: the word and the value that a chunk waits for; value 0: it does not wait.
- * - id: the id of the task's region; the engine or the caller fills it in.
- * - seq: of the packet. index: the task's place in the packet. */
-int sw_task_memory(struct sw_task *task, uint32_t number, unsigned n, struct sw_mem **ret, struct sw_err *err);
-int sw_task_empty_memory(struct sw_task *task, unsigned n, struct sw_mem **ret, struct sw_err *err);
-int sw_task_order(struct sw_task *task, uint32_t word, uint64_t value, struct sw_order *ret, struct sw_err *err);
-struct sw_region_id *sw_task_id(struct sw_task *task);
-uint32_t sw_task_seq(const struct sw_task *task);
-unsigned sw_task_index(const struct sw_task *task);
+/* Converts a chunk to a range for the engine: its memory, its place, and the word that it waits for. NULL: the range of
+ * an empty buffer. n: buffers of the task. errors: those of sw_memtable_begin(), sw_memtable_begin_empty() and
+ * sw_orders_find(). */
+int sw_task_range(struct sw_task *task, const struct sw_wire_chunk *chunk, unsigned n, struct sw_range *ret,
+                  struct sw_err *err);
 
 /* Enters the number of a whole build or read, so that the client can cancel it. errors: those of sw_opens_enter(). */
 int sw_task_enter(struct sw_task *task, bool is_read, struct sw_err *err);
@@ -60,9 +68,8 @@ void sw_task_end(struct sw_task *task, struct sw_open *open);
 /* Adds the region's buffers (copied) to the reply, for a read that continues after this packet. errors: -SW_EINVAL (the
  * reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
-/* Notes that the task is a read that asks for n frames: the reply has so many. report_frames(): ret[n], all 0, is where
- * the caller describes them; the reply has this if the task succeeds. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
-void sw_task_ask_frames(struct sw_task *task, unsigned n);
+/* For a read that asks for frames, result->n_frames of them: ret, all 0, is where the caller describes them. The reply
+ * has this if the task succeeds. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, struct sw_err *err);
 /* Expects one more callback from the engine: sw_task_moved() after chunks, sw_task_ended() after the build or read as a
  * whole. */

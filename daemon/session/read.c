@@ -16,28 +16,24 @@ static int check_lengths(const struct sw_msg_read *m, struct sw_err *err) {
     return 0;
 }
 
-static unsigned count(const struct sw_msg_read *m, bool (*is_so)(const struct sw_wire_read *read)) {
+/* Counts the reads that have the flag. */
+static unsigned count(const struct sw_msg_read *m, uint32_t flag) {
     unsigned n = 0;
     for (unsigned i = 0; i < m->n_reads; i++)
-        n += is_so(&m->reads[i]);
+        n += (m->reads[i].flags & flag) != 0;
     return n;
 }
 
-static bool begins(const struct sw_wire_read *read) {
-    return read->flags & SW_READ_BEGIN;
-}
-
-static bool ends(const struct sw_wire_read *read) {
-    return read->flags & SW_READ_END;
-}
-
-/* Returns whether it only ends, without chunks: it may be a cancel. */
-static bool only_ends(const struct sw_wire_read *read) {
-    return read->flags == (SW_READ_END | SW_READ_KEEP) && !read->n_chunks;
+/* Returns whether all reads only end, without chunks: they may be cancels. */
+static bool only_ends(const struct sw_msg_read *m) {
+    bool only_ends = m->n_chunks == 0;
+    for (unsigned i = 0; only_ends && i < m->n_reads; i++)
+        only_ends = m->reads[i].flags == (SW_READ_END | SW_READ_KEEP);
+    return only_ends;
 }
 
 static bool is_all(const struct sw_msg_read *m) {
-    return (m->flags & SW_REQ_ALL) && m->n_reads > 1 && count(m, ends);
+    return (m->flags & SW_REQ_ALL) && m->n_reads > 1 && count(m, SW_READ_END);
 }
 
 /* With SW_REQ_ALL, refuses unpacks, because they cannot be undone, and packets that end or keep only some of their
@@ -45,7 +41,7 @@ static bool is_all(const struct sw_msg_read *m) {
 static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
     const bool all = is_all(m);
     for (unsigned i = 0; all && i < m->n_reads; i++) {
-        if (!ends(&m->reads[i]))
+        if (!(m->reads[i].flags & SW_READ_END))
             return sw_err_set(
                 err, -SW_EINVAL, SW_SCOPE_REQUEST,
                 "request %u of %u: with the flag for all or nothing, a packet ends all of its reads or none", i + 1,
@@ -84,9 +80,9 @@ static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
     const int rc = sw_check_flags(read->flags, whole | SW_READ_KEEP | SW_READ_IN_PLACE, err);
     if (rc == 0 && !(read->flags & whole) && !read->n_chunks)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the read has neither a flag nor a chunk");
-    if (rc == 0 && (read->flags & SW_READ_KEEP) && !ends(read))
+    if (rc == 0 && (read->flags & SW_READ_KEEP) && !(read->flags & SW_READ_END))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the flag to keep the region belongs to the read's end");
-    if (rc == 0 && !begins(read) && (read->slot || read->gen))
+    if (rc == 0 && !(read->flags & SW_READ_BEGIN) && (read->slot || read->gen))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the region of a read belongs to its begin");
     if (rc == 0 && in_place && (read->flags & whole) != whole)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack begins and ends in one packet");
@@ -99,7 +95,8 @@ static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
 /* Returns whether the read is one operation of the engine: each chunk takes all of its buffer, as raw bytes.
  */
 static bool is_whole(const struct sw_wire_read *read, const struct sw_wire_chunk *chunks) {
-    bool is_whole = begins(read) && ends(read);
+    const uint32_t whole = SW_READ_BEGIN | SW_READ_END;
+    bool is_whole = (read->flags & whole) == whole;
     for (unsigned i = 0; is_whole && !(read->flags & SW_READ_IN_PLACE) && i < read->n_chunks; i++)
         is_whole = chunks[i].at == 0 && !chunks[i].frame_bytes;
     return is_whole;
@@ -133,7 +130,7 @@ static int fill_ranges(struct sw_session *session, struct sw_task *task, const s
     if (rc == 0 && read->n_chunks < n)
         rc = check_missing(session, id, of_buffer, n, err);
     for (unsigned i = 0; rc == 0 && i < n; i++) {
-        rc = of_buffer[i] ? sw_chunk_range(task, of_buffer[i], n, &ret[i], err) : sw_chunk_none(task, n, &ret[i], err);
+        rc = sw_task_range(task, of_buffer[i], n, &ret[i], err);
         if (rc < 0 && n > 1)
             sw_err_context(err, "buffer %u of %u", i + 1, n);
     }
@@ -154,8 +151,8 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
         rc = sw_task_enter(task, true, err);
     if (rc < 0)
         return rc;
-    *sw_task_id(task) = (struct sw_region_id){read->slot, read->gen};
-    rc = sw_engine_restore(session->owner, *sw_task_id(task), &transfer, sw_task_ended, task, err);
+    task->result->id = (struct sw_region_id){read->slot, read->gen};
+    rc = sw_engine_restore(session->owner, task->result->id, &transfer, sw_task_ended, task, err);
     if (rc == 0)
         sw_task_expect(task);
     return rc;
@@ -173,9 +170,9 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
 
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_read *m,
                      struct sw_err *err) {
-    const struct sw_operation_spec spec = {.begins = count(m, begins),
-                                           .ends = count(m, ends),
-                                           .only_cancels = count(m, only_ends) == m->n_reads,
+    const struct sw_operation_spec spec = {.begins = count(m, SW_READ_BEGIN),
+                                           .ends = count(m, SW_READ_END),
+                                           .only_cancels = only_ends(m),
                                            .all = is_all(m),
                                            .keep = m->reads[0].flags & SW_READ_KEEP,
                                            .needs_kernels =
@@ -191,7 +188,7 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
     while ((task = sw_operation_next(operation, record.read->read, 0))) {
         struct sw_err cause;
         record.keeps = spec.all || (record.read->flags & SW_READ_KEEP);
-        sw_task_ask_frames(task, sw_chunks_count_frames(record.chunks, record.read->n_chunks));
+        task->result->n_frames = sw_chunks_count_frames(record.chunks, record.read->n_chunks);
         sw_task_started(task, begin(session, task, &record, &cause), &cause);
         record.chunks += record.read->n_chunks;
         record.read++;

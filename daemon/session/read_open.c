@@ -24,7 +24,7 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
     if (rc < 0)
         sw_open_end(session, *ret);
     else
-        *sw_task_id(task) = id;
+        task->result->id = id;
     return rc;
 }
 

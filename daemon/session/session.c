@@ -267,14 +267,12 @@ static size_t max_queued_bytes(const struct sw_session *session) {
 
 static int enqueue(struct sw_session *session, const uint8_t *packet, size_t bytes) {
     const size_t cost = sizeof(struct queued) + bytes;
-    if (session->queued_bytes + cost > max_queued_bytes(session) ||
-        sw_budget_take(kept(session), cost, "a reply", NULL) < 0)
+    int rc;
+    if (session->queued_bytes + cost > max_queued_bytes(session))
         return -SW_ELIMIT;
-    struct queued *queued = sw_alloc(cost);
-    if (!queued) {
-        sw_budget_give(kept(session), cost);
-        return -SW_ENOMEM;
-    }
+    struct queued *queued = sw_budget_alloc(kept(session), cost, "a reply", &rc, NULL);
+    if (!queued)
+        return rc == -SW_ENOMEM ? rc : -SW_ELIMIT;
     queued->bytes = bytes;
     memcpy(queued->packet, packet, bytes);
     sw_list_append(&session->queue, &queued->node);
@@ -364,14 +362,11 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     if (sw_idmap_find(&session->deferred, request->header.seq))
         return sw_err_set(err, -SW_EPROTO, SW_SCOPE_SESSION, "seq %" PRIu32 " is used again before its reply was sent",
                           request->header.seq);
-    const int rc = sw_budget_take(kept(session), sizeof(struct sw_deferred_reply), "a request", err);
-    if (rc < 0)
+    int rc;
+    struct sw_deferred_reply *deferred =
+        sw_budget_alloc(kept(session), sizeof(struct sw_deferred_reply), "a request", &rc, err);
+    if (!deferred)
         return rc;
-    struct sw_deferred_reply *deferred = sw_alloc(sizeof *deferred);
-    if (!deferred) {
-        sw_budget_give(kept(session), sizeof *deferred);
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for an operation");
-    }
     deferred->kept_bytes = sizeof *deferred;
     deferred->session = session;
     deferred->request = request->header.type;
@@ -382,10 +377,11 @@ int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *requ
     return 0;
 }
 
-int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, struct sw_err *err) {
-    const int rc = sw_budget_take(kept(deferred->session), bytes, what, err);
-    deferred->kept_bytes += rc ? 0 : bytes;
-    return rc;
+void *sw_session_alloc(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, int *ret_rc,
+                       struct sw_err *err) {
+    void *memory = sw_budget_alloc(kept(deferred->session), bytes, what, ret_rc, err);
+    deferred->kept_bytes += memory ? bytes : 0;
+    return memory;
 }
 
 void sw_session_cancel_reply(struct sw_deferred_reply *deferred) {

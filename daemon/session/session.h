@@ -97,9 +97,9 @@ void sw_session_packet(struct sw_session *session, const uint8_t *packet, size_t
  */
 int sw_session_defer_reply(struct sw_session *session, const struct sw_msg *request, struct sw_deferred_reply **ret,
                            struct sw_err *err);
-/* Counts memory that is used until the reply is finished or canceled. what: for the error. errors: -SW_ETENANTMEMORY.
- */
-int sw_session_keep(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, struct sw_err *err);
+/* Allocates memory that counts until the reply is finished or canceled; the caller frees it. As sw_budget_alloc(). */
+void *sw_session_alloc(struct sw_deferred_reply *deferred, uint64_t bytes, const char *what, int *ret_rc,
+                       struct sw_err *err);
 /* Sends a deferred reply, and ends it and its `once` memories. Sends nothing if the peer is gone.
  *
  * - err: sent as ERROR if it is not NULL and has a code. reply: sent otherwise; NULL: nothing is sent. */
