@@ -85,7 +85,7 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
     if (json_array_size(page->regions) >= page->limit)
         return false; /* the next page begins with this region */
     (void)snprintf(region, sizeof region, "%" PRIu32 ":%" PRIu32, view->id.slot, view->id.gen);
-    json_t *object = json_pack("{s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:s, s:I, s:b, s:b, s:I}",               //
+    json_t *object = json_pack("{s:s, s:o, s:o, s:s, s:s, s:I, s:I, s:s, s:s, s:I, s:b, s:b, s:I}",          //
                                "region", region,                                                             //
                                "session", session ? json_integer((json_int_t)session->id) : json_null(),     //
                                "uid", uid_of(view) != UINT32_MAX ? json_integer(uid_of(view)) : json_null(), //
@@ -94,6 +94,7 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
                                "raw_bytes", (json_int_t)view->info.raw_bytes,                                //
                                "stored_bytes", (json_int_t)view->info.stored_bytes,                          //
                                "codec", is_stored ? sw_codec_name(view->info.codec) : "none",                //
+                               "coder", is_stored ? view->info.coder : "none",                               //
                                "priority", (json_int_t)view->priority,                                       //
                                "pinned", view->pinned,                                                       //
                                "moving", view->is_moving,                                                    //

@@ -231,6 +231,27 @@ START_TEST(sessions_and_regions_as_tables) {
 }
 END_TEST
 
+/* The loop's index: encoded by the service, or in this process. */
+START_TEST(a_region_says_what_has_encoded_it) {
+    const struct spillway_options options = {.size = sizeof options,
+                                             .socket_path = sw_served_daemon.socket,
+                                             .flags = _i ? SPILLWAY_CODEC_CLIENT : SPILLWAY_CODEC_SERVICE};
+    struct spillway *client;
+    struct spillway_ticket *ticket;
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_error error;
+    const size_t bytes = 2 << 20;
+    void *data = calloc(1, bytes);
+    ck_assert_int_eq(spillway_open(&client, &options, &error), 0);
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, bytes)), 1, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error), 0);
+    spillway_ticket_free(ticket);
+    ck_says("regions --json", 0, _i ? "\"coder\":\"client\"" : "\"coder\":\"daemon\"");
+    sw_served_close(client);
+    free(data);
+}
+END_TEST
+
 static void await_subscriber(void) {
     const struct timespec a_little = {.tv_nsec = 10000000};
     while (run("metrics") == 0 && !strstr(output, "spillway_event_subscribers 1\n"))
@@ -382,6 +403,7 @@ int main(void) {
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, socket_by_environment);
     tcase_add_test(tests, sessions_and_regions_as_tables);
+    tcase_add_loop_test(tests, a_region_says_what_has_encoded_it, 0, 2);
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);
     tcase_add_test(alone, events_are_followed);
     tcase_add_test(alone, top_goes_on_until_the_service_ends);

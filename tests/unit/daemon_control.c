@@ -202,7 +202,8 @@ END_TEST
 
 START_TEST(a_region_is_shown_as_it_is) {
     static const char *const fields[] = {"\"priority\":7",   "\"pinned\":false", "\"moving\":false",
-                                         "\"session\":null", "\"state\":\"in\"", "\"codec\":\"none\""};
+                                         "\"session\":null", "\"state\":\"in\"", "\"codec\":\"none\"",
+                                         "\"coder\":\"none\""};
     struct sw_engine *engine = service.service.engine;
     struct sw_owner *owner;
     ck_assert_int_eq(sw_owner_open(engine, &owner, NULL), 0);
