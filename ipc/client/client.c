@@ -61,9 +61,10 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
     return rc;
 }
 
+/* A coded call may become a staged one. */
 static void advance(struct spillway *c) {
-    sw_staging_advance(c, 1);
     sw_coded_advance(c);
+    sw_staging_advance(c, 1);
     sw_transfers_advance(c);
 }
 
