@@ -1,5 +1,6 @@
 #include "codec/codec.h"
 
+#include "base/alloc.h"
 #include "codec/codec_ops.h"
 
 #include <stddef.h>
@@ -169,6 +170,20 @@ int sw_codec_decode(const void *frame, uint64_t frame_bytes, void *out, uint64_t
     }
     *ret_raw_bytes = reader.layout.raw_bytes;
     return 0;
+}
+
+int sw_codec_verify(const void *frame, uint64_t frame_bytes, struct sw_err *err) {
+    struct reader reader;
+    int r = reader_open(&reader, frame, frame_bytes, err);
+    if (r < 0)
+        return r;
+    uint8_t *out = sw_alloc((size_t)SW_TILE_SEGMENTS << reader.layout.segment_log2);
+    if (!out)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a tile");
+    for (uint32_t tile = 0; r == 0 && tile < reader.layout.n_tiles; tile++)
+        r = reader_decode_tile(&reader, tile, out, err);
+    sw_free(out);
+    return r;
 }
 
 int sw_codec_decode_segment(const void *frame, uint64_t frame_bytes, uint64_t segment, void *out,

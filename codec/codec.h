@@ -30,6 +30,10 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
 int sw_codec_decode(const void *frame, uint64_t frame_bytes, void *out, uint64_t out_cap_bytes, uint64_t *ret_raw_bytes,
                     struct sw_err *err);
 
+/* Decodes and verifies every tile of a frame, and keeps none of its bytes. errors: as sw_codec_decode(), and -SW_ENOMEM
+ * (for one tile). */
+int sw_codec_verify(const void *frame, uint64_t frame_bytes, struct sw_err *err);
+
 /* Decodes only segment number `segment` into out, which has room for 1 << segment_log2 bytes. It does not read the
  * codes of other segments. It does not verify the bytes, because hashes cover whole tiles. errors: as
  * sw_codec_decode(), and -SW_ERANGE: the frame has no such segment. */

@@ -81,7 +81,14 @@ struct sw_wire_chunk {
     uint16_t buffer, reserved;
 };
 
-enum sw_read_flag { SW_READ_BEGIN = 1, SW_READ_END = 2, SW_READ_KEEP = 4, SW_READ_IN_PLACE = 8 /* unpack */ };
+enum sw_read_flag {
+    SW_READ_BEGIN = 1,
+    SW_READ_END = 2,
+    SW_READ_KEEP = 4,
+    SW_READ_IN_PLACE = 8, /* unpack */
+    SW_READ_DISPUTED = 16 /* the client got these frames, and they do not decode: the daemon is to verify its own */
+};
+enum { SW_READ_MAX_DISPUTED = 8 }; /* chunks of such a read */
 
 /* A read in a READ. Its chunks are the next ones of the packet's array. */
 struct sw_wire_read {

@@ -466,6 +466,7 @@ int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigne
         a.buffers[i].first_chunk = range->at / buffer.chunk_bytes;
         if (range->frame_bytes)
             a.buffers[i].frame_bytes = sw_frames_layout_at(a.frames, range->buffer, range->at)->frame_bytes;
+        a.buffers[i].is_disputed = range->is_disputed;
     }
     return sw_op_new(ret, &a, err);
 }

@@ -145,6 +145,9 @@ struct sw_range {
     /* Builds and reads. 0: the range holds raw bytes. Otherwise it holds, or has room for, the frame of exactly one
      * chunk, which the client encodes and decodes; `bytes` is the chunk's raw length, for reads at least. */
     uint64_t frame_bytes;
+    /* Reads, with frame_bytes: the client says that the frame is bad. A CPU decodes the stored frame before it is sent.
+     * If it is bad, too, the read fails and the region is LOST. */
+    bool is_disputed;
 };
 
 /* The spill or the restore of a whole region. It is borrowed for the call only. */

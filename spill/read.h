@@ -29,11 +29,12 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
 
 /* Restores chunks into n ranges (1 to SW_READ_MAX_RANGES). Each range gets the chunks of range->buffer from range->at
  * on, where a chunk begins: as many whole chunks as range->bytes has room for. With frame_bytes it gets the
- * frame of the chunk at range->at, which sw_read_layout() describes. Only mem, offset, bytes, frame_bytes, order,
- * buffer and at of a range count. Ranges of one call must not overlap; several need memories that stay open. The
- * outcome's lengths are those of this call. A chunk that fails later makes the read fail. errors: -SW_EINVAL,
- * -SW_ERANGE, -SW_ETOOSMALL (no room for a chunk, or for the frame), -SW_EBUSY, -SW_ENOMEM, -SW_ETENANTMEMORY,
- * -SW_ESHUTDOWN: the read is as before. After a failure of the read: its error. Later in outcome: as a restore's. */
+ * frame of the chunk at range->at, which sw_read_layout() describes. Only mem, offset, bytes, frame_bytes,
+ * is_disputed, order, buffer and at of a range count. Ranges of one call must not overlap; several need memories that
+ * stay open. The outcome's lengths are those of this call. A chunk that fails later makes the read fail. errors:
+ * -SW_EINVAL, -SW_ERANGE, -SW_ETOOSMALL (no room for a chunk, or for the frame), -SW_EBUSY, -SW_ENOMEM,
+ * -SW_ETENANTMEMORY, -SW_ESHUTDOWN: the read is as before. After a failure of the read: its error. Later in outcome: as
+ * a restore's. */
 int sw_read_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, sw_outcome_cb *done, void *arg,
                    struct sw_err *err);
 /* Describes the frame that a range with frame_bytes gets. sw_read_chunks() has just accepted the range. */

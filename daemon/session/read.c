@@ -1,5 +1,6 @@
 #include "daemon/session/read.h"
 
+#include "base/clock.h"
 #include "daemon/session/chunks.h"
 #include "daemon/session/read_open.h"
 #include <inttypes.h>
@@ -74,10 +75,20 @@ static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
 
 /* ---- one read ---------------------------------------------------------------------------------------------------- */
 
+static int check_disputed(const struct sw_wire_read *read, const struct sw_wire_chunk *chunks, struct sw_err *err) {
+    if (!(read->flags & SW_READ_DISPUTED))
+        return 0;
+    if (read->n_chunks > SW_READ_MAX_DISPUTED || sw_chunks_count_frames(chunks, read->n_chunks) < read->n_chunks)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "what is disputed must be frames, at most %d, but the read has %u chunks",
+                          SW_READ_MAX_DISPUTED, (unsigned)read->n_chunks);
+    return 0;
+}
+
 static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
     static const uint32_t whole = SW_READ_BEGIN | SW_READ_END;
     const bool in_place = read->flags & SW_READ_IN_PLACE;
-    const int rc = sw_check_flags(read->flags, whole | SW_READ_KEEP | SW_READ_IN_PLACE, err);
+    const int rc = sw_check_flags(read->flags, whole | SW_READ_KEEP | SW_READ_IN_PLACE | SW_READ_DISPUTED, err);
     if (rc == 0 && !(read->flags & whole) && !read->n_chunks)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the read has neither a flag nor a chunk");
     if (rc == 0 && (read->flags & SW_READ_KEEP) && !(read->flags & SW_READ_END))
@@ -160,10 +171,22 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
 
 static int begin(struct sw_session *session, struct sw_task *task, const struct sw_read_record *record,
                  struct sw_err *err) {
-    const int rc = check_read(record->read, err);
+    int rc = check_read(record->read, err);
+    if (rc == 0)
+        rc = check_disputed(record->read, record->chunks, err);
     if (rc < 0)
         return rc;
     return (is_whole(record->read, record->chunks) ? begin_whole : sw_read_apply)(session, task, record, err);
+}
+
+/* Verifying takes a CPU a hundred times as long as sending. So a tenant may have it once a second; otherwise the frames
+ * are only sent again, and a client that cannot decode them asks for the bytes. */
+static bool may_verify(struct sw_tenant *tenant) {
+    const uint64_t now_us = sw_clock_us();
+    if (tenant->disputed_us && now_us < tenant->disputed_us + 1000000)
+        return false;
+    tenant->disputed_us = now_us;
+    return true;
 }
 
 /* ---- all reads --------------------------------------------------------------------------------------------------- */
@@ -188,6 +211,7 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
     while ((task = sw_operation_next(operation, record.read->read, 0))) {
         struct sw_err cause;
         record.keeps = spec.all || (record.read->flags & SW_READ_KEEP);
+        record.verifies = (record.read->flags & SW_READ_DISPUTED) && may_verify(session->tenant);
         task->result->n_frames = sw_chunks_count_frames(record.chunks, record.read->n_chunks);
         sw_task_started(task, begin(session, task, &record, &cause), &cause);
         record.chunks += record.read->n_chunks;

@@ -47,6 +47,8 @@ static int read_chunks(struct sw_task *task, const struct sw_open *open, const s
     int rc = sw_chunks_ranges(task, record->chunks, n, ranges, err);
     if (rc == 0 && sw_chunks_count_frames(record->chunks, n))
         rc = sw_task_report_frames(task, &frames, err);
+    for (unsigned i = 0; rc == 0 && i < n; i++)
+        ranges[i].is_disputed = record->verifies;
     if (rc == 0)
         rc = sw_read_chunks(open->read, ranges, n, sw_task_moved, task, err);
     if (rc < 0)

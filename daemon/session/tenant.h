@@ -18,6 +18,7 @@ struct sw_tenant {
     uid_t uid;
     unsigned n_sessions, n_operations;
     struct sw_frame_grants grants; /* of all its sessions */
+    uint64_t disputed_us;          /* when frames were last verified, because a client disputed them */
     unsigned n_owners;             /* owners of the engine without a session that use the quota */
     struct sw_quota quota;         /* bytes and regions */
     unsigned row;                  /* of the option `quotas`; SW_QUOTA_ROWS: none applies */

@@ -19,6 +19,8 @@
 
 /* Shorter buffers do not pay for packets of their own. */
 #define LEAST_BYTES ((uint64_t)1 << 20)
+_Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
+
 /* Runs of a call that are in the coder at a time. */
 enum { MOST_RUNS = 64 };
 
@@ -130,8 +132,9 @@ static bool send_event(struct sw_coder_event *event) {
             .mem = op->link->mem,
             .frame_bytes = (uint32_t)(event->kind == SW_CODER_SEND ? event->frame.frame_bytes : event->room[i]),
             .buffer = (uint16_t)run->piece};
+    const unsigned flags = event->kind == SW_CODER_FETCH && event->is_disputed ? SW_READ_DISPUTED : 0;
     struct spillway_ticket *t =
-        sw_way_send_chunks(&op->way, run->item, chunks, event->n, NULL, take_frames, frames_done);
+        sw_way_send_chunks(&op->way, run->item, flags, chunks, event->n, NULL, take_frames, frames_done);
     if (!t) {
         drop_event(op, event);
         return true;

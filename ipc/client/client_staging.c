@@ -146,7 +146,7 @@ static void chunk_done(struct spillway_ticket *t) {
 /* Sends a chunk of the item's piece. place: of the arena; SW_ARENA_PIECES: it is in the caller's memory. */
 static bool send_chunk(struct sw_staged *op, const struct sw_wire_chunk *chunk, const struct sw_mark *mark,
                        unsigned place) {
-    struct spillway_ticket *t = sw_way_send_chunks(&op->way, op->item, chunk, 1, mark, take_chunk, chunk_done);
+    struct spillway_ticket *t = sw_way_send_chunks(&op->way, op->item, 0, chunk, 1, mark, take_chunk, chunk_done);
     if (!t)
         return false;
     t->transfer.bytes = is_spill(op) || place < SW_ARENA_PIECES ? chunk->raw_bytes : 0;

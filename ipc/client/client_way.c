@@ -28,13 +28,14 @@ void sw_way_add_result(struct spillway_result *sum, const struct spillway_result
 
 /* ---- spill ------------------------------------------------------------------------------------------------------- */
 
-struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item) {
+/* Begins a packet about one item: the first one about a build begins it. */
+static struct sw_arrays *begin_packet(struct sw_way *way, uint32_t item, unsigned flags) {
     struct sw_item *it = &way->transfer->items[item];
     struct sw_arrays *a = sw_arrays_begin(way->transfer);
     const bool begins = sw_way_is_spill(way) && !it->number;
     if (begins)
         it->number = sw_client_new_number(sw_way_connection(way));
-    sw_arrays_add_item(a, it, begins ? (unsigned)SW_BUILD_BEGIN : 0u);
+    sw_arrays_add_item(a, it, begins ? (unsigned)SW_BUILD_BEGIN : flags);
     for (uint32_t k = 0; begins && k < it->request->n_buffers; k++) {
         const struct sw_piece *piece = sw_way_piece(way, item, k);
         sw_arrays_add_buffer(a, piece->bytes, way->ops->chunk_bytes(way, piece), it->request->buffers[k].type);
@@ -42,14 +43,14 @@ struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item) {
     return a;
 }
 
-struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunks,
-                                           unsigned n, const struct sw_mark *mark,
+struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, unsigned flags,
+                                           const struct sw_wire_chunk *chunks, unsigned n, const struct sw_mark *mark,
                                            bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
                                            void (*on_done)(struct spillway_ticket *t)) {
     struct sw_transfer *x = way->transfer;
     struct sw_err err = {0};
     const bool was_begun = x->items[item].number != 0;
-    struct sw_arrays *a = sw_way_begin_packet(way, item);
+    struct sw_arrays *a = begin_packet(way, item, flags);
     int rc = sw_registered_ready(sw_way_connection(way), chunks[0].mem, &err);
     if (!rc && mark)
         rc = sw_client_share_marks(sw_way_connection(way), &err);
@@ -82,7 +83,7 @@ bool sw_way_begin_empty(struct sw_way *way, uint32_t item) {
     struct sw_transfer *x = way->transfer;
     struct sw_err err = {0};
     struct spillway_ticket *t =
-        sw_arrays_send(x, sw_way_begin_packet(way, item), item, false, take_begun_build, sw_transfer_packet_done, &err);
+        sw_arrays_send(x, begin_packet(way, item, 0), item, false, take_begun_build, sw_transfer_packet_done, &err);
     if (!t) {
         sw_client_note_err(&x->error, &err);
         return false;

@@ -49,12 +49,10 @@ bool sw_way_must_stop(const struct sw_way *way);
 /* Returns true if the service's limits leave room for one more packet. */
 bool sw_way_may_send(const struct sw_way *way);
 
-/* Begins a packet about one item: the first one about a build begins it. */
-struct sw_arrays *sw_way_begin_packet(struct sw_way *way, uint32_t item);
-/* Sends a packet with n chunks of the item, which lie in one memory. mark: NULL: they begin at once. Returns NULL if it
- * could not be sent; the item then has the error. */
-struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, const struct sw_wire_chunk *chunks,
-                                           unsigned n, const struct sw_mark *mark,
+/* Sends a packet with n chunks of the item, which lie in one memory. flags: of a read's record. mark: NULL: they begin
+ * at once. Returns NULL if it could not be sent; the item then has the error. */
+struct spillway_ticket *sw_way_send_chunks(struct sw_way *way, uint32_t item, unsigned flags,
+                                           const struct sw_wire_chunk *chunks, unsigned n, const struct sw_mark *mark,
                                            bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg),
                                            void (*on_done)(struct spillway_ticket *t));
 /* Begins a build that no chunk has begun. Returns false if that could not be sent. */

@@ -75,9 +75,10 @@ static void sink_send(struct sw_frame_sink *sink, struct sw_run *run, size_t chu
 }
 
 static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
-                       const uint64_t *at) {
+                       const uint64_t *at, bool is_disputed) {
     struct sw_coder *coder = of_sink(sink);
     struct sw_coder_event *event = post(coder, run, SW_CODER_FETCH, chunk, n, slot);
+    event->is_disputed = is_disputed;
     for (unsigned i = 0; i < n; i++) {
         event->at[i] = slot * coder->stride + at[i];
         event->room[i] = sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));

@@ -63,6 +63,7 @@ struct sw_coder_event {
     struct sw_list node;
     enum sw_coder_event_kind kind;
     struct sw_coder_run *run;
+    bool is_disputed;             /* FETCH: once more, since a frame did not decode */
     bool is_pending;              /* posted, and not done */
     unsigned slot, n;             /* n: chunks */
     size_t chunk;                 /* the first */

@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/closer.h"
+#include "codec/codec.h"
+#include "spill/device/stored.h"
 
 #include <string.h>
 
@@ -20,6 +22,27 @@ void sw_mem_desc_fini(struct sw_mem_desc *desc) {
     sw_free(desc->fds);
     sw_free(desc->part_bytes);
     memset(desc, 0, sizeof *desc);
+}
+
+/* Makes one run of a frame's extents. */
+static uint8_t *gather(const struct sw_stored *stored) {
+    uint8_t *frame = sw_alloc(stored->bytes), *to = frame;
+    for (unsigned i = 0; frame && i < stored->n_extents; i++) {
+        memcpy(to, stored->extents[i].memory, stored->extents[i].bytes);
+        to += stored->extents[i].bytes;
+    }
+    return frame;
+}
+
+int sw_device_verify(const struct sw_stored *stored, struct sw_err *err) {
+    if (stored->n_extents == 1)
+        return sw_codec_verify(stored->extents[0].memory, stored->bytes, err);
+    uint8_t *frame = gather(stored);
+    if (!frame)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a copy of a frame");
+    const int rc = sw_codec_verify(frame, stored->bytes, err);
+    sw_free(frame);
+    return rc;
 }
 
 uint64_t sw_device_frame_stride(uint64_t chunk_bytes) {

@@ -212,6 +212,11 @@ struct sw_device_ops {
     int (*give_frame)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
                       const struct sw_stored *from, bool may_fill_holes, struct sw_err *err);
 
+    /* Decodes a frame in host memory on a CPU, apart from the worker, and verifies it. It uses neither the slot's
+     * buffers nor the device, and is the slot's only step. The slot reports -SW_ECHECKSUM or -SW_EFRAME if the frame is
+     * bad, -SW_ENOMEM if there was no memory for a copy of it. */
+    int (*verify_frame)(struct sw_device *device, unsigned s, const struct sw_stored *stored, struct sw_err *err);
+
     /* Reports on all steps queued on slot s since the last report. Returns 0 if all are done, -SW_EAGAIN if they still
      * run (no report), else the first error. -SW_EGPULOST: the context is dead, close the device. */
     int (*slot_poll)(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);
@@ -264,6 +269,9 @@ void sw_device_make_room(const struct sw_device_config *config,
 /* Returns true if the configuration has no frame buffers, or if they are long enough. For implementations of devices.
  */
 bool sw_device_frames_fit(const struct sw_device_config *config, uint64_t chunk_bytes, unsigned n_slots);
+
+/* Verifies a frame on the calling thread, as verify_frame() does. For implementations of devices. */
+int sw_device_verify(const struct sw_stored *stored, struct sw_err *err);
 
 /* Opens the host device, which has a thread for each slot. n_slots 0: one for each online processor, 2 … 16. */
 int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);

@@ -310,6 +310,7 @@ static const struct sw_device_ops cuda_ops = {
     .restore_raw = sw_cuda_restore_raw,
     .take_frame = sw_cuda_take_frame,
     .give_frame = sw_cuda_give_frame,
+    .verify_frame = sw_cuda_verify_frame,
     .slot_poll = sw_cuda_slot_poll,
     .slot_wait = sw_cuda_slot_wait,
     .canary = cuda_canary,

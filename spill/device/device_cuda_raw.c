@@ -193,3 +193,26 @@ int sw_cuda_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *
     (void)may_fill_holes;
     return move_frame(cuda_of(device), s, sw_cuda_at(mapping, offset), from, false, err);
 }
+
+static void verify(void *arg) {
+    struct slot *slot = arg;
+    (void)sw_device_verify(slot->stored, &slot->verified);
+}
+
+int sw_cuda_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored, struct sw_err *err) {
+    struct slot *slot = &cuda_of(device)->slots[s];
+    slot->stored = stored;
+    slot->verified = (struct sw_err){0};
+    const int rc = sw_sealer_run(slot->sealer, verify, slot, err);
+    if (rc == 0)
+        set_work(slot, WORK_VERIFY);
+    return rc;
+}
+
+int sw_cuda_finish_verify(struct slot *slot, struct sw_err *err) {
+    if (!sw_sealer_ended(slot->sealer))
+        return -SW_EAGAIN;
+    if (slot->verified.code && err)
+        *err = slot->verified;
+    return slot->verified.code;
+}

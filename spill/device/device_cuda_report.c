@@ -80,6 +80,8 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_RESTORE_RAW:
     case WORK_RECHECK:
         return sw_cuda_finish_raw(slot, err);
+    case WORK_VERIFY:
+        return sw_cuda_finish_verify(slot, err);
     case WORK_NONE:
         return 0;
     }

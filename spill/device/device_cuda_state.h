@@ -49,7 +49,8 @@ enum work {
     WORK_SPILL_RAW, /* bytes are being copied; then their frames are sealed */
     WORK_SEAL,      /* frames are being sealed, the last ones by the sealer's threads */
     WORK_RESTORE_RAW,
-    WORK_RECHECK /* restored bytes have wrong hashes: the stored frames are being verified */
+    WORK_RECHECK, /* restored bytes have wrong hashes: the stored frames are being verified */
+    WORK_VERIFY   /* verify_frame, by one of the sealer's threads */
 };
 
 struct slot {
@@ -71,6 +72,8 @@ struct slot {
     uint64_t in_bytes;
     struct sw_frame_layout frame; /* WORK_ENCODE: layout of the new frame; the kernel reports its length */
     struct sw_sealer *sealer;
+    const struct sw_stored *stored; /* WORK_VERIFY: the frame, and what is wrong with it */
+    struct sw_err verified;
     /* Groups: the caller's items. While a group is encoded, frame_bytes 0 means that the item has no frame yet. */
     struct sw_group_item *items;
     unsigned n_items; /* of a group; frames to decode; raw frames whose tiles a kernel hashes */
@@ -167,8 +170,8 @@ int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct
 void sw_cuda_finish_store_group(struct slot *slot);
 void sw_cuda_finish_restore_group(struct slot *slot);
 
-/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW and WORK_RECHECK; -SW_EAGAIN: more work
- * is queued. */
+/* device_cuda_raw.c: the same for WORK_SPILL_RAW, WORK_SEAL, WORK_RESTORE_RAW, WORK_RECHECK and WORK_VERIFY;
+ * -SW_EAGAIN: more work is queued. */
 int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
                       const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
@@ -178,5 +181,7 @@ int sw_cuda_take_frame(struct sw_device *device, unsigned s, const struct sw_map
                        const struct sw_stored *to, struct sw_err *err);
 int sw_cuda_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
                        const struct sw_stored *from, bool may_fill_holes, struct sw_err *err);
+int sw_cuda_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored, struct sw_err *err);
+int sw_cuda_finish_verify(struct slot *slot, struct sw_err *err);
 
 #endif

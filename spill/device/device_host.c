@@ -43,7 +43,8 @@ enum step_kind {
     STEP_SPILL_RAW,
     STEP_RESTORE_RAW,
     STEP_TAKE_FRAME,
-    STEP_GIVE_FRAME
+    STEP_GIVE_FRAME,
+    STEP_VERIFY_FRAME
 };
 
 struct step {
@@ -58,7 +59,7 @@ struct step {
     struct sw_plan *plan;           /* encode, also of a group: a copy */
     void *to;                       /* store */
     const void *from;               /* load */
-    const struct sw_stored *stored; /* take_frame, give_frame */
+    const struct sw_stored *stored; /* take_frame, give_frame, verify_frame */
     struct sw_group_item *items;
     const struct sw_raw_item *raw_items;
     struct sw_head_item *heads; /* identify; mapping NULL: of the frame buffer */
@@ -220,6 +221,8 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     case STEP_TAKE_FRAME:
     case STEP_GIVE_FRAME:
         return run_move_frame(slot, step, err);
+    case STEP_VERIFY_FRAME:
+        return sw_device_verify(step->stored, err);
     }
     return 0;
 }
@@ -454,6 +457,11 @@ static int host_give_frame(struct sw_device *device, unsigned s, struct sw_mappi
     return queue_step(device, s, &step, err);
 }
 
+static int host_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored, struct sw_err *err) {
+    const struct step step = {.kind = STEP_VERIFY_FRAME, .stored = stored};
+    return queue_step(device, s, &step, err);
+}
+
 /* Reports on the slot's steps, once none is queued. Lock held. */
 static int report(struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     int rc = slot->err.code;
@@ -640,6 +648,7 @@ static const struct sw_device_ops host_ops = {
     .restore_raw = host_restore_raw,
     .take_frame = host_take_frame,
     .give_frame = host_give_frame,
+    .verify_frame = host_verify_frame,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,
     .close = host_close,

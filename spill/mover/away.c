@@ -73,18 +73,23 @@ static unsigned step_length(const struct sw_mover *m, const struct sw_run *run) 
     return n < 1 || !sw_mover_is_alone(m, run) ? 1 : (unsigned)n;
 }
 
-static bool start_fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
+/* Has the step's frames brought to the slot's buffer. */
+static void fetch(struct sw_mover *m, struct sw_slot *slot) {
     uint64_t at[SW_DECODE_MAX];
+    for (unsigned i = 0; i < slot->n_chunks; i++)
+        at[i] = i * room_stride(slot->run);
+    lend(slot, FETCHING);
+    m->sink->ops->fetch(m->sink, slot->run, slot->chunk, slot->n_chunks, sw_slot_index(m, slot), at, slot->is_disputed);
+}
+
+static bool start_fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     if (!wants(m, run))
         return false;
     slot->n_chunks = step_length(m, run);
     slot->chunk = run->n_dealt;
     run->n_dealt += slot->n_chunks;
-    for (unsigned i = 0; i < slot->n_chunks; i++)
-        at[i] = i * room_stride(run);
     sw_slot_take(m, slot, &sw_workflow_fetch, run);
-    lend(slot, FETCHING);
-    m->sink->ops->fetch(m->sink, run, slot->chunk, slot->n_chunks, sw_slot_index(m, slot), at);
+    fetch(m, slot);
     return true;
 }
 
@@ -131,9 +136,23 @@ static void fetched(struct sw_mover *m, struct sw_slot *slot) {
     slot->runs = true;
 }
 
+/* Frames may have been spoilt in the buffer. So the first failure is the sink's to judge. */
+static bool disputes(struct sw_slot *slot, int rc) {
+    sw_run_check_canceled(slot->run);
+    const bool is_bad = rc == -SW_ECHECKSUM || rc == -SW_EFRAME;
+    if (!is_bad || slot->is_disputed || slot->run->outcome.err.code)
+        return false;
+    slot->is_disputed = true;
+    return true;
+}
+
 static void decode_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                          const struct sw_err *err) {
     (void)result;
+    if (rc && disputes(slot, rc)) {
+        fetch(m, slot);
+        return;
+    }
     if (rc)
         sw_slot_fail_at(m, slot, slot->n_chunks, err);
     if (!slot->run->outcome.err.code)

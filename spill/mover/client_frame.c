@@ -95,16 +95,29 @@ const struct sw_workflow sw_workflow_take = {.start = start_take, .step_ended = 
 
 /* ---- restore ---- */
 
+enum { VERIFYING, GIVING };
+
+static const struct sw_stored *frame_of(const struct sw_slot *slot) {
+    return sw_slot_is_staged(slot) ? &slot->stored : &slot->run->frames->stored[slot->chunk];
+}
+
 /* Our own copy may be damaged: the client gets the frame that was stored, or none. A frame that was brought was checked
  * then. */
 static int queue_give(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
-    const struct sw_stored *stored = sw_slot_is_staged(slot) ? &slot->stored : &run->frames->stored[slot->chunk];
+    const struct sw_stored *stored = frame_of(slot);
     if (!sw_slot_is_staged(slot) && sw_frames_check_memory(run->frames, slot->chunk, stored, err))
         return err->code;
+    slot->step = GIVING;
     sw_link_take(m, slot, SW_LINK_BACK, stored->bytes);
     return m->device->ops->give_frame(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
                                       run->buffer->offset, stored, run->request->may_fill_holes, err);
+}
+
+/* The client says that the frame does not decode. Only our own decoder is believed. */
+static int queue_verify(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+    slot->step = VERIFYING;
+    return m->device->ops->verify_frame(m->device, sw_slot_index(m, slot), frame_of(slot), err);
 }
 
 static bool start_give(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
@@ -114,18 +127,27 @@ static bool start_give(struct sw_mover *m, struct sw_slot *slot, struct sw_run *
     sw_slot_take(m, slot, &sw_workflow_give, run);
     slot->chunk = run->n_dealt++;
     (void)m->sink->ops->take(m->sink, run, slot->chunk, &slot->stored);
-    if (queue_give(m, slot, &err))
+    if ((run->buffer->is_disputed ? queue_verify : queue_give)(m, slot, &err))
         sw_slot_drain(m, slot, 1, &err);
     return true;
 }
 
 static void give_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
-                       const struct sw_err *err) {
+                       const struct sw_err *cause) {
+    struct sw_run *run = slot->run;
+    struct sw_err err = {0};
     (void)result;
     if (rc)
-        sw_slot_fail_at(m, slot, 1, err);
-    if (!slot->run->outcome.err.code)
-        slot->run->n_done++;
+        sw_slot_fail_at(m, slot, 1, cause);
+    if (slot->step == VERIFYING)
+        sw_run_check_canceled(run);
+    if (!run->outcome.err.code && slot->step == VERIFYING) {
+        if (queue_give(m, slot, &err))
+            sw_slot_drain(m, slot, 1, &err);
+        return;
+    }
+    if (!run->outcome.err.code)
+        run->n_done++;
     sw_slot_give(m, slot);
 }
 

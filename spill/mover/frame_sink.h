@@ -63,9 +63,10 @@ struct sw_frame_sink_ops {
                  const struct sw_frame_layout *frame);
     /* Brings the frames of chunks [chunk, chunk + n), n up to SW_DECODE_MAX, to at[i] in the slot's buffer. Each has
      * room for the bound of its chunk's frame. Before it reports success the sink has filled in these chunks'
-     * run->frames->layouts. `at` lasts until the call returns. */
+     * run->frames->layouts. `at` lasts until the call returns. is_disputed: they were fetched before, and at least one
+     * of them did not decode. */
     void (*fetch)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
-                  const uint64_t *at);
+                  const uint64_t *at, bool is_disputed);
 };
 
 /* Every implementation embeds this first. */

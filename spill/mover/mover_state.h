@@ -61,6 +61,7 @@ struct sw_slot {
     bool waits;         /* no steps are queued: it waits for the link or for a place; workflow->resume() tries again */
     bool lacks_place;   /* it waits for a place, not for the link */
     bool is_away;       /* no steps are queued: its frame buffer is the sink's until sw_mover_slot_done() */
+    bool is_disputed;   /* its frames were fetched, and did not decode: they are fetched once more */
     bool drains;        /* a step could not be queued; the queued steps have to end, and are not measured */
     bool plans;         /* it makes a plan */
     bool compresses;    /* its chunk is compressed, and will use or uses the link */

@@ -51,6 +51,7 @@ struct sw_buffer {
     /* 0: the range holds the raw bytes. Else it holds, or gets, the frame of so many bytes of the only chunk of `bytes`
      * raw bytes, which the client encodes and decodes. */
     uint64_t frame_bytes;
+    bool is_disputed;        /* restore of a frame: a CPU decodes the stored frame first */
     enum sw_value_type type; /* spill, pack: what its bytes are */
     /* Number of the region's buffer, from 1; 0: the region has only one. */
     unsigned number;

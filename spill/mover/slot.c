@@ -38,7 +38,7 @@ void sw_slot_give(struct sw_mover *m, struct sw_slot *slot) {
         sw_run_give_slot(m, slot->run);
     slot->workflow = NULL;
     slot->run = NULL;
-    slot->runs = slot->waits = slot->drains = slot->plans = slot->compresses = false;
+    slot->runs = slot->waits = slot->is_disputed = slot->drains = slot->plans = slot->compresses = false;
 }
 
 void sw_slot_fail_at(struct sw_mover *m, const struct sw_slot *slot, size_t n_chunks, const struct sw_err *err) {

@@ -6,8 +6,12 @@
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 #include <check.h>
+#include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -278,6 +282,118 @@ START_TEST(a_connection_can_be_closed_at_any_time) {
 }
 END_TEST
 
+/* ---- stray writes of the engine ---------------------------------------------------------------------------------- */
+
+static struct {
+    pthread_t thread;
+    atomic_bool stop;
+    uint8_t *frames; /* the library's frame buffers */
+    size_t bytes;
+} stray;
+
+static void find_frames(void) {
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    ck_assert_ptr_nonnull(maps);
+    stray.frames = NULL;
+    while (fgets(line, sizeof line, maps)) {
+        uintptr_t first, end;
+        if (strstr(line, "memfd:spillway-frames") && sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2) {
+            stray.frames = (uint8_t *)first; /* NOLINT(performance-no-int-to-ptr): as it is printed */
+            stray.bytes = end - first;
+        }
+    }
+    (void)fclose(maps);
+    ck_assert_ptr_nonnull(stray.frames);
+}
+
+static void *write_about(void *arg) {
+    const struct timespec pause = {.tv_nsec = 1000};
+    uint64_t random = 88172645463325252u;
+    (void)arg;
+    while (!atomic_load(&stray.stop)) { /* too fast, and it would hit every header */
+        (void)nanosleep(&pause, NULL);
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        __atomic_xor_fetch(&stray.frames[random % stray.bytes], (uint8_t)(random >> 56), __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void start_stray_writes(void) {
+    find_frames();
+    atomic_store(&stray.stop, false);
+    ck_assert_int_eq(pthread_create(&stray.thread, NULL, write_about, NULL), 0);
+}
+
+static void end_stray_writes(void) {
+    atomic_store(&stray.stop, true);
+    (void)pthread_join(stray.thread, NULL);
+}
+
+/* Frames that are spoilt on the way back are fetched again, or the service decodes them. */
+START_TEST(stray_writes_spoil_no_restore) {
+    const size_t bytes = 20 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    ok(spill(coding, &request, 1, &result));
+    request.region = result.region;
+    request.flags = SPILLWAY_KEEP;
+    buffer.data = copy;
+    start_stray_writes();
+    for (unsigned i = 0; i < 5; i++) {
+        memset(copy, 0, bytes);
+        ok(restore(coding, &request, 1, &result));
+        ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+    }
+    end_stray_writes();
+    ok(spillway_drop(coding, &request.region, 1, &error));
+    free(copy);
+    free(data);
+}
+END_TEST
+
+/* Frames that were spoilt before they were stored: their bytes are lost, and no others. */
+START_TEST(stray_writes_lose_what_they_spoil) {
+    enum { MOST = 30 };
+    const size_t bytes = 20 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    unsigned n_lost = 0;
+    ok(spillway_prepare(coding, data, &error));
+    for (unsigned i = 0; i < MOST && n_lost < 2; i++) {
+        buffer.data = data;
+        request.region = (struct spillway_region){0};
+        start_stray_writes();
+        int rc = spill(coding, &request, 1, &result);
+        end_stray_writes();
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_EFRAME, "%s: %s", error.name, error.text);
+        if (rc)
+            continue;
+        request.region = result.region;
+        buffer.data = copy;
+        rc = restore(coding, &request, 1, &result);
+        if (rc == 0) {
+            ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+            continue;
+        }
+        ck_assert_msg(rc == -SPILLWAY_ECHECKSUM || rc == -SPILLWAY_EFRAME, "%s: %s", error.name, error.text);
+        rc = restore(coding, &request, 1, &result);
+        ck_assert_msg(rc == -SPILLWAY_ELOST, "%s: %s", error.name, error.text);
+        ok(spillway_drop(coding, &request.region, 1, &error));
+        n_lost++;
+    }
+    ck_assert_uint_gt(n_lost, 0);
+    free(copy);
+    free(data);
+}
+END_TEST
+
 START_TEST(both_codecs_at_once_are_refused) {
     const struct spillway_options options = {.size = sizeof options,
                                              .socket_path = sw_served_daemon.socket,
@@ -303,6 +419,8 @@ int main(void) {
     tcase_add_test(tcase, a_canceled_call_lets_go_of_its_memory);
     tcase_add_test(tcase, a_call_goes_on_while_nobody_waits);
     tcase_add_test(tcase, a_connection_can_be_closed_at_any_time);
+    tcase_add_test(tcase, stray_writes_spoil_no_restore);
+    tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
     tcase_add_test(tcase, both_codecs_at_once_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -100,7 +100,7 @@ static struct sw_region_id store(void) {
 }
 
 /* All frames of a region, to the other memory. */
-static int fetch(struct sw_region_id id) {
+static int fetch_as(struct sw_region_id id, bool is_disputed) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_range ranges[N];
     struct sw_test_op op = {0}, end = {0};
@@ -108,6 +108,8 @@ static int fetch(struct sw_region_id id) {
     unsigned n = 0;
     memset(sw_pair.to.data, 0, MEMORY_BYTES);
     fill_ranges(ranges, sw_pair.to_mem);
+    for (unsigned i = 0; i < N; i++)
+        ranges[i].is_disputed = is_disputed;
     ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &read, infos, &n, NULL), 0);
     sw_engine_hold(sw_pair.f.engine, false);
     ck_assert_int_eq(sw_read_chunks(read, ranges, N, sw_test_op_done, &op, NULL), 0);
@@ -116,6 +118,10 @@ static int fetch(struct sw_region_id id) {
     ck_assert_int_eq(sw_read_end(read, true, sw_test_op_done, &end, NULL), 0);
     ck_assert_int_eq(sw_pair_wait(&end), rc);
     return rc;
+}
+
+static int fetch(struct sw_region_id id) {
+    return fetch_as(id, false);
 }
 
 static void ck_fetched(void) {
@@ -218,6 +224,8 @@ START_TEST(frames_in_several_extents) {
     ck_assert_uint_gt(region_of(id)->frames->stored[0].n_extents, 1);
     ck_assert_int_eq(fetch(id), 0);
     ck_fetched();
+    ck_assert_int_eq(fetch_as(id, true), 0);
+    ck_fetched();
     ck_restored(id);
     sw_pair_close();
 }
@@ -266,6 +274,53 @@ START_TEST(any_copy_of_a_restore_fails) {
 }
 END_TEST
 
+/* ---- disputed frames ---- */
+
+START_TEST(good_frames_may_be_disputed) {
+    const struct sw_region_id id = store();
+    const int before = count_kernels();
+    ck_assert_int_eq(fetch_as(id, true), 0);
+    ck_fetched();
+    ck_assert_int_eq(count_kernels(), before);
+    ck_restored(id);
+    ck_left(0);
+}
+END_TEST
+
+/* Bytes behind the header are not looked at until the client says that they are bad. The loop's index: of which frame.
+ */
+START_TEST(a_bad_frame_that_is_disputed_is_lost) {
+    const struct sw_region_id id = store();
+    const unsigned bad = (unsigned)_i;
+    uint8_t *stored = region_of(id)->frames->stored[bad].extents[0].memory;
+    stored[frame_bytes[bad] - 40] ^= 0x55;
+    ck_assert_int_eq(fetch(id), 0);
+    ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_OUT);
+    const int rc = fetch_as(id, true);
+    ck_assert_msg(rc == -SW_ECHECKSUM || rc == -SW_EFRAME, "%s", sw_err_name(rc));
+    ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_LOST);
+    ck_assert_uint_eq(sw_pair.to.data[bad * ROOM], 0);
+}
+END_TEST
+
+START_TEST(any_check_of_a_disputed_frame_fails) {
+    const struct sw_region_id id = store();
+    unsigned nth = 1;
+    for (;; nth++) {
+        sw_device_faulty_arm(sw_pair.f.device, "verify_frame", nth, -SW_ENOMEM, (enum sw_fault)_i);
+        const int rc = fetch_as(id, true);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_ENOMEM);
+        ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_OUT);
+    }
+    ck_assert_uint_eq(nth, N + 1);
+    sw_device_faulty_arm(sw_pair.f.device, "verify_frame", 0, 0, SW_FAULT_AT_ONCE);
+    ck_restored(id);
+    ck_left(0);
+}
+END_TEST
+
 static void set_flag(void *flag) {
     *(bool *)flag = true;
 }
@@ -306,6 +361,9 @@ int main(void) {
     tcase_add_test(tests, frames_need_no_kernel);
     tcase_add_loop_test(tests, any_copy_of_a_spill_fails, 0, 3);
     tcase_add_loop_test(tests, any_copy_of_a_restore_fails, 0, 3);
+    tcase_add_test(tests, good_frames_may_be_disputed);
+    tcase_add_loop_test(tests, a_bad_frame_that_is_disputed_is_lost, 0, 2);
+    tcase_add_loop_test(tests, any_check_of_a_disputed_frame_fails, 0, 3);
     tcase_add_test(tests, a_session_ends_under_a_copy);
     tcase_add_test(tests, a_damaged_copy_is_not_sent);
     tcase_add_test(others, frames_go_to_the_disk_and_back);

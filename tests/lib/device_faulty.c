@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",          "pin",         "encode",        "store",     "load",
-                                         "place",        "fetch",       "decode",        "unpack",    "make_plan",
-                                         "encode_group", "store_group", "restore_group", "spill_raw", "restore_raw",
-                                         "identify",     "take_frame",  "give_frame"};
+static const char *const operations[] = {"map",          "pin",         "encode",        "store",       "load",
+                                         "place",        "fetch",       "decode",        "unpack",      "make_plan",
+                                         "encode_group", "store_group", "restore_group", "spill_raw",   "restore_raw",
+                                         "identify",     "take_frame",  "give_frame",    "verify_frame"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -35,6 +35,7 @@ enum {
     OP_IDENTIFY,
     OP_TAKE_FRAME,
     OP_GIVE_FRAME,
+    OP_VERIFY_FRAME,
     OP_NR
 };
 
@@ -193,6 +194,11 @@ static int faulty_give_frame(struct sw_device *device, unsigned s, struct sw_map
     FORWARD(OP_GIVE_FRAME, (int)s, give_frame(inner, s, mapping, offset, from, may_fill_holes, err));
 }
 
+static int faulty_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored,
+                               struct sw_err *err) {
+    FORWARD(OP_VERIFY_FRAME, (int)s, verify_frame(inner, s, stored, err));
+}
+
 static const struct sw_device_info *faulty_info(const struct sw_device *device) {
     struct sw_device *inner = faulty_of(device)->inner;
     return inner->ops->info(inner);
@@ -279,6 +285,7 @@ static const struct sw_device_ops faulty_ops = {
     .restore_raw = faulty_restore_raw,
     .take_frame = faulty_take_frame,
     .give_frame = faulty_give_frame,
+    .verify_frame = faulty_verify_frame,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
     .close = faulty_close,

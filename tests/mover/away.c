@@ -420,9 +420,29 @@ START_TEST(a_damaged_frame_fails_its_restore) {
         const struct sw_failed_chunks *failed = &one.away.run.outcome.failed;
         ck_assert(failed->first <= i && i < failed->first + failed->n);
         *byte ^= 1;
+        ck_assert_uint_ge(rig.sink.n_disputed, i + 1);
     }
     ck_assert_int_eq(restore(&one), 0);
     assert_back(&one);
+    one_fini(&one);
+    rig_close();
+}
+END_TEST
+
+/* A frame that is spoilt on its way is fetched again, once. */
+START_TEST(a_spoilt_frame_is_fetched_again) {
+    struct one one;
+    rig_open(2, CHUNK_BYTES, _i ? SW_AWAY_INSIDE : SW_AWAY_LATER);
+    one_init(&one, 3 * MIB, TEXT, SW_VALUE_NONE, 1);
+    ck_assert_int_eq(spill(&one), 0);
+    rig.sink.n_to_spoil = 1;
+    ck_assert_int_eq(restore(&one), 0);
+    assert_back(&one);
+    ck_assert_uint_eq(rig.sink.n_disputed, 1);
+    rig.sink.n_to_spoil = UINT32_MAX;
+    const int code = restore(&one);
+    ck_assert_msg(code == -SW_ECHECKSUM || code == -SW_EFRAME, "%d", code);
+    ck_assert(rig.sink.n_disputed >= 2 && rig.sink.n_disputed <= 3); /* one for each slot */
     one_fini(&one);
     rig_close();
 }
@@ -648,6 +668,7 @@ int main(void) {
     tcase_add_loop_test(tcase, each_send_and_each_fetch_may_fail, 0, 2);
     tcase_add_loop_test(tcase, a_device_that_refuses_fails_the_run, 0, 2);
     tcase_add_loop_test(tcase, a_damaged_frame_fails_its_restore, 0, 4);
+    tcase_add_loop_test(tcase, a_spoilt_frame_is_fetched_again, 0, 2);
     tcase_add_test(tcase, a_layout_of_another_chunk_fails_its_restore);
     tcase_add_loop_test(tcase, runs_may_be_canceled_at_any_time, 0, 2);
     tcase_add_loop_test(tcase, a_canceled_run_waits_for_the_other_process, 0, 2);

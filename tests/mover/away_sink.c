@@ -52,6 +52,8 @@ static void bring(const struct sw_away_sink *s, const struct sw_away_order *orde
     for (unsigned i = 0; i < order->n; i++) {
         const struct sw_away_frame *frame = &order->run->frames->frames[order->chunk + i];
         memcpy(buffer_of(s, order->slot) + order->at[i], frame->bytes, frame->layout.frame_bytes);
+        if (order->spoils)
+            buffer_of(s, order->slot)[order->at[i] + frame->layout.frame_bytes - 40] ^= 0x55;
     }
 }
 
@@ -118,6 +120,7 @@ static void report(struct sw_away_sink *s, struct sw_away_order *order) {
 static void give(struct sw_away_sink *s, struct sw_away_order *what) {
     what->hash = hash_buffer(s, what->slot);
     what->fails = s->fail_nth && --s->fail_nth == 0;
+    what->spoils = s->n_to_spoil && s->n_to_spoil--;
     (void)pthread_mutex_lock(&s->lock);
     struct sw_away_order *order = any(s, SW_AWAY_FREE);
     SW_ASSERT(order);
@@ -151,7 +154,7 @@ static void send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, u
 }
 
 static void fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
-                  const uint64_t *at) {
+                  const uint64_t *at, bool is_disputed) {
     struct sw_away_sink *s = of(sink);
     struct sw_away_order order = {
         .slot = slot, .n = n, .chunk = chunk, .run = SW_CONTAINER_OF(run, struct sw_away_run, run)};
@@ -164,6 +167,7 @@ static void fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, 
     }
     SW_ASSERT(end <= s->stride);
     s->n_fetched++;
+    s->n_disputed += is_disputed;
     s->n_chunks_fetched += n;
     s->max_step = n > s->max_step ? n : s->max_step;
     give(s, &order);

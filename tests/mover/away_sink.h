@@ -36,7 +36,8 @@ struct sw_away_sink {
     enum sw_away_how how; /* for what is new */
     unsigned fail_nth;    /* the nth send or fetch from now on fails; 0: none */
     int fail_code;
-    unsigned n_sent, n_fetched, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
+    unsigned n_to_spoil; /* so many sends or fetches from now on; frames that are fetched get a wrong byte */
+    unsigned n_sent, n_fetched, n_disputed, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
     uint64_t max_step; /* most chunks of a fetch */
 
     pthread_t thread;
@@ -46,7 +47,7 @@ struct sw_away_sink {
     uint64_t random;
     struct sw_away_order {
         enum { SW_AWAY_FREE, SW_AWAY_HELD_BACK, SW_AWAY_QUEUED, SW_AWAY_AT_WORK, SW_AWAY_DONE } state;
-        bool is_send, fails;
+        bool is_send, fails, spoils;
         unsigned slot, n;
         size_t chunk;
         uint64_t at[SW_DECODE_MAX], number, hash;

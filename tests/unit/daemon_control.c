@@ -201,8 +201,8 @@ END_TEST
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_region_is_shown_as_it_is) {
-    static const char *const fields[] = {"\"priority\":7",   "\"pinned\":false", "\"moving\":false",
-                                         "\"session\":null", "\"state\":\"in\"", "\"codec\":\"none\"",
+    static const char *const fields[] = {"\"priority\":7",    "\"pinned\":false", "\"moving\":false",
+                                         "\"session\":null",  "\"state\":\"in\"", "\"codec\":\"none\"",
                                          "\"coder\":\"none\""};
     struct sw_engine *engine = service.service.engine;
     struct sw_owner *owner;

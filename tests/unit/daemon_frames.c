@@ -569,6 +569,47 @@ START_TEST(a_frame_whose_content_is_bad) {
 }
 END_TEST
 
+/* What a client says of a frame is checked once a second for its tenant; between that the frame is only sent again. */
+START_TEST(a_frame_that_a_client_disputes) {
+    const struct sw_region_id good = store_frames(NUMBER);
+    frame(1)[frame_bytes[1] - 40] ^= 0x55;
+    const struct sw_region_id bad = store_frames(NUMBER + 1);
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP | SW_READ_DISPUTED, good);
+    (void)add_frame_room(0, 0);
+    ck_assert_int_eq(call(), 0);
+    ck_frame(0, 0, 0);
+    const unsigned disputed = SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP | SW_READ_DISPUTED;
+    new_read(NUMBER, disputed, bad);
+    (void)add_frame_room(0, 1);
+    ck_assert_int_eq(call(), 0);
+    ck_assert_uint_eq(rig.reply.u.results.n_frames, 1);
+    rig.session->tenant->disputed_us -= 1000000;
+    new_read(NUMBER, disputed, bad);
+    (void)add_frame_room(0, 1);
+    int rc = call();
+    ck_assert_msg(rc == -SW_ECHECKSUM || rc == -SW_EFRAME, "%s", sw_err_name(rc));
+    new_read(NUMBER, disputed, bad);
+    (void)add_frame_room(0, 1);
+    ck_assert_int_eq(call(), -SW_ELOST);
+    ck_restored(good);
+    ck_rest(1, 0);
+}
+END_TEST
+
+START_TEST(what_may_not_be_disputed) {
+    const struct sw_region_id id = store_frames(NUMBER);
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP | SW_READ_DISPUTED, id);
+    (void)add_room(0, 0, RAW_BYTES, 0);
+    ck_assert_int_eq(call(), -SW_EINVAL); /* not a frame */
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP | SW_READ_DISPUTED, id);
+    for (unsigned i = 0; i <= SW_READ_MAX_DISPUTED; i++)
+        add_frame_room(0, 0)->offset = i * (uint64_t)ROOM;
+    ck_assert_int_eq(call(), -SW_EINVAL); /* too many */
+    ck_restored(id);
+    ck_rest(0, 0);
+}
+END_TEST
+
 /* Frames whose sections point anywhere: the daemon's decoder finds an error, or bytes, and stays inside. */
 START_TEST(frames_with_wild_content_harm_nobody) {
     const struct sw_region_id good = store_frames(NUMBER);
@@ -811,6 +852,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_bad_frame_fails_its_build, 0, N_BAD);
     tcase_add_test(tcase, a_frame_that_changes_before_it_is_copied);
     tcase_add_test(tcase, a_frame_whose_content_is_bad);
+    tcase_add_test(tcase, a_frame_that_a_client_disputes);
+    tcase_add_test(tcase, what_may_not_be_disputed);
     tcase_add_loop_test(tcase, frames_with_wild_content_harm_nobody, 0, 20);
     tcase_add_test(tcase, what_an_append_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, what_a_read_of_a_frame_may_not_ask_for);
