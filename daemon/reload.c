@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "daemon/descriptors.h"
 #include "daemon/memory.h"
 #include "daemon/session/quotas.h"
@@ -101,6 +102,7 @@ int sw_reload(struct sw_service *service, struct sw_reload_report *ret, struct s
                  : sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no configuration file to read again");
     memset(ret, 0, sizeof *ret);
     if (rc == 0) {
+        service->memory_bytes = sw_memory_bytes("");
         (void)sw_memory_fit_tier(&loaded, service->memory_bytes); /* as at the start */
         take_live(&config, &loaded, ret);
         rc = fit(&config, service->config, ret, err);

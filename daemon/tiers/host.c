@@ -3,7 +3,9 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "daemon/fdstore.h"
+#include "daemon/memory.h"
 #include "daemon/tiers/io_pipe.h"
 #include "spill/tier/host/tier_host.h"
 #include <inttypes.h>
@@ -83,18 +85,32 @@ static uint64_t slab_bytes(const struct sw_config *config, unsigned n_kept, uint
     return least;
 }
 
+/* Called on the tier's thread: what fits now, if a control group's limit has been lowered since the start. own: the
+ * configuration of the start. */
+static uint64_t most_bytes(void *own) {
+    struct sw_config config = *(const struct sw_config *)own;
+    (void)sw_memory_fit_tier(&config, sw_memory_bytes(""));
+    return config.host_tier_bytes;
+}
+
 static int open_host(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
     unsigned n_kept = 0;
     uint64_t kept_bytes = 0;
     unsigned n_io_pipes = 0;
     int *io_pipes = NULL;
-    (void)ret_own;
+    struct sw_config *own = sw_alloc(sizeof *own);
+    if (!own)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the host tier");
+    *own = *service->config;
+    *ret_own = own;
     int rc = service->catalogue ? sw_io_pipe_take(service, &io_pipes, &n_io_pipes, err) : 0;
     if (rc)
         return rc;
     struct sw_tier_host_slab *kept = service->catalogue ? take_slabs(service, &n_kept, &kept_bytes) : NULL;
     const struct sw_tier_host_config config = {
         .capacity_bytes = service->config->host_tier_bytes,
+        .most_bytes = most_bytes,
+        .most_arg = own,
         .initial_bytes = service->config->host_tier_initial_bytes,
         .ahead_bytes = service->config->host_tier_bytes / 100 * service->config->host_tier_ahead_pct,
         .slab_bytes = service->catalogue ? slab_bytes(service->config, n_kept, kept_bytes)
@@ -119,4 +135,4 @@ static uint64_t bytes_of(const struct sw_config *config) {
 }
 
 const struct sw_tier_row sw_tier_row_host = {
-    .kind = &sw_tier_host_kind, .title = "host", .bytes = bytes_of, .open = open_host};
+    .kind = &sw_tier_host_kind, .title = "host", .bytes = bytes_of, .open = open_host, .closed = sw_free};

@@ -16,9 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GROUP_MIB = 160, TIER_MIB = 512, REGION_BYTES = 1 << 20 };
+enum { GROUP_MIB = 160, LARGE_MIB = 1024, TIER_MIB = 512, REGION_BYTES = 1 << 20 };
 
 static char group[128];
+static const char *limit; /* the file's name */
 
 /* Returns whether all of the text went into the file. */
 static bool put(const char *folder, const char *name, const char *text) {
@@ -31,6 +32,12 @@ static bool put(const char *folder, const char *name, const char *text) {
     return good;
 }
 
+static bool set_limit(unsigned mib) {
+    char bytes[32];
+    (void)snprintf(bytes, sizeof bytes, "%u", mib << 20);
+    return put(group, limit, bytes);
+}
+
 /* Makes a group with a limit; false: there is no such hierarchy here, or not for us. */
 static bool make_group(void) {
     static const struct {
@@ -38,14 +45,13 @@ static bool make_group(void) {
     } kinds[] = {{"/sys/fs/cgroup", "memory.max"},
                  {"/sys/fs/cgroup/unified", "memory.max"},
                  {"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}};
-    char bytes[32];
-    (void)snprintf(bytes, sizeof bytes, "%d", GROUP_MIB << 20);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         (void)put(kinds[i].mount, "cgroup.subtree_control", "+memory");
         (void)snprintf(group, sizeof group, "%s/spillway-test-%d", kinds[i].mount, (int)getpid());
         if (mkdir(group, 0755))
             continue;
-        if (put(group, kinds[i].limit, bytes)) {
+        limit = kinds[i].limit;
+        if (set_limit(GROUP_MIB)) {
             (void)put(group, "memory.swap.max", "0");
             return true;
         }
@@ -69,8 +75,10 @@ static int spill_noise(struct spillway *connection, uint8_t *memory, unsigned se
     return rc;
 }
 
+/* _i: the group's limit is lowered after the start. */
 START_TEST(clients_that_fill_the_tier_do_not_have_it_killed) {
-    const char *options[] = {"host_tier_bytes=512 MiB", "host_tier_slab_bytes=16 MiB", "scratch_bytes=64 MiB", NULL};
+    const char *options[] = {"host_tier_bytes=512 MiB", "host_tier_initial_bytes=16 MiB", "host_tier_slab_bytes=16 MiB",
+                             "scratch_bytes=64 MiB", NULL};
     char script[SW_TEST_PATH_BYTES], command[256];
     struct sw_test_daemon daemon;
     struct spillway *connection;
@@ -78,10 +86,12 @@ START_TEST(clients_that_fill_the_tier_do_not_have_it_killed) {
     unsigned n = 0, n_refused = 0;
     (void)snprintf(command, sizeof command, "echo $$ >%s/cgroup.procs && exec", group);
     sw_test_daemon_script(script, command, SW_SPILLWAYD_PATH);
+    ck_assert(set_limit(_i ? LARGE_MIB : GROUP_MIB));
     sw_test_daemon_start(&daemon, script, options);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon, "event=tier.exceeds_memory tier=host host_tier_bytes=536870912 "
                                                      "memory_bytes=167772160 bound_bytes="),
-                      1);
+                      !_i);
+    ck_assert(set_limit(GROUP_MIB));
     ck_assert_int_eq(spillway_open(&connection, SW_OPTIONS(.socket_path = daemon.socket), &error), 0);
     const int fd = memfd_create("column", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, REGION_BYTES) == 0);
@@ -113,7 +123,7 @@ int main(void) {
         return 77;
     }
     TCase *tests = tcase_create("memory_group");
-    tcase_add_test(tests, clients_that_fill_the_tier_do_not_have_it_killed);
+    tcase_add_loop_test(tests, clients_that_fill_the_tier_do_not_have_it_killed, 0, 2);
     Suite *suite = suite_create("memory_group");
     suite_add_tcase(suite, tests);
     const int rc = sw_test_run(suite, CK_FORK);

@@ -223,13 +223,23 @@ static void report(struct tier_host *t, enum reported what) {
     (void)pthread_mutex_lock(&t->lock);
 }
 
+/* Without the lock. */
+static int check_most(const struct tier_host *t, uint64_t bytes, struct sw_err *err) {
+    const uint64_t most = t->config.most_bytes ? t->config.most_bytes(t->config.most_arg) : UINT64_MAX;
+    if (bytes <= most)
+        return 0;
+    return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST,
+                      "the host tier cannot grow to %" PRIu64 " bytes: the memory allows %" PRIu64 " now", bytes, most);
+}
+
 static void grow(struct tier_host *t) {
     const uint64_t left = t->config.capacity_bytes - t->backed_bytes;
     const size_t bytes = (size_t)(left < t->config.slab_bytes ? left : t->config.slab_bytes);
+    const uint64_t after = t->backed_bytes + bytes;
     struct sw_err err = {0};
     t->growing = true;
     (void)pthread_mutex_unlock(&t->lock);
-    struct slab *slab = slab_new(t, bytes, &err);
+    struct slab *slab = check_most(t, after, &err) ? NULL : slab_new(t, bytes, &err);
     (void)pthread_mutex_lock(&t->lock);
     if (slab && slab_add(t, slab, &err)) {
         (void)pthread_mutex_unlock(&t->lock);

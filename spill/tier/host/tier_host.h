@@ -14,7 +14,11 @@ struct sw_tier_host_slab {
 
 struct sw_tier_host_config {
     uint64_t capacity_bytes; /* bound */
-    uint64_t initial_bytes;  /* made in any case, and at once */
+    /* Optional: the most bytes that the tier may have now. Asked before each slab, which is not made if it would exceed
+     * them. thread: the tier's own. */
+    uint64_t (*most_bytes)(void *arg);
+    void *most_arg;
+    uint64_t initial_bytes; /* made in any case, and at once */
     uint64_t
         ahead_bytes; /* the next slab is made as soon as fewer backed bytes are free, before anything waits for it */
     uint64_t slab_bytes;              /* multiple of 2 MiB */
