@@ -176,7 +176,8 @@ int spillway_open(struct spillway **ret, const struct spillway_options *options,
 /* Ends the connection: cancels running calls, drops regions without a name, and frees all tickets.
  *
  * - Tickets must not be used afterwards, and need not be freed before.
- * - If calls run, waits until the service no longer uses their memory, at most 10 s.
+ * - If calls run, waits until the service no longer uses their memory, at most 10 s. If a region has a name, waits as
+ *   long until another connection can adopt it, also while the service is restarted.
  * - If the service is away, it drops the regions when it gives the connection up.
  * - NULL: no-op. */
 void spillway_close(struct spillway *connection);

@@ -76,6 +76,9 @@ unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quo
 /* Closes the unclaimed owners whose client process has certainly ended. Returns their number; *ret_running: the number
  * of the others. */
 unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *quota), unsigned *ret_running);
+/* Closes the unclaimed owner that has the tenant's durable region of this name if its client process has certainly
+ * ended; the tenant owner gets the region. Returns whether it did. */
+bool sw_owners_close_ended_holder(struct sw_owner *owner, const char *name, void (*closed)(void *quota));
 /* Records the owner under a name. Only recorded owners and their regions outlive this process, if there is a catalogue.
  * process: the client's (copied). errors: -SW_ENOMEM, -SW_ELIMIT. */
 int sw_owner_name(struct sw_owner *owner, uint32_t uid, const struct sw_process *process,

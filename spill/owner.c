@@ -2,6 +2,7 @@
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
+#include "spill/store/names.h"
 
 #include <string.h>
 
@@ -131,6 +132,15 @@ unsigned sw_owners_close_ended(struct sw_engine *engine, void (*closed)(void *qu
         sw_owner_close(owner, closed, owner->quota);
     }
     return n;
+}
+
+bool sw_owners_close_ended_holder(struct sw_owner *owner, const char *name, void (*closed)(void *quota)) {
+    const struct sw_region *region = owner->tenant_owner ? sw_name_find(owner->tenant_owner, name) : NULL;
+    struct sw_owner *holder = region ? region->owner : NULL;
+    if (!holder || holder->state != SW_OWNER_UNCLAIMED || !sw_process_has_ended(&holder->process))
+        return false;
+    sw_owner_close(holder, closed, holder->quota);
+    return true;
 }
 
 unsigned sw_owners_close_unclaimed(struct sw_engine *engine, const struct sw_quota *quota, bool leave,

@@ -159,9 +159,7 @@ static int on_adopt(void *arg, const struct sw_received *request, struct sw_msg 
     (void)ret_reply;
     int rc = check_name(name, err);
     if (rc == 0)
-        rc = sw_tenant_enable_durable(session->service, session->tenant, session->owner, err);
-    if (rc == 0)
-        rc = sw_engine_adopt(session->owner, (const char *)name, &id, err);
+        rc = sw_tenant_adopt(session->service, session->tenant, session->owner, (const char *)name, &id, err);
     if (rc == 0)
         rc = sw_engine_query(session->owner, id, &info, err);
     if (rc < 0)

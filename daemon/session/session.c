@@ -36,10 +36,22 @@ static struct sw_budget *kept(const struct sw_session *session) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* Tells a client that has hung up, but still reads, that its session has ended. Without that, the connection may have
+ * ended with this process, and the next one keeps the session. */
+static void say_ended(const struct sw_session *session) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    sw_msg_init(&msg, SW_MSG_OK);
+    msg.header.version = session->version;
+    (void)sw_packet_send(session->socket, packet, sw_msg_encode(&msg, packet), NULL, 0);
+}
+
 /* Frees the session when no callback can use it any more. */
 static void end_if_done(struct sw_session *session) {
     if (session->open_handles || !session->owner_closed || session->deferred.n)
         return;
+    if (session->peer_closed && session->version == SW_PROTO_VERSION)
+        say_ended(session);
     /* Hang up only now: a client assumes that the service does not use its memory after the connection's end. */
     sw_peer_hang_up(session->socket);
     sw_memtable_fini(&session->mems);
@@ -89,6 +101,11 @@ void sw_session_close(struct sw_session *session, const char *why) {
         sw_owner_leave(session->owner, on_owner_closed, session);
     else
         sw_owner_close(session->owner, on_owner_closed, session);
+}
+
+static void close_for_peer(struct sw_session *session) {
+    session->peer_closed = !session->service->is_stopping;
+    sw_session_close(session, "peer closed");
 }
 
 void sw_session_resume(struct sw_session *session, struct sw_owner *owner) {
@@ -539,8 +556,10 @@ static void read_packets(struct sw_session *session) {
             refuse_arrival(session, packet, rc, fds, n_fds);
         else if (rc == -SW_ELIMIT) /* this process has no descriptors left: the client made no mistake */
             take_packet(session, packet, bytes, fds, n_fds, true);
-        else if (rc < 0 || bytes == 0)
-            sw_session_close(session, rc < 0 ? "connection reset" : "peer closed");
+        else if (rc < 0)
+            sw_session_close(session, "connection reset");
+        else if (bytes == 0)
+            close_for_peer(session);
         else
             sw_session_packet(session, packet, bytes, fds, n_fds);
     }
@@ -570,8 +589,12 @@ static void write_packets(struct sw_session *session) {
 static void on_poll(uv_poll_t *poll, int status, int events) {
     struct sw_session *session = poll->data;
     /* Requests that a peer sent before it hung up are not carried out. */
-    if (status < 0 || events & UV_DISCONNECT) {
-        sw_session_close(session, status < 0 ? "connection reset" : "peer closed");
+    if (status < 0) {
+        sw_session_close(session, "connection reset");
+        return;
+    }
+    if (events & UV_DISCONNECT) {
+        close_for_peer(session);
         return;
     }
     if (events & UV_WRITABLE)

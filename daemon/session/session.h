@@ -54,6 +54,7 @@ struct sw_session {
     size_t queued_bytes;
     uint64_t kept_bytes; /* taken from the tenant's budget for the session itself */
     bool closing, owner_closed;
+    bool peer_closed; /* the client has ended the session */
     uint64_t opened_us, n_requests;
     void (*closed)(struct sw_session *session, void *arg);
     void *closed_arg;

@@ -257,6 +257,18 @@ unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_runni
     return sw_owners_close_ended(service->engine, on_owner_closed, ret_running);
 }
 
+int sw_tenant_adopt(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner, const char *name,
+                    struct sw_region_id *ret, struct sw_err *err) {
+    int rc = sw_tenant_enable_durable(service, tenant, owner, err);
+    if (rc == 0)
+        rc = sw_engine_adopt(owner, name, ret, err);
+    if (rc == -SW_EBUSY && sw_owners_close_ended_holder(owner, name, on_owner_closed)) {
+        sw_log(SW_LOG_INFO, "sessions.expired", "sessions=1 why=\"its process has ended, and its region is adopted\"");
+        rc = sw_engine_adopt(owner, name, ret, err);
+    }
+    return rc;
+}
+
 void sw_tenants_reclaim(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code) {
     const bool is_for_all = code == -SW_ENOSPACE;
     const bool is_for_own =

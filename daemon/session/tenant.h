@@ -63,6 +63,9 @@ void sw_tenant_resume(struct sw_tenant *tenant);
 unsigned sw_tenants_expire(struct sw_service *service, bool leave);
 /* Closes the ones whose client process has ended. Returns how many. *ret_running: how many are left. */
 unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_running);
+/* Adopts as sw_engine_adopt(), also from an owner that no session has resumed, if its client process has ended. */
+int sw_tenant_adopt(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner, const char *name,
+                    struct sw_region_id *ret, struct sw_err *err);
 /* Closes overdue owners if a request failed for lack of resources that they hold. request: enum sw_msg_type. code: of
  * the failure. For limits and names of the tenant, only the tenant's own. */
 void sw_tenants_reclaim(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code);

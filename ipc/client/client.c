@@ -205,18 +205,46 @@ static bool may_have_our_memory(const struct spillway *c) {
     return c->max_in_flight && c->link == SW_LINK_UP && (!sw_list_empty(&c->running) || !sw_list_empty(&c->transfers));
 }
 
-/* Waits until the daemon hangs up, which it does when it no longer uses the session's memory. Ignores what it sends. */
-static void await_hang_up(struct spillway *c) {
-    const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
+/* Receives what the daemon sends until it hangs up. Returns whether a packet of that type and seq 0 came; with `stops`,
+ * as soon as one of that type comes. */
+static bool await_last(struct spillway *c, uint64_t deadline_us, enum sw_msg_type type, bool stops) {
     uint64_t now_us;
+    bool came = false;
     while ((now_us = sw_clock_us()) < deadline_us) {
         struct pollfd wait = {.fd = c->socket, .events = POLLIN};
+        struct sw_msg msg;
         if (poll(&wait, 1, (int)((deadline_us - now_us) / 1000) + 1) <= 0)
             continue;
         const ssize_t n = recv(c->socket, c->received, sizeof c->received, MSG_DONTWAIT);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-            return;
+            return came;
+        came = n > 0 && sw_msg_decode(&msg, c->received, (size_t)n, NULL) == 0 && msg.header.type == type &&
+               (stops || msg.header.seq == 0);
+        if (came && stops)
+            return true;
     }
+    return came;
+}
+
+/* Ends the session, and waits until the daemon no longer uses its memory. If a region has a name, waits until the
+ * session has ended, too, because the daemon's next process would keep the name for this connection. If the daemon has
+ * ended instead, comes back to its next process once more. */
+static void end_session(struct spillway *c) {
+    const uint64_t deadline_us = sw_clock_us() + CLOSE_TIMEOUT_MS * UINT64_C(1000);
+    bool has_ended = !c->has_names;
+    if (c->socket >= 0) {
+        (void)shutdown(c->socket, SHUT_WR);
+        if (may_have_our_memory(c) || (c->has_names && c->link == SW_LINK_UP))
+            has_ended |= await_last(c, deadline_us, SW_MSG_OK, false);
+        (void)shutdown(c->socket, SHUT_RDWR);
+    }
+    if (has_ended || !sw_resume_to_end(c))
+        return;
+    if (await_last(c, deadline_us, SW_MSG_HELLO_OK, true)) {
+        (void)shutdown(c->socket, SHUT_WR);
+        (void)await_last(c, deadline_us, SW_MSG_OK, false);
+    }
+    (void)shutdown(c->socket, SHUT_RDWR);
 }
 
 static void close_descriptors(const struct spillway *c) {
@@ -239,13 +267,7 @@ void spillway_close(struct spillway *connection) {
     }
     /* A coder's thread stays away from now on. */
     (void)pthread_mutex_lock(&connection->lock);
-    /* The daemon must stop using the memory before the CUDA contexts are released. */
-    if (connection->socket >= 0) {
-        (void)shutdown(connection->socket, SHUT_WR);
-        if (may_have_our_memory(connection))
-            await_hang_up(connection);
-        (void)shutdown(connection->socket, SHUT_RDWR);
-    }
+    end_session(connection); /* before the CUDA contexts are released */
     close_descriptors(connection);
     sw_packets_free(&connection->outbox);
     sw_resume_free(connection);

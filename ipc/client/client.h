@@ -143,6 +143,7 @@ struct spillway {
     struct spillway_error lost;     /* code 0: alive; else what ended the connection */
     enum sw_link link;
     uint64_t up_us;           /* when it came back last; 0: never */
+    bool has_names;           /* a durable region was spilled or adopted here */
     bool was_stopped;         /* since then the service has said that it stops */
     int connect_ms;           /* of spillway_open() */
     int timeout_ms;           /* of calls that wait for an answer; -1: none */
@@ -328,6 +329,9 @@ bool sw_resume_begin(struct spillway *c);
 void sw_resume_advance(struct spillway *c);
 /* Takes the reply to the HELLO of a reconnection. Returns false if none is due. */
 bool sw_resume_take(struct spillway *c, const struct sw_msg *msg);
+/* Connects to the service's next process, and asks for the session once, so that it can be ended there. Returns whether
+ * the process will answer. */
+bool sw_resume_to_end(struct spillway *c);
 void sw_resume_free(struct spillway *c);
 
 /* Ends the connection: running tickets fail with `lost`, and the outbox is dropped. */

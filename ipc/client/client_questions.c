@@ -104,6 +104,7 @@ static bool take_adopted(struct spillway_ticket *t, const struct sw_msg *msg) {
         sw_client_result_error(&t->error, &msg->u.results, 0);
     else
         *ret = result.region;
+    t->connection->has_names |= !result.code;
     return result.code || (result.region.generation);
 }
 

@@ -346,6 +346,14 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
     return true;
 }
 
+bool sw_resume_to_end(struct spillway *c) {
+    struct sw_err err;
+    if (!c->resume || c->lost.code == -SW_ERESTARTED)
+        return false;
+    hang_up(c);
+    return sw_client_connect(c, c->resume->path, &c->socket, &err) == 0 && say_hello(c) == 0;
+}
+
 /* ---- the next step ----------------------------------------------------------------------------------------------- */
 
 void sw_resume_advance(struct spillway *c) {

@@ -532,6 +532,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
         t->transfer.bytes += call->requests[i].bytes;
         t->is_durable |= call->requests[i].name_bytes > 0;
     }
+    c->has_names |= t->is_durable;
     x->has_several_packets =
         call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_pieces;
     x->ticket = t;

@@ -9,6 +9,7 @@
 
 #include <check.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,7 +151,7 @@ START_TEST(a_client_dies_and_the_next_one_goes_on) {
         ck_assert(sw_supervisor_spawn(&supervisor));
         if (!has_session) {
             connection = connect_to_it();
-            region = adopt(connection, "orders");
+            ck_assert_int_eq(spillway_adopt(connection, "orders", &region, &error), 0);
         }
         check_bytes(connection, region);
     }
@@ -175,6 +176,63 @@ START_TEST(both_die) {
     struct spillway *next = connect_to_it();
     check_bytes(next, adopt(next, "orders"));
     spillway_close(connection);
+    spillway_close(next);
+    stop();
+}
+END_TEST
+
+static void *close_in_a_thread(void *connection) {
+    spillway_close(connection);
+    return NULL;
+}
+
+/* The service does not notice that a client has ended, since it is killed first: its next process knows. */
+static pid_t begin_client_that_stores(const char *name) {
+    int stored[2];
+    char c;
+    ck_assert_int_eq(pipe(stored), 0);
+    const pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        struct spillway *connection = connect_to_it();
+        uint8_t *memory = new_memory();
+        fill(memory);
+        SW_ASSERT(spill(connection, name, memory) == 0 && write(stored[1], "x", 1) == 1);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(stored[1]);
+    ck_assert_int_eq(read(stored[0], &c, 1), 1);
+    (void)close(stored[0]);
+    return pid;
+}
+
+START_TEST(a_client_ends_unnoticed) {
+    struct spillway_region region;
+    uint8_t *memory = new_memory();
+    pthread_t closing;
+    start(plain);
+    struct spillway *idle = connect_to_it(), *closed = connect_to_it();
+    fill(memory);
+    ck_assert_int_eq(spill(idle, "idle", memory), 0);
+    ck_assert_int_eq(spill(closed, "closed", memory), 0);
+    const pid_t dead = begin_client_that_stores("dead");
+    sw_test_daemon_pause(&supervisor.daemon);
+    ck_assert(kill(dead, SIGKILL) == 0 && waitpid(dead, NULL, 0) == dead);
+    ck_assert_int_eq(pthread_create(&closing, NULL, close_in_a_thread, closed), 0);
+    sleep_ms(100); /* its last packets lie in the socket */
+    ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGKILL), -SIGKILL);
+    ck_assert(sw_supervisor_spawn(&supervisor));
+    ck_assert_int_eq(pthread_join(closing, NULL), 0);
+    struct spillway *next = connect_to_it();
+    ck_assert_int_eq(spillway_adopt(next, "idle", &region, &error), -SPILLWAY_EBUSY); /* it may come back */
+    ck_assert_msg(spillway_adopt(next, "dead", &region, &error) == 0, "dead: %s: %s", error.name, error.text);
+    check_bytes(next, region);
+    ck_assert_msg(spillway_adopt(next, "closed", &region, &error) == 0, "closed: %s: %s", error.name, error.text);
+    check_bytes(next, region);
+    check_bytes(idle, adopt(idle, "idle"));
+    spillway_close(idle);
     spillway_close(next);
     stop();
 }
@@ -346,6 +404,7 @@ int main(void) {
     TCase *tcase = tcase_create("durable");
     tcase_add_test(tcase, a_client_dies_and_the_next_one_goes_on);
     tcase_add_test(tcase, both_die);
+    tcase_add_test(tcase, a_client_ends_unnoticed);
     tcase_add_test(tcase, a_batch_restores_and_keeps_it);
     tcase_add_test(tcase, what_cannot_be_durable);
     tcase_add_test(tcase, a_spill_that_was_given_up_is_not_found);
