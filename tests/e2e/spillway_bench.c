@@ -296,6 +296,8 @@ START_TEST(help_and_what_is_not_there) {
     ck_assert_str_eq(output, "spillway-bench " SW_VERSION "\n");
     ck_assert_int_eq(run("--count 1 --size 4K --column /nonexistent/column"), 1);
     ck_says("column: ENOENT: /nonexistent/column: No such file or directory");
+    ck_assert_int_eq(run("--count 1 --size 7..4K --column l_quantity"), 1);
+    ck_says("column: EINVAL: l_quantity: --size is less than a value of 8 bytes");
     ck_assert_int_eq(run("--count 1 --size 4K --column l_coment"), 1);
     ck_says("column: ENOENT: l_coment is neither a column nor a file; did you mean l_comment?");
     ck_assert_int_eq(run("--count 1 --size 4K --column /tmp"), 1);

@@ -59,6 +59,10 @@ static bool is_generated(const char *name) {
     return find_tpch(name) < SW_TPCH_COLUMNS;
 }
 
+unsigned sw_bench_column_value_bytes(const char *name) {
+    return sw_bench_column_type(name) == SPILLWAY_BYTES ? 1 : sizeof(uint64_t);
+}
+
 static int unknown_column(const char *name, struct sw_err *err) {
     char hint[80];
     struct sw_similar best = {.edits = 0};

@@ -9,8 +9,9 @@
 /* A region starts anywhere in the first of these bytes, so that not all are the same. */
 #define SW_BENCH_COLUMN_SLACK ((uint64_t)1 << 20)
 
-/* What a column of that name is spilled as. */
+/* What a column of that name is spilled as; and the bytes of a value, of which a region has whole ones. */
 enum spillway_value_type sw_bench_column_type(const char *name);
+unsigned sw_bench_column_value_bytes(const char *name);
 
 /* Makes a column of `bytes` and the slack in *ret (owned by the caller), in memory of the host for SW_BUFFER_MEMFD,
  * else on the GPU. name: as in --column. errors: -SW_ENOENT (neither a column nor a file) and others of opening it,

@@ -61,9 +61,17 @@ static int choose_memory(struct spillway_status *ret) {
 static int make_columns(void) {
     const struct sw_bench_options *o = &run.options;
     struct sw_err err;
-    for (unsigned i = 0; i < o->n_columns; i++)
-        if (sw_bench_column_new(&run.columns[i], o->columns[i], o->max_bytes, o->kind, &err) < 0)
+    for (unsigned i = 0; i < o->n_columns; i++) {
+        const unsigned value_bytes = sw_bench_column_value_bytes(o->columns[i]);
+        int rc = 0;
+        if (o->min_bytes < value_bytes)
+            rc = sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "%.48s: --size is less than a value of %u bytes",
+                            o->columns[i], value_bytes);
+        if (rc == 0)
+            rc = sw_bench_column_new(&run.columns[i], o->columns[i], o->max_bytes, o->kind, &err);
+        if (rc < 0)
             return failed_here("column", &err);
+    }
     return 0;
 }
 

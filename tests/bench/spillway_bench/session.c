@@ -228,7 +228,8 @@ static void begin(struct sw_bench_session *s, struct slot *slot) {
         slot->content.restores = 0;
         const unsigned column = (unsigned)(sw_random(&s->random) % s->run->options.n_columns);
         slot->content.column = s->run->options.verify ? column : slot->column;
-        const uint64_t whole_values = type_of(s, slot) == SPILLWAY_BYTES ? 0 : sizeof(uint64_t) - 1;
+        const uint64_t whole_values =
+            sw_bench_column_value_bytes(s->run->options.columns[slot->content.column]) - UINT64_C(1);
         for (unsigned i = 0; i < n_regions(s); i++) {
             const uint64_t offset = sw_random(&s->random) % SW_BENCH_COLUMN_SLACK & ~(uint64_t)15; /* aligned */
             slot->content.regions[i] = (struct region){.offset = offset, .bytes = random_bytes(s) & ~whole_values};
