@@ -25,6 +25,8 @@ struct program {
     bool check_config, check_tier, print_config;
     const char *snapshot; /* --dry-run; NULL: not given */
     uv_signal_t signals[3];
+    uv_poll_t input; /* --stop-at-eof */
+    bool stop_at_eof;
     struct sw_daemon *daemon;
     int exit_code;
 };
@@ -88,6 +90,7 @@ static int parse_options(struct program *program) {
         program->check_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_CHECK;
         program->check_tier |= option == SW_CLI_FIRST + SW_SPILLWAYD_CHECK_TIER;
         program->print_config |= option == SW_CLI_FIRST + SW_SPILLWAYD_PRINT;
+        program->stop_at_eof |= option == SW_CLI_FIRST + SW_SPILLWAYD_EOF;
         if (option == SW_CLI_FIRST + SW_SPILLWAYD_DRY_RUN)
             program->snapshot = optarg;
         if (option == 'h')
@@ -137,12 +140,41 @@ static void watch_signals(struct program *program, uv_loop_t *loop) {
     }
 }
 
+static void on_input(uv_poll_t *handle, int status, int events) {
+    struct program *program = handle->data;
+    char ignored[256];
+    (void)events;
+    const ssize_t n = status < 0 ? 0 : read(STDIN_FILENO, ignored, sizeof ignored);
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+        return;
+    (void)uv_poll_stop(handle);
+    sw_log(SW_LOG_INFO, "input.ended", "then=\"orderly stop\"");
+    if (program->daemon)
+        sw_daemon_stop(program->daemon);
+}
+
+/* The kernel closes the other end of the pipe whatever ends the process that has it. */
+static int watch_input(struct program *program, uv_loop_t *loop, struct sw_err *err) {
+    if (!program->stop_at_eof)
+        return 0;
+    int rc = uv_poll_init(loop, &program->input, STDIN_FILENO);
+    if (rc < 0) {
+        program->stop_at_eof = false;
+        return sw_err_set(err, sw_err_from_errno(-rc), SW_SCOPE_DAEMON,
+                          "--stop-at-eof: standard input must be a pipe or a socket: %s", uv_strerror(rc));
+    }
+    program->input.data = program;
+    return uv_poll_start(&program->input, UV_READABLE, on_input);
+}
+
 static void on_stopped(int exit_code, void *arg) {
     struct program *program = arg;
     program->daemon = NULL;
     program->exit_code = exit_code;
     for (size_t i = 0; i < sizeof program->signals / sizeof program->signals[0]; i++)
         uv_close((uv_handle_t *)&program->signals[i], NULL);
+    if (program->stop_at_eof)
+        uv_close((uv_handle_t *)&program->input, NULL);
 }
 
 static int run(struct program *program) {
@@ -159,7 +191,8 @@ static int run(struct program *program) {
     }
     watch_signals(program, &loop);
     const struct sw_daemon_hooks hooks = {.stopped = on_stopped, .load = read_config, .arg = program};
-    if (sw_daemon_start(&program->daemon, &loop, &program->config, &hooks, &err) < 0) {
+    if (watch_input(program, &loop, &err) < 0 ||
+        sw_daemon_start(&program->daemon, &loop, &program->config, &hooks, &err) < 0) {
         log_failed_start(&err);
         on_stopped(EXIT_RUNTIME, program);
     }

@@ -20,6 +20,9 @@ const struct sw_cli_option sw_spillwayd_options[] = {
                               "snapshot is a JSON file, described in OPERATING.md, or - for standard input"},
     [SW_SPILLWAYD_CHECK_TIER] = {"check-tier", 0, NULL,
                                  "read the folder of the NVMe tier, print its damage, and exit; nothing is changed"},
+    [SW_SPILLWAYD_EOF] = {"stop-at-eof", 0, NULL,
+                          "stop in order when standard input, a pipe or a socket, ends: for a service that belongs to "
+                          "one program"},
     [SW_SPILLWAYD_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_SPILLWAYD_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_SPILLWAYD_NR] = {.name = NULL},

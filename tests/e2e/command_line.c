@@ -274,6 +274,22 @@ START_TEST(too_few_descriptors) {
 }
 END_TEST
 
+START_TEST(input_that_ends) {
+    char folder[SW_TEST_PATH_BYTES], line[1024];
+    sw_test_folder(folder);
+    static const char command[] = "%s '%s' --stop-at-eof --set device=host --set data_socket=%s/d "
+                                  "--set host_tier_bytes=64MiB --set host_tier_slab_bytes=4MiB %s 2>&1";
+    (void)snprintf(line, sizeof line, command, "echo not yet |", SW_SPILLWAYD_PATH, folder, "");
+    ck_assert_int_eq(run_line(line), 0);
+    const char *ready = strstr(output, "event=service.ready "), *ended = strstr(output, "event=input.ended ");
+    ck_assert_msg(ready && ended && ready < ended, "%s", output);
+    (void)snprintf(line, sizeof line, command, "", SW_SPILLWAYD_PATH, folder, "</dev/null");
+    ck_assert_int_eq(run_line(line), 1);
+    ck_assert_msg(strstr(output, "--stop-at-eof: standard input must be a pipe or a socket"), "%s", output);
+    ck_assert_int_eq(rmdir(folder), 0); /* it has removed its sockets */
+}
+END_TEST
+
 START_TEST(device_that_is_not_there) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -297,6 +313,7 @@ int main(void) {
     tcase_add_test(tests, more_memory_than_there_is);
     tcase_add_test(tests, wrong_configuration_is_logged);
     tcase_add_test(tests, too_few_descriptors);
+    tcase_add_test(tests, input_that_ends);
     tcase_add_test(tests, device_that_is_not_there);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
