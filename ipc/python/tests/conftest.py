@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests use the library and the service that $SPILLWAY_LIBRARY and $SPILLWAYD name, else the installed ones."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import spillway
+
+os.environ.pop("SPILLWAY_SOCKET", None)
+
+
+@pytest.fixture(scope="session")
+def service():
+    """A private service on the host device, small enough to be filled."""
+    options = {"host_tier_bytes": "256MiB", "scratch_bytes": "64MiB", "slots": 2, "log_level": "debug"}
+    with spillway.start(device="host", **options) as s:
+        yield s
+
+
+@pytest.fixture
+def connection(service):
+    with spillway.Connection() as c:
+        yield c
+
+
+@pytest.fixture
+def python(service):
+    """Runs a program in a process of its own, and returns what it has printed."""
+
+    def run(code, check=True, **environment):
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, **environment},
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout if check else done
+
+    return run

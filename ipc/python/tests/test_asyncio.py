@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tickets under asyncio."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import numpy
+import pytest
+
+import spillway
+
+
+def array(i):
+    return numpy.random.default_rng(i).integers(0, 1000, 200_000)
+
+
+async def round_trip(connection, i):
+    region = await connection.spill(array(i))
+    return ((await region.restore()) == array(i)).all()
+
+
+def test_many_at_once(connection):
+    async def main():
+        assert all(await asyncio.gather(*(round_trip(connection, i) for i in range(40))))
+
+    asyncio.run(main())
+    assert connection._session._loops == {}
+    asyncio.run(main())  # in another loop
+
+
+def test_two_loops_and_threads_share_a_connection(connection):
+    def loop():
+        asyncio.run(round_trips())
+
+    async def round_trips():
+        for i in range(10):
+            assert await round_trip(connection, i)
+        done.append(True)
+
+    def blocking():
+        for i in range(10):
+            assert (connection.spill(array(i)).wait().restore().wait() == array(i)).all()
+        done.append(True)
+
+    done = []
+    threads = [threading.Thread(target=f) for f in (loop, loop, blocking, blocking)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert done == [True] * 4
+
+
+def test_an_error_is_raised_where_it_is_awaited(connection):
+    async def main():
+        region = await connection.spill(bytearray(1000))
+        with pytest.raises(spillway.ETOOSMALL):
+            await region.restore(into=bytearray(10))
+        ticket = region.restore()
+        assert await ticket == bytes(1000)
+        assert await ticket == bytes(1000)  # at once
+
+    asyncio.run(main())
+
+
+def test_cancel_and_timeout(connection, service):
+    """The loop goes on while the service is silent, and a canceled wait cancels the call."""
+
+    async def main():
+        ticket = connection.spill(array(1))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ticket, 0.05)
+        os.kill(service.pid, signal.SIGCONT)
+        with pytest.raises(spillway.ECANCELED):
+            await ticket
+
+    os.kill(service.pid, signal.SIGSTOP)
+    try:
+        asyncio.run(main())
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+
+
+def test_a_loop_that_ends_before_the_call(connection, service):
+    async def main():
+        task = asyncio.ensure_future(round_trip(connection, 1))
+        await asyncio.sleep(0.05)
+        task.cancel()
+
+    os.kill(service.pid, signal.SIGSTOP)
+    try:
+        asyncio.run(main())
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+    assert (connection.spill(array(2)).wait().restore().wait() == array(2)).all()
+    while connection._session._running:
+        connection.dispatch()
+    assert connection._session._loops == {}

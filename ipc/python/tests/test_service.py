@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The private service, and how a connection finds a service."""
+
+import os
+import subprocess
+import textwrap
+import time
+
+import pytest
+
+import spillway
+from spillway import _service
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ends(pid, seconds=20):
+    deadline = time.monotonic() + seconds
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+OWNER = """
+    import os, spillway, sys, time
+    s = spillway.start(device="host", host_tier_bytes="64MiB", host_tier_slab_bytes="4MiB")
+    c = spillway.Connection()
+    region = c.spill(bytearray(100000)).wait()
+    print(s.pid, s.socket, flush=True)
+"""
+
+
+FORK = """
+if os.fork() == 0: # lives longer
+    os.closerange(0, 3)
+    time.sleep(15)
+    os._exit(0)
+"""
+KILL = "os.kill(os.getpid(), 9)"
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(3)", "os._exit(0)", KILL, FORK + KILL])
+def test_it_ends_with_its_process(python, ending):
+    done = python(textwrap.dedent(OWNER) + ending, check=False)
+    pid, path = done.stdout.split()
+    assert ends(int(pid), 10), done.stderr
+    assert not os.path.exists(path)
+
+
+def test_a_thread_that_ends_does_not_end_it(python):
+    assert (
+        python("""
+        import spillway, threading, time
+        t = threading.Thread(target=lambda: spillway.start(device="host", host_tier_bytes="64MiB",
+                                                           host_tier_slab_bytes="4MiB"))
+        t.start(); t.join(); time.sleep(0.2)
+        print(spillway.Connection().spill(b"abc").wait().restore().wait())
+    """)
+        == "bytearray(b'abc')\n"
+    )
+
+
+def test_start_again_is_the_same(service):
+    assert spillway.start() is service
+    with pytest.raises(spillway.EINVAL, match="other options"):
+        spillway.start(host_tier_bytes="1GiB")
+
+
+def test_options_that_it_refuses(python):
+    done = python("import spillway; spillway.start(host_tier_bytes='much')", check=False)
+    assert "ENOSERVICE: spillwayd ended at its start" in done.stderr and "host_tier_bytes" in done.stderr
+
+
+def test_stop_restores_the_environment(python):
+    assert (
+        python(
+            """
+        import os, spillway
+        with spillway.start(device="host", host_tier_bytes="64MiB", host_tier_slab_bytes="4MiB") as s:
+            assert os.environ["SPILLWAY_SOCKET"] == s.socket
+        print(os.environ["SPILLWAY_SOCKET"], s.is_running())
+    """,
+            SPILLWAY_SOCKET="/before",
+        )
+        == "/before False\n"
+    )
+
+
+def test_no_service_names_start(python, tmp_path):
+    done = python("import spillway; spillway.Connection()", check=False, SPILLWAY_SOCKET=str(tmp_path / "none"))
+    assert "ENOSERVICE" in done.stderr and "spillway.start()" in done.stderr and str(tmp_path) in done.stderr
+
+
+def test_folders(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert _service._folder() == str(tmp_path / "spillway")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nonexistent")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = tmp_path / f"spillway-{os.getuid()}"
+    assert _service._folder() == str(own)
+    own.chmod(0o777)  # somebody else may have put something there
+    assert _service._folder() != str(own)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 30)))
+    assert len(_service._folder()) < 60
+
+
+def test_a_library_of_another_version(python, tmp_path):
+    (tmp_path / "other.c").write_text('const char *spillway_version(void) { return "0.7.1"; }')
+    subprocess.run(["cc", "-shared", "-o", tmp_path / "other.so", tmp_path / "other.c"], check=True)
+    done = python("import spillway; spillway.Connection()", check=False, SPILLWAY_LIBRARY=str(tmp_path / "other.so"))
+    assert "EVERSION" in done.stderr and "is version 0.7.1, and this package needs 0.2" in done.stderr
+    done = python("import spillway; spillway.Connection()", check=False, SPILLWAY_LIBRARY=str(tmp_path / "none.so"))
+    assert "ENOENT: cannot load" in done.stderr and "SPILLWAY_LIBRARY" in done.stderr

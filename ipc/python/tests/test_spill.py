@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spills and restores of host memory against a real service."""
+
+import array
+import gc
+import os
+import time
+import weakref
+
+import numpy
+import pytest
+
+import spillway
+
+RANDOM = numpy.random.default_rng(1)
+
+
+def objects():
+    yield RANDOM.integers(0, 1000, (300, 400))
+    yield RANDOM.random(100_000, "f4")
+    yield numpy.arange(50_000).astype("M8[s]")
+    yield numpy.zeros((3, 0, 2))
+    yield bytearray(os.urandom(3_000_000))
+    yield array.array("d", RANDOM.random(1000))
+    yield memoryview(bytearray(b"hello, world" * 1000)).cast("i", (60, 50))
+
+
+def same(a, b):
+    return (
+        type(a) is type(b) and memoryview(a).tobytes() == memoryview(b).tobytes()
+        if not hasattr(a, "dtype")
+        else (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+    )
+
+
+@pytest.mark.parametrize("obj", list(objects()), ids=lambda o: type(o).__name__)
+def test_every_byte_is_back(connection, obj):
+    region = connection.spill(obj).wait()
+    assert region.raw_bytes == (obj.nbytes if hasattr(obj, "nbytes") else memoryview(obj).nbytes)
+    assert same(region.restore(keep=True).wait(), obj)
+    assert same(region.restore(like=obj, keep=True).wait(), obj)
+    into = region._make()
+    assert region.restore(into=into).wait() is into
+    assert same(into, obj)
+    assert not region.is_stored
+    with pytest.raises(spillway.ESTALE):
+        region.restore()
+
+
+def test_bytes_come_back_as_a_bytearray(connection):
+    assert connection.spill(b"abc" * 1000).wait().restore().wait() == b"abc" * 1000
+
+
+def test_types_choose_codecs(connection):
+    a = numpy.arange(1_000_000)
+    as_numbers = connection.spill(a).wait()
+    as_bytes = connection.spill(a, type="bytes").wait()
+    assert as_numbers.ratio > 10 * as_bytes.ratio
+    assert as_numbers.result.codec != as_bytes.result.codec
+    with pytest.raises(spillway.EINVAL, match="none of bytes, u8"):
+        connection.spill(a, type="i128")
+
+
+def test_table(connection):
+    table = {f"c{i}": RANDOM.integers(0, 9, 1000 + i) for i in range(150)}  # more than one region holds
+    region = connection.spill(table).wait()
+    assert region.raw_bytes == sum(a.nbytes for a in table.values())
+    new = region.restore(keep=True).wait()
+    assert list(new) == list(table)
+    assert all((new[name] == table[name]).all() for name in table)
+    into = {name: numpy.zeros_like(a) for name, a in table.items()}
+    region.restore(into=into).wait()
+    assert all((into[name] == table[name]).all() for name in table)
+
+
+def test_batch(connection):
+    batch = [RANDOM.integers(0, 100, 5000) for _ in range(300)]
+    regions = connection.spill_batch(batch).wait()
+    back = connection.restore_batch(regions).wait()
+    assert all((a == b).all() for a, b in zip(batch, back))
+    assert not any(region.is_stored for region in regions)
+    with pytest.raises(spillway.EINVAL, match="no objects"):
+        connection.spill_batch([])
+
+
+def test_batch_of_which_one_fails(connection):
+    first = connection.spill(b"first", name="taken").wait()
+    with pytest.raises(spillway.EEXIST, match="drop the region"):
+        connection.spill_batch([b"a", b"b"], names=["new", "taken"]).wait()
+    assert [r.name for r in connection.list()] == ["taken"]
+    good, bad = connection.spill_batch([b"a", b"b"], names=["new", "taken"], each=True).wait()
+    assert good.is_stored and good.name == "new"
+    assert isinstance(bad, spillway.EEXIST)
+    connection.drop(good, first)
+    assert connection.list() == []
+
+
+def test_destinations_that_do_not_fit(connection):
+    region = connection.spill(bytearray(1000)).wait()
+    with pytest.raises(spillway.ETOOSMALL):
+        region.restore(into=bytearray(10)).wait()
+    with pytest.raises(spillway.EINVAL, match="1 buffers, the destination 2"):
+        region.restore(into=[bytearray(500), bytearray(500)])
+    with pytest.raises(spillway.EINVAL, match="not both"):
+        region.restore(into=bytearray(1000), like=b"")
+    with spillway.Connection() as other, pytest.raises(spillway.EINVAL, match="another connection"):
+        other.restore(region)
+    assert region.restore().wait() == bytes(1000)
+
+
+def test_the_ticket_holds_the_memory_and_lets_go(connection):
+    a = RANDOM.random(4_000_000)
+    gone = weakref.ref(a)
+    ticket = connection.spill(a)
+    del a
+    gc.collect()
+    assert gone() is not None
+    region = ticket.wait()
+    gc.collect()
+    assert gone() is None
+    ticket = region.restore()
+    del region
+    gc.collect()
+    assert len(ticket.wait()) == 4_000_000
+
+
+def test_a_region_that_goes_is_dropped(connection):
+    region = connection.spill(bytearray(1000)).wait()
+    before = connection.status().regions
+    del region
+    gc.collect()
+    assert connection.status().regions == before - 1
+    connection.spill(bytearray(1000))  # nobody takes its region
+    while connection._session._running:
+        connection.dispatch()
+    assert connection.status().regions == before - 1
+
+
+def test_full(connection):
+    kept = []
+    with pytest.raises(spillway.ENOSPACE, match="host_tier_bytes") as raised:
+        while True:
+            kept.append(connection.spill(numpy.frombuffer(os.urandom(32 << 20), "u1")).wait())
+    assert (raised.value.name, raised.value.scope, raised.value.code) == ("ENOSPACE", "request", 1000)
+    connection.drop(*kept)
+    assert connection.status().tier_used_bytes < 32 << 20
+
+
+def test_timeouts_and_cancel(connection):
+    a = RANDOM.integers(0, 1 << 60, 8_000_000)
+    ticket = connection.spill(a)
+    with pytest.raises(TimeoutError) as raised:
+        ticket.wait(timeout=0)
+    assert raised.type is spillway.EAGAIN
+    ticket.cancel()
+    with pytest.raises(spillway.ECANCELED):
+        ticket.wait()
+    with pytest.raises(spillway.ETIMEDOUT) as raised:
+        ticket = connection.spill(a, timeout=0.001)
+        time.sleep(0.05)
+        ticket.wait()
+    assert isinstance(raised.value, TimeoutError)
+
+
+def test_durable(service):
+    a = numpy.arange(1000)
+    with spillway.Connection() as c:
+        c.spill({"k": a, "v": a * 2}, name="cache/part-17").wait()
+        with spillway.Connection() as other, pytest.raises(spillway.EBUSY):
+            other.adopt("cache/part-17")
+    with spillway.Connection() as c:
+        (named,) = c.list()
+        assert (named.name, named.raw_bytes, named.tier) == ("cache/part-17", 16000, "host")
+        region = c.adopt("cache/part-17")
+        assert region.raw_bytes == 16000 and region.stored_bytes == named.stored_bytes
+        with pytest.raises(spillway.EINVAL, match="into=x"):
+            region.restore()
+        back = region.restore(like={"k": a, "v": a}).wait()
+        assert (back["v"] == a * 2).all()
+        assert region.is_stored  # it has a name
+        c.drop("cache/part-17")
+        assert c.list() == [] and not c.list()
+        with pytest.raises(spillway.ENOENT):
+            c.adopt("cache/part-17")
+        names = [f"n{i:03}" for i in range(300)]
+        c.spill_batch([b"x"] * 200, names=names[:200]).wait()
+        c.spill_batch([b"x"] * 100, names=names[200:]).wait()
+        assert [n.name for n in c.list()] == names
+        c.drop(*names)
+
+
+def test_register(connection):
+    import mmap
+
+    fd = os.memfd_create("pool", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 1 << 20)
+    pool = mmap.mmap(fd, 1 << 20)
+    a = numpy.frombuffer(pool, "i8")
+    a[:] = numpy.arange(len(a))
+    with connection.register(a):
+        region = connection.spill(a[1000:2000]).wait()
+        a[1000:2000] = 0
+        region.restore(into=a[1000:2000]).wait()
+    assert (a == numpy.arange(len(a))).all()
+    with pytest.raises(spillway.EMEMKIND):
+        connection.register(bytearray(1000))
+    connection.prepare(a)
+    os.close(fd)
+
+
+def test_closed(service):
+    c = spillway.Connection()
+    region = c.spill(bytearray(10)).wait()
+    ticket = c.spill(RANDOM.random(4_000_000))
+    c.close()
+    c.close()
+    for call in (lambda: c.spill(b"x"), region.restore, c.status, c.list, c.fileno, ticket.wait):
+        with pytest.raises(spillway.ECONN):
+            call()
+    assert not region.is_stored and "closed" in repr(c)
