@@ -89,9 +89,10 @@ static const struct option options[] = {
              "regions have longer chunks (chunk_bytes) and these leave no room for as many."},
     {FIELD(gpu_frame_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "4 GiB", .live = true,
      .help = "Limit, for each GPU, of the frame buffers of clients that compress in their own process. This is memory "
-             "of the clients, and a client that gets none uses the service's codec. One tenant may have all of it, "
-             "or half of it if another tenant has some. A lower limit applies to new clients only. 0: no client "
-             "compresses."},
+             "of the clients, and a client that gets none uses the service's codec. A tenant may have at most "
+             "three quarters of what other tenants leave, and a process three quarters of what its tenant's other "
+             "processes leave: of 4 GiB at most 2.25 GiB. Libspillway asks for 320 MiB for each process. A lower limit "
+             "applies to new clients only. 0: no client compresses."},
     {FIELD(host_tier_bytes), .type = TYPE_BYTES, .min = 2 * MIB, .max = 64 * TIB, .multiple = 2 * MIB,
      .is_shareable = true, .fallback = "8 GiB",
      .help = "Limit of the host memory that the service takes for spilled regions. A percentage is of the host's "

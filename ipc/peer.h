@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 struct sw_peer {
-    pid_t pid; /* as of connect(), for logs: it may be reused, and is 0 if this pid namespace cannot see it */
+    pid_t pid; /* as of connect(): it may be reused, and is 0 if this pid namespace cannot see it */
     uid_t uid;
     gid_t gid;
 };

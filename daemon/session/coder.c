@@ -25,19 +25,50 @@ static int find_device(const struct sw_service *service, const uint8_t uuid[SW_D
     return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use has this uuid");
 }
 
+/* The most that another session of the same process has. One process has one set of frame buffers on a GPU, which each
+ * of its sessions hands over. */
+static uint64_t granted_to_others(const struct sw_session *session, unsigned device) {
+    const struct sw_list *all = session->service->sessions;
+    uint64_t most = 0;
+    if (!all || session->peer.pid <= 0)
+        return 0;
+    for (const struct sw_list *n = all->next; n != all; n = n->next) {
+        const struct sw_session *other = SW_CONTAINER_OF(n, struct sw_session, node);
+        if (other != session && other->tenant == session->tenant && other->peer.pid == session->peer.pid &&
+            other->grants.bytes[device] > most)
+            most = other->grants.bytes[device];
+    }
+    return most;
+}
+
+static uint64_t greatest(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* A process counts once, with the most that one of its sessions has. */
 static void set_grant(struct sw_session *session, unsigned device, uint64_t bytes) {
-    const uint64_t before = session->grants.bytes[device];
+    const uint64_t others = granted_to_others(session, device),
+                   more = greatest(bytes, others) - greatest(session->grants.bytes[device], others);
     session->grants.bytes[device] = bytes;
-    session->tenant->grants.bytes[device] += bytes - before;
-    session->service->grants.bytes[device] += bytes - before;
+    session->tenant->grants.bytes[device] += more; /* modulo 2^64: it may be less */
+    session->service->grants.bytes[device] += more;
+}
+
+/* Three quarters of what others leave: as much as sw_share_allows(), and also for the first one, since a grant cannot
+ * be taken back. */
+static uint64_t share_of(uint64_t limit, uint64_t of_others) {
+    const uint64_t left = left_of(limit, of_others);
+    return left - (left + 3) / 4;
 }
 
 /* The session's own grant is replaced, so it does not count. */
 static uint64_t allowed_bytes(const struct sw_session *session, unsigned device) {
-    const uint64_t limit = session->service->config->gpu_frame_bytes, own = session->grants.bytes[device],
-                   of_tenant = session->tenant->grants.bytes[device], of_all = session->service->grants.bytes[device];
-    const uint64_t share = of_all > of_tenant ? limit / 2 : limit;
-    return least(left_of(limit, of_all - own), left_of(share, of_tenant - own));
+    const uint64_t others = granted_to_others(session, device),
+                   of_process = greatest(session->grants.bytes[device], others),
+                   of_tenant = session->tenant->grants.bytes[device], of_all = session->service->grants.bytes[device],
+                   limit = session->service->config->gpu_frame_bytes,
+                   of_tenant_most = share_of(limit, of_all - of_tenant), fits = left_of(limit, of_all - of_process);
+    return greatest(others, least(fits, share_of(of_tenant_most, of_tenant - of_process)));
 }
 
 int sw_on_coder(void *arg, const struct sw_received *request, struct sw_msg *ret_reply, struct sw_err *err) {

@@ -1,8 +1,10 @@
 /* coder.h - CODER: grants frame buffers to clients that encode and decode themselves.
  *
  * A client's frame buffers are its own GPU memory, which the service cannot take back. It only limits them:
- * gpu_frame_bytes for each GPU. A tenant gets at most half of this if another tenant has a grant there, and a session
- * at most what is left. A grant ends with its session. thread: loop. */
+ * gpu_frame_bytes for each GPU. A tenant gets at most three quarters of what other tenants leave of it, and a process
+ * three quarters of what the tenant's other processes leave of that. So something is left for those that come later.
+ * The sessions of a process share one grant. A grant ends with its sessions, or when the client asks anew; what was
+ * granted before others came stays until then. thread: loop. */
 #ifndef SW_DAEMON_CODER_H
 #define SW_DAEMON_CODER_H
 

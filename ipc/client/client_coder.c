@@ -2,6 +2,7 @@
 #include "ipc/client/client_coder.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/descriptors.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,8 @@
 
 /* Of frame buffers on a GPU, asked of the service: more than one coder takes. */
 #define FRAME_BYTES ((uint64_t)320 << 20)
+/* A refused link asks again after this time, if there is a call for it. */
+#define ASK_AGAIN_US ((uint64_t)1000000)
 
 static struct sw_coder_link *link_of(const struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct sw_coder_link, node);
@@ -47,9 +50,22 @@ static void serve(struct sw_coder_user *user) {
 /* ---- making a link ------------------------------------------------------------------------------------------------
  */
 
+static struct spillway_ticket *ask_for(struct sw_coder_link *link, uint64_t bytes,
+                                       void (*on_done)(struct spillway_ticket *t), struct sw_err *err);
+
+static void given_back(struct spillway_ticket *t) {
+    (void)t;
+}
+
+/* Where there is no room now, some may come. What was granted is given back until then. */
 static void refuse(struct sw_coder_link *link, const struct sw_err *err) {
+    const bool lacks_room = err->code == -SW_ELIMIT || err->code == -SW_ENOMEM;
+    struct sw_err ignored = {0};
     link->state = SW_CODER_REFUSED;
     (void)sw_client_report(&link->error, err);
+    link->asks_again_us = lacks_room ? sw_clock_us() + ASK_AGAIN_US : 0;
+    if (lacks_room && link->answer.bytes)
+        (void)ask_for(link, 0, given_back, &ignored);
 }
 
 static void opened(struct spillway_ticket *t) {
@@ -130,16 +146,23 @@ static void answered(struct spillway_ticket *t) {
     link->state = t->error.code ? SW_CODER_REFUSED : SW_CODER_ANSWERED;
 }
 
-static int ask(struct sw_coder_link *link, struct sw_err *err) {
+static struct spillway_ticket *ask_for(struct sw_coder_link *link, uint64_t bytes,
+                                       void (*on_done)(struct spillway_ticket *t), struct sw_err *err) {
     struct sw_msg msg;
     sw_msg_init(&msg, SW_MSG_CODER);
     memcpy(msg.u.coder.device_uuid, link->device_uuid, sizeof msg.u.coder.device_uuid);
-    msg.u.coder.bytes = FRAME_BYTES;
+    msg.u.coder.bytes = bytes;
     struct spillway_ticket *t = sw_client_ask(link->connection, &msg, take_answer, NULL, err);
-    if (!t)
+    if (t) {
+        t->own.on_done = on_done;
+        t->own.owner = link;
+    }
+    return t;
+}
+
+static int ask(struct sw_coder_link *link, struct sw_err *err) {
+    if (!ask_for(link, FRAME_BYTES, answered, err))
         return err->code;
-    t->own.on_done = answered;
-    t->own.owner = link;
     link->state = SW_CODER_ASKED;
     return 0;
 }
@@ -209,6 +232,18 @@ static bool locate(struct spillway *c, const void *data, uint64_t bytes, bool is
     return kind == SW_CUDA_UNKNOWN && sw_host_check(data, bytes, is_written, err) == 0;
 }
 
+/* Returns false if the link is refused, and it is not time to ask again. */
+static bool has_hope(struct sw_coder_link *link) {
+    struct sw_err err = {0};
+    if (link->state != SW_CODER_REFUSED)
+        return true;
+    if (!link->asks_again_us || sw_clock_us() < link->asks_again_us)
+        return false;
+    if (ask(link, &err) < 0)
+        refuse(link, &err);
+    return link->state != SW_CODER_REFUSED;
+}
+
 struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
                                          struct sw_err *err) {
     struct sw_cuda_place place;
@@ -217,7 +252,7 @@ struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, u
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);
         if (link->place.context == place.context)
-            return link->state == SW_CODER_REFUSED ? NULL : link;
+            return has_hope(link) ? link : NULL;
     }
     return link_new(c, &place, err);
 }

@@ -32,8 +32,9 @@ struct sw_coder_link {
     uint64_t frames_offset; /* in that memory */
     uint64_t chunk_bytes;   /* of new regions */
     struct sw_msg_coder_ok answer;
-    atomic_bool has_news; /* since the last look: an event has come, or a run has ended */
-    int event;            /* in the connection's epoll: there are news */
+    uint64_t asks_again_us; /* REFUSED for want of room: when it may ask again; 0: never */
+    atomic_bool has_news;   /* since the last look: an event has come, or a run has ended */
+    int event;              /* in the connection's epoll: there are news */
 };
 
 /* Finds the link for memory of this process, or begins to make it. NULL: this memory is none that a coder works on, or

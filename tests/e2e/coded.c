@@ -394,6 +394,58 @@ START_TEST(stray_writes_lose_what_they_spoil) {
 }
 END_TEST
 
+/* ---- frame buffers that the service grants ----------------------------------------------------------------------- */
+
+static void set_frame_bytes(const char *value) {
+    char line[512];
+    (void)snprintf(line, sizeof line, "'%s' --socket '%s' config set gpu_frame_bytes %s >/dev/null",
+                   SW_SPILLWAYCTL_PATH, sw_served_daemon.control, value);
+    ck_assert_int_eq(system(line), 0); /* NOLINT(cert-env33-c): paths of the build */
+}
+
+static void ck_coder(const char *coder) {
+    uint8_t *data = filled(2 * MIB, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = 2 * MIB};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    ok(spill(coding, &request, 1, &result));
+    ck_assert_str_eq(result.coder, coder);
+    ok(spillway_drop(coding, &result.region, 1, &error));
+    free(data);
+}
+
+/* A refused client asks again, at most once a second. */
+START_TEST(a_client_without_buffers_asks_again) {
+    const struct timespec a_second = {.tv_sec = 1, .tv_nsec = 100000000};
+    set_frame_bytes("300MiB");
+    ck_coder("daemon");
+    set_frame_bytes("4GiB");
+    (void)nanosleep(&a_second, NULL);
+    ck_coder("client");
+    set_frame_bytes("0"); /* of no account to who has some */
+    ck_coder("client");
+    set_frame_bytes("4GiB");
+}
+END_TEST
+
+/* Connections of a process hand over the same buffers: one has room, and so have all. */
+START_TEST(connections_of_a_process_share_its_buffers) {
+    enum { N = 4 };
+    struct spillway *others[N];
+    set_frame_bytes("600MiB"); /* for one process */
+    ck_coder("client");
+    struct spillway *first = coding;
+    for (unsigned i = 0; i < N; i++) {
+        others[i] = coding = connect_as(SPILLWAY_CODEC_CLIENT);
+        ck_coder("client");
+    }
+    coding = first;
+    for (unsigned i = 0; i < N; i++)
+        spillway_close(others[i]);
+    set_frame_bytes("4GiB");
+}
+END_TEST
+
 START_TEST(both_codecs_at_once_are_refused) {
     const struct spillway_options options = {.size = sizeof options,
                                              .socket_path = sw_served_daemon.socket,
@@ -421,6 +473,8 @@ int main(void) {
     tcase_add_test(tcase, a_connection_can_be_closed_at_any_time);
     tcase_add_test(tcase, stray_writes_spoil_no_restore);
     tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
+    tcase_add_test(tcase, a_client_without_buffers_asks_again);
+    tcase_add_test(tcase, connections_of_a_process_share_its_buffers);
     tcase_add_test(tcase, both_codecs_at_once_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
