@@ -70,6 +70,9 @@ static const struct option options[] = {
     {FIELD(metrics_port), .type = TYPE_COUNT, .max = 65535, .multiple = 1, .fallback = "0",
      .help = "TCP port on 127.0.0.1 where Prometheus finds metrics, under /metrics. Every user of this machine can "
              "read it. 0: no port; spillwayctl metrics prints the same text."},
+    {FIELD(metrics_tenants), .type = TYPE_COUNT, .max = 1000, .multiple = 1, .fallback = "20", .live = true,
+     .help = "Users (uid) that have metrics of their own: those with the most stored bytes. The sum of the others has "
+             "the uid \"other\". 0: only the sum of all."},
     {FIELD(device), .type = TYPE_CHOICE, .choices = "auto, cuda, host", .fallback = "auto",
      .help = "auto: use every CUDA GPU, and host memory; cuda: the same, but at least one GPU is required; host: host "
              "memory only."},

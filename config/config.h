@@ -35,7 +35,8 @@ struct sw_config {
     uint64_t control_socket_mode;
     char control_group[SW_CONFIG_GROUP_BYTES], control_read_group[SW_CONFIG_GROUP_BYTES]; /* "none", name or number */
     uint64_t metrics_port;                                                                /* 0: none */
-    char device[16];                                                                      /* "auto", "cuda", "host" */
+    uint64_t metrics_tenants; /* uids with metrics of their own */
+    char device[16];          /* "auto", "cuda", "host" */
     char log_level[16];
     uint64_t scratch_bytes;   /* per GPU */
     uint64_t chunk_bytes;     /* 0: as large as scratch_bytes allows */

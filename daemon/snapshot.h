@@ -14,7 +14,8 @@
  *                 "priority": 0,                    0 to 255; 0 if omitted
  *                 "pinned": false}]}                false if omitted
  *
- * Do not use it to ask about a running service: the service itself is more accurate. thread: any. */
+ * spillwayctl snapshot writes such a file. Do not use it to ask about a running service: the service itself is more
+ * accurate. thread: any. */
 #ifndef SW_DAEMON_SNAPSHOT_H
 #define SW_DAEMON_SNAPSHOT_H
 

@@ -22,6 +22,7 @@ static void view_region(const struct sw_region *region, struct sw_region_view *r
                                    .priority = region->priority,
                                    .pinned = region->pinned,
                                    .is_moving = region->move != NULL,
+                                   .moved_bytes = region->move ? atomic_load(region->move->moved_bytes) : 0,
                                    .name = region->name,
                                    .uid = region->owner->uid};
     (void)sw_engine_query(region->owner, region->id, &ret->info, NULL); /* cannot fail: it exists */
@@ -50,6 +51,30 @@ int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_
     if (rc == 0)
         *ret = region->owner;
     return rc;
+}
+
+int sw_engine_find_name(struct sw_engine *engine, const char *name, uint32_t uid, struct sw_region_id *ret,
+                        struct sw_err *err) {
+    const struct sw_list *owners = &engine->store.owners;
+    const struct sw_region *found = NULL;
+    for (const struct sw_list *at = owners->next; at != owners; at = at->next) {
+        const struct sw_owner *owner = SW_CONTAINER_OF(at, const struct sw_owner, node);
+        const struct sw_region *region = owner->is_tenant_owner ? sw_name_find(owner, name) : NULL;
+        if (!region || (uid != UINT32_MAX && owner->uid != uid))
+            continue;
+        if (found)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "several users have a durable region of this name: give one of their uids");
+        found = region;
+    }
+    if (!found)
+        return sw_err_set(err, -SW_ENOENT, SW_SCOPE_REQUEST, "there is no durable region of this name");
+    *ret = found->id;
+    return 0;
+}
+
+uint64_t sw_engine_room_bytes(const struct sw_engine *engine) {
+    return engine->balance.room_bytes;
 }
 
 int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err) {

@@ -23,6 +23,7 @@ struct sw_region_view {
     uint64_t used_us; /* time of its spill, or of its last restore */
     unsigned priority;
     bool pinned, is_moving; /* is_moving: between tiers */
+    uint64_t moved_bytes;   /* of stored_bytes, by the move under way */
     const char *name;       /* of a durable region, borrowed for the call; else NULL */
     uint32_t uid;           /* of the owner; UINT32_MAX: unknown */
 };
@@ -34,6 +35,13 @@ uint32_t sw_engine_visit(struct sw_engine *engine, uint32_t from, unsigned max_s
 
 /* Returns the region's owner. errors: -SW_ENOENT, -SW_ESTALE. */
 int sw_engine_owner(struct sw_engine *engine, struct sw_region_id id, struct sw_owner **ret, struct sw_err *err);
+
+/* Finds a durable region by its name. uid: of its tenant; UINT32_MAX: any, if only one tenant has a region of this
+ * name. errors: -SW_ENOENT, -SW_EINVAL (several tenants have one). */
+int sw_engine_find_name(struct sw_engine *engine, const char *name, uint32_t uid, struct sw_region_id *ret,
+                        struct sw_err *err);
+/* Returns the stored bytes that sw_engine_make_room() has still to begin to move. */
+uint64_t sw_engine_room_bytes(const struct sw_engine *engine);
 
 /* Begins to demote regions from the first tier, in the usual order, until about this number of stored bytes has left
  * it, or nothing can leave it. errors: -SW_ENOTSUP (there is no tier behind). */

@@ -42,7 +42,7 @@ static bool take(const struct sw_param *param, const json_t *value, struct sw_co
     ret->given = true;
     if (param->type == SW_PARAM_VALUE) {
         ret->value = value;
-        return json_is_string(value) || json_is_number(value) || json_is_boolean(value);
+        return json_is_string(value) || json_is_number(value) || json_is_boolean(value) || json_is_array(value);
     }
     if (param->type != SW_PARAM_NUMBER && param->type != SW_PARAM_BYTES)
         return take_text(param, json_string_value(value), ret);

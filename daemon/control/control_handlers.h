@@ -16,8 +16,10 @@ struct sw_control_context {
 extern sw_control_fn *const sw_control_handlers[SW_CONTROL_METHOD_NR];
 
 /* control_regions.c */
-sw_control_fn sw_on_control_sessions, sw_on_control_regions, sw_on_control_spill, sw_on_control_demote,
-    sw_on_control_promote, sw_on_control_drop;
+sw_control_fn sw_on_control_sessions, sw_on_control_regions, sw_on_control_snapshot, sw_on_control_spill,
+    sw_on_control_demote, sw_on_control_promote, sw_on_control_drop;
+/* control_tenants.c */
+sw_control_fn sw_on_control_tenants;
 /* control_stats.c */
 sw_control_fn sw_on_control_stats, sw_on_control_tiers;
 

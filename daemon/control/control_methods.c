@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "daemon/tiers/names.h"
+#include "spill/store/ids.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +10,12 @@
 #define MAX_BYTES (UINT64_C(64) << 40) /* the largest size of a tier */
 
 /* clang-format off */
+#define NAME                                                                                                           \
+    {"name", SW_PARAM_TEXT, .by_name = true, .max = SW_REGION_NAME_BYTES - 1, .help = "The name of a durable region."},                 \
+    {"uid", SW_PARAM_NUMBER, .by_name = true, .max = UINT32_MAX - 1,                                                                    \
+     .help = "With name: the region's user. May be omitted if only one user has a region of this name."}
 #define REGION                                                                                                         \
-    {"region", SW_PARAM_REGION, .required = true, .help = "The region, as shown by regions: slot:generation."}
+    {"region", SW_PARAM_REGION, .help = "The region, as shown by regions: slot:generation. Or give name instead."}, NAME
 
 const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
     [SW_CONTROL_STATUS] = {"status", SW_CONTROL_READ,
@@ -24,6 +29,10 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "`client_frame_bytes` is what clients have of gpu_frame_bytes now, on all devices."},
     [SW_CONTROL_SESSIONS] = {"sessions", SW_CONTROL_READ,
         .help = "Shows the connected clients, and for each its stored regions and its operations under way."},
+    [SW_CONTROL_TENANTS] = {"tenants", SW_CONTROL_READ,
+        .help = "Shows the users (uid) that have sessions or durable regions: what each of them has, in all its "
+                "sessions, and its limits. `quota` is the row of the option quotas that applies. A limit of `-` is a "
+                "share of what all have, or none: see the tenant_* options."},
     [SW_CONTROL_REGIONS] = {"regions", SW_CONTROL_READ,
         .help = "Lists stored regions, one page at a time. If there may be more, `next` is the cursor of the next "
                 "page. A page may be short, or empty, and still have a next one.",
@@ -36,6 +45,10 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
          {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the previous page."}}},
     [SW_CONTROL_TIERS] = {"tiers", SW_CONTROL_READ,
         .help = "Shows where frames are stored: capacity, use, watermarks, the longest free run."},
+    [SW_CONTROL_SNAPSHOT] = {"snapshot", SW_CONTROL_READ,
+        .help = "Prints how full the first tier (host) is, and all stored regions, as a file for spillwayd --dry-run. "
+                "spillwayctl collects all pages; on the socket, `next` is the cursor of the next one.",
+        {{"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the previous page."}}},
     [SW_CONTROL_CONFIG_GET] = {"config.get", SW_CONTROL_READ,
         .help = "Shows the configuration that is in force.",
         {{"name", SW_PARAM_TEXT, .max = 48, .help = "Only this option."}}},
@@ -54,9 +67,10 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
         {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
         .help = "Makes room in the first tier (host): begins to move regions to a tier behind it (nvme), in the order "
-                "in which they would leave by themselves, until about this many stored bytes have left. (It does not "
-                "free GPU memory, which only a client can spill.)",
-        {{"bytes", SW_PARAM_BYTES, .required = true, .min = 1, .max = MAX_BYTES, .help = "How much room to make."}}},
+                "in which they would leave by themselves, until about this many stored bytes have left. With a name "
+                "instead of bytes: the durable region of this name, like demote. (It does not free GPU memory, which "
+                "only a client can spill.)",
+        {{"bytes", SW_PARAM_BYTES, .min = 1, .max = MAX_BYTES, .help = "How much room to make."}, NAME}},
     [SW_CONTROL_DEMOTE] = {"demote", SW_CONTROL_ALL,
         .help = "Begins to move a region from the first tier (host) to one behind it (nvme); regions shows when it has "
                 "arrived.",
@@ -113,7 +127,7 @@ const char *sw_param_describe(char *ret, size_t ret_bytes, const struct sw_param
         (void)snprintf(ret, ret_bytes, "a region such as \"7:3\"");
         break;
     case SW_PARAM_VALUE:
-        (void)snprintf(ret, ret_bytes, "a string, a number or a boolean");
+        (void)snprintf(ret, ret_bytes, "a string, a number, a boolean or a list");
         break;
     }
     return ret;

@@ -17,8 +17,10 @@ enum sw_control_method {
     SW_CONTROL_STATUS,
     SW_CONTROL_STATS,
     SW_CONTROL_SESSIONS,
+    SW_CONTROL_TENANTS,
     SW_CONTROL_REGIONS,
     SW_CONTROL_TIERS,
+    SW_CONTROL_SNAPSHOT,
     SW_CONTROL_CONFIG_GET,
     SW_CONTROL_CONFIG_SET,
     SW_CONTROL_CONFIG_RELOAD,
@@ -39,13 +41,14 @@ enum sw_param_type {
     SW_PARAM_TEXT,   /* 1 to `max` bytes */
     SW_PARAM_CHOICE, /* one of `choices` */
     SW_PARAM_REGION, /* "slot:generation" */
-    SW_PARAM_VALUE   /* a string, a number or a boolean: the value of an option */
+    SW_PARAM_VALUE   /* a string, a number, a boolean or a list: the value of an option */
 };
 
 struct sw_param {
     const char *name; /* NULL ends a method's rows */
     enum sw_param_type type;
     bool required;
+    bool by_name; /* spillwayctl takes it only by name: --name X */
     uint64_t min, max;
     const char *choices; /* separated by ", " */
     const char *help;

@@ -112,6 +112,9 @@ static json_t *tier_to_json(const struct sw_engine *engine, const struct sw_tier
         add(tier, "high_bytes", marks.high_bytes);
         add(tier, "low_bytes", marks.low_bytes);
     }
+    if (rank == 0 && sw_engine_tiers(engine)->n > 1) {
+        add(tier, "leaving_bytes", sw_engine_room_bytes(engine)); /* an operator's spill that has not begun */
+    }
     if (sw_tier_can(shown->tier, SW_TIER_ADDRESSABLE)) {
         add(tier, "waiting", stats->n_waiting);
         (void)json_object_set_new(tier, "growing", json_boolean(stats->growing));

@@ -1,7 +1,9 @@
 #include "daemon/control/metrics.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "daemon/session/coder.h"
+#include "daemon/session/tenant.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/operator.h"
 #include <inttypes.h>
@@ -156,6 +158,68 @@ static void put_statistics(FILE *out, const struct sw_service *service) {
         }
 }
 
+/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+
+struct shown_tenant {
+    const struct sw_tenant *tenant; /* NULL: the sum of the others */
+    uint64_t values[SW_TENANT_STATS_NR];
+};
+
+static int by_bytes(const void *a, const void *b) {
+    const uint64_t x = ((const struct shown_tenant *)a)->values[SW_TENANT_BYTES],
+                   y = ((const struct shown_tenant *)b)->values[SW_TENANT_BYTES];
+    return (y > x) - (y < x);
+}
+
+/* Gets the tenants with the most stored bytes, at most `most`, and after them the sum of the others. NULL: no memory.
+ */
+static struct shown_tenant *collect(const struct sw_service *service, size_t most, size_t *ret_n) {
+    size_t n = 0;
+    for (const struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next)
+        n++;
+    struct shown_tenant *all = sw_alloc_array(n + 1, sizeof *all);
+    if (!all)
+        return NULL;
+    n = 0;
+    for (const struct sw_list *at = service->tenants.next; at != &service->tenants; at = at->next, n++) {
+        all[n].tenant = SW_CONTAINER_OF(at, const struct sw_tenant, node);
+        sw_tenant_stats(all[n].tenant, all[n].values);
+    }
+    qsort(all, n, sizeof *all, by_bytes);
+    struct shown_tenant others = {.tenant = NULL};
+    for (; n > most; n--)
+        for (unsigned i = 0; i < SW_TENANT_STATS_NR; i++)
+            others.values[i] += all[n - 1].values[i];
+    all[n] = others;
+    *ret_n = n + 1;
+    return all;
+}
+
+static void put_tenants(FILE *out, const struct sw_service *service) {
+    static const struct {
+        const char *name, *help;
+    } rows[SW_TENANT_STATS_NR] = {
+        [SW_TENANT_BYTES] = {"spillway_tenant_stored_bytes", "Bytes that the tenant's regions occupy in all tiers."},
+        [SW_TENANT_REGIONS] = {"spillway_tenant_regions", "Regions of the tenant."},
+        [SW_TENANT_DURABLE] = {"spillway_tenant_durable_regions", "Durable regions of the tenant."},
+        [SW_TENANT_SESSIONS] = {"spillway_tenant_sessions", "Connected clients of the tenant."},
+        [SW_TENANT_OPERATIONS] = {"spillway_tenant_operations", "Spills and restores of the tenant in flight."},
+        [SW_TENANT_BOOKKEEPING] = {"spillway_tenant_bookkeeping_bytes", "Memory for bookkeeping of the tenant."},
+    };
+    size_t n;
+    struct shown_tenant *shown = collect(service, service->config->metrics_tenants, &n);
+    for (unsigned i = 0; shown && i < SW_TENANT_STATS_NR; i++) {
+        begin(out, rows[i].name, GAUGE, rows[i].help);
+        for (size_t k = 0; k < n; k++)
+            if (shown[k].tenant)
+                (void)fprintf(out, "%s{uid=\"%u\"} %" PRIu64 "\n", rows[i].name, (unsigned)shown[k].tenant->uid,
+                              shown[k].values[i]);
+            else
+                (void)fprintf(out, "%s{uid=\"other\"} %" PRIu64 "\n", rows[i].name, shown[k].values[i]);
+    }
+    sw_free(shown);
+}
+
 char *sw_metrics_text(const struct sw_service *service, const struct sw_events *events) {
     struct sw_engine_stats stats;
     char *text = NULL;
@@ -168,6 +232,7 @@ char *sw_metrics_text(const struct sw_service *service, const struct sw_events *
     put_engine(out, &stats, service->config->scratch_bytes * service->n_gpus);
     put_tiers(out, service, &stats);
     put_statistics(out, service);
+    put_tenants(out, service);
     const bool failed = ferror(out) != 0;
     if (fclose(out) != 0 || failed) {
         free(text);

@@ -1,5 +1,6 @@
 #include "daemon/ctl/arguments.h"
 
+#include "base/choice.h"
 #include "base/similar.h"
 #include "daemon/ctl/connection.h"
 #include <inttypes.h>
@@ -26,6 +27,10 @@ const struct sw_cli_option sw_ctl_options[] = {
     [SW_CTL_OPTION_INTERVAL] = {"interval", 0, "SECONDS", "top: time between two updates, 0.05 to 3600; 1 if omitted"},
     [SW_CTL_OPTION_FOLLOW] = {"follow", 'f', NULL, "events: continue until interrupted, also across a restart"},
     [SW_CTL_OPTION_COUNT] = {"count", 'n', "NUMBER", "events: exit after this many, at least 1; 1 if omitted"},
+    [SW_CTL_OPTION_WAIT] =
+        {"wait", 'w', NULL,
+         "drain, spill, demote, promote: wait until it is done, and show a bar on a terminal. drain: "
+         "until no region is stored; spill: until the last move has begun"},
     [SW_CTL_OPTION_HELP] = {"help", 'h', NULL, "print this and exit"},
     [SW_CTL_OPTION_VERSION] = {"version", 'V', NULL, "print the version and exit"},
     [SW_CTL_OPTION_NR] = {.name = NULL},
@@ -53,7 +58,9 @@ static bool is_whole(const char *text) {
 static json_t *to_json(enum sw_param_type type, const char *text) {
     if (type != SW_PARAM_TEXT && type != SW_PARAM_CHOICE && is_whole(text))
         return json_integer(strtoll(text, NULL, 10));
-    return json_string(text);
+    json_t *list =
+        type == SW_PARAM_VALUE && text[0] == '[' ? json_loads(text, 0, NULL) : NULL; /* else the service says */
+    return list ? list : json_string(text);
 }
 
 static int set_param(struct sw_ctl_arguments *ret, const struct sw_param *param, const char *text, struct sw_err *err) {
@@ -118,7 +125,7 @@ static int take_command(struct sw_ctl_arguments *ret, const char *word, struct s
 
 static int take_positional(struct sw_ctl_arguments *ret, const char *word, struct sw_err *err) {
     for (const struct sw_param *param = ret->row ? ret->row->params : NULL; param && param->name; param++)
-        if (!json_object_get(ret->params, param->name))
+        if (!param->by_name && !json_object_get(ret->params, param->name))
             return set_param(ret, param, word, err);
     return wrong(err, "unexpected argument", word);
 }
@@ -234,11 +241,15 @@ static bool is_meant(const struct sw_ctl_arguments *arguments, const struct sw_c
 
 /* Prints options that only this command takes. */
 static void help_options_of(FILE *out, const char *command) {
-    const size_t n = strlen(command);
-    for (int i = 0; i < SW_CTL_OPTION_NR; i++)
-        if (strncmp(sw_ctl_options[i].help, command, n) == 0 && sw_ctl_options[i].help[n] == ':')
+    char commands[64];
+    for (int i = 0; i < SW_CTL_OPTION_NR; i++) {
+        const char *help = sw_ctl_options[i].help;
+        const size_t n = strcspn(help, ":");
+        (void)snprintf(commands, sizeof commands, "%.*s", (int)n, help);
+        if (help[n] && sw_choice_has(commands, command))
             (void)fprintf(out, "      --%s%s%s:%s.\n", sw_ctl_options[i].name, sw_ctl_options[i].argument ? " " : "",
-                          sw_ctl_options[i].argument ? sw_ctl_options[i].argument : "", sw_ctl_options[i].help + n + 1);
+                          sw_ctl_options[i].argument ? sw_ctl_options[i].argument : "", help + n + 1);
+    }
 }
 
 static void help_usage(FILE *out) {

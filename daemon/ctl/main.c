@@ -6,6 +6,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/screen.h"
 #include "daemon/ctl/top.h"
+#include "daemon/ctl/wait.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -79,16 +80,19 @@ static int run_events(struct sw_ctl *ctl, const struct sw_ctl_arguments *argumen
 
 static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *arguments, struct sw_err *err) {
     json_t *result = NULL;
-    const int rc = sw_ctl_call(ctl, arguments->row->name, json_incref(arguments->params), &result, err);
-    if (rc < 0)
-        return rc;
-    const bool is_events = arguments->row == &sw_control_rows[SW_CONTROL_EVENTS];
-    if (arguments->given[SW_CTL_OPTION_JSON] && !is_events)
+    const bool is_events = arguments->row == &sw_control_rows[SW_CONTROL_EVENTS],
+               is_snapshot = arguments->row == &sw_control_rows[SW_CONTROL_SNAPSHOT];
+    int rc = sw_ctl_call(ctl, arguments->row->name, json_incref(arguments->params), &result, err);
+    if (rc == 0 && is_snapshot)
+        rc = sw_ctl_collect(ctl, result, err);
+    if (rc == 0 && arguments->given[SW_CTL_OPTION_WAIT])
+        rc = sw_ctl_wait(ctl, arguments->row, &result, err);
+    if (rc == 0 && !is_events && (is_snapshot || arguments->given[SW_CTL_OPTION_JSON]))
         print_json(result);
-    else if (!is_events)
+    else if (rc == 0 && !is_events)
         sw_ctl_print(stdout, result);
     json_decref(result);
-    return is_events ? run_events(ctl, arguments, err) : flush(err);
+    return rc ? rc : is_events ? run_events(ctl, arguments, err) : flush(err);
 }
 
 static int show(const struct sw_top *now, const struct sw_top *before, bool once, struct sw_err *err) {
@@ -143,6 +147,8 @@ static int check(const struct sw_ctl_arguments *arguments, struct sw_err *err) {
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--%s is for %s only", sw_ctl_options[i].name,
                               for_top ? "top" : "events");
     }
+    if (arguments->given[SW_CTL_OPTION_WAIT] && (!arguments->row || !sw_ctl_can_wait(arguments->row)))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--wait is for drain, spill, demote and promote only");
     if (arguments->given[SW_CTL_OPTION_JSON] && arguments->is_top)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "--json is not for top: use stats");
     if (interval && (!(strtod(interval, &end) >= 0.05 && strtod(interval, &end) <= 3600) || *end)) /* NaN fails both */

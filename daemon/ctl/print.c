@@ -31,6 +31,15 @@ const char *sw_ctl_time(char *ret, size_t ret_bytes, double us) {
     return ret;
 }
 
+const char *sw_ctl_bar(char ret[SW_CTL_BAR_BYTES], double share) {
+    enum { BAR = SW_CTL_BAR_BYTES - 1 };
+    const int full = share > 1 ? BAR : (int)(share * BAR + 0.5);
+    memset(ret, '.', BAR);
+    memset(ret, '#', (size_t)full);
+    ret[BAR] = 0;
+    return ret;
+}
+
 static bool ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), m = strlen(end);
     return n > m && strcmp(text + n - m, end) == 0;

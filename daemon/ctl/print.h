@@ -16,5 +16,8 @@ void sw_ctl_print_event(FILE *out, const struct json_t *params);
 /* Format "1.5 GiB", "12 ms"; return ret. */
 const char *sw_ctl_bytes(char *ret, size_t ret_bytes, double bytes);
 const char *sw_ctl_time(char *ret, size_t ret_bytes, double us);
+/* Draws a share from 0 to 1: "####......". Returns ret. */
+enum { SW_CTL_BAR_BYTES = 31 };
+const char *sw_ctl_bar(char ret[SW_CTL_BAR_BYTES], double share);
 
 #endif

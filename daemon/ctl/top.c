@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SESSIONS = 20, BAR = 30, VALUE_BYTES = 32 };
+enum { MAX_SESSIONS = 20, VALUE_BYTES = 32 };
 
 int sw_top_look(struct sw_top *ret, struct sw_ctl *ctl, struct sw_err *err) {
     *ret = (struct sw_top){.at_s = (double)sw_clock_us() / 1e6};
@@ -77,16 +77,12 @@ static void print_latency(FILE *out, const json_t *stats) {
 static void print_tiers(FILE *out, const json_t *tiers) {
     size_t i;
     json_t *tier;
-    char used[VALUE_BYTES], capacity[VALUE_BYTES], bar[BAR + 1];
+    char used[VALUE_BYTES], capacity[VALUE_BYTES], bar[SW_CTL_BAR_BYTES];
     json_array_foreach(json_object_get(tiers, "tiers"), i, tier) {
         const double share =
             number(tier, "capacity_bytes") > 0 ? number(tier, "used_bytes") / number(tier, "capacity_bytes") : 0;
-        const int full = share > 1 ? BAR : (int)(share * BAR + 0.5);
-        memset(bar, '.', BAR);
-        memset(bar, '#', (size_t)full);
-        bar[BAR] = 0;
-        (void)fprintf(out, "%-8s [%s] %3.0f %%  %s of %s, %.0f frames\n", text(tier, "tier"), bar, share * 100,
-                      sw_ctl_bytes(used, sizeof used, number(tier, "used_bytes")),
+        (void)fprintf(out, "%-8s [%s] %3.0f %%  %s of %s, %.0f frames\n", text(tier, "tier"), sw_ctl_bar(bar, share),
+                      share * 100, sw_ctl_bytes(used, sizeof used, number(tier, "used_bytes")),
                       sw_ctl_bytes(capacity, sizeof capacity, number(tier, "capacity_bytes")), number(tier, "frames"));
     }
 }

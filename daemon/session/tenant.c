@@ -179,7 +179,7 @@ static void close_tenant_owner(struct sw_tenant *tenant, bool leave) {
 
 static bool is_idle(const struct sw_tenant *tenant) {
     return tenant->n_sessions == 0 && tenant->n_owners == (tenant->owner ? 1u : 0u) &&
-           !(tenant->owner && sw_owner_has_names(tenant->owner));
+           !(tenant->owner && sw_owner_n_names(tenant->owner) > 0);
 }
 
 /* Frees an idle tenant. The tenant owner is closed first, on the loop. A session that comes meanwhile makes a new one.
@@ -191,6 +191,15 @@ static void forget_if_idle(struct sw_tenant *tenant) {
         close_tenant_owner(tenant, false);
     else
         forget(tenant);
+}
+
+void sw_tenant_stats(const struct sw_tenant *tenant, uint64_t ret[SW_TENANT_STATS_NR]) {
+    ret[SW_TENANT_BYTES] = atomic_load(&tenant->quota.bytes);
+    ret[SW_TENANT_REGIONS] = tenant->quota.n_regions;
+    ret[SW_TENANT_DURABLE] = tenant->owner ? sw_owner_n_names(tenant->owner) : 0;
+    ret[SW_TENANT_SESSIONS] = tenant->n_sessions;
+    ret[SW_TENANT_OPERATIONS] = tenant->n_operations;
+    ret[SW_TENANT_BOOKKEEPING] = atomic_load(&tenant->quota.kept.used_bytes);
 }
 
 void sw_tenant_leave(struct sw_tenant *tenant) {

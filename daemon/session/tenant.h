@@ -55,6 +55,18 @@ void sw_tenant_leave(struct sw_tenant *tenant);
 int sw_tenant_enable_durable(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner,
                              struct sw_err *err);
 
+/* What a tenant has now, in all its sessions. */
+enum sw_tenant_stat {
+    SW_TENANT_BYTES, /* stored */
+    SW_TENANT_REGIONS,
+    SW_TENANT_DURABLE,
+    SW_TENANT_SESSIONS,
+    SW_TENANT_OPERATIONS,
+    SW_TENANT_BOOKKEEPING, /* bytes */
+    SW_TENANT_STATS_NR
+};
+void sw_tenant_stats(const struct sw_tenant *tenant, uint64_t ret[SW_TENANT_STATS_NR]);
+
 /* Counts the regions that a predecessor has left, also of sessions that are not resumed yet. errors: -SW_ENOMEM. */
 int sw_tenants_recover(struct sw_service *service, struct sw_err *err);
 /* Notes that a session was resumed, which counts now instead of its owner. */

@@ -28,7 +28,8 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     struct move *move = sw_alloc(sizeof *move);
     if (!move)
         return -SW_ENOMEM;
-    move->known = (struct sw_move){.owner = region->owner, .region = region, .cancel = cancel};
+    move->known = (struct sw_move){
+        .owner = region->owner, .region = region, .cancel = cancel, .moved_bytes = &move->job.signals.moved_bytes};
     move->request.operation = SW_OP_MOVE;
     move->request.tenant = region->owner->quota;
     sw_job_init_run(&move->job, &move->request, 0);

@@ -88,8 +88,9 @@ enum sw_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
 /* How host and mover communicate during a run. */
 struct sw_signals {
-    atomic_bool cancel; /* set by the host */
-    atomic_int phase;   /* enum sw_phase, set by the mover */
+    atomic_bool cancel;        /* set by the host */
+    atomic_int phase;          /* enum sw_phase, set by the mover */
+    atomic_ullong moved_bytes; /* move: stored bytes whose frames have a new place; set by the sink */
 };
 
 struct sw_run_outcome {

@@ -35,8 +35,8 @@ void sw_owner_set_tenant_owner(struct sw_owner *owner, struct sw_owner *tenant_o
     }
 }
 
-bool sw_owner_has_names(const struct sw_owner *tenant_owner) {
-    return tenant_owner->n_names > 0;
+unsigned sw_owner_n_names(const struct sw_owner *tenant_owner) {
+    return tenant_owner->n_names;
 }
 
 struct sw_region *sw_name_find(const struct sw_owner *tenant_owner, const char *name) {

@@ -7,7 +7,6 @@
 #ifndef SW_SPILL_NAMES_H
 #define SW_SPILL_NAMES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct sw_owner;
@@ -17,8 +16,8 @@ struct sw_region;
 void sw_owner_become_tenant_owner(struct sw_owner *owner, uint32_t uid);
 /* Sets an owner's tenant owner, for as long as the owner lives. A second call must name the same one. */
 void sw_owner_set_tenant_owner(struct sw_owner *owner, struct sw_owner *tenant_owner);
-/* Returns true if a tenant has durable regions, of its tenant owner or of its other owners. */
-bool sw_owner_has_names(const struct sw_owner *tenant_owner);
+/* Returns how many durable regions a tenant has, of its tenant owner and of its other owners. */
+unsigned sw_owner_n_names(const struct sw_owner *tenant_owner);
 
 /* ---- not for other rooms ---- */
 

@@ -9,6 +9,7 @@
 #include "spill/planner/cost.h"
 #include "spill/store/frames.h"
 #include "spill/store/ids.h"
+#include <stdatomic.h>
 
 struct sw_op;
 struct sw_owner;
@@ -20,6 +21,7 @@ struct sw_move {
     struct sw_owner *owner;               /* counts it in n_moves */
     struct sw_region *region;             /* NULL: the region was dropped meanwhile, and the move owns the frames */
     void (*cancel)(struct sw_move *move); /* asks it to end early; chunks that have moved stay where they are */
+    const atomic_ullong *moved_bytes;     /* stored bytes that have moved so far */
 };
 
 struct sw_region {

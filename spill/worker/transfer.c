@@ -232,6 +232,7 @@ static void drop_writes(struct sw_job *job) {
 /* Makes way for a chunk's new frame. The old one is released at once, or kept until the loop has recorded the new one.
  */
 static void replace(struct sw_job *job, size_t chunk) {
+    (void)atomic_fetch_add(&job->signals.moved_bytes, job->run.frames->stored[chunk].bytes);
     if (job->replaced)
         job->replaced[chunk] = job->run.frames->stored[chunk];
     else

@@ -10,6 +10,7 @@
 #include <check.h>
 #include <grp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -238,6 +239,81 @@ START_TEST(durable_regions_are_seen_and_dropped) {
     json_decref(sw_control_ask(ctl, "drop", params));
     ck_assert_int_eq(spillway_adopt(client, "orders", &region, &error), -SPILLWAY_ENOENT);
     ck_assert_int_eq(sw_control_number(ctl, "status", NULL, "host_used_bytes"), 0);
+}
+END_TEST
+
+/* By its name; its user's uid is needed only if several users have the name. */
+START_TEST(durable_regions_are_dropped_by_name) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_region region;
+    char params[80];
+    ck_assert_int_eq(spillway_spill(client, SW_REQUEST(SW_ONE(data, 1000), .name = "orders"), 1, &ticket, &error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, WAIT_MS, NULL, 0, &error), 0);
+    spillway_ticket_free(ticket);
+    (void)snprintf(params, sizeof params, "{\"name\":\"orders\",\"uid\":%u}", (unsigned)getuid() + 1);
+    (void)sw_control_ck_fails(ctl, "drop", params, SW_ENOENT);
+    (void)sw_control_ck_fails(ctl, "demote", "{\"name\":\"orders\"}", SW_ENOTSUP); /* no tier behind */
+    (void)sw_control_ck_fails(ctl, "spill", "{\"name\":\"orders\"}", SW_ENOTSUP);
+    json_decref(sw_control_ask(ctl, "promote", "{\"name\":\"orders\"}"));
+    (void)snprintf(params, sizeof params, "{\"name\":\"orders\",\"uid\":%u}", (unsigned)getuid());
+    json_decref(sw_control_ask(ctl, "drop", params));
+    ck_assert_int_eq(spillway_adopt(client, "orders", &region, &error), -SPILLWAY_ENOENT);
+}
+END_TEST
+
+static bool has_metric(const char *line) {
+    json_t *answer = sw_control_ask(ctl, "metrics", NULL);
+    const bool has = strstr(json_string_value(answer), line) != NULL;
+    json_decref(answer);
+    return has;
+}
+
+/* Tenants beyond the cap have no labels of their own. */
+START_TEST(metrics_name_few_tenants) {
+    const struct spillway_region region = spill(data_bytes);
+    char line[96];
+    (void)snprintf(line, sizeof line, "\nspillway_tenant_regions{uid=\"%u\"} 1\n", (unsigned)getuid());
+    ck_assert(has_metric(line) && has_metric("\nspillway_tenant_regions{uid=\"other\"} 0\n"));
+    json_decref(sw_control_ask(ctl, "config.set", "[\"metrics_tenants\",0]"));
+    ck_assert(!has_metric(line) && has_metric("\nspillway_tenant_regions{uid=\"other\"} 1\n"));
+    ck_assert_int_eq(restore(region), 0);
+}
+END_TEST
+
+static const json_t *find_tenant(const json_t *answer) {
+    const json_t *all = json_object_get(answer, "tenants");
+    ck_assert_uint_eq(json_array_size(all), 1);
+    ck_assert_int_eq(number(json_array_get(all, 0), "uid"), getuid());
+    return json_array_get(all, 0);
+}
+
+/* A quota is set while the service runs, holds at once, and is shown with what the tenant has. */
+START_TEST(tenants_have_quotas) {
+    struct spillway_region other, region = spill(data_bytes);
+    char params[128];
+    json_t *answer = sw_control_ask(ctl, "tenants", NULL);
+    const json_t *tenant = find_tenant(answer);
+    const long long stored = number(tenant, "stored_bytes");
+    ck_assert_int_gt(stored, 0);
+    ck_assert_int_eq(number(tenant, "regions"), 1);
+    ck_assert_int_eq(number(tenant, "sessions"), 1);
+    ck_assert(json_is_null(json_object_get(tenant, "quota")) && json_is_null(json_object_get(tenant, "limit_bytes")));
+    ck_assert_int_eq(number(tenant, "limit_durable"), 1024);
+    json_decref(answer);
+    (void)snprintf(params, sizeof params, "[\"quotas\",[{\"gid\":%u,\"bytes\":%lld,\"durable_regions\":0}]]",
+                   (unsigned)getgid(), stored);
+    json_decref(sw_control_ask(ctl, "config.set", params));
+    answer = sw_control_ask(ctl, "tenants", NULL);
+    tenant = find_tenant(answer);
+    (void)snprintf(params, sizeof params, "gid %u", (unsigned)getgid());
+    ck_assert_str_eq(text(tenant, "quota"), params);
+    ck_assert_int_eq(number(tenant, "limit_bytes"), stored);
+    ck_assert_int_eq(number(tenant, "limit_durable"), 0);
+    json_decref(answer);
+    ck_assert_int_eq(try_spill(1000, &other), -SPILLWAY_ETENANTBYTES);
+    ck_assert_int_eq(restore(region), 0);
+    json_decref(sw_control_ask(ctl, "config.set", "[\"quotas\",[]]"));
+    ck_assert_int_eq(try_spill(1000, &other), 0);
 }
 END_TEST
 
@@ -879,6 +955,40 @@ static void await_tier(const char *tier, unsigned n) {
         (void)nanosleep(&a_little, NULL);
 }
 
+/* Runs a command of the shell. Returns what it prints, on both streams; owned by this function. */
+static const char *shell(int exit_code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static const char *shell(int exit_code, const char *format, ...) {
+    static char output[1 << 16];
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    FILE *program = popen(line, "r");
+    ck_assert_ptr_nonnull(program);
+    output[fread(output, 1, sizeof output - 1, program)] = 0;
+    const int status = pclose(program);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == exit_code, "%s: %s", line, output);
+    return output;
+}
+
+/* What one program writes the other one reads. */
+static void ck_snapshot_is_read(unsigned n_regions) {
+    char says[64];
+    const char *output = shell(0, "'%s' -s '%s' snapshot | '%s' --set nvme_tier_directory=/x --dry-run - 2>&1",
+                               SW_SPILLWAYCTL_PATH, served.control, SW_SPILLWAYD_PATH);
+    (void)snprintf(says, sizeof says, "moved to the NVMe tier: 0 of %u regions", n_regions);
+    ck_assert_msg(strstr(output, says) && strstr(output, "is in the NVMe tier"), "%s", output);
+}
+
+/* With --wait a command ends when the move has ended. */
+static void ck_waits(const char *command, const char *region) {
+    const char *output =
+        shell(0, "'%s' -s '%s' %s %s --wait 2>&1", SW_SPILLWAYCTL_PATH, served.control, command, region);
+    ck_assert_msg(strstr(output, region) != NULL, "%s", output);
+    ck_assert_int_eq(count_regions("\"tier\":\"host\"", 100), strcmp(command, "promote") == 0);
+}
+
 START_TEST(regions_move_between_tiers) {
     char directory[128], name[32], params[64];
     struct spillway_region regions[8];
@@ -907,6 +1017,9 @@ START_TEST(regions_move_between_tiers) {
     ck_assert_int_eq(sw_control_number(ctl, "stats", NULL, "promotions"), 1);
     json_decref(sw_control_ask(ctl, "spill", "[1000000000]"));
     await_tier("nvme", 8);
+    ck_snapshot_is_read(8);
+    ck_waits("promote", name);
+    ck_waits("demote", name);
     for (unsigned i = 0; i < 8; i++)
         ck_assert_int_eq(restore(regions[i]), 0);
     start_anew(NULL);
@@ -932,6 +1045,9 @@ int main(void) {
     tcase_add_test(tests, regions_by_page_and_filter);
     tcase_add_test(tests, dropped_regions_are_gone);
     tcase_add_test(tests, durable_regions_are_seen_and_dropped);
+    tcase_add_test(tests, durable_regions_are_dropped_by_name);
+    tcase_add_test(tests, tenants_have_quotas);
+    tcase_add_test(tests, metrics_name_few_tenants);
     tcase_add_test(tests, events_name_durable_regions);
     tcase_add_test(tests, operations_are_logged_at_debug_only);
     tcase_add_test(tests, drained_service_takes_no_spills);

@@ -84,7 +84,25 @@ static const struct {
     {"config set tenant_bytes 0", 0, "tenant_bytes  0\n"},
     {"drop 7:3", 1, "ENOENT: there is no region 7:3"},
     {"drop seven", 1, "is not a region such as \"7:3\""},
-    {"drop", 1, "parameter region is missing"},
+    {"drop", 1, "EINVAL: give a region or a name\n"},
+    {"drop 7:3 --name x", 1, "EINVAL: give a region or a name, not both\n"},
+    {"drop 7:3 --uid 5", 1, "EINVAL: uid: belongs to a name\n"},
+    {"drop --name x", 1, "ENOENT: there is no durable region of this name\n"},
+    {"demote --name x --uid 5", 1, "ENOENT: there is no durable region of this name\n"},
+    {"spill", 1, "EINVAL: give bytes or a name\n"},
+    {"spill --name x", 1, "ENOENT: there is no durable region of this name\n"},
+    {"tenants", 0, "tenants  -\n"},
+    {"snapshot", 0,
+     "{\"host_tier\":{\"used_bytes\":0,\"capacity_bytes\":67108864,\"staging_bytes\":0},\"regions\":[]}\n"},
+    {"config set quotas '[{\"uid\": 1, \"bytes\": 7}]' --json", 0, "{\"quotas\":[{\"uid\":1,\"bytes\":\"7\"}]}\n"},
+    {"config set quotas '[{\"uid\": 1}]'", 1, "ECONFIG: quotas[0]: has no limit\n"},
+    {"config set quotas '[{'", 1, "ECONFIG: quotas: is not a list of up to 64 rows"},
+    {"config set quotas []", 0, "quotas  -\n"},
+    {"drain --wait", 1, "ECANCELED: the service is not draining\n"},
+    {"drain on --wait", 0, "draining    yes\n"},
+    {"drain off", 0, "draining    no\n"},
+    {"status --wait", 2, "--wait is for drain, spill, demote and promote only\n"},
+    {"help drain", 0, "      --wait: wait until it is done"},
     {"demote 7:3", 1, "ENOENT: there is no region 7:3"},
     {"promote 7:3", 1, "ENOENT: there is no region 7:3"},
     {"log level", 0, "log_level  info\n"},
@@ -113,7 +131,7 @@ static const struct {
     {"events --only session,tier,restore.done --mode off", 0, ""},
     {"help drop", 0, "  drop\n"},
     {"help config", 0, "  config reload\n"},
-    {"help config set", 0, "      --value: a string, a number or a boolean; required. "},
+    {"help config set", 0, "      --value: a string, a number, a boolean or a list; required. "},
     {"help top", 0, "      --interval SECONDS: time between two updates"},
     {"drop --help", 0, "  drop\n"},
     {"help", 0, "Usage: spillwayctl"},
@@ -249,6 +267,19 @@ START_TEST(a_region_says_what_has_encoded_it) {
     ck_says("regions --json", 0, _i ? "\"coder\":\"client\"" : "\"coder\":\"daemon\"");
     sw_served_close(client);
     free(data);
+}
+END_TEST
+
+/* On a terminal, which `script` makes, a command that waits draws how far it has got. */
+START_TEST(a_bar_while_it_waits) {
+    char line[1024];
+    (void)snprintf(line, sizeof line, "script -qec \"'%s' -s '%s' drain on --wait\" /dev/null </dev/null",
+                   SW_SPILLWAYCTL_PATH, sw_served_daemon.control);
+    ck_assert_int_eq(finish(popen(line, "r")), 0);
+    ck_assert_msg(strstr(output, "\r[##############################] 100 %  0 regions, 0 operations left") &&
+                      strstr(output, "draining    yes"),
+                  "%s", output);
+    ck_says("drain off", 0, "draining    no\n");
 }
 END_TEST
 
@@ -404,6 +435,7 @@ int main(void) {
     tcase_add_test(tests, socket_by_environment);
     tcase_add_test(tests, sessions_and_regions_as_tables);
     tcase_add_loop_test(tests, a_region_says_what_has_encoded_it, 0, 2);
+    tcase_add_test(tests, a_bar_while_it_waits);
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);
     tcase_add_test(alone, events_are_followed);
     tcase_add_test(alone, top_goes_on_until_the_service_ends);
