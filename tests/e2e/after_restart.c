@@ -134,7 +134,7 @@ static pid_t start_client(const struct sw_supervisor *s) {
 
 /* Who makes no call does not notice a restart. Sessions of processes that have ended go after the grace period, those
  * of others wait. */
-START_TEST(nobody_comes_back) {
+START_TEST(sessions_that_are_not_resumed_end) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
     struct spillway_status status = {.size = sizeof status, .regions = 2};
@@ -213,7 +213,7 @@ static bool may_have_pid_namespaces(void) {
 }
 
 /* The service does not come back: the library gives up in time, and says so. */
-START_TEST(gives_up_in_time) {
+START_TEST(a_client_gives_up_in_time) {
     static struct sw_supervisor s;
     struct spillway_status status = {.size = sizeof status};
     struct spillway_error error;
@@ -699,7 +699,7 @@ END_TEST
 /* A spill has come to the disk, its reply to nobody; then the disk is away. Its client has the bytes, and may repeat
  * it.
  */
-START_TEST(spill_that_nobody_has_heard_of) {
+START_TEST(a_spill_whose_reply_was_lost) {
     enum { BYTES = 1000001 };
     static struct sw_supervisor s;
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
@@ -984,7 +984,7 @@ END_TEST
 
 /* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
  * spilled with a seq the last time is not what is spilled with it now. */
-START_TEST(seqs_come_round) {
+START_TEST(seqs_wrap_around) {
     enum { BYTES = 100000, STEP = 1 << 20, STEPS = 4096 };
     static struct sw_supervisor s;
     struct sw_msg_status_ok status;
@@ -1058,12 +1058,12 @@ int main(void) {
     sw_test_slow(tcase, 90);
     tcase_add_test(tcase, lost_store_ends_the_connection);
     tcase_add_test(tcase, too_few_descriptors_for_a_connection);
-    tcase_add_test(tcase, nobody_comes_back);
+    tcase_add_test(tcase, sessions_that_are_not_resumed_end);
     if (may_have_pid_namespaces())
         tcase_add_test(tcase, a_client_that_cannot_be_seen_comes_back);
     else
         (void)printf("left out: this user may not make pid namespaces (unshare --pid)\n");
-    tcase_add_test(tcase, gives_up_in_time);
+    tcase_add_test(tcase, a_client_gives_up_in_time);
     tcase_add_test(tcase, socket_of_the_manager_is_used);
     tcase_add_test(tcase, failed_start_keeps_what_is_stored);
     tcase_add_loop_test(tcase, longer_chunks_come_back, 0, 2);
@@ -1073,11 +1073,11 @@ int main(void) {
     tcase_add_loop_test(tcase, a_damaged_manifest, 0, 2);
     tcase_add_loop_test(tcase, a_disk_that_cannot_be_read, 0, 2);
     tcase_add_test(tcase, a_damaged_frame);
-    tcase_add_test(tcase, spill_that_nobody_has_heard_of);
+    tcase_add_test(tcase, a_spill_whose_reply_was_lost);
     tcase_add_loop_test(tcase, packets_are_settled, 0, 2);
     tcase_add_loop_test(tcase, open_builds_and_reads_are_settled, 0, 2);
     tcase_add_test(tcase, frames_of_a_client_outlive_the_service);
-    tcase_add_loop_test(tcase, seqs_come_round, 0, 2);
+    tcase_add_loop_test(tcase, seqs_wrap_around, 0, 2);
     tcase_add_test(tcase, watchdog_is_fed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -20,7 +20,7 @@ static int spill_batch_code(struct sw_msg msg) {
     return rc;
 }
 
-START_TEST(spill_batches_that_cannot_be) {
+START_TEST(invalid_spill_batches_are_refused) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     struct sw_region_id id;
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 1, fd, SW_WIRED_BYTES, false), 0);
@@ -64,7 +64,7 @@ START_TEST(spill_batches_that_cannot_be) {
 }
 END_TEST
 
-START_TEST(restore_batches_that_cannot_be) {
+START_TEST(invalid_restore_batches_are_refused) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     const int sealed = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK | F_SEAL_WRITE);
     struct sw_region_id ids[PIECES];
@@ -105,7 +105,7 @@ START_TEST(restore_batches_that_cannot_be) {
 }
 END_TEST
 
-START_TEST(drop_batches_drop_what_they_can) {
+START_TEST(drop_batches_drop_all_valid_ids) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     struct sw_region_id ids[3];
     struct sw_msg_status_ok status;
@@ -182,7 +182,7 @@ static struct sw_msg restore_buffers_msg(struct sw_region_id id, uint32_t mem) {
     return msg;
 }
 
-START_TEST(spills_of_buffers_that_cannot_be) {
+START_TEST(invalid_spills_of_buffers_are_refused) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     struct sw_region_id id;
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 1, fd, SW_WIRED_BYTES, false), 0);
@@ -236,7 +236,7 @@ START_TEST(spills_of_buffers_that_cannot_be) {
 }
 END_TEST
 
-START_TEST(restores_of_buffers_that_cannot_be) {
+START_TEST(invalid_restores_of_buffers_are_refused) {
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     const int sealed = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK | F_SEAL_WRITE);
     const struct sw_region_id single = sw_wired_spill(3);
@@ -288,12 +288,12 @@ int main(void) {
     TCase *tests = tcase_create("bad_batch");
     tcase_add_unchecked_fixture(tests, sw_wired_start, sw_wired_stop);
     tcase_add_checked_fixture(tests, sw_wired_before_each, sw_wired_after_each);
-    tcase_add_test(tests, spill_batches_that_cannot_be);
-    tcase_add_test(tests, restore_batches_that_cannot_be);
-    tcase_add_test(tests, drop_batches_drop_what_they_can);
+    tcase_add_test(tests, invalid_spill_batches_are_refused);
+    tcase_add_test(tests, invalid_restore_batches_are_refused);
+    tcase_add_test(tests, drop_batches_drop_all_valid_ids);
     tcase_add_test(tests, batches_beyond_the_limits);
-    tcase_add_test(tests, spills_of_buffers_that_cannot_be);
-    tcase_add_test(tests, restores_of_buffers_that_cannot_be);
+    tcase_add_test(tests, invalid_spills_of_buffers_are_refused);
+    tcase_add_test(tests, invalid_restores_of_buffers_are_refused);
     Suite *suite = suite_create("bad_batch");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -141,7 +141,7 @@ static void ck_unreachable(struct sw_wire *by, struct sw_region_id id, int code,
     (void)close(fd);
 }
 
-START_TEST(ids_that_are_not_ours) {
+START_TEST(ids_of_others_are_refused) {
     struct sw_wire other;
     const struct sw_region_id mine = sw_wired_spill(6);
     sw_wire_open(&other, sw_wired_daemon.socket);
@@ -161,7 +161,7 @@ START_TEST(ids_that_are_not_ours) {
 }
 END_TEST
 
-START_TEST(restore_into_the_wrong_place) {
+START_TEST(restores_to_wrong_memory_are_refused) {
     const struct sw_region_id id = sw_wired_spill(8);
     const int fd = sw_wire_memfd(NULL, SW_WIRED_BYTES, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 1, fd, SW_WIRED_BYTES, false), 0);
@@ -215,7 +215,7 @@ END_TEST
 
 /* ---- names, tokens, the log ---- */
 
-START_TEST(names_that_cannot_be) {
+START_TEST(invalid_names_are_refused) {
     struct sw_msg msg;
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 5, F_SEAL_SHRINK);
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 1, fd, SW_WIRED_BYTES, false), 0);
@@ -246,7 +246,7 @@ START_TEST(nothing_is_settled_without_a_restart) {
 END_TEST
 
 /* In the foreground nothing survives: there are no tokens, and one that somebody brings is not looked at. */
-START_TEST(tokens_of_nobody_make_new_sessions) {
+START_TEST(unknown_tokens_make_new_sessions) {
     struct sw_wire other;
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
     msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
@@ -280,12 +280,12 @@ int main(void) {
     tcase_add_test(tests, hello_comes_first_and_once);
     tcase_add_test(tests, seq_is_not_used_twice);
     tcase_add_test(tests, ranges_beyond_the_memory);
-    tcase_add_test(tests, ids_that_are_not_ours);
-    tcase_add_test(tests, restore_into_the_wrong_place);
+    tcase_add_test(tests, ids_of_others_are_refused);
+    tcase_add_test(tests, restores_to_wrong_memory_are_refused);
     tcase_add_test(tests, unknown_flags_types_and_events);
-    tcase_add_test(tests, names_that_cannot_be);
+    tcase_add_test(tests, invalid_names_are_refused);
     tcase_add_test(tests, nothing_is_settled_without_a_restart);
-    tcase_add_test(tests, tokens_of_nobody_make_new_sessions);
+    tcase_add_test(tests, unknown_tokens_make_new_sessions);
     tcase_add_test(tests, failures_are_logged_by_name);
     Suite *suite = suite_create("bad_input");
     suite_add_tcase(suite, tests);

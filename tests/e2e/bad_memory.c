@@ -75,7 +75,7 @@ START_TEST(descriptors_of_the_wrong_kind) {
 }
 END_TEST
 
-START_TEST(memfds_that_cannot_be_trusted) {
+START_TEST(memfds_that_can_shrink_or_are_too_short_are_refused) {
     ck_assert_int_eq(spill_code(sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 1, 0), SW_WIRED_BYTES),
                      -SW_EUNSEALED);
     ck_assert_int_eq(spill_code(sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 1, F_SEAL_GROW), SW_WIRED_BYTES),
@@ -154,7 +154,7 @@ START_TEST(descriptors_that_do_not_close) {
 }
 END_TEST
 
-START_TEST(a_stop_waits_for_no_close) {
+START_TEST(a_stop_does_not_wait_for_closing_descriptors) {
     struct sw_test_daemon mine = {0};
     struct sw_wire other;
     int peer;
@@ -267,7 +267,7 @@ START_TEST(memory_numbers) {
 END_TEST
 
 /* What is to stay is mapped before it is acknowledged, so that what cannot be mapped is told then. */
-START_TEST(memory_that_stays_is_mapped_at_once) {
+START_TEST(registered_memory_is_mapped_at_once) {
     struct sw_msg_status_ok status;
     struct sw_region_id id;
     const int sealed = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK);
@@ -337,14 +337,14 @@ int main(void) {
     tcase_add_test(tests, descriptor_counts);
     tcase_add_loop_test(tests, more_descriptors_than_a_packet_may_carry, 65, 67);
     tcase_add_test(tests, descriptors_of_the_wrong_kind);
-    tcase_add_test(tests, memfds_that_cannot_be_trusted);
+    tcase_add_test(tests, memfds_that_can_shrink_or_are_too_short_are_refused);
     tcase_add_loop_test(tests, descriptors_that_do_not_close, 0, WAYS);
-    tcase_add_test(tests, a_stop_waits_for_no_close);
+    tcase_add_test(tests, a_stop_does_not_wait_for_closing_descriptors);
     tcase_add_test(tests, memories_of_the_wrong_shape);
     tcase_add_test(tests, parts_that_do_not_add_up);
     tcase_add_test(tests, parts_in_the_wrong_order);
     tcase_add_test(tests, memory_numbers);
-    tcase_add_test(tests, memory_that_stays_is_mapped_at_once);
+    tcase_add_test(tests, registered_memory_is_mapped_at_once);
     tcase_add_test(tests, session_limits);
     Suite *suite = suite_create("bad_memory");
     suite_add_tcase(suite, tests);

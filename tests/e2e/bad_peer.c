@@ -249,7 +249,7 @@ START_TEST(no_descriptor_left_to_accept_with) {
 END_TEST
 
 /* Clients in a crowd take no more than leaves those that are there what they need for their memories. */
-START_TEST(a_crowd_leaves_descriptors_for_memories) {
+START_TEST(many_sessions_leave_descriptors_for_memories) {
     static const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
     enum { CROWD = 200, BYTES = 100000 };
     struct sw_sound before;
@@ -317,7 +317,7 @@ static void hog(struct sw_wire *wire, int fd) {
 }
 
 /* Two sessions of one uid take what one may have, and another uid is served; announcing alone takes nothing. */
-START_TEST(descriptors_are_shared_out) {
+START_TEST(descriptors_are_shared_between_users) {
     static const char *const options[] = {"max_session_memories=4096", "max_sessions=16", "data_socket_mode=0666",
                                           NULL};
     static const struct rlimit few = {.rlim_cur = 2048, .rlim_max = 2048};
@@ -565,8 +565,8 @@ int main(void) {
     tcase_add_test(tests, peer_that_reads_last);
     tcase_add_test(tests, too_many_sessions);
     tcase_add_test(tests, no_descriptor_left_to_accept_with);
-    tcase_add_test(tests, a_crowd_leaves_descriptors_for_memories);
-    tcase_add_test(tests, descriptors_are_shared_out);
+    tcase_add_test(tests, many_sessions_leave_descriptors_for_memories);
+    tcase_add_test(tests, descriptors_are_shared_between_users);
     tcase_add_test(tests, arena_full);
     tcase_add_test(tests, arena_that_cannot_grow_for_a_while);
     tcase_add_test(tests, two_daemons_on_one_socket);

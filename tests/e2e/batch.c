@@ -168,7 +168,7 @@ START_TEST(every_count_comes_back) {
 }
 END_TEST
 
-START_TEST(pieces_of_several_memories) {
+START_TEST(buffers_of_several_memories) {
     enum { N = 300 };
     uint8_t *data[3];
     for (int m = 0; m < 3; m++)
@@ -187,7 +187,7 @@ START_TEST(pieces_of_several_memories) {
 END_TEST
 
 /* At the end of the memory, or where the next one begins, also as the first piece of all. */
-START_TEST(pieces_of_no_bytes) {
+START_TEST(empty_buffers) {
     enum { N = 8 };
     uint8_t *data = new_memory(2 * 8192);
     for (int m = 0; m < 2; m++)
@@ -279,7 +279,7 @@ END_TEST
 
 /* ---- what is refused --------------------------------------------------------------------------------------------- */
 
-START_TEST(calls_that_cannot_be) {
+START_TEST(invalid_calls_are_refused) {
     enum { N = 10 };
     struct spillway_ticket *none = NULL;
     uint8_t *data = new_registered(N, 100);
@@ -305,7 +305,7 @@ START_TEST(calls_that_cannot_be) {
 }
 END_TEST
 
-START_TEST(one_bad_piece_stops_the_batch) {
+START_TEST(one_bad_buffer_stops_the_batch) {
     enum { N = 300 };
     uint8_t *data = new_registered(N, 300);
     lay_out(data, N, 300, 300);
@@ -410,13 +410,13 @@ int main(void) {
     tcase_add_unchecked_fixture(served, sw_served_start_verbose, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
     tcase_add_loop_test(served, every_count_comes_back, 0, (int)(sizeof counts / sizeof counts[0]));
-    tcase_add_test(served, pieces_of_several_memories);
-    tcase_add_test(served, pieces_of_no_bytes);
+    tcase_add_test(served, buffers_of_several_memories);
+    tcase_add_test(served, empty_buffers);
     tcase_add_test(served, regions_are_the_same_as_others);
     tcase_add_test(served, batches_at_once_and_event_loops);
     tcase_add_loop_test(served, a_freed_ticket_leaves_no_region, 0, 3);
-    tcase_add_test(served, calls_that_cannot_be);
-    tcase_add_test(served, one_bad_piece_stops_the_batch);
+    tcase_add_test(served, invalid_calls_are_refused);
+    tcase_add_test(served, one_bad_buffer_stops_the_batch);
     tcase_add_test(limits, batches_wait_for_the_daemons_limits);
     tcase_add_test(limits, too_many_regions);
     tcase_add_test(limits, a_full_tier_keeps_nothing_of_the_batch);

@@ -123,7 +123,7 @@ static unsigned announce(unsigned n_sessions) {
     return n_refused;
 }
 
-START_TEST(memories_that_never_come) {
+START_TEST(announced_memories_that_never_arrive) {
     const uint64_t before = anonymous_bytes();
     for (int round = 0; round < 2; round++) {
         const unsigned n = open_all();
@@ -138,7 +138,7 @@ START_TEST(memories_that_never_come) {
 }
 END_TEST
 
-START_TEST(regions_of_nothing) {
+START_TEST(empty_regions) {
     enum { BATCHES = 2000 };
     const uint64_t before = anonymous_bytes();
     struct sw_region_id ids[SW_PROTO_MAX_BATCH];
@@ -163,7 +163,7 @@ START_TEST(regions_of_nothing) {
 END_TEST
 
 /* A memory of many GB without a page: what may fit is begun, a record for each chunk is what it costs. */
-START_TEST(spills_of_nothing_much) {
+START_TEST(very_short_spills) {
     enum { AT_ONCE = 200 };
     const uint64_t bytes = (uint64_t)16 << 30, before = anonymous_bytes();
     const int fd = sw_wire_memfd(NULL, 0, 0);
@@ -183,7 +183,7 @@ START_TEST(spills_of_nothing_much) {
 }
 END_TEST
 
-START_TEST(the_log_is_for_all) {
+START_TEST(one_user_cannot_fill_the_log) {
     struct sw_wire wire;
     sw_wire_open(&wire, daemon_process.socket);
     for (uint32_t mem = 0; mem < 2000; mem++)
@@ -198,10 +198,10 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("budgets");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, memories_that_never_come);
-    tcase_add_test(tests, regions_of_nothing);
-    tcase_add_test(tests, spills_of_nothing_much);
-    tcase_add_test(tests, the_log_is_for_all);
+    tcase_add_test(tests, announced_memories_that_never_arrive);
+    tcase_add_test(tests, empty_regions);
+    tcase_add_test(tests, very_short_spills);
+    tcase_add_test(tests, one_user_cannot_fill_the_log);
     Suite *suite = suite_create("budgets");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -481,7 +481,7 @@ static uint64_t spills_for_all(void) {
 }
 
 /* Why a region was compressed, or was not, is in the reply, and counted under the same name. */
-START_TEST(reasons_are_told_and_counted) {
+START_TEST(reasons_are_reported_and_counted) {
     static const enum sw_content kinds[] = {SW_CONTENT_TEXT, SW_CONTENT_RANDOM};
     struct memory m = new_memory(4 * mib);
     uint64_t before = spills_for_all(), not_shrunk = spills_for("does not shrink");
@@ -514,7 +514,7 @@ START_TEST(used_up_and_unknown_ids) {
 }
 END_TEST
 
-START_TEST(too_small_a_buffer_is_left_alone) {
+START_TEST(a_too_small_buffer_stays_unchanged) {
     struct memory m = new_memory(80000), small = new_memory(79999);
     fill(m.data, m.bytes, 6);
     const struct spillway_region region = spilled(m.data, m.bytes);
@@ -529,7 +529,7 @@ START_TEST(too_small_a_buffer_is_left_alone) {
 END_TEST
 
 /* Sealed, or its descriptor opened for appending: it is read, but a restore to it fails, and costs nothing. */
-START_TEST(memory_that_may_not_be_written) {
+START_TEST(read_only_memory_cannot_be_restored_to) {
     struct memory sealed = new_memory(8192), appended = new_memory(8192);
     fill(appended.data, appended.bytes, 9);
     (void)munmap(sealed.data, sealed.bytes); /* none that is writable may be there */
@@ -562,7 +562,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
 END_TEST
 
 /* 64 MiB of tier, pieces of 12 MiB that do not compress: the sixth does not fit. */
-START_TEST(a_full_arena_costs_one_spill) {
+START_TEST(a_full_host_tier_fails_one_spill) {
     enum { N = 6 };
     const size_t each = 12 * mib;
     struct memory m = new_memory(each);
@@ -643,7 +643,7 @@ START_TEST(stopped_with_regions_stored) {
 END_TEST
 
 /* What runs when a connection is closed writes to nobody's memory after that. */
-START_TEST(close_waits_for_what_runs) {
+START_TEST(close_waits_for_running_operations) {
     struct memory m = new_memory(128 * mib);
     for (int round = 0; round < 3; round++) {
         struct spillway *closed = sw_served_connect(&sw_served_daemon);
@@ -687,13 +687,13 @@ int main(void) {
     tcase_add_test(served, a_forked_child_is_refused);
     tcase_add_test(served, numbers_have_their_codecs);
     tcase_add_test(served, keep_query_drop);
-    tcase_add_test(served, reasons_are_told_and_counted);
+    tcase_add_test(served, reasons_are_reported_and_counted);
     tcase_add_test(served, used_up_and_unknown_ids);
-    tcase_add_test(served, too_small_a_buffer_is_left_alone);
-    tcase_add_test(served, memory_that_may_not_be_written);
+    tcase_add_test(served, a_too_small_buffer_stays_unchanged);
+    tcase_add_test(served, read_only_memory_cannot_be_restored_to);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
-    tcase_add_test(served, a_full_arena_costs_one_spill);
-    tcase_add_test(served, close_waits_for_what_runs);
+    tcase_add_test(served, a_full_host_tier_fails_one_spill);
+    tcase_add_test(served, close_waits_for_running_operations);
     tcase_add_loop_test(left, killed_in_mid_spill, 0, 4);
     tcase_add_test(left, stopped_with_regions_stored);
     suite_add_tcase(suite, served);

@@ -62,7 +62,7 @@ START_TEST(printed_config_is_loaded_again) {
 }
 END_TEST
 
-START_TEST(a_lower_bound_alone_will_do) {
+START_TEST(a_lower_limit_alone_is_enough) {
     ck_assert_int_eq(
         run("--set host_tier_bytes=64MiB --set max_regions=500 --set host_tier_high_pct=70 --print-config"), 0);
     ck_assert_ptr_nonnull(strstr(output, "\"host_tier_initial_bytes\": \"auto\","));
@@ -100,7 +100,7 @@ static int dry_run(unsigned capacity, const char *options) {
     return code;
 }
 
-START_TEST(dry_run_says_who_would_be_moved) {
+START_TEST(dry_run_lists_regions_to_move) {
     ck_assert_int_eq(dry_run(1000, "--set nvme_tier_directory=/nonexistent"), 0);
     ck_assert_ptr_nonnull(strstr(output, "moved to the NVMe tier: 1 of 3 regions, 250 bytes\n"));
     ck_assert_ptr_nonnull(strstr(output, "    1  9:1 "));
@@ -148,7 +148,7 @@ static const struct {
 };
 
 /* A contradiction is found when all is read; what it says still names the file, and only if that has a part in it. */
-START_TEST(contradiction_names_its_file) {
+START_TEST(a_contradiction_is_reported_with_its_file) {
     char path[SW_TEST_PATH_BYTES], line[512];
     const int fd = sw_test_file(path);
     ck_assert(dprintf(fd, "{\"host_tier_slab_bytes\": \"256 MiB\"}") > 0);
@@ -204,7 +204,7 @@ START_TEST(both_sockets_at_one_path) {
 }
 END_TEST
 
-START_TEST(files_that_may_not_be_that_long) {
+START_TEST(a_file_size_limit_is_reported) {
     char folder[SW_TEST_PATH_BYTES], line[1024];
     sw_test_folder(folder);
     (void)snprintf(line, sizeof line,
@@ -232,7 +232,7 @@ START_TEST(output_that_cannot_be_written) {
 }
 END_TEST
 
-START_TEST(more_memory_than_there_is) {
+START_TEST(a_tier_larger_than_memory_is_reported) {
     char folder[SW_TEST_PATH_BYTES], arguments[512];
     sw_test_folder(folder);
     /* The folder of the disk cannot be had, so that it ends when it has looked. */
@@ -290,7 +290,7 @@ START_TEST(input_that_ends) {
 }
 END_TEST
 
-START_TEST(device_that_is_not_there) {
+START_TEST(a_missing_device_is_reported) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
     ck_assert_int_eq(run("--set device=cuda --set data_socket=/tmp/spillway-no-gpu.sock"), 1);
@@ -302,19 +302,19 @@ int main(void) {
     TCase *tests = tcase_create("command_line");
     tcase_add_test(tests, information);
     tcase_add_test(tests, printed_config_is_loaded_again);
-    tcase_add_test(tests, a_lower_bound_alone_will_do);
-    tcase_add_test(tests, dry_run_says_who_would_be_moved);
-    tcase_add_test(tests, contradiction_names_its_file);
+    tcase_add_test(tests, a_lower_limit_alone_is_enough);
+    tcase_add_test(tests, dry_run_lists_regions_to_move);
+    tcase_add_test(tests, a_contradiction_is_reported_with_its_file);
     tcase_add_loop_test(tests, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tests, output_that_cannot_be_written);
     tcase_add_test(tests, streams_that_are_closed);
     tcase_add_test(tests, both_sockets_at_one_path);
-    tcase_add_test(tests, files_that_may_not_be_that_long);
-    tcase_add_test(tests, more_memory_than_there_is);
+    tcase_add_test(tests, a_file_size_limit_is_reported);
+    tcase_add_test(tests, a_tier_larger_than_memory_is_reported);
     tcase_add_test(tests, wrong_configuration_is_logged);
     tcase_add_test(tests, too_few_descriptors);
     tcase_add_test(tests, input_that_ends);
-    tcase_add_test(tests, device_that_is_not_there);
+    tcase_add_test(tests, a_missing_device_is_reported);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

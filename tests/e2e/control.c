@@ -182,7 +182,7 @@ static unsigned count_regions(const char *filter, unsigned limit) {
     return n;
 }
 
-START_TEST(regions_by_page_and_filter) {
+START_TEST(regions_are_listed_by_page_and_filter) {
     char filter[64];
     for (unsigned i = 0; i < 25; i++)
         (void)spill(1000 + i);
@@ -218,7 +218,7 @@ START_TEST(dropped_regions_are_gone) {
 END_TEST
 
 /* It has no session any more, but a name and a uid. */
-START_TEST(durable_regions_are_seen_and_dropped) {
+START_TEST(durable_regions_are_listed_and_dropped) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
     char params[80];
@@ -518,7 +518,7 @@ static void ck_names(json_t *report, const char *key, const char *names) {
 }
 
 /* A file that is right in itself is taken, also if one of its options fits another only after the restart. */
-START_TEST(options_that_fit_after_a_restart) {
+START_TEST(options_may_fit_only_after_a_restart) {
     char path[160];
     start_with_file("{\"max_sessions\": 7}");
     (void)snprintf(path, sizeof path, "%s/config.json", served.folder);
@@ -564,7 +564,7 @@ END_TEST
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-START_TEST(events_are_told) {
+START_TEST(events_are_sent) {
     struct sw_ctl *watcher = sw_control_connect(&served);
     json_decref(sw_control_ask(watcher, "events", NULL));
     json_decref(sw_control_ask(ctl, "log.level", "[\"error\"]")); /* events do not depend on it */
@@ -602,7 +602,7 @@ START_TEST(events_are_told) {
 }
 END_TEST
 
-START_TEST(the_end_is_told) {
+START_TEST(the_end_of_the_service_is_sent) {
     const char *line;
     struct sw_err err;
     json_decref(sw_control_ask(ctl, "events", "[\"service.stopping\"]"));
@@ -685,7 +685,7 @@ START_TEST(bad_lines_are_answered) {
 }
 END_TEST
 
-START_TEST(lines_have_a_bound) {
+START_TEST(lines_are_limited) {
     static char line[(256 << 10) + 2];
     const char *answer;
     struct sw_err err;
@@ -706,7 +706,7 @@ START_TEST(lines_have_a_bound) {
 }
 END_TEST
 
-START_TEST(connections_have_a_bound) {
+START_TEST(connections_are_limited) {
     struct sw_ctl *others[40];
     const unsigned fds = sw_test_daemon_fds(&served);
     unsigned n_served = 0;
@@ -752,7 +752,7 @@ START_TEST(answers_that_are_not_read) {
 }
 END_TEST
 
-START_TEST(gone_in_the_middle) {
+START_TEST(peers_that_hang_up_during_a_request) {
     for (int i = 0; i < 20; i++) {
         struct sw_ctl *other = sw_control_connect(&served);
         struct sw_err err;
@@ -772,7 +772,7 @@ static int connect_raw(void) {
     return fd;
 }
 
-START_TEST(whoever_says_all_at_once_gets_all_answers) {
+START_TEST(requests_sent_at_once_all_get_answers) {
     const int fd = connect_raw();
     const char *line = "{\"jsonrpc\":\"2.0\",\"method\":\"metrics\",\"id\":1}\n";
     for (int i = 0; i < 20; i++)
@@ -875,7 +875,7 @@ START_TEST(others_are_refused) {
 END_TEST
 
 /* Who tries again and again fills no log. */
-START_TEST(refusals_are_not_all_logged) {
+START_TEST(logged_refusals_are_limited) {
     enum { N = 40, LINES = 10 };
     if (getuid() != 0)
         return;
@@ -1042,9 +1042,9 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, status_sessions_and_tiers);
     tcase_add_test(tests, stats_count);
-    tcase_add_test(tests, regions_by_page_and_filter);
+    tcase_add_test(tests, regions_are_listed_by_page_and_filter);
     tcase_add_test(tests, dropped_regions_are_gone);
-    tcase_add_test(tests, durable_regions_are_seen_and_dropped);
+    tcase_add_test(tests, durable_regions_are_listed_and_dropped);
     tcase_add_test(tests, durable_regions_are_dropped_by_name);
     tcase_add_test(tests, tenants_have_quotas);
     tcase_add_test(tests, metrics_name_few_tenants);
@@ -1054,21 +1054,21 @@ int main(void) {
     tcase_add_test(tests, options_are_set_at_run_time);
     tcase_add_test(tests, configuration_is_read_again);
     tcase_add_test(tests, a_pipe_is_not_read_again);
-    tcase_add_test(tests, options_that_fit_after_a_restart);
+    tcase_add_test(tests, options_may_fit_only_after_a_restart);
     tcase_add_test(tests, reloaded_under_load);
-    tcase_add_test(tests, events_are_told);
-    tcase_add_test(tests, the_end_is_told);
+    tcase_add_test(tests, events_are_sent);
+    tcase_add_test(tests, the_end_of_the_service_is_sent);
     tcase_add_test(tests, events_left_out_are_counted);
     tcase_add_test(tests, bad_lines_are_answered);
-    tcase_add_test(tests, lines_have_a_bound);
-    tcase_add_test(tests, connections_have_a_bound);
+    tcase_add_test(tests, lines_are_limited);
+    tcase_add_test(tests, connections_are_limited);
     tcase_add_test(tests, answers_that_are_not_read);
-    tcase_add_test(tests, gone_in_the_middle);
-    tcase_add_test(tests, whoever_says_all_at_once_gets_all_answers);
+    tcase_add_test(tests, peers_that_hang_up_during_a_request);
+    tcase_add_test(tests, requests_sent_at_once_all_get_answers);
     tcase_add_loop_test(tests, the_last_line_needs_no_newline, 0, (int)(sizeof last_lines / sizeof last_lines[0]));
     tcase_add_test(tests, stale_socket_is_replaced);
     tcase_add_test(tests, others_are_refused);
-    tcase_add_test(tests, refusals_are_not_all_logged);
+    tcase_add_test(tests, logged_refusals_are_limited);
     tcase_add_test(tests, groups_have_their_rights);
     tcase_add_loop_test(tests, start_fails_on_bad_options, 0, (int)(sizeof refused / sizeof refused[0]));
     tcase_add_test(tests, no_control_socket);

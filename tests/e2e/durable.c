@@ -164,7 +164,7 @@ START_TEST(a_client_dies_and_the_next_one_goes_on) {
 END_TEST
 
 /* Client and service die at once: the region is there when the time to come back is over. */
-START_TEST(both_die) {
+START_TEST(client_and_service_die) {
     start(impatient);
     struct spillway *connection = connect_to_it();
     uint8_t *memory = new_memory();
@@ -269,7 +269,7 @@ START_TEST(a_batch_restores_and_keeps_it) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_durable) {
+START_TEST(invalid_durable_spills_are_refused) {
     start(plain);
     struct spillway *connection = connect_to_it();
     struct spillway_region region;
@@ -291,7 +291,7 @@ START_TEST(what_cannot_be_durable) {
 END_TEST
 
 /* Its region goes when its id is known: who asks for it by its name just then is not told that it is theirs. */
-START_TEST(a_spill_that_was_given_up_is_not_found) {
+START_TEST(a_canceled_spill_is_not_found) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
     start(plain);
@@ -403,11 +403,11 @@ int main(void) {
     Suite *suite = suite_create("durable");
     TCase *tcase = tcase_create("durable");
     tcase_add_test(tcase, a_client_dies_and_the_next_one_goes_on);
-    tcase_add_test(tcase, both_die);
+    tcase_add_test(tcase, client_and_service_die);
     tcase_add_test(tcase, a_client_ends_unnoticed);
     tcase_add_test(tcase, a_batch_restores_and_keeps_it);
-    tcase_add_test(tcase, what_cannot_be_durable);
-    tcase_add_test(tcase, a_spill_that_was_given_up_is_not_found);
+    tcase_add_test(tcase, invalid_durable_spills_are_refused);
+    tcase_add_test(tcase, a_canceled_spill_is_not_found);
     tcase_add_test(tcase, another_user_finds_nothing);
     tcase_add_test(tcase, durable_regions_count_without_a_session);
     tcase_add_test(tcase, parked_regions_count_before_their_session_is_back);

@@ -138,7 +138,7 @@ START_TEST(restore_begun_while_the_service_is_away) {
 END_TEST
 
 /* A client without memory for the question asks later what became of its spill: unasked, the service would forget. */
-START_TEST(no_memory_to_ask_what_became_of_a_spill) {
+START_TEST(a_client_without_memory_asks_later_about_its_spill) {
     struct spillway_error error;
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
     struct spillway *client = sw_served_connect(&s.daemon);
@@ -184,7 +184,7 @@ START_TEST(slabs_fit_the_store) {
 END_TEST
 
 /* The memory that a predecessor took goes back to the machine, but for what regions lie in. */
-START_TEST(smaller_bound_gives_memory_back) {
+START_TEST(a_lower_limit_releases_memory) {
     static const char *const less[] = {"log_level=info", "host_tier_bytes=8MiB", "host_tier_initial_bytes=0", NULL};
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
     await_number("backed_bytes", 64ll * MIB);
@@ -361,9 +361,9 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, regions_wait_for_their_session);
     tcase_add_test(tests, restore_begun_while_the_service_is_away);
-    tcase_add_test(tests, no_memory_to_ask_what_became_of_a_spill);
+    tcase_add_test(tests, a_client_without_memory_asks_later_about_its_spill);
     tcase_add_test(tests, slabs_fit_the_store);
-    tcase_add_test(tests, smaller_bound_gives_memory_back);
+    tcase_add_test(tests, a_lower_limit_releases_memory);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
     tcase_add_loop_test(tests, socket_of_a_unit_with_another_path, 0, 2);
     tcase_add_test(tests, events_are_followed_over_a_restart);

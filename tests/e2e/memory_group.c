@@ -76,7 +76,7 @@ static int spill_noise(struct spillway *connection, uint8_t *memory, unsigned se
 }
 
 /* _i: the group's limit is lowered after the start. */
-START_TEST(clients_that_fill_the_tier_do_not_have_it_killed) {
+START_TEST(a_full_tier_does_not_get_the_service_killed) {
     const char *options[] = {"host_tier_bytes=512 MiB", "host_tier_initial_bytes=16 MiB", "host_tier_slab_bytes=16 MiB",
                              "scratch_bytes=64 MiB", NULL};
     char script[SW_TEST_PATH_BYTES], command[256];
@@ -123,7 +123,7 @@ int main(void) {
         return 77;
     }
     TCase *tests = tcase_create("memory_group");
-    tcase_add_loop_test(tests, clients_that_fill_the_tier_do_not_have_it_killed, 0, 2);
+    tcase_add_loop_test(tests, a_full_tier_does_not_get_the_service_killed, 0, 2);
     Suite *suite = suite_create("memory_group");
     suite_add_tcase(suite, tests);
     const int rc = sw_test_run(suite, CK_FORK);

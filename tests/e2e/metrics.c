@@ -181,7 +181,7 @@ static void round_trip(struct spillway *client, uint8_t *data, size_t bytes) {
     ck_assert_int_eq(spillway_drop(client, &result.region, 1, &error), -SPILLWAY_ESTALE);
 }
 
-START_TEST(nothing_has_happened) {
+START_TEST(metrics_of_a_new_service) {
     const int low_bytes = (64 << 20) / 100 * 80;
     ask();
     ck_assert_double_eq(value("spillway_build_info", "{version=\"" SW_VERSION "\"}"), 1);
@@ -194,7 +194,7 @@ START_TEST(nothing_has_happened) {
 }
 END_TEST
 
-START_TEST(what_happens_is_counted) {
+START_TEST(operations_are_counted) {
     enum { N = 5, BYTES = 1 << 20 };
     const int fd = memfd_create("metrics", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, BYTES) == 0);
@@ -299,7 +299,7 @@ START_TEST(by_http) {
 END_TEST
 
 /* Whoever connects and says nothing, or half, does not keep others waiting. */
-START_TEST(slow_readers_keep_nobody) {
+START_TEST(slow_clients_delay_no_other) {
     int fds[8];
     if (!port)
         return;
@@ -337,7 +337,7 @@ START_TEST(silent_connections_do_not_close_the_port) {
 END_TEST
 
 /* All of them taken, one is closed by its client: there is room for another at once, not when the others time out. */
-START_TEST(a_place_that_is_left_is_taken_at_once) {
+START_TEST(a_freed_connection_is_reused_at_once) {
     enum { N = 64 };
     int fds[N];
     if (!port)
@@ -354,7 +354,7 @@ START_TEST(a_place_that_is_left_is_taken_at_once) {
 }
 END_TEST
 
-START_TEST(a_port_that_is_taken) {
+START_TEST(a_used_port_is_reported) {
     struct sw_test_daemon other = {.pid = 0};
     char option[32];
     const char *const options[] = {option, NULL};
@@ -406,13 +406,13 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("metrics");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, nothing_has_happened);
-    tcase_add_test(tests, what_happens_is_counted);
+    tcase_add_test(tests, metrics_of_a_new_service);
+    tcase_add_test(tests, operations_are_counted);
     tcase_add_test(tests, by_http);
-    tcase_add_test(tests, slow_readers_keep_nobody);
+    tcase_add_test(tests, slow_clients_delay_no_other);
     tcase_add_test(tests, silent_connections_do_not_close_the_port);
-    tcase_add_test(tests, a_place_that_is_left_is_taken_at_once);
-    tcase_add_test(tests, a_port_that_is_taken);
+    tcase_add_test(tests, a_freed_connection_is_reused_at_once);
+    tcase_add_test(tests, a_used_port_is_reported);
     tcase_add_loop_test(tests, names_that_are_used_exist, 0, (int)(sizeof files / sizeof files[0]));
     Suite *suite = suite_create("metrics");
     suite_add_tcase(suite, tests);

@@ -91,7 +91,7 @@ static void restore(int i) {
     ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
 }
 
-START_TEST(goes_to_disk_and_comes_back) {
+START_TEST(regions_go_to_disk_and_come_back) {
     int on_disk = 0;
     ck_assert_uint_eq(sw_served_status(connection).nvme_capacity_bytes, 128 << 20);
     for (int i = 0; i < N; i++)
@@ -149,12 +149,12 @@ int main(void) {
     Suite *suite = suite_create("nvme");
     TCase *tcase = tcase_create("nvme");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, goes_to_disk_and_comes_back);
+    tcase_add_test(tcase, regions_go_to_disk_and_come_back);
     tcase_add_test(tcase, frames_of_a_killed_daemon_are_released);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("encrypted");
     tcase_add_checked_fixture(tcase, setup_encrypted, teardown);
-    tcase_add_test(tcase, goes_to_disk_and_comes_back);
+    tcase_add_test(tcase, regions_go_to_disk_and_come_back);
     tcase_add_test(tcase, the_disk_shows_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -46,7 +46,7 @@ static void hand_over_memory(struct sw_wire *wire) {
 }
 
 /* What waits by a page that was refused has the page's error, until there is a good one. */
-START_TEST(pages_that_are_none) {
+START_TEST(invalid_order_pages_are_refused) {
     static const struct {
         int code, seals;
         off_t file_bytes;
@@ -141,7 +141,7 @@ static void queue_for_ever(struct sw_wire wires[SESSIONS]) {
 }
 
 /* Those of a process that is stopped, too. Others are served meanwhile, and the sessions end when they hang up. */
-START_TEST(a_client_that_never_writes_holds_up_nobody) {
+START_TEST(a_word_that_is_never_written_delays_no_other_client) {
     struct sw_wire wires[SESSIONS];
     int status;
     const pid_t stopped = fork();
@@ -167,9 +167,9 @@ int main(void) {
     TCase *tests = tcase_create("orders");
     tcase_add_unchecked_fixture(tests, sw_wired_start, sw_wired_stop);
     tcase_add_checked_fixture(tests, sw_wired_before_each, sw_wired_after_each);
-    tcase_add_test(tests, pages_that_are_none);
+    tcase_add_test(tests, invalid_order_pages_are_refused);
     tcase_add_test(tests, requests_wait_for_their_words);
-    tcase_add_test(tests, a_client_that_never_writes_holds_up_nobody);
+    tcase_add_test(tests, a_word_that_is_never_written_delays_no_other_client);
     Suite *suite = suite_create("orders");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

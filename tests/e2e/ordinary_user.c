@@ -136,7 +136,7 @@ START_TEST(the_services_own_user_and_root_may_do_everything) {
 }
 END_TEST
 
-START_TEST(only_who_is_listed_is_served) {
+START_TEST(only_listed_users_are_served) {
     start(0755, "allowed_uids=1002");
     ck_assert_int_eq(as(ONE_USER, greet).code, 0);
     const struct outcome refused = as(ANOTHER_USER, greet);
@@ -157,7 +157,7 @@ START_TEST(a_service_of_an_unnamed_user_is_not_trusted) {
 END_TEST
 
 /* Not "no service listens on the socket": nobody knows that. */
-START_TEST(who_cannot_reach_the_socket_is_told) {
+START_TEST(a_user_without_access_to_the_socket_gets_an_error) {
     start(0700, NULL);
     ck_assert_int_eq(as(SERVICE, greet).code, 0);
     ck_assert_int_eq(as(ONE_USER, greet).code, -SW_EACCES);
@@ -241,7 +241,7 @@ START_TEST(folders_of_others_are_refused) {
 END_TEST
 
 /* The service has changed its user: the files that it had are not its any more. They are neither read nor replaced. */
-START_TEST(files_of_others_are_left_as_they_are) {
+START_TEST(files_of_others_stay_unchanged) {
     static const char *const names[] = {"lock", "manifest", "data-0000"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[SW_TEST_PATH_BYTES + 16];
@@ -299,12 +299,12 @@ int main(void) {
     Suite *suite = suite_create("ordinary_user");
     TCase *tcase = tcase_create("ordinary_user");
     tcase_add_test(tcase, the_services_own_user_and_root_may_do_everything);
-    tcase_add_test(tcase, only_who_is_listed_is_served);
+    tcase_add_test(tcase, only_listed_users_are_served);
     tcase_add_test(tcase, a_service_of_an_unnamed_user_is_not_trusted);
-    tcase_add_test(tcase, who_cannot_reach_the_socket_is_told);
+    tcase_add_test(tcase, a_user_without_access_to_the_socket_gets_an_error);
     tcase_add_test(tcase, a_socket_of_another_user_is_left_alone);
     tcase_add_test(tcase, folders_of_others_are_refused);
-    tcase_add_test(tcase, files_of_others_are_left_as_they_are);
+    tcase_add_test(tcase, files_of_others_stay_unchanged);
     tcase_add_test(tcase, a_live_process_of_another_user_has_not_ended);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

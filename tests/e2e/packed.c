@@ -66,7 +66,7 @@ static void unpacked(struct spillway_region region, uint64_t n) {
     ck_assert_int_eq(memcmp(data, original, n), 0);
 }
 
-START_TEST(chunks_are_where_they_are_said_to_be) {
+START_TEST(chunks_lie_where_the_directory_says) {
     struct spillway_packed_chunk chunks[MAX_CHUNKS];
     uint32_t n = 0, again = 0;
     sw_numbers_fill(original, 0, bytes, sw_packed_columns[_i].type, sw_packed_columns[_i].kind,
@@ -106,7 +106,7 @@ START_TEST(any_region_has_a_directory) {
 }
 END_TEST
 
-START_TEST(what_is_not_packed_has_none) {
+START_TEST(other_regions_have_no_directory) {
     struct spillway_packed_chunk chunk;
     struct spillway_ticket *ticket = NULL;
     struct spillway_result result = {.size = sizeof result};
@@ -137,9 +137,9 @@ int main(void) {
     TCase *served = tcase_create("served");
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
     tcase_add_checked_fixture(served, before_each, after_each);
-    tcase_add_loop_test(served, chunks_are_where_they_are_said_to_be, 0, SW_N_PACKED_COLUMNS);
+    tcase_add_loop_test(served, chunks_lie_where_the_directory_says, 0, SW_N_PACKED_COLUMNS);
     tcase_add_test(served, any_region_has_a_directory);
-    tcase_add_test(served, what_is_not_packed_has_none);
+    tcase_add_test(served, other_regions_have_no_directory);
     suite_add_tcase(suite, served);
     return sw_test_run(suite, CK_FORK);
 }

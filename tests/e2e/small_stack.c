@@ -112,7 +112,7 @@ static void measure(uint64_t *ret_thread, uint64_t *ret_main) {
     (void)fclose(maps);
 }
 
-START_TEST(all_is_done_with_a_small_stack) {
+START_TEST(the_library_works_with_a_small_stack) {
     start();
     struct sw_ctl *ctl = sw_control_connect(&daemon_);
     for (int content = 0; content < SW_CONTENT_NR; content++) {
@@ -162,7 +162,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("small_stack");
-    tcase_add_test(tests, all_is_done_with_a_small_stack);
+    tcase_add_test(tests, the_library_works_with_a_small_stack);
     tcase_add_test(tests, programs_run_with_a_small_stack);
     Suite *suite = suite_create("small_stack");
     suite_add_tcase(suite, tests);

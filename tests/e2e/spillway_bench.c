@@ -238,7 +238,7 @@ START_TEST(a_full_tier_is_counted) {
 END_TEST
 
 /* It does not wait for ever for room that never comes. */
-START_TEST(more_than_fits_is_given_up) {
+START_TEST(spills_that_find_no_room_are_given_up) {
     ck_assert_int_eq(run("--column random --size 80M --count 2 --in-flight 2"), 1);
     ck_says("gives up after 0 of 2 spills");
     ck_says("FAILED    1 sessions");
@@ -286,7 +286,7 @@ START_TEST(mistakes_exit_with_2) {
 }
 END_TEST
 
-START_TEST(help_and_what_is_not_there) {
+START_TEST(help_and_unknown_options) {
     ck_assert_int_eq(run("--help"), 0);
     ck_says("Usage: spillway-bench");
     ck_says("-V, --version");
@@ -528,9 +528,9 @@ int main(void) {
     tcase_add_test(served, batches_add_up);
     tcase_add_test(served, tables_and_columns_of_numbers);
     tcase_add_test(served, a_full_tier_is_counted);
-    tcase_add_test(served, more_than_fits_is_given_up);
+    tcase_add_test(served, spills_that_find_no_room_are_given_up);
     tcase_add_loop_test(served, mistakes_exit_with_2, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
-    tcase_add_test(served, help_and_what_is_not_there);
+    tcase_add_test(served, help_and_unknown_options);
     tcase_add_test(served, streams_that_are_closed);
     tcase_add_loop_test(served, an_interrupt_ends_it, 0, 2);
     tcase_add_test(served, an_interrupt_waits_for_no_pause);

@@ -175,7 +175,7 @@ START_TEST(socket_of_clients) {
 }
 END_TEST
 
-START_TEST(help_tells_every_method) {
+START_TEST(help_lists_every_method) {
     char command[64];
     ck_assert_int_eq(run("--help"), 0);
     for (int i = 0; i < SW_CONTROL_METHOD_NR; i++) {
@@ -312,7 +312,7 @@ START_TEST(events_are_followed) {
 }
 END_TEST
 
-START_TEST(top_goes_on_until_the_service_ends) {
+START_TEST(top_runs_until_the_service_ends) {
     FILE *watch = begin("top --interval 0.05");
     char line[512];
     for (int looks = 0; looks < 3;)
@@ -425,7 +425,7 @@ int main(void) {
     TCase *tests = tcase_create("spillwayctl"), *alone = tcase_create("alone");
     tcase_add_unchecked_fixture(tests, sw_served_start, sw_served_stop);
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
-    tcase_add_test(tests, help_tells_every_method);
+    tcase_add_test(tests, help_lists_every_method);
     tcase_add_test(tests, help_on_one_command);
     tcase_add_test(tests, socket_of_clients);
     tcase_add_test(tests, top_fits_its_window_and_ends_with_q);
@@ -438,7 +438,7 @@ int main(void) {
     tcase_add_test(tests, a_bar_while_it_waits);
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);
     tcase_add_test(alone, events_are_followed);
-    tcase_add_test(alone, top_goes_on_until_the_service_ends);
+    tcase_add_test(alone, top_runs_until_the_service_ends);
     Suite *suite = suite_create("spillwayctl");
     suite_add_tcase(suite, tests);
     suite_add_tcase(suite, alone);

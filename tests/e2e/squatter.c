@@ -87,7 +87,7 @@ static int attempt(ssize_t *ret_bytes) {
     return rc;
 }
 
-START_TEST(a_squatter_is_told_nothing) {
+START_TEST(a_squatter_gets_no_data) {
     static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
     ssize_t bytes;
     type = types[_i];
@@ -114,7 +114,7 @@ int main(void) {
         return 77;
     }
     TCase *tests = tcase_create("squatter");
-    tcase_add_loop_test(tests, a_squatter_is_told_nothing, 0, 2);
+    tcase_add_loop_test(tests, a_squatter_gets_no_data, 0, 2);
     Suite *suite = suite_create("squatter");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -336,7 +336,7 @@ START_TEST(many_at_once) {
 END_TEST
 
 /* Who has found no place goes on when a later one gives its places back, though the service has nothing more to say. */
-START_TEST(nobody_waits_for_places_that_are_free) {
+START_TEST(free_arena_blocks_are_used_at_once) {
     const size_t small_bytes = 1 << 20, bytes = ARENA - 5;
     uint8_t *memfd = shared(bytes), *small = filled(small_bytes, SW_CONTENT_TEXT, 2), *data = heap(bytes);
     struct spillway_region region;
@@ -419,7 +419,7 @@ START_TEST(a_memfd_of_huge_pages_is_copied) {
 END_TEST
 
 /* In place there is nothing to copy, and what is registered is not copied. */
-START_TEST(what_stays_refused) {
+START_TEST(copied_memory_is_refused_in_place_and_for_registration) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
     const struct spillway_region region = spilled(data, 5000);
@@ -518,7 +518,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
 END_TEST
 
 /* Nothing but the call itself moves the restore on that nobody waits for. */
-START_TEST(a_drop_that_is_tried_again_gets_there) {
+START_TEST(a_retried_drop_succeeds) {
     const size_t bytes = (size_t)PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11);
     const struct spillway_region region = spilled(data, bytes);
@@ -534,7 +534,7 @@ START_TEST(a_drop_that_is_tried_again_gets_there) {
 }
 END_TEST
 
-START_TEST(closed_in_the_middle) {
+START_TEST(closed_during_operations) {
     const size_t bytes = PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 9), *memfd = shared(bytes);
     const struct spillway_region region = spilled(data, bytes);
@@ -579,7 +579,7 @@ START_TEST(no_more_in_flight_than_allowed) {
 END_TEST
 
 /* 20 MiB of tier, 32 MiB that do not compress: one piece has been stored when the other fails. */
-START_TEST(a_full_tier_costs_one_spill) {
+START_TEST(a_full_tier_fails_one_spill) {
     static const char *const options[] = {"host_tier_bytes=20 MiB", "host_tier_initial_bytes=20 MiB", NULL};
     const size_t bytes = 2 * (size_t)PIECE;
     struct sw_test_daemon own;
@@ -602,7 +602,7 @@ START_TEST(a_full_tier_costs_one_spill) {
 END_TEST
 
 /* Killed after so many milliseconds of a spill, or of a restore. */
-START_TEST(killed_in_the_middle) {
+START_TEST(killed_during_operations) {
     const size_t bytes = PIECE + 1000000;
     struct sw_test_daemon own;
     struct spillway_ticket *none = NULL;
@@ -645,18 +645,18 @@ int main(void) {
     tcase_add_test(served, a_memfd_that_cannot_be_sealed_is_copied);
     tcase_add_loop_test(served, a_range_across_mappings_is_copied, 0, 2);
     tcase_add_test(served, many_at_once);
-    tcase_add_test(served, nobody_waits_for_places_that_are_free);
+    tcase_add_test(served, free_arena_blocks_are_used_at_once);
     tcase_add_test(served, keep_query_drop);
-    tcase_add_test(served, a_drop_that_is_tried_again_gets_there);
+    tcase_add_test(served, a_retried_drop_succeeds);
     tcase_add_test(served, a_memfd_of_huge_pages_is_copied);
-    tcase_add_test(served, what_stays_refused);
+    tcase_add_test(served, copied_memory_is_refused_in_place_and_for_registration);
     tcase_add_test(served, a_failed_restore_can_be_tried_again);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
     tcase_add_test(served, a_heap_that_fails_costs_one_call);
-    tcase_add_loop_test(served, closed_in_the_middle, 0, 2);
+    tcase_add_loop_test(served, closed_during_operations, 0, 2);
     tcase_add_test(left, no_more_in_flight_than_allowed);
-    tcase_add_test(left, a_full_tier_costs_one_spill);
-    tcase_add_loop_test(left, killed_in_the_middle, 0, 4);
+    tcase_add_test(left, a_full_tier_fails_one_spill);
+    tcase_add_loop_test(left, killed_during_operations, 0, 4);
     suite_add_tcase(suite, served);
     suite_add_tcase(suite, left);
     return sw_test_run(suite, CK_FORK);

@@ -188,7 +188,7 @@ START_TEST(slices_and_empty_buffers) {
 }
 END_TEST
 
-START_TEST(calls_that_cannot_be) {
+START_TEST(invalid_calls_are_refused) {
     struct spillway_buffer from[N], bad[SPILLWAY_MAX_BUFFERS + 1];
     struct spillway_result result = {.size = sizeof result};
     new_buffers(from, 0);
@@ -293,7 +293,7 @@ int main(void) {
     tcase_add_test(served, a_table_comes_back);
     tcase_add_test(served, registered_memory_holds_a_table);
     tcase_add_test(served, slices_and_empty_buffers);
-    tcase_add_test(served, calls_that_cannot_be);
+    tcase_add_test(served, invalid_calls_are_refused);
     tcase_add_test(served, overlapping_destinations);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
     tcase_add_test(served, several_tables_at_once);

@@ -198,7 +198,7 @@ START_TEST(a_downgrade_is_refused_and_loses_nothing) {
 END_TEST
 
 /* The manager keeps no more: what it has stays with it. */
-START_TEST(a_copy_that_is_not_kept_is_no_reason_to_give_up_the_old_one) {
+START_TEST(without_room_for_a_copy_the_old_catalogue_is_kept) {
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);
     downgrade(1 + _i);
     const unsigned n_stored = sw_supervisor_n_stored(&w.supervisor);
@@ -220,7 +220,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, killed_at_each_step_of_an_upgrade, 0, 4);
     tcase_add_loop_test(tcase, a_downgrade_is_refused_and_loses_nothing, 0, 2);
-    tcase_add_loop_test(tcase, a_copy_that_is_not_kept_is_no_reason_to_give_up_the_old_one, 0, 2);
+    tcase_add_loop_test(tcase, without_room_for_a_copy_the_old_catalogue_is_kept, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -123,7 +123,7 @@ START_TEST(users_that_are_not_mapped_are_refused) {
 }
 END_TEST
 
-START_TEST(they_are_one_tenant_if_the_configuration_says_so) {
+START_TEST(unmapped_users_can_be_one_tenant) {
     start("--map-root-user", "unmapped_users=one_tenant");
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_, "are one tenant (unmapped_users)"), 1);
     ck_assert_int_eq(as(ONE_USER, STORE), 0);
@@ -135,7 +135,7 @@ START_TEST(they_are_one_tenant_if_the_configuration_says_so) {
 END_TEST
 
 /* The service's own uid is then as much any user's as the client's is. */
-START_TEST(a_service_that_is_not_mapped_itself_takes_nobody_for_itself) {
+START_TEST(an_unmapped_service_takes_no_client_for_its_own_user) {
     start("", NULL);
     ck_assert_int_eq(as(getuid(), CONNECT), -SW_EUNMAPPED);
     ck_assert_int_eq(as(getuid(), CONTROL), -SW_EUNMAPPED);
@@ -156,7 +156,7 @@ static int run_in_namespace(const char *environment) {
     return WEXITSTATUS(system(command));
 }
 
-START_TEST(a_client_has_to_name_a_service_whose_user_is_not_mapped) {
+START_TEST(a_client_must_name_an_unmapped_service_user) {
     sw_test_daemon_start(&daemon_, SW_SPILLWAYD_PATH, NULL);
     ck_assert_int_eq(run_in_namespace(""), 3);
     ck_assert_int_eq(run_in_namespace("SPILLWAY_SERVICE_UID=12345"), 3);
@@ -172,11 +172,11 @@ int main(void) {
         return 77;
     }
     TCase *tests = tcase_create("userns");
-    tcase_add_test(tests, a_service_that_is_not_mapped_itself_takes_nobody_for_itself);
-    tcase_add_test(tests, a_client_has_to_name_a_service_whose_user_is_not_mapped);
+    tcase_add_test(tests, an_unmapped_service_takes_no_client_for_its_own_user);
+    tcase_add_test(tests, a_client_must_name_an_unmapped_service_user);
     if (getuid() == 0) {
         tcase_add_test(tests, users_that_are_not_mapped_are_refused);
-        tcase_add_test(tests, they_are_one_tenant_if_the_configuration_says_so);
+        tcase_add_test(tests, unmapped_users_can_be_one_tenant);
     } else {
         (void)printf("left out: only root can be several users\n");
     }

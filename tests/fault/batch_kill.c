@@ -241,7 +241,7 @@ START_TEST(killed_at_each_store_of_a_commit) {
 END_TEST
 
 /* What it makes of the batch comes first; then it lists all free cells, which are very many. */
-START_TEST(killed_again_while_it_is_found) {
+START_TEST(killed_again_during_recovery) {
     bool was_killed = true;
     begin();
     for (unsigned at = 1; was_killed; at += 4)
@@ -287,7 +287,7 @@ int main(void) {
     sw_test_slow(tcase, 100);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, killed_at_each_store_of_a_commit);
-    tcase_add_test(tcase, killed_again_while_it_is_found);
+    tcase_add_test(tcase, killed_again_during_recovery);
     tcase_add_test(tcase, each_record_of_a_batch_fails);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

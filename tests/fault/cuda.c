@@ -415,7 +415,7 @@ START_TEST(each_call_kills_the_context) {
 END_TEST
 
 /* Errors after which no call of the process goes well again, by the runtime's numbers. */
-START_TEST(each_end_of_a_context_is_known_as_one) {
+START_TEST(each_error_of_a_dead_context_is_recognized) {
     static const int ends[] = {LAUNCH_FAILURE, 700, 709, 721, 810, 911, 999};
     struct sw_test_op op;
     open_all(kinds[0]);
@@ -426,7 +426,7 @@ START_TEST(each_end_of_a_context_is_known_as_one) {
 }
 END_TEST
 
-START_TEST(a_context_that_dies_while_a_pack_is_undone_is_known_to_be_lost) {
+START_TEST(a_context_that_dies_while_a_pack_is_undone_is_lost) {
     struct sw_test_op op;
     open_all(kinds[0]);
     sw_device_faulty_arm(f.device, "place", 3, -SW_EGPU, SW_FAULT_AT_ONCE);
@@ -444,8 +444,8 @@ int main(void) {
     tcase_add_loop_test(tcase, opening, 0, N_ERRORS);
     tcase_add_loop_test(tcase, each_call_fails_once, 0, N_SURVIVED);
     tcase_add_loop_test(tcase, each_call_kills_the_context, 0, N_ERRORS - N_SURVIVED);
-    tcase_add_loop_test(tcase, each_end_of_a_context_is_known_as_one, 0, 7);
-    tcase_add_test(tcase, a_context_that_dies_while_a_pack_is_undone_is_known_to_be_lost);
+    tcase_add_loop_test(tcase, each_error_of_a_dead_context_is_recognized, 0, 7);
+    tcase_add_test(tcase, a_context_that_dies_while_a_pack_is_undone_is_lost);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

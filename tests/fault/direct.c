@@ -356,7 +356,7 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
 END_TEST
 
 /* What is on its way to the disk goes alone, though others have left room for the chunks behind it by then. */
-START_TEST(test_a_frame_on_its_way_takes_no_others_along) {
+START_TEST(test_a_frame_for_the_disk_goes_alone) {
     struct sw_one_run job;
     rig_open(200 * MIB, 160 * MIB, 48 * MIB);
     fill_host_memory();
@@ -455,7 +455,7 @@ static void step_until_settled(void) {
 
 /* A worker polls for steps that run, not for room in host memory, which others take and give back; and what waits for
  * it is not charged. */
-START_TEST(test_nobody_polls_for_room) {
+START_TEST(test_no_job_polls_for_room) {
     struct sw_quota quota = {0};
     struct sw_one_run job;
     rig_open(300 * MIB, 400 * MIB, 48 * MIB);
@@ -491,7 +491,7 @@ START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
 END_TEST
 
 /* All chunks have gone before the plan is there: the outcome says why they went as they are. */
-START_TEST(test_a_plan_that_comes_too_late) {
+START_TEST(test_a_plan_comes_too_late) {
     struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
     sw_device_faulty_arm(rig.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_LATE);
@@ -605,7 +605,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_step_is_cut_where_there_is_no_room);
     tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);
-    tcase_add_test(tcase, test_a_frame_on_its_way_takes_no_others_along);
+    tcase_add_test(tcase, test_a_frame_for_the_disk_goes_alone);
     tcase_add_test(tcase, test_a_spill_is_canceled_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
     suite_add_tcase(suite, tcase);
@@ -614,9 +614,9 @@ int main(void) {
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
     tcase_add_test(mixed, test_a_mixed_spill_is_canceled);
-    tcase_add_test(mixed, test_nobody_polls_for_room);
+    tcase_add_test(mixed, test_no_job_polls_for_room);
     tcase_add_test(mixed, test_a_quota_has_room_for_compressed_chunks_only);
-    tcase_add_test(mixed, test_a_plan_that_comes_too_late);
+    tcase_add_test(mixed, test_a_plan_comes_too_late);
     tcase_add_test(mixed, test_no_room_for_a_mixed_spill);
     tcase_add_test(mixed, test_room_for_compressed_chunks_only_beside_a_disk);
     suite_add_tcase(suite, mixed);

@@ -105,7 +105,7 @@ START_TEST(test_any_step_of_a_restore_fails) {
 END_TEST
 
 /* A memory of one operation may stay open for long after that has failed. */
-START_TEST(test_what_cannot_be_mapped_keeps_no_descriptors) {
+START_TEST(test_a_failed_mapping_keeps_no_descriptors) {
     enum { N = 50 };
     const unsigned fds_before = sw_count_fds();
     struct sw_test_op ops[N] = {0};
@@ -285,7 +285,7 @@ START_TEST(test_a_damaged_frame_is_never_returned_as_data) {
 }
 END_TEST
 
-START_TEST(test_an_owner_that_closes_while_steps_fail) {
+START_TEST(test_an_owner_closes_while_steps_fail) {
     struct sw_test_op ops[3] = {0};
     struct sw_owner *owner;
     ck_assert_int_eq(sw_owner_open(f.engine, &owner, NULL), 0);
@@ -335,13 +335,13 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 3 * sizeof restore_steps / sizeof restore_steps[0]);
-    tcase_add_test(tcase, test_what_cannot_be_mapped_keeps_no_descriptors);
+    tcase_add_test(tcase, test_a_failed_mapping_keeps_no_descriptors);
     tcase_add_test(tcase, test_pinning_fails);
     tcase_add_loop_test(tcase, test_a_lost_context_fails_everything_of_its_device, 0, 2);
     tcase_add_test(tcase, test_a_full_arena_fails_the_spill_that_does_not_fit);
     tcase_add_test(tcase, test_every_allocation_fails_in_turn);
     tcase_add_test(tcase, test_a_damaged_frame_is_never_returned_as_data);
-    tcase_add_test(tcase, test_an_owner_that_closes_while_steps_fail);
+    tcase_add_test(tcase, test_an_owner_closes_while_steps_fail);
     tcase_add_test(tcase, test_an_engine_that_cannot_be_opened_leaves_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

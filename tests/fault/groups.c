@@ -147,7 +147,7 @@ START_TEST(test_a_member_of_a_groups_restore_cannot_be_mapped) {
 END_TEST
 
 /* Whose fault it was is not known, so each of them is done again alone. */
-START_TEST(test_a_groups_restore_that_fails_fails_nobody) {
+START_TEST(test_a_failed_group_restore_is_retried_singly) {
     const unsigned nth = 1 + (unsigned)_i / 3;
     hand_over(false);
     ck_assert_uint_eq(await(0), 0);
@@ -179,7 +179,7 @@ static void exchange(unsigned i, unsigned k) {
 
 /* Frames that are whole, but each other's: those regions are lost, nobody gets another's bytes, and the others of their
  * group come back. */
-START_TEST(test_exchanged_frames_of_a_group_cost_their_regions_alone) {
+START_TEST(test_exchanged_frames_of_a_group_lose_only_their_regions) {
     hand_over(false);
     ck_assert_uint_eq(await(0), 0);
     for (unsigned i = 0; i < n; i++)
@@ -248,8 +248,8 @@ int main(void) {
     tcase_add_loop_test(tcase, test_any_step_of_a_groups_spill_fails, 0,
                         3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_a_member_of_a_groups_restore_cannot_be_mapped, 0, 3);
-    tcase_add_loop_test(tcase, test_a_groups_restore_that_fails_fails_nobody, 0, 9);
-    tcase_add_test(tcase, test_exchanged_frames_of_a_group_cost_their_regions_alone);
+    tcase_add_loop_test(tcase, test_a_failed_group_restore_is_retried_singly, 0, 9);
+    tcase_add_test(tcase, test_exchanged_frames_of_a_group_lose_only_their_regions);
     tcase_add_loop_test(tcase, test_a_lost_context_takes_all_groups_with_it, 0, 6);
     tcase_add_test(tcase, test_every_allocation_of_a_group_fails_in_turn);
     suite_add_tcase(suite, tcase);

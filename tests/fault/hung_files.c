@@ -145,7 +145,7 @@ START_TEST(a_file_of_a_hung_server_does_not_hang_a_spill) {
 }
 END_TEST
 
-START_TEST(a_spill_without_proc_fails_with_a_name) {
+START_TEST(a_spill_without_proc_has_its_own_error) {
     int code = 0;
     have_own_mounts();
     map_memory();
@@ -164,7 +164,7 @@ int main(void) {
         tcase_add_test(tests, a_file_of_a_hung_server_does_not_hang_a_spill);
     else
         (void)printf("left out: there is no /dev/fuse\n");
-    tcase_add_test(tests, a_spill_without_proc_fails_with_a_name);
+    tcase_add_test(tests, a_spill_without_proc_has_its_own_error);
     Suite *suite = suite_create("hung_files");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

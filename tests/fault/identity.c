@@ -353,7 +353,7 @@ END_TEST
 
 /* A is packed, its memory is used for B, which is packed there, too; then A is to come back, and does when its bytes
  * have. */
-START_TEST(test_memory_that_was_used_for_another_region) {
+START_TEST(test_packed_memory_reused_for_another_region) {
     struct sw_test_op op;
     pack(0, 0);
     image = sw_alloc(LONG);
@@ -386,7 +386,7 @@ static int racing_unpack(struct sw_device *device, unsigned s, struct sw_mapping
     return race.real->unpack(device, s, mapping, items, n, err);
 }
 
-START_TEST(test_a_client_that_writes_when_its_frames_have_been_compared) {
+START_TEST(test_a_client_writes_after_the_comparison) {
     struct sw_test_op op;
     pack_all(0);
     race.real = f.device->ops;
@@ -435,7 +435,7 @@ static void end_many(void) {
 }
 
 /* Also one that the last step compares. */
-START_TEST(test_one_of_many_frames_is_another) {
+START_TEST(test_one_wrong_frame_of_many_is_found) {
     static const size_t pairs[][2] = {{0, 1}, {3, MANY - 1}, {MANY - 2, MANY - 1}};
     struct sw_region *region;
     pack_many();
@@ -566,10 +566,10 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_exchanged_frames_are_refused_in_every_tier, HOST, DISK + 1);
     tcase_add_loop_test(tcase, test_exchanged_frames_are_refused_where_they_are_packed, 0, 2);
-    tcase_add_test(tcase, test_memory_that_was_used_for_another_region);
-    tcase_add_test(tcase, test_a_client_that_writes_when_its_frames_have_been_compared);
+    tcase_add_test(tcase, test_packed_memory_reused_for_another_region);
+    tcase_add_test(tcase, test_a_client_writes_after_the_comparison);
     tcase_add_loop_test(tcase, test_comparing_fails, 0, 3);
-    tcase_add_test(tcase, test_one_of_many_frames_is_another);
+    tcase_add_test(tcase, test_one_wrong_frame_of_many_is_found);
     tcase_add_loop_test(tcase, test_comparing_many_fails, 0, 3);
     tcase_add_test(tcase, test_the_device_is_woken_once_before_frames_are_compared);
     tcase_add_loop_test(tcase, test_identifying_fails, 0, 3);

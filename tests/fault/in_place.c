@@ -284,7 +284,7 @@ static int open_polled(struct sw_device **ret, const struct sw_device_config *co
     return rc;
 }
 
-START_TEST(test_failures_of_a_moment_are_no_attempts_to_undo) {
+START_TEST(test_transient_failures_do_not_count_as_attempts_to_undo) {
     static const unsigned n_failing[] = {1, 9, 12, 16};
     static uint8_t bytes[32 * 65536];
     struct sw_fixture_config config = sw_fixture_defaults;
@@ -367,7 +367,7 @@ START_TEST(test_no_step_writes_over_the_frames_it_reads) {
 }
 END_TEST
 
-START_TEST(test_a_dead_context_leaves_a_named_loss) {
+START_TEST(test_a_dead_context_is_reported_as_a_loss) {
     struct sw_test_op op;
     fill(SW_CONTENT_TEXT);
     sw_device_faulty_arm(f.device, "place", 5, -SW_EGPULOST, SW_FAULT_LATE);
@@ -387,7 +387,7 @@ static struct sw_mem *begin_pack(uint64_t offset, uint64_t bytes, struct sw_test
 
 /* Those that have not begun when the context dies, and those that come after, end like everything else of the device.
  */
-START_TEST(test_packs_that_a_dead_context_finds_waiting_fail_untouched) {
+START_TEST(test_waiting_packs_fail_unchanged_with_a_dead_context) {
     enum { PACKS = 6, HALF = REGION_BYTES / 2, PIECE_BYTES = REGION_BYTES / 16 };
     struct sw_test_op ops[PACKS] = {0};
     struct sw_mem *mems[PACKS];
@@ -470,7 +470,7 @@ START_TEST(test_every_allocation_fails_in_turn) {
 }
 END_TEST
 
-START_TEST(test_the_wrong_way_back_is_refused) {
+START_TEST(test_restoring_packed_and_unpacking_stored_regions_is_refused) {
     struct sw_test_op packed, spilled, op;
     struct sw_range range;
     fill(SW_CONTENT_TEXT);
@@ -502,13 +502,13 @@ int main(void) {
     tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
-    tcase_add_loop_test(tcase, test_failures_of_a_moment_are_no_attempts_to_undo, 0, 4);
+    tcase_add_loop_test(tcase, test_transient_failures_do_not_count_as_attempts_to_undo, 0, 4);
     tcase_add_test(tcase, test_no_step_writes_over_the_frames_it_reads);
-    tcase_add_test(tcase, test_a_dead_context_leaves_a_named_loss);
-    tcase_add_test(tcase, test_packs_that_a_dead_context_finds_waiting_fail_untouched);
+    tcase_add_test(tcase, test_a_dead_context_is_reported_as_a_loss);
+    tcase_add_test(tcase, test_waiting_packs_fail_unchanged_with_a_dead_context);
     tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
     tcase_add_test(tcase, test_every_allocation_fails_in_turn);
-    tcase_add_test(tcase, test_the_wrong_way_back_is_refused);
+    tcase_add_test(tcase, test_restoring_packed_and_unpacking_stored_regions_is_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

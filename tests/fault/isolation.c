@@ -142,7 +142,7 @@ static const char *const steps[] = {"map",   "make_plan", "encode", "store",    
                                     "fetch", "decode",    "unpack", "encode_group", "store_group", "restore_group"};
 enum { N_STEPS = sizeof steps / sizeof steps[0] };
 
-START_TEST(whatever_fails) {
+START_TEST(failed_steps_leak_no_bytes) {
     const char *step = steps[_i / 2];
     static const unsigned calls[] = {1, 5, 2, 4, 8, 11}; /* of the region's chunks, of the pack's */
     for (size_t i = 0; i < N_CALLS; i++) {
@@ -154,7 +154,7 @@ START_TEST(whatever_fails) {
 }
 END_TEST
 
-START_TEST(frames_that_are_damaged) {
+START_TEST(damaged_frames_leak_no_bytes) {
     uint64_t random = 7;
     struct sw_test_op op, back;
     for (unsigned i = 0; i < MANY; i++) {
@@ -175,7 +175,7 @@ START_TEST(frames_that_are_damaged) {
 }
 END_TEST
 
-START_TEST(memory_runs_out) {
+START_TEST(failed_allocations_leak_no_bytes) {
     for (unsigned nth = 1; nth <= MANY; nth++) {
         struct sw_test_op op;
         leave_secrets();
@@ -218,7 +218,7 @@ static void check_blocks(struct sw_region_id id) {
     (void)close(fd);
 }
 
-START_TEST(by_way_of_the_disk) {
+START_TEST(failed_steps_beside_a_disk_leak_no_bytes) {
     struct sw_test_op op, first;
     struct stat st;
     char path[96];
@@ -251,10 +251,10 @@ int main(void) {
     Suite *suite = suite_create("isolation");
     TCase *tcase = tcase_create("isolation");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, whatever_fails, 0, 2 * N_STEPS);
-    tcase_add_test(tcase, frames_that_are_damaged);
-    tcase_add_test(tcase, memory_runs_out);
-    tcase_add_test(tcase, by_way_of_the_disk);
+    tcase_add_loop_test(tcase, failed_steps_leak_no_bytes, 0, 2 * N_STEPS);
+    tcase_add_test(tcase, damaged_frames_leak_no_bytes);
+    tcase_add_test(tcase, failed_allocations_leak_no_bytes);
+    tcase_add_test(tcase, failed_steps_beside_a_disk_leak_no_bytes);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -121,7 +121,7 @@ END_TEST
 
 /* Loop: how much of its record has reached the manifest. Nothing follows that would write over it: whoever opens the
  * directory next does not find the frame, which was refused, nor damage. */
-START_TEST(test_a_record_that_was_refused_does_not_count) {
+START_TEST(test_a_refused_record_does_not_count) {
     static const size_t moves[] = {1, 40, 80, 4000};
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
     struct sw_tier_nvme_info info;
@@ -219,7 +219,7 @@ START_TEST(test_space_is_not_overwritten_before_its_release_is_recorded) {
 END_TEST
 
 /* What the kernel refuses while io_uring is at work: here, by a limit on the length of files. */
-START_TEST(test_a_limit_of_the_system_is_a_named_error) {
+START_TEST(test_a_limit_of_the_system_has_its_own_error) {
     if (!sw_nvme_allowed(sw_nvme_methods[_i]))
         return;
     struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, sw_nvme_methods[_i]);
@@ -264,7 +264,7 @@ static void fill_up(const char *name) {
 }
 
 /* The room that the tier needs is taken at the start: it goes on when the disk runs full later, manifest included. */
-START_TEST(test_it_goes_on_when_the_disk_runs_full) {
+START_TEST(test_the_tier_works_on_when_the_disk_is_full) {
     char path[96];
     struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, sw_nvme_methods[_i]);
     struct sw_tier *tier = NULL;
@@ -320,7 +320,7 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
 }
 
 /* Nothing is taken that may not suffice; what data files hold already counts. */
-START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
+START_TEST(test_too_long_frames_are_refused_before_space_is_taken) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = NULL;
     struct sw_err err = {0};
@@ -348,7 +348,7 @@ START_TEST(test_what_is_too_long_is_refused_before_space_is_taken) {
 }
 END_TEST
 
-START_TEST(test_space_that_cannot_be_taken_is_told) {
+START_TEST(test_space_that_could_not_be_reserved_is_reported) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier_nvme_info info;
     struct sw_stored stored;
@@ -366,7 +366,7 @@ START_TEST(test_space_that_cannot_be_taken_is_told) {
 }
 END_TEST
 
-START_TEST(test_a_file_system_without_room_is_a_named_error_at_the_start) {
+START_TEST(test_a_full_file_system_has_its_own_error_at_the_start) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = NULL;
     struct sw_err err = {0};
@@ -385,7 +385,7 @@ START_TEST(test_a_file_system_without_room_is_a_named_error_at_the_start) {
 END_TEST
 
 /* Opens a directory with a frame, adds one, reopens: with each allocation failing in turn. */
-START_TEST(test_without_memory_it_is_an_error_and_nothing_is_lost) {
+START_TEST(test_failed_allocations_lose_nothing) {
     const unsigned fds = sw_count_fds();
     const long live = sw_alloc_live();
     struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
@@ -426,16 +426,16 @@ int main(void) {
     TCase *tcase = tcase_create("nvme_files");
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_a_failing_write_is_the_error_of_its_frame_only);
-    tcase_add_loop_test(tcase, test_a_record_that_was_refused_does_not_count, 0, 4);
+    tcase_add_loop_test(tcase, test_a_refused_record_does_not_count, 0, 4);
     tcase_add_test(tcase, test_dead_records_make_room_for_one);
     tcase_add_test(tcase, test_a_failing_read_is_an_error_and_may_be_repeated);
     tcase_add_loop_test(tcase, test_space_is_not_overwritten_before_its_release_is_recorded, 0, SW_NVME_N_METHODS);
-    tcase_add_loop_test(tcase, test_a_limit_of_the_system_is_a_named_error, 0, SW_NVME_N_METHODS);
-    tcase_add_loop_test(tcase, test_it_goes_on_when_the_disk_runs_full, 0, SW_NVME_N_METHODS);
-    tcase_add_test(tcase, test_space_that_cannot_be_taken_is_told);
-    tcase_add_test(tcase, test_what_is_too_long_is_refused_before_space_is_taken);
-    tcase_add_test(tcase, test_a_file_system_without_room_is_a_named_error_at_the_start);
-    tcase_add_test(tcase, test_without_memory_it_is_an_error_and_nothing_is_lost);
+    tcase_add_loop_test(tcase, test_a_limit_of_the_system_has_its_own_error, 0, SW_NVME_N_METHODS);
+    tcase_add_loop_test(tcase, test_the_tier_works_on_when_the_disk_is_full, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, test_space_that_could_not_be_reserved_is_reported);
+    tcase_add_test(tcase, test_too_long_frames_are_refused_before_space_is_taken);
+    tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
+    tcase_add_test(tcase, test_failed_allocations_lose_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -128,7 +128,7 @@ static struct sw_engine_stats settled_stats(void) {
     return stats;
 }
 
-START_TEST(test_what_the_host_tier_cannot_hold_goes_straight_on) {
+START_TEST(test_regions_without_room_in_host_memory_go_to_the_disk) {
     open_fixture(32 << 20, 100, 100, false);
     for (int i = 0; i < N; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -146,7 +146,7 @@ START_TEST(test_what_the_host_tier_cannot_hold_goes_straight_on) {
 }
 END_TEST
 
-START_TEST(test_above_the_watermark_the_oldest_leave) {
+START_TEST(test_above_the_watermark_the_oldest_regions_move) {
     open_fixture(32 << 20, 70, 40, false);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -164,7 +164,7 @@ START_TEST(test_above_the_watermark_the_oldest_leave) {
 END_TEST
 
 /* Small regions: many rounds of moves lie between the watermarks. */
-START_TEST(test_moving_goes_on_to_the_low_watermark) {
+START_TEST(test_moves_continue_to_the_low_watermark) {
     struct sw_test_op op;
     struct sw_engine_stats stats;
     int n = 0;
@@ -184,7 +184,7 @@ START_TEST(test_moving_goes_on_to_the_low_watermark) {
 END_TEST
 
 /* Restores, drops and the end of the session at any moment of a move. */
-START_TEST(test_a_region_that_is_being_moved_can_be_had) {
+START_TEST(test_a_region_can_be_restored_during_its_move) {
     open_fixture(32 << 20, 40, 10, false);
     for (int round = 0; round < 12; round++) {
         for (int i = 0; i < 4; i++)
@@ -208,7 +208,7 @@ static int advise(int i, enum sw_advice advice, uint32_t value) {
     return sw_engine_advise(f.owner, ids[i], advice, value, NULL);
 }
 
-START_TEST(test_advice_is_taken) {
+START_TEST(test_advice_is_followed) {
     open_fixture(32 << 20, 70, 40, false);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -347,7 +347,7 @@ static void rest_above_the_limit(void) {
 }
 
 /* No room comes from a demotion that fails: the error is that of a full tier, for every spill, and at once. */
-START_TEST(test_a_demotion_that_fails_makes_nobody_wait) {
+START_TEST(test_a_failed_demotion_delays_no_spill) {
     open_fixture(32 << 20, 100, 50, true);
     rest_above_the_limit();
     atomic_store(&fault.all, true);
@@ -387,7 +387,7 @@ END_TEST
 
 /* As many bytes as an operator asked for leave the first tier, some at a time, and no more: neither since the tier
  * would go on to its low watermark, nor since the rest of the wish is forgotten. */
-START_TEST(test_an_operators_wish_is_met_and_no_more) {
+START_TEST(test_a_demand_of_the_operator_is_met_exactly) {
     enum { SMALL = 65536, REGIONS = 20, WISHED = 6 }; /* more than are moved at once */
     struct sw_test_op op;
     open_fixture(32 << 20, 100, 0, false);
@@ -404,7 +404,7 @@ START_TEST(test_an_operators_wish_is_met_and_no_more) {
 END_TEST
 
 /* A region that was fetched is about to be used: however old it is, others leave before it. */
-START_TEST(test_what_was_fetched_is_not_the_first_to_leave) {
+START_TEST(test_a_promoted_region_is_not_the_next_to_move) {
     open_fixture(32 << 20, 100, 100, false);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -424,7 +424,7 @@ START_TEST(test_what_was_fetched_is_not_the_first_to_leave) {
 END_TEST
 
 /* Nor is one waited for that does not get on. */
-START_TEST(test_a_disk_that_hangs_makes_nobody_wait) {
+START_TEST(test_a_hung_disk_delays_no_spill) {
     open_fixture(32 << 20, 100, 50, true);
     rest_above_the_limit();
     atomic_store(&fault.hangs, true);
@@ -499,7 +499,7 @@ START_TEST(test_damage_on_the_disk_is_found) {
 }
 END_TEST
 
-START_TEST(test_sessions_that_end_in_the_middle) {
+START_TEST(test_sessions_end_during_moves) {
     open_fixture(32 << 20, 60, 20, false);
     for (int round = 0; round < 20; round++) {
         struct sw_owner *owner;
@@ -528,24 +528,24 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("placement");
     TCase *tcase = tcase_create("placement");
-    tcase_add_test(tcase, test_what_the_host_tier_cannot_hold_goes_straight_on);
-    tcase_add_test(tcase, test_above_the_watermark_the_oldest_leave);
-    tcase_add_test(tcase, test_moving_goes_on_to_the_low_watermark);
-    tcase_add_test(tcase, test_a_region_that_is_being_moved_can_be_had);
-    tcase_add_test(tcase, test_advice_is_taken);
+    tcase_add_test(tcase, test_regions_without_room_in_host_memory_go_to_the_disk);
+    tcase_add_test(tcase, test_above_the_watermark_the_oldest_regions_move);
+    tcase_add_test(tcase, test_moves_continue_to_the_low_watermark);
+    tcase_add_test(tcase, test_a_region_can_be_restored_during_its_move);
+    tcase_add_test(tcase, test_advice_is_followed);
     tcase_add_test(tcase, test_a_fetch_can_be_interrupted_and_can_fail);
     tcase_add_test(tcase, test_both_tiers_full);
     tcase_add_test(tcase, test_a_disk_that_fails_costs_that_operation_only);
     tcase_add_test(tcase, test_a_move_that_fails_leaves_the_region_where_it_is);
     tcase_add_test(tcase, test_the_rest_of_a_region_follows);
-    tcase_add_test(tcase, test_a_demotion_that_fails_makes_nobody_wait);
+    tcase_add_test(tcase, test_a_failed_demotion_delays_no_spill);
     tcase_add_test(tcase, test_a_move_that_fails_is_not_tried_again_at_once);
-    tcase_add_test(tcase, test_an_operators_wish_is_met_and_no_more);
-    tcase_add_test(tcase, test_what_was_fetched_is_not_the_first_to_leave);
-    tcase_add_test(tcase, test_a_disk_that_hangs_makes_nobody_wait);
+    tcase_add_test(tcase, test_a_demand_of_the_operator_is_met_exactly);
+    tcase_add_test(tcase, test_a_promoted_region_is_not_the_next_to_move);
+    tcase_add_test(tcase, test_a_hung_disk_delays_no_spill);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);
-    tcase_add_test(tcase, test_sessions_that_end_in_the_middle);
+    tcase_add_test(tcase, test_sessions_end_during_moves);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -193,7 +193,7 @@ static uint8_t *zeros_frame(enum sw_codec_id codec, struct sw_frame_layout *layo
     return frame;
 }
 
-START_TEST(codes_that_stand_for_nothing) {
+START_TEST(codes_without_a_symbol_are_refused) {
     static uint8_t out[ZEROS_BYTES];
     struct sw_frame_layout layout;
     uint8_t *frame = zeros_frame(sw_gpu_of_bytes[_i], &layout), *codes = frame + layout.data_offset;
@@ -512,7 +512,7 @@ int main(void) {
     TCase *damage = tcase_create("damage");
     tcase_add_test(damage, made_up_tables);
     tcase_add_loop_test(damage, tables_that_change, 0, SW_GPU_N_OF_BYTES);
-    tcase_add_loop_test(damage, codes_that_stand_for_nothing, 0, SW_GPU_N_OF_BYTES);
+    tcase_add_loop_test(damage, codes_without_a_symbol_are_refused, 0, SW_GPU_N_OF_BYTES);
     tcase_add_test(damage, damaged_frames);
     tcase_add_test(damage, refusals);
     tcase_add_test(damage, scratch_is_bounded);

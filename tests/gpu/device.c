@@ -229,7 +229,7 @@ START_TEST(groups_go_out_and_come_back) {
 }
 END_TEST
 
-START_TEST(only_the_damaged_item_is_said_to_be) {
+START_TEST(only_the_damaged_item_fails) {
     enum { N = 20 };
     uint64_t bytes[N];
     enum sw_content content[N];
@@ -300,7 +300,7 @@ START_TEST(frames_are_identified) {
 }
 END_TEST
 
-START_TEST(frames_in_very_many_pieces) {
+START_TEST(frames_in_very_many_extents) {
     const uint64_t bytes[] = {3000001, 100, 3000000, 5000};
     const enum sw_content content[] = {SW_CONTENT_RANDOM, SW_CONTENT_TEXT, SW_CONTENT_RANDOM, SW_CONTENT_TEXT};
     struct sw_plan raw;
@@ -471,9 +471,9 @@ int main(void) {
     }
     TCase *cases = tcase_create("device");
     tcase_add_test(cases, groups_go_out_and_come_back);
-    tcase_add_test(cases, only_the_damaged_item_is_said_to_be);
+    tcase_add_test(cases, only_the_damaged_item_fails);
     tcase_add_test(cases, frames_are_identified);
-    tcase_add_test(cases, frames_in_very_many_pieces);
+    tcase_add_test(cases, frames_in_very_many_extents);
     tcase_add_loop_test(cases, the_largest_groups, 0, 3);
     tcase_add_test(cases, raw_frames_directly);
     tcase_add_loop_test(cases, a_damaged_raw_frame_is_found, 0, 4);

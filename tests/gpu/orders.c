@@ -104,7 +104,7 @@ static void stream_free(enum stream_kind kind, cudaStream_t stream) {
         CUDA(cudaStreamDestroy(stream));
 }
 
-START_TEST(what_a_stream_was_given_comes_first) {
+START_TEST(earlier_work_of_the_stream_comes_first) {
     const cudaStream_t stream = stream_new((enum stream_kind)_i);
     fill_late(stream);
     ck_region(spill(d_data, BYTES, stream));
@@ -282,7 +282,7 @@ static void await_one_session(void) {
     (void)sleep(1);
 }
 
-START_TEST(work_that_never_ends_holds_up_its_client_alone) {
+START_TEST(endless_work_delays_only_its_client) {
     struct spillway_status status = {.size = sizeof status};
     size_t before, after, total;
     (void)measure("nobody");
@@ -307,7 +307,7 @@ START_TEST(work_that_never_ends_holds_up_its_client_alone) {
 END_TEST
 
 /* Nor does it hold up the service's end. Runs last. */
-START_TEST(the_service_ends_beside_work_that_does_not) {
+START_TEST(the_service_ends_beside_endless_work) {
     const pid_t queued = start_neighbour("queued");
     const double begun_us = now_us();
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
@@ -329,13 +329,13 @@ static Suite *make_suite(void) {
     TCase *cases = tcase_create("orders");
     tcase_set_timeout(cases, 0);
     tcase_add_unchecked_fixture(cases, set_up, NULL);
-    tcase_add_loop_test(cases, what_a_stream_was_given_comes_first, 0, STREAM_KINDS);
+    tcase_add_loop_test(cases, earlier_work_of_the_stream_comes_first, 0, STREAM_KINDS);
     tcase_add_test(cases, the_default_stream_waits_for_blocking_ones);
     tcase_add_test(cases, a_stream_of_another_gpu_comes_first);
     tcase_add_loop_test(cases, a_stream_that_is_captured_is_refused, 0, 3);
     tcase_add_loop_test(cases, the_default_stream_works_beside_a_capture, 0, 6);
-    tcase_add_test(cases, work_that_never_ends_holds_up_its_client_alone);
-    tcase_add_test(cases, the_service_ends_beside_work_that_does_not);
+    tcase_add_test(cases, endless_work_delays_only_its_client);
+    tcase_add_test(cases, the_service_ends_beside_endless_work);
     Suite *suite = suite_create("gpu orders");
     suite_add_tcase(suite, cases);
     return suite;

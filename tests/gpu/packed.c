@@ -246,7 +246,7 @@ START_TEST(exchanged_frames_are_refused) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_read_is_refused) {
+START_TEST(unreadable_frames_are_refused) {
     struct column c;
     uint64_t n, room;
     pack_column(&c, 2, SW_BUFFER_CUDA_MIDDLE); /* at an odd address */
@@ -316,7 +316,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, tiles_are_verified, 0, SW_N_PACKED_COLUMNS);
     tcase_add_loop_test(cases, damage_stays_in_bounds, 0, SW_N_PACKED_COLUMNS);
     tcase_add_loop_test(cases, exchanged_frames_are_refused, 0, SW_N_PACKED_COLUMNS);
-    tcase_add_test(cases, what_cannot_be_read_is_refused);
+    tcase_add_test(cases, unreadable_frames_are_refused);
     tcase_add_test(cases, a_query_on_packed_columns);
     suite_add_tcase(suite, cases);
     return suite;

@@ -275,7 +275,7 @@ START_TEST(restarted_under_load) {
 END_TEST
 
 /* Everything is parked, a third of it packed, by one process, and brought back by the next. */
-START_TEST(parked_from_one_to_the_next) {
+START_TEST(regions_stay_parked_over_restarts) {
     start(false);
     (void)await_compared();
     for (int i = 0; i < 4; i++) {
@@ -335,7 +335,7 @@ int main(int argc, char **argv) {
     TCase *tcase = tcase_create("restart");
     tcase_set_timeout(tcase, 120 + 5 * rounds_wanted(0));
     tcase_add_loop_test(tcase, restarted_under_load, 0, 2);
-    tcase_add_test(tcase, parked_from_one_to_the_next);
+    tcase_add_test(tcase, regions_stay_parked_over_restarts);
     tcase_add_test(tcase, device_memory_stays_the_same);
     tcase_add_test(tcase, canary_of_the_successor);
     suite_add_tcase(suite, tcase);

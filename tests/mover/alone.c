@@ -152,7 +152,7 @@ START_TEST(a_region_comes_back) {
 END_TEST
 
 /* Those that do not shrink go on; the others rest. */
-START_TEST(frames_come_back_from_where_they_went_on_to) {
+START_TEST(frames_come_back_after_they_were_moved) {
     spill_and_restore(9 * MIB + 12345, MIB / 2, true);
     spill_and_restore(9 * MIB + 12345, 0, true);
 }
@@ -182,7 +182,7 @@ START_TEST(short_regions_come_back_in_groups) {
 }
 END_TEST
 
-START_TEST(a_region_is_packed_where_it_is) {
+START_TEST(a_region_is_packed_in_place) {
     struct area area = area_new(9 * MIB + 12345), copy = area_new(area.bytes);
     struct one pack, unpack;
     rig_open(64 * MIB, UINT64_MAX);
@@ -233,9 +233,9 @@ int main(void) {
     TCase *tcase = tcase_create("memory sink");
     tcase_set_timeout(tcase, 120); /* the machine may be busy */
     tcase_add_test(tcase, a_region_comes_back);
-    tcase_add_test(tcase, frames_come_back_from_where_they_went_on_to);
+    tcase_add_test(tcase, frames_come_back_after_they_were_moved);
     tcase_add_test(tcase, short_regions_come_back_in_groups);
-    tcase_add_test(tcase, a_region_is_packed_where_it_is);
+    tcase_add_test(tcase, a_region_is_packed_in_place);
     tcase_add_loop_test(tcase, a_full_sink_fails_the_run_and_keeps_nothing, 0, 2);
     tcase_add_test(tcase, a_damaged_frame_fails_its_restore);
     suite_add_tcase(suite, tcase);

@@ -77,7 +77,7 @@ START_TEST(an_ended_process_has_ended) {
 }
 END_TEST
 
-START_TEST(a_pid_that_is_another_process_now_has_ended) {
+START_TEST(a_reused_pid_counts_as_ended) {
     const pid_t pid = begin_child();
     struct sw_process process = identify(pid, false), other;
     ck_assert_uint_eq(process.pidfd_inode, 0);
@@ -104,7 +104,7 @@ static void *wait_for_go(void *arg) {
     return NULL;
 }
 
-START_TEST(a_pid_that_is_a_thread_now_has_ended) {
+START_TEST(a_pid_reused_by_a_thread_counts_as_ended) {
     pthread_t thread;
     pid_t tid = 0;
     char byte;
@@ -122,7 +122,7 @@ START_TEST(a_pid_that_is_a_thread_now_has_ended) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_told_has_not_ended) {
+START_TEST(an_unknown_process_counts_as_running) {
     const pid_t pid = begin_child();
     const struct sw_process process = identify(pid, true);
     struct sw_process unseen, alone = process;
@@ -180,7 +180,7 @@ static void look_elsewhere(struct sw_process ret[2], bool proc) {
     ck_assert(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-START_TEST(another_namespaces_processes_cannot_be_told) {
+START_TEST(processes_of_another_namespace_are_unknown) {
     struct sw_process names[2], later[2];
     look_elsewhere(names, _i);
     look_elsewhere(later, _i); /* most likely a namespace of the same number */
@@ -197,11 +197,11 @@ int main(void) {
         TCase *tests = tcase_create(old ? "before 6.9" : "this kernel");
         tcase_add_checked_fixture(tests, old ? be_old : NULL, NULL);
         tcase_add_loop_test(tests, an_ended_process_has_ended, 0, 2);
-        tcase_add_test(tests, a_pid_that_is_another_process_now_has_ended);
-        tcase_add_test(tests, a_pid_that_is_a_thread_now_has_ended);
-        tcase_add_test(tests, what_cannot_be_told_has_not_ended);
+        tcase_add_test(tests, a_reused_pid_counts_as_ended);
+        tcase_add_test(tests, a_pid_reused_by_a_thread_counts_as_ended);
+        tcase_add_test(tests, an_unknown_process_counts_as_running);
         if (may_have_namespaces)
-            tcase_add_loop_test(tests, another_namespaces_processes_cannot_be_told, 0, 2);
+            tcase_add_loop_test(tests, processes_of_another_namespace_are_unknown, 0, 2);
         suite_add_tcase(suite, tests);
     }
     if (!may_have_namespaces)

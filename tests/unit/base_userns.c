@@ -35,7 +35,7 @@ START_TEST(all_ids_may_be_mapped) {
 }
 END_TEST
 
-START_TEST(the_overflow_ids_are_nobodys_otherwise) {
+START_TEST(unmapped_overflow_ids_belong_to_no_user) {
     put("/proc/self/uid_map", "0 1000 1\n1 100000 65536\n"); /* has a 65534 of its own */
     put("/proc/self/gid_map", "0 0 4294967294\n");
     put("/proc/sys/kernel/overflowuid", "65534\n");
@@ -55,7 +55,7 @@ START_TEST(nothing_is_mapped_yet) {
 }
 END_TEST
 
-START_TEST(what_is_not_said_is_not_mapped) {
+START_TEST(ids_outside_the_ranges_are_not_mapped) {
     struct sw_userns ns = read_it();
     ck_assert(!sw_userns_is_user(&ns, 65534) && !sw_userns_is_group(&ns, 65534) && sw_userns_is_user(&ns, 1000));
     put("/proc/self/status", "Name: x\n"); /* but for a kernel that has no namespaces of users */
@@ -70,9 +70,9 @@ int main(void) {
     TCase *tests = tcase_create("userns");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, all_ids_may_be_mapped);
-    tcase_add_test(tests, the_overflow_ids_are_nobodys_otherwise);
+    tcase_add_test(tests, unmapped_overflow_ids_belong_to_no_user);
     tcase_add_test(tests, nothing_is_mapped_yet);
-    tcase_add_test(tests, what_is_not_said_is_not_mapped);
+    tcase_add_test(tests, ids_outside_the_ranges_are_not_mapped);
     Suite *suite = suite_create("userns");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

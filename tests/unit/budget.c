@@ -60,7 +60,7 @@ END_TEST
 
 /* A number that an operator has set is no share; the pool's bound holds all the same, and what is there already counts.
  */
-START_TEST(budgets_with_a_number_of_their_own) {
+START_TEST(budgets_with_a_limit_of_their_own) {
     struct sw_budget_pool pool = {.limit_bytes = 1000};
     struct sw_budget a = {.pool = &pool, .limit_bytes = 950}, b = {.pool = &pool, .limit_bytes = 100}, free = {0};
     ck_assert_int_eq(sw_budget_take(&a, 950, "test", NULL), 0);
@@ -135,7 +135,7 @@ int main(void) {
     TCase *tests = tcase_create("budget");
     tcase_add_test(tests, shares_leave_something_to_others);
     tcase_add_test(tests, budgets_of_a_pool_have_shares);
-    tcase_add_test(tests, budgets_with_a_number_of_their_own);
+    tcase_add_test(tests, budgets_with_a_limit_of_their_own);
     tcase_add_test(tests, threads_never_exceed_the_pool);
     tcase_add_test(tests, lines_are_limited_and_counted);
     Suite *suite = suite_create("budget");

@@ -47,7 +47,7 @@ static void get_stuck(uint32_t uid) {
     (void)sem_wait(&arrived);
 }
 
-START_TEST(one_uid_waits_for_no_other) {
+START_TEST(one_uid_does_not_delay_another) {
     get_stuck(STUCK_UID);
     const int behind = some_fd();
     sw_closer_close(behind, STUCK_UID);
@@ -98,7 +98,7 @@ START_TEST(a_stop_does_not_wait_for_ever) {
 }
 END_TEST
 
-START_TEST(without_memory_it_does_not_start) {
+START_TEST(start_fails_without_memory) {
     struct sw_err err;
     sw_closer_stop();
     sw_alloc_fail_nth(1);
@@ -111,10 +111,10 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("closer");
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, one_uid_waits_for_no_other);
+    tcase_add_test(tests, one_uid_does_not_delay_another);
     tcase_add_test(tests, more_uids_than_lanes);
     tcase_add_test(tests, a_stop_does_not_wait_for_ever);
-    tcase_add_test(tests, without_memory_it_does_not_start);
+    tcase_add_test(tests, start_fails_without_memory);
     Suite *suite = suite_create("closer");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -369,7 +369,7 @@ static void set_offset(struct victim *v, const struct sw_frame_layout *layout, u
 
 /* Each tile one unit further on, at the frame's last unit, at its end, one unit past that, and as far away as can be:
  * no hash of the frame's head covers where its tiles are. Of each way only the one that looks at the tile fails. */
-START_TEST(test_tiles_elsewhere) {
+START_TEST(test_tiles_moved_to_other_places_are_found) {
     struct victim v;
     struct sw_frame_layout layout;
     victim_of_kind(&v, _i);
@@ -463,7 +463,7 @@ int main(void) {
     tcase_add_test(tests, test_named_errors);
     tcase_add_test(tests, test_frames_are_whole_units);
     tcase_add_test(tests, test_tile_order);
-    tcase_add_loop_test(tests, test_tiles_elsewhere, 0, n_kinds);
+    tcase_add_loop_test(tests, test_tiles_moved_to_other_places_are_found, 0, n_kinds);
     tcase_add_loop_test(tests, test_records_and_counts, 0, n_kinds);
     tcase_add_test(tests, test_no_memory);
     suite_add_tcase(suite, tests);

@@ -55,7 +55,7 @@ START_TEST(any_length_and_alignment) {
 END_TEST
 
 /* As a frame lies in extents. */
-START_TEST(bytes_that_come_in_pieces) {
+START_TEST(bytes_added_in_several_calls) {
     static uint8_t bytes[40 * STRIPE + 16];
     sw_content_fill(bytes, sizeof bytes, SW_CONTENT_TEXT, 8);
     for (size_t first = 0; first <= 40 * STRIPE; first += STRIPE)
@@ -83,7 +83,7 @@ static void ck_all_differ(uint64_t *values, size_t n) {
 
 /* Every bit counts, every length, and every place of a tile's record, also where the bytes are zeros or all the same.
  */
-START_TEST(whatever_differs_has_another) {
+START_TEST(different_bytes_have_different_identities) {
     enum { BYTES = 1500, RECORD = 8, N = BYTES * 8 + BYTES + BYTES / RECORD + 1 };
     static uint8_t bytes[BYTES], record[RECORD] = {1, 2, 3, 4, 5, 6, 7, 8};
     static uint64_t values[N];
@@ -112,7 +112,7 @@ START_TEST(whatever_differs_has_another) {
 END_TEST
 
 /* Any two records change places, and any two stripes. */
-START_TEST(what_changes_places_has_another) {
+START_TEST(swapped_bytes_have_another_identity) {
     enum { RECORDS = 200, UNIT = 8, MOST = RECORDS * RECORDS / 2 };
     static uint8_t bytes[RECORDS * UNIT];
     static uint64_t values[MOST + 1];
@@ -144,7 +144,7 @@ static const struct {
     {"v1-raw-empty", UINT64_C(0x06B98BD913FD5BC7)},
 };
 
-START_TEST(what_was_recorded_stays_valid) {
+START_TEST(recorded_identities_stay_valid) {
     static uint8_t frame[1 << 20];
     char path[300];
     struct sw_frame_layout layout;
@@ -163,10 +163,10 @@ int main(void) {
     Suite *suite = suite_create("identity");
     TCase *tcase = tcase_create("identity");
     tcase_add_test(tcase, any_length_and_alignment);
-    tcase_add_test(tcase, bytes_that_come_in_pieces);
-    tcase_add_loop_test(tcase, whatever_differs_has_another, 0, 3);
-    tcase_add_loop_test(tcase, what_changes_places_has_another, 0, 2);
-    tcase_add_loop_test(tcase, what_was_recorded_stays_valid, 0, (int)(sizeof goldens / sizeof goldens[0]));
+    tcase_add_test(tcase, bytes_added_in_several_calls);
+    tcase_add_loop_test(tcase, different_bytes_have_different_identities, 0, 3);
+    tcase_add_loop_test(tcase, swapped_bytes_have_another_identity, 0, 2);
+    tcase_add_loop_test(tcase, recorded_identities_stay_valid, 0, (int)(sizeof goldens / sizeof goldens[0]));
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -26,7 +26,7 @@ static void check_rules(const struct sw_params *table) {
     }
 }
 
-START_TEST(what_is_learnt_obeys_the_rules) {
+START_TEST(learnt_tables_obey_the_rules) {
     static const size_t sizes[] = {0, 1, 2, 3, 100, 511, 513, 5000, 32768, SW_SAMPLE_MAX_BYTES};
     uint8_t *data = malloc(SW_SAMPLE_MAX_BYTES);
     ck_assert_ptr_nonnull(data);
@@ -53,7 +53,7 @@ static uint32_t find_slowly(const struct sw_phrase_book *book, const uint8_t *in
 
 static const unsigned letters[] = {1, 2, 3, 26, 256};
 
-START_TEST(the_longest_is_found) {
+START_TEST(the_longest_phrase_is_found) {
     enum { BYTES = 5000 };
     uint8_t data[BYTES + SW_PHRASE_MAX_BYTES] = {0};
     for (unsigned n = 0; n <= SW_PHRASE_MAX; n += n < 4 ? 1 : 83) {
@@ -144,7 +144,7 @@ END_TEST
 
 /* Codes of three letters, like those of currencies, a few of them most of the time: v5t has no use for all of its
  * codes, as no symbol of it spans three. */
-START_TEST(short_codes_of_which_few_are_common) {
+START_TEST(columns_with_few_common_short_codes) {
     enum { N_CODES = 180, N = 400000, CODE_BYTES = 3 };
     uint8_t codes[N_CODES][CODE_BYTES], *data = malloc((size_t)N * CODE_BYTES), *sample = malloc(SW_SAMPLE_MAX_BYTES);
     struct sw_plan plan;
@@ -200,12 +200,12 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_phrase");
     TCase *tests = tcase_create("all");
-    tcase_add_loop_test(tests, what_is_learnt_obeys_the_rules, 0, SW_CONTENT_NR);
-    tcase_add_loop_test(tests, the_longest_is_found, 0, 5);
+    tcase_add_loop_test(tests, learnt_tables_obey_the_rules, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(tests, the_longest_phrase_is_found, 0, 5);
     tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);
     tcase_add_loop_test(tests, phrases_of_all_lengths_come_back, 0, 5);
     tcase_add_loop_test(tests, columns_of_few_values, 0, 9);
-    tcase_add_test(tests, short_codes_of_which_few_are_common);
+    tcase_add_test(tests, columns_with_few_common_short_codes);
     tcase_add_loop_test(tests, made_up_tables_are_refused, 0, 11);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

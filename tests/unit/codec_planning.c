@@ -58,7 +58,7 @@ START_TEST(numbers_take_one_sample) {
 }
 END_TEST
 
-START_TEST(hopeless_bytes_are_not_trained_on) {
+START_TEST(incompressible_bytes_are_not_trained_on) {
     struct sw_planning p;
     sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
     ck_assert_int_eq(p.step, SW_PLANNING_PROBE);
@@ -90,7 +90,7 @@ START_TEST(trained_bytes_go_on_where_phrases_may_gain) {
 }
 END_TEST
 
-START_TEST(training_that_gains_nothing_makes_raw) {
+START_TEST(training_without_gain_gives_a_raw_plan) {
     struct sw_planning p;
     struct sw_params trained = {.n_symbols = 0};
     sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
@@ -143,9 +143,9 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, nothing_to_plan, 0, 2);
     tcase_add_loop_test(tests, numbers_take_one_sample, 0, 2);
-    tcase_add_test(tests, hopeless_bytes_are_not_trained_on);
+    tcase_add_test(tests, incompressible_bytes_are_not_trained_on);
     tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);
-    tcase_add_test(tests, training_that_gains_nothing_makes_raw);
+    tcase_add_test(tests, training_without_gain_gives_a_raw_plan);
     tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
     suite_add_tcase(suite, tests);

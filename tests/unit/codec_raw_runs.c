@@ -64,7 +64,7 @@ static struct sw_tile_range part_of(const struct sw_frame_layout *layout, unsign
     return (struct sw_tile_range){layout->n_tiles * part / PARTS, layout->n_tiles * (part + 1) / PARTS};
 }
 
-START_TEST(sealed_as_the_codec_does) {
+START_TEST(sealed_runs_equal_the_codecs_frames) {
     const size_t raw_bytes = sizes[_i];
     struct sw_frame_layout parsed, layout;
     uint8_t *frame;
@@ -102,7 +102,7 @@ static uint32_t *hashes_of(const struct sw_frame_layout *layout, const uint8_t *
     return hashes;
 }
 
-START_TEST(sealed_by_hashes_made_elsewhere) {
+START_TEST(runs_are_sealed_with_given_hashes) {
     struct sw_frame_layout layout;
     struct scattered s;
     uint8_t *frame;
@@ -161,8 +161,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_raw_runs");
     TCase *tcase = tcase_create("codec_raw_runs");
-    tcase_add_loop_test(tcase, sealed_as_the_codec_does, 0, sizeof sizes / sizeof sizes[0]);
-    tcase_add_loop_test(tcase, sealed_by_hashes_made_elsewhere, 0, sizeof sizes / sizeof sizes[0]);
+    tcase_add_loop_test(tcase, sealed_runs_equal_the_codecs_frames, 0, sizeof sizes / sizeof sizes[0]);
+    tcase_add_loop_test(tcase, runs_are_sealed_with_given_hashes, 0, sizeof sizes / sizeof sizes[0]);
     tcase_add_test(tcase, damage_is_counted_by_tiles);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -93,7 +93,7 @@ END_TEST
 
 static const unsigned piece_lengths[] = {SW_SAMPLE_SHORT_PIECE_BYTES, SW_SAMPLE_LONG_PIECE_BYTES};
 
-START_TEST(test_pieces_are_of_the_region_and_apart) {
+START_TEST(test_sample_pieces_lie_in_the_region_without_overlap) {
     static const uint64_t sizes[] = {0, 1, 511, 512, 513, 65535, 65536, 65537, 70000, 1 << 20, (uint64_t)5 << 32};
     const unsigned piece_bytes = piece_lengths[_i];
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -112,7 +112,7 @@ START_TEST(test_pieces_are_of_the_region_and_apart) {
 }
 END_TEST
 
-START_TEST(test_a_sample_is_its_pieces) {
+START_TEST(test_a_sample_consists_of_its_pieces) {
     const unsigned piece_bytes = piece_lengths[_i];
     for (size_t bytes = 0; bytes < 200000; bytes = bytes * 3 / 2 + 1) {
         struct sw_guard region = sw_guard_new(bytes, SW_GUARD_AT_END);
@@ -174,8 +174,8 @@ int main(void) {
     tcase_add_loop_test(tests, test_rules, 0, SW_CONTENT_NR);
     tcase_add_test(tests, test_section);
     tcase_add_test(tests, test_seams);
-    tcase_add_loop_test(tests, test_pieces_are_of_the_region_and_apart, 0, 2);
-    tcase_add_loop_test(tests, test_a_sample_is_its_pieces, 0, 2);
+    tcase_add_loop_test(tests, test_sample_pieces_lie_in_the_region_without_overlap, 0, 2);
+    tcase_add_loop_test(tests, test_a_sample_consists_of_its_pieces, 0, 2);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -522,7 +522,7 @@ START_TEST(copied_values_do_not_follow) {
 END_TEST
 
 /* What does not fit is looked for where it stands: in the file, unless the command line has another value. */
-START_TEST(a_file_is_blamed_for_what_stands_in_it) {
+START_TEST(an_error_names_the_file_that_has_the_value) {
     struct sw_config config;
     struct sw_err err = {0};
     sw_config_init(&config);
@@ -573,7 +573,7 @@ START_TEST(control_socket_beside_data_socket) {
 END_TEST
 
 /* What the table says of each text: so long it is taken, one byte more is refused. */
-START_TEST(texts_end_where_the_table_says) {
+START_TEST(texts_have_the_lengths_of_the_table) {
     struct sw_config_option option;
     unsigned n = 0;
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
@@ -638,9 +638,9 @@ int main(void) {
     tcase_add_loop_test(tests, given_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_values_do_not_follow, 0, FOLLOWERS);
-    tcase_add_test(tests, a_file_is_blamed_for_what_stands_in_it);
+    tcase_add_test(tests, an_error_names_the_file_that_has_the_value);
     tcase_add_test(tests, control_socket_beside_data_socket);
-    tcase_add_test(tests, texts_end_where_the_table_says);
+    tcase_add_test(tests, texts_have_the_lengths_of_the_table);
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, tests);

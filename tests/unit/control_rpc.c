@@ -123,7 +123,7 @@ static const struct {
     {"nan", 0},
 };
 
-START_TEST(what_is_no_json_is_a_parse_error) {
+START_TEST(invalid_json_is_a_parse_error) {
     const char *given =
         answer_as(SW_CONTROL_ALL, broken[_i].line, broken[_i].bytes ? broken[_i].bytes : strlen(broken[_i].line));
     ck_assert_ptr_nonnull(given);
@@ -158,7 +158,7 @@ START_TEST(batches_have_a_bound) {
 END_TEST
 
 /* Questions that nobody gets the answer to are not even looked at; what does something is done all the same. */
-START_TEST(notifications_that_only_ask_are_not_carried_out) {
+START_TEST(queries_sent_as_notifications_are_ignored) {
     ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"regions\"}"));
     ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"metrics\"}"));
     ck_assert_uint_eq(n_calls, 0);
@@ -171,7 +171,7 @@ START_TEST(notifications_that_only_ask_are_not_carried_out) {
 END_TEST
 
 /* A step is one request, and what is left over is never done. */
-START_TEST(batches_are_done_a_request_at_a_time) {
+START_TEST(batches_are_done_one_request_at_a_time) {
     static const char line[] = "[" REQUEST("status", "") "," REQUEST("status", "") "," REQUEST("status", "") "]";
     struct sw_rpc_caller caller = {.right = SW_CONTROL_READ};
     struct sw_rpc_work work;
@@ -190,7 +190,7 @@ START_TEST(batches_are_done_a_request_at_a_time) {
 }
 END_TEST
 
-START_TEST(errors_carry_ours) {
+START_TEST(errors_carry_the_services_error) {
     ck_assert_str_eq(
         answer(REQUEST("drop", ",\"params\":[\"1:2\"]")),
         "{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32000,\"message\":\"gone ?\",\"data\":{\"name\":\"ESTALE\","
@@ -198,7 +198,7 @@ START_TEST(errors_carry_ours) {
 }
 END_TEST
 
-START_TEST(rights_are_looked_at) {
+START_TEST(rights_are_checked) {
     const char *look = REQUEST("status", ""), *change = REQUEST("drain", "");
     ck_assert_str_eq(answer_as(SW_CONTROL_READ, look, strlen(look)), DONE("7"));
     ck_assert_str_eq(answer_as(SW_CONTROL_READ, change, strlen(change)),
@@ -278,7 +278,7 @@ START_TEST(parameters_are_checked) {
 }
 END_TEST
 
-START_TEST(parameters_arrive) {
+START_TEST(parameters_reach_their_method) {
     (void)answer(REQUEST("regions", ",\"params\":{\"state\":\"out\",\"uid\":0}"));
     ck_assert(seen.arg[1].given && seen.arg[1].number == 0 && seen.arg[3].given && !seen.arg[0].given);
     (void)answer(REQUEST("demote", ",\"params\":[\"12:34\"]"));
@@ -307,15 +307,15 @@ int main(void) {
     TCase *tests = tcase_create("control_rpc");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_loop_test(tests, lines_and_their_answers, 0, COUNT(exchanges));
-    tcase_add_loop_test(tests, what_is_no_json_is_a_parse_error, 0, COUNT(broken));
+    tcase_add_loop_test(tests, invalid_json_is_a_parse_error, 0, COUNT(broken));
     tcase_add_test(tests, deep_nesting_is_refused);
     tcase_add_test(tests, batches_have_a_bound);
-    tcase_add_test(tests, notifications_that_only_ask_are_not_carried_out);
-    tcase_add_test(tests, batches_are_done_a_request_at_a_time);
-    tcase_add_test(tests, errors_carry_ours);
-    tcase_add_test(tests, rights_are_looked_at);
+    tcase_add_test(tests, queries_sent_as_notifications_are_ignored);
+    tcase_add_test(tests, batches_are_done_one_request_at_a_time);
+    tcase_add_test(tests, errors_carry_the_services_error);
+    tcase_add_test(tests, rights_are_checked);
     tcase_add_loop_test(tests, parameters_are_checked, 0, COUNT(checks));
-    tcase_add_test(tests, parameters_arrive);
+    tcase_add_test(tests, parameters_reach_their_method);
     tcase_add_test(tests, table_is_complete);
     Suite *suite = suite_create("control_rpc");
     suite_add_tcase(suite, tests);

@@ -159,7 +159,7 @@ static struct client *begin(void) {
     return client;
 }
 
-START_TEST(memories_whose_parts_never_come) {
+START_TEST(memories_whose_parts_never_arrive) {
     struct client *c = begin();
     int rc = 0;
     uint32_t n = 0;
@@ -175,7 +175,7 @@ START_TEST(memories_whose_parts_never_come) {
 }
 END_TEST
 
-START_TEST(memories_that_are_announced) {
+START_TEST(announced_memories_are_counted) {
     struct client *c = begin();
     int rc = 0;
     for (uint32_t mem = 1; rc == 0; mem++)
@@ -252,7 +252,7 @@ START_TEST(records_of_chunks) {
 }
 END_TEST
 
-START_TEST(memories_that_are_live) {
+START_TEST(open_memories_are_counted) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
     const uint64_t bytes = use_up(c, 2 * sizeof(struct sw_mem));
@@ -489,9 +489,9 @@ END_TEST
 int main(void) {
     TCase *brims = tcase_create("brims");
     tcase_add_checked_fixture(brims, setup, NULL);
-    tcase_add_test(brims, memories_whose_parts_never_come);
-    tcase_add_test(brims, memories_that_are_announced);
-    tcase_add_test(brims, memories_that_are_live);
+    tcase_add_test(brims, memories_whose_parts_never_arrive);
+    tcase_add_test(brims, announced_memories_are_counted);
+    tcase_add_test(brims, open_memories_are_counted);
     tcase_add_test(brims, records_of_chunks);
     tcase_add_test(brims, operations_in_flight);
     tcase_add_test(brims, order_pages_by_which_operations_wait);

@@ -47,7 +47,7 @@ START_TEST(a_build_that_fails_late) {
 }
 END_TEST
 
-START_TEST(reads_keep_what_they_are_told_to) {
+START_TEST(reads_with_the_keep_flag_keep_their_regions) {
     const bool all = _i;
     sw_builds_make(&packet, 3, 0);
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
@@ -78,7 +78,7 @@ END_TEST
 /* ---- memories for one packet ---- */
 
 /* As many as there are chunks, each used once or several times; unmapped before the rig->reply. */
-START_TEST(memories_for_one_packet_go_with_it) {
+START_TEST(once_memories_end_with_their_packet) {
     enum { N = 32 };
     sw_test_packet(&packet, SW_MSG_BUILD, _i ? SW_REQ_ALL : 0);
     for (unsigned i = 0; i < N; i++) {
@@ -100,7 +100,7 @@ START_TEST(memories_for_one_packet_go_with_it) {
 END_TEST
 
 /* By its head, its limits, its first build, the last one. */
-START_TEST(a_packet_that_is_refused_uses_them_up) {
+START_TEST(a_refused_packet_uses_up_its_once_memories) {
     for (unsigned i = 0; i < 2; i++)
         sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[i], MEMORY_BYTES, true);
     sw_builds_make(&packet, 2, _i == 2 ? SW_REQ_ALL : 0);
@@ -119,7 +119,7 @@ START_TEST(a_packet_that_is_refused_uses_them_up) {
 END_TEST
 
 /* The session ends while a packet works with memories of its own. */
-START_TEST(a_session_that_ends_beneath_a_packet) {
+START_TEST(a_session_ends_during_a_packet) {
     for (unsigned i = 0; i < 2; i++)
         sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[i], MEMORY_BYTES, true);
     sw_builds_make(&packet, 2, _i ? SW_REQ_ALL : 0);
@@ -228,7 +228,7 @@ static void number_builds(struct sw_test_packet *p, unsigned n) {
 }
 
 /* Packets count, whatever is in them; until the loop runs none has ended. */
-START_TEST(packets_in_flight_have_their_bounds) {
+START_TEST(packets_in_flight_are_limited) {
     unsigned n_codes[2] = {0};
     rig->service.config.max_session_operations = _i ? 100 : 3;
     rig->service.config.tenant_operations = _i ? 3 : 0;
@@ -249,7 +249,7 @@ START_TEST(packets_in_flight_have_their_bounds) {
 END_TEST
 
 /* Eight full packets, and single builds beside them, but not one more of two. */
-START_TEST(buffers_in_flight_have_their_bound) {
+START_TEST(buffers_in_flight_are_limited) {
     unsigned n_refused = 0;
     const unsigned n_full = SW_SESSION_MAX_BUFFERS / MOST;
     for (unsigned i = 0; i < n_full; i++) {
@@ -280,16 +280,16 @@ int main(void) {
     TCase *tcase = tcase_create("build_outcomes");
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
     tcase_add_loop_test(tcase, a_build_that_fails_late, 0, 2);
-    tcase_add_loop_test(tcase, reads_keep_what_they_are_told_to, 0, 2);
+    tcase_add_loop_test(tcase, reads_with_the_keep_flag_keep_their_regions, 0, 2);
     tcase_add_test(tcase, the_priority_comes_with_the_build);
-    tcase_add_loop_test(tcase, memories_for_one_packet_go_with_it, 0, 2);
-    tcase_add_loop_test(tcase, a_packet_that_is_refused_uses_them_up, 0, 4);
-    tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_packet, 0, 2);
+    tcase_add_loop_test(tcase, once_memories_end_with_their_packet, 0, 2);
+    tcase_add_loop_test(tcase, a_refused_packet_uses_up_its_once_memories, 0, 4);
+    tcase_add_loop_test(tcase, a_session_ends_during_a_packet, 0, 2);
     tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
     tcase_add_test(tcase, chunks_wait_for_their_words);
     tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
-    tcase_add_loop_test(tcase, packets_in_flight_have_their_bounds, 0, 2);
-    tcase_add_test(tcase, buffers_in_flight_have_their_bound);
+    tcase_add_loop_test(tcase, packets_in_flight_are_limited, 0, 2);
+    tcase_add_test(tcase, buffers_in_flight_are_limited);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -159,7 +159,7 @@ START_TEST(each_combination_works_or_names_its_error) {
 END_TEST
 
 /* 257 of what a packet has at most 256 of, 65 buffers of a region, names that are too long. */
-START_TEST(counts_have_their_bounds) {
+START_TEST(counts_are_limited) {
     char name[SW_PROTO_NAME_BYTES + 1] = {0};
     sw_builds_make(&packet, MOST + 1, 0);
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), -SW_EINVAL);
@@ -203,7 +203,7 @@ START_TEST(counts_have_their_bounds) {
 END_TEST
 
 /* A count of the head, or of a record, that is off by one: the arrays cannot be told apart. */
-START_TEST(lengths_that_do_not_add_up_end_the_session) {
+START_TEST(wrong_sums_of_lengths_end_the_session) {
     struct sw_msg_build *m = &packet.msg.u.build;
     sw_builds_make(&packet, 2, 0);
     packet.builds[1].name_bytes = 1;
@@ -330,13 +330,13 @@ static void ck_odd(const struct odd *row, bool all) {
     sw_builds_fill_again();
 }
 
-START_TEST(a_field_that_is_wrong_fails_its_own_build_or_read) {
+START_TEST(a_wrong_field_fails_only_its_build_or_read) {
     for (unsigned i = 0; i < N_ODD; i++)
         ck_odd(&odd[i], _i);
 }
 END_TEST
 
-START_TEST(one_of_one_that_fails_is_an_error) {
+START_TEST(a_packet_whose_only_build_fails_gets_an_error) {
     sw_builds_make(&packet, 1, 0);
     packet.chunks[0].mem = 77;
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), -SW_ENOENT);
@@ -410,7 +410,7 @@ START_TEST(buffers_without_bytes_need_no_chunk) {
 END_TEST
 
 /* The memory is one that is handed over for the packet alone. */
-START_TEST(a_region_of_nothing_and_something_from_memory_for_once) {
+START_TEST(an_empty_and_a_full_buffer_from_once_memory) {
     sw_test_packet(&packet, SW_MSG_BUILD, 0);
     (void)sw_test_add_build(&packet, NULL);
     (void)sw_test_add_buffer(&packet, BYTES, 0);
@@ -447,13 +447,13 @@ int main(void) {
     TCase *tcase = tcase_create("builds");
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
     tcase_add_loop_test(tcase, each_combination_works_or_names_its_error, 0, N_CELLS / N_FORMS);
-    tcase_add_test(tcase, counts_have_their_bounds);
-    tcase_add_loop_test(tcase, lengths_that_do_not_add_up_end_the_session, 0, 8);
-    tcase_add_loop_test(tcase, a_field_that_is_wrong_fails_its_own_build_or_read, 0, 2);
-    tcase_add_test(tcase, one_of_one_that_fails_is_an_error);
+    tcase_add_test(tcase, counts_are_limited);
+    tcase_add_loop_test(tcase, wrong_sums_of_lengths_end_the_session, 0, 8);
+    tcase_add_loop_test(tcase, a_wrong_field_fails_only_its_build_or_read, 0, 2);
+    tcase_add_test(tcase, a_packet_whose_only_build_fails_gets_an_error);
     tcase_add_test(tcase, a_buffer_has_one_chunk);
     tcase_add_test(tcase, buffers_without_bytes_need_no_chunk);
-    tcase_add_test(tcase, a_region_of_nothing_and_something_from_memory_for_once);
+    tcase_add_test(tcase, an_empty_and_a_full_buffer_from_once_memory);
     tcase_add_test(tcase, destinations_may_not_overlap);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -94,7 +94,7 @@ START_TEST(test_files_that_cannot_be_read) {
 }
 END_TEST
 
-START_TEST(test_what_is_left_out_has_defaults) {
+START_TEST(test_missing_fields_have_defaults) {
     struct sw_snapshot snapshot;
     struct sw_err err;
     ck_assert_int_eq(load(&snapshot, WITH(""), &err), 0);
@@ -145,7 +145,7 @@ static bool has_line(const char *order, const char *region, const char *why) {
     return false;
 }
 
-START_TEST(test_who_goes_and_why) {
+START_TEST(test_moved_regions_are_listed_with_the_reason) {
     const struct sw_config config = configured("/somewhere");
     struct sw_err err;
     ck_assert_int_eq(dry_run(&config, full, &err), 0);
@@ -163,7 +163,7 @@ START_TEST(test_who_goes_and_why) {
 }
 END_TEST
 
-START_TEST(test_nobody_goes) {
+START_TEST(test_no_region_is_moved_below_the_watermark) {
     struct sw_config config = configured("none");
     struct sw_err err;
     ck_assert_int_eq(dry_run(&config, full, &err), 0);
@@ -180,7 +180,7 @@ START_TEST(test_nobody_goes) {
 }
 END_TEST
 
-START_TEST(test_all_go_and_it_is_not_enough) {
+START_TEST(test_all_regions_moved_are_not_enough) {
     struct sw_config config = configured("/somewhere");
     struct sw_err err;
     config.host_tier_low_pct = 0;
@@ -212,10 +212,10 @@ int main(void) {
     TCase *tcase = tcase_create("dry_run");
     tcase_add_loop_test(tcase, test_mistakes_are_named, 0, (int)(sizeof mistakes / sizeof mistakes[0]));
     tcase_add_test(tcase, test_files_that_cannot_be_read);
-    tcase_add_test(tcase, test_what_is_left_out_has_defaults);
-    tcase_add_test(tcase, test_who_goes_and_why);
-    tcase_add_test(tcase, test_nobody_goes);
-    tcase_add_test(tcase, test_all_go_and_it_is_not_enough);
+    tcase_add_test(tcase, test_missing_fields_have_defaults);
+    tcase_add_test(tcase, test_moved_regions_are_listed_with_the_reason);
+    tcase_add_test(tcase, test_no_region_is_moved_below_the_watermark);
+    tcase_add_test(tcase, test_all_regions_moved_are_not_enough);
     tcase_add_test(tcase, test_allocations_that_fail);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

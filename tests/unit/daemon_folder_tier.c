@@ -37,7 +37,7 @@ static void ck_answer(const char *method, const char *params, const char *part) 
     free(answer);
 }
 
-START_TEST(it_is_opened_and_counted) {
+START_TEST(the_tier_is_opened_and_counted) {
     ck_assert_uint_eq(service.service.tiers.n, 2);
     ck_assert_ptr_eq(service.service.tiers.at[1]->kind, &sw_folder_tier_kind);
     const uint64_t with = sw_tiers_bytes(&service.config);
@@ -46,7 +46,7 @@ START_TEST(it_is_opened_and_counted) {
 }
 END_TEST
 
-START_TEST(it_is_shown) {
+START_TEST(the_tier_is_shown) {
     ck_assert_str_eq(sw_tier_names, "host, nvme, folder, device");
     ck_answer("tiers", "{}", "{\"tier\":\"folder\",\"capacity_bytes\":67108864,");
     ck_answer("status", "{}", "\"nvme_capacity_bytes\":67108864,"); /* all that is behind the first */
@@ -63,8 +63,8 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("daemon_folder_tier");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, it_is_opened_and_counted);
-    tcase_add_test(tests, it_is_shown);
+    tcase_add_test(tests, the_tier_is_opened_and_counted);
+    tcase_add_test(tests, the_tier_is_shown);
     Suite *suite = suite_create("daemon_folder_tier");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -24,7 +24,7 @@ static void put(const char *path, const char *text) {
     sw_test_put(root, path, text);
 }
 
-START_TEST(the_least_holds) {
+START_TEST(the_smallest_limit_applies) {
     ck_assert_uint_eq(sw_memory_bytes(root), UINT64_MAX);
     put("/proc/meminfo", "MemTotal:       2048 kB\nMemFree:  1 kB\n");
     ck_assert_uint_eq(sw_memory_bytes(root), 2 << 20);
@@ -93,7 +93,7 @@ START_TEST(the_tier_fits) {
 END_TEST
 
 /* What is set beside the bound cannot exceed it, and where the memory is not known nothing is lowered. */
-START_TEST(its_parts_fit_too) {
+START_TEST(the_parts_of_the_tier_fit) {
     struct sw_config config, before;
     sw_config_init(&config);
     before = config;
@@ -113,11 +113,11 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("daemon_memory");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, the_least_holds);
+    tcase_add_test(tests, the_smallest_limit_applies);
     tcase_add_test(tests, groups_of_version_1_count);
     tcase_add_test(tests, this_machine_has_some);
     tcase_add_test(tests, the_tier_fits);
-    tcase_add_test(tests, its_parts_fit_too);
+    tcase_add_test(tests, the_parts_of_the_tier_fit);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

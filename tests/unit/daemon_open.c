@@ -238,7 +238,7 @@ START_TEST(builds_side_by_side_in_a_packet) {
 END_TEST
 
 /* The client wishes, the service takes a divisor of 32 KiB and more that its devices take. */
-START_TEST(chunks_are_as_long_as_devices_take) {
+START_TEST(chunks_are_no_longer_than_devices_take) {
     static const struct {
         uint32_t wish, chunk_bytes;
     } rows[] = {{STEP, STEP},
@@ -323,7 +323,7 @@ END_TEST
 /* ---- what goes wrong ---- */
 
 /* What is asked for wrongly fails the build: those behind it get its error, and its commit or abort ends it. */
-START_TEST(a_build_that_has_failed_says_so_until_it_ends) {
+START_TEST(a_failed_build_refuses_packets_until_its_end) {
     static const struct {
         uint64_t at, raw_bytes, offset;
         uint32_t mem, frame_bytes, order_value;
@@ -384,7 +384,7 @@ START_TEST(a_commit_ends_its_build_also_when_bytes_are_missing) {
 }
 END_TEST
 
-START_TEST(what_a_part_of_a_build_may_not_ask_for) {
+START_TEST(invalid_packets_of_a_build_are_refused) {
     static const unsigned flags[] = {0, SW_BUILD_IN_PLACE, SW_BUILD_COMMIT | SW_BUILD_IN_PLACE,
                                      SW_BUILD_ABORT | SW_BUILD_COMMIT};
     begin(NUMBER, STEP);
@@ -413,7 +413,7 @@ START_TEST(what_a_part_of_a_build_may_not_ask_for) {
 END_TEST
 
 /* A begin that is refused leaves no number behind. */
-START_TEST(a_begin_that_is_refused) {
+START_TEST(a_refused_begin_opens_nothing) {
     const unsigned most = rig.service.service.engine->config.max_owner_regions;
     rig.service.service.engine->config.max_owner_regions = 0;
     new_packet(0);
@@ -464,7 +464,7 @@ END_TEST
 /* ---- all or none ---- */
 
 /* Two open builds and a whole one; the loop's index says which of them cannot be stored, 3: none. */
-START_TEST(all_that_commit_are_stored_or_none) {
+START_TEST(all_commits_of_a_packet_are_stored_or_none) {
     for (unsigned i = 0; i < 2; i++) {
         begin(NUMBER + i, 2 * STEP);
         ck_assert_int_eq(append(NUMBER + i, 0, 0, STEP), 0);
@@ -589,7 +589,7 @@ START_TEST(the_packet_that_commits_is_settled) {
 }
 END_TEST
 
-START_TEST(all_or_none_is_about_what_commits) {
+START_TEST(all_or_none_applies_to_commits_only) {
     new_packet(SW_REQ_ALL); /* vacuous: each by itself */
     for (unsigned i = 0; i < 3; i++) {
         (void)add(NUMBER + (i ? i : 9), i ? SW_BUILD_BEGIN : 0);
@@ -623,7 +623,7 @@ static uint32_t wait_for_word(uint32_t number, unsigned flags, uint64_t raw_byte
 }
 
 /* 0: an open build, 1: one that is committed, 2: a whole one; its own packet says what has become of it. */
-START_TEST(an_abort_cancels_what_is_under_way) {
+START_TEST(an_abort_cancels_running_appends) {
     sw_packet_rig_add_page(&rig);
     if (_i < 2)
         begin(NUMBER, STEP);
@@ -735,7 +735,7 @@ START_TEST(a_build_without_appends_expires) {
 END_TEST
 
 /* The loop's index: it is idle, works on a chunk, waits for its commit, or for its abort. */
-START_TEST(a_session_that_ends_beneath_a_build) {
+START_TEST(a_session_ends_during_a_build) {
     sw_packet_rig_add_page(&rig);
     begin(NUMBER, STEP);
     begin(NUMBER + 1, STEP);
@@ -851,7 +851,7 @@ START_TEST(durable_regions_are_listed_by_their_names) {
 END_TEST
 
 /* A name is taken from the begin of its build on; who has the region is the session's business alone. */
-START_TEST(what_a_list_says_of_a_region) {
+START_TEST(a_list_describes_its_regions) {
     struct sw_session *first = rig.session;
     const int first_peer = rig.peer;
     bool closed;
@@ -883,7 +883,7 @@ START_TEST(what_a_list_says_of_a_region) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_listed) {
+START_TEST(invalid_lists_are_refused) {
     struct sw_msg msg = {.header.type = SW_MSG_LIST, .u.list.max = 1};
     ck_assert_int_eq(list("", 0), -SW_EINVAL);
     ck_assert_int_eq(list("", SW_PROTO_MAX_ITEMS + 1), -SW_EINVAL);
@@ -901,31 +901,31 @@ int main(void) {
     tcase_add_test(tcase, packets_need_not_wait_for_replies);
     tcase_add_test(tcase, several_buffers_of_several_memories);
     tcase_add_test(tcase, builds_side_by_side_in_a_packet);
-    tcase_add_test(tcase, chunks_are_as_long_as_devices_take);
+    tcase_add_test(tcase, chunks_are_no_longer_than_devices_take);
     tcase_add_test(tcase, an_append_waits_for_its_word);
     tcase_add_test(tcase, a_durable_region_by_packets);
     tcase_add_test(tcase, a_region_without_bytes_by_packets);
-    tcase_add_test(tcase, a_build_that_has_failed_says_so_until_it_ends);
+    tcase_add_test(tcase, a_failed_build_refuses_packets_until_its_end);
     tcase_add_test(tcase, an_append_that_fails_late);
     tcase_add_test(tcase, a_commit_ends_its_build_also_when_bytes_are_missing);
-    tcase_add_test(tcase, what_a_part_of_a_build_may_not_ask_for);
-    tcase_add_test(tcase, a_begin_that_is_refused);
+    tcase_add_test(tcase, invalid_packets_of_a_build_are_refused);
+    tcase_add_test(tcase, a_refused_begin_opens_nothing);
     tcase_add_test(tcase, open_builds_are_counted);
-    tcase_add_loop_test(tcase, all_that_commit_are_stored_or_none, 0, 4);
+    tcase_add_loop_test(tcase, all_commits_of_a_packet_are_stored_or_none, 0, 4);
     tcase_add_test(tcase, all_or_none_when_one_fails_late);
     tcase_add_loop_test(tcase, durable_regions_are_stored_all_or_none, 0, 4);
     tcase_add_test(tcase, all_or_none_when_bytes_are_missing);
     tcase_add_loop_test(tcase, the_packet_that_commits_is_settled, 0, 2);
-    tcase_add_test(tcase, all_or_none_is_about_what_commits);
-    tcase_add_loop_test(tcase, an_abort_cancels_what_is_under_way, 0, 3);
+    tcase_add_test(tcase, all_or_none_applies_to_commits_only);
+    tcase_add_loop_test(tcase, an_abort_cancels_running_appends, 0, 3);
     tcase_add_test(tcase, an_abort_of_all_or_none);
     tcase_add_test(tcase, a_read_is_canceled_by_its_end);
     tcase_add_loop_test(tcase, a_build_without_appends_expires, 0, 2);
-    tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_build, 0, 4);
+    tcase_add_loop_test(tcase, a_session_ends_during_a_build, 0, 4);
     tcase_add_test(tcase, an_allocation_that_fails_leaves_nothing_behind);
     tcase_add_loop_test(tcase, durable_regions_are_listed_by_their_names, 0, 2);
-    tcase_add_test(tcase, what_a_list_says_of_a_region);
-    tcase_add_test(tcase, what_cannot_be_listed);
+    tcase_add_test(tcase, a_list_describes_its_regions);
+    tcase_add_test(tcase, invalid_lists_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -137,7 +137,7 @@ START_TEST(a_region_is_read_by_packets) {
 END_TEST
 
 /* With the begin the client learns how long buffers and their chunks are. */
-START_TEST(a_begin_tells_of_the_buffers) {
+START_TEST(a_begin_reports_the_buffers) {
     sw_test_packet(&packet, SW_MSG_BUILD, 0);
     (void)sw_test_add_build(&packet, NULL);
     for (unsigned i = 0; i < 3; i++) {
@@ -196,7 +196,7 @@ START_TEST(a_reply_has_room_for_256_buffers) {
 END_TEST
 
 /* Chunks may come in any order, more than once, to any place, and as many as have room. */
-START_TEST(chunks_come_as_they_are_asked_for) {
+START_TEST(chunks_are_read_in_any_order) {
     const struct sw_region_id id = build(BUILD, NULL);
     wipe();
     ck_assert_int_eq(begin(NUMBER, id), 0);
@@ -261,7 +261,7 @@ END_TEST
 /* ---- what goes wrong ---- */
 
 /* What is asked for wrongly changes nothing. */
-START_TEST(what_is_asked_for_wrongly) {
+START_TEST(invalid_reads_are_refused) {
     static const struct {
         uint64_t at, raw_bytes, offset;
         uint32_t mem, frame_bytes, order_value;
@@ -297,7 +297,7 @@ START_TEST(what_is_asked_for_wrongly) {
 }
 END_TEST
 
-START_TEST(what_a_part_of_a_read_may_not_ask_for) {
+START_TEST(invalid_packets_of_a_read_are_refused) {
     static const unsigned flags[] = {0, SW_READ_KEEP, SW_READ_IN_PLACE, SW_READ_END | SW_READ_IN_PLACE, 16};
     const struct sw_region_id id = build(BUILD, NULL);
     ck_assert_int_eq(begin(NUMBER, id), 0);
@@ -321,7 +321,7 @@ START_TEST(what_a_part_of_a_read_may_not_ask_for) {
 END_TEST
 
 /* A chunk whose stored bytes are bad: the read has failed until it is ended, and the region is lost. */
-START_TEST(a_read_that_has_failed_says_so_until_it_ends) {
+START_TEST(a_failed_read_refuses_packets_until_its_end) {
     const struct sw_region_id id = build(BUILD, NULL);
     struct sw_region *region = &rig.service.service.engine->store.regions.regions[id.slot];
     ck_assert_int_eq(begin(NUMBER, id), 0);
@@ -340,7 +340,7 @@ END_TEST
 
 /* Two open reads and a whole one; the loop's index: one has chunks missing; one has no memory; all are well, kept or
  * not. */
-START_TEST(all_that_end_are_restored_or_none) {
+START_TEST(all_ends_of_a_packet_are_restored_or_none) {
     const unsigned keep = _i == 3 ? SW_READ_KEEP : 0;
     struct sw_region_id ids[3];
     for (unsigned i = 0; i < 3; i++)
@@ -369,7 +369,7 @@ START_TEST(all_that_end_are_restored_or_none) {
 }
 END_TEST
 
-START_TEST(all_or_none_is_about_what_ends) {
+START_TEST(all_or_none_applies_to_ends_only) {
     const struct sw_region_id ids[] = {build(BUILD, NULL), build(BUILD + 1, NULL)};
     new_packet(SW_REQ_ALL);
     for (unsigned i = 0; i < 2; i++)
@@ -388,7 +388,7 @@ END_TEST
 /* ---- cancel ---- */
 
 /* The loop's index: chunks are under way, or the end as well; its own packet says what has become of it. */
-START_TEST(an_end_cancels_what_ends_already) {
+START_TEST(an_end_cancels_a_read_that_is_ending) {
     sw_packet_rig_add_page(&rig);
     const struct sw_region_id id = build(BUILD, NULL);
     ck_assert_int_eq(begin(NUMBER, id), 0);
@@ -417,7 +417,7 @@ END_TEST
 
 /* ---- a client that says nothing more ---- */
 
-START_TEST(a_read_that_nothing_is_asked_of_expires) {
+START_TEST(an_idle_read_expires) {
     struct sw_open *open;
     const struct sw_region_id id = build(BUILD, NULL);
     rig.service.service.open_ms = 30;
@@ -437,7 +437,7 @@ START_TEST(a_read_that_nothing_is_asked_of_expires) {
 END_TEST
 
 /* The loop's index: it is idle, works on a chunk, waits for its end. */
-START_TEST(a_session_that_ends_beneath_a_read) {
+START_TEST(a_session_ends_during_a_read) {
     sw_packet_rig_add_page(&rig);
     const struct sw_region_id id = build(BUILD, NULL);
     ck_assert_int_eq(begin(NUMBER, id), 0);
@@ -483,19 +483,19 @@ int main(void) {
     TCase *tcase = tcase_create("reads");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, a_region_is_read_by_packets, 0, 16);
-    tcase_add_test(tcase, a_begin_tells_of_the_buffers);
+    tcase_add_test(tcase, a_begin_reports_the_buffers);
     tcase_add_test(tcase, a_reply_has_room_for_256_buffers);
-    tcase_add_test(tcase, chunks_come_as_they_are_asked_for);
+    tcase_add_test(tcase, chunks_are_read_in_any_order);
     tcase_add_test(tcase, packets_need_not_wait_for_replies);
     tcase_add_test(tcase, a_read_of_one_packet_and_several_chunks);
-    tcase_add_test(tcase, what_is_asked_for_wrongly);
-    tcase_add_test(tcase, what_a_part_of_a_read_may_not_ask_for);
-    tcase_add_loop_test(tcase, a_read_that_has_failed_says_so_until_it_ends, 0, 2);
-    tcase_add_loop_test(tcase, all_that_end_are_restored_or_none, 0, 4);
-    tcase_add_test(tcase, all_or_none_is_about_what_ends);
-    tcase_add_loop_test(tcase, an_end_cancels_what_ends_already, 0, 2);
-    tcase_add_loop_test(tcase, a_read_that_nothing_is_asked_of_expires, 0, 2);
-    tcase_add_loop_test(tcase, a_session_that_ends_beneath_a_read, 0, 3);
+    tcase_add_test(tcase, invalid_reads_are_refused);
+    tcase_add_test(tcase, invalid_packets_of_a_read_are_refused);
+    tcase_add_loop_test(tcase, a_failed_read_refuses_packets_until_its_end, 0, 2);
+    tcase_add_loop_test(tcase, all_ends_of_a_packet_are_restored_or_none, 0, 4);
+    tcase_add_test(tcase, all_or_none_applies_to_ends_only);
+    tcase_add_loop_test(tcase, an_end_cancels_a_read_that_is_ending, 0, 2);
+    tcase_add_loop_test(tcase, an_idle_read_expires, 0, 2);
+    tcase_add_loop_test(tcase, a_session_ends_during_a_read, 0, 3);
     tcase_add_test(tcase, an_allocation_that_fails_leaves_nothing_behind);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

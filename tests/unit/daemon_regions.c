@@ -13,7 +13,7 @@ static struct sw_test_packet packet, packet_back;
 
 /* ---- ids ---- */
 
-START_TEST(what_can_be_discarded_is) {
+START_TEST(regions_that_can_be_discarded_are) {
     const bool consumes = _i;
     const struct sw_region_id never = {4000, 1};
     struct sw_region_id ids[2];
@@ -125,7 +125,7 @@ int main(void) {
     Suite *suite = suite_create("daemon_regions");
     TCase *tcase = tcase_create("regions");
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
-    tcase_add_loop_test(tcase, what_can_be_discarded_is, 0, 2);
+    tcase_add_loop_test(tcase, regions_that_can_be_discarded_are, 0, 2);
     tcase_add_test(tcase, a_region_can_be_inspected);
     tcase_add_test(tcase, a_durable_region_is_adopted_by_its_name);
     suite_add_tcase(suite, tcase);

@@ -314,7 +314,7 @@ static int code_beside(enum kind kind, bool is_restore, const struct made *made,
     return code;
 }
 
-START_TEST(operations_in_flight_have_their_bounds) {
+START_TEST(operations_in_flight_are_limited) {
     const enum kind kind = (enum kind)(_i / 2);
     const bool is_restore = _i % 2;
     struct made made = {0};
@@ -337,7 +337,7 @@ START_TEST(operations_in_flight_have_their_bounds) {
 }
 END_TEST
 
-START_TEST(pieces_in_flight_have_their_bound) {
+START_TEST(buffers_in_flight_are_limited) {
     static const enum kind kinds[] = {BATCH, BUFFERS};
     const enum kind kind = kinds[_i];
     struct made made;
@@ -360,7 +360,7 @@ static void drop_everything(void) {
 }
 
 /* The engine's bound is 16 of a session; the tenant's is set. */
-START_TEST(regions_have_their_bounds) {
+START_TEST(regions_are_limited) {
     const enum kind kind = (enum kind)_i;
     const unsigned n_made = kind == BATCH ? N_PIECES : 1;
     struct made made;
@@ -382,7 +382,7 @@ START_TEST(regions_have_their_bounds) {
 END_TEST
 
 /* What is stored counts to the byte; what is packed is not stored here. */
-START_TEST(a_tenants_bytes_have_their_bound) {
+START_TEST(a_tenants_bytes_are_limited) {
     const enum kind kind = (enum kind)_i;
     struct sw_quota *quota = &session->tenant->quota;
     struct made made;
@@ -460,7 +460,7 @@ END_TEST
 
 /* ---- numbers and flags ---- */
 
-START_TEST(counts_have_their_bounds) {
+START_TEST(counts_are_limited) {
     struct made made;
     ck_refused(BATCH, &(struct ask){.count = SW_PROTO_MAX_BATCH + 1}, -SW_EINVAL);
     ck_refused(BATCH, &(struct ask){.count = SW_PROTO_MAX_BATCH}, -SW_ELIMIT); /* the engine's, here, is eight */
@@ -482,7 +482,7 @@ START_TEST(counts_have_their_bounds) {
 }
 END_TEST
 
-START_TEST(flags_that_are_unknown_are_refused) {
+START_TEST(unknown_flags_are_refused) {
     const enum kind kind = (enum kind)_i;
     struct made made;
     for (uint32_t bit = 3; bit < 32; bit++)
@@ -512,7 +512,7 @@ static int close_memory(uint32_t mem) {
     return call(&msg);
 }
 
-START_TEST(memories_have_their_bound) {
+START_TEST(memories_are_limited) {
     struct sw_msg msg;
     for (uint32_t mem = MEM + 1; mem < MEM + 8; mem++)
         ck_assert_int_eq(open_memory(mem, memory_fd, mem % 2), 0);
@@ -541,7 +541,7 @@ END_TEST
 
 /* ---- memory that was handed over for one request ---- */
 
-START_TEST(memory_for_one_request_goes_with_it) {
+START_TEST(once_memory_ends_with_its_request) {
     const enum kind kind = (enum kind)_i;
     struct made made;
     struct sw_msg msg = {.header = {.type = SW_MSG_MEM_CLOSE}};
@@ -590,7 +590,7 @@ START_TEST(a_durable_region_stays) {
 END_TEST
 
 /* The engine's bound is four. */
-START_TEST(durable_regions_have_their_bounds) {
+START_TEST(durable_regions_are_limited) {
     char name[SW_PROTO_NAME_BYTES + 1];
     struct made made[4];
     memset(name, 'n', sizeof name);
@@ -614,7 +614,7 @@ END_TEST
 /* ---- what fails takes the rest along ---- */
 
 /* Pieces are held back until the last has been looked at, so that all are found before they begin. */
-START_TEST(a_piece_that_is_refused_cancels_the_others) {
+START_TEST(a_refused_buffer_cancels_the_others) {
     struct made made;
     const uint64_t before = stats_now().canceled_ops;
     ck_refused(BATCH, &(struct ask){.offset = MEMORY_BYTES, .bytes = 1}, -SW_ERANGE);
@@ -669,7 +669,7 @@ END_TEST
 
 /* The client still has the bytes of a spill of which a restart has lost something: it is not told that they are stored,
  * and what is left of them goes. */
-START_TEST(a_spill_that_a_restart_has_lost_is_repeated) {
+START_TEST(a_spill_lost_by_a_restart_is_repeated) {
     static const uint32_t spills[] = {SW_MSG_SPILL, SW_MSG_SPILL_BATCH, SW_MSG_SPILL_BUFFERS, SW_MSG_SPILL};
     const enum kind kind = (enum kind)_i;
     struct made made;
@@ -684,7 +684,7 @@ START_TEST(a_spill_that_a_restart_has_lost_is_repeated) {
 END_TEST
 
 /* Of several that fail the first one is named, and those that can be dropped are. */
-START_TEST(drops_that_fail_keep_none_of_the_others) {
+START_TEST(a_failed_drop_does_not_stop_the_others) {
     struct made made;
     struct sw_msg msg = {.header = {.type = SW_MSG_DROP_BATCH}};
     ck_assert_int_eq(spill(SINGLE, &plainly, &made), 0);
@@ -702,23 +702,23 @@ int main(void) {
     TCase *tcase = tcase_create("rules");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, a_drained_service_takes_nothing_and_gives_all_back, 0, N_KINDS);
-    tcase_add_loop_test(tcase, operations_in_flight_have_their_bounds, 0, 2 * N_KINDS);
-    tcase_add_loop_test(tcase, pieces_in_flight_have_their_bound, 0, 2);
-    tcase_add_loop_test(tcase, regions_have_their_bounds, 0, N_KINDS);
-    tcase_add_loop_test(tcase, a_tenants_bytes_have_their_bound, 0, N_KINDS);
+    tcase_add_loop_test(tcase, operations_in_flight_are_limited, 0, 2 * N_KINDS);
+    tcase_add_loop_test(tcase, buffers_in_flight_are_limited, 0, 2);
+    tcase_add_loop_test(tcase, regions_are_limited, 0, N_KINDS);
+    tcase_add_loop_test(tcase, a_tenants_bytes_are_limited, 0, N_KINDS);
     tcase_add_loop_test(tcase, ranges_end_where_the_memory_does, 0, N_KINDS);
     tcase_add_loop_test(tcase, destinations_have_room_for_all, 0, N_KINDS);
-    tcase_add_test(tcase, counts_have_their_bounds);
-    tcase_add_loop_test(tcase, flags_that_are_unknown_are_refused, 0, N_KINDS);
-    tcase_add_test(tcase, memories_have_their_bound);
+    tcase_add_test(tcase, counts_are_limited);
+    tcase_add_loop_test(tcase, unknown_flags_are_refused, 0, N_KINDS);
+    tcase_add_test(tcase, memories_are_limited);
     tcase_add_test(tcase, memory_that_failed_can_be_closed);
-    tcase_add_loop_test(tcase, memory_for_one_request_goes_with_it, 0, N_KINDS);
+    tcase_add_loop_test(tcase, once_memory_ends_with_its_request, 0, N_KINDS);
     tcase_add_test(tcase, a_durable_region_stays);
-    tcase_add_test(tcase, durable_regions_have_their_bounds);
-    tcase_add_test(tcase, a_piece_that_is_refused_cancels_the_others);
+    tcase_add_test(tcase, durable_regions_are_limited);
+    tcase_add_test(tcase, a_refused_buffer_cancels_the_others);
     tcase_add_loop_test(tcase, each_kind_of_request_can_be_settled, 0, PACKED);
-    tcase_add_loop_test(tcase, a_spill_that_a_restart_has_lost_is_repeated, 0, DURABLE);
-    tcase_add_loop_test(tcase, drops_that_fail_keep_none_of_the_others, 0, 2);
+    tcase_add_loop_test(tcase, a_spill_lost_by_a_restart_is_repeated, 0, DURABLE);
+    tcase_add_loop_test(tcase, a_failed_drop_does_not_stop_the_others, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

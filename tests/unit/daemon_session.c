@@ -73,7 +73,7 @@ START_TEST(queued_replies_arrive_in_order) {
 }
 END_TEST
 
-START_TEST(queue_has_a_bound) {
+START_TEST(the_queue_is_limited) {
     answer(UINT32_MAX);
     ck_assert(session->closing);
     ck_assert_uint_eq(session->queued_bytes, 0); /* dropped with the session */
@@ -207,7 +207,7 @@ static void ck_answer(uint32_t seq, int code, enum sw_scope scope) {
 }
 
 /* Whoever has filled the table: who sends descriptors then has that request refused, and keeps session and regions. */
-START_TEST(a_full_table_fails_the_request_alone) {
+START_TEST(a_full_descriptor_table_fails_only_the_request) {
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}},
                   spill = {.header = {.type = SW_MSG_SPILL}}, status = {.header = {.type = SW_MSG_STATUS}};
     const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -320,7 +320,7 @@ static void ck_regions(unsigned n) {
 }
 
 /* A session may have 16 regions: the 17th piece undoes the others. */
-START_TEST(a_piece_that_is_refused_undoes_the_batch) {
+START_TEST(a_refused_buffer_undoes_the_batch) {
     ck_assert_int_eq(open_memory(), 0);
     ck_assert_int_eq(spill_batch(17), -SW_ELIMIT);
     ck_regions(0);
@@ -329,7 +329,7 @@ START_TEST(a_piece_that_is_refused_undoes_the_batch) {
 }
 END_TEST
 
-START_TEST(pieces_in_flight_have_a_bound) {
+START_TEST(buffers_in_flight_are_limited) {
     ck_assert_int_eq(open_memory(), 0);
     session->n_buffers = SW_SESSION_MAX_BUFFERS - 5; /* as if so many were */
     ck_assert_int_eq(spill_batch(6), -SW_ELIMIT);
@@ -340,7 +340,7 @@ START_TEST(pieces_in_flight_have_a_bound) {
 END_TEST
 
 /* One stored copy is bad: that is found after the first pieces are back, which therefore must be kept until then. */
-START_TEST(a_damaged_piece_costs_its_region_only) {
+START_TEST(a_damaged_buffer_loses_only_its_region) {
     enum { N = 8, BAD = 5 };
     struct sw_region_id before[N];
     ck_assert_int_eq(open_memory(), 0);
@@ -373,7 +373,7 @@ START_TEST(every_allocation_of_a_batch_may_fail) {
 }
 END_TEST
 
-START_TEST(a_session_may_end_in_mid_batch) {
+START_TEST(a_session_ends_during_a_batch) {
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_BATCH}};
     ck_assert_int_eq(open_memory(), 0);
     msg.u.spill_batch.mem = 1;
@@ -389,16 +389,16 @@ int main(void) {
     TCase *tests = tcase_create("session");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, queued_replies_arrive_in_order);
-    tcase_add_test(tests, queue_has_a_bound);
+    tcase_add_test(tests, the_queue_is_limited);
     tcase_add_test(tests, deferred_reply_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
     tcase_add_test(tests, descriptors_of_refused_memories_count_until_closed);
-    tcase_add_test(tests, a_full_table_fails_the_request_alone);
-    tcase_add_test(tests, a_piece_that_is_refused_undoes_the_batch);
-    tcase_add_test(tests, pieces_in_flight_have_a_bound);
-    tcase_add_test(tests, a_damaged_piece_costs_its_region_only);
+    tcase_add_test(tests, a_full_descriptor_table_fails_only_the_request);
+    tcase_add_test(tests, a_refused_buffer_undoes_the_batch);
+    tcase_add_test(tests, buffers_in_flight_are_limited);
+    tcase_add_test(tests, a_damaged_buffer_loses_only_its_region);
     tcase_add_test(tests, every_allocation_of_a_batch_may_fail);
-    tcase_add_test(tests, a_session_may_end_in_mid_batch);
+    tcase_add_test(tests, a_session_ends_during_a_batch);
     Suite *suite = suite_create("daemon");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -116,7 +116,7 @@ START_TEST(reads_are_settled_by_their_ids) {
 }
 END_TEST
 
-START_TEST(what_cannot_be_settled) {
+START_TEST(invalid_settle_requests_are_refused) {
     const struct sw_region_id id = {1, 1};
     rig->session->may_settle = true;
     ck_assert_int_eq(settle(SW_MSG_DISCARD, 7, 0, &id, 1), -SW_EINVAL);
@@ -141,7 +141,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_hello_is_answered_in_its_version, 0, 4);
     tcase_add_loop_test(tcase, builds_are_settled_by_seq_and_index, 0, 4);
     tcase_add_loop_test(tcase, reads_are_settled_by_their_ids, 0, 2);
-    tcase_add_test(tcase, what_cannot_be_settled);
+    tcase_add_test(tcase, invalid_settle_requests_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

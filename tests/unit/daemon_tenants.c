@@ -173,7 +173,7 @@ START_TEST(quotas_of_users_and_groups) {
 }
 END_TEST
 
-START_TEST(operations_of_another_tenant_are_not) {
+START_TEST(operations_of_another_tenant_are_not_counted) {
     struct client clients[2];
     struct sw_tenant *other = NULL, *own;
     struct sw_msg msg;
@@ -195,7 +195,7 @@ START_TEST(operations_of_another_tenant_are_not) {
 }
 END_TEST
 
-START_TEST(regions_and_bytes_reach_the_client_by_name) {
+START_TEST(limits_of_regions_and_bytes_have_their_own_errors) {
     struct client c;
     struct sw_region_id id;
     service.config.tenant_bytes = 3000; /* the memory is all zeros: some hundred bytes a frame */
@@ -278,7 +278,7 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
 END_TEST
 
 /* Bounds that are changed while the service runs hold at once, for tenants that are there, too. */
-START_TEST(bounds_of_memory_are_set_anew) {
+START_TEST(limits_of_memory_can_be_changed) {
     struct client client;
     struct json_t *own = json_integer(12345678), *all = json_integer(INT64_C(2) << 30);
     open_client(&client);
@@ -298,7 +298,7 @@ END_TEST
 
 /* A session that nobody has come back for in time goes when what it holds is wanted, and for nothing else: by anybody
  * where the tiers are full, by its own tenant where that has reached a limit. Loop: others', own. */
-START_TEST(overdue_sessions_give_way_to_who_needs_what_they_hold) {
+START_TEST(overdue_sessions_end_if_another_needs_their_resources) {
     static const struct {
         int code;
         unsigned request;
@@ -346,7 +346,7 @@ START_TEST(allocations_fail) {
 }
 END_TEST
 
-START_TEST(lists_say_who_is_served) {
+START_TEST(lists_name_the_served_users) {
     const uint32_t uid = getuid(), gid = getgid();
     struct sw_config_ids *uids = &service.config.allowed_uids, *gids = &service.config.allowed_gids;
     struct client c;
@@ -414,7 +414,7 @@ static size_t reply_to(struct client *c, uint16_t type, struct sw_region_id id,
     return sw_msg_encode(&reply, ret);
 }
 
-START_TEST(ids_of_others_are_as_ids_that_never_were) {
+START_TEST(ids_of_others_look_unknown) {
     static const uint16_t types[] = {SW_MSG_RESTORE, SW_MSG_DROP,          SW_MSG_QUERY,
                                      SW_MSG_ADVISE,  SW_MSG_RESTORE_BATCH, SW_MSG_DROP_BATCH};
     struct client clients[2], *owner = &clients[0], *stranger = &clients[1];
@@ -456,16 +456,16 @@ int main(void) {
     TCase *tests = tcase_create("tenants");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, operations_of_all_sessions_are_counted);
-    tcase_add_test(tests, operations_of_another_tenant_are_not);
+    tcase_add_test(tests, operations_of_another_tenant_are_not_counted);
     tcase_add_test(tests, quotas_of_users_and_groups);
-    tcase_add_test(tests, regions_and_bytes_reach_the_client_by_name);
+    tcase_add_test(tests, limits_of_regions_and_bytes_have_their_own_errors);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
-    tcase_add_test(tests, bounds_of_memory_are_set_anew);
-    tcase_add_loop_test(tests, overdue_sessions_give_way_to_who_needs_what_they_hold, 0, 2);
+    tcase_add_test(tests, limits_of_memory_can_be_changed);
+    tcase_add_loop_test(tests, overdue_sessions_end_if_another_needs_their_resources, 0, 2);
     tcase_add_test(tests, allocations_fail);
-    tcase_add_test(tests, lists_say_who_is_served);
-    tcase_add_test(tests, ids_of_others_are_as_ids_that_never_were);
+    tcase_add_test(tests, lists_name_the_served_users);
+    tcase_add_test(tests, ids_of_others_look_unknown);
     Suite *suite = suite_create("tenants");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -30,7 +30,7 @@ static enum sw_control_right right(gid_t all) {
     return sw_control_right(pair[0], &peer, &groups, &service.service.userns);
 }
 
-START_TEST(any_user_is_no_user) {
+START_TEST(users_are_refused_if_not_all_are_mapped) {
     struct sw_err err;
     ck_assert_int_eq(allowed(), -SW_EUNMAPPED);
     service.config.allowed_uids = (struct sw_config_ids){.n = 1, .ids = {getuid()}};
@@ -41,7 +41,7 @@ START_TEST(any_user_is_no_user) {
 }
 END_TEST
 
-START_TEST(they_may_be_one_tenant) {
+START_TEST(unmapped_users_may_be_one_tenant) {
     ck_assert_int_eq(sw_config_set(&service.config, "unmapped_users=one_tenant", NULL), 0);
     ck_assert_int_eq(allowed(), 0);
     service.config.allowed_uids = (struct sw_config_ids){.n = 1, .ids = {getuid() + 1}};
@@ -49,7 +49,7 @@ START_TEST(they_may_be_one_tenant) {
 }
 END_TEST
 
-START_TEST(any_group_is_no_group) {
+START_TEST(groups_do_not_count_if_not_all_are_mapped) {
     service.service.userns.maps_all_uids = true;
     service.config.allowed_gids = (struct sw_config_ids){.n = 1, .ids = {getgid()}};
     ck_assert_int_eq(allowed(), -SW_EACCES);
@@ -59,7 +59,7 @@ START_TEST(any_group_is_no_group) {
 END_TEST
 
 /* The service's own uid may be the same number, and root's where root is not mapped. */
-START_TEST(any_user_has_no_rights_of_root_or_the_service) {
+START_TEST(unmapped_users_have_no_special_rights) {
     ck_assert_int_eq(right(SW_CONTROL_NO_GROUP), SW_CONTROL_NOTHING);
     ck_assert_int_eq(right(getgid() + 1000000), SW_CONTROL_NOTHING);
     ck_assert_int_eq(right(getgid()), SW_CONTROL_ALL); /* a group that sw_control_groups() has taken */
@@ -83,10 +83,10 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("users");
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, any_user_is_no_user);
-    tcase_add_test(tests, they_may_be_one_tenant);
-    tcase_add_test(tests, any_group_is_no_group);
-    tcase_add_test(tests, any_user_has_no_rights_of_root_or_the_service);
+    tcase_add_test(tests, users_are_refused_if_not_all_are_mapped);
+    tcase_add_test(tests, unmapped_users_may_be_one_tenant);
+    tcase_add_test(tests, groups_do_not_count_if_not_all_are_mapped);
+    tcase_add_test(tests, unmapped_users_have_no_special_rights);
     tcase_add_test(tests, the_control_group_must_be_one_group);
     Suite *suite = suite_create("users");
     suite_add_tcase(suite, tests);

@@ -5,7 +5,7 @@
 #include <check.h>
 #include <stdbool.h>
 
-START_TEST(test_nothing_is_known_before_two_were_alike) {
+START_TEST(test_two_alike_observations_make_a_forecast) {
     struct sw_forecast f = {0};
     ck_assert_uint_eq(sw_forecast_us(&f, 1000), 0);
     sw_forecast_note(&f, 1000000, 20000);
@@ -17,7 +17,7 @@ START_TEST(test_nothing_is_known_before_two_were_alike) {
 }
 END_TEST
 
-START_TEST(test_other_lengths_say_nothing) {
+START_TEST(test_other_lengths_make_no_forecast) {
     struct sw_forecast f = {0};
     for (int i = 0; i < 2; i++)
         sw_forecast_note(&f, 1000000, 20000);
@@ -33,7 +33,7 @@ START_TEST(test_other_lengths_say_nothing) {
 END_TEST
 
 /* Under a load that makes times vary nobody is to poll. */
-START_TEST(test_what_varies_is_not_forecast) {
+START_TEST(test_varying_waits_make_no_forecast) {
     static const uint64_t us[] = {20000, 21200, 18000, 30000, 30100, 15000};
     static const bool is_steady[] = {false, true, false, false, true, false};
     struct sw_forecast f = {0};
@@ -45,7 +45,7 @@ START_TEST(test_what_varies_is_not_forecast) {
 END_TEST
 
 /* Beside a busy GPU one in a few waits for its turn: the others are to be forecast all the same. */
-START_TEST(test_one_that_differs_changes_nothing) {
+START_TEST(test_one_outlier_changes_nothing) {
     static const uint64_t us[] = {1500, 1450, 1500, 4000, 1480, 1500, 300, 4000, 4100};
     static const uint64_t forecast_us[] = {0, 1450, 1500, 1500, 1480, 1500, 1500, 0, 4100};
     struct sw_forecast f = {0};
@@ -59,10 +59,10 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("forecast");
     TCase *tcase = tcase_create("forecast");
-    tcase_add_test(tcase, test_nothing_is_known_before_two_were_alike);
-    tcase_add_test(tcase, test_other_lengths_say_nothing);
-    tcase_add_test(tcase, test_what_varies_is_not_forecast);
-    tcase_add_test(tcase, test_one_that_differs_changes_nothing);
+    tcase_add_test(tcase, test_two_alike_observations_make_a_forecast);
+    tcase_add_test(tcase, test_other_lengths_make_no_forecast);
+    tcase_add_test(tcase, test_varying_waits_make_no_forecast);
+    tcase_add_test(tcase, test_one_outlier_changes_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

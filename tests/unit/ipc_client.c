@@ -86,7 +86,7 @@ static void answer_near_the_end(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(numbers_of_requests_begin_anew) {
+START_TEST(seqs_wrap_around) {
     struct spillway_result result = {.size = sizeof result};
     sw_play_open(answer_near_the_end);
     for (uint32_t i = 0; i < N_NEAR_THE_END; i++) {
@@ -161,7 +161,7 @@ START_TEST(status_has_the_reasons) {
 }
 END_TEST
 
-START_TEST(event_loop_hears_of_every_ticket) {
+START_TEST(an_event_loop_sees_every_ticket_end) {
     struct spillway_result result = {.size = sizeof result};
     struct spillway_status status = {.size = sizeof status};
     sw_play_open(answer_status_last);
@@ -201,7 +201,7 @@ static void ck_next_done(const struct spillway_ticket *ticket) {
     ck_assert_ptr_eq(spillway_next_done(sw_play.connection), ticket);
 }
 
-START_TEST(every_completed_ticket_is_told_of_once) {
+START_TEST(every_completed_ticket_is_reported_once) {
     struct spillway_ticket *t[5];
     struct spillway_result result = {.size = sizeof result};
     struct spillway_status status = {.size = sizeof status};
@@ -351,7 +351,7 @@ static void expect_drops_of_unseen_regions(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(freeing_a_ticket_drops_what_nobody_can_name) {
+START_TEST(freeing_a_ticket_drops_its_unknown_regions) {
     struct spillway_status status = {.size = sizeof status};
     struct spillway_result result = {.size = sizeof result};
     sw_play_open(expect_drops_of_unseen_regions);
@@ -450,7 +450,7 @@ static void allow_one(int socket) {
 }
 
 /* Nothing but the call itself looks for replies. */
-START_TEST(who_only_tries_again_gets_through) {
+START_TEST(a_client_that_only_retries_makes_progress) {
     struct spillway_ticket *tickets[3];
     sw_play_open(allow_one);
     for (int i = 0; i < 3; i++)
@@ -659,17 +659,17 @@ int main(void) {
     Suite *suite = suite_create("ipc_client");
     TCase *tcase = tcase_create("client");
     tcase_add_test(tcase, replies_may_come_in_any_order);
-    tcase_add_test(tcase, numbers_of_requests_begin_anew);
+    tcase_add_test(tcase, seqs_wrap_around);
     tcase_add_test(tcase, wait_gives_up_in_time);
     tcase_add_test(tcase, status_has_the_reasons);
-    tcase_add_test(tcase, event_loop_hears_of_every_ticket);
-    tcase_add_test(tcase, every_completed_ticket_is_told_of_once);
+    tcase_add_test(tcase, an_event_loop_sees_every_ticket_end);
+    tcase_add_test(tcase, every_completed_ticket_is_reported_once);
     tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
     tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);
     tcase_add_test(tcase, a_dead_daemon_fails_everything);
-    tcase_add_test(tcase, freeing_a_ticket_drops_what_nobody_can_name);
+    tcase_add_test(tcase, freeing_a_ticket_drops_its_unknown_regions);
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
-    tcase_add_test(tcase, who_only_tries_again_gets_through);
+    tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused);
     tcase_add_test(tcase, a_full_socket_blocks_nobody);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);

@@ -119,7 +119,7 @@ static void serve_two_packets(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(a_batch_of_two_packets_is_one) {
+START_TEST(a_batch_may_take_two_packets) {
     start_batches(serve_two_packets);
     struct spillway_ticket *ticket = spill_batch(PIECES);
     sw_play_ck_error(wait_batch(ticket, 20, PIECES), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
@@ -173,7 +173,7 @@ static void allow_one_packet(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(packets_keep_to_the_daemons_limit) {
+START_TEST(packets_respect_the_daemons_limit) {
     start_batches(allow_one_packet);
     ck_assert_int_eq(wait_batch(spill_batch(PIECES), -1, PIECES), 0);
     sw_play_close();
@@ -197,7 +197,7 @@ static void allow_few_pieces(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(batches_keep_to_the_daemons_limits) {
+START_TEST(batches_respect_the_daemons_limits) {
     struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *none = NULL;
     start_batches(allow_few_pieces);
@@ -223,7 +223,7 @@ static void allow_one_batch(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(who_only_tries_again_gets_through) {
+START_TEST(a_client_that_only_retries_makes_progress) {
     struct spillway_ticket *ticket = NULL;
     int rc = 0;
     start_batches(allow_one_batch);
@@ -286,7 +286,7 @@ static void serve_no_bytes(int socket) {
 }
 
 /* Nothing is at the memory's end that the driver could be asked about: the mark is of the memory itself. */
-START_TEST(a_piece_of_no_bytes_may_lie_at_the_end) {
+START_TEST(an_empty_buffer_may_lie_at_the_end_of_memory) {
     sw_play.gpu.on = true;
     start_batches(serve_no_bytes);
     pieces[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
@@ -316,7 +316,7 @@ static void drop_what_nobody_saw(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(freeing_a_batch_drops_what_nobody_can_name) {
+START_TEST(freeing_a_batch_drops_its_unknown_regions) {
     struct spillway_status status = {.size = sizeof status};
     start_batches(drop_what_nobody_saw);
     struct spillway_ticket *done = spill_batch(10);
@@ -369,7 +369,7 @@ static void serve_a_batch_lie(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(lies_about_batches_end_the_connection) {
+START_TEST(false_replies_to_batches_end_the_connection) {
     struct spillway_ticket *none = NULL;
     lie = batch_lies[_i].lie;
     start_batches(serve_a_batch_lie);
@@ -415,15 +415,15 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_batch");
     TCase *tcase = tcase_create("batch");
-    tcase_add_test(tcase, a_batch_of_two_packets_is_one);
+    tcase_add_test(tcase, a_batch_may_take_two_packets);
     tcase_add_test(tcase, a_batch_fails_as_one);
-    tcase_add_test(tcase, packets_keep_to_the_daemons_limit);
-    tcase_add_test(tcase, batches_keep_to_the_daemons_limits);
-    tcase_add_test(tcase, who_only_tries_again_gets_through);
+    tcase_add_test(tcase, packets_respect_the_daemons_limit);
+    tcase_add_test(tcase, batches_respect_the_daemons_limits);
+    tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_test(tcase, a_batch_has_one_mark);
-    tcase_add_test(tcase, a_piece_of_no_bytes_may_lie_at_the_end);
-    tcase_add_test(tcase, freeing_a_batch_drops_what_nobody_can_name);
-    tcase_add_loop_test(tcase, lies_about_batches_end_the_connection, 0,
+    tcase_add_test(tcase, an_empty_buffer_may_lie_at_the_end_of_memory);
+    tcase_add_test(tcase, freeing_a_batch_drops_its_unknown_regions);
+    tcase_add_loop_test(tcase, false_replies_to_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
     tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);
     suite_add_tcase(suite, tcase);

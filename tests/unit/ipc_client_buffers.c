@@ -149,7 +149,7 @@ static void serve_two_memfds(int socket) {
 }
 
 /* Of one length, but two files. */
-START_TEST(two_memfds_stay_two) {
+START_TEST(two_memfds_are_handed_over_separately) {
     int fd;
     void *other = other_memory(&fd);
     struct spillway_ticket *ticket = NULL;
@@ -198,7 +198,7 @@ static void serve_bad_restore(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(buffers_that_fail) {
+START_TEST(a_failed_buffer_fails_its_region) {
     struct spillway_ticket *ticket = NULL;
     answer = buffer_answers[_i].answer;
     sw_play.gpu.on = true;
@@ -340,7 +340,7 @@ static void serve_a_region(int socket) {
     tell_of_buffers(socket, &reply);
 }
 
-START_TEST(each_buffer_is_told_of) {
+START_TEST(each_buffer_is_described) {
     struct spillway_buffer_info info[SPILLWAY_MAX_BUFFERS];
     uint32_t n;
     sw_play_open(serve_a_region);
@@ -417,7 +417,7 @@ static void serve_a_bad_directory(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(a_directory_that_cannot_be_ends_the_connection) {
+START_TEST(an_invalid_directory_ends_the_connection) {
     struct spillway_packed_chunk chunks[200];
     uint32_t n;
     bad_directory = _i;
@@ -434,16 +434,17 @@ int main(void) {
     TCase *tcase = tcase_create("buffers");
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
-    tcase_add_test(tcase, two_memfds_stay_two);
-    tcase_add_loop_test(tcase, buffers_that_fail, 0, (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
+    tcase_add_test(tcase, two_memfds_are_handed_over_separately);
+    tcase_add_loop_test(tcase, a_failed_buffer_fails_its_region, 0,
+                        (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
     tcase_add_loop_test(tcase, the_limit_that_is_reached_is_named, 0, 2);
     tcase_add_test(tcase, a_call_waits_for_room);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
-    tcase_add_test(tcase, each_buffer_is_told_of);
+    tcase_add_test(tcase, each_buffer_is_described);
     tcase_add_test(tcase, a_directory_comes_in_parts);
-    tcase_add_loop_test(tcase, a_directory_that_cannot_be_ends_the_connection, 0, 6);
+    tcase_add_loop_test(tcase, an_invalid_directory_ends_the_connection, 0, 6);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -100,7 +100,7 @@ static void refuse_and_see_drops(int socket) {
 }
 
 /* Without their results nobody knows the regions that did succeed. */
-START_TEST(regions_that_nobody_has_seen_are_dropped) {
+START_TEST(unreported_regions_are_dropped) {
     start(refuse_and_see_drops, SPILLWAY_EACH);
     struct spillway_ticket *ticket = spill_all();
     ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -SPILLWAY_ENOSPACE);
@@ -171,7 +171,7 @@ START_TEST(a_call_is_canceled) {
 }
 END_TEST
 
-START_TEST(a_call_has_its_time) {
+START_TEST(a_call_has_a_time_limit) {
     start(end_when_asked, 0);
     requests[1].timeout_ms = 20;
     requests[2].timeout_ms = 60000;
@@ -184,7 +184,7 @@ START_TEST(a_call_has_its_time) {
 END_TEST
 
 /* An event loop wakes for it. */
-START_TEST(a_time_that_is_over_wakes) {
+START_TEST(a_time_limit_wakes_the_event_loop) {
     start(end_when_asked, 0);
     requests[0].timeout_ms = 20;
     struct spillway_ticket *ticket = spill_all(), *done;
@@ -208,7 +208,7 @@ static void succeed_all_the_same(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(what_succeeds_first_is_no_failure) {
+START_TEST(a_cancel_after_success_is_harmless) {
     start(succeed_all_the_same, 0);
     struct spillway_ticket *ticket = spill_all();
     ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
@@ -322,7 +322,7 @@ static const struct {
              {spoil_region, SPILLWAY_EINVAL, "region"},
              {spoil_memory, SPILLWAY_EINVAL, "NULL"}};
 
-START_TEST(what_cannot_be_is_refused) {
+START_TEST(invalid_requests_are_refused) {
     struct spillway_ticket *ticket = NULL;
     start(serve_nothing, 0);
     spoil = wrong[_i].spoil;
@@ -418,13 +418,13 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_calls");
     TCase *tcase = tcase_create("calls");
     tcase_add_test(tcase, each_request_has_its_own_outcome);
-    tcase_add_test(tcase, regions_that_nobody_has_seen_are_dropped);
+    tcase_add_test(tcase, unreported_regions_are_dropped);
     tcase_add_test(tcase, names_and_types_go_with_their_requests);
     tcase_add_test(tcase, a_call_is_canceled);
-    tcase_add_test(tcase, a_call_has_its_time);
-    tcase_add_test(tcase, a_time_that_is_over_wakes);
-    tcase_add_test(tcase, what_succeeds_first_is_no_failure);
-    tcase_add_loop_test(tcase, what_cannot_be_is_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
+    tcase_add_test(tcase, a_call_has_a_time_limit);
+    tcase_add_test(tcase, a_time_limit_wakes_the_event_loop);
+    tcase_add_test(tcase, a_cancel_after_success_is_harmless);
+    tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
     tcase_add_test(tcase, structs_of_a_later_version_are_read);
     tcase_add_test(tcase, a_long_list_comes_in_parts);
     suite_add_tcase(suite, tcase);

@@ -59,7 +59,7 @@ static void ck_held_after_status(unsigned n_held) {
 
 /* A mark is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. The
  * page comes once. */
-START_TEST(marks_are_held_until_they_are_answered) {
+START_TEST(marks_are_held_until_the_reply) {
     sw_play_open(answer_gpu_spills);
     sw_play.gpu.on = true;
     struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
@@ -84,7 +84,7 @@ static void take_gpu_spill_only(int socket) {
     sw_play_expect_end(socket);
 }
 
-START_TEST(no_mark_is_lost_where_nothing_is_answered) {
+START_TEST(no_mark_leaks_without_replies) {
     struct spillway_ticket *ticket = NULL;
     int rc = -1;
     sw_play_open(take_gpu_spill_only);
@@ -198,7 +198,7 @@ static void refuse_registration(int socket) {
     (void)sw_play_register(socket);
 }
 
-START_TEST(registering_tells_what_is_wrong_with_the_memory) {
+START_TEST(registering_reports_unsuitable_memory) {
     sw_play_open(refuse_registration);
     sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
                      SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "cannot be opened");
@@ -368,7 +368,7 @@ static struct spillway_ticket *restore_staged(struct spillway_region region, voi
     return ticket;
 }
 
-START_TEST(pieces_fail_and_succeed_as_one) {
+START_TEST(buffers_of_a_region_succeed_or_fail_together) {
     struct spillway_result result = {.size = sizeof result};
     struct spillway_status status = {.size = sizeof status};
     void *heap = calloc(1, STAGED_BYTES);
@@ -414,7 +414,7 @@ static uint64_t arena_allocated_bytes(void) {
 }
 
 /* Who makes a page pays for it: not the daemon, which would write first. No more is made than is restored. */
-START_TEST(what_is_restored_has_pages_of_the_client) {
+START_TEST(restored_memory_has_pages_of_the_client) {
     void *heap = malloc(STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);
     sw_play_open(serve_a_restore);
@@ -462,15 +462,15 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_memory");
     TCase *tcase = tcase_create("memory");
-    tcase_add_test(tcase, marks_are_held_until_they_are_answered);
-    tcase_add_test(tcase, no_mark_is_lost_where_nothing_is_answered);
+    tcase_add_test(tcase, marks_are_held_until_the_reply);
+    tcase_add_test(tcase, no_mark_leaks_without_replies);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
-    tcase_add_test(tcase, registering_tells_what_is_wrong_with_the_memory);
+    tcase_add_test(tcase, registering_reports_unsuitable_memory);
     tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
-    tcase_add_test(tcase, pieces_fail_and_succeed_as_one);
-    tcase_add_test(tcase, what_is_restored_has_pages_of_the_client);
+    tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
+    tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
     tcase_add_test(tcase, an_arena_may_be_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -77,7 +77,7 @@ START_TEST(open_reports_why_not) {
 }
 END_TEST
 
-START_TEST(open_needs_somebody_there) {
+START_TEST(open_needs_a_listening_service) {
     char path[200];
     const unsigned before = sw_count_fds();
     sw_play_ck_error(
@@ -108,7 +108,7 @@ static void greet_and_end(int socket) {
 
 enum { STRANGER = 4242 };
 
-START_TEST(a_stranger_is_told_nothing) {
+START_TEST(an_untrusted_server_gets_no_data) {
     const unsigned before = sw_count_fds();
     sw_play.stranger = STRANGER;
     sw_play_start(expect_silence);
@@ -122,7 +122,7 @@ START_TEST(a_stranger_is_told_nothing) {
 }
 END_TEST
 
-START_TEST(a_user_that_is_named_is_no_stranger) {
+START_TEST(a_named_server_user_is_trusted) {
     sw_play.stranger = STRANGER;
     sw_play_start(greet_and_end);
     if (_i)
@@ -140,7 +140,7 @@ START_TEST(a_user_that_is_named_is_no_stranger) {
 }
 END_TEST
 
-START_TEST(another_one_that_is_named_does_not_help) {
+START_TEST(naming_another_user_does_not_make_a_server_trusted) {
     sw_play.stranger = STRANGER;
     sw_play_start(expect_silence);
     ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", "4242", 1), 0); /* the call names another one */
@@ -153,7 +153,7 @@ START_TEST(another_one_that_is_named_does_not_help) {
 }
 END_TEST
 
-START_TEST(a_name_is_no_uid) {
+START_TEST(a_server_uid_must_be_a_number) {
     static const char *const wrong[] = {"spillway", "-1", "4294967295", "18446744073709551616", "4242 ", "0x10", " 1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         ck_assert_int_eq(setenv("SPILLWAY_SERVICE_UID", wrong[i], 1), 0);
@@ -334,7 +334,7 @@ static void close_late(int socket) {
 }
 
 /* The memory is the service's until it has said that it is closed, by whichever call. */
-START_TEST(closing_that_hangs_goes_on) {
+START_TEST(a_close_that_timed_out_continues) {
     sw_play_open(close_late);
     ck_assert_int_eq(ask_register(), 0);
     spillway_set_timeout(sw_play.connection, 30);
@@ -355,16 +355,16 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_open");
     TCase *tcase = tcase_create("open");
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
-    tcase_add_test(tcase, open_needs_somebody_there);
-    tcase_add_test(tcase, a_stranger_is_told_nothing);
-    tcase_add_test(tcase, another_one_that_is_named_does_not_help);
-    tcase_add_test(tcase, a_name_is_no_uid);
-    tcase_add_loop_test(tcase, a_user_that_is_named_is_no_stranger, 0, 2);
+    tcase_add_test(tcase, open_needs_a_listening_service);
+    tcase_add_test(tcase, an_untrusted_server_gets_no_data);
+    tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
+    tcase_add_test(tcase, a_server_uid_must_be_a_number);
+    tcase_add_loop_test(tcase, a_named_server_user_is_trusted, 0, 2);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
     tcase_add_test(tcase, open_waits_for_ten_seconds_in_all);
     tcase_add_loop_test(tcase, a_service_that_hangs_is_not_waited_for, 0,
                         (int)(sizeof questions / sizeof questions[0]));
-    tcase_add_test(tcase, closing_that_hangs_goes_on);
+    tcase_add_test(tcase, a_close_that_timed_out_continues);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

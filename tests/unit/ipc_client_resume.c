@@ -117,7 +117,7 @@ static void serve_a_late_registration(int socket) {
 }
 
 /* Whatever of it the heap has no room for: the next operation in the memory hands it over. */
-START_TEST(memory_that_could_not_be_handed_over_is_tried_again) {
+START_TEST(memory_not_handed_over_is_retried) {
     struct spillway_ticket *ticket = NULL;
     sw_play_open(serve_a_late_registration);
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
@@ -165,7 +165,7 @@ static void ck_not_handed_over(int rc, struct spillway_ticket *ticket) {
 }
 
 /* ENOENT would say that the region is gone. */
-START_TEST(memory_that_cannot_be_handed_over_is_the_error) {
+START_TEST(the_error_of_memory_not_handed_over_is_reported) {
     struct spillway_ticket *ticket = NULL;
     request = _i;
     sw_play_open(serve_without_the_memory);
@@ -233,7 +233,7 @@ static void serve_without_room(int socket) {
     (void)close(again);
 }
 
-START_TEST(memory_that_the_daemon_refused_is_tried_again) {
+START_TEST(refused_memory_is_retried) {
     struct spillway_ticket *ticket = NULL;
     request = _i;
     sw_play_open(serve_without_room);
@@ -269,7 +269,7 @@ static void serve_without_an_entry(int socket) {
     (void)close(again);
 }
 
-START_TEST(memory_that_the_daemon_refused_can_be_unregistered) {
+START_TEST(refused_memory_can_be_unregistered) {
     sw_play_open(serve_without_an_entry);
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     lose_connection();
@@ -316,7 +316,7 @@ static void *more_memory(void) {
 }
 
 /* What closes it waits in the outbox, behind more than the socket has room for, when the connection is lost again. */
-START_TEST(memory_that_was_being_tried_again_stays_open) {
+START_TEST(memory_that_is_being_retried_stays_open) {
     enum { MANY = SW_PLAY_MAX_IN_FLIGHT - 1 };
     struct spillway_ticket *tickets[MANY], *ticket = NULL;
     sw_play_open(serve_without_reading);
@@ -402,7 +402,7 @@ static const struct {
 } ends[] = {{0, true, false},  {0, true, true},  {0, false, false},
             {50, true, false}, {50, true, true}, {50, false, false}};
 
-START_TEST(coming_back_is_given_up_while_it_is_tried) {
+START_TEST(a_reconnection_ends_at_its_time_limit) {
     int rc = 0;
     sw_play_open(serve_no_more);
     lose_connection();
@@ -422,7 +422,7 @@ START_TEST(coming_back_is_given_up_while_it_is_tried) {
 END_TEST
 
 /* Whoever sleeps on spillway_fd() wakes when the time is over, though the next try would be later. */
-START_TEST(the_end_of_the_time_wakes) {
+START_TEST(the_time_limit_wakes_the_event_loop) {
     struct itimerspec left;
     int rc = 0;
     sw_play_open(serve_no_more);
@@ -451,7 +451,7 @@ static void serve_late(int socket) {
     (void)close(again);
 }
 
-START_TEST(more_time_is_given_while_it_is_tried) {
+START_TEST(the_time_limit_can_grow_during_a_reconnection) {
     struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_late);
     spillway_set_timeout(sw_play.connection, 60); /* of a service that is there */
@@ -487,7 +487,7 @@ static void serve_after_an_impostor(int socket) {
     (void)close(again);
 }
 
-START_TEST(an_impostor_is_told_nothing) {
+START_TEST(an_impostor_gets_no_data) {
     struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_after_an_impostor);
     lose_connection();
@@ -515,16 +515,16 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume");
     TCase *tcase = tcase_create("resume");
-    tcase_add_loop_test(tcase, memory_that_could_not_be_handed_over_is_tried_again, 1, 6);
-    tcase_add_loop_test(tcase, memory_that_cannot_be_handed_over_is_the_error, 0, N_REQUESTS);
-    tcase_add_loop_test(tcase, memory_that_the_daemon_refused_is_tried_again, 0, N_REQUESTS);
-    tcase_add_test(tcase, memory_that_the_daemon_refused_can_be_unregistered);
-    tcase_add_test(tcase, memory_that_was_being_tried_again_stays_open);
+    tcase_add_loop_test(tcase, memory_not_handed_over_is_retried, 1, 6);
+    tcase_add_loop_test(tcase, the_error_of_memory_not_handed_over_is_reported, 0, N_REQUESTS);
+    tcase_add_loop_test(tcase, refused_memory_is_retried, 0, N_REQUESTS);
+    tcase_add_test(tcase, refused_memory_can_be_unregistered);
+    tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
-    tcase_add_loop_test(tcase, coming_back_is_given_up_while_it_is_tried, 0, (int)(sizeof ends / sizeof ends[0]));
-    tcase_add_test(tcase, the_end_of_the_time_wakes);
-    tcase_add_test(tcase, more_time_is_given_while_it_is_tried);
-    tcase_add_test(tcase, an_impostor_is_told_nothing);
+    tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
+    tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
+    tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
+    tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -223,7 +223,7 @@ START_TEST(a_stream_writes_its_mark) {
 }
 END_TEST
 
-START_TEST(a_stream_that_has_run_dry_costs_nothing) {
+START_TEST(an_idle_stream_needs_no_mark) {
     driver.is_idle = true;
     ck_assert_ptr_null(order(stream_of(STREAM), NULL, 0));
     ck_assert_ptr_null(cuda->page); /* not even a page */
@@ -255,7 +255,7 @@ static void ck_called_back(void) {
     sw_mark_unref(mark);
 }
 
-START_TEST(where_streams_cannot_write_the_driver_calls_back) {
+START_TEST(without_stream_writes_the_driver_calls_back) {
     driver.writes = CUDA_ERROR_NOT_SUPPORTED;
     ck_called_back();
     driver.writes = CUDA_SUCCESS;
@@ -331,9 +331,9 @@ int main(void) {
     TCase *tcase = tcase_create("cuda_mark");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_stream_writes_its_mark);
-    tcase_add_test(tcase, a_stream_that_has_run_dry_costs_nothing);
+    tcase_add_test(tcase, an_idle_stream_needs_no_mark);
     tcase_add_test(tcase, the_page_is_registered_once);
-    tcase_add_test(tcase, where_streams_cannot_write_the_driver_calls_back);
+    tcase_add_test(tcase, without_stream_writes_the_driver_calls_back);
     tcase_add_test(tcase, a_mark_that_cannot_be_queued_is_an_error);
     tcase_add_test(tcase, a_stream_of_another_gpu_writes_its_mark);
     tcase_add_test(tcase, one_mark_stands_for_all_in_its_context);

@@ -54,7 +54,7 @@ END_TEST
 
 /* The stream of an operation that was canceled may write late: until then its word serves nobody. No value comes twice
  * in a word. */
-START_TEST(a_word_serves_again_once_it_has_its_value) {
+START_TEST(a_word_is_reused_once_it_has_its_value) {
     struct sw_mark *first = new_mark();
     const uint32_t word = sw_mark_word(first);
     uint64_t value = sw_mark_value(first);
@@ -176,7 +176,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, the_page_is_a_memfd_that_keeps_its_length);
     tcase_add_test(tcase, a_mark_is_its_word_and_value);
-    tcase_add_test(tcase, a_word_serves_again_once_it_has_its_value);
+    tcase_add_test(tcase, a_word_is_reused_once_it_has_its_value);
     tcase_add_test(tcase, marks_are_held_by_every_reference);
     tcase_add_test(tcase, too_many_marks_are_refused);
     tcase_add_test(tcase, a_page_serves_the_next_connection_of_the_process);

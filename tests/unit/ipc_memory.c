@@ -156,7 +156,7 @@ START_TEST(opens_a_read_only_descriptor_for_writing) {
 END_TEST
 
 /* Only a privileged process can open what it has mapped but closed; any other is told to keep the descriptor. */
-START_TEST(manages_without_a_descriptor_or_says_so) {
+START_TEST(works_without_a_descriptor_or_reports_its_lack) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
     const ino_t file = inode_of(fd);
@@ -171,7 +171,7 @@ START_TEST(manages_without_a_descriptor_or_says_so) {
 }
 END_TEST
 
-START_TEST(refuses_what_is_no_shared_memfd) {
+START_TEST(refuses_memory_other_than_shared_memfds) {
     char path[SW_TEST_PATH_BYTES];
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING), file = sw_test_file(path);
     void *heap = malloc(100);
@@ -236,7 +236,7 @@ START_TEST(refuses_a_range_in_several_mappings) {
 }
 END_TEST
 
-START_TEST(says_when_descriptors_run_out) {
+START_TEST(reports_that_descriptors_run_out) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
     const struct rlimit few = {.rlim_cur = 40, .rlim_max = 40};
@@ -298,7 +298,7 @@ DIR *__wrap_opendir(const char *path) {
     return no_folder ? NULL : __real_opendir(path);
 }
 
-START_TEST(says_when_there_is_no_proc) {
+START_TEST(reports_that_proc_is_missing) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
     struct sw_err err = {0};
@@ -310,7 +310,7 @@ START_TEST(says_when_there_is_no_proc) {
 END_TEST
 
 /* It is not the pointer's fault. */
-START_TEST(says_when_it_could_not_look) {
+START_TEST(reports_that_proc_cannot_be_read) {
     static const int causes[][2] = {{ENOMEM, -SW_ENOMEM}, {EIO, -SW_EIO}};
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
@@ -357,7 +357,7 @@ int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags) {
 }
 
 /* tests/fault/hung_files.c has a file system that does not answer. */
-START_TEST(asks_nothing_of_strangers) {
+START_TEST(other_files_are_not_asked_for_their_state) {
     int ends[2];
     char path[SW_TEST_PATH_BYTES];
     ck_assert_int_eq(pipe(ends), 0);
@@ -387,7 +387,7 @@ static void ck_found_beside(const uint8_t *data, int other, const struct sw_expo
     ck_found(data, BYTES, 0, BYTES, inode_of(other));
 }
 
-START_TEST(another_descriptor_does_if_the_first_has_been_closed) {
+START_TEST(uses_another_descriptor_if_the_first_is_closed) {
     struct sw_cuda *cuda = NULL;
     struct sw_export e;
     struct sw_err err = {0};
@@ -400,7 +400,7 @@ START_TEST(another_descriptor_does_if_the_first_has_been_closed) {
 }
 END_TEST
 
-START_TEST(another_descriptor_does_if_the_number_is_of_another_file) {
+START_TEST(uses_another_descriptor_if_the_number_was_reused) {
     struct sw_cuda *cuda = NULL;
     struct sw_export e;
     struct sw_err err = {0};
@@ -414,7 +414,7 @@ START_TEST(another_descriptor_does_if_the_number_is_of_another_file) {
 END_TEST
 
 /* As without any: it depends on privileges what comes of it, but a descriptor is not left. */
-START_TEST(the_only_descriptor_may_have_gone) {
+START_TEST(the_only_descriptor_may_be_closed) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
     struct sw_cuda *cuda = NULL;
@@ -430,7 +430,7 @@ START_TEST(the_only_descriptor_may_have_gone) {
 END_TEST
 
 /* Those of the range, whatever it is mapped for, and no others; what is there stays as it is. */
-START_TEST(missing_pages_are_made_here) {
+START_TEST(missing_pages_are_allocated_by_the_client) {
     const struct sw_export e = {.kind = SW_MEM_MEMFD}, gpu = {.kind = SW_MEM_CUDA_VMM};
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     uint8_t *data = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -460,23 +460,23 @@ int main(void) {
     tcase_add_test(tcase, sees_neighbouring_mappings_of_one_file_as_one);
     tcase_add_test(tcase, does_not_run_into_a_neighbour);
     tcase_add_test(tcase, opens_a_read_only_descriptor_for_writing);
-    tcase_add_test(tcase, manages_without_a_descriptor_or_says_so);
-    tcase_add_test(tcase, refuses_what_is_no_shared_memfd);
+    tcase_add_test(tcase, works_without_a_descriptor_or_reports_its_lack);
+    tcase_add_test(tcase, refuses_memory_other_than_shared_memfds);
     tcase_add_test(tcase, refuses_a_memfd_of_huge_pages);
     tcase_add_test(tcase, seals_or_refuses);
     tcase_add_test(tcase, refuses_a_range_beyond_mapping_or_file);
     tcase_add_test(tcase, refuses_a_range_in_several_mappings);
-    tcase_add_test(tcase, says_when_descriptors_run_out);
+    tcase_add_test(tcase, reports_that_descriptors_run_out);
     tcase_add_test(tcase, survives_a_heap_that_fails);
-    tcase_add_test(tcase, says_when_it_could_not_look);
-    tcase_add_test(tcase, says_when_there_is_no_proc);
-    tcase_add_test(tcase, asks_nothing_of_strangers);
+    tcase_add_test(tcase, reports_that_proc_cannot_be_read);
+    tcase_add_test(tcase, reports_that_proc_is_missing);
+    tcase_add_test(tcase, other_files_are_not_asked_for_their_state);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("descriptors that go");
-    tcase_add_test(tcase, another_descriptor_does_if_the_first_has_been_closed);
-    tcase_add_test(tcase, another_descriptor_does_if_the_number_is_of_another_file);
-    tcase_add_test(tcase, the_only_descriptor_may_have_gone);
-    tcase_add_test(tcase, missing_pages_are_made_here);
+    tcase_add_test(tcase, uses_another_descriptor_if_the_first_is_closed);
+    tcase_add_test(tcase, uses_another_descriptor_if_the_number_was_reused);
+    tcase_add_test(tcase, the_only_descriptor_may_be_closed);
+    tcase_add_test(tcase, missing_pages_are_allocated_by_the_client);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -77,7 +77,7 @@ START_TEST(message_decodes_to_itself) {
 }
 END_TEST
 
-START_TEST(fields_lie_where_they_should) {
+START_TEST(fields_have_their_offsets) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL, .seq = 0x01020304}};
     msg.u.spill =
@@ -98,7 +98,7 @@ START_TEST(fields_lie_where_they_should) {
 END_TEST
 
 /* 256 durable builds of one buffer and one chunk. */
-START_TEST(the_longest_message_ends_where_it_should) {
+START_TEST(the_longest_message_has_its_length) {
     enum { N = SW_PROTO_MAX_ITEMS, NAME = SW_PROTO_NAME_BYTES - 1 };
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     static struct sw_wire_build builds[N];
@@ -135,7 +135,7 @@ START_TEST(the_longest_message_ends_where_it_should) {
 END_TEST
 
 /* What became of a read that asked for frames. */
-START_TEST(frames_lie_behind_the_buffers_of_results) {
+START_TEST(frames_follow_the_buffers_of_results) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     static const struct sw_wire_result result;
     static const struct sw_wire_buffer buffer;
@@ -163,7 +163,7 @@ START_TEST(frames_lie_behind_the_buffers_of_results) {
 END_TEST
 
 /* Of a count, one more and one less than there are records of; and no records at all. */
-START_TEST(arrays_are_as_long_as_their_counts_say) {
+START_TEST(arrays_have_the_lengths_of_their_counts) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const struct sw_msg msg = patterned(SW_MSG_READ, 9);
     struct sw_msg back, empty = {.header = {.type = SW_MSG_READ}};
@@ -466,10 +466,10 @@ int main(void) {
     Suite *suite = suite_create("ipc");
     TCase *messages = tcase_create("messages");
     tcase_add_loop_test(messages, message_decodes_to_itself, 0, TYPE_COUNT);
-    tcase_add_test(messages, fields_lie_where_they_should);
-    tcase_add_test(messages, the_longest_message_ends_where_it_should);
-    tcase_add_test(messages, frames_lie_behind_the_buffers_of_results);
-    tcase_add_test(messages, arrays_are_as_long_as_their_counts_say);
+    tcase_add_test(messages, fields_have_their_offsets);
+    tcase_add_test(messages, the_longest_message_has_its_length);
+    tcase_add_test(messages, frames_follow_the_buffers_of_results);
+    tcase_add_test(messages, arrays_have_the_lengths_of_their_counts);
     tcase_add_loop_test(messages, a_new_message_is_empty, 0, TYPE_COUNT);
     tcase_add_test(messages, overlaps_are_found);
     tcase_add_loop_test(messages, wrong_length_is_refused, 0, TYPE_COUNT);

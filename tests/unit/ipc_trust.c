@@ -29,7 +29,7 @@ START_TEST(root_and_this_user_are_trusted_anywhere) {
 }
 END_TEST
 
-START_TEST(whom_the_caller_names_is_trusted) {
+START_TEST(a_user_that_the_caller_names_is_trusted) {
     ck_assert(sw_trust_is_trusted(SERVICE, "/tmp/s", SERVICE, &whole));
     ck_assert(!sw_trust_is_trusted(SERVICE, "/tmp/s", SERVICE + 1, &whole));
     ck_assert(sw_trust_is_trusted(0, "/tmp/s", SERVICE, &whole));
@@ -45,7 +45,7 @@ START_TEST(the_overflow_uid_is_trusted_only_if_it_is_named) {
 }
 END_TEST
 
-START_TEST(a_real_peer_is_asked) {
+START_TEST(the_user_of_a_real_peer_is_found) {
     struct sw_err err;
     int pair[2];
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -84,7 +84,7 @@ START_TEST(the_owner_of_the_folder_is_trusted) {
 }
 END_TEST
 
-START_TEST(a_folder_that_anybody_can_have_made_says_nothing) {
+START_TEST(a_folder_that_anybody_can_replace_is_not_trusted) {
     own("/mnt/tmp", 0, 01777);
     own("/mnt/tmp/service", SERVICE, 0755);
     own("/mnt/tmp/service/inner", SERVICE, 0755);
@@ -122,7 +122,7 @@ static TCase *folders(void) {
     TCase *tests = tcase_create("folders");
     tcase_add_checked_fixture(tests, mount_ours, NULL);
     tcase_add_test(tests, the_owner_of_the_folder_is_trusted);
-    tcase_add_test(tests, a_folder_that_anybody_can_have_made_says_nothing);
+    tcase_add_test(tests, a_folder_that_anybody_can_replace_is_not_trusted);
     tcase_add_test(tests, a_link_is_followed_step_by_step);
     return tests;
 }
@@ -130,9 +130,9 @@ static TCase *folders(void) {
 int main(void) {
     TCase *tests = tcase_create("trust");
     tcase_add_test(tests, root_and_this_user_are_trusted_anywhere);
-    tcase_add_test(tests, whom_the_caller_names_is_trusted);
+    tcase_add_test(tests, a_user_that_the_caller_names_is_trusted);
     tcase_add_test(tests, the_overflow_uid_is_trusted_only_if_it_is_named);
-    tcase_add_test(tests, a_real_peer_is_asked);
+    tcase_add_test(tests, the_user_of_a_real_peer_is_found);
     Suite *suite = suite_create("trust");
     suite_add_tcase(suite, tests);
     if (system("unshare --mount mount -t tmpfs none /mnt >/dev/null 2>&1") == 0)

@@ -60,7 +60,7 @@ static size_t printed(void) {
     return stat(errors, &found) == 0 ? (size_t)found.st_size : 0;
 }
 
-START_TEST(fields_arrive) {
+START_TEST(fields_reach_the_journal) {
     char text[4096];
     ck_assert(sw_journal_open(path));
     sw_log(SW_LOG_WARNING, "spill.done", "session=4 region=7:3 text=\"a b\"");
@@ -101,7 +101,7 @@ START_TEST(long_lines_fit) {
 }
 END_TEST
 
-START_TEST(a_journal_that_is_gone) {
+START_TEST(lines_go_to_stderr_if_the_journal_is_gone) {
     ck_assert(sw_journal_open(path));
     (void)close(journal);
     sw_log(SW_LOG_INFO, "news", "n=1");
@@ -133,7 +133,7 @@ START_TEST(a_journal_that_stalls) {
 }
 END_TEST
 
-START_TEST(stderr_that_is_no_journal) {
+START_TEST(stderr_without_a_journal) {
     static const char *const streams[] = {"", "0:0", "nonsense", "8:"};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++) {
         ck_assert_int_eq(setenv("JOURNAL_STREAM", streams[i], 1), 0);
@@ -151,12 +151,12 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("journal");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, fields_arrive);
+    tcase_add_test(tests, fields_reach_the_journal);
     tcase_add_test(tests, lines_in_a_value_do_not_make_fields);
     tcase_add_test(tests, long_lines_fit);
-    tcase_add_test(tests, a_journal_that_is_gone);
+    tcase_add_test(tests, lines_go_to_stderr_if_the_journal_is_gone);
     tcase_add_test(tests, a_journal_that_stalls);
-    tcase_add_test(tests, stderr_that_is_no_journal);
+    tcase_add_test(tests, stderr_without_a_journal);
     Suite *suite = suite_create("journal");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -75,7 +75,7 @@ static char *behind_time(char *line) {
     return line + TIME_BYTES;
 }
 
-START_TEST(nobody_waits_for_a_reader) {
+START_TEST(logging_does_not_wait_for_a_reader) {
     static char text[8 << 20];
     unsigned n = 0, n_dropped = 0, i;
     char *rest = text;
@@ -121,7 +121,7 @@ START_TEST(stderr_itself_stays_as_it_is) {
 END_TEST
 
 /* A disk that is full: what could not be written is told once it can be. */
-START_TEST(what_fails_is_counted_too) {
+START_TEST(failed_writes_are_counted) {
     char text[1024];
     const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(full, 0);
@@ -139,7 +139,7 @@ START_TEST(what_fails_is_counted_too) {
 END_TEST
 
 /* A whole line of the greatest length, with its time. */
-START_TEST(lines_are_cut_at_their_bound) {
+START_TEST(long_lines_are_cut) {
     static char text[4096], value[2000];
     memset(value, 'v', sizeof value - 1);
     make_pipe();
@@ -168,11 +168,11 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("log");
-    tcase_add_test(tests, lines_are_cut_at_their_bound);
+    tcase_add_test(tests, long_lines_are_cut);
     tcase_add_test(tests, operations_are_printed_at_debug);
-    tcase_add_loop_test(tests, nobody_waits_for_a_reader, 0, (int)(sizeof kinds / sizeof kinds[0]));
+    tcase_add_loop_test(tests, logging_does_not_wait_for_a_reader, 0, (int)(sizeof kinds / sizeof kinds[0]));
     tcase_add_test(tests, stderr_itself_stays_as_it_is);
-    tcase_add_test(tests, what_fails_is_counted_too);
+    tcase_add_test(tests, failed_writes_are_counted);
     Suite *suite = suite_create("log");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -43,7 +43,7 @@ START_TEST(lines_are_read_back) {
 }
 END_TEST
 
-START_TEST(tap_sees_what_is_not_printed_but_no_debug) {
+START_TEST(the_tap_sees_unprinted_lines_except_debug) {
     sw_log_set_level(SW_LOG_ERROR);
     sw_log_set_tap(tap, tapped);
     sw_log(SW_LOG_DEBUG, "detail", "n=1");
@@ -97,7 +97,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("logfmt");
     tcase_add_test(tests, lines_are_read_back);
-    tcase_add_test(tests, tap_sees_what_is_not_printed_but_no_debug);
+    tcase_add_test(tests, the_tap_sees_unprinted_lines_except_debug);
     tcase_add_loop_test(tests, odd_fields, 0, (int)(sizeof fields / sizeof fields[0]));
     tcase_add_test(tests, levels_by_name);
     Suite *suite = suite_create("logfmt");

@@ -43,7 +43,7 @@ static const struct step_case cases[] = {
     {"nothing is left", {.plan_state = SW_PLAN_STATE_MISSING}, {.is_running = true, .n_dealt = N_CHUNKS}, SW_STEP_WAIT},
 };
 
-START_TEST(a_step_follows_from_what_is_shown) {
+START_TEST(a_step_follows_from_the_snapshot) {
     static struct sw_planner planner = {.n_slots = 4, .has_link = true};
     const struct step_case *c = &cases[_i];
     struct sw_snapshot now = c->now;
@@ -56,7 +56,7 @@ START_TEST(a_step_follows_from_what_is_shown) {
 END_TEST
 
 /* Raw frames of a long region come back directly where there is a link, and all of its steps the same way. */
-START_TEST(a_way_back_is_chosen_once) {
+START_TEST(a_restore_path_is_chosen_once) {
     static struct sw_planner planner = {.n_slots = 4, .has_link = true};
     const struct sw_snapshot now = {
         .n_chunks = N_CHUNKS, .chunk_bytes = CHUNK_BYTES, .raw_bytes = N_CHUNKS * CHUNK_BYTES};
@@ -104,7 +104,7 @@ static struct sw_course course_of(void) {
 }
 
 /* The last chunk overlaps with nothing: an encoder that is hardly faster than the link does not pay any more. */
-START_TEST(what_is_left_is_decided_as_it_is) {
+START_TEST(the_rest_is_decided_by_itself) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(5, 0);
     struct sw_course course = course_of();
@@ -118,7 +118,7 @@ START_TEST(what_is_left_is_decided_as_it_is) {
 END_TEST
 
 /* A GPU that gets busy in the middle of a spill. What is under way by the old plan says nothing about the new one. */
-START_TEST(a_spill_that_stops_paying_goes_on_another_way) {
+START_TEST(a_spill_that_stops_paying_changes_its_path) {
     static struct sw_planner planner;
     struct sw_snapshot now = spill_of(5, 2);
     struct sw_course course = course_of();
@@ -137,7 +137,7 @@ START_TEST(a_spill_that_stops_paying_goes_on_another_way) {
 END_TEST
 
 /* Time does not count for a pack, without a link, or where nothing is left. */
-START_TEST(what_need_not_be_fast_goes_on_by_its_plan) {
+START_TEST(time_does_not_count_for_packs_or_without_a_link) {
     static struct sw_planner planner;
     measure(&planner, 30 * GB, 165 * GB);
     for (int i = 0; i < 4; i++) {
@@ -160,7 +160,7 @@ static struct sw_frame_layout frame_of(double ratio) {
 }
 
 /* Bytes have become others than their plan was made for: they are sampled anew, which is counted. */
-START_TEST(what_drifts_is_sampled_anew) {
+START_TEST(drifting_bytes_are_sampled_again) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(5, 2);
     const struct sw_frame_layout frame = frame_of(2);
@@ -177,7 +177,7 @@ START_TEST(what_drifts_is_sampled_anew) {
 END_TEST
 
 /* Where a new plan would take too long the rest goes by what the old one makes of it, not by what it promised. */
-START_TEST(what_drifts_goes_by_what_it_shrinks_to) {
+START_TEST(drifting_bytes_use_the_ratio_seen) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(5, 2);
     measure(&planner, 700 * GB, 165 * GB);
@@ -196,7 +196,7 @@ START_TEST(what_drifts_goes_by_what_it_shrinks_to) {
 END_TEST
 
 /* Every chunk has gone before there was a plan: why they went as they did stays true. The plan is for other regions. */
-START_TEST(a_plan_that_comes_too_late_is_for_others) {
+START_TEST(a_late_plan_is_kept_for_other_runs) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(4, 4);
     const struct sw_plan plan = course_of().plan;
@@ -212,7 +212,7 @@ START_TEST(a_plan_that_comes_too_late_is_for_others) {
 END_TEST
 
 /* Whether copies are faster is looked at with a region whose frames are all raw: beside others nothing is measured. */
-START_TEST(mixed_regions_look_at_no_other_way_back) {
+START_TEST(partially_compressed_regions_probe_no_restore_path) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(4, 0);
     unsigned n_copied[2] = {0};
@@ -264,7 +264,7 @@ static const struct room_case rooms[] = {
     {"raw, it is more than is allowed", {.memory_bytes = 64 * MIB, .allowed_bytes = 63 * MIB}, false, true, 0, 0},
 };
 
-START_TEST(room_is_looked_for_in_order) {
+START_TEST(tiers_are_tried_in_order) {
     static struct sw_planner planner = {.n_slots = 4, .has_link = true};
     const struct room_case *c = &rooms[_i];
     struct sw_room room = c->room;
@@ -300,7 +300,7 @@ static const struct beside_case {
     {"the same, for what is left", 700 * GB, 3, 2e-3, 2, true, false},
 };
 
-START_TEST(beside_the_data_all_that_shrinks_is_compressed) {
+START_TEST(beside_the_data_all_compressible_bytes_are_compressed) {
     static struct sw_planner planner;
     const struct beside_case *c = &besides[_i];
     struct sw_snapshot now = spill_of(c->n_chunks, 0);
@@ -327,7 +327,7 @@ START_TEST(beside_the_data_all_that_shrinks_is_compressed) {
 END_TEST
 
 /* After four regions that do not shrink others go without a plan, now and then one with it; but none in part. */
-START_TEST(beside_the_data_a_plan_has_to_be_worth_it) {
+START_TEST(beside_the_data_a_plan_must_pay) {
     static struct sw_planner planner;
     unsigned n_planned = 0;
     measure(&planner, 5 * GB, 165 * GB);
@@ -352,18 +352,19 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("steps");
-    tcase_add_loop_test(tests, a_step_follows_from_what_is_shown, 0, sizeof cases / sizeof cases[0]);
-    tcase_add_test(tests, a_way_back_is_chosen_once);
-    tcase_add_test(tests, what_is_left_is_decided_as_it_is);
-    tcase_add_test(tests, a_spill_that_stops_paying_goes_on_another_way);
-    tcase_add_test(tests, what_need_not_be_fast_goes_on_by_its_plan);
-    tcase_add_test(tests, what_drifts_is_sampled_anew);
-    tcase_add_test(tests, what_drifts_goes_by_what_it_shrinks_to);
-    tcase_add_test(tests, a_plan_that_comes_too_late_is_for_others);
-    tcase_add_test(tests, mixed_regions_look_at_no_other_way_back);
-    tcase_add_loop_test(tests, room_is_looked_for_in_order, 0, sizeof rooms / sizeof rooms[0]);
-    tcase_add_loop_test(tests, beside_the_data_all_that_shrinks_is_compressed, 0, sizeof besides / sizeof besides[0]);
-    tcase_add_test(tests, beside_the_data_a_plan_has_to_be_worth_it);
+    tcase_add_loop_test(tests, a_step_follows_from_the_snapshot, 0, sizeof cases / sizeof cases[0]);
+    tcase_add_test(tests, a_restore_path_is_chosen_once);
+    tcase_add_test(tests, the_rest_is_decided_by_itself);
+    tcase_add_test(tests, a_spill_that_stops_paying_changes_its_path);
+    tcase_add_test(tests, time_does_not_count_for_packs_or_without_a_link);
+    tcase_add_test(tests, drifting_bytes_are_sampled_again);
+    tcase_add_test(tests, drifting_bytes_use_the_ratio_seen);
+    tcase_add_test(tests, a_late_plan_is_kept_for_other_runs);
+    tcase_add_test(tests, partially_compressed_regions_probe_no_restore_path);
+    tcase_add_loop_test(tests, tiers_are_tried_in_order, 0, sizeof rooms / sizeof rooms[0]);
+    tcase_add_loop_test(tests, beside_the_data_all_compressible_bytes_are_compressed, 0,
+                        sizeof besides / sizeof besides[0]);
+    tcase_add_test(tests, beside_the_data_a_plan_must_pay);
     Suite *suite = suite_create("planner");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

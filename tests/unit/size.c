@@ -42,7 +42,7 @@ static const char *const no_sizes[] = {
     "4MM", "4iB", "4M x", "0x10", "4.M", ".5M", "4,5M", "4..5M", "1e9", "nan", "4KiBs",
 };
 
-START_TEST(what_is_none_is_refused) {
+START_TEST(invalid_sizes_are_refused) {
     uint64_t bytes;
     ck_assert_msg(!sw_size_parse(no_sizes[_i], &bytes), "%s", no_sizes[_i]);
 }
@@ -64,7 +64,7 @@ START_TEST(range_of_sizes) {
 }
 END_TEST
 
-START_TEST(what_is_written_is_read_again) {
+START_TEST(printed_sizes_are_read_back) {
     static const uint64_t all[] = {0, 1, 1023, 1024, 1025, 3 << 20, UINT64_C(5) << 30, UINT64_C(64) << 40, UINT64_MAX};
     char text[32];
     uint64_t bytes;
@@ -77,9 +77,9 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("size");
     tcase_add_loop_test(tests, sizes_are_read, 0, (int)(sizeof sizes / sizeof sizes[0]));
-    tcase_add_loop_test(tests, what_is_none_is_refused, 0, (int)(sizeof no_sizes / sizeof no_sizes[0]));
+    tcase_add_loop_test(tests, invalid_sizes_are_refused, 0, (int)(sizeof no_sizes / sizeof no_sizes[0]));
     tcase_add_test(tests, range_of_sizes);
-    tcase_add_test(tests, what_is_written_is_read_again);
+    tcase_add_test(tests, printed_sizes_are_read_back);
     Suite *suite = suite_create("size");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -182,7 +182,7 @@ START_TEST(all_buffers_count_for_their_tenant) {
 }
 END_TEST
 
-START_TEST(requests_that_cannot_be) {
+START_TEST(invalid_requests_are_refused) {
     struct sw_range ranges[MANY + 1];
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_region_id id;
@@ -226,7 +226,7 @@ START_TEST(requests_that_cannot_be) {
 END_TEST
 
 /* Whichever buffer's step fails, however, nothing is stored and no destination counts. */
-START_TEST(one_failure_is_that_of_all) {
+START_TEST(one_failed_buffer_fails_the_region) {
     static const char *const steps[] = {"make_plan", "encode", "store", "load", "decode", "restore_group"};
     static const enum sw_fault faults[] = {SW_FAULT_AT_ONCE, SW_FAULT_LATE};
     for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++)
@@ -277,7 +277,7 @@ static void set_flag(void *arg) {
     *(bool *)arg = true;
 }
 
-START_TEST(owners_that_leave_in_the_middle) {
+START_TEST(owners_close_during_their_operations) {
     struct sw_range ranges[N];
     struct sw_test_op op = {0};
     bool closed = false;
@@ -395,10 +395,10 @@ int main(void) {
     tcase_add_test(tcase, one_region_of_several_buffers);
     tcase_add_test(tcase, any_number_of_buffers);
     tcase_add_test(tcase, all_buffers_count_for_their_tenant);
-    tcase_add_test(tcase, requests_that_cannot_be);
-    tcase_add_test(tcase, one_failure_is_that_of_all);
+    tcase_add_test(tcase, invalid_requests_are_refused);
+    tcase_add_test(tcase, one_failed_buffer_fails_the_region);
     tcase_add_test(tcase, no_memory_for_any_part_of_it);
-    tcase_add_test(tcase, owners_that_leave_in_the_middle);
+    tcase_add_test(tcase, owners_close_during_their_operations);
     tcase_add_checked_fixture(disk, open_with_idle_disk, close_fixture);
     tcase_add_test(disk, one_region_of_several_buffers);
     tcase_add_test(disk, buffers_move_between_tiers_together);

@@ -186,7 +186,7 @@ START_TEST(one_buffer_of_many_appends) {
 }
 END_TEST
 
-START_TEST(a_build_of_nothing) {
+START_TEST(an_empty_build) {
     const struct sw_build_config none = {.buffers = &buffers[2], .n_buffers = 1};
     const struct sw_range range = {.mem = sw_pair.from_mem};
     struct sw_build *build = NULL;
@@ -213,7 +213,7 @@ static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum 
     return rc;
 }
 
-START_TEST(builds_that_cannot_be) {
+START_TEST(invalid_builds_are_refused) {
     ck_assert_int_eq(try_begin(0, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(SW_FRAMES_MAX_BUFFERS + 1, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 8, CHUNK + 4096, SW_VALUE_NONE), -SW_EINVAL);
@@ -232,7 +232,7 @@ static int try_append(struct sw_build *build, unsigned buffer, uint64_t at, uint
 }
 
 /* And the build goes on after each of them. */
-START_TEST(appends_that_cannot_be) {
+START_TEST(invalid_appends_are_refused) {
     struct sw_test_op ops[N_APPENDS], end = {0};
     struct sw_build *build = begin();
     const struct sw_range once[2] = {
@@ -364,7 +364,7 @@ START_TEST(builds_that_expire) {
 }
 END_TEST
 
-START_TEST(canceled_by_the_number_of_its_region) {
+START_TEST(a_build_is_canceled_by_its_region_id) {
     struct sw_test_op op, end;
     struct sw_build *build = begin();
     ck_assert_int_eq(append(build, 0, &op), 0);
@@ -470,7 +470,7 @@ START_TEST(builds_are_committed_together) {
 END_TEST
 
 /* One fails: before the commit, or after it; by an append, or because it is not wanted any more. */
-START_TEST(one_failure_is_that_of_the_batch) {
+START_TEST(one_failure_fails_the_batch) {
     struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
     struct sw_build *builds[MANY];
     for (unsigned i = 0; i < MANY; i++) {
@@ -495,7 +495,7 @@ START_TEST(one_failure_is_that_of_the_batch) {
 }
 END_TEST
 
-START_TEST(batches_that_cannot_be) {
+START_TEST(invalid_batches_are_refused) {
     struct sw_test_op op, ends[MANY] = {0};
     struct sw_owner *other;
     struct sw_build *builds[2] = {begin(), begin()}, *others = NULL;
@@ -621,7 +621,7 @@ START_TEST(an_open_build_counts_for_its_tenant) {
 }
 END_TEST
 
-START_TEST(bounds_of_a_tenant) {
+START_TEST(limits_of_a_tenant) {
     static struct sw_quota quota;
     struct sw_build *build, *second = NULL;
     struct sw_test_op op, end;
@@ -657,7 +657,7 @@ START_TEST(as_many_regions_as_an_owner_may_have) {
 END_TEST
 
 /* Once it is there it may have to leave memory, although nothing else begins or ends. */
-START_TEST(what_is_committed_moves_on) {
+START_TEST(committed_regions_move_between_tiers) {
     struct sw_test_op ops[N_APPENDS], end;
     struct sw_region_info info;
     struct sw_build *build = begin();
@@ -726,7 +726,7 @@ static void make_world(uint64_t disk_bytes) {
 }
 
 /* Left in order, or killed with all or some chunks stored. */
-START_TEST(a_successor_frees_what_was_not_committed) {
+START_TEST(the_next_process_frees_uncommitted_builds) {
     const uint64_t disk_bytes = sw_life_disks[_i % 2];
     const unsigned n_appends = disk_bytes ? 9 : 5;
     int status;
@@ -775,7 +775,7 @@ static void restore_two(struct sw_owner *owner, struct sw_region_id id) {
 }
 
 /* Frames that went to the disk append by append are found there as the region's. */
-START_TEST(a_successor_finds_what_was_committed) {
+START_TEST(the_next_process_finds_committed_builds) {
     struct sw_region_id made;
     make_world(sw_life_disks[1]);
     (void)sw_life_next(&life, sw_life_disks[1]);
@@ -813,32 +813,32 @@ int main(void) {
     tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, appends_make_a_region, 0, 3);
     tcase_add_test(all, one_buffer_of_many_appends);
-    tcase_add_loop_test(all, a_build_of_nothing, 0, 2);
-    tcase_add_test(all, builds_that_cannot_be);
-    tcase_add_test(all, appends_that_cannot_be);
+    tcase_add_loop_test(all, an_empty_build, 0, 2);
+    tcase_add_test(all, invalid_builds_are_refused);
+    tcase_add_test(all, invalid_appends_are_refused);
     tcase_add_test(all, a_build_is_no_region_yet);
     tcase_add_test(all, a_failed_append_fails_the_build);
     tcase_add_test(all, builds_that_expire);
-    tcase_add_test(all, canceled_by_the_number_of_its_region);
+    tcase_add_test(all, a_build_is_canceled_by_its_region_id);
     tcase_add_test(all, no_memory_for_any_part_of_it);
     tcase_add_test(all, builds_end_with_their_owner);
     tcase_add_test(all, builds_are_committed_together);
-    tcase_add_loop_test(all, one_failure_is_that_of_the_batch, 0, 3);
-    tcase_add_test(all, batches_that_cannot_be);
+    tcase_add_loop_test(all, one_failure_fails_the_batch, 0, 3);
+    tcase_add_test(all, invalid_batches_are_refused);
     tcase_add_test(all, no_memory_for_a_batch);
     tcase_add_test(all, a_batch_ends_with_its_owner);
     tcase_add_loop_test(all, an_open_build_counts_for_its_tenant, 0, 2);
-    tcase_add_test(all, bounds_of_a_tenant);
+    tcase_add_test(all, limits_of_a_tenant);
     tcase_add_test(all, as_many_regions_as_an_owner_may_have);
     tcase_add_checked_fixture(disk, open_with_disk, sw_pair_close);
     tcase_add_loop_test(disk, appends_make_a_region, 0, 3);
     tcase_add_test(disk, a_failed_append_fails_the_build);
     tcase_add_checked_fixture(busy, open_with_busy_disk, sw_pair_close);
-    tcase_add_test(busy, what_is_committed_moves_on);
+    tcase_add_test(busy, committed_regions_move_between_tiers);
     suite_add_tcase(suite, busy);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
-    tcase_add_loop_test(lives, a_successor_frees_what_was_not_committed, 0, 4);
-    tcase_add_test(lives, a_successor_finds_what_was_committed);
+    tcase_add_loop_test(lives, the_next_process_frees_uncommitted_builds, 0, 4);
+    tcase_add_test(lives, the_next_process_finds_committed_builds);
     suite_add_tcase(suite, all);
     suite_add_tcase(suite, disk);
     suite_add_tcase(suite, lives);

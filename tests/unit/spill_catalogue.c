@@ -169,7 +169,7 @@ static void ck_same_session(const struct sw_catalogue_session *a, const struct s
 
 /* ---- tests ---- */
 
-START_TEST(what_was_recorded_is_found) {
+START_TEST(recorded_regions_are_found) {
     struct sw_frames *frames[] = {frames_new(0, false, 1), frames_new(1, false, 2), frames_new(2200, false, 3),
                                   frames_new(7, true, 4), NULL};
     const struct sw_catalogue_session session = {
@@ -239,7 +239,7 @@ START_TEST(a_forgotten_request_is_not_found) {
 END_TEST
 
 /* Each record says so, whatever else becomes of it; those of an earlier version do not. */
-START_TEST(only_records_of_before_let_holes_be_filled) {
+START_TEST(only_old_records_let_holes_be_filled) {
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
     uint32_t records[6], list = 0;
@@ -266,7 +266,7 @@ START_TEST(only_records_of_before_let_holes_be_filled) {
 }
 END_TEST
 
-START_TEST(what_was_freed_or_replaced_is_not) {
+START_TEST(freed_and_replaced_records_are_not_found) {
     struct sw_frames *one = frames_new(1, false, 1), *many = frames_new(50, false, 2);
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
@@ -301,7 +301,7 @@ START_TEST(what_was_freed_or_replaced_is_not) {
 END_TEST
 
 /* Two valid records of one region: its process was killed between making one valid and freeing the other. */
-START_TEST(the_later_of_two_counts) {
+START_TEST(the_later_of_two_records_counts) {
     struct sw_frames *frames = frames_new(2, false, 1);
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
@@ -342,7 +342,7 @@ END_TEST
 
 /* The first record's second cell is said to be another one: the header, itself, the other record's, the first one that
  * is not there, or one beyond all numbers. Nothing outside the catalogue is read, and only that record is lost. */
-START_TEST(a_chain_that_leads_astray_is_refused) {
+START_TEST(a_chain_to_a_wrong_record_is_refused) {
     enum { NEXT_AT = 24 };
     for (unsigned i = 0; i < 6; i++) {
         struct sw_frames *frames = frames_new(3, false, 1);
@@ -366,7 +366,7 @@ START_TEST(a_chain_that_leads_astray_is_refused) {
 }
 END_TEST
 
-START_TEST(a_foreign_one_is_refused) {
+START_TEST(a_foreign_catalogue_is_refused) {
     static const struct {
         size_t at;
         int code;
@@ -397,7 +397,7 @@ static void set_byte(int fd, uint32_t record, size_t at, uint8_t value) {
     ck_assert_int_eq(pwrite(fd, &commit, sizeof commit, cell), sizeof commit);
 }
 
-START_TEST(content_that_makes_no_sense_is_refused) {
+START_TEST(invalid_content_is_refused) {
     static const uint8_t values[] = {0, 1, 0x7F, 0x80, 0xFF};
     enum { REGION = 80, CHUNK = 32, EXTENT = 16, BYTES = REGION + 2 * CHUNK + 3 * EXTENT, BATCH_AT = 48, BEHIND = 2 };
     unsigned n_damaged = 0;
@@ -562,7 +562,7 @@ START_TEST(version_1_is_read) {
 END_TEST
 
 /* However long it is: a copy has room for all. */
-START_TEST(a_full_one_of_version_1_is_copied) {
+START_TEST(a_full_catalogue_of_version_1_is_copied) {
     const int old = open_golden();
     enum { OLD_CELL_BYTES = 128, N = 60000 };
     uint8_t head[OLD_CELL_BYTES], session[OLD_CELL_BYTES];
@@ -579,7 +579,7 @@ START_TEST(a_full_one_of_version_1_is_copied) {
 }
 END_TEST
 
-START_TEST(a_copy_that_fails_leaves_version_1_as_it_was) {
+START_TEST(a_failed_copy_leaves_version_1_unchanged) {
     static uint8_t before[1 << 16], after[1 << 16];
     const int old = open_golden();
     const ssize_t n = pread(old, before, sizeof before, 0);
@@ -601,7 +601,7 @@ START_TEST(a_copy_that_fails_leaves_version_1_as_it_was) {
 END_TEST
 
 /* It goes with the memory; one that an earlier version has made has none. */
-START_TEST(each_has_an_epoch_of_its_own) {
+START_TEST(each_catalogue_has_its_own_epoch) {
     static const uint8_t none[sizeof(uint64_t)];
     struct sw_catalogue *c = open_new(), *other = open_new();
     const uint64_t epoch = sw_catalogue_epoch(c);
@@ -621,7 +621,7 @@ START_TEST(each_has_an_epoch_of_its_own) {
 }
 END_TEST
 
-START_TEST(a_full_one_says_so) {
+START_TEST(a_full_catalogue_refuses_records) {
     struct sw_frames *frames = frames_new(2200, false, 1);
     struct sw_catalogue_region region = {.slot = 1, .gen = 1, .frames = frames};
     struct sw_catalogue *c = open_new();
@@ -693,7 +693,7 @@ START_TEST(a_batch_is_found_as_a_whole_or_not_at_all) {
 END_TEST
 
 /* Its regions are named by a batch that is not there, and of which nothing is known any more. */
-START_TEST(numbers_of_batches_are_not_used_again) {
+START_TEST(batch_numbers_are_not_reused) {
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
     (void)put_batch(c, 10, BATCH);
@@ -755,7 +755,7 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
     return -1;
 }
 
-START_TEST(a_signal_while_it_grows_costs_nothing) {
+START_TEST(a_signal_during_growth_is_harmless) {
     struct sw_frames *frames = frames_new(2200, false, 1);
     struct sw_catalogue *c = open_new();
     n_interrupted = 3;
@@ -847,24 +847,24 @@ int main(void) {
     Suite *suite = suite_create("catalogue");
     TCase *tcase = tcase_create("catalogue");
     sw_test_slow(tcase, 90);
-    tcase_add_test(tcase, what_was_recorded_is_found);
+    tcase_add_test(tcase, recorded_regions_are_found);
     tcase_add_test(tcase, a_forgotten_request_is_not_found);
-    tcase_add_test(tcase, only_records_of_before_let_holes_be_filled);
-    tcase_add_test(tcase, what_was_freed_or_replaced_is_not);
-    tcase_add_test(tcase, the_later_of_two_counts);
+    tcase_add_test(tcase, only_old_records_let_holes_be_filled);
+    tcase_add_test(tcase, freed_and_replaced_records_are_not_found);
+    tcase_add_test(tcase, the_later_of_two_records_counts);
     tcase_add_test(tcase, damage_is_found);
-    tcase_add_test(tcase, a_chain_that_leads_astray_is_refused);
-    tcase_add_test(tcase, a_foreign_one_is_refused);
-    tcase_add_test(tcase, content_that_makes_no_sense_is_refused);
+    tcase_add_test(tcase, a_chain_to_a_wrong_record_is_refused);
+    tcase_add_test(tcase, a_foreign_catalogue_is_refused);
+    tcase_add_test(tcase, invalid_content_is_refused);
     tcase_add_test(tcase, a_batch_is_found_as_a_whole_or_not_at_all);
-    tcase_add_test(tcase, numbers_of_batches_are_not_used_again);
+    tcase_add_test(tcase, batch_numbers_are_not_reused);
     tcase_add_loop_test(tcase, version_2_is_read, 0, 2);
     tcase_add_test(tcase, version_1_is_read);
-    tcase_add_test(tcase, a_full_one_of_version_1_is_copied);
-    tcase_add_test(tcase, a_copy_that_fails_leaves_version_1_as_it_was);
-    tcase_add_test(tcase, each_has_an_epoch_of_its_own);
-    tcase_add_test(tcase, a_full_one_says_so);
-    tcase_add_test(tcase, a_signal_while_it_grows_costs_nothing);
+    tcase_add_test(tcase, a_full_catalogue_of_version_1_is_copied);
+    tcase_add_test(tcase, a_failed_copy_leaves_version_1_unchanged);
+    tcase_add_test(tcase, each_catalogue_has_its_own_epoch);
+    tcase_add_test(tcase, a_full_catalogue_refuses_records);
+    tcase_add_test(tcase, a_signal_during_growth_is_harmless);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

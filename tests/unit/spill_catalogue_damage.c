@@ -118,7 +118,7 @@ static int read_whole(unsigned version, const struct content *c) {
 }
 
 /* Loop: shapes of version 1, then of version 2. */
-START_TEST(a_record_ends_where_it_says) {
+START_TEST(a_record_must_have_its_stated_length) {
     const unsigned version = 1 + (unsigned)_i / SHAPE_NR;
     const enum shape shape = (enum shape)((unsigned)_i % SHAPE_NR);
     struct content c = make(version, shape);
@@ -189,7 +189,7 @@ static size_t place_of(const struct spoilt *spoilt, unsigned version, size_t n) 
 }
 
 /* Loop: cases with version 1, then with version 2. */
-START_TEST(what_makes_no_sense_is_refused) {
+START_TEST(invalid_records_are_refused) {
     const unsigned version = 1 + (unsigned)_i / CASES;
     const struct spoilt *spoilt = &cases[(unsigned)_i % CASES];
     struct content c = make(version, spoilt->shape);
@@ -223,7 +223,7 @@ static bool on_region(void *arg, struct sw_catalogue_region *region, uint32_t re
 
 /* A record that says to be as long as a number can say, in a cell that follows itself: it is not followed for four
  * gigabytes before it is refused. The one behind it is found. */
-START_TEST(a_chain_that_bites_its_tail_is_refused) {
+START_TEST(a_circular_chain_is_refused) {
     const struct sw_catalogue_region region = {.session = 7, .slot = 1, .gen = 1, .raw_bytes = 5};
     const struct sw_catalogue_session session = {.number = 7};
     struct sw_catalogue *c = NULL;
@@ -253,9 +253,9 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("catalogue_damage");
     TCase *tcase = tcase_create("catalogue_damage");
-    tcase_add_loop_test(tcase, a_record_ends_where_it_says, 0, 2 * SHAPE_NR);
-    tcase_add_loop_test(tcase, what_makes_no_sense_is_refused, 0, 2 * CASES);
-    tcase_add_test(tcase, a_chain_that_bites_its_tail_is_refused);
+    tcase_add_loop_test(tcase, a_record_must_have_its_stated_length, 0, 2 * SHAPE_NR);
+    tcase_add_loop_test(tcase, invalid_records_are_refused, 0, 2 * CASES);
+    tcase_add_test(tcase, a_circular_chain_is_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -35,7 +35,7 @@ static void ck_choice(const struct sw_cost_question *q, enum sw_codec_id codec, 
     ck_assert_int_eq(answer.codec, codec);
 }
 
-START_TEST(test_the_designs_numbers) {
+START_TEST(test_numbers_of_the_design) {
     const struct {
         double ratio, encode, restore;
         bool is_short, to_disk;
@@ -85,7 +85,7 @@ START_TEST(test_each_codec_has_its_rates) {
 END_TEST
 
 /* A denser codec whose encoder cannot keep up gives way; not to one that saves no time, or only as much as noise. */
-START_TEST(test_a_quicker_codec_may_be_the_looser_one) {
+START_TEST(test_the_fastest_codec_may_have_a_lower_ratio) {
     struct sw_cost_question dense = question_of(4, 90 * GB, 165 * GB, 55 * GB), loose = dense;
     loose.codec = SW_CODEC_DFOR;
     loose.expected_ratio = 3;
@@ -111,7 +111,7 @@ START_TEST(test_a_quicker_codec_may_be_the_looser_one) {
 END_TEST
 
 /* Under way, only a clear gain counts: what has been measured is of a few chunks. */
-START_TEST(test_what_is_under_way_stops_for_a_clear_gain_only) {
+START_TEST(test_running_compression_stops_only_for_a_clear_gain) {
     const struct {
         double encode;
         uint64_t raw_bytes;
@@ -149,7 +149,7 @@ START_TEST(test_times_are_those_of_the_slowest_stage) {
 END_TEST
 
 /* Written on the way out and read on the way back, each at its own rate. Frames cross as long as they are stored. */
-START_TEST(test_a_disk_is_a_stage_both_ways) {
+START_TEST(test_a_disk_is_a_stage_of_spills_and_restores) {
     struct sw_cost_question q = question_of(3, 700 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
     q.n_chunks = UINT32_MAX;
@@ -168,7 +168,7 @@ START_TEST(test_a_disk_is_a_stage_both_ways) {
 END_TEST
 
 /* A decoder that is slower than the disk loses time, but only once it is known how fast the disk reads. */
-START_TEST(test_a_way_back_from_a_disk_is_known_by_its_read_rate) {
+START_TEST(test_a_restore_from_disk_is_estimated_by_its_read_rate) {
     struct sw_cost_question q = question_of(3, 700 * GB, 1 * GB, 55 * GB);
     q.to_disk = true;
     q.rates.disk_write = q.rates.disk_read = 3 * GB;
@@ -206,7 +206,7 @@ START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
 END_TEST
 
 /* A long region that would lose time as a whole gains some in part: what the encoder takes leaves the link less. */
-START_TEST(test_what_the_encoder_gets_through_is_won) {
+START_TEST(test_partial_compression_gains_what_the_encoder_manages) {
     const struct sw_cost_question part = question_of(3, 40 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
     struct sw_cost_question q = part;
@@ -284,7 +284,7 @@ START_TEST(test_a_plan_that_cannot_pay_is_not_made) {
 }
 END_TEST
 
-START_TEST(test_kernels_are_tried_again_now_and_then) {
+START_TEST(test_kernels_are_probed_now_and_then) {
     struct sw_cost_class c = {.encode = {[RAW] = {.bytes = 50, .us = 1}},
                               .restore = {[RAW] = {.bytes = 5, .us = 1}},
                               .direct_out = {.bytes = 50, .us = 1},
@@ -302,7 +302,7 @@ START_TEST(test_kernels_are_tried_again_now_and_then) {
 END_TEST
 
 /* What it costs to look is 1 % of the time; where it costs nothing it is one region in ten. */
-START_TEST(test_the_direct_way_is_tried_again_now_and_then) {
+START_TEST(test_the_direct_path_is_probed_now_and_then) {
     struct sw_cost_class slow = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 25, .us = 1}},
                          like = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 50, .us = 1}};
     unsigned n_slow = 0, n_like = 0;
@@ -347,7 +347,7 @@ START_TEST(test_one_budget_pays_for_all_probes) {
 END_TEST
 
 /* Long regions' frames never come back by kernels: what compressing saves on the way back is known all the same. */
-START_TEST(test_the_direct_rate_is_enough_to_know_the_way_back) {
+START_TEST(test_the_direct_rate_suffices_for_the_restore_path) {
     struct sw_cost_question q = question_of(8, 700 * GB, 20 * GB, 55 * GB);
     q.rates.restore[RAW] = 0;
     q.rates.direct_back = 55 * GB;
@@ -379,7 +379,7 @@ START_TEST(test_direct_steps_are_long_and_alike) {
 }
 END_TEST
 
-START_TEST(test_the_cpu_hashes_what_no_kernel_is_in_time_for) {
+START_TEST(test_the_cpu_hashes_if_kernels_are_too_late) {
     struct sw_cost_direct out = direct_of(1000000000, 40, false), back = direct_of(1000000000, 40, true);
     ck_assert_uint_eq(sw_cost_chunks_by_cpu(&out, 30, 10), 0); /* kernels begin with the copies */
     ck_assert_uint_eq(sw_cost_chunks_by_cpu(&back, 0, 10), 0);
@@ -396,7 +396,7 @@ START_TEST(test_the_cpu_hashes_what_no_kernel_is_in_time_for) {
 END_TEST
 
 /* A frame among copies that go directly crosses slowly; the link is what it was. */
-START_TEST(test_the_link_is_no_slower_than_what_goes_directly) {
+START_TEST(test_the_link_is_at_least_as_fast_as_direct_steps) {
     struct sw_cost_class c = {.link_out = {.bytes = 10, .us = 1}, .direct_out = {.bytes = 50, .us = 1}};
     struct sw_cost_rates rates;
     sw_cost_class_rates(&c, &rates);
@@ -407,7 +407,7 @@ START_TEST(test_the_link_is_no_slower_than_what_goes_directly) {
 }
 END_TEST
 
-START_TEST(test_what_is_not_known_decides_nothing) {
+START_TEST(test_unknown_rates_decide_nothing) {
     struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
     ck_choice(&q, RAW, SW_COST_ENCODER);
     q.to_disk = true;
@@ -446,7 +446,7 @@ START_TEST(test_reasons_fit_into_their_field) {
 END_TEST
 
 /* Chunks that were turned away pay for those that look again, and never more than 1 %. */
-START_TEST(test_looking_again_is_rare) {
+START_TEST(test_probes_are_rare) {
     const struct {
         double encode;
         uint64_t n_chunks;
@@ -478,7 +478,7 @@ END_TEST
 
 /* In part that is several chunks, and they are paid for; not where only the decoder is slow, nor where a direct step
  * takes all chunks. */
-START_TEST(test_looking_again_in_part) {
+START_TEST(test_partial_probes) {
     const struct {
         double encode, restore;
         uint64_t raw_bytes, n_chunks;
@@ -553,7 +553,7 @@ START_TEST(test_a_meter_counts_time_once) {
 END_TEST
 
 /* Those that end together say only together how fast they were. */
-START_TEST(test_a_meter_takes_what_ends_at_once_together) {
+START_TEST(test_a_meter_joins_steps_that_end_together) {
     struct sw_meter meter = {0};
     uint64_t now_us = 0;
     for (int i = 0; i < 3; i++) { /* the first time warms up */
@@ -757,33 +757,33 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cost");
     TCase *tcase = tcase_create("cost");
-    tcase_add_test(tcase, test_the_designs_numbers);
+    tcase_add_test(tcase, test_numbers_of_the_design);
     tcase_add_test(tcase, test_each_codec_has_its_rates);
-    tcase_add_test(tcase, test_a_quicker_codec_may_be_the_looser_one);
-    tcase_add_test(tcase, test_what_is_under_way_stops_for_a_clear_gain_only);
+    tcase_add_test(tcase, test_the_fastest_codec_may_have_a_lower_ratio);
+    tcase_add_test(tcase, test_running_compression_stops_only_for_a_clear_gain);
     tcase_add_test(tcase, test_times_are_those_of_the_slowest_stage);
-    tcase_add_test(tcase, test_a_disk_is_a_stage_both_ways);
-    tcase_add_test(tcase, test_a_way_back_from_a_disk_is_known_by_its_read_rate);
+    tcase_add_test(tcase, test_a_disk_is_a_stage_of_spills_and_restores);
+    tcase_add_test(tcase, test_a_restore_from_disk_is_estimated_by_its_read_rate);
     tcase_add_test(tcase, test_beside_a_busy_gpu_raw_bytes_go_directly);
-    tcase_add_test(tcase, test_what_the_encoder_gets_through_is_won);
+    tcase_add_test(tcase, test_partial_compression_gains_what_the_encoder_manages);
     tcase_add_test(tcase, test_steps_beside_compressed_chunks_are_short);
     tcase_add_test(tcase, test_raw_bytes_come_back_directly_where_that_is_faster);
     tcase_add_test(tcase, test_a_plan_that_cannot_pay_is_not_made);
-    tcase_add_test(tcase, test_kernels_are_tried_again_now_and_then);
-    tcase_add_test(tcase, test_the_direct_way_is_tried_again_now_and_then);
+    tcase_add_test(tcase, test_kernels_are_probed_now_and_then);
+    tcase_add_test(tcase, test_the_direct_path_is_probed_now_and_then);
     tcase_add_test(tcase, test_one_budget_pays_for_all_probes);
-    tcase_add_test(tcase, test_the_direct_rate_is_enough_to_know_the_way_back);
+    tcase_add_test(tcase, test_the_direct_rate_suffices_for_the_restore_path);
     tcase_add_test(tcase, test_direct_steps_are_long_and_alike);
-    tcase_add_test(tcase, test_the_cpu_hashes_what_no_kernel_is_in_time_for);
-    tcase_add_test(tcase, test_the_link_is_no_slower_than_what_goes_directly);
-    tcase_add_test(tcase, test_what_is_not_known_decides_nothing);
+    tcase_add_test(tcase, test_the_cpu_hashes_if_kernels_are_too_late);
+    tcase_add_test(tcase, test_the_link_is_at_least_as_fast_as_direct_steps);
+    tcase_add_test(tcase, test_unknown_rates_decide_nothing);
     tcase_add_test(tcase, test_short_regions_and_short_room);
     tcase_add_test(tcase, test_reasons_fit_into_their_field);
-    tcase_add_test(tcase, test_looking_again_is_rare);
-    tcase_add_test(tcase, test_looking_again_in_part);
+    tcase_add_test(tcase, test_probes_are_rare);
+    tcase_add_test(tcase, test_partial_probes);
     tcase_add_test(tcase, test_a_meter_follows);
     tcase_add_test(tcase, test_a_meter_counts_time_once);
-    tcase_add_test(tcase, test_a_meter_takes_what_ends_at_once_together);
+    tcase_add_test(tcase, test_a_meter_joins_steps_that_end_together);
     tcase_add_test(tcase, test_buffers_of_a_request_share_the_slots);
     tcase_add_test(tcase, test_classes_are_lengths);
     tcase_add_test(tcase, test_a_slow_encoder_is_left_out);

@@ -24,7 +24,7 @@ static void open_device(uint64_t chunk_bytes) {
 }
 
 /* What the device says of a slot's buffer holds to the last byte, whatever the bound of a chunk's frame is. */
-START_TEST(a_slots_buffer_is_as_long_as_told) {
+START_TEST(a_slots_buffer_has_its_stated_length) {
     uint8_t *frame = aligned_alloc(4096, 4096);
     struct sw_slot_result result;
     unsigned n_longer = 0;
@@ -66,7 +66,7 @@ START_TEST(a_device_works_in_its_context) {
 END_TEST
 
 /* In an engine's process: the memory and the frame buffers are the engine's, and kernels go before its own. */
-START_TEST(a_guest_works_in_memory_that_it_is_given) {
+START_TEST(a_guest_works_in_given_memory) {
     enum { SLOTS = 2, CHUNK = 2048 * KIB };
     const uint64_t stride = sw_device_frame_stride(CHUNK);
     uint8_t *frames = sw_fake_memory_new(SLOTS * stride), *data = sw_fake_memory_new(2 * CHUNK);
@@ -173,7 +173,7 @@ static int restore(bool disturbed) {
     return rc;
 }
 
-START_TEST(a_stored_frame_is_not_judged_by_what_arrives) {
+START_TEST(a_bad_copy_does_not_condemn_the_stored_frame) {
     raw_open();
     ok(device->ops->spill_raw(device, 0, raw.source, raw.items, 1, 0, &err));
     ok(poll_until_ended(0));
@@ -217,7 +217,7 @@ static unsigned looks(unsigned slot) {
 }
 
 /* On a GPU that others keep busy the kernel that wakes it has to wait: no step does. */
-START_TEST(no_step_waits_for_the_kernel_that_wakes) {
+START_TEST(no_step_waits_for_the_wake_kernel) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mapping *mapping;
     unsigned n[2];
@@ -240,7 +240,7 @@ START_TEST(no_step_waits_for_the_kernel_that_wakes) {
 END_TEST
 
 /* The driver looks for a client in /proc: what it then cannot open is told with the way to mend it. */
-START_TEST(memory_of_a_client_that_proc_does_not_show_is_told_as_such) {
+START_TEST(memory_of_a_client_missing_in_proc_has_its_own_error) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mem_desc desc = sw_memory_desc(&memory);
     struct sw_mapping *mapping = NULL;
@@ -257,7 +257,7 @@ START_TEST(memory_of_a_client_that_proc_does_not_show_is_told_as_such) {
 }
 END_TEST
 
-START_TEST(a_full_table_is_told_as_such) {
+START_TEST(a_full_descriptor_table_has_its_own_error) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mapping *mapping = NULL;
     open_device(512 * KIB);
@@ -277,14 +277,14 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("device_cuda");
-    tcase_add_test(tests, a_slots_buffer_is_as_long_as_told);
+    tcase_add_test(tests, a_slots_buffer_has_its_stated_length);
     tcase_add_test(tests, a_device_works_in_its_context);
-    tcase_add_test(tests, a_guest_works_in_memory_that_it_is_given);
-    tcase_add_test(tests, a_stored_frame_is_not_judged_by_what_arrives);
-    tcase_add_test(tests, a_full_table_is_told_as_such);
-    tcase_add_test(tests, memory_of_a_client_that_proc_does_not_show_is_told_as_such);
+    tcase_add_test(tests, a_guest_works_in_given_memory);
+    tcase_add_test(tests, a_bad_copy_does_not_condemn_the_stored_frame);
+    tcase_add_test(tests, a_full_descriptor_table_has_its_own_error);
+    tcase_add_test(tests, memory_of_a_client_missing_in_proc_has_its_own_error);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
-    tcase_add_test(tests, no_step_waits_for_the_kernel_that_wakes);
+    tcase_add_test(tests, no_step_waits_for_the_wake_kernel);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

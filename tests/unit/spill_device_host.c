@@ -220,7 +220,7 @@ START_TEST(test_bad_descriptors_are_refused_by_name) {
 }
 END_TEST
 
-START_TEST(test_a_full_table_is_told_as_such) {
+START_TEST(test_a_full_descriptor_table_has_its_own_error) {
     struct sw_memory memory = sw_memory_new(8192);
     struct sw_mem_desc desc = sw_memory_desc(&memory);
     struct sw_mapping *mapping = NULL;
@@ -250,7 +250,7 @@ static int restore_to(const struct sw_memory *memory) {
     return rc;
 }
 
-START_TEST(test_memory_that_must_not_be_written_is_only_read) {
+START_TEST(test_read_only_memory_is_only_read) {
     struct sw_memory memory = sw_memory_new(10000);
     (void)munmap(memory.data, memory.bytes);
     memory.data = NULL;
@@ -323,7 +323,7 @@ static void *vandal_main(void *arg) {
     return NULL;
 }
 
-START_TEST(test_memory_that_changes_while_it_is_read_makes_valid_frames) {
+START_TEST(test_changing_memory_makes_valid_frames) {
     struct sw_memory memory = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
     struct vandal vandal = {.memory = &memory};
@@ -430,7 +430,7 @@ START_TEST(test_groups_go_out_and_come_back) {
 END_TEST
 
 /* A group's frame is what its chunk alone would be encoded to. */
-START_TEST(test_a_groups_frames_are_those_of_chunks) {
+START_TEST(test_a_groups_frames_equal_those_of_chunks) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)};
     struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
     struct sw_group_item items[N_ITEMS];
@@ -502,7 +502,7 @@ static int restore_raw(unsigned s, struct sw_mapping *mapping, const struct sw_r
 }
 
 /* _i: in how many pieces the frame lies, less one. */
-START_TEST(test_raw_frames_are_those_that_are_encoded) {
+START_TEST(test_raw_frames_equal_encoded_ones) {
     static const uint64_t lengths[] = {1, 4096, RAW_BYTES, CHUNK};
     struct sw_memory from = sw_memory_new(CHUNK + 100), to = sw_memory_new(CHUNK + 100);
     struct sw_mapping *source = map(&from), *target = map(&to);
@@ -602,7 +602,7 @@ START_TEST(test_raw_steps_can_be_failed) {
 }
 END_TEST
 
-START_TEST(test_memory_that_cannot_be_written_fails_its_group) {
+START_TEST(test_unwritable_memory_fails_its_group) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, sealed = sw_memory_new(CHUNK);
     struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
     struct sw_group_item items[N_ITEMS];
@@ -640,7 +640,7 @@ static bool has_pages(const struct sw_memory *memory) {
 }
 
 /* And it ends with the item: neither the next one nor the next step of the slot may. */
-START_TEST(test_holes_are_filled_for_raw_items_that_may) {
+START_TEST(test_holes_are_filled_for_raw_items_that_allow_it) {
     enum { HALF = CHUNK / 2 };
     struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
     struct sw_mapping *source = map(&from), *target = map(&to);
@@ -684,7 +684,7 @@ static int restore_group(struct sw_group_item items[N_ITEMS]) {
     return device->ops->slot_wait(device, 0, &result, &err);
 }
 
-START_TEST(test_holes_are_filled_for_items_of_groups_that_may) {
+START_TEST(test_holes_are_filled_for_group_items_that_allow_it) {
     struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
     struct sw_mapping *source = map(&from), *target = map(&to), *const sources[2] = {source, source};
     struct sw_group_item items[N_ITEMS];
@@ -716,7 +716,7 @@ START_TEST(test_holes_are_filled_for_items_of_groups_that_may) {
 END_TEST
 
 /* For chunks that are stored room is made by fewer slots, if that is enough; a length that is none changes nothing. */
-START_TEST(test_sizes_leave_room_for_what_is_stored) {
+START_TEST(test_sizes_leave_room_for_stored_frames) {
     static const struct {
         struct sw_device_config config;
         unsigned n_slots;
@@ -795,7 +795,7 @@ START_TEST(test_sizes_follow_the_configuration) {
 END_TEST
 
 /* In an engine's process: any memory, frame buffers that are the engine's, and no descriptor. */
-START_TEST(test_a_guest_works_in_memory_that_it_is_given) {
+START_TEST(test_a_guest_works_in_given_memory) {
     enum { SLOTS = 2 };
     const uint64_t stride = sw_device_frame_stride(CHUNK);
     uint8_t *frames = aligned_alloc(4096, SLOTS * stride), *data = malloc(2 * CHUNK);
@@ -847,21 +847,21 @@ int main(void) {
     tcase_add_test(tcase, test_frames_are_identified);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
-    tcase_add_test(tcase, test_a_full_table_is_told_as_such);
-    tcase_add_test(tcase, test_memory_that_must_not_be_written_is_only_read);
+    tcase_add_test(tcase, test_a_full_descriptor_table_has_its_own_error);
+    tcase_add_test(tcase, test_read_only_memory_is_only_read);
     tcase_add_test(tcase, test_sparse_memory_reads_as_zeros);
-    tcase_add_test(tcase, test_memory_that_changes_while_it_is_read_makes_valid_frames);
+    tcase_add_test(tcase, test_changing_memory_makes_valid_frames);
     tcase_add_test(tcase, test_groups_go_out_and_come_back);
-    tcase_add_test(tcase, test_a_groups_frames_are_those_of_chunks);
-    tcase_add_test(tcase, test_memory_that_cannot_be_written_fails_its_group);
-    tcase_add_test(tcase, test_holes_are_filled_for_raw_items_that_may);
-    tcase_add_test(tcase, test_holes_are_filled_for_items_of_groups_that_may);
-    tcase_add_loop_test(tcase, test_raw_frames_are_those_that_are_encoded, 0, MAX_RAW_EXTENTS);
+    tcase_add_test(tcase, test_a_groups_frames_equal_those_of_chunks);
+    tcase_add_test(tcase, test_unwritable_memory_fails_its_group);
+    tcase_add_test(tcase, test_holes_are_filled_for_raw_items_that_allow_it);
+    tcase_add_test(tcase, test_holes_are_filled_for_group_items_that_allow_it);
+    tcase_add_loop_test(tcase, test_raw_frames_equal_encoded_ones, 0, MAX_RAW_EXTENTS);
     tcase_add_test(tcase, test_damaged_raw_frames_are_not_written);
     tcase_add_test(tcase, test_raw_steps_can_be_failed);
-    tcase_add_test(tcase, test_a_guest_works_in_memory_that_it_is_given);
+    tcase_add_test(tcase, test_a_guest_works_in_given_memory);
     tcase_add_test(tcase, test_sizes_follow_the_configuration);
-    tcase_add_test(tcase, test_sizes_leave_room_for_what_is_stored);
+    tcase_add_test(tcase, test_sizes_leave_room_for_stored_frames);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

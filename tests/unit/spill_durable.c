@@ -92,7 +92,7 @@ static void check_bytes(struct sw_region_id id) {
     ck_assert_mem_eq(memory.data, expected, sizeof expected);
 }
 
-START_TEST(they_outlive_their_session) {
+START_TEST(durable_regions_outlive_their_session) {
     struct sw_test_op durable, plain;
     struct sw_region_id id = {0};
     ck_assert_int_eq(spill("orders", &durable), 0);
@@ -119,7 +119,7 @@ END_TEST
 
 /* Sessions count their requests from the same number: after a restart one's spill must not be taken for another's. */
 /* Its spill may still fail: nobody is told an id that would then be of nothing. */
-START_TEST(what_is_being_spilled_is_not_adopted) {
+START_TEST(a_region_being_spilled_is_not_adopted) {
     struct sw_test_op op;
     struct sw_region_id id;
     ck_assert_int_eq(begin("orders", &op), 0);
@@ -130,7 +130,7 @@ START_TEST(what_is_being_spilled_is_not_adopted) {
 }
 END_TEST
 
-START_TEST(what_is_adopted_answers_for_no_request) {
+START_TEST(an_adopted_region_belongs_to_no_request) {
     struct sw_test_op op;
     struct sw_region_id id, found;
     ck_assert_int_eq(spill("orders", &op), 0);
@@ -168,7 +168,7 @@ START_TEST(names_are_checked_and_bounded) {
 }
 END_TEST
 
-START_TEST(a_session_without_a_tenant_owner_makes_none) {
+START_TEST(a_session_without_a_tenant_owner_makes_no_durable_regions) {
     struct sw_owner *own = f.owner;
     struct sw_test_op op;
     struct sw_region_id id;
@@ -180,7 +180,7 @@ START_TEST(a_session_without_a_tenant_owner_makes_none) {
 }
 END_TEST
 
-START_TEST(another_tenant_finds_what_never_was) {
+START_TEST(another_tenant_finds_nothing) {
     struct sw_quota others = {.max_durable = SW_FIXTURE_MAX_DURABLE};
     struct sw_err there = {0}, never = {0};
     struct sw_test_op op;
@@ -208,7 +208,7 @@ START_TEST(another_tenant_finds_what_never_was) {
 }
 END_TEST
 
-START_TEST(one_session_has_it_at_a_time) {
+START_TEST(one_session_has_a_durable_region_at_a_time) {
     struct sw_test_op op;
     struct sw_region_id id;
     struct sw_owner *first = f.owner;
@@ -242,7 +242,7 @@ START_TEST(a_session_adopts_as_many_as_it_may_have) {
 END_TEST
 
 /* It had not been reported stored. */
-START_TEST(a_spill_that_fails_leaves_its_name) {
+START_TEST(a_failed_spill_frees_its_name) {
     struct sw_test_op op;
     struct sw_region_id id;
     sw_device_faulty_arm(f.device, "encode", 1, -SW_EGPU, SW_FAULT_LATE);
@@ -255,7 +255,7 @@ START_TEST(a_spill_that_fails_leaves_its_name) {
 END_TEST
 
 /* Killed while it restores: the region stays, whole. */
-START_TEST(the_session_ends_under_way) {
+START_TEST(the_session_ends_during_a_spill) {
     struct sw_test_op op, restored = {0};
     struct sw_region_id id;
     ck_assert_int_eq(spill("orders", &op), 0);
@@ -301,7 +301,7 @@ START_TEST(no_memory) {
 END_TEST
 
 /* On its way to the disk when its session ends: the move goes on for its tenant owner. */
-START_TEST(moves_follow) {
+START_TEST(a_move_continues_for_the_tenant_owner) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct sw_test_op op;
     struct sw_region_id id = {0};
@@ -330,18 +330,18 @@ int main(void) {
     Suite *suite = suite_create("spill_durable");
     TCase *tcase = tcase_create("spill_durable");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, they_outlive_their_session);
-    tcase_add_test(tcase, what_is_being_spilled_is_not_adopted);
-    tcase_add_test(tcase, what_is_adopted_answers_for_no_request);
+    tcase_add_test(tcase, durable_regions_outlive_their_session);
+    tcase_add_test(tcase, a_region_being_spilled_is_not_adopted);
+    tcase_add_test(tcase, an_adopted_region_belongs_to_no_request);
     tcase_add_test(tcase, names_are_checked_and_bounded);
-    tcase_add_test(tcase, a_session_without_a_tenant_owner_makes_none);
-    tcase_add_test(tcase, another_tenant_finds_what_never_was);
-    tcase_add_test(tcase, one_session_has_it_at_a_time);
+    tcase_add_test(tcase, a_session_without_a_tenant_owner_makes_no_durable_regions);
+    tcase_add_test(tcase, another_tenant_finds_nothing);
+    tcase_add_test(tcase, one_session_has_a_durable_region_at_a_time);
     tcase_add_test(tcase, a_session_adopts_as_many_as_it_may_have);
-    tcase_add_test(tcase, a_spill_that_fails_leaves_its_name);
-    tcase_add_test(tcase, the_session_ends_under_way);
+    tcase_add_test(tcase, a_failed_spill_frees_its_name);
+    tcase_add_test(tcase, the_session_ends_during_a_spill);
     tcase_add_test(tcase, no_memory);
-    tcase_add_test(tcase, moves_follow);
+    tcase_add_test(tcase, a_move_continues_for_the_tenant_owner);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -52,7 +52,7 @@ START_TEST(test_every_size_comes_back) {
 }
 END_TEST
 
-START_TEST(test_text_shrinks_and_the_books_say_so) {
+START_TEST(test_text_shrinks_and_is_counted) {
     struct sw_memory from = sw_memory_new(1 << 20);
     struct sw_engine_stats stats;
     struct sw_region_info info;
@@ -173,7 +173,7 @@ START_TEST(test_drifting_content_is_retrained) {
 }
 END_TEST
 
-START_TEST(test_refusals_name_what_is_wrong) {
+START_TEST(test_refusals_name_their_cause) {
     struct sw_memory memory = sw_memory_new(100000);
     struct sw_region_id id, none = {0, 0}, far = {100000, 1}, future = {0, 77};
     struct sw_owner *other;
@@ -208,7 +208,7 @@ START_TEST(test_refusals_name_what_is_wrong) {
 }
 END_TEST
 
-START_TEST(test_a_once_memory_serves_once_a_kept_one_often) {
+START_TEST(test_a_once_memory_serves_one_operation) {
     struct sw_memory memory = sw_memory_new(70000);
     struct sw_engine_stats stats;
     struct sw_test_op ops[3] = {0};
@@ -395,7 +395,7 @@ START_TEST(test_many_in_flight_of_many_owners) {
 }
 END_TEST
 
-START_TEST(test_closing_an_owner_cancels_what_it_runs) {
+START_TEST(test_closing_an_owner_cancels_its_operations) {
     /* Every chunk of the first region may be under way, the later regions wait in line. */
     enum { N = 6 };
     struct sw_memory memory = sw_memory_new(8 << 20);
@@ -520,7 +520,7 @@ START_TEST(test_callbacks_may_start_and_close_things) {
 END_TEST
 
 /* Bytes that are on their way in place are nobody else's, in memory that is known to be the same. */
-START_TEST(test_memory_of_a_pack_is_left_alone) {
+START_TEST(test_memory_of_a_pack_is_in_no_other_operation) {
     enum { BYTES = 400000, HALF = BYTES / 2 };
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_test_op first = {0}, other = {0};
@@ -569,21 +569,21 @@ int main(void) {
     sw_test_slow(tcase, 90);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_every_size_comes_back);
-    tcase_add_test(tcase, test_text_shrinks_and_the_books_say_so);
+    tcase_add_test(tcase, test_text_shrinks_and_is_counted);
     tcase_add_test(tcase, test_keep_restores_again_and_drop_frees);
     tcase_add_test(tcase, test_bytes_of_another_tenant_are_neither_stored_nor_restored);
     tcase_add_test(tcase, test_drifting_content_is_retrained);
-    tcase_add_test(tcase, test_refusals_name_what_is_wrong);
-    tcase_add_test(tcase, test_a_once_memory_serves_once_a_kept_one_often);
+    tcase_add_test(tcase, test_refusals_name_their_cause);
+    tcase_add_test(tcase, test_a_once_memory_serves_one_operation);
     tcase_add_test(tcase, test_memory_may_be_mapped_before_its_first_operation);
     tcase_add_test(tcase, test_busy_regions_are_left_alone);
     tcase_add_test(tcase, test_every_cap_refuses_with_limit);
     tcase_add_test(tcase, test_many_in_flight_of_many_owners);
-    tcase_add_test(tcase, test_closing_an_owner_cancels_what_it_runs);
+    tcase_add_test(tcase, test_closing_an_owner_cancels_its_operations);
     tcase_add_test(tcase, test_states_pass_in_order);
     tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
-    tcase_add_test(tcase, test_memory_of_a_pack_is_left_alone);
+    tcase_add_test(tcase, test_memory_of_a_pack_is_in_no_other_operation);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -489,7 +489,7 @@ END_TEST
 
 /* What waits for a move that another worker makes is looked at again, though nothing of its own worker's ends
  * meanwhile: the move may have been given up. */
-START_TEST(test_what_waits_for_another_worker_is_looked_at_again) {
+START_TEST(test_frames_that_wait_for_another_worker_are_retried) {
     const struct sw_tier_ask ask = {.rank = 1, .kind = SW_TIER_WRITE, .bytes = 64 * MIB};
     static const int mover;
     struct rig r;
@@ -572,7 +572,7 @@ START_TEST(test_a_tenant_alone_has_all_of_a_disk) {
 END_TEST
 
 /* However much clients want to write, what makes room for them gets on. */
-START_TEST(test_moves_get_on_behind_hogs) {
+START_TEST(test_moves_progress_behind_hogs) {
     struct rig r;
     rig_open(&r, 1, true);
     add_moved(&r, &moved);
@@ -594,11 +594,11 @@ int main(void) {
     tcase_add_loop_test(busy, test_a_small_client_beside_hogs_and_a_busy_engine, 0, n);
     tcase_add_loop_test(disk, test_a_small_client_beside_hogs_on_a_disk, 0, n);
     tcase_add_loop_test(moves, test_a_small_client_beside_moves_to_a_disk, RAW_CHUNKS, n);
-    tcase_add_loop_test(moves, test_moves_get_on_behind_hogs, RAW_CHUNKS, n);
+    tcase_add_loop_test(moves, test_moves_progress_behind_hogs, RAW_CHUNKS, n);
     tcase_add_test(parts, test_equal_tenants_have_equal_parts);
     tcase_add_test(parts, test_a_canceled_spill_does_not_wait_for_the_disk);
     tcase_add_test(workers, test_a_workers_first_frame_goes_beside_anothers);
-    tcase_add_test(workers, test_what_waits_for_another_worker_is_looked_at_again);
+    tcase_add_test(workers, test_frames_that_wait_for_another_worker_are_retried);
     tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_beside_a_small_client, 0, n);
     tcase_add_loop_test(parts, test_a_hog_keeps_its_rate_on_a_disk_beside_a_small_client, RAW_CHUNKS, n);
     tcase_add_test(parts, test_a_tenant_alone_has_all_of_a_disk);

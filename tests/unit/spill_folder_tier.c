@@ -71,7 +71,7 @@ START_TEST(regions_are_demoted_restored_and_promoted) {
 }
 END_TEST
 
-START_TEST(what_host_memory_has_no_room_for_is_spilled_there) {
+START_TEST(regions_without_room_in_host_memory_go_to_the_folder) {
     sw_world.high_pct = 100;
     sw_world.host_bytes = 2 << 20;
     sw_life_open(&life, disks[_i]);
@@ -142,7 +142,7 @@ START_TEST(the_next_process_finds_it) {
 }
 END_TEST
 
-START_TEST(an_order_that_cannot_be_is_refused) {
+START_TEST(an_invalid_order_of_tiers_is_refused) {
     struct sw_err err = {0};
     sw_life_open(&life, disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -163,10 +163,10 @@ int main(void) {
     TCase *tests = tcase_create("folder_tier");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, regions_are_demoted_restored_and_promoted, 0, N_DISKS);
-    tcase_add_loop_test(tests, what_host_memory_has_no_room_for_is_spilled_there, 0, N_DISKS);
+    tcase_add_loop_test(tests, regions_without_room_in_host_memory_go_to_the_folder, 0, N_DISKS);
     tcase_add_test(tests, a_tier_between_is_kept_below_its_watermarks);
     tcase_add_loop_test(tests, the_next_process_finds_it, 0, N_DISKS);
-    tcase_add_test(tests, an_order_that_cannot_be_is_refused);
+    tcase_add_test(tests, an_invalid_order_of_tiers_is_refused);
     Suite *suite = suite_create("spill_folder_tier");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -119,7 +119,7 @@ static void teardown(void) {
     sw_rig_close(&rig);
 }
 
-START_TEST(test_what_waits_together_shares_its_steps) {
+START_TEST(test_regions_that_wait_together_share_steps) {
     struct client c;
     struct sw_rig_counts counts;
     client_open(&c, 6, BYTES);
@@ -308,7 +308,7 @@ static void fill_odd(struct client *c, unsigned i) {
 }
 
 /* The table was trained on other bytes: that region gets one of its own, the others are not held up. It is kept. */
-START_TEST(test_a_region_that_the_table_does_not_suit_leaves) {
+START_TEST(test_a_region_with_a_plan_mismatch_leaves_its_group) {
     enum { ODD = 3 };
     struct client other, c;
     client_open(&other, 1, STRIDE);
@@ -363,7 +363,7 @@ START_TEST(test_regions_that_leave_go_together) {
 END_TEST
 
 /* Too short to be judged, and not shrunk by the others' table. */
-START_TEST(test_what_does_not_shrink_says_so) {
+START_TEST(test_regions_that_do_not_shrink_report_it) {
     enum { ODD = 2, SHORT = 2000 };
     struct client c;
     client_open(&c, 4, STRIDE);
@@ -382,7 +382,7 @@ START_TEST(test_what_does_not_shrink_says_so) {
 }
 END_TEST
 
-START_TEST(test_a_damaged_frame_costs_its_region_alone) {
+START_TEST(test_a_damaged_frame_loses_only_its_region) {
     struct client c;
     client_open(&c, N, BYTES);
     spill_held(&c);
@@ -465,7 +465,7 @@ START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
 END_TEST
 
 /* Frames take whole blocks, so that less fits than it seemed: what finds no place at rest goes on to the disk. */
-START_TEST(test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone) {
+START_TEST(test_regions_for_the_disk_leave_their_group) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct client c;
     struct sw_engine_stats stats;
@@ -492,7 +492,7 @@ END_TEST
 
 static const char *const gates[] = {"encode_group", "store_group", "restore_group"};
 
-START_TEST(test_a_client_that_leaves_in_the_middle_of_a_step) {
+START_TEST(test_a_client_leaves_during_a_step) {
     struct client leaving, staying;
     const bool restores = _i == 2;
     client_open(&leaving, 4, BYTES);
@@ -611,21 +611,21 @@ int main(void) {
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, test_what_waits_together_shares_its_steps);
+    tcase_add_test(tcase, test_regions_that_wait_together_share_steps);
     tcase_add_test(tcase, test_a_long_line_makes_several_groups);
     tcase_add_test(tcase, test_long_and_empty_regions_go_their_own_way);
     tcase_add_test(tcase, test_sessions_share_restores_but_no_table);
     tcase_add_test(tcase, test_a_client_harms_only_itself);
     tcase_add_loop_test(tcase, test_restores_are_tried_alone, 0, 3);
     tcase_add_test(tcase, test_a_plan_counts_one_use_for_a_group);
-    tcase_add_test(tcase, test_a_region_that_the_table_does_not_suit_leaves);
+    tcase_add_test(tcase, test_a_region_with_a_plan_mismatch_leaves_its_group);
     tcase_add_test(tcase, test_regions_that_leave_go_together);
-    tcase_add_test(tcase, test_what_does_not_shrink_says_so);
-    tcase_add_test(tcase, test_a_damaged_frame_costs_its_region_alone);
+    tcase_add_test(tcase, test_regions_that_do_not_shrink_report_it);
+    tcase_add_test(tcase, test_a_damaged_frame_loses_only_its_region);
     tcase_add_loop_test(tcase, test_two_restores_to_the_same_bytes_do_not_meet, 0, sizeof places / sizeof places[0]);
     tcase_add_test(tcase, test_a_full_tier_fails_those_that_do_not_fit);
-    tcase_add_test(tcase, test_what_does_not_rest_in_host_memory_goes_to_the_disk_alone);
-    tcase_add_loop_test(tcase, test_a_client_that_leaves_in_the_middle_of_a_step, 0, sizeof gates / sizeof gates[0]);
+    tcase_add_test(tcase, test_regions_for_the_disk_leave_their_group);
+    tcase_add_loop_test(tcase, test_a_client_leaves_during_a_step, 0, sizeof gates / sizeof gates[0]);
     tcase_add_test(tcase, test_a_flood_of_short_regions_starves_nobody);
     suite_add_tcase(suite, tcase);
     TCase *slots = tcase_create("several slots");

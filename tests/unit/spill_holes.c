@@ -162,7 +162,7 @@ static void forbid_userfaultfd(void) {
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-START_TEST(without_userfaultfd_holes_are_filled_and_it_is_told) {
+START_TEST(without_userfaultfd_holes_are_filled_with_a_warning) {
     struct sw_memory from, to = sw_memory_new(BYTES);
     struct sw_test_op op;
     forbid_userfaultfd();
@@ -184,7 +184,7 @@ int main(void) {
     tcase_add_test(tests, a_restore_into_holes_fails_and_makes_no_page);
     tcase_add_test(tests, a_pack_of_holes_fails_and_makes_no_page);
     tcase_add_test(tests, no_page_is_made_while_a_client_punches_holes);
-    tcase_add_test(tests, without_userfaultfd_holes_are_filled_and_it_is_told);
+    tcase_add_test(tests, without_userfaultfd_holes_are_filled_with_a_warning);
     Suite *suite = suite_create("holes");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

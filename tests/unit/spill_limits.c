@@ -49,7 +49,7 @@ START_TEST(a_quota_is_taken_to_the_byte) {
 END_TEST
 
 /* Once nothing is left no spill begins; with one byte left it begins, and what is too much cuts it off. */
-START_TEST(a_quota_that_is_used_up_to_the_byte_lets_nothing_begin) {
+START_TEST(a_used_up_quota_lets_nothing_begin) {
     struct sw_quota quota = {.max_bytes = 1 << 20};
     struct sw_test_op op = {0};
     open_fixture(NULL);
@@ -89,7 +89,7 @@ static void limit_tiers(uint64_t bytes) {
     f.engine->store.place.capacity_bytes = bytes;
 }
 
-START_TEST(what_can_just_fit_a_quota_is_tried) {
+START_TEST(a_spill_that_may_fit_the_quota_is_tried) {
     struct sw_quota quota = {0};
     open_fixture(NULL);
     sw_owner_set_quota(f.owner, &quota);
@@ -100,7 +100,7 @@ START_TEST(what_can_just_fit_a_quota_is_tried) {
 }
 END_TEST
 
-START_TEST(what_can_just_fit_the_tiers_is_tried) {
+START_TEST(a_spill_that_may_fit_the_tiers_is_tried) {
     open_fixture(NULL);
     const uint64_t capacity = f.engine->store.place.capacity_bytes;
     ck_least_that_is_tried(limit_tiers, -SW_ENOSPACE);
@@ -197,7 +197,7 @@ START_TEST(a_memory_is_as_long_as_its_file) {
 }
 END_TEST
 
-START_TEST(an_order_page_has_as_many_words_as_it_says) {
+START_TEST(an_order_page_has_its_stated_number_of_words) {
     static const struct {
         uint64_t file_bytes, bytes;
         int code;
@@ -231,14 +231,14 @@ int main(void) {
     Suite *suite = suite_create("limits");
     TCase *tcase = tcase_create("limits");
     tcase_add_test(tcase, a_quota_is_taken_to_the_byte);
-    tcase_add_test(tcase, a_quota_that_is_used_up_to_the_byte_lets_nothing_begin);
-    tcase_add_test(tcase, what_can_just_fit_a_quota_is_tried);
-    tcase_add_test(tcase, what_can_just_fit_the_tiers_is_tried);
+    tcase_add_test(tcase, a_used_up_quota_lets_nothing_begin);
+    tcase_add_test(tcase, a_spill_that_may_fit_the_quota_is_tried);
+    tcase_add_test(tcase, a_spill_that_may_fit_the_tiers_is_tried);
     tcase_add_test(tcase, ranges_end_where_their_memory_does);
     tcase_add_test(tcase, lengths_of_buffers_do_not_wrap);
     tcase_add_loop_test(tcase, a_tier_is_filled_to_the_last_byte, 0, 2);
     tcase_add_test(tcase, a_memory_is_as_long_as_its_file);
-    tcase_add_test(tcase, an_order_page_has_as_many_words_as_it_says);
+    tcase_add_test(tcase, an_order_page_has_its_stated_number_of_words);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

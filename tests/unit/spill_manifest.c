@@ -103,7 +103,7 @@ START_TEST(test_a_damaged_byte_costs_one_record) {
 END_TEST
 
 /* Records are appended behind damage as behind anything, and numbers are not used again. */
-START_TEST(test_what_comes_after_damage_is_found) {
+START_TEST(test_records_after_damage_are_found) {
     static const size_t places[] = {8, AT_1 + 40, AT_1, AT_2, AT_RELEASE, AT_3, AT_3 + 50};
     struct image image, damaged;
     for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -136,7 +136,7 @@ END_TEST
 
 /* What a power cut may leave, where nobody knows the frames: zeros for records, nothing at all, any damage. The rest of
  * another kind of tier is none better. */
-START_TEST(test_what_nobody_wants_is_removed_instead) {
+START_TEST(test_an_unwanted_damaged_tier_is_removed) {
     struct image image, damaged;
     struct sw_tier_nvme_config config = write_small_manifest(&image), other = config;
     struct sw_tier_nvme_info info;
@@ -284,7 +284,7 @@ static void write_frames(const struct frame *frames, unsigned n) {
 
 /* Of frames that overlap the last one counts, and each that a later one overlaps was released, whatever became of that.
  */
-START_TEST(test_of_frames_that_overlap_the_last_counts) {
+START_TEST(test_the_last_of_overlapping_frames_counts) {
     static const struct {
         struct frame frames[3];
         unsigned n;
@@ -326,7 +326,7 @@ END_TEST
 
 /* A process may be killed at any moment before the file is whole again: what was doubtful is so until somebody has said
  * that it is not. */
-START_TEST(test_doubt_ends_only_with_mending) {
+START_TEST(test_doubt_ends_only_with_a_repair) {
     static const struct frame frames[] = {
         {4096, {{NULL, 0, 4096}}, false}, {4096, {{NULL, 8192, 4096}}, true}, {4096, {{NULL, 16384, 4096}}, false}};
     static struct found found;
@@ -380,7 +380,7 @@ static bool count_taken(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const s
 }
 
 /* Frames that lie where they cannot, in a manifest that is otherwise sound: the others are there. */
-START_TEST(test_frames_that_lie_where_they_cannot_are_left_out) {
+START_TEST(test_frames_at_impossible_places_are_left_out) {
     static const struct frame frames[] = {
         {4096, {{NULL, 4000, 4096}}, false},                    /* not at a block */
         {5000, {{NULL, 16384, 4096}}, false},                   /* too short */
@@ -417,7 +417,7 @@ static ssize_t fail_pread(int fd, void *ret, size_t bytes, off_t offset) {
     return -1;
 }
 
-START_TEST(test_what_cannot_be_read_is_left_alone) {
+START_TEST(test_unreadable_files_stay_unchanged) {
     static const struct sw_nvme_file_ops unreadable = {.pwrite = pwrite, .pread = fail_pread};
     struct image image, after;
     struct sw_tier_nvme_config config = write_small_manifest(&image), good = config;
@@ -475,7 +475,7 @@ static bool take_possible(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const
     return true;
 }
 
-START_TEST(test_nonsense_under_right_hashes_is_left_out_or_possible) {
+START_TEST(test_invalid_records_with_right_hashes_are_harmless) {
     struct image image, nonsense;
     struct sw_tier_nvme_config config = write_small_manifest(&image);
     uint64_t state = 7;
@@ -509,14 +509,14 @@ int main(void) {
     sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_test(tcase, test_a_damaged_byte_costs_one_record);
-    tcase_add_test(tcase, test_what_comes_after_damage_is_found);
-    tcase_add_test(tcase, test_of_frames_that_overlap_the_last_counts);
-    tcase_add_test(tcase, test_doubt_ends_only_with_mending);
-    tcase_add_test(tcase, test_what_cannot_be_read_is_left_alone);
-    tcase_add_test(tcase, test_what_nobody_wants_is_removed_instead);
+    tcase_add_test(tcase, test_records_after_damage_are_found);
+    tcase_add_test(tcase, test_the_last_of_overlapping_frames_counts);
+    tcase_add_test(tcase, test_doubt_ends_only_with_a_repair);
+    tcase_add_test(tcase, test_unreadable_files_stay_unchanged);
+    tcase_add_test(tcase, test_an_unwanted_damaged_tier_is_removed);
     tcase_add_test(tcase, test_a_torn_tail_is_cut_off);
-    tcase_add_test(tcase, test_frames_that_lie_where_they_cannot_are_left_out);
-    tcase_add_test(tcase, test_nonsense_under_right_hashes_is_left_out_or_possible);
+    tcase_add_test(tcase, test_frames_at_impossible_places_are_left_out);
+    tcase_add_test(tcase, test_invalid_records_with_right_hashes_are_harmless);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -237,7 +237,7 @@ static struct sw_sim_speed speed_by_turns(void) {
 }
 
 /* With what it costs to see whether kernels are still late. */
-START_TEST(test_nobody_waits_for_kernels_that_begin_late) {
+START_TEST(test_regions_do_not_wait_for_late_kernels) {
     static const unsigned mib[] = {128, 256, 1024};
     enum { N_MOVED = 30 };
     const struct sw_sim_speed speed = speed_by_turns();
@@ -254,7 +254,7 @@ START_TEST(test_nobody_waits_for_kernels_that_begin_late) {
 END_TEST
 
 /* A look whether bytes shrink by now has to wait for its turn: not one of the regions waits with it. */
-START_TEST(test_no_long_region_waits_for_the_look_at_it) {
+START_TEST(test_long_regions_do_not_wait_for_probes) {
     static const unsigned gib[] = {1, 2, 4};
     enum { N_MOVED = 100 };
     const struct sw_sim_speed speed = speed_by_turns();
@@ -276,7 +276,7 @@ END_TEST
 
 /* Two sessions' raw regions side by side share the link, which does not make it seem slower: not even where the one is
  * looked at while it goes. Beside one that goes in part it does. */
-START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
+START_TEST(test_probes_do_not_make_the_link_seem_slower) {
     enum { N_PAIRS = 100 };
     const struct sw_sim_speed speed = _i ? speed_by_turns() : sw_sim_idle_gpu;
     const uint64_t bytes = 4 * GIB;
@@ -302,7 +302,7 @@ START_TEST(test_what_is_looked_at_tells_nothing_wrong_of_the_link) {
 END_TEST
 
 /* One step with many frames takes longer than one with a single long one. */
-START_TEST(test_groups_say_nothing_of_chunks) {
+START_TEST(test_groups_do_not_count_for_chunks) {
     struct rig r;
     const struct sw_room room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX};
     const struct sw_workload chunks = {.raw_bytes = 16 * MIB, .chunk_bytes = 4 * MIB, .n_chunks = 4, .room = &room},
@@ -347,7 +347,7 @@ START_TEST(test_long_raw_regions_come_back_without_kernels) {
 END_TEST
 
 /* While CPUs had something else to do the direct way was the slower one. */
-START_TEST(test_a_bad_time_of_the_direct_way_is_got_over) {
+START_TEST(test_a_slow_period_of_the_direct_path_is_forgotten) {
     enum { N_MOVED = 200 };
     struct sw_sim_speed speed = speed_by_turns();
     const uint64_t bytes = 64 * MIB;
@@ -367,7 +367,7 @@ END_TEST
 
 /* What the encoder gets through beside raw chunks is won, on the way out and, since there are fewer bytes, on the way
  * back. Plans are made meanwhile. */
-START_TEST(test_what_shrinks_goes_faster_than_copies_beside_turns) {
+START_TEST(test_compressible_bytes_beat_copies_on_a_shared_gpu) {
     enum { N_MOVED = 20 };
     struct sw_sim_speed speed = speed_by_turns();
     const uint64_t bytes = (_i ? 4 : 1) * GIB;
@@ -454,7 +454,7 @@ START_TEST(test_a_gpu_that_gets_busy_is_noticed_within_a_region) {
 END_TEST
 
 /* Shorter regions do not pay beside turns; what trying them shows does not keep long ones from going in part. */
-START_TEST(test_long_regions_go_in_part_beside_short_ones) {
+START_TEST(test_long_regions_are_partially_compressed_beside_short_ones) {
     enum { N_SHORT = 300, N_LONG = 30 };
     const struct sw_sim_speed speed = speed_by_turns();
     struct rig r;
@@ -545,7 +545,7 @@ START_TEST(test_columns_in_turn_are_not_slower_than_raw) {
 END_TEST
 
 /* A plan costs next to nothing beside the regions that it is used for. */
-START_TEST(test_plans_take_little_of_the_time) {
+START_TEST(test_plans_take_a_small_part_of_the_time) {
     const struct scenario idle = {.data = TEXT, .slowdown = 1},
                           free_plans = {.data = TEXT, .slowdown = 1, .plans_are_free = true};
     for (int i = 0; i < N(turn_mib); i++) {
@@ -567,7 +567,7 @@ static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) 
     return spill.job.run.outcome.codec_raw_bytes[SW_CODEC_V5T];
 }
 
-START_TEST(test_one_column_in_four_is_compressed_all_the_same) {
+START_TEST(test_one_compressible_column_in_four_is_compressed) {
     struct rig r;
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     for (int i = 0; i < 40; i++)
@@ -611,7 +611,7 @@ static uint64_t bytes_of_numbers(struct rig *r, uint64_t bytes, enum sw_codec_id
 }
 
 /* The denser codec is tried, found too slow, and left; but not where only its frames find room. */
-START_TEST(test_numbers_go_by_the_codec_that_takes_least_time) {
+START_TEST(test_numbers_use_the_fastest_codec) {
     struct sw_sim_speed speed = speed_of_numbers(2000 * GB);
     struct sw_sim_data data = datas[RANDOM];
     struct rig r;
@@ -649,7 +649,7 @@ END_TEST
 
 /* The plan of the last region, where a new one takes longer than the bytes; bytes that it does not suit get a new one.
  */
-START_TEST(test_a_plan_that_is_dear_is_used_again) {
+START_TEST(test_an_expensive_plan_is_reused) {
     struct rig r;
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);
     (void)move_regions(&r, 16 * MIB, false, 20);
@@ -663,7 +663,7 @@ START_TEST(test_a_plan_that_is_dear_is_used_again) {
 END_TEST
 
 /* One that was used as often as it may be is made anew at once: its price is shared out among as many regions. */
-START_TEST(test_a_plan_that_is_used_up_is_made_anew) {
+START_TEST(test_a_used_up_plan_is_replaced) {
     enum { ROUNDS = 4 };
     const uint64_t bytes = 16 * MIB;
     struct rig r;
@@ -736,26 +736,26 @@ int main(void) {
     tcase_add_loop_test(tcase, test_spills_are_not_slower_on_a_busy_gpu, 0, N(busy_sizes));
     tcase_add_loop_test(tcase, test_the_choice_alone_costs_no_time, 0, N(idle_sizes));
     tcase_add_test(tcase, test_beside_a_busy_gpu_bytes_go_as_fast_as_copies);
-    tcase_add_loop_test(tcase, test_nobody_waits_for_kernels_that_begin_late, 0, 3);
-    tcase_add_loop_test(tcase, test_no_long_region_waits_for_the_look_at_it, 0, 3);
-    tcase_add_loop_test(tcase, test_what_is_looked_at_tells_nothing_wrong_of_the_link, 0, 2);
-    tcase_add_test(tcase, test_groups_say_nothing_of_chunks);
+    tcase_add_loop_test(tcase, test_regions_do_not_wait_for_late_kernels, 0, 3);
+    tcase_add_loop_test(tcase, test_long_regions_do_not_wait_for_probes, 0, 3);
+    tcase_add_loop_test(tcase, test_probes_do_not_make_the_link_seem_slower, 0, 2);
+    tcase_add_test(tcase, test_groups_do_not_count_for_chunks);
     tcase_add_test(tcase, test_long_raw_regions_come_back_without_kernels);
-    tcase_add_test(tcase, test_a_bad_time_of_the_direct_way_is_got_over);
-    tcase_add_loop_test(tcase, test_what_shrinks_goes_faster_than_copies_beside_turns, 0, 2);
+    tcase_add_test(tcase, test_a_slow_period_of_the_direct_path_is_forgotten);
+    tcase_add_loop_test(tcase, test_compressible_bytes_beat_copies_on_a_shared_gpu, 0, 2);
     tcase_add_test(tcase, test_a_link_that_gets_slower_is_noticed);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_is_noticed_within_a_region, 0, 2);
-    tcase_add_test(tcase, test_long_regions_go_in_part_beside_short_ones);
+    tcase_add_test(tcase, test_long_regions_are_partially_compressed_beside_short_ones);
     tcase_add_loop_test(tcase, test_a_gpu_that_gets_busy_and_free_again_is_noticed, 0, N(notices));
-    tcase_add_test(tcase, test_one_column_in_four_is_compressed_all_the_same);
+    tcase_add_test(tcase, test_one_compressible_column_in_four_is_compressed);
     tcase_add_test(tcase, test_bytes_that_begin_to_shrink_are_compressed_again);
-    tcase_add_loop_test(tcase, test_numbers_go_by_the_codec_that_takes_least_time, 0, 2);
+    tcase_add_loop_test(tcase, test_numbers_use_the_fastest_codec, 0, 2);
     tcase_add_test(tcase, test_numbers_that_never_pay_get_no_plans);
     tcase_add_loop_test(tcase, test_columns_in_turn_have_a_plan_each, 0, N(turn_mib));
     tcase_add_loop_test(tcase, test_columns_in_turn_are_not_slower_than_raw, 2, N(turn_mib));
-    tcase_add_test(tcase, test_plans_take_little_of_the_time);
-    tcase_add_test(tcase, test_a_plan_that_is_dear_is_used_again);
-    tcase_add_test(tcase, test_a_plan_that_is_used_up_is_made_anew);
+    tcase_add_test(tcase, test_plans_take_a_small_part_of_the_time);
+    tcase_add_test(tcase, test_an_expensive_plan_is_reused);
+    tcase_add_test(tcase, test_a_used_up_plan_is_replaced);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

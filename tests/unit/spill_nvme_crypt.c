@@ -129,7 +129,7 @@ static void copy_file(const char *from, const char *to) {
     (void)close(out);
 }
 
-START_TEST(another_key_is_an_error_and_changes_nothing) {
+START_TEST(a_wrong_key_is_an_error_and_changes_nothing) {
     struct sw_nvme_key key = make_key(), right = adopt(&key), other = make_key(), wrong = adopt(&other);
     struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
     struct sw_nvme_recovered r;
@@ -154,7 +154,7 @@ START_TEST(another_key_is_an_error_and_changes_nothing) {
 END_TEST
 
 /* Somebody forges the mark: the frame that is then read proves bad, as any other damage does. */
-START_TEST(what_a_wrong_key_reads_is_no_frame) {
+START_TEST(a_wrong_key_reads_no_valid_frame) {
     struct sw_nvme_key key = make_key(), other = make_key(), wrong = adopt(&other);
     struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
     struct sw_nvme_recovered r = {0};
@@ -247,7 +247,7 @@ static bool disk_shows_frame(uint64_t bytes, uint64_t seed) {
 
 /* A service that is restarted with encryption turned on: what lies there stays readable, and what comes is encrypted.
  */
-START_TEST(what_was_plain_stays_when_encryption_is_turned_on) {
+START_TEST(plain_frames_stay_when_encryption_is_turned_on) {
     if (!sw_nvme_allowed(sw_nvme_methods[_i]))
         return;
     enum { BEFORE = 2 << 20 | 5, AFTER = 1 << 20 | 7 };
@@ -320,7 +320,7 @@ static ssize_t short_pread(int fd, void *ret, size_t bytes, off_t offset) {
     return rc < 0 ? rc : (ssize_t)n;
 }
 
-START_TEST(transfers_in_part_go_on) {
+START_TEST(partial_transfers_continue) {
     static const size_t lengths[] = {0, 4096, 8192 + 5, 100 * 4096 + 4095};
     const struct sw_nvme_file_ops files = {.pwrite = short_pwrite, .pread = short_pread};
     struct sw_nvme_key key = make_key();
@@ -413,7 +413,7 @@ START_TEST(the_key_is_locked_and_left_out_of_dumps) {
 }
 END_TEST
 
-START_TEST(not_every_descriptor_is_a_key) {
+START_TEST(unsuitable_key_files_are_refused) {
     struct sw_nvme_key key;
     struct sw_err err = {0};
     for (int i = 0; i < 4; i++) {
@@ -465,14 +465,14 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, sw_nvme_teardown);
     tcase_add_loop_test(tcase, frames_come_back_and_the_disk_shows_nothing, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, every_block_has_a_tweak_of_its_own);
-    tcase_add_test(tcase, another_key_is_an_error_and_changes_nothing);
-    tcase_add_test(tcase, what_a_wrong_key_reads_is_no_frame);
+    tcase_add_test(tcase, a_wrong_key_is_an_error_and_changes_nothing);
+    tcase_add_test(tcase, a_wrong_key_reads_no_valid_frame);
     tcase_add_test(tcase, a_new_key_starts_over);
-    tcase_add_loop_test(tcase, what_was_plain_stays_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
-    tcase_add_test(tcase, transfers_in_part_go_on);
+    tcase_add_loop_test(tcase, plain_frames_stay_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, partial_transfers_continue);
     tcase_add_test(tcase, a_start_with_a_kept_key_may_be_cut_short);
     tcase_add_test(tcase, the_key_is_locked_and_left_out_of_dumps);
-    tcase_add_test(tcase, not_every_descriptor_is_a_key);
+    tcase_add_test(tcase, unsuitable_key_files_are_refused);
     tcase_add_test(tcase, memory_runs_out);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -58,7 +58,7 @@ static double some_time(int round) {
     return round % 2 ? (double)(sw_random(&state) % 4) : (double)(sw_random(&state) % 100000) / 1e5;
 }
 
-START_TEST(no_order_is_better) {
+START_TEST(johnsons_rule_gives_the_best_order) {
     for (int round = 0; round < ROUNDS; round++) {
         struct sw_rules_stages all[MOST];
         int order[MOST], any[MOST];
@@ -75,7 +75,7 @@ START_TEST(no_order_is_better) {
 }
 END_TEST
 
-START_TEST(it_is_an_order) {
+START_TEST(the_comparison_is_an_order) {
     for (int round = 0; round < 20000; round++) {
         struct sw_rules_stages s[3];
         for (int i = 0; i < 3; i++)
@@ -244,7 +244,7 @@ static void deal_all_of(struct rig *r, const struct request *request, unsigned b
 
 /* Of one kind the rule's first one goes first: out that which is longer on the link, back that which is shorter there.
  * A chunk more goes at once with a buffer's plan. */
-START_TEST(buffers_of_one_kind_go_by_the_rule) {
+START_TEST(buffers_of_one_kind_follow_the_rule) {
     struct rig r;
     struct request out = {.end = MOST_BUFFERS}, back = out;
     size_t dealt[MOST_BUFFERS];
@@ -297,7 +297,7 @@ END_TEST
 
 /* On their way back frames wait behind another buffer's raw chunks, of which many come at once. That is no time of
  * their decoder's: the next spill compresses them as before. */
-START_TEST(what_comes_back_beside_raw_chunks_is_not_taken_for_slow) {
+START_TEST(restores_beside_raw_chunks_do_not_count_as_slow) {
     const struct sw_sim_data some = {
         .ratios = {3, 1}, .stripe_bytes = BUFFER_BYTES, .of_numbers = {[SW_CODEC_RFOR] = 1.3}};
     struct sw_sim_speed speed = sw_sim_idle_gpu;
@@ -378,13 +378,13 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("order");
     TCase *tcase = tcase_create("all");
-    tcase_add_test(tcase, no_order_is_better);
-    tcase_add_test(tcase, it_is_an_order);
+    tcase_add_test(tcase, johnsons_rule_gives_the_best_order);
+    tcase_add_test(tcase, the_comparison_is_an_order);
     tcase_add_test(tcase, unknown_times_keep_the_order);
     tcase_add_test(tcase, both_stages_are_kept_busy);
-    tcase_add_test(tcase, buffers_of_one_kind_go_by_the_rule);
+    tcase_add_test(tcase, buffers_of_one_kind_follow_the_rule);
     tcase_add_test(tcase, a_short_buffer_is_compressed_beside_a_long_one);
-    tcase_add_test(tcase, what_comes_back_beside_raw_chunks_is_not_taken_for_slow);
+    tcase_add_test(tcase, restores_beside_raw_chunks_do_not_count_as_slow);
     tcase_add_test(tcase, several_buffers_are_not_slower_than_raw_beside_others);
     tcase_add_test(tcase, chunks_go_beside_plans);
     suite_add_tcase(suite, tcase);

@@ -112,7 +112,7 @@ START_TEST(test_words_are_found_and_reached) {
 END_TEST
 
 /* To read a word in a hole makes a page at the service's expense: no more of them than the client's budget has paid. */
-START_TEST(test_words_in_holes_are_paid_for) {
+START_TEST(test_words_in_holes_count_for_the_tenant) {
     struct sw_budget kept = {.limit_bytes = 3 * PAGE_BYTES / 2};
     struct sw_order_page *page = NULL, *second = NULL;
     struct sw_order order = {0};
@@ -139,7 +139,7 @@ START_TEST(test_words_in_holes_are_paid_for) {
 END_TEST
 
 /* A page that cannot be mapped, as one that may only be written to: what it was to cost is given back. */
-START_TEST(test_a_page_that_cannot_be_mapped_costs_nothing) {
+START_TEST(test_an_unmappable_page_leaves_nothing_behind) {
     struct sw_budget kept = {.limit_bytes = 3 * PAGE_BYTES / 2};
     struct sw_order_page *page = NULL;
     char path[40];
@@ -275,7 +275,7 @@ static uint64_t cpu_us(void) {
 
 /* Hundreds of operations of one client wait for words that do not come: none of them has a slot or a mapping, others
  * are served, and the service sleeps. Those whose words come go on, in whatever order. */
-START_TEST(test_nobody_else_waits_for_a_word) {
+START_TEST(test_one_jobs_word_delays_no_other_job) {
     struct sw_test_op late[N_LATE], op;
     struct sw_engine_stats stats;
     struct sw_owner *other;
@@ -392,13 +392,13 @@ int main(void) {
     TCase *pages = tcase_create("pages"), *engine = tcase_create("engine");
     tcase_add_test(pages, test_only_a_sealed_memfd_of_that_length_is_a_page);
     tcase_add_test(pages, test_words_are_found_and_reached);
-    tcase_add_test(pages, test_words_in_holes_are_paid_for);
-    tcase_add_test(pages, test_a_page_that_cannot_be_mapped_costs_nothing);
+    tcase_add_test(pages, test_words_in_holes_count_for_the_tenant);
+    tcase_add_test(pages, test_an_unmappable_page_leaves_nothing_behind);
     tcase_add_test(pages, test_pauses_grow_with_the_wait_up_to_5_ms);
     tcase_add_test(pages, test_jobs_leave_in_the_order_of_their_words);
     suite_add_tcase(suite, pages);
     tcase_add_checked_fixture(engine, setup, teardown);
-    tcase_add_test(engine, test_nobody_else_waits_for_a_word);
+    tcase_add_test(engine, test_one_jobs_word_delays_no_other_job);
     tcase_add_test(engine, test_cancel_and_close_need_no_word);
     tcase_add_test(engine, test_a_lost_device_needs_no_word);
     tcase_add_test(engine, test_each_buffer_waits_for_its_own_word);

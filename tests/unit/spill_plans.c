@@ -54,7 +54,7 @@ static bool spill(struct sw_plan_cache *cache, double ratio, unsigned *n_tried) 
     return false;
 }
 
-START_TEST(test_the_key_that_was_not_used_for_longest_makes_room) {
+START_TEST(test_the_least_recently_used_key_makes_room) {
     struct sw_plan_cache *cache = sw_alloc(sizeof *cache);
     struct sw_plan_choice choice = {0};
     ck_assert_ptr_nonnull(cache);
@@ -90,7 +90,7 @@ START_TEST(test_plans_in_turn_are_found_at_once) {
 END_TEST
 
 /* Where nothing is tried, the region after two that it did not suit begins with another one. */
-START_TEST(test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more) {
+START_TEST(test_repeated_mismatches_end_a_plans_expectation) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 2);
     put(&cache, KEY, SW_CODEC_V5T, 3);
@@ -106,7 +106,7 @@ START_TEST(test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more) {
 END_TEST
 
 /* One region of another kind, then one that the plan suits: that was no second one in a row. */
-START_TEST(test_a_plan_that_suits_again_is_expected_as_before) {
+START_TEST(test_a_match_restores_a_plans_expectation) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 2);
     put(&cache, KEY, SW_CODEC_V5T, 3);
@@ -126,7 +126,7 @@ START_TEST(test_a_plan_that_suits_again_is_expected_as_before) {
 END_TEST
 
 /* What had been lost before a plan was made is paid for by it, and does not make the next one come early. */
-START_TEST(test_a_new_plan_settles_what_was_lost) {
+START_TEST(test_a_new_plan_clears_the_regret) {
     struct sw_plan_cache cache = {0};
     for (int i = 0; i < 4; i++) {
         struct sw_plan_choice choice = {0};
@@ -154,7 +154,7 @@ START_TEST(test_a_plan_is_due_once) {
 }
 END_TEST
 
-START_TEST(test_a_plan_that_was_not_used_for_longest_makes_room) {
+START_TEST(test_the_least_recently_used_plan_makes_room) {
     struct sw_plan_cache cache = {0};
     unsigned n_tried;
     for (int i = 0; i < SW_PLANS_KEPT; i++)
@@ -168,7 +168,7 @@ START_TEST(test_a_plan_that_was_not_used_for_longest_makes_room) {
 END_TEST
 
 /* A tenth of the price a region: the new one takes the old one's place, but not that of another column's. */
-START_TEST(test_a_plan_is_made_anew_when_its_price_has_been_paid) {
+START_TEST(test_a_plan_is_replaced_when_its_uses_have_paid_for_it) {
     for (int alike = 0; alike < 2; alike++) {
         struct sw_plan_cache cache = {0};
         struct sw_plan_choice choice = {0};
@@ -187,7 +187,7 @@ START_TEST(test_a_plan_is_made_anew_when_its_price_has_been_paid) {
 END_TEST
 
 /* A few plans are made for nothing; then one for as much as has been lost without, and more if that was for nothing. */
-START_TEST(test_a_plan_is_made_when_its_price_has_been_lost) {
+START_TEST(test_a_plan_is_made_when_the_regret_reaches_its_price) {
     struct sw_plan_cache cache = {0};
     const struct sw_plan_choice choice = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
@@ -205,7 +205,7 @@ START_TEST(test_a_plan_is_made_when_its_price_has_been_lost) {
 END_TEST
 
 /* Tries that hardly ever win have a hundredth of what could be won; one that has won pays for others. */
-START_TEST(test_what_tries_win_pays_for_more) {
+START_TEST(test_gains_of_tries_pay_for_more_tries) {
     struct sw_plan_cache cache = {0};
     struct sw_plan_choice choice = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
@@ -223,7 +223,7 @@ START_TEST(test_what_tries_win_pays_for_more) {
 }
 END_TEST
 
-START_TEST(test_plans_that_promise_little_are_not_kept) {
+START_TEST(test_plans_with_a_low_estimate_are_not_kept) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 1.2);
     ck_assert_double_eq(expected(&cache, KEY), 0);
@@ -257,7 +257,7 @@ START_TEST(test_a_plan_is_for_regions_of_its_length) {
 }
 END_TEST
 
-START_TEST(test_the_last_promises_are_remembered) {
+START_TEST(test_the_last_estimates_are_remembered) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 3);
     for (int i = 1; i < SW_PLAN_ESTIMATES; i++) {
@@ -300,7 +300,7 @@ START_TEST(test_equal_numbers_are_told_from_others) {
 END_TEST
 
 /* A header and a table are much of a short region, and little of a long one. */
-START_TEST(test_what_is_promised_of_data_is_the_same_for_all_lengths) {
+START_TEST(test_the_estimated_data_ratio_holds_for_all_lengths) {
     enum { SHORT = 16 << 10, LONG = 1 << 20 };
     uint8_t *bytes = sw_alloc(LONG);
     struct sw_plan of_short, of_long, raw = plan_of(SW_CODEC_RAW, 1);
@@ -324,7 +324,7 @@ START_TEST(test_segments_are_short_where_they_are_few) {
 }
 END_TEST
 
-START_TEST(test_stale_is_clearly_other_than_promised) {
+START_TEST(test_a_stale_plan_clearly_misses_its_estimate) {
     ck_assert(!sw_rules_plan_is_stale(3.0, 30000, 10000, false));
     ck_assert(!sw_rules_plan_is_stale(3.0, 30000, 11500, false));
     ck_assert(sw_rules_plan_is_stale(3.0, 30000, 12000, false));
@@ -337,7 +337,7 @@ END_TEST
 
 /* A new plan in the middle of a region has to have something left to be for, and sampling ends: data that defy it would
  * be sampled for ever. */
-START_TEST(test_regions_are_sampled_anew_within_bounds) {
+START_TEST(test_regions_are_sampled_again_within_limits) {
     const struct sw_rules_drift drift = {.expected_ratio = 3,
                                          .raw_bytes = 30000,
                                          .data_bytes = 15000,
@@ -424,7 +424,7 @@ START_TEST(test_regions_of_changing_length) {
 END_TEST
 
 /* Those that are spilled together go by one plan: that of the longest. */
-START_TEST(test_a_group_goes_by_the_plan_of_its_longest) {
+START_TEST(test_a_group_uses_the_plan_of_its_longest_region) {
     static const size_t bytes[] = {512, 200000, 512};
     enum { N = sizeof bytes / sizeof bytes[0] };
     const uint64_t alone = stored_behind(SW_CONTENT_ZEROS, &bytes[1], 1);
@@ -540,7 +540,7 @@ static uint64_t stored_after_another(unsigned n_slots) {
 }
 
 /* Chunks that are under way by a plan that turns out not to suit are encoded again, like the one that has shown it. */
-START_TEST(test_no_chunk_keeps_the_plan_that_did_not_suit) {
+START_TEST(test_no_chunk_keeps_a_mismatched_plan) {
     enum { SLOTS = 4 };
     const uint64_t alone = stored_after_another(1);
     const unsigned n_alone = atomic_load(&encodes.n);
@@ -555,30 +555,30 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("plans");
     TCase *tcase = tcase_create("plans");
-    tcase_add_test(tcase, test_the_key_that_was_not_used_for_longest_makes_room);
+    tcase_add_test(tcase, test_the_least_recently_used_key_makes_room);
     tcase_add_test(tcase, test_plans_in_turn_are_found_at_once);
-    tcase_add_test(tcase, test_a_plan_that_goes_on_not_to_suit_is_not_expected_any_more);
-    tcase_add_test(tcase, test_a_plan_that_suits_again_is_expected_as_before);
-    tcase_add_test(tcase, test_a_new_plan_settles_what_was_lost);
+    tcase_add_test(tcase, test_repeated_mismatches_end_a_plans_expectation);
+    tcase_add_test(tcase, test_a_match_restores_a_plans_expectation);
+    tcase_add_test(tcase, test_a_new_plan_clears_the_regret);
     tcase_add_test(tcase, test_a_plan_is_due_once);
-    tcase_add_test(tcase, test_a_plan_that_was_not_used_for_longest_makes_room);
-    tcase_add_test(tcase, test_a_plan_is_made_anew_when_its_price_has_been_paid);
-    tcase_add_test(tcase, test_a_plan_is_made_when_its_price_has_been_lost);
-    tcase_add_test(tcase, test_what_tries_win_pays_for_more);
-    tcase_add_test(tcase, test_plans_that_promise_little_are_not_kept);
-    tcase_add_test(tcase, test_the_last_promises_are_remembered);
+    tcase_add_test(tcase, test_the_least_recently_used_plan_makes_room);
+    tcase_add_test(tcase, test_a_plan_is_replaced_when_its_uses_have_paid_for_it);
+    tcase_add_test(tcase, test_a_plan_is_made_when_the_regret_reaches_its_price);
+    tcase_add_test(tcase, test_gains_of_tries_pay_for_more_tries);
+    tcase_add_test(tcase, test_plans_with_a_low_estimate_are_not_kept);
+    tcase_add_test(tcase, test_the_last_estimates_are_remembered);
     tcase_add_test(tcase, test_each_type_and_buffer_has_a_plan_of_its_own);
     tcase_add_test(tcase, test_equal_numbers_are_told_from_others);
-    tcase_add_test(tcase, test_what_is_promised_of_data_is_the_same_for_all_lengths);
+    tcase_add_test(tcase, test_the_estimated_data_ratio_holds_for_all_lengths);
     tcase_add_test(tcase, test_segments_are_short_where_they_are_few);
-    tcase_add_test(tcase, test_stale_is_clearly_other_than_promised);
-    tcase_add_test(tcase, test_regions_are_sampled_anew_within_bounds);
+    tcase_add_test(tcase, test_a_stale_plan_clearly_misses_its_estimate);
+    tcase_add_test(tcase, test_regions_are_sampled_again_within_limits);
     tcase_add_test(tcase, test_small_regions_of_changing_content);
-    tcase_add_test(tcase, test_no_chunk_keeps_the_plan_that_did_not_suit);
+    tcase_add_test(tcase, test_no_chunk_keeps_a_mismatched_plan);
     tcase_add_test(tcase, test_a_kept_plan_remembers_its_own_frame);
     tcase_add_test(tcase, test_packs_of_changing_content);
     tcase_add_loop_test(tcase, test_regions_of_changing_length, 0, 4);
-    tcase_add_test(tcase, test_a_group_goes_by_the_plan_of_its_longest);
+    tcase_add_test(tcase, test_a_group_uses_the_plan_of_its_longest_region);
     tcase_add_test(tcase, test_a_plan_is_for_regions_of_its_length);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -80,14 +80,14 @@ START_TEST(a_spill_that_would_exceed_it_is_cut_off) {
 }
 END_TEST
 
-START_TEST(a_region_of_one_chunk_too) {
+START_TEST(a_region_of_one_chunk_is_cut_off_too) {
     quota.max_bytes = QUOTA_BYTES;
     fill_and_drop(SHORT_BYTES, 24);
 }
 END_TEST
 
 /* The host tier is full before the quota is: frames go on to the disk, and count once. */
-START_TEST(on_its_way_to_the_disk_too) {
+START_TEST(a_spill_to_the_disk_is_cut_off_too) {
     struct sw_fixture_config config = sw_fixture_defaults;
     teardown();
     config.capacity_bytes = 2 << 20;
@@ -106,7 +106,7 @@ END_TEST
 
 /* Loop: without a disk, and with one. Many spills at once find the tiers full, or have to wait for room on their way:
  * what counted before there was no room for it counts no more. */
-START_TEST(what_finds_no_room_does_not_count) {
+START_TEST(frames_without_room_do_not_count) {
     enum { N = 24 };
     struct sw_test_op ops[N];
     struct sw_fixture_config config = sw_fixture_defaults;
@@ -154,7 +154,7 @@ START_TEST(nothing_begins_when_nothing_is_left) {
 END_TEST
 
 /* As after a restart with a lower bound: what sessions bring along counts, and nothing is had on top of it. */
-START_TEST(who_has_more_than_it_gets_nothing) {
+START_TEST(a_tenant_above_its_quota_gets_nothing) {
     struct sw_test_op op;
     struct sw_err err = {0};
     ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, memory.bytes, &op), 0);
@@ -166,7 +166,7 @@ START_TEST(who_has_more_than_it_gets_nothing) {
 }
 END_TEST
 
-START_TEST(sessions_share_it_and_many_spills_at_once) {
+START_TEST(sessions_and_parallel_spills_share_the_quota) {
     enum { N = 24 };
     struct sw_owner *other;
     struct sw_test_op ops[N];
@@ -197,7 +197,7 @@ END_TEST
 
 static const char *const steps[] = {"map", "make_plan", "encode", "store"};
 
-START_TEST(what_failed_does_not_count) {
+START_TEST(failed_spills_do_not_count) {
     struct sw_test_op op;
     for (unsigned nth = 1;; nth++) {
         sw_device_faulty_arm(f.device, steps[_i], nth, -SW_EGPU, SW_FAULT_LATE);
@@ -244,7 +244,7 @@ START_TEST(regions_of_all_sessions_are_counted) {
 END_TEST
 
 /* The frames of a pack lie in its client's memory; only what does not fit there counts. */
-START_TEST(packs_need_next_to_nothing) {
+START_TEST(packs_need_hardly_any_quota) {
     struct sw_test_op op;
     quota.max_bytes = QUOTA_BYTES;
     atomic_store(&quota.bytes, quota.max_bytes); /* as if by others */
@@ -270,15 +270,15 @@ int main(void) {
     TCase *tcase = tcase_create("spill_quota");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_spill_that_would_exceed_it_is_cut_off);
-    tcase_add_test(tcase, a_region_of_one_chunk_too);
-    tcase_add_test(tcase, on_its_way_to_the_disk_too);
-    tcase_add_loop_test(tcase, what_finds_no_room_does_not_count, 0, 2);
+    tcase_add_test(tcase, a_region_of_one_chunk_is_cut_off_too);
+    tcase_add_test(tcase, a_spill_to_the_disk_is_cut_off_too);
+    tcase_add_loop_test(tcase, frames_without_room_do_not_count, 0, 2);
     tcase_add_test(tcase, nothing_begins_when_nothing_is_left);
-    tcase_add_test(tcase, who_has_more_than_it_gets_nothing);
-    tcase_add_test(tcase, sessions_share_it_and_many_spills_at_once);
-    tcase_add_loop_test(tcase, what_failed_does_not_count, 0, sizeof steps / sizeof steps[0]);
+    tcase_add_test(tcase, a_tenant_above_its_quota_gets_nothing);
+    tcase_add_test(tcase, sessions_and_parallel_spills_share_the_quota);
+    tcase_add_loop_test(tcase, failed_spills_do_not_count, 0, sizeof steps / sizeof steps[0]);
     tcase_add_test(tcase, regions_of_all_sessions_are_counted);
-    tcase_add_test(tcase, packs_need_next_to_nothing);
+    tcase_add_test(tcase, packs_need_hardly_any_quota);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -182,7 +182,7 @@ START_TEST(as_many_chunks_as_fit) {
 END_TEST
 
 /* Spilled by one operation, and of one buffer: there is one way of storing, and one way back. */
-START_TEST(what_one_operation_has_spilled) {
+START_TEST(regions_spilled_by_one_operation_are_read) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     struct sw_test_op op, last;
@@ -209,7 +209,7 @@ static int try_chunks(struct sw_read *read, unsigned buffer, uint64_t at, uint64
     return sw_read_chunks(read, &range, 1, sw_test_op_done, NULL, NULL);
 }
 
-START_TEST(chunks_that_cannot_be) {
+START_TEST(invalid_chunks_are_refused) {
     const struct sw_region_id id = store();
     struct sw_read *read = begin(id), *second = NULL;
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
@@ -297,7 +297,7 @@ START_TEST(a_failed_chunk_fails_the_read) {
 }
 END_TEST
 
-START_TEST(damage_is_found_in_the_chunk_that_has_it) {
+START_TEST(damage_fails_only_its_chunk) {
     const struct sw_region_id id = store();
     struct sw_region *region = &sw_pair.f.engine->store.regions.regions[id.slot];
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
@@ -506,7 +506,7 @@ END_TEST
 static struct sw_life life;
 
 /* A region that is being read when its process ends in order is there as before; a durable one stays in any case. */
-START_TEST(a_successor_finds_what_was_being_read) {
+START_TEST(the_next_process_finds_regions_being_read) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_read *read = NULL;
     unsigned n;
@@ -551,11 +551,11 @@ int main(void) {
     tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, chunks_make_a_region_whole, 0, 3);
     tcase_add_test(all, as_many_chunks_as_fit);
-    tcase_add_loop_test(all, what_one_operation_has_spilled, 0, 2);
-    tcase_add_test(all, chunks_that_cannot_be);
+    tcase_add_loop_test(all, regions_spilled_by_one_operation_are_read, 0, 2);
+    tcase_add_test(all, invalid_chunks_are_refused);
     tcase_add_test(all, a_packed_region_is_not_read);
     tcase_add_test(all, a_failed_chunk_fails_the_read);
-    tcase_add_test(all, damage_is_found_in_the_chunk_that_has_it);
+    tcase_add_test(all, damage_fails_only_its_chunk);
     tcase_add_test(all, reads_that_expire);
     tcase_add_test(all, no_memory_for_any_part_of_it);
     tcase_add_loop_test(all, reads_end_together, 0, 5);
@@ -565,7 +565,7 @@ int main(void) {
     tcase_add_loop_test(disk, chunks_make_a_region_whole, 0, 3);
     tcase_add_test(disk, read_while_it_moves);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
-    tcase_add_loop_test(lives, a_successor_finds_what_was_being_read, 0, 2);
+    tcase_add_loop_test(lives, the_next_process_finds_regions_being_read, 0, 2);
     suite_add_tcase(suite, all);
     suite_add_tcase(suite, disk);
     suite_add_tcase(suite, lives);

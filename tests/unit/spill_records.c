@@ -202,7 +202,7 @@ static struct told run_restore(struct sw_owner *owner, struct sw_region_id id, c
     return told;
 }
 
-START_TEST(an_end_is_told_when_it_is_recorded) {
+START_TEST(an_end_is_reported_after_its_record) {
     const bool in_place = _i;
     struct sw_owner *owner = begin(0);
     struct sw_region_id id;
@@ -228,7 +228,7 @@ START_TEST(an_end_is_told_when_it_is_recorded) {
 END_TEST
 
 /* A pack is recorded as broken before it begins, and whatever damage a restore finds, before its client is told. */
-START_TEST(what_is_broken_is_recorded_so) {
+START_TEST(broken_regions_are_recorded_as_broken) {
     struct sw_owner *owner = begin(0);
     struct sw_region_id id;
     struct told told = {0};
@@ -256,8 +256,8 @@ int main(void) {
     TCase *tcase = tcase_create("records");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, space_is_free_only_when_no_record_names_it, 0, 2);
-    tcase_add_loop_test(tcase, an_end_is_told_when_it_is_recorded, 0, 2);
-    tcase_add_test(tcase, what_is_broken_is_recorded_so);
+    tcase_add_loop_test(tcase, an_end_is_reported_after_its_record, 0, 2);
+    tcase_add_test(tcase, broken_regions_are_recorded_as_broken);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -19,7 +19,7 @@ static struct sw_life life;
 static const uint8_t others_token[SW_TOKEN_BYTES] = "somebody else's.";
 static struct sw_region_id *const ids = sw_world.ids;
 
-START_TEST(regions_are_there_again) {
+START_TEST(regions_are_recovered) {
     const uint8_t other[SW_TOKEN_BYTES] = "another token..";
     struct sw_region_info info;
     struct sw_region_id made[2];
@@ -78,7 +78,7 @@ static void ck_found_made(struct sw_owner *owner, int round) {
     }
 }
 
-START_TEST(requests_of_the_round_before_are_forgotten) {
+START_TEST(requests_of_the_last_round_of_seqs_are_forgotten) {
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
     sw_life_spill_all(&life, owner);
@@ -104,7 +104,7 @@ START_TEST(requests_of_the_round_before_are_forgotten) {
 }
 END_TEST
 
-START_TEST(restored_ones_are_in_until_the_client_is_told) {
+START_TEST(restored_regions_are_in_until_acknowledged) {
     struct sw_region_info info;
     sw_life_open(&life, 0);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -211,7 +211,7 @@ START_TEST(regions_beyond_the_bound_stay) {
 }
 END_TEST
 
-START_TEST(nobody_claims_it) {
+START_TEST(unclaimed_sessions_end) {
     struct sw_engine_stats stats;
     sw_life_open(&life, sw_life_disks[_i]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -234,7 +234,7 @@ START_TEST(nobody_claims_it) {
 END_TEST
 
 /* Where a tenant is short of room, as the service has it: sessions of others may still come back. */
-START_TEST(one_tenants_unclaimed_sessions_go_alone) {
+START_TEST(unclaimed_sessions_end_for_one_tenant) {
     (void)sw_life_next(&life, sw_life_disks[_i]);
     struct sw_owner *goes = sw_life_named_owner(&life, 1000, sw_life_token);
     struct sw_owner *stays = sw_life_named_owner(&life, 1001, others_token);
@@ -284,7 +284,7 @@ END_TEST
 
 /* ---- durable regions ---- */
 
-START_TEST(durable_regions_need_nobody_to_come_back) {
+START_TEST(durable_regions_stay_without_their_session) {
     static const uint8_t second[SW_TOKEN_BYTES] = "the second one..";
     struct sw_region_id id;
     (void)sw_life_next(&life, sw_life_disks[_i]);
@@ -474,7 +474,7 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
 END_TEST
 
 /* Of a region that is lost its client may have the bytes still, unless it was being packed, or was packed. */
-START_TEST(what_was_in_place_is_known_to_be) {
+START_TEST(packed_regions_are_recovered_as_packed) {
     struct sw_catalogue_hints broken = {.broken = true};
     struct sw_region_info info;
     struct sw_test_op op = {0};
@@ -584,22 +584,23 @@ int main(void) {
     Suite *suite = suite_create("recovery");
     TCase *tcase = tcase_create("recovery");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
-    tcase_add_loop_test(tcase, regions_are_there_again, 0, 2);
-    tcase_add_loop_test(tcase, requests_of_the_round_before_are_forgotten, 0, (int)(sizeof rounds / sizeof rounds[0]));
-    tcase_add_test(tcase, restored_ones_are_in_until_the_client_is_told);
+    tcase_add_loop_test(tcase, regions_are_recovered, 0, 2);
+    tcase_add_loop_test(tcase, requests_of_the_last_round_of_seqs_are_forgotten, 0,
+                        (int)(sizeof rounds / sizeof rounds[0]));
+    tcase_add_test(tcase, restored_regions_are_in_until_acknowledged);
 #ifndef __SANITIZE_THREAD__ /* thousands of spills until a slot comes round */
     tcase_add_test(tcase, a_slot_belongs_to_its_newest_region);
 #endif
     tcase_add_loop_test(tcase, regions_beyond_the_bound_stay, 0, 2);
-    tcase_add_loop_test(tcase, nobody_claims_it, 0, 2);
-    tcase_add_loop_test(tcase, one_tenants_unclaimed_sessions_go_alone, 0, 2);
+    tcase_add_loop_test(tcase, unclaimed_sessions_end, 0, 2);
+    tcase_add_loop_test(tcase, unclaimed_sessions_end_for_one_tenant, 0, 2);
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
-    tcase_add_loop_test(tcase, durable_regions_need_nobody_to_come_back, 0, 2);
+    tcase_add_loop_test(tcase, durable_regions_stay_without_their_session, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_fails, 0, 2);
     tcase_add_test(tcase, a_move_without_memory_does_not_begin);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
-    tcase_add_test(tcase, what_was_in_place_is_known_to_be);
+    tcase_add_test(tcase, packed_regions_are_recovered_as_packed);
     tcase_add_test(tcase, chunks_are_no_longer_than_the_device_takes);
     tcase_add_test(tcase, a_dead_device_is_silent);
     suite_add_tcase(suite, tcase);

@@ -108,7 +108,7 @@ static struct sw_owner *find(void) {
 }
 
 /* Compressed, raw, of several buffers, short. */
-START_TEST(regions_of_before_are_restored_into_holes_once) {
+START_TEST(old_regions_are_restored_into_holes_once) {
     if (!can_guard())
         return;
     leave_regions();
@@ -156,7 +156,7 @@ static unsigned run_together(struct sw_owner *owner, struct sw_region_id group[N
     return n_refused;
 }
 
-START_TEST(short_ones_together_are_restored_into_holes_once) {
+START_TEST(a_group_of_old_regions_is_restored_into_holes_once) {
     static uint8_t expected[SW_WORLD_REGION_BYTES];
     struct sw_region_id group[N_TOGETHER];
     if (!can_guard())
@@ -179,7 +179,7 @@ START_TEST(short_ones_together_are_restored_into_holes_once) {
 }
 END_TEST
 
-START_TEST(regions_of_now_are_not) {
+START_TEST(new_regions_are_not_restored_into_holes) {
     if (!can_guard())
         return;
     leave_regions();
@@ -191,7 +191,7 @@ START_TEST(regions_of_now_are_not) {
 END_TEST
 
 /* Or a client could end the service by that again and again. */
-START_TEST(the_process_after_the_next_fills_none) {
+START_TEST(the_second_next_process_fills_no_holes) {
     if (!can_guard())
         return;
     leave_regions();
@@ -225,7 +225,7 @@ END_TEST
 
 /* What lies behind the packed bytes was the client's to give away. Of zeros even the first chunk reaches there, which
  * is decoded over its own frame. _i: 0 ... 1 text, 2 ... 3 zeros; even: of now, odd: of before */
-START_TEST(a_packed_region_of_before_has_no_pages_behind_it) {
+START_TEST(an_old_packed_region_gets_no_pages) {
     struct sw_region_info info;
     const bool is_old = _i % 2;
     if (!can_guard())
@@ -257,12 +257,12 @@ int main(void) {
     TCase *tcase = tcase_create("recovery of holes");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, regions_of_before_are_restored_into_holes_once);
-    tcase_add_test(tcase, short_ones_together_are_restored_into_holes_once);
-    tcase_add_test(tcase, regions_of_now_are_not);
-    tcase_add_test(tcase, the_process_after_the_next_fills_none);
+    tcase_add_test(tcase, old_regions_are_restored_into_holes_once);
+    tcase_add_test(tcase, a_group_of_old_regions_is_restored_into_holes_once);
+    tcase_add_test(tcase, new_regions_are_not_restored_into_holes);
+    tcase_add_test(tcase, the_second_next_process_fills_no_holes);
     tcase_add_test(tcase, a_restore_that_cannot_begin_takes_nothing);
-    tcase_add_loop_test(tcase, a_packed_region_of_before_has_no_pages_behind_it, 0, 4);
+    tcase_add_loop_test(tcase, an_old_packed_region_gets_no_pages, 0, 4);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

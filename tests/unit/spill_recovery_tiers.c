@@ -42,7 +42,7 @@ static bool is_parted(struct sw_region_id id) {
 }
 
 /* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
-START_TEST(what_is_not_whole_is_lost) {
+START_TEST(incomplete_regions_are_lost) {
     unsigned n_lost = 0;
     sw_life_open(&life, sw_life_disks[_i]);
     sw_life_await_arena(&life); /* so that the first slab is filled before the second */
@@ -76,7 +76,7 @@ START_TEST(what_is_not_whole_is_lost) {
 END_TEST
 
 /* Started without its disk, or with another one, as by a mistake in the configuration. */
-START_TEST(a_disk_that_was_away_has_its_regions_again) {
+START_TEST(regions_come_back_with_their_disk) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -106,7 +106,7 @@ END_TEST
 
 /* Meanwhile work goes on, on another disk, and the service is started with that more than once. What was stored there
  * waits in its turn. */
-START_TEST(regions_wait_for_their_disk_as_long_as_it_takes) {
+START_TEST(regions_wait_for_their_disk_without_limit) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     const struct sw_nvme_folder *const folders[] = {&other, &other, &other, &right, &other};
     enum { FIRST = 4 };
@@ -184,7 +184,7 @@ END_TEST
 
 /* A disk that was not mounted after the machine was started comes back while the service runs: on it lie frames of
  * regions with the same ids, chunks and lengths, of somebody who has ended long since. */
-START_TEST(frames_of_an_earlier_boot_are_nobodys) {
+START_TEST(frames_of_an_earlier_boot_belong_to_no_region) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -232,7 +232,7 @@ static void submit_as_the_predecessors(struct sw_tier *tier, struct sw_tier_io *
 
 /* The disk still has the frames of a region that has been dropped, since the service was killed before it said so
  * there, and those of another one in its slot, as long: each is known by its own name. */
-START_TEST(frames_of_the_one_before_in_its_slot_are_nobodys) {
+START_TEST(frames_of_a_slots_previous_region_belong_to_no_region) {
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
     spill_to_the_disk(owner, 1);
@@ -290,7 +290,7 @@ static int recover_elsewhere(struct sw_tier *tier, const struct sw_tier_recovery
 }
 
 /* Loop: what differs between the place of a frame and the one that its region's record names. */
-START_TEST(a_frame_beside_its_place_is_nobodys) {
+START_TEST(a_frame_at_another_place_belongs_to_no_region) {
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
     spill_to_the_disk(owner, 1);
@@ -313,7 +313,7 @@ START_TEST(a_frame_beside_its_place_is_nobodys) {
 END_TEST
 
 /* As an earlier version of the program has made it, and what it has stored on the disk. */
-START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
+START_TEST(a_catalogue_without_an_epoch_finds_its_frames) {
     static const uint8_t none[sizeof(uint64_t)];
     sw_life_open(&life, sw_life_disks[1]);
     sw_life_close(&life, NULL, false);
@@ -333,7 +333,7 @@ START_TEST(a_catalogue_without_an_epoch_has_its_frames) {
 END_TEST
 
 /* Adopted meanwhile, a durable one is lost only for as long, too. */
-START_TEST(a_durable_region_whose_disk_was_away_is_there_again) {
+START_TEST(a_durable_region_comes_back_with_its_disk) {
     static const uint8_t second[SW_TOKEN_BYTES] = "the second one..";
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     char names[SW_WORLD_REGIONS][8];
@@ -429,7 +429,7 @@ static void copy_disk(uint8_t *image, bool back) {
 
 /* A disk says that it has written, and has not; in its place lies a whole frame of the same length, another tenant's of
  * before. It is not given out: not at once, not when it is fetched ahead, not after a restart. */
-START_TEST(a_write_that_was_lost_is_noticed) {
+START_TEST(a_lost_write_is_noticed) {
     enum { AT_ONCE, FETCHED, AFTER_RESTART };
     uint8_t *image = sw_alloc(sw_life_disks[1]), *expected = sw_alloc(SW_WORLD_REGION_BYTES);
     sw_world.high_pct = 100;
@@ -472,7 +472,7 @@ END_TEST
 /* It is of the frame's beginning, in however many pieces that lies; what an earlier version has left there says
  * nothing.
  */
-START_TEST(a_check_is_of_one_frame) {
+START_TEST(a_check_covers_one_frame) {
     static uint8_t bytes[3 * 4096];
     struct sw_extent one = {.memory = bytes, .bytes = sizeof bytes},
                      two[] = {{.memory = bytes, .bytes = 4096}, {.memory = bytes + 4096, .bytes = 2 * 4096}};
@@ -579,19 +579,19 @@ int main(void) {
     Suite *suite = suite_create("recovery_tiers");
     TCase *tcase = tcase_create("recovery_tiers");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
-    tcase_add_loop_test(tcase, what_is_not_whole_is_lost, 0, 2);
-    tcase_add_loop_test(tcase, a_disk_that_was_away_has_its_regions_again, 0, 2);
-    tcase_add_test(tcase, regions_wait_for_their_disk_as_long_as_it_takes);
+    tcase_add_loop_test(tcase, incomplete_regions_are_lost, 0, 2);
+    tcase_add_loop_test(tcase, regions_come_back_with_their_disk, 0, 2);
+    tcase_add_test(tcase, regions_wait_for_their_disk_without_limit);
     tcase_add_loop_test(tcase, a_region_waits_for_the_part_that_is_on_its_disk, 0, 2);
-    tcase_add_test(tcase, frames_of_an_earlier_boot_are_nobodys);
-    tcase_add_test(tcase, frames_of_the_one_before_in_its_slot_are_nobodys);
-    tcase_add_loop_test(tcase, a_frame_beside_its_place_is_nobodys, 0, ELSEWHERE_NR);
-    tcase_add_test(tcase, a_catalogue_without_an_epoch_has_its_frames);
-    tcase_add_test(tcase, a_durable_region_whose_disk_was_away_is_there_again);
+    tcase_add_test(tcase, frames_of_an_earlier_boot_belong_to_no_region);
+    tcase_add_test(tcase, frames_of_a_slots_previous_region_belong_to_no_region);
+    tcase_add_loop_test(tcase, a_frame_at_another_place_belongs_to_no_region, 0, ELSEWHERE_NR);
+    tcase_add_test(tcase, a_catalogue_without_an_epoch_finds_its_frames);
+    tcase_add_test(tcase, a_durable_region_comes_back_with_its_disk);
     tcase_add_test(tcase, a_disk_is_added_to_a_full_host_tier);
     tcase_add_test(tcase, the_host_tier_is_made_smaller);
-    tcase_add_loop_test(tcase, a_write_that_was_lost_is_noticed, 0, 3);
-    tcase_add_test(tcase, a_check_is_of_one_frame);
+    tcase_add_loop_test(tcase, a_lost_write_is_noticed, 0, 3);
+    tcase_add_test(tcase, a_check_covers_one_frame);
     tcase_add_test(tcase, a_move_is_recorded_where_the_region_is);
     tcase_add_test(tcase, the_disk_is_still_at_work_for_a_predecessor);
     suite_add_tcase(suite, tcase);

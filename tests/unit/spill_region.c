@@ -96,7 +96,7 @@ static void walk_and_release(const enum sw_region_state *states, size_t n) {
     sw_region_release(&table, region);
 }
 
-START_TEST(test_every_path_of_the_picture_is_allowed) {
+START_TEST(test_every_transition_of_the_diagram_is_allowed) {
     static const enum sw_region_state walk[] = {
         SW_REGION_STAGING,   SW_REGION_IN,        SW_REGION_STAGING, SW_REGION_ENCODING,  SW_REGION_IN,
         SW_REGION_STAGING,   SW_REGION_ENCODING,  SW_REGION_STORING, SW_REGION_IN,        SW_REGION_STAGING,
@@ -118,7 +118,7 @@ START_TEST(test_an_illegal_move_aborts) {
 }
 END_TEST
 
-START_TEST(test_chunks_give_every_slot_work) {
+START_TEST(test_chunk_lengths_give_every_slot_work) {
     const uint64_t MiB = 1 << 20;
     ck_assert_uint_eq(sw_rules_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
     ck_assert_uint_eq(sw_rules_chunk_bytes(1, 64 << 10, 2), 64 << 10);
@@ -134,7 +134,7 @@ START_TEST(test_chunks_give_every_slot_work) {
 }
 END_TEST
 
-START_TEST(test_drift_calls_for_a_new_table_only_where_it_pays) {
+START_TEST(test_drift_makes_a_new_table_only_where_it_pays) {
     struct sw_rules_drift drift = {
         .expected_ratio = 3.0, .raw_bytes = 30000, .data_bytes = 10000, .rest_bytes = 300000, .chunk_bytes = 30000};
     ck_assert(!sw_rules_retrain(&drift));
@@ -161,12 +161,12 @@ int main(void) {
     tcase_add_test(tcase, test_ids_are_never_reused);
     tcase_add_test(tcase, test_a_full_table_gives_nothing);
     tcase_add_test(tcase, test_a_generation_that_wraps_skips_zero);
-    tcase_add_test(tcase, test_every_path_of_the_picture_is_allowed);
+    tcase_add_test(tcase, test_every_transition_of_the_diagram_is_allowed);
     tcase_add_loop_test_raise_signal(tcase, test_an_illegal_move_aborts, SIGABRT, 0, 6);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("policy");
-    tcase_add_test(tcase, test_chunks_give_every_slot_work);
-    tcase_add_test(tcase, test_drift_calls_for_a_new_table_only_where_it_pays);
+    tcase_add_test(tcase, test_chunk_lengths_give_every_slot_work);
+    tcase_add_test(tcase, test_drift_makes_a_new_table_only_where_it_pays);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -69,7 +69,7 @@ END_TEST
 
 /* A session that asks without end must not have all of its regions looked at for each question: what is made after the
  * first one is not found. */
-START_TEST(all_are_looked_at_once) {
+START_TEST(all_regions_are_indexed_once) {
     const struct sw_region_id none = {0};
     for (uint32_t i = 1; i <= REGIONS; i++)
         (void)add_region(i, 0);
@@ -90,7 +90,7 @@ int main(void) {
     TCase *tests = tcase_create("made");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, regions_are_found_by_request, 0, 2);
-    tcase_add_test(tests, all_are_looked_at_once);
+    tcase_add_test(tests, all_regions_are_indexed_once);
     Suite *suite = suite_create("spill_request_index");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

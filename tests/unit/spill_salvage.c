@@ -180,7 +180,7 @@ static void make_catalogue_old(void) {
 
 /* A region has been on the disk twice, and of its first stay the release is lost: it is found twice, and what lies
  * where it lay first may be anything by now. */
-START_TEST(of_two_frames_for_a_chunk_the_later_counts) {
+START_TEST(the_later_of_two_frames_of_a_chunk_counts) {
     struct sw_owner *owner = begin();
     struct sw_stored taken;
     spill_to_the_disk(owner, 5);
@@ -230,7 +230,7 @@ static void submit_unchecked(struct sw_tier *tier, struct sw_tier_io *io) {
 
 /* What an earlier version has stored cannot be told from other frames. It is good as long as the manifest is whole, and
  * behind damage; where its release may be lost it does not count. */
-START_TEST(what_cannot_be_told_from_others_is_not_salvaged) {
+START_TEST(ambiguous_frames_are_not_salvaged) {
     struct sw_owner *owner = begin();
     struct sw_tier_ops ops = *life.nvme->ops;
     disk_ops = life.nvme->ops;
@@ -360,8 +360,8 @@ int main(void) {
     TCase *tcase = tcase_create("salvage");
     tcase_add_checked_fixture(tcase, setup, sw_world_teardown);
     tcase_add_test(tcase, a_damaged_record_costs_one_region);
-    tcase_add_loop_test(tcase, of_two_frames_for_a_chunk_the_later_counts, 0, 2);
-    tcase_add_loop_test(tcase, what_cannot_be_told_from_others_is_not_salvaged, 0, 2);
+    tcase_add_loop_test(tcase, the_later_of_two_frames_of_a_chunk_counts, 0, 2);
+    tcase_add_loop_test(tcase, ambiguous_frames_are_not_salvaged, 0, 2);
     tcase_add_test(tcase, a_lost_region_is_named);
     tcase_add_loop_test(tcase, a_bad_frame_on_the_disk_is_named, 0, 4);
     tcase_add_test(tcase, a_frame_that_cannot_be_read_is_named);

@@ -97,7 +97,7 @@ START_TEST(test_frames_are_sealed_and_verified) {
 END_TEST
 
 /* What a thread of the sealer has hashed is what lies there; what the device has is what it saw. */
-START_TEST(test_damaged_content_is_found_by_who_reads_it) {
+START_TEST(test_damaged_content_is_found_by_its_reader) {
     struct sw_sealer *sealer = new_sealer();
     ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
     sw_sealer_seal_hashed(sealer, N, f.hashes);
@@ -128,7 +128,7 @@ START_TEST(test_sealers_share_threads) {
 END_TEST
 
 /* Also threads that sleep by then, and those that are about to. */
-START_TEST(test_nobody_waits_for_threads_that_sleep) {
+START_TEST(test_callers_do_not_wait_for_sleeping_threads) {
     struct sw_sealer *sealer = new_sealer();
     for (unsigned i = 0; i < 400; i++) {
         ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
@@ -179,9 +179,9 @@ int main(void) {
     TCase *tcase = tcase_create("sealer");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_frames_are_sealed_and_verified, 0, N + 1);
-    tcase_add_test(tcase, test_damaged_content_is_found_by_who_reads_it);
+    tcase_add_test(tcase, test_damaged_content_is_found_by_its_reader);
     tcase_add_test(tcase, test_sealers_share_threads);
-    tcase_add_test(tcase, test_nobody_waits_for_threads_that_sleep);
+    tcase_add_test(tcase, test_callers_do_not_wait_for_sleeping_threads);
     tcase_add_test(tcase, test_something_else_runs_beside_the_caller);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -62,7 +62,7 @@ static uint64_t page_faults(void) {
     return (uint64_t)usage.ru_minflt;
 }
 
-START_TEST(what_can_never_fit_is_refused_at_once) {
+START_TEST(spills_that_never_fit_are_refused_at_once) {
     struct sw_mem *mem = sparse_memory(8 * PIB);
     struct sw_test_op op;
     struct sw_err err = {0};
@@ -77,7 +77,7 @@ START_TEST(what_can_never_fit_is_refused_at_once) {
 END_TEST
 
 /* The bound refuses nothing that fits: what shrinks most is stored, if there is room for all of it. */
-START_TEST(what_may_fit_is_stored) {
+START_TEST(spills_that_may_fit_are_stored) {
     const uint64_t bytes = (uint64_t)256 << 20;
     struct sw_mem *mem = sparse_memory(bytes);
     struct sw_test_op op;
@@ -90,7 +90,7 @@ START_TEST(what_may_fit_is_stored) {
 END_TEST
 
 /* As many as a session may have, which hang up then: no record of a chunk is touched that was not encoded. */
-START_TEST(spills_that_end_early_cost_what_they_stored) {
+START_TEST(spills_that_end_early_count_what_they_stored) {
     const uint64_t bytes = (uint64_t)64 << 30; /* a million chunks of each */
     struct sw_mem *mem = sparse_memory(bytes);
     struct sw_test_op ops[N_AT_ONCE], first;
@@ -141,9 +141,9 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("sparse");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, what_can_never_fit_is_refused_at_once);
-    tcase_add_test(tests, what_may_fit_is_stored);
-    tcase_add_test(tests, spills_that_end_early_cost_what_they_stored);
+    tcase_add_test(tests, spills_that_never_fit_are_refused_at_once);
+    tcase_add_test(tests, spills_that_may_fit_are_stored);
+    tcase_add_test(tests, spills_that_end_early_count_what_they_stored);
     TCase *codecs = tcase_create("codecs");
     tcase_add_test(codecs, no_codec_makes_shorter_frames);
     Suite *suite = suite_create("sparse");

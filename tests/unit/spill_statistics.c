@@ -20,7 +20,7 @@ static void setup(void) {
     memset(&statistics, 0, sizeof statistics);
 }
 
-START_TEST(bounds_grow_and_end_without_one) {
+START_TEST(bounds_grow_and_the_last_is_infinite) {
     for (unsigned i = 1; i < SW_HISTOGRAM_BUCKETS; i++)
         ck_assert_uint_gt(sw_histogram_bound_us(i), sw_histogram_bound_us(i - 1));
     ck_assert_uint_eq(sw_histogram_bound_us(SW_HISTOGRAM_BUCKETS - 1), UINT64_MAX);
@@ -72,7 +72,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("spill_statistics");
     tcase_add_checked_fixture(tests, setup, NULL);
-    tcase_add_test(tests, bounds_grow_and_end_without_one);
+    tcase_add_test(tests, bounds_grow_and_the_last_is_infinite);
     tcase_add_test(tests, a_duration_is_in_its_bucket);
     tcase_add_test(tests, percentiles);
     tcase_add_test(tests, flows_by_tier);

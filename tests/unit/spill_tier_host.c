@@ -51,7 +51,7 @@ static unsigned count_slabs(void) {
     return n;
 }
 
-START_TEST(test_grows_slab_by_slab_up_to_its_bound) {
+START_TEST(test_grows_slab_by_slab_up_to_its_limit) {
     unsigned fds = sw_count_fds();
     long live = sw_alloc_live();
     struct sw_tier *tier = open_tier(5 * MIB + 8192 + 100, 2 * MIB);
@@ -86,7 +86,7 @@ START_TEST(test_grows_slab_by_slab_up_to_its_bound) {
 }
 END_TEST
 
-START_TEST(test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes) {
+START_TEST(test_a_frame_may_lie_in_many_extents) {
     enum { N = 512 };
     struct sw_tier *tier = open_tier(2 * MIB, 0);
     struct sw_stored small[N], big;
@@ -142,7 +142,7 @@ START_TEST(test_impossible_configurations_are_refused) {
 }
 END_TEST
 
-START_TEST(test_memory_that_the_system_refuses_is_a_named_error) {
+START_TEST(test_refused_memory_is_an_error_of_its_own) {
     struct sw_tier *tier = open_tier(4 * MIB, 0);
     struct sw_stored stored;
     struct sw_err err = {0};
@@ -287,7 +287,7 @@ START_TEST(test_grows_ahead_of_demand) {
 }
 END_TEST
 
-START_TEST(test_a_reservation_that_waits_takes_what_is_given_back) {
+START_TEST(test_a_waiting_reservation_takes_released_space) {
     struct pinned p;
     struct sw_stored all;
     struct reserver reserver;
@@ -305,7 +305,7 @@ START_TEST(test_a_reservation_that_waits_takes_what_is_given_back) {
 }
 END_TEST
 
-START_TEST(test_a_failed_growth_fails_who_waits_and_is_tried_again_on_demand) {
+START_TEST(test_a_failed_growth_fails_waiters_and_is_retried_on_demand) {
     enum { N = 3 };
     struct pinned p;
     struct reserver reservers[N];
@@ -341,7 +341,7 @@ START_TEST(test_a_failed_growth_fails_who_waits_and_is_tried_again_on_demand) {
 }
 END_TEST
 
-START_TEST(test_a_failure_that_nobody_waits_for_is_not_tried_in_a_loop) {
+START_TEST(test_a_failed_growth_without_waiters_is_not_retried) {
     struct pinned p;
     struct sw_stored stored;
     struct sw_err err = {0};
@@ -387,7 +387,7 @@ START_TEST(test_close_ends_a_growth_that_is_under_way) {
 }
 END_TEST
 
-START_TEST(test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed) {
+START_TEST(test_the_rest_of_a_frames_last_block_is_zero) {
     static const uint64_t lengths[] = {1, 4095, 4096, 4097, 100001};
     struct sw_tier *tier = open_tier(2 * MIB, 0);
     struct sw_stored stored;
@@ -426,7 +426,7 @@ static bool slab_is_not_dumped(void) {
     return left_out;
 }
 
-START_TEST(test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some) {
+START_TEST(test_slabs_are_not_dumped_and_huge_if_possible) {
     unsigned long n_huge = 0;
     FILE *pool = fopen("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "r");
     struct sw_tier *tier = open_tier(6 * MIB, 6 * MIB);
@@ -525,7 +525,7 @@ static void claim_block(struct sw_tier *tier, uint64_t offset, struct sw_stored 
 }
 
 /* What lies beyond the bound stays while something is in it, and only that. */
-START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
+START_TEST(test_empty_slabs_beyond_a_lower_limit_are_released) {
     struct sw_stored frame, more = {0};
     struct sw_tier *tier = open_kept(8 * MIB);
     UNTIL(tier, s.backed_bytes == 8 * MIB);
@@ -552,7 +552,7 @@ START_TEST(test_empty_slabs_beyond_a_smaller_bound_are_given_back) {
 END_TEST
 
 /* There is no memory for the books of a slab that is kept already: it must not stay with the manager, uncounted. */
-START_TEST(test_a_kept_slab_that_cannot_be_used_is_given_back) {
+START_TEST(test_an_unusable_kept_slab_is_released) {
     const struct sw_tier_host_config config = {
         .capacity_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .keep = keep_slab, .forget = forget_slab};
     struct sw_stored frame;
@@ -604,7 +604,7 @@ static struct sw_tier *open_with_pipes(uint64_t capacity, const int *io_pipes, u
 }
 
 /* What is free of a predecessor's memory may still be written to; new memory and the frames that were found may not. */
-START_TEST(test_what_the_kernel_may_write_to_is_not_used) {
+START_TEST(test_slabs_that_the_kernel_may_write_are_not_used) {
     enum { N = 2 };
     struct sw_stored frame, stored[3] = {0}, rest = {0};
     struct sw_err err = {0};
@@ -704,22 +704,22 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("tier_host");
     TCase *tcase = tcase_create("tier_host");
-    tcase_add_test(tcase, test_grows_slab_by_slab_up_to_its_bound);
-    tcase_add_test(tcase, test_a_frame_may_lie_in_many_pieces_and_keep_its_bytes);
+    tcase_add_test(tcase, test_grows_slab_by_slab_up_to_its_limit);
+    tcase_add_test(tcase, test_a_frame_may_lie_in_many_extents);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
-    tcase_add_test(tcase, test_memory_that_the_system_refuses_is_a_named_error);
+    tcase_add_test(tcase, test_refused_memory_is_an_error_of_its_own);
     tcase_add_test(tcase, test_open_waits_for_nothing_and_reservations_for_the_first_slab);
     tcase_add_test(tcase, test_grows_ahead_of_demand);
-    tcase_add_test(tcase, test_a_reservation_that_waits_takes_what_is_given_back);
-    tcase_add_test(tcase, test_a_failed_growth_fails_who_waits_and_is_tried_again_on_demand);
-    tcase_add_test(tcase, test_a_failure_that_nobody_waits_for_is_not_tried_in_a_loop);
+    tcase_add_test(tcase, test_a_waiting_reservation_takes_released_space);
+    tcase_add_test(tcase, test_a_failed_growth_fails_waiters_and_is_retried_on_demand);
+    tcase_add_test(tcase, test_a_failed_growth_without_waiters_is_not_retried);
     tcase_add_loop_test(tcase, test_close_ends_a_growth_that_is_under_way, 0, 2);
-    tcase_add_test(tcase, test_what_a_frame_leaves_of_its_last_block_is_zero_once_committed);
-    tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_only_if_the_system_has_some);
-    tcase_add_test(tcase, test_empty_slabs_beyond_a_smaller_bound_are_given_back);
-    tcase_add_test(tcase, test_a_kept_slab_that_cannot_be_used_is_given_back);
+    tcase_add_test(tcase, test_the_rest_of_a_frames_last_block_is_zero);
+    tcase_add_test(tcase, test_slabs_are_not_dumped_and_huge_if_possible);
+    tcase_add_test(tcase, test_empty_slabs_beyond_a_lower_limit_are_released);
+    tcase_add_test(tcase, test_an_unusable_kept_slab_is_released);
     tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
-    tcase_add_test(tcase, test_what_the_kernel_may_write_to_is_not_used);
+    tcase_add_test(tcase, test_slabs_that_the_kernel_may_write_are_not_used);
     tcase_add_test(tcase, test_pipes_are_closed);
     tcase_add_test(tcase, test_threads_share_it_while_it_grows);
     suite_add_tcase(suite, tcase);

@@ -30,7 +30,7 @@
 
 /* --- transfers --- */
 
-START_TEST(test_every_length_comes_back_through_files_and_runs_of_memory) {
+START_TEST(test_every_length_comes_back) {
     static const uint64_t lengths[] = {1,       4095,        4096,        4097,        MIB - 1,
                                        MIB + 1, 2 * MIB + 7, 3 * MIB - 9, 5 * MIB + 1, 9 * MIB};
     enum { N = sizeof lengths / sizeof lengths[0] };
@@ -61,7 +61,7 @@ START_TEST(test_every_length_comes_back_through_files_and_runs_of_memory) {
 }
 END_TEST
 
-START_TEST(test_a_full_tier_says_so_and_frames_lie_in_pieces) {
+START_TEST(test_a_full_tier_refuses_and_frames_lie_in_extents) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB + 100, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = sw_nvme_open(&config);
     struct sw_stored small[32], large, none;
@@ -215,7 +215,7 @@ static void forbid_io_uring(void) {
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-START_TEST(test_threads_do_it_where_io_uring_is_not_allowed) {
+START_TEST(test_threads_replace_a_forbidden_io_uring) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, SW_TIER_NVME_URING);
     struct sw_tier *tier = NULL;
     struct sw_tier_nvme_info info;
@@ -301,7 +301,7 @@ START_TEST(test_the_manifest_does_not_grow_without_end) {
 }
 END_TEST
 
-START_TEST(test_a_change_of_size_goes_with_the_frames_or_is_refused) {
+START_TEST(test_a_change_of_size_keeps_the_frames_or_is_refused) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, SW_TIER_NVME_AUTO), other = config;
     struct sw_tier *tier = sw_nvme_open(&config);
     struct sw_stored stored;
@@ -395,7 +395,7 @@ static void ck_text(const char *name, const char *text) {
 
 /* Others' files may have the names that ours have: nothing is written, made or removed then, also not where nobody
  * knows the frames. */
-START_TEST(test_files_of_others_are_left_alone) {
+START_TEST(test_foreign_files_are_left_alone) {
     static const char *const names[] = {"data-0000", "data-0007",    "data-12345",
                                         "manifest",  "manifest.new", "key-check"};
     static const char theirs[] = "somebody's letters, 1998 to 2024";
@@ -431,7 +431,7 @@ START_TEST(test_files_of_others_are_left_alone) {
 END_TEST
 
 /* Killed at the very first start, or while the folder was emptied; and made by a version that left the lock empty. */
-START_TEST(test_folders_of_a_tier_are_known) {
+START_TEST(test_folders_of_a_tier_are_recognized) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = sw_nvme_open(&config);
     struct sw_nvme_recovered r;
@@ -497,7 +497,7 @@ static bool has_ended(int io_pipe, unsigned ms) {
 
 /* Whoever has the other end of the pipe sees when nothing more can come of the tier: that it was closed, or that its
  * process is gone and the kernel has done what it was asked. */
-START_TEST(test_a_witness_sees_the_last_request_end) {
+START_TEST(test_the_in_flight_pipe_closes_after_the_last_request) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, sw_nvme_methods[_i]);
     struct sw_stored stored;
     struct sw_err err = {0};
@@ -563,19 +563,19 @@ int main(void) {
     Suite *suite = suite_create("tier_nvme");
     TCase *tcase = tcase_create("tier_nvme");
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
-    tcase_add_loop_test(tcase, test_every_length_comes_back_through_files_and_runs_of_memory, 0, SW_NVME_N_METHODS);
-    tcase_add_test(tcase, test_a_full_tier_says_so_and_frames_lie_in_pieces);
+    tcase_add_loop_test(tcase, test_every_length_comes_back, 0, SW_NVME_N_METHODS);
+    tcase_add_test(tcase, test_a_full_tier_refuses_and_frames_lie_in_extents);
     tcase_add_loop_test(tcase, test_many_transfers_at_once_each_end_once, 0, SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_threads_share_it, 0, SW_NVME_N_METHODS);
-    tcase_add_test(tcase, test_threads_do_it_where_io_uring_is_not_allowed);
+    tcase_add_test(tcase, test_threads_replace_a_forbidden_io_uring);
     tcase_add_loop_test(tcase, test_committed_frames_are_found_again, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_the_manifest_does_not_grow_without_end);
-    tcase_add_test(tcase, test_a_change_of_size_goes_with_the_frames_or_is_refused);
+    tcase_add_test(tcase, test_a_change_of_size_keeps_the_frames_or_is_refused);
     tcase_add_test(tcase, test_a_second_process_and_open_folders_are_refused);
-    tcase_add_test(tcase, test_files_of_others_are_left_alone);
-    tcase_add_test(tcase, test_folders_of_a_tier_are_known);
+    tcase_add_test(tcase, test_foreign_files_are_left_alone);
+    tcase_add_test(tcase, test_folders_of_a_tier_are_recognized);
     tcase_add_test(tcase, test_opening_waits_for_transfers_of_a_killed_predecessor);
-    tcase_add_loop_test(tcase, test_a_witness_sees_the_last_request_end, 0, SW_NVME_N_METHODS);
+    tcase_add_loop_test(tcase, test_the_in_flight_pipe_closes_after_the_last_request, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -41,14 +41,14 @@ static bool move(const void *tenant, uint64_t bytes, uint64_t now_us) {
     return true;
 }
 
-START_TEST(test_a_tenant_alone_has_no_bound) {
+START_TEST(test_a_single_tenant_has_no_limit) {
     for (int i = 0; i < 100; i++)
         ck_assert(take(&a, SW_TIER_WRITE, 26 * MIB, 1));
     ck_assert(move(&a, 26 * MIB, 1)); /* its own */
 }
 END_TEST
 
-START_TEST(test_tenants_together_have_one) {
+START_TEST(test_several_tenants_have_limits) {
     ck_assert(take(&a, SW_TIER_READ, 26 * MIB, 1));
     ck_assert(!take(&b, SW_TIER_READ, 1, 2)); /* also one of another worker's */
     ck_assert(!take(&a, SW_TIER_READ, 1, 3));
@@ -64,7 +64,7 @@ START_TEST(test_tenants_together_have_one) {
 END_TEST
 
 /* Those of no tenant count as one, and however often it comes it is one: it does not push out another. */
-START_TEST(test_those_of_no_tenant_are_one) {
+START_TEST(test_jobs_without_a_tenant_count_as_one) {
     ck_assert(!sw_tier_share_note(&share, &a, 1));
     for (uint64_t now_us = 2; now_us < 10; now_us++)
         ck_assert(sw_tier_share_note(&share, NULL, now_us));
@@ -73,7 +73,7 @@ START_TEST(test_those_of_no_tenant_are_one) {
 }
 END_TEST
 
-START_TEST(test_each_tier_has_its_own) {
+START_TEST(test_each_tier_has_its_own_limit) {
     ck_assert(take_of(1, &a, SW_TIER_READ, 26 * MIB, 1));
     ck_assert(take_of(2, &b, SW_TIER_READ, 15 * MIB, 2));
     ck_assert(!take_of(2, &b, SW_TIER_READ, 2 * MIB, 3)); /* who uses another tier counts, too */
@@ -104,7 +104,7 @@ START_TEST(test_writes_give_way_to_reads) {
 }
 END_TEST
 
-START_TEST(test_a_move_has_what_is_left_and_its_turn_in_the_end) {
+START_TEST(test_a_move_takes_the_rest_and_gets_its_turn) {
     uint64_t now_us = 1;
     ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, now_us));
     ck_assert(!move(&b, 8 * MIB, now_us));
@@ -134,7 +134,7 @@ START_TEST(test_short_frames_do_not_keep_a_move_waiting_for_ever) {
 }
 END_TEST
 
-START_TEST(test_a_move_that_is_given_up_is_not_waited_for) {
+START_TEST(test_nothing_waits_for_a_canceled_move) {
     ck_assert(take(&a, SW_TIER_WRITE, 64 * MIB, 1));
     ck_assert(!move(&b, 8 * MIB, 2));
     give(SW_TIER_WRITE, 64 * MIB);
@@ -147,15 +147,15 @@ int main(void) {
     Suite *suite = suite_create("tier_share");
     TCase *tcase = tcase_create("all");
     tcase_add_checked_fixture(tcase, setup, NULL);
-    tcase_add_test(tcase, test_a_tenant_alone_has_no_bound);
-    tcase_add_test(tcase, test_tenants_together_have_one);
-    tcase_add_test(tcase, test_those_of_no_tenant_are_one);
-    tcase_add_test(tcase, test_each_tier_has_its_own);
+    tcase_add_test(tcase, test_a_single_tenant_has_no_limit);
+    tcase_add_test(tcase, test_several_tenants_have_limits);
+    tcase_add_test(tcase, test_jobs_without_a_tenant_count_as_one);
+    tcase_add_test(tcase, test_each_tier_has_its_own_limit);
     tcase_add_test(tcase, test_each_worker_may_have_a_frame_there);
     tcase_add_test(tcase, test_writes_give_way_to_reads);
-    tcase_add_test(tcase, test_a_move_has_what_is_left_and_its_turn_in_the_end);
+    tcase_add_test(tcase, test_a_move_takes_the_rest_and_gets_its_turn);
     tcase_add_test(tcase, test_short_frames_do_not_keep_a_move_waiting_for_ever);
-    tcase_add_test(tcase, test_a_move_that_is_given_up_is_not_waited_for);
+    tcase_add_test(tcase, test_nothing_waits_for_a_canceled_move);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

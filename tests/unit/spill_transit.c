@@ -58,7 +58,7 @@ static const enum sw_operation operations[] = {SW_OP_SPILL, SW_OP_RESTORE};
 
 /* Whatever its length, the first frame in its direction gets on, or its job would wait for ever: a predecessor may have
  * made longer ones. Others wait until it has arrived. */
-START_TEST(the_first_frame_may_be_longer_than_its_way) {
+START_TEST(the_first_frame_may_exceed_the_limit) {
     struct traveller first, second;
     begin(&first, &a, operations[_i]);
     begin(&second, &b, operations[_i]);
@@ -78,7 +78,7 @@ START_TEST(the_first_frame_may_be_longer_than_its_way) {
 END_TEST
 
 /* An eighth is left to short frames of a tenant that has none there; one alone has all of it. */
-START_TEST(an_eighth_is_for_short_newcomers) {
+START_TEST(an_eighth_is_kept_for_short_newcomers) {
     struct traveller hog[2], light[2];
     for (int i = 0; i < 2; i++) {
         begin(&hog[i], &a, operations[_i]);
@@ -103,7 +103,7 @@ START_TEST(an_eighth_is_for_short_newcomers) {
 END_TEST
 
 /* What goes out takes nothing from what comes in, nor the other way round. */
-START_TEST(each_direction_has_its_own) {
+START_TEST(each_direction_has_its_own_limit) {
     struct traveller first, second;
     begin(&first, &a, operations[_i]);
     begin(&second, &b, operations[!_i]);
@@ -122,9 +122,9 @@ int main(void) {
     Suite *suite = suite_create("way");
     TCase *tcase = tcase_create("all");
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, the_first_frame_may_be_longer_than_its_way, 0, 2);
-    tcase_add_loop_test(tcase, an_eighth_is_for_short_newcomers, 0, 2);
-    tcase_add_loop_test(tcase, each_direction_has_its_own, 0, 2);
+    tcase_add_loop_test(tcase, the_first_frame_may_exceed_the_limit, 0, 2);
+    tcase_add_loop_test(tcase, an_eighth_is_kept_for_short_newcomers, 0, 2);
+    tcase_add_loop_test(tcase, each_direction_has_its_own_limit, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

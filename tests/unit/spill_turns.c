@@ -14,7 +14,7 @@ static uint64_t state = 1;
 /* ---- the heap ---- */
 
 /* Against one that looks at all nodes. */
-START_TEST(test_the_lowest_is_first) {
+START_TEST(test_the_lowest_key_is_first) {
     struct sw_fair fair = {.clock = SW_FAIR_BY_FIRST};
     struct sw_fair_node nodes[MANY] = {{0}};
     for (int round = 0; round < ROUNDS; round++) {
@@ -40,7 +40,7 @@ START_TEST(test_the_lowest_is_first) {
 END_TEST
 
 /* Whoever was away keeps what it has had too much, and of what it has not had a part. */
-START_TEST(test_a_place_is_kept_within_a_credit) {
+START_TEST(test_an_absent_turn_keeps_its_debt_and_a_part_of_its_credit) {
     ck_assert_uint_eq(sw_fair_place(0, 100 * MIB), 100 * MIB - SW_FAIR_CREDIT_BYTES);
     ck_assert_uint_eq(sw_fair_place(99 * MIB, 100 * MIB), 99 * MIB);
     ck_assert_uint_eq(sw_fair_place(200 * MIB, 100 * MIB), 200 * MIB);
@@ -49,7 +49,7 @@ START_TEST(test_a_place_is_kept_within_a_credit) {
 END_TEST
 
 /* Where the queue stands: at what each of those that wait has got on average, the one that is served among them. */
-START_TEST(test_a_share_is_of_all_that_wait) {
+START_TEST(test_shares_count_all_waiting_turns) {
     struct sw_fair fair = {.clock = SW_FAIR_BY_SHARE, .now = 1};
     struct sw_fair_node nodes[5] = {{0}};
     for (int i = 0; i < 4; i++)
@@ -237,7 +237,7 @@ START_TEST(test_a_slot_stays_free) {
 }
 END_TEST
 
-START_TEST(test_those_that_want_nothing_rest_until_they_are_woken) {
+START_TEST(test_idle_turns_rest_until_woken) {
     struct sw_turns turns;
     struct work works[3];
     sw_turns_init(&turns);
@@ -258,7 +258,7 @@ START_TEST(test_those_that_want_nothing_rest_until_they_are_woken) {
 END_TEST
 
 /* The slot that is kept free is for short pieces: a light tenant whose pieces are long would keep it for long. */
-START_TEST(test_the_last_slot_is_for_short_pieces) {
+START_TEST(test_the_last_slot_is_for_short_steps) {
     static const int tenants[3];
     struct sw_turns turns;
     struct work works[3];
@@ -277,7 +277,7 @@ START_TEST(test_the_last_slot_is_for_short_pieces) {
 END_TEST
 
 /* Of two that have had as much the one with the shorter piece goes first, whichever came first. */
-START_TEST(test_the_shorter_piece_goes_first) {
+START_TEST(test_the_shorter_step_goes_first) {
     static const int tenants[2];
     struct sw_turns turns;
     struct work works[2];
@@ -290,7 +290,7 @@ START_TEST(test_the_shorter_piece_goes_first) {
 END_TEST
 
 /* Restores that nobody waited behind save nothing up for spills. */
-START_TEST(test_what_came_back_alone_counts_for_nothing) {
+START_TEST(test_uncontended_restores_save_nothing_up_for_spills) {
     struct sw_turns turns;
     struct work works[2];
     sw_turns_init(&turns);
@@ -393,7 +393,7 @@ START_TEST(test_a_late_buffer_has_its_requests_place) {
 }
 END_TEST
 
-START_TEST(test_without_memory_nothing_is_added) {
+START_TEST(test_adding_fails_without_memory) {
     const struct sw_turn_key key = {.session = 1};
     for (int fail_at = 1; fail_at <= 2; fail_at++) {
         struct sw_turns turns;
@@ -420,24 +420,24 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("turns");
     TCase *tcase = tcase_create("all");
-    tcase_add_test(tcase, test_the_lowest_is_first);
+    tcase_add_test(tcase, test_the_lowest_key_is_first);
     tcase_add_test(tcase, test_tenants_have_equal_parts);
     tcase_add_test(tcase, test_sessions_and_requests_have_equal_parts);
     tcase_add_test(tcase, test_a_stream_of_new_requests_starves_none);
     tcase_add_test(tcase, test_restores_go_first_within_a_bound);
     tcase_add_test(tcase, test_a_light_tenant_is_next);
     tcase_add_test(tcase, test_a_slot_stays_free);
-    tcase_add_test(tcase, test_those_that_want_nothing_rest_until_they_are_woken);
+    tcase_add_test(tcase, test_idle_turns_rest_until_woken);
     tcase_add_test(tcase, test_buffers_of_a_request_are_one);
-    tcase_add_test(tcase, test_a_place_is_kept_within_a_credit);
-    tcase_add_test(tcase, test_a_share_is_of_all_that_wait);
-    tcase_add_test(tcase, test_the_last_slot_is_for_short_pieces);
-    tcase_add_test(tcase, test_the_shorter_piece_goes_first);
-    tcase_add_test(tcase, test_what_came_back_alone_counts_for_nothing);
+    tcase_add_test(tcase, test_an_absent_turn_keeps_its_debt_and_a_part_of_its_credit);
+    tcase_add_test(tcase, test_shares_count_all_waiting_turns);
+    tcase_add_test(tcase, test_the_last_slot_is_for_short_steps);
+    tcase_add_test(tcase, test_the_shorter_step_goes_first);
+    tcase_add_test(tcase, test_uncontended_restores_save_nothing_up_for_spills);
     tcase_add_test(tcase, test_short_jobs_cost_a_launch);
     tcase_add_test(tcase, test_a_line_goes_round);
     tcase_add_test(tcase, test_a_late_buffer_has_its_requests_place);
-    tcase_add_test(tcase, test_without_memory_nothing_is_added);
+    tcase_add_test(tcase, test_adding_fails_without_memory);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -72,7 +72,7 @@ START_TEST(test_every_type_has_its_codec) {
 }
 END_TEST
 
-START_TEST(test_what_is_no_column_of_numbers_is_refused) {
+START_TEST(test_invalid_types_and_lengths_are_refused) {
     struct sw_memory from = sw_memory_new(8000);
     struct sw_test_op op;
     ck_assert_int_eq(spill_typed(&from, 8000, SW_VALUE_NR, &op), -SW_EINVAL);
@@ -87,7 +87,7 @@ START_TEST(test_what_is_no_column_of_numbers_is_refused) {
 END_TEST
 
 /* Short ones of one session are encoded together, but only with others of their type. */
-START_TEST(test_types_do_not_meet_in_a_group) {
+START_TEST(test_a_group_has_one_type) {
     enum { N = 24, BYTES = 32 << 10 };
     static const enum sw_value_type types[] = {SW_VALUE_U32, SW_VALUE_NONE, SW_VALUE_I64};
     struct sw_memory from = sw_memory_new((size_t)N * BYTES), to = sw_memory_new((size_t)N * BYTES);
@@ -151,7 +151,7 @@ static void fill_reluctant(uint32_t *values, enum spillway_codec codec) {
 }
 
 /* One chunk in the middle does not shrink as the others do. */
-START_TEST(test_where_packed_chunks_are) {
+START_TEST(test_packed_chunks_are_located) {
     static const enum spillway_codec codecs[] = {SPILLWAY_CODEC_RAW, SPILLWAY_CODEC_FOR, SPILLWAY_CODEC_ELSEWHERE};
     const bool has_runs = codecs[_i] == SPILLWAY_CODEC_ELSEWHERE;
     struct sw_memory memory = sw_memory_new((size_t)CHUNKS * CHUNK_BYTES - 4), copy = sw_memory_new(memory.bytes);
@@ -190,10 +190,10 @@ int main(void) {
     TCase *tcase = tcase_create("all");
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_loop_test(tcase, test_every_type_has_its_codec, 1, SW_VALUE_NR);
-    tcase_add_test(tcase, test_what_is_no_column_of_numbers_is_refused);
-    tcase_add_test(tcase, test_types_do_not_meet_in_a_group);
+    tcase_add_test(tcase, test_invalid_types_and_lengths_are_refused);
+    tcase_add_test(tcase, test_a_group_has_one_type);
     tcase_add_test(tcase, test_numbers_are_packed);
-    tcase_add_loop_test(tcase, test_where_packed_chunks_are, 0, 3);
+    tcase_add_loop_test(tcase, test_packed_chunks_are_located, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

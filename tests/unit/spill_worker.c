@@ -116,19 +116,19 @@ static unsigned count_waits(unsigned poll_us) {
 }
 
 /* Sleeping until an event wakes up late, so a step that takes longer than poll_us is asked for all the same. */
-START_TEST(test_the_end_of_a_step_is_not_slept_through) {
+START_TEST(test_a_worker_does_not_oversleep_the_end_of_a_step) {
     ck_assert_uint_eq(count_waits(500), 0);
 }
 END_TEST
 
 /* A device without a link has nobody to be quick for. */
-START_TEST(test_a_device_that_is_not_polled_is_slept_on) {
+START_TEST(test_a_worker_sleeps_on_a_device_that_needs_no_polling) {
     ck_assert_uint_gt(count_waits(0), 0);
 }
 END_TEST
 
 /* Of one that takes about as long as the last two, which it does sooner or later, whatever else the machine does. */
-START_TEST(test_the_end_of_what_is_steady_is_announced) {
+START_TEST(test_the_end_of_a_steady_job_is_announced) {
     struct sw_memory memory = sw_memory_new(MIB / 2);
     rig_open(500);
     for (int i = 0; rig.n_announced == 0; i++) {
@@ -141,7 +141,7 @@ START_TEST(test_the_end_of_what_is_steady_is_announced) {
 END_TEST
 
 /* The loop does not stay awake for it. */
-START_TEST(test_a_device_that_is_not_polled_announces_nothing) {
+START_TEST(test_a_device_that_needs_no_polling_announces_nothing) {
     struct sw_memory memory = sw_memory_new(MIB / 2);
     rig_open(0);
     for (int i = 0; i < 12; i++)
@@ -154,10 +154,10 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("worker");
-    tcase_add_test(tests, test_the_end_of_a_step_is_not_slept_through);
-    tcase_add_test(tests, test_a_device_that_is_not_polled_is_slept_on);
-    tcase_add_test(tests, test_the_end_of_what_is_steady_is_announced);
-    tcase_add_test(tests, test_a_device_that_is_not_polled_announces_nothing);
+    tcase_add_test(tests, test_a_worker_does_not_oversleep_the_end_of_a_step);
+    tcase_add_test(tests, test_a_worker_sleeps_on_a_device_that_needs_no_polling);
+    tcase_add_test(tests, test_the_end_of_a_steady_job_is_announced);
+    tcase_add_test(tests, test_a_device_that_needs_no_polling_announces_nothing);
     Suite *suite = suite_create("worker");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
