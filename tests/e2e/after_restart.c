@@ -1,5 +1,4 @@
-/* What a client and a service manager find when the service is there again, or is not: one thing at a time, without
- * load (that is restart.c). */
+/* A client and a service manager after a restart, or without one: single cases, without load (restart.c has load). */
 #include "base/clock.h"
 #include "codec/plan/planning.h"
 #include "ipc/spillway.h"
@@ -56,7 +55,7 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     return result.region;
 }
 
-/* The store is gone: the client is told, and no id of before means anything. */
+/* The store is gone: the client gets an error, and old ids are unknown. */
 START_TEST(lost_store_ends_the_connection) {
     static struct sw_supervisor s;
     struct spillway_region_info info = {.size = sizeof info};
@@ -89,8 +88,8 @@ static unsigned count_fds_at_rest(void) {
     return before;
 }
 
-/* Four descriptors, one of them for coming back: with fewer left, it is the program's limit that is told, and none of
- * them stays. */
+/* A connection takes four descriptors, one of them to reconnect. With fewer left the error names the program's limit,
+ * and no descriptor leaks. */
 START_TEST(too_few_descriptors_for_a_connection) {
     enum { NEEDED = 4 };
     static struct sw_supervisor s;
@@ -132,8 +131,8 @@ static pid_t start_client(const struct sw_supervisor *s) {
     return pid;
 }
 
-/* Who makes no call does not notice a restart. Sessions of processes that have ended go after the grace period, those
- * of others wait. */
+/* A client that makes no call does not notice a restart. Sessions of ended processes end after the grace period;
+ * sessions of running ones wait. */
 START_TEST(sessions_that_are_not_resumed_end) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
@@ -173,8 +172,8 @@ START_TEST(sessions_that_are_not_resumed_end) {
 }
 END_TEST
 
-/* A service in a pid namespace of its own, a new one with each start, as in a container: clients outside have pid 0
- * there. Whether they run cannot be told, so they have the hour. */
+/* A service in a pid namespace of its own, with each start a new one, as in a container. Clients outside have pid 0
+ * there, so it is unknown whether they run, and they have an hour. */
 START_TEST(a_client_that_cannot_be_seen_comes_back) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
@@ -224,7 +223,7 @@ START_TEST(a_client_gives_up_in_time) {
     const uint64_t begun_us = sw_clock_us();
     ck_assert_int_eq(spillway_status(connection, &status, &error), -SPILLWAY_ESHUTDOWN);
     ck_assert_uint_ge(sw_clock_us() - begun_us, 40000);
-    for (int i = 0; i < 2; i++) { /* whoever watches it learns of that, however late */
+    for (int i = 0; i < 2; i++) { /* the event loop notices it, however late */
         struct pollfd watched = {.fd = spillway_fd(connection), .events = POLLIN};
         ck_assert_int_eq(poll(&watched, 1, 1000), 1);
         ck_assert_int_eq(spillway_dispatch(connection, &error), -SPILLWAY_ESHUTDOWN);
@@ -264,7 +263,7 @@ static void wait_for(struct spillway_ticket *ticket) {
     spillway_ticket_free(ticket);
 }
 
-/* Options that make shorter chunks are no reason not to give back what was stored in longer ones. */
+/* After a change to shorter chunks, regions that were stored in longer ones still come back. */
 START_TEST(longer_chunks_come_back) {
     static const struct {
         const char *before[3], *after[3];
@@ -385,7 +384,7 @@ static int restore_random(struct spillway *connection, uint8_t *memory, struct s
     return rc;
 }
 
-/* What lies on the disk as plain text stays, what comes is encrypted, and both survive. */
+/* Plain text on the disk stays, new frames are encrypted, and both survive. */
 START_TEST(encryption_is_turned_on) {
     enum { N = 8 };
     static struct sw_supervisor s;
@@ -422,7 +421,7 @@ START_TEST(encryption_is_turned_on) {
 }
 END_TEST
 
-/* Plain or encrypted: what lies on the disk is there again when the disk is. */
+/* Plain or encrypted: regions on the disk are back when the disk is. */
 START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
     enum { N = 8 };
     static struct sw_supervisor s;
@@ -464,8 +463,8 @@ START_TEST(a_start_without_the_disk_keeps_what_is_on_it) {
 }
 END_TEST
 
-/* What a disk reads for a process that was killed arrives in memory that its successor has, with or without that disk:
- * there is nothing of the successor's in its way. */
+/* Disk reads of a killed process arrive in memory that its successor has, with or without that disk. They hit nothing
+ * of the successor's. */
 START_TEST(a_killed_process_has_requests_at_the_disk) {
     static struct sw_supervisor s;
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
@@ -586,7 +585,7 @@ static unsigned disk_restore_all(struct disk *d) {
     return n_lost;
 }
 
-/* What the command says of the folder; its exit code. */
+/* Returns the command's exit code, and its output about the folder. */
 static int check_tier(struct disk *d, char ret[4096]) {
     char line[2 * SW_TEST_PATH_BYTES + 200];
     (void)snprintf(line, sizeof line, "'%s' --check-tier --set '%s' 2>&1", SW_SPILLWAYD_PATH, d->option);
@@ -596,8 +595,8 @@ static int check_tier(struct disk *d, char ret[4096]) {
     return WEXITSTATUS(pclose(shell));
 }
 
-/* While somebody may want what lies on the disk, a manifest is read for all that it is worth, and what is lost is
- * named; after the end of the unit, or of the machine, nothing of it can be wanted. */
+/* While regions on the disk may be needed, a damaged manifest is read as far as possible, and lost regions are named.
+ * After the end of the unit or of the machine they cannot be needed any more. */
 START_TEST(a_damaged_manifest) {
     static struct disk d;
     char said[4096];
@@ -635,9 +634,8 @@ START_TEST(a_damaged_manifest) {
 }
 END_TEST
 
-/* A folder in the manifest's place opens, and is nothing that can be read: EIO. What lies in memory is served, nothing
- * is removed, and a start that can read the disk has all of it again. Where nothing can be lost, the start is refused.
- */
+/* A folder in the manifest's place can be opened but not read: EIO. Regions in memory are served, nothing is removed,
+ * and a start that can read the disk has all regions again. If nothing can be lost, the start is refused. */
 START_TEST(a_disk_that_cannot_be_read) {
     static struct disk d;
     char saved[sizeof d.path];
@@ -696,9 +694,8 @@ START_TEST(a_damaged_frame) {
 }
 END_TEST
 
-/* A spill has come to the disk, its reply to nobody; then the disk is away. Its client has the bytes, and may repeat
- * it.
- */
+/* A spill has reached the disk, but its reply was lost; then the disk is away. Its client has the bytes, and may repeat
+ * the spill. */
 START_TEST(a_spill_whose_reply_was_lost) {
     enum { BYTES = 1000001 };
     static struct sw_supervisor s;
@@ -931,8 +928,8 @@ static int opener_build_frames(struct opener *o, uint32_t number, const uint64_t
     return opener_call(o);
 }
 
-/* Frames that a client has made are the region's, also for a successor of the service: it says that the client made
- * them, and sends them. Of those of an open build nothing is left. */
+/* A region of frames that a client has made outlives the service: the successor says that the client made them, and
+ * sends them. Frames of an open build are gone. */
 START_TEST(frames_of_a_client_outlive_the_service) {
     static struct opener o;
     static uint8_t raw[OPEN_BYTES], stored[OPEN_CHUNK], out[OPEN_CHUNK];
@@ -982,8 +979,8 @@ START_TEST(frames_of_a_client_outlive_the_service) {
 }
 END_TEST
 
-/* A client that has used up all seqs, before the service is killed or while there is none, and begins again: what was
- * spilled with a seq the last time is not what is spilled with it now. */
+/* A client has used up all seqs, before the service is killed or while it is away, and starts again. Regions of the
+ * last round's seqs must not be taken for those of this round. */
 START_TEST(seqs_wrap_around) {
     enum { BYTES = 100000, STEP = 1 << 20, STEPS = 4096 };
     static struct sw_supervisor s;

@@ -40,7 +40,7 @@ START_TEST(invalid_spill_batches_are_refused) {
     struct sw_msg msg = good;
     msg.u.spill_batch.flags = SW_REQ9_ORDER; /* there is no order page */
     ck_assert_int_eq(spill_batch_code(msg), -SW_EINVAL);
-    /* The last piece, and the first, which is then all of the batch that was looked at. */
+    /* The last buffer; and the first one, which is then the only one that was checked. */
     for (unsigned piece = 0; piece < PIECES; piece += PIECES - 1) {
         msg = good;
         msg.u.spill_batch.bytes[piece] = SW_WIRED_BYTES + 1;

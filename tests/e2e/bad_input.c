@@ -245,7 +245,7 @@ START_TEST(nothing_is_settled_without_a_restart) {
 }
 END_TEST
 
-/* In the foreground nothing survives: there are no tokens, and one that somebody brings is not looked at. */
+/* In the foreground no session survives: there are no tokens, and a client's token is ignored. */
 START_TEST(unknown_tokens_make_new_sessions) {
     struct sw_wire other;
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};

@@ -1,4 +1,4 @@
-/* Descriptors and memories that no client should hand over, to a real daemon: each gets its named error, nobody waits
+/* Descriptors and memories that no client should hand over, to a real daemon: each gets its named error, nothing waits
  * for them, and descriptors, mappings, regions and tier bytes are as before. */
 #include "base/clock.h"
 #include "tests/lib/content.h"
@@ -19,7 +19,7 @@ START_TEST(descriptor_counts) {
     struct sw_msg msg = {.header = {.type = SW_MSG_STATUS}};
     struct sw_region_id id;
     const int fd = sw_wire_content_memfd(SW_WIRED_BYTES, SW_CONTENT_TEXT, 1, F_SEAL_SHRINK), fds[2] = {fd, fd};
-    /* None, too few, too many; the memory is refused for good, and so is what names it. */
+    /* None, too few, too many. The memory is refused for good, and so are requests that name it. */
     ck_assert_int_eq(sw_wire_mem_open(&sw_wired, 1, SW_MEM_MEMFD, 1, 0, SW_WIRED_BYTES), 0);
     ck_assert_int_eq(sw_wire_mem_parts(&sw_wired, 1, 0, 1, SW_WIRED_BYTES, fd, 0), -SW_EFDS);
     ck_assert_int_eq(sw_wire_spill(&sw_wired, 1, 0, SW_WIRED_BYTES, &id), -SW_EFDS);
@@ -89,8 +89,8 @@ START_TEST(memfds_that_can_shrink_or_are_too_short_are_refused) {
 }
 END_TEST
 
-/* A connection that lingers: whoever closes the last descriptor of it waits until *ret_peer is closed, or half a
- * minute. This one is closed once it is sent. */
+/* A connection that lingers: closing its last descriptor takes until *ret_peer is closed, or half a minute. This
+ * process closes its own descriptor once it is sent. */
 static int lingering(int *ret_peer) {
     static const struct linger linger = {.l_onoff = 1, .l_linger = 30};
     static const uint8_t zeros[65536];
@@ -113,8 +113,8 @@ static int lingering(int *ret_peer) {
 
 enum { IN_STATUS, IN_MEMORY, IN_GARBAGE, IN_TOO_LONG, BEHIND_THE_END, WAYS };
 
-/* Sends a descriptor, to a daemon that stands still meanwhile, so that it is the daemon who closes it last, in each of
- * the places where it does. */
+/* Sends a descriptor to a daemon that is stopped meanwhile, so that the daemon closes it last, in each of the places
+ * where it does. */
 static void send_last(struct sw_wire *by, const struct sw_test_daemon *to, int way, int fd) {
     static const uint8_t garbage[SW_PROTO_MAX_PACKET_BYTES + 1];
     struct sw_msg status = {.header = {.type = SW_MSG_STATUS}};
@@ -137,8 +137,7 @@ static void send_last(struct sw_wire *by, const struct sw_test_daemon *to, int w
         ck_assert_int_eq(sw_wire_await(by, seq, &status), way == IN_STATUS ? -SW_EFDS : -SW_EPROTO);
 }
 
-/* Nobody waits for a descriptor that its sender does not let the daemon close: not in a request, not in a spill, and
- * not at the stop. */
+/* Nothing waits for a descriptor whose close hangs: no request, no spill, and not the stop. */
 START_TEST(descriptors_that_do_not_close) {
     struct sw_wire other;
     int peer;
@@ -266,7 +265,7 @@ START_TEST(memory_numbers) {
 }
 END_TEST
 
-/* What is to stay is mapped before it is acknowledged, so that what cannot be mapped is told then. */
+/* Registered memory is mapped before it is acknowledged, so that a failed mapping is reported at once. */
 START_TEST(registered_memory_is_mapped_at_once) {
     struct sw_msg_status_ok status;
     struct sw_region_id id;
@@ -277,12 +276,12 @@ START_TEST(registered_memory_is_mapped_at_once) {
     ck_assert_uint_eq(status.mapped_memories, 1);
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 2, unsealed, SW_WIRED_BYTES, false), -SW_EUNSEALED);
     ck_assert_int_eq(sw_wire_mem(&sw_wired, 3, sealed, SW_WIRED_BYTES + 1, false), -SW_ERANGE);
-    ck_assert_int_eq(sw_wire_spill(&sw_wired, 3, 0, 1, &id), -SW_ERANGE); /* again, for who did not wait */
+    ck_assert_int_eq(sw_wire_spill(&sw_wired, 3, 0, 1, &id), -SW_ERANGE); /* again, for a client that did not wait */
     for (uint32_t mem = 1; mem <= 3; mem++)
         ck_assert_int_eq(sw_wire_mem_close(&sw_wired, mem), 0);
     ck_assert_int_eq(sw_wire_status(&sw_wired, &status), 0);
     ck_assert_uint_eq(status.mapped_memories, 0);
-    /* Closed before it can have been mapped: both are answered, in that order. */
+    /* Closed before it can have been mapped: both requests are answered, in that order. */
     struct sw_msg open = {.header.type = SW_MSG_MEM_OPEN}, parts = {.header.type = SW_MSG_MEM_PARTS};
     struct sw_msg end = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = 4}, reply;
     open.u.mem_open = (struct sw_msg_mem_open){.mem = 4, .kind = SW_MEM_MEMFD, .n_parts = 1, .bytes = SW_WIRED_BYTES};

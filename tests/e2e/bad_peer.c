@@ -1,5 +1,5 @@
-/* Peers that die, hang, come in crowds or find the tier full, and a daemon that is stopped, started twice or started
- * wrongly: nobody else is harmed, nothing is left behind. */
+/* Peers that die, hang, come in great numbers or find the tier full, and a daemon that is stopped, started twice or
+ * started wrongly: no other client is harmed, and nothing is left behind. */
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
@@ -159,7 +159,8 @@ START_TEST(peer_that_never_reads) {
 }
 END_TEST
 
-/* As many as it may have in flight, all of which fail at once, and only then reads: neither waits for the other. */
+/* The peer sends as many requests as may be in flight, all of which fail at once, and only then reads: neither side
+ * waits for the other. */
 START_TEST(peer_that_reads_last) {
     struct sw_wire wire;
     start(NULL);
@@ -248,7 +249,7 @@ START_TEST(no_descriptor_left_to_accept_with) {
 }
 END_TEST
 
-/* Clients in a crowd take no more than leaves those that are there what they need for their memories. */
+/* Many new clients leave the existing ones the descriptors that these need for their memories. */
 START_TEST(many_sessions_leave_descriptors_for_memories) {
     static const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
     enum { CROWD = 200, BYTES = 100000 };
@@ -316,7 +317,7 @@ static void hog(struct sw_wire *wire, int fd) {
     ck_assert_int_eq(rc, -SW_ELIMIT);
 }
 
-/* Two sessions of one uid take what one may have, and another uid is served; announcing alone takes nothing. */
+/* Two sessions of one uid use up its share, and another uid is served; announcing a memory takes no descriptors. */
 START_TEST(descriptors_are_shared_between_users) {
     static const char *const options[] = {"max_session_memories=4096", "max_sessions=16", "data_socket_mode=0666",
                                           NULL};
@@ -342,7 +343,7 @@ START_TEST(descriptors_are_shared_between_users) {
     hog(&wires[0], fd);
     hog(&wires[1], fd);
     ck_assert_ptr_nonnull(sw_sound_round_trip(&daemon_process, 300000, 8));
-    if (geteuid() == 0) { /* who else could be somebody else */
+    if (geteuid() == 0) { /* only root can take another user's id */
         ck_assert_int_eq(seteuid(OTHERS_UID), 0);
         ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8));
         ck_assert_int_eq(seteuid(0), 0);
@@ -412,7 +413,7 @@ START_TEST(arena_that_cannot_grow_for_a_while) {
         ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), -SW_ENOMEM);
     ck_assert(sw_wire_memfd_holds(fd, BYTES, SW_CONTENT_RANDOM, 1));
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.grow_failed name=ENOMEM"), 1);
-    ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8)); /* what is there serves on */
+    ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 300000, 8)); /* the service goes on */
     limit.rlim_cur = soft;
     ck_assert_int_eq(prlimit(daemon_process.pid, RLIMIT_FSIZE, &limit, NULL), 0);
     ck_assert_int_eq(sw_wire_spill(&wire, 1, 0, BYTES, &id), 0);
@@ -460,7 +461,7 @@ START_TEST(stale_and_foreign_socket_files) {
     ck_assert_int_eq(lstat(again.socket, &found), 0);
     ck_assert_int_eq(lstat(again.control, &found), 0);
     ck_assert_int_eq(sw_test_daemon_stop(&again, SIGTERM), 0);
-    /* What is no socket is never removed. */
+    /* A file that is no socket is never removed. */
     const int file = open(again.socket, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     ck_assert_int_ge(file, 0);
     (void)close(file);
@@ -519,7 +520,7 @@ START_TEST(bad_command_lines) {
 }
 END_TEST
 
-/* Among what this manager does not care for: descriptors to be kept, which it closes. */
+/* Among messages that this manager ignores: descriptors to be kept, which it closes. */
 static void await_message(int manager, const char *expected) {
     char text[64] = "";
     while (strcmp(text, expected) != 0) {

@@ -186,7 +186,7 @@ START_TEST(buffers_of_several_memories) {
 }
 END_TEST
 
-/* At the end of the memory, or where the next one begins, also as the first piece of all. */
+/* At the end of the memory, or where the next one begins, also as the first buffer. */
 START_TEST(empty_buffers) {
     enum { N = 8 };
     uint8_t *data = new_memory(2 * 8192);
@@ -259,7 +259,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
     lay_out(data, N, 100, 100);
     fill(N, SW_CONTENT_TEXT);
     ck_good(begin_spill(0, N, &ticket));
-    while (_i == 1 && spillway_dispatch(connection, &error) == 0) /* until it is done, but nobody has looked */
+    while (_i == 1 && spillway_dispatch(connection, &error) == 0) /* until it has ended, but nobody has polled it */
         a_little_later();
     if (_i == 2) {
         spillway_close(connection); /* with the ticket */
@@ -319,7 +319,7 @@ START_TEST(one_bad_buffer_stops_the_batch) {
     requests[100].region = requests[99].region;
     ck_failed(restore(256, 0), SPILLWAY_EBUSY, "request 101 of 256");
     ck_wiped(256);
-    /* In the second message; what the first has restored is still stored. */
+    /* In the second message; regions that the first one restored are still stored. */
     requests[100].region = good;
     requests[290].region.generation += 1;
     ck_failed(restore(N, 0), SPILLWAY_ENOENT, "request 35 of 44");
@@ -345,7 +345,8 @@ START_TEST(batches_wait_for_the_daemons_limits) {
     fill(MOST, SW_CONTENT_TEXT);
     ck_good(begin_spill(0, MOST, &ticket));
     ck_failed(spillway_spill(connection, requests, 1, &none, &error), SPILLWAY_ELIMIT, "1 operations");
-    ck_good(spillway_unregister(connection, data, &error)); /* waits for it, also for what has not been sent */
+    ck_good(
+        spillway_unregister(connection, data, &error)); /* waits for all of it, also for packets that were not sent */
     ck_good(finish(ticket, 0, MOST));
     sw_requests_take_regions(requests, results, MOST);
     ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 0);

@@ -1,5 +1,6 @@
-/* One user against all others, on a service as it comes: what it sends until it is refused costs the service no more
- * memory than the budget, others are served meanwhile, and when it has gone all of it is given back. */
+/* One user against all others, with the default configuration. Until the user is refused, the service uses no more
+ * memory for it than the budget; other users are served meanwhile; and when the user has gone, all memory is given
+ * back. */
 #include "base/clock.h"
 #include "tests/lib/run.h"
 #include "tests/lib/sound.h"
@@ -38,7 +39,7 @@ static void teardown(void) {
 
 static struct sw_wire wires[MOST_SESSIONS];
 
-/* Whether the service takes it: who is refused is told so without having asked. */
+/* Returns whether the service takes it: a refused client gets the error without a request. */
 static bool is_taken(struct sw_wire *wire) {
     struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}};
     msg.u.hello.version = SW_PROTO_OLDEST_VERSION;
@@ -107,7 +108,7 @@ static void ck_given_back(uint64_t before) {
     ck_assert_uint_eq(status.sessions, 1);
     ck_assert_uint_eq(status.regions, 0);
     sw_wire_close(&wire);
-    /* What was freed may stay in the heap; it is used again: the next round grows by nothing. */
+    /* Freed memory may stay in the heap, but it is reused: the next round does not grow. */
     ck_assert_uint_lt(anonymous_bytes(), before + 64 * MIB);
 }
 
@@ -162,7 +163,7 @@ START_TEST(empty_regions) {
 }
 END_TEST
 
-/* A memory of many GB without a page: what may fit is begun, a record for each chunk is what it costs. */
+/* A memory of many GB without a page: a spill that may fit begins, and costs one record for each chunk. */
 START_TEST(very_short_spills) {
     enum { AT_ONCE = 200 };
     const uint64_t bytes = (uint64_t)16 << 30, before = anonymous_bytes();

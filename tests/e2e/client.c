@@ -321,7 +321,7 @@ START_TEST(a_forked_child_ends_no_session) {
 }
 END_TEST
 
-/* All that a child may try with what it has inherited; 0: each was refused. */
+/* All calls that a child may try on the connection that it inherited; 0: each was refused. */
 static int use_in_child(struct spillway *inherited, struct spillway_ticket *ticket, uint8_t *data) {
     const struct spillway_region region = {1, 1};
     const struct spillway_buffer buffers[] = {{.data = data, .bytes = 1}, {.data = data, .bytes = 1}};
@@ -369,7 +369,7 @@ static int use_in_child(struct spillway *inherited, struct spillway_ticket *tick
     return 0;
 }
 
-/* What it did would be the parent's; and a thing of its own works as ever. */
+/* The child's calls would act for the parent. A connection of its own works. */
 START_TEST(a_forked_child_is_refused) {
     struct memory m = new_memory(200000);
     struct spillway_result result = {.size = sizeof result};
@@ -642,7 +642,7 @@ START_TEST(stopped_with_regions_stored) {
 }
 END_TEST
 
-/* What runs when a connection is closed writes to nobody's memory after that. */
+/* Operations that run when a connection is closed write to no memory after that. */
 START_TEST(close_waits_for_running_operations) {
     struct memory m = new_memory(128 * mib);
     for (int round = 0; round < 3; round++) {

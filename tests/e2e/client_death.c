@@ -1,5 +1,5 @@
-/* Clients that are killed in every state they can be in: whatever they had is back within a second, what others have
- * parked is whole, and after many of them the daemon holds what it held before.
+/* Clients are killed in every state. Their resources are free within a second, regions of other clients are whole, and
+ * after many deaths the daemon holds as much as before.
  *
  * client_death [CYCLES]: so many deaths in a row, 200 by default; the states take turns. The last lines say how often
  * each state was met, and how long the slowest return took. */
@@ -150,7 +150,7 @@ static void batches(struct client *c) {
     }
 }
 
-/* Memory that cannot be shared goes piece by piece through an arena of the library's. */
+/* Memory that cannot be shared is copied block by block through the library's arena. */
 static void staging(struct client *c) {
     struct spillway_error error;
     struct spillway *connection;
@@ -348,7 +348,7 @@ static void report(const unsigned times[N_STATES], const uint64_t slowest[N_STAT
            sw_test_daemon_logged(&daemon_process, "from=staging to=in"),
            sw_test_daemon_logged(&daemon_process, "from=restoring to=out"));
     printf("anonymous memory: %+ld KiB since cycle %d\n", grown_kib, WARM_CYCLES);
-    (void)fflush(stdout); /* what comes may fail */
+    (void)fflush(stdout); /* later calls may fail */
 }
 
 static const struct sw_mortals mortals = {.live = live, .doing = doing, .at_once = 1, .max_delay_us = 12000};
@@ -359,7 +359,7 @@ START_TEST(clients_die_and_nothing_is_left) {
     long warm_kib = 0;
     start();
     park();
-    check_parked(); /* so that what a restore takes for good is taken */
+    check_parked(); /* so that allocations that a restore keeps for good are made */
     const struct held before = look(&witness);
     for (unsigned i = 0; i < cycles; i++) {
         const unsigned state = i % N_STATES;
@@ -376,7 +376,7 @@ START_TEST(clients_die_and_nothing_is_left) {
     ck_assert(sw_wire_memfd_holds(text_fd, BYTES, SW_CONTENT_TEXT, 1));
     const long grown_kib = cycles > WARM_CYCLES ? anonymous_kib() - warm_kib : 0;
     report(times, slowest, grown_kib);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these keep what was freed */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
     ck_assert_int_lt(grown_kib, MAX_GROWN_KIB);
 #endif
     for (unsigned i = 0; cycles > 1000 && i < N_STATES; i++)

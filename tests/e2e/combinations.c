@@ -1,5 +1,5 @@
-/* Every combination of what a spill can be, against a real spillwayd on the host device: it works, every byte comes
- * back, or its error is named. The table in ipc/README.md is this one. */
+/* Every combination of a spill's fields and flags, on a real spillwayd with the host device: it works, and every byte
+ * comes back, or its error is named. The table in ipc/README.md is this one. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
@@ -87,7 +87,7 @@ static void lay_out(const struct cell *cell) {
     fill(cell);
 }
 
-/* What is said in place of doing it; 0: it works. */
+/* The expected error; 0: it works. */
 static int expected(const struct cell *cell) {
     if (cell->in_place && (cell->durable || cell->several))
         return SPILLWAY_EINVAL;

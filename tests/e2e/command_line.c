@@ -147,7 +147,8 @@ static const struct {
     {"--dry-run /nonexistent/snapshot", "/nonexistent/snapshot: No such file or directory"},
 };
 
-/* A contradiction is found when all is read; what it says still names the file, and only if that has a part in it. */
+/* A contradiction is found when all files are read. Its text still names the file, but only if one of the values is
+ * there. */
 START_TEST(a_contradiction_is_reported_with_its_file) {
     char path[SW_TEST_PATH_BYTES], line[512];
     const int fd = sw_test_file(path);
@@ -190,7 +191,7 @@ START_TEST(streams_that_are_closed) {
 }
 END_TEST
 
-/* Spelled otherwise it is found only at the start; nobody else is there, and none is blamed. */
+/* Written differently, the path is found only at the start; there is no other service, and the text blames none. */
 START_TEST(both_sockets_at_one_path) {
     char folder[SW_TEST_PATH_BYTES], arguments[512];
     sw_test_folder(folder);
@@ -249,8 +250,7 @@ START_TEST(a_tier_larger_than_memory_is_reported) {
 }
 END_TEST
 
-/* Whoever looks for it in the log finds why the service did not start, also if it is the configuration; a check starts
- * nothing. */
+/* The log says why the service did not start, also if the configuration is the reason; a check starts nothing. */
 START_TEST(wrong_configuration_is_logged) {
     ck_assert_int_eq(run("--set log_level=loud"), 2);
     ck_assert_ptr_nonnull(strstr(output,
@@ -265,7 +265,7 @@ START_TEST(wrong_configuration_is_logged) {
 END_TEST
 
 START_TEST(too_few_descriptors) {
-    /* As many as libuv needs not to abort, whatever the test has been started with. */
+    /* As many as libuv needs not to abort, whatever the test was started with. */
     ck_assert_int_eq(run("--version; sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; ulimit -n 8; exec " SW_SPILLWAYD_PATH
                          " --set data_socket=/nonexistent/d'"),
                      1);

@@ -1,4 +1,4 @@
-/* The control socket of a real spillwayd: every method, every way to be refused, and what must not harm it. */
+/* The control socket of a real spillwayd: every method, every refusal, and misuse that must not harm it. */
 #include "tests/lib/control.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
@@ -55,7 +55,7 @@ static void stop(void) {
         ck_assert_int_eq(sw_test_daemon_stop(&served, SIGTERM), 0);
 }
 
-/* Another daemon for a test, or for what follows it. */
+/* Starts another daemon, for one test or for those that follow. */
 static void start_anew(const char *const *options) {
     stop();
     sw_test_daemon_clean(&served);
@@ -323,7 +323,7 @@ static void ck_event_has_name(struct sw_ctl *watcher, const char *event) {
     json_decref(params);
 }
 
-/* Its id means nothing to who does not know where it came from. */
+/* An id alone does not say which region it is. */
 START_TEST(events_name_durable_regions) {
     struct sw_ctl *watcher = sw_control_connect(&served);
     struct spillway_ticket *ticket = NULL;
@@ -413,7 +413,7 @@ START_TEST(options_are_set_at_run_time) {
 }
 END_TEST
 
-/* One line for each would fill a disk; who wants them asks for them. */
+/* A line for each operation would fill a disk, so they are logged on demand only. */
 START_TEST(operations_are_logged_at_debug_only) {
     ck_assert_int_eq(restore(spill(data_bytes)), 0);
     ck_assert_uint_eq(sw_test_daemon_logged(&served, "event=spill.done"), 0);
@@ -467,7 +467,7 @@ START_TEST(configuration_is_read_again) {
     json_decref(report);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "max_sessions"), 9);
     ck_assert_int_eq(sw_control_number(ctl, "config.get", NULL, "slots"), 0);
-    /* Defaults follow what may change, and stay where it needs a restart. */
+    /* Defaults follow options that may change, and stay if they need a restart. */
     write_file(path, "{\"max_sessions\": 9, \"max_regions\": 1000, \"host_tier_high_pct\": 60}");
     report = sw_control_ask(ctl, "config.reload", NULL);
     ck_assert_uint_eq(json_array_size(json_object_get(report, "changed")), 2);
@@ -540,7 +540,7 @@ START_TEST(options_may_fit_only_after_a_restart) {
 }
 END_TEST
 
-/* What is under way when options change goes on. */
+/* Running operations continue when options change. */
 /* $SW_RELOAD_ROUNDS: so often, for long runs. */
 START_TEST(reloaded_under_load) {
     const char *wanted = getenv("SW_RELOAD_ROUNDS");
@@ -623,13 +623,13 @@ static long long count_dropped(void) {
     return dropped;
 }
 
-/* Who subscribes and does not read is told later how much was left out, and nobody waits for it. */
+/* A subscriber that does not read gets a count of the events it missed, and nothing waits for it. */
 START_TEST(events_left_out_are_counted) {
     struct sw_ctl *watcher = sw_control_connect(&served);
     json_decref(sw_control_ask(watcher, "events", "[\"drain\"]"));
     const char *line;
     struct sw_err err;
-    /* What a socket takes, and then what the service keeps, is a few hundred KiB; an event is 100 bytes. */
+    /* A socket, and the service's queue behind it, hold a few hundred KiB; an event has 100 bytes. */
     for (int i = 0; i < 200 && !count_dropped(); i++)
         for (int j = 0; j < 100; j++)
             json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
@@ -729,7 +729,7 @@ START_TEST(connections_are_limited) {
 }
 END_TEST
 
-/* Asks for much and reads nothing: it is not read from, and nobody else notices. */
+/* A peer asks for much and reads nothing: the service stops reading from it, and others notice nothing. */
 START_TEST(answers_that_are_not_read) {
     struct sw_ctl *other = sw_control_connect(&served);
     static char batch[16 << 10];
@@ -839,7 +839,7 @@ END_TEST
 
 /* ---- rights ------------------------------------------------------------------------------------------------------ */
 
-/* What `method` comes to for another user with that group among its own: 0, or its error; -SW_ECONN: no connection. */
+/* The result of `method` for another user with that group among its own: 0, or its error; -SW_ECONN: no connection. */
 static int as_other(gid_t group, bool primary, const char *method, const char *params) {
     const pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
@@ -874,7 +874,7 @@ START_TEST(others_are_refused) {
 }
 END_TEST
 
-/* Who tries again and again fills no log. */
+/* Repeated refusals do not fill the log. */
 START_TEST(logged_refusals_are_limited) {
     enum { N = 40, LINES = 10 };
     if (getuid() != 0)

@@ -1,9 +1,9 @@
-/* A day of a service in minutes: clients come and go, with memory of every kind and sizes of all orders, into both
- * tiers; some end in order, some hang up, some are killed and leave a durable region to their successor; operators
- * look, change options, move regions and drain; in the morning the service is killed, or stopped, and started again.
- * The hours have a load of their own, as a day has. At the end of each one all clients hang up, and the service must
- * hold what it held before: regions, bytes of either tier, descriptors, and as much memory, but for what the first
- * hours take for good.
+/* A day of a service in minutes. Clients come and go, with memory of every kind and all sizes, into both tiers; some
+ * end in order, some hang up, some are killed and leave a durable region to their successor. Operators look, change
+ * options, move regions and drain. In the morning the service is killed, or stopped, and started again. Each hour has
+ * its own load, as in a day. At the end of each hour all clients hang up, and the service must hold what it held
+ * before: regions, bytes of either tier, descriptors and memory, except for allocations that the first hours make for
+ * good.
  *
  * day [HOURS [MS]]: so many hours of MS milliseconds each, 3 of 700 by default. A line for each. */
 #include "base/assert.h"
@@ -90,7 +90,7 @@ static void check(struct client *c, const uint8_t *data, uint64_t bytes, uint64_
     SW_ASSERT(memcmp(c->expected, data, bytes) == 0);
 }
 
-/* What a client must live with: a restart, full tiers, a service that is being drained. */
+/* Errors that a client must expect: a restart, full tiers, a service that is being drained. */
 static bool may_fail(int rc) {
     if (rc == -SPILLWAY_ERESTARTED)
         atomic_fetch_add(&day->n_again, 1);
@@ -141,7 +141,7 @@ static void restore(struct client *c, struct place *place, unsigned flags) {
     atomic_fetch_add(&day->n_restores, 1);
 }
 
-/* There and back; a restart under way may cost its bytes, which is told. */
+/* Spills and restores; a restart meanwhile may lose the bytes, which is reported. */
 static void pack(struct client *c) {
     struct spillway_ticket *ticket;
     struct spillway_result result = {.size = sizeof result};
@@ -202,7 +202,7 @@ static const char *name_of(const struct client *c) {
     return name;
 }
 
-/* What a client of this seat has left to the next: its length is its seed. */
+/* The region that a client of this seat has left to the next: its length is its seed. */
 static void inherit(struct client *c) {
     struct place place = {.is_used = true};
     struct spillway_region_info info = {.size = sizeof info};
@@ -298,7 +298,7 @@ static __attribute__((noreturn)) void client_main(unsigned seat, uint64_t seed, 
     c.private = new_memory(false);
     c.expected = new_memory(false);
     while (!atomic_load(&day->stop)) {
-        atomic_fetch_add(&day->n_connected, 1); /* before it looks: nobody begins once the pause is complete */
+        atomic_fetch_add(&day->n_connected, 1); /* before it looks: no client begins once the pause is complete */
         if (!atomic_load(&day->pause) && seat < atomic_load(&day->n_seats))
             live(&c);
         atomic_fetch_sub(&day->n_connected, 1);
@@ -443,7 +443,7 @@ static bool is_empty(const struct held *h) {
     return !h->sessions && !h->regions && !h->operations && !h->mapped && !h->host_bytes && !h->nvme_bytes;
 }
 
-/* Drops what clients have left to successors that did not come. */
+/* Drops regions that clients have left to successors that did not come. */
 static void drop_durable(void) {
     struct spillway *connection = NULL;
     struct spillway_region region;
@@ -469,7 +469,7 @@ static unsigned settled_fds(unsigned most) {
     return n;
 }
 
-/* All clients hang up; what is left then nobody has. */
+/* All clients hang up; regions that are still there have no owner. */
 static struct held pause_and_look(unsigned most_fds) {
     const uint64_t begun_us = sw_clock_us();
     struct held held;
@@ -502,7 +502,7 @@ static bool is_long(void) {
     return hours > 2 * MORNING;
 }
 
-/* By least squares: what an hour adds. */
+/* Returns the growth per hour, by least squares. */
 static double slope(const long *kib, unsigned n) {
     double x = 0, y = 0, xx = 0, xy = 0;
     for (unsigned i = 0; i < n; i++) {
@@ -591,11 +591,11 @@ START_TEST(memory_is_flat) {
     end_seats();
     ck_assert_uint_gt(atomic_load(&day->n_spills), 0);
     if (is_long()) {
-        const unsigned from = hours / 2; /* what is taken for good has been taken by then */
+        const unsigned from = hours / 2; /* permanent allocations have been made by then */
         const double grown = slope(kib + from, hours - from);
         printf("anonymous memory: %+.1f KiB an hour over the last %u\n", grown, hours - from);
         (void)fflush(stdout);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these keep what was freed */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
         ck_assert(grown < MAX_GROWN_KIB_AN_HOUR);
 #endif
     }

@@ -1,5 +1,5 @@
 /* Durable regions of real processes: a client is killed, the service is killed, and the next client of the same user
- * finds by name what was stored, every byte of it; nobody else does. And what a tenant has counts all along. */
+ * finds the stored regions by name, every byte of them. Other users do not. The tenant's regions count all along. */
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
@@ -113,7 +113,7 @@ static void restore(struct spillway *connection, struct spillway_region region, 
     free(expected);
 }
 
-/* Into memory that is handed over, and into such as the library copies to. */
+/* Into memory that is handed over, and into memory that the library copies to. */
 static void check_bytes(struct spillway *connection, struct spillway_region region) {
     uint8_t *memory = new_memory(), *private = malloc(REGION_BYTES);
     restore(connection, region, memory);
@@ -290,7 +290,7 @@ START_TEST(invalid_durable_spills_are_refused) {
 }
 END_TEST
 
-/* Its region goes when its id is known: who asks for it by its name just then is not told that it is theirs. */
+/* Its region is dropped when its id is known. A client that asks for the name just then does not get it. */
 START_TEST(a_canceled_spill_is_not_found) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
@@ -314,7 +314,7 @@ START_TEST(a_canceled_spill_is_not_found) {
 }
 END_TEST
 
-/* The answers to another user, as a process of its own: to the name, and to one that nobody has. */
+/* The answers to another user, as a process of its own: for the name, and for an unknown one. */
 static void ask_as_another(struct spillway_error answers[2]) {
     struct spillway *connection = NULL;
     struct spillway_region region;

@@ -1,5 +1,5 @@
-/* What earlier versions have left is taken over: states of a service that was stopped, and clients' binaries, both kept
- * in tests/golden for ever. `e2e_left --write VERSION FOLDER` makes states of this version; README.md there says more.
+/* State that earlier versions left is taken over: states of a stopped service, and clients' binaries, both kept in
+ * tests/golden for ever. `e2e_left --write VERSION FOLDER` makes states of this version; the README.md there says more.
  */
 #include "base/assert.h"
 #include "tests/lib/control.h"
@@ -64,7 +64,7 @@ static void end_service(void) {
 
 struct client {
     pid_t pid;
-    FILE *in, *out; /* what it reads, and what it says */
+    FILE *in, *out; /* its input and output */
 };
 
 static struct client begin_client(const char *program, const char *mode) {
@@ -179,7 +179,7 @@ static int new_file(const char *name) {
     return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
-/* Into the supervisor's store and the disk's folder. Returns what its client has said, an open file. */
+/* Puts them into the supervisor's store and the disk's folder. Returns the client's output, an open file. */
 static FILE *load(const char *version, const struct kind *kind) {
     char command[512], what[8], name[NAME_BYTES];
     uint64_t bytes;
@@ -211,7 +211,7 @@ static void copy(FILE *from, FILE *to) {
         SW_ASSERT(fputc(c, to) != EOF);
 }
 
-/* As the same user as then, root: who is none becomes one in a namespace of their own. */
+/* As the same user as then, root. Other users become root in a namespace of their own. */
 static void become_root(void) {
     char line[32];
     const uid_t uid = getuid();
@@ -286,7 +286,7 @@ static void move_to_disk(struct sw_ctl *ctl, unsigned slot, unsigned generation)
     }
 }
 
-/* Keeps what the client says, and moves what it says is for the disk. */
+/* Keeps the client's output, and moves the regions that it names for the disk. */
 static FILE *take_what_is_said(struct client *client) {
     struct sw_ctl *ctl = sw_control_connect(&supervisor.daemon);
     FILE *said = tmpfile();

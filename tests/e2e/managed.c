@@ -1,6 +1,5 @@
-/* What operators meet of a service that a service manager keeps alive: regions whose session has yet to come back,
- * memory that fits the manager's store and gets less when the bound does, whose the sockets are, and programs that
- * outlive a restart. */
+/* What operators see of a service with a service manager: regions whose session has not been resumed yet, memory that
+ * fits the manager's store and shrinks with its limit, owners of the sockets, and programs that outlive a restart. */
 #include "base/alloc.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
@@ -95,7 +94,7 @@ static void await_number(const char *name, long long number) {
         (void)nanosleep(&a_little, NULL);
 }
 
-/* They have no session yet, but belong to somebody. */
+/* They have no session yet, but have an owner. */
 START_TEST(regions_wait_for_their_session) {
     char mine[64];
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
@@ -117,7 +116,7 @@ START_TEST(regions_wait_for_their_session) {
 }
 END_TEST
 
-/* The service that comes back is found, wherever the program is by then; what was begun meanwhile has waited for it. */
+/* The client finds the restarted service wherever it is by then; calls that began meanwhile have waited for it. */
 START_TEST(restore_begun_while_the_service_is_away) {
     uint8_t *private = malloc(DATA_BYTES); /* copied on its way out, and handed over on its way back */
     struct spillway *client = NULL;
@@ -137,7 +136,7 @@ START_TEST(restore_begun_while_the_service_is_away) {
 }
 END_TEST
 
-/* A client without memory for the question asks later what became of its spill: unasked, the service would forget. */
+/* A client without memory for the question asks later about its spill: if it did not, the service would forget it. */
 START_TEST(a_client_without_memory_asks_later_about_its_spill) {
     struct spillway_error error;
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
@@ -171,7 +170,7 @@ START_TEST(slabs_fit_the_store) {
     const unsigned n_stored = sw_supervisor_n_stored(&s);
     ck_assert_uint_le(n_stored, LIMIT);
     ck_assert_uint_ge(n_stored, LIMIT - OTHERS);
-    /* A larger bound makes larger ones, of those that are still to come. */
+    /* With a larger limit new slabs are larger. */
     static const char *const more[] = {"log_level=info", "host_tier_slab_bytes=2MiB", "host_tier_bytes=96MiB",
                                        "host_tier_initial_bytes=96MiB", NULL};
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
@@ -183,7 +182,7 @@ START_TEST(slabs_fit_the_store) {
 }
 END_TEST
 
-/* The memory that a predecessor took goes back to the machine, but for what regions lie in. */
+/* The predecessor's memory goes back to the machine, except for slabs with regions. */
 START_TEST(a_lower_limit_releases_memory) {
     static const char *const less[] = {"log_level=info", "host_tier_bytes=8MiB", "host_tier_initial_bytes=0", NULL};
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, plain);
@@ -206,7 +205,7 @@ END_TEST
 
 /* ---- spillwayctl ------------------------------------------------------------------------------------------------- */
 
-/* The control socket, as a socket unit makes it: who connects while the service is not there waits in it. */
+/* The control socket as a socket unit makes it: a client that connects while the service is away waits in it. */
 static void store_socket(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -220,7 +219,7 @@ static void store_control_socket(void) {
     store_socket(s.daemon.control);
 }
 
-/* The file is made by the unit, but who may use it the configuration says. */
+/* The unit makes the file, but the configuration says who may use it. */
 START_TEST(socket_of_a_unit_is_permitted_by_the_configuration) {
     enum { OPERATORS = 54321 };
     static const char *const options[] = {"log_level=info", "control_socket_mode=0606", NULL},
@@ -278,7 +277,7 @@ static void await_line(FILE *program, const char *says) {
 
 static int exit_code(FILE *program) {
     char line[512];
-    while (fgets(line, sizeof line, program)) /* else it dies of a pipe that nobody reads */
+    while (fgets(line, sizeof line, program)) /* else it dies of a pipe without a reader */
         ;
     const int status = pclose(program);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -332,7 +331,7 @@ static pid_t begin_bench(FILE **ret, const char *load) {
     return (pid_t)strtol(line, NULL, 10);
 }
 
-/* What was cut short is repeated, and every byte is back. */
+/* Interrupted calls are repeated, and every byte is back. */
 START_TEST(bench_goes_on_over_a_restart) {
     static const char *const loads[] = {"--column l_comment --size 16K..64K --sessions 2 --parked 20",
                                         "--table lineitem --scale 0.02"};

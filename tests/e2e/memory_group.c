@@ -38,7 +38,7 @@ static bool set_limit(unsigned mib) {
     return put(group, limit, bytes);
 }
 
-/* Makes a group with a limit; false: there is no such hierarchy here, or not for us. */
+/* Makes a group with a limit; false: there is no such hierarchy here, or this user may not. */
 static bool make_group(void) {
     static const struct {
         const char *mount, *limit;
@@ -62,7 +62,7 @@ static bool make_group(void) {
 
 static int spill_noise(struct spillway *connection, uint8_t *memory, unsigned seed, struct spillway_error *error) {
     struct spillway_ticket *ticket = NULL;
-    struct spillway_result result = {.size = sizeof result}; /* a region whose id nobody sees would be dropped */
+    struct spillway_result result = {.size = sizeof result}; /* a region with an unknown id would be dropped */
     uint64_t x = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
     for (size_t i = 0; i < REGION_BYTES / sizeof x; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;

@@ -1,4 +1,4 @@
-/* Metrics of a real spillwayd: the text keeps to the format, says what has happened, and has every name that the
+/* Metrics of a real spillwayd: the text has the right format, counts what happened, and has every name that the
  * dashboard and the alerts use. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
@@ -92,7 +92,7 @@ static bool belongs(const char *sample, const char *metric, const char *type) {
     return false;
 }
 
-/* HELP, TYPE, samples; each metric once and in one piece. */
+/* HELP, TYPE, samples; each metric once, and its lines together. */
 static void parse(const char *text) {
     char *copy = strdup(text), *rest = copy, metric[NAME_BYTES] = "", help[NAME_BYTES] = "", type[16] = "";
     char all[8192] = " ";
@@ -135,7 +135,7 @@ static double value(const char *name, const char *labels) {
 
 /* ---- a daemon ---------------------------------------------------------------------------------------------------- */
 
-/* One that is free now; nobody else is likely to take it. */
+/* Returns a port that is free now, and that no other program is likely to take. */
 static unsigned free_port(void) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
@@ -298,7 +298,7 @@ START_TEST(by_http) {
 }
 END_TEST
 
-/* Whoever connects and says nothing, or half, does not keep others waiting. */
+/* A client that connects and sends nothing, or half a request, does not delay others. */
 START_TEST(slow_clients_delay_no_other) {
     int fds[8];
     if (!port)

@@ -1,5 +1,5 @@
-/* A real spillwayd with an NVMe tier: what the host tier cannot hold goes to disk and comes back; what a killed one
- * left on disk is released by the next. */
+/* A real spillwayd with an NVMe tier: regions without room in the host tier go to disk and come back; frames that a
+ * killed service left on disk are released by the next one. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"

@@ -45,7 +45,7 @@ static void hand_over_memory(struct sw_wire *wire) {
     (void)close(fd);
 }
 
-/* What waits by a page that was refused has the page's error, until there is a good one. */
+/* Requests that wait by a refused page get the page's error, until there is a good one. */
 START_TEST(invalid_order_pages_are_refused) {
     static const struct {
         int code, seals;
@@ -140,7 +140,7 @@ static void queue_for_ever(struct sw_wire wires[SESSIONS]) {
     (void)close(fd);
 }
 
-/* Those of a process that is stopped, too. Others are served meanwhile, and the sessions end when they hang up. */
+/* Also sessions of a stopped process. Others are served meanwhile, and the sessions end when they hang up. */
 START_TEST(a_word_that_is_never_written_delays_no_other_client) {
     struct sw_wire wires[SESSIONS];
     int status;

@@ -1,5 +1,5 @@
-/* Rights, which root does not see: a service that runs as a user of its own, that user and others on its sockets,
- * folders and files of others, a live process of another user. Needs root, to become those users. */
+/* Permissions, which root does not see: a service that runs as a user of its own, that user and others on its sockets,
+ * foreign folders and files, a live process of another user. Needs root, to become those users. */
 #include "base/assert.h"
 #include "base/process.h"
 #include "ipc/spillway.h"
@@ -156,7 +156,7 @@ START_TEST(a_service_of_an_unnamed_user_is_not_trusted) {
 }
 END_TEST
 
-/* Not "no service listens on the socket": nobody knows that. */
+/* The error is not "no service listens on the socket", because that is unknown. */
 START_TEST(a_user_without_access_to_the_socket_gets_an_error) {
     start(0700, NULL);
     ck_assert_int_eq(as(SERVICE, greet).code, 0);
@@ -240,7 +240,7 @@ START_TEST(folders_of_others_are_refused) {
 }
 END_TEST
 
-/* The service has changed its user: the files that it had are not its any more. They are neither read nor replaced. */
+/* The service runs as another user now. Its old files belong to the former user, and are neither read nor replaced. */
 START_TEST(files_of_others_stay_unchanged) {
     static const char *const names[] = {"lock", "manifest", "data-0000"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -271,7 +271,7 @@ static void look_at_process(struct outcome *ret) {
     note(ret, sw_process_has_ended(&process), "");
 }
 
-/* A service must not free what a client of another user has, while that lives. */
+/* A service must not free regions of another user's client while that runs. */
 START_TEST(a_live_process_of_another_user_has_not_ended) {
     const pid_t pid = fork();
     if (pid == 0) {

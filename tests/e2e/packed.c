@@ -1,4 +1,4 @@
-/* Where a packed region's chunks lie, by a real spillwayd: what is there decodes to what was packed. */
+/* Places of a packed region's chunks, with a real spillwayd: the bytes there decode to the packed ones. */
 #include "codec/frame.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"

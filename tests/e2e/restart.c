@@ -49,7 +49,7 @@ struct client {
 static struct load {
     char socket[96];
     atomic_bool started, stop;
-    atomic_uint round;             /* that clients are to verify before they go on */
+    atomic_uint round;             /* that clients must verify before they go on */
     atomic_uint n_done;            /* clients that have got everything back */
     struct spillway_status status; /* then */
     struct client clients[N_CLIENTS];
@@ -89,8 +89,8 @@ static void choose(struct client *client, struct slot *slot) {
     fill(place_of(client, slot), slot);
 }
 
-/* Waits for a ticket and frees it. One kind of client does it in the way of an event loop: it must be woken for
- * whatever there is to do, also for coming back. */
+/* Waits for a ticket and frees it. One kind of client does it with an event loop: it must be woken for everything, also
+ * for a reconnection. */
 static int await(struct client *client, struct spillway_ticket *ticket, struct spillway_result *ret, uint32_t n,
                  struct spillway_error *error) {
     int rc = spillway_wait(ticket, client->kind == HANDS_OVER ? 0 : -1, ret, n, error);
@@ -429,7 +429,7 @@ START_TEST(stopped_under_load) {
 }
 END_TEST
 
-/* Most of what clients have is on the disk, and on its way there and back. */
+/* Most regions are on the disk, or on the way to or from it. */
 START_TEST(killed_under_load_with_a_disk) {
     char folder[SW_TEST_PATH_BYTES], option[SW_TEST_PATH_BYTES + 32];
     sw_test_folder_here(folder);

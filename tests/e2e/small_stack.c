@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { REGION_BYTES = 1 << 18, MAX_JSON_DEPTH = 2048 };
-/* What a sanitizer's runtime does on the main thread does not fit 64 KiB. */
+/* A sanitizer's runtime does not fit 64 KiB on the main thread. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SMALL_STACK "ulimit -s 512"
 #else

@@ -1,5 +1,5 @@
-/* spillway-bench against a real spillwayd on the host device: what it counts, what it says of errors, and that it would
- * notice wrong bytes. */
+/* spillway-bench against a real spillwayd on the host device: its counts, its errors, and that it notices wrong bytes.
+ */
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include "tests/lib/run.h"

@@ -1,4 +1,4 @@
-/* spillwayctl against a real spillwayd: what it prints, and with which exit code. */
+/* spillwayctl against a real spillwayd: its output and exit codes. */
 #include "daemon/control/control_methods.h"
 #include "ipc/spillway.h"
 #include "tests/lib/requests.h"
@@ -197,7 +197,7 @@ START_TEST(output_that_cannot_be_written) {
 }
 END_TEST
 
-/* The connection must not be what is printed to. */
+/* The connection's descriptor must not be the one that it prints to. */
 START_TEST(streams_that_are_closed) {
     char line[512];
     (void)snprintf(line, sizeof line,
@@ -329,7 +329,7 @@ enum { ROWS = 3, COLUMNS = 40 };
 static int terminal;
 static char screen[1 << 16];
 
-/* spillwayctl top, on a terminal of its own that is too small for what it has to show. */
+/* spillwayctl top, on a terminal of its own that is too small for all rows. */
 static pid_t begin_top(void) {
     const struct winsize window = {.ws_row = ROWS, .ws_col = COLUMNS};
     const pid_t pid = forkpty(&terminal, NULL, NULL, &window);
@@ -348,8 +348,8 @@ static bool has_a_page(void) {
     return page && strstr(page, "\033[J\033[H");
 }
 
-/* Reads pages, from one "\033[H" to the next, until a second one has begun; what came goes to `screen`, which may begin
- * with the end of a page. */
+/* Reads pages, from one "\033[H" to the next, until a second one has begun. The output goes to `screen`, which may
+ * begin with the end of a page. */
 static void read_a_page(void) {
     size_t n = 0;
     screen[0] = 0;
@@ -388,7 +388,7 @@ START_TEST(top_fits_its_window_and_ends_with_q) {
     ck_assert(!echoes());
     const struct winsize wider = {.ws_row = ROWS + 2, .ws_col = 2 * COLUMNS};
     ck_assert_int_eq(ioctl(terminal, TIOCSWINSZ, &wider), 0);
-    do { /* what was drawn before */
+    do { /* the page before */
         read_a_page();
         page = strstr(screen, "\033[H") + 3;
         end = strstr(page, "\033[J");
@@ -402,7 +402,7 @@ START_TEST(top_fits_its_window_and_ends_with_q) {
 }
 END_TEST
 
-/* A signal ends it as it would any program, but the terminal is again what it was. */
+/* A signal ends it as it would any program, but the terminal is restored. */
 START_TEST(signal_gives_the_terminal_back) {
     int status;
     const struct timespec a_little = {.tv_nsec = 10000000};

@@ -1,5 +1,5 @@
-/* Another user has taken the path of the service's socket: neither the library nor spillwayctl tells it anything, and
- * the same user is served where it is the folder's owner, or is named. */
+/* Another user has taken the path of the service's socket: neither the library nor spillwayctl sends it anything. The
+ * same user is served if it owns the folder, or is named. */
 #include "base/assert.h"
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
@@ -72,7 +72,7 @@ static void be_client(unsigned i, int test) {
     _exit(0);
 }
 
-/* What the client is told, and how much the squatter. */
+/* The error that the client gets, and the bytes that the squatter gets. */
 static int attempt(ssize_t *ret_bytes) {
     char ready;
     int rc;

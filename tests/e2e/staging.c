@@ -133,7 +133,7 @@ START_TEST(every_size_comes_back) {
 }
 END_TEST
 
-/* From every kind of memory into every other; what can be handed over needs no arena. */
+/* From every kind of memory into every other; memory that can be handed over needs no arena. */
 START_TEST(into_other_memory) {
     const size_t bytes = PIECE + 100001;
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 1), *data = heap(bytes), *memfd = shared(bytes + 7);
@@ -167,8 +167,8 @@ static bool is_all(const uint8_t *data, size_t bytes, uint8_t value) {
     return !bytes || (data[0] == value && memcmp(data, data + 1, bytes - 1) == 0);
 }
 
-/* A region that the daemon has in one piece goes through an arena of its own if it is longer than the connection's, and
- * of that nothing stays. */
+/* A region that the daemon stores as one chunk goes through an arena of its own if it is longer than the connection's
+ * arena, which is freed afterwards. */
 START_TEST(a_region_longer_than_the_arena) {
     static const size_t lengths[] = {ARENA - 1, (size_t)ARENA + 1, 2 * (size_t)ARENA + 12345};
     const size_t bytes = lengths[_i], room = 2 * (size_t)ARENA + 20000;
@@ -224,7 +224,7 @@ START_TEST(long_regions_side_by_side) {
 }
 END_TEST
 
-/* Closed, or the memory gone, while such a region is on its way. */
+/* The connection is closed, or the memory freed, while such a region is being copied. */
 START_TEST(a_long_region_is_given_up) {
     const size_t bytes = (size_t)ARENA + 1000;
     uint8_t *memfd = shared(bytes);
@@ -272,7 +272,7 @@ START_TEST(a_memfd_that_cannot_be_sealed_is_copied) {
 }
 END_TEST
 
-/* From a memfd into what lies behind it: another memfd, or any memory. */
+/* From a memfd into the memory behind it: another memfd, or any memory. */
 START_TEST(a_range_across_mappings_is_copied) {
     const size_t page = 4096, bytes = 40 * page, begin = 5 * page + 3;
     uint8_t *space = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -335,7 +335,8 @@ START_TEST(many_at_once) {
 }
 END_TEST
 
-/* Who has found no place goes on when a later one gives its places back, though the service has nothing more to say. */
+/* An operation that found no block continues when a later one frees its blocks, although the service sends nothing
+ * more. */
 START_TEST(free_arena_blocks_are_used_at_once) {
     const size_t small_bytes = 1 << 20, bytes = ARENA - 5;
     uint8_t *memfd = shared(bytes), *small = filled(small_bytes, SW_CONTENT_TEXT, 2), *data = heap(bytes);
@@ -394,7 +395,7 @@ START_TEST(keep_query_drop) {
 }
 END_TEST
 
-/* Such a memfd cannot be handed over. Where the machine has no such page to spare, the region has no bytes. */
+/* Such a memfd cannot be handed over. If the machine has no such page to spare, the region has no bytes. */
 START_TEST(a_memfd_of_huge_pages_is_copied) {
     const size_t page = 2 << 20;
     const int fd = memfd_create("e2e", MFD_HUGETLB | MFD_HUGE_2MB | MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -418,7 +419,7 @@ START_TEST(a_memfd_of_huge_pages_is_copied) {
 }
 END_TEST
 
-/* In place there is nothing to copy, and what is registered is not copied. */
+/* A pack or unpack has nothing to copy, and registered memory is not copied. */
 START_TEST(copied_memory_is_refused_in_place_and_for_registration) {
     struct spillway_ticket *ticket = NULL;
     uint8_t *data = filled(5000, SW_CONTENT_TEXT, 5);
@@ -503,7 +504,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
         ck_assert(rc < 0 || n < MOST || memcmp(to, expected, bytes) == 0);
         if (n < MOST && !rc)
             ok(spillway_drop(connection, &result.region, 1, &error));
-        for (int tries = 0; tries < 1000 && sw_alloc_live() != live; tries++) /* a reply that nobody waits for */
+        for (int tries = 0; tries < 1000 && sw_alloc_live() != live; tries++) /* a reply that no call waits for */
             (void)sw_served_status(connection);
         ck_assert_uint_eq(sw_served_status(connection).mapped_memories, 1);
         ck_assert_msg(sw_alloc_live() == live, "allocation %lu of %lu: %ld live, not %ld", n % MOST + 1, n / MOST,
@@ -517,7 +518,7 @@ START_TEST(a_heap_that_fails_costs_one_call) {
 }
 END_TEST
 
-/* Nothing but the call itself moves the restore on that nobody waits for. */
+/* Only the call itself moves a restore on that no other call waits for. */
 START_TEST(a_retried_drop_succeeds) {
     const size_t bytes = (size_t)PIECE + 1000;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 11);
@@ -578,7 +579,7 @@ START_TEST(no_more_in_flight_than_allowed) {
 }
 END_TEST
 
-/* 20 MiB of tier, 32 MiB that do not compress: one piece has been stored when the other fails. */
+/* 20 MiB of tier, 32 MiB that do not compress: one block has been stored when the other fails. */
 START_TEST(a_full_tier_fails_one_spill) {
     static const char *const options[] = {"host_tier_bytes=20 MiB", "host_tier_initial_bytes=20 MiB", NULL};
     const size_t bytes = 2 * (size_t)PIECE;
@@ -616,7 +617,7 @@ START_TEST(killed_during_operations) {
     if (rc == -SPILLWAY_EAGAIN && (rc = finish(ticket, NULL)) < 0)
         ck_failed(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION);
     ck_assert(rc == 0 || rc == -SPILLWAY_ECONN);
-    while (spillway_dispatch(connection, NULL) >= 0) /* it may have ended before, and nobody has looked since */
+    while (spillway_dispatch(connection, NULL) >= 0) /* it may have ended before, without being polled */
         (void)usleep(1000);
     ck_assert(memcmp(data, expected, bytes) == 0);
     ck_failed(spillway_spill(connection, SW_REQUEST(SW_ONE(data, 1)), 1, &none, &error), SPILLWAY_ECONN,

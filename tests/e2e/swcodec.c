@@ -143,7 +143,7 @@ START_TEST(test_damaged_stream) {
         expect(1, "$SWCODEC decode bad out");
         expect_message("swcodec: bad: ");
         expect(1, "$SWCODEC decode bad - > part");
-        expect(0, "cmp -n $(stat -c %s part) part in"); /* what did come out is right */
+        expect(0, "cmp -n $(stat -c %s part) part in"); /* the bytes that did come out are right */
     }
     expect(1, "$SWCODEC decode in out");
     expect_message("swcodec: in: not a stream of frames");
@@ -196,7 +196,7 @@ START_TEST(test_probe) {
 }
 END_TEST
 
-/* Any bytes are numbers; digits are such of four bits. */
+/* Any bytes are numbers; digits are numbers of four bits. */
 START_TEST(test_numbers) {
     expect(0, "seq 12345678 12445677 | tr -d '\\n' > in");
     expect(0, "for type in u8 u16 u32 u64 i8 i16 i32 i64; do $SWCODEC encode -f --type $type in packed &&"

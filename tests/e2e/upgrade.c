@@ -134,8 +134,8 @@ static void set_version(int fd, uint32_t version) {
 /* Of the versions before. */
 static const char *const old_names[] = {"catalogue", "catalogue-2"};
 
-/* What the manager keeps is then what an earlier version of the program would have left. Version 2 has recorded all but
- * batches as this one does. */
+/* The manager then keeps the state that an earlier version would have left. Version 2 records everything but batches as
+ * this one does. */
 static void downgrade(int version) {
     const char *name = old_names[version - 1];
     const int new = sw_supervisor_take(&w.supervisor, NAME);
@@ -148,8 +148,8 @@ static void downgrade(int version) {
         (void)close(new);
 }
 
-/* At each message to the service manager, before or after that has carried it out: what it keeps changes by these
- * alone. */
+/* At each message to the service manager, before or after it was carried out: the kept state changes only by messages.
+ */
 START_TEST(killed_at_each_step_of_an_upgrade) {
     const int version = 1 + _i / 2;
     bool was_killed = true;
@@ -161,7 +161,7 @@ START_TEST(killed_at_each_step_of_an_upgrade) {
         was_killed = !sw_supervisor_spawn(&w.supervisor);
         ck_assert(was_killed || nth > 4);
         ck_assert(is_stored(old_names[version - 1]) || is_stored(NAME));
-        if (!was_killed) /* ready: the message that comes then may have been the one */
+        if (!was_killed) /* ready: the next message may have been the one */
             (void)sw_supervisor_stop(&w.supervisor, SIGKILL);
         sw_supervisor_kill_at(&w.supervisor, 0, false);
         ck_assert(sw_supervisor_spawn(&w.supervisor));
@@ -172,7 +172,7 @@ START_TEST(killed_at_each_step_of_an_upgrade) {
 }
 END_TEST
 
-/* A later version has been there, and named its catalogue as versions since 2 do, or like that of version 1. */
+/* A later version has run, and has named its catalogue as versions since 2 do, or like that of version 1. */
 START_TEST(a_downgrade_is_refused_and_loses_nothing) {
     const char *later_name = _i ? "catalogue" : "catalogue-4";
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);
@@ -197,7 +197,7 @@ START_TEST(a_downgrade_is_refused_and_loses_nothing) {
 }
 END_TEST
 
-/* The manager keeps no more: what it has stays with it. */
+/* The manager keeps no more descriptors, but does not lose any. */
 START_TEST(without_room_for_a_copy_the_old_catalogue_is_kept) {
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);
     downgrade(1 + _i);

@@ -1,7 +1,6 @@
-/* A process that is killed at each of its stores to the catalogue while it commits a batch of builds, and a successor
- * that is killed at each of its own while it finds what is left: the batch is there as a whole or not at all, for all
- * that come after, and as a whole if its client was told so. And each of the batch's records fails in turn. x86-64
- * only. */
+/* A process is killed at each of its stores to the catalogue while it commits a batch of builds, and its successor at
+ * each of its own stores during recovery. Every later process finds the whole batch or none of it, and the whole batch
+ * if its client got the reply. Then each of the batch's records fails in turn. x86-64 only. */
 #include "base/assert.h"
 #include "base/log.h"
 #include "spill/build.h"
@@ -40,7 +39,7 @@ static struct shared {
 static bool is_counting;
 static struct sw_life life;
 
-/* What is built: one chunk; two buffers; a durable one of several chunks. */
+/* The builds: one chunk; two buffers; a durable one of several chunks. */
 static const struct sw_build_buffer_config buffers[N][2] = {
     {{1000, CHUNK, SW_VALUE_NONE}, {0}},
     {{2 * CHUNK, CHUNK, SW_VALUE_NONE}, {CHUNK, 0, SW_VALUE_U8}},
@@ -228,7 +227,7 @@ START_TEST(killed_at_each_store_of_a_commit) {
         run(committing, at, 0);
         const bool was_killed = shared->n_points >= at;
         const unsigned n = check(at, false);
-        ck_assert_uint_eq(check(at, true), n); /* and those after it find the same */
+        ck_assert_uint_eq(check(at, true), n); /* and later processes find the same */
         n_whole += n > 0;
         n_none += n == 0;
         ck_assert(was_killed || shared->n_told == N);
@@ -240,7 +239,7 @@ START_TEST(killed_at_each_store_of_a_commit) {
 }
 END_TEST
 
-/* What it makes of the batch comes first; then it lists all free cells, which are very many. */
+/* It decides about the batch first; then it lists all free cells, which are very many. */
 START_TEST(killed_again_during_recovery) {
     bool was_killed = true;
     begin();
@@ -256,7 +255,7 @@ START_TEST(killed_again_during_recovery) {
 }
 END_TEST
 
-/* Each record fails: the client is told so of all of them, and nothing stays. */
+/* Each record fails: the client gets the error for all builds, and nothing stays. */
 START_TEST(each_record_of_a_batch_fails) {
     begin();
     for (unsigned at = 1; at <= N + 2; at++) {

@@ -1,7 +1,9 @@
-/* The CUDA device on a GPU that is none (tests/lib/fake_cuda): each of its calls into the runtime, the driver and the
- * codec's kernels fails in turn, while it opens, and while an engine on it maps, spills, restores, packs and unpacks.
- * An error that the GPU survives has a name, costs one operation, and nothing is left of that; one that kills the
- * context is told as such, and what was parked is whole. Lines that begin with "row" are rows of ../FAULTS.md. */
+/* The CUDA device on a fake GPU (tests/lib/fake_cuda). Each of its calls into the runtime, the driver and the codec's
+ * kernels fails in turn, while it opens, and while an engine on it maps, spills, restores, packs and unpacks. An error
+ * that the GPU survives has a name, costs one operation, and leaves nothing behind. One that kills the context is
+ * reported as such, and parked regions are whole.
+ *
+ * Lines that begin with "row" are rows of ../FAULTS.md. */
 #include "base/alloc.h"
 #include "tests/lib/content.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
@@ -52,7 +54,7 @@ static bool has_fired(void) {
     return atomic_load(&sw_fake_cuda->fired) > 0;
 }
 
-/* A name for each: what is out of memory may also be a launch, of which only that it failed is said. */
+/* A name for each. "Out of memory" may also come from a launch, which is reported as a failed launch. */
 static bool is_named(int rc, int error) {
     if (errors[error].way != SW_FAKE_ONCE)
         return rc == -SW_EGPULOST || rc == -SW_ELOST;
@@ -124,7 +126,7 @@ static bool is_named_at_open(int rc, int error) {
            (rc == -SW_ENOMEM && errors[error].error == OUT_OF_MEMORY);
 }
 
-/* Every one of the first calls, then fewer and fewer: most are those of the self-test, codec by codec. */
+/* Every one of the first calls, then fewer and fewer, because most are those of the self-test, codec by codec. */
 START_TEST(opening) {
     const int nothing[SW_FAKE_THING_NR] = {0};
     struct seen seen = {0};
@@ -187,7 +189,7 @@ static void ck_to(uint64_t bytes) {
     memset(to.data, 0xEE, MEMORY_BYTES);
 }
 
-/* What failed once must go well when nothing fails; on a dead GPU the region stays where it is. */
+/* A failed operation must succeed when nothing fails; on a dead GPU the region stays where it is. */
 static void bring_back(struct sw_region_id id) {
     struct sw_test_op op;
     sw_fake_disarm();
@@ -221,7 +223,7 @@ static int in_place(void) {
     struct sw_test_op op, back;
     int rc = sw_fixture_pack(&f, &from, OFFSET, REGION_BYTES, &op);
     if (rc < 0) {
-        if (!is_dead()) /* what a dead GPU has half packed is lost, and said to be */
+        if (!is_dead()) /* regions that a dead GPU has half packed are lost, and reported as lost */
             ck_from();
         return rc;
     }
@@ -237,7 +239,7 @@ static int in_place(void) {
     return rc;
 }
 
-/* Regions of a registered memory that are asked for together: short ones go as a group, one is of numbers. */
+/* Regions of a registered memory that are spilled together: short ones form a group, one has numbers. */
 struct together {
     struct sw_mem *mem;
     struct sw_range ranges[PIECES];
@@ -345,7 +347,7 @@ static void survived(enum sw_fake_call call, int error, int work, struct seen *s
         ck_assert(!is_dead() && !sw_engine_device_lost(f.engine));
         ck_idle();
         ck_held(before);
-        if (fired) /* the number of looks at a stream varies */
+        if (fired) /* the number of polls of a stream varies */
             note(seen, rc);
     }
 }
@@ -369,7 +371,7 @@ START_TEST(each_call_fails_once) {
 }
 END_TEST
 
-/* An engine for each: it is lost. What has been parked before stays. */
+/* A new engine for each call, because the device is lost. Regions that were parked before stay. */
 static void killed(enum sw_mem_kind kind, enum sw_fake_call call, unsigned nth, int error, int work,
                    struct seen *seen) {
     struct sw_test_op kept, op;
@@ -382,7 +384,7 @@ static void killed(enum sw_mem_kind kind, enum sw_fake_call call, unsigned nth, 
     ck_assert_msg(!fired || rc == 0 || is_named(rc, error), "%s: %s, call %u: %s", work_names[work],
                   sw_fake_call_name(call), nth, sw_err_name(rc));
     if (dead) {
-        if (rc == 0) /* it struck what gives back, or what nobody waits for: the next one is told */
+        if (rc == 0) /* the call released something, or nobody waited for it: the next operation gets the error */
             rc = sw_fixture_spill(&f, &to, OFFSET, REGION_BYTES, &op);
         ck_assert_int_lt(rc, 0);
         ck_assert(sw_engine_device_lost(f.engine));

@@ -1,7 +1,6 @@
-/* Faults of the GPU's driver and the heap, and limits that are met, in a daemon that serves: each step of the device
- * and each allocation fails in turn while a client spills, restores, packs and unpacks. Every failure has a name, every
- * byte is where it was or comes back, what another client has parked is whole, and the daemon goes on, or ends with 1
- * where it has to.
+/* Faults of the GPU's driver and the heap, and limits, in a serving daemon: each step of the device and each allocation
+ * fails in turn while a client spills, restores, packs and unpacks. Every failure has a name, every byte is where it
+ * was or comes back, regions of other clients are whole, and the daemon goes on, or ends with 1 if it must.
  *
  * Lines that begin with "row" are rows of ../FAULTS.md. */
 #include "tests/lib/faulted.h"
@@ -93,7 +92,7 @@ START_TEST(allocations) {
 }
 END_TEST
 
-/* As under systemd: the manager keeps what the next process needs. */
+/* As under systemd: the manager keeps the descriptors that the next process needs. */
 START_TEST(device_lost) {
     static struct sw_supervisor keeper;
     struct sw_faulted_seen seen = {0};
@@ -129,7 +128,7 @@ START_TEST(device_lost) {
 }
 END_TEST
 
-/* The time to come back begins when there is somebody to come back to. */
+/* The grace period begins when the service is ready for reconnections. */
 START_TEST(slow_start) {
     static struct sw_supervisor keeper;
     sw_supervisor_init(&keeper, NULL, NULL);
@@ -141,7 +140,7 @@ START_TEST(slow_start) {
     sw_wire_close(&sw_faulted.witness);
     sw_faulted.start_ms = 1500;
     sw_faulted_start(false);
-    (void)usleep(50000); /* it has looked at its timers */
+    (void)usleep(50000); /* its timers have run */
     ck_assert(sw_wire_resume(&sw_faulted.witness, sw_faulted.socket_path));
     sw_faulted_ck_parked();
     sw_wire_close(&sw_faulted.witness);

@@ -114,7 +114,7 @@ static uint64_t used_bytes(struct sw_tier *tier) {
     return stats.used_bytes;
 }
 
-/* Others have all of what may rest in host memory, but less than a block. */
+/* Other tenants have all but less than a block of the host memory for stored frames. */
 static void fill_host_memory(void) {
     const uint64_t bytes = (rig.place.limit_bytes[0] - used_bytes(rig.tier)) / 4096 * 4096;
     ck_assert_int_eq(rig.tier->ops->reserve(rig.tier, bytes, &rig.others, NULL), 0);
@@ -152,7 +152,7 @@ static void teardown(void) {
     sw_memory_free(&to);
 }
 
-/* As if it had been measured beside a busy GPU; what the last job has measured is forgotten. */
+/* As if measured beside a busy GPU; measurements of the last job are forgotten. */
 static void seem_busy(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6},
                           late = {.bytes = 48e9, .us = 1e6};
@@ -220,7 +220,7 @@ static void advance(void) {
         ck_assert(sw_mover_wait(rig.mover));
 }
 
-/* What a spill has taken of its quota is what it has stored. */
+/* A spill has taken from its quota exactly the bytes that it has stored. */
 static void check_charged(const struct sw_quota *quota, const struct sw_one_run *job) {
     ck_assert_uint_eq(atomic_load(&quota->bytes), job->job.charged_bytes);
     ck_assert_uint_eq(job->job.charged_bytes, job->job.run.outcome.stored_bytes);
@@ -322,7 +322,7 @@ START_TEST(test_a_full_tier_fails_a_spill_in_the_middle_of_a_step) {
 }
 END_TEST
 
-/* A chunk of a step that finds no room is left to the next step, and charged there only. */
+/* A chunk without room is left to the next step, and charged only there. */
 START_TEST(test_a_step_is_cut_where_there_is_no_room) {
     static const unsigned nths[] = {2, 5, 15};
     for (size_t i = 0; i < sizeof nths / sizeof nths[0]; i++) {
@@ -338,7 +338,7 @@ START_TEST(test_a_step_is_cut_where_there_is_no_room) {
 }
 END_TEST
 
-/* What finds no place at rest in host memory goes on to the disk, one by one; it comes back alone, too. */
+/* Frames without room in host memory go on to the disk, one by one, and come back one by one. */
 START_TEST(test_a_step_ends_where_the_disk_begins) {
     struct sw_one_run job;
     rig_open(96 * MIB, 160 * MIB, 48 * MIB);
@@ -355,7 +355,7 @@ START_TEST(test_a_step_ends_where_the_disk_begins) {
 }
 END_TEST
 
-/* What is on its way to the disk goes alone, though others have left room for the chunks behind it by then. */
+/* A frame for the disk goes alone, although other tenants have left room for the chunks behind it by then. */
 START_TEST(test_a_frame_for_the_disk_goes_alone) {
     struct sw_one_run job;
     rig_open(200 * MIB, 160 * MIB, 48 * MIB);
@@ -368,7 +368,7 @@ START_TEST(test_a_frame_for_the_disk_goes_alone) {
 }
 END_TEST
 
-/* Takes what is under way to its end, and begins nothing else. */
+/* Ends the running steps, and begins no others. */
 START_TEST(test_a_spill_is_canceled_in_the_middle_of_a_step) {
     struct sw_one_run job;
     rig_open(200 * MIB, 0, 0);
@@ -453,8 +453,8 @@ static void step_until_settled(void) {
             ck_assert(sw_mover_wait(rig.mover));
 }
 
-/* A worker polls for steps that run, not for room in host memory, which others take and give back; and what waits for
- * it is not charged. */
+/* A worker polls for running steps, not for room in host memory, which other workers take and release. A waiting job is
+ * not charged. */
 START_TEST(test_no_job_polls_for_room) {
     struct sw_quota quota = {0};
     struct sw_one_run job;
@@ -478,7 +478,7 @@ START_TEST(test_no_job_polls_for_room) {
 }
 END_TEST
 
-/* What a tenant may have is room, too. */
+/* A tenant's quota is room, too. */
 START_TEST(test_a_quota_has_room_for_compressed_chunks_only) {
     struct sw_quota quota = {.max_bytes = REGION_BYTES / 2};
     struct sw_one_run job;
@@ -538,7 +538,7 @@ END_TEST
 
 enum { N_SHORT = 8, SHORT_BYTES = 96 << 10 };
 
-/* As if encoding had been slow in groups. Of chunks nothing is known. */
+/* As if encoding had been slow in groups. No rates of chunks are known. */
 static void groups_seem_slow(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {
@@ -574,7 +574,7 @@ static void end_short(const struct sw_one_run *spills) {
     rig_close();
 }
 
-/* A group that is not worth encoding goes as it is, by what groups have taken; but not where its tenant has room for
+/* A group that is not worth encoding is stored raw, by the rates of groups, except if its tenant has room for
  * compressed frames only. */
 START_TEST(test_a_quota_has_room_for_a_compressed_group_only) {
     const bool is_short = _i == 1;

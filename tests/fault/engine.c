@@ -185,7 +185,7 @@ START_TEST(test_a_full_arena_fails_the_spill_that_does_not_fit) {
 }
 END_TEST
 
-/* Opens a memory, spills, restores, with what fails in between left failed. Returns true if all went well. */
+/* Opens a memory, spills and restores; failures in between are not repeated. Returns true if all succeeded. */
 static bool round_trip_on_a_bad_heap(unsigned long nth, struct sw_region_id *ret_id, bool *ret_stored) {
     struct sw_mem_desc descs[2] = {sw_memory_desc(&from), sw_memory_desc(&to)};
     struct sw_test_op ops[2] = {0};

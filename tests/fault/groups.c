@@ -1,5 +1,5 @@
-/* Whatever fails in a group of short regions, in any of its steps: a named error for those it concerns, the others
- * served, every region's bytes whole, books in order, nothing left behind. */
+/* Any step of a group of short regions fails: the affected regions get a named error, the others are served, every
+ * region's bytes are whole, the sums are right, and nothing is left behind. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
@@ -177,7 +177,7 @@ static void exchange(unsigned i, unsigned k) {
     }
 }
 
-/* Frames that are whole, but each other's: those regions are lost, nobody gets another's bytes, and the others of their
+/* Whole frames are exchanged: their regions are lost, no client gets another's bytes, and the other regions of the
  * group come back. */
 START_TEST(test_exchanged_frames_of_a_group_lose_only_their_regions) {
     hand_over(false);
@@ -195,7 +195,7 @@ START_TEST(test_exchanged_frames_of_a_group_lose_only_their_regions) {
                 ck_assert_int_eq(region->state, is_one ? SW_REGION_LOST : SW_REGION_OUT);
                 ck_assert(is_one ? to.data[(size_t)j * BYTES] == 0xEE
                                  : memcmp(to.data + (size_t)j * BYTES, original + (size_t)j * BYTES, BYTES) == 0);
-                region->state = SW_REGION_OUT; /* as if nobody had looked */
+                region->state = SW_REGION_OUT; /* as if it had not been polled */
             }
             exchange(i, k);
         }
@@ -212,7 +212,7 @@ START_TEST(test_a_lost_context_takes_all_groups_with_it) {
     const bool restores = _i / 3 == 1;
     const unsigned failed =
         run_held(restores, restores ? "restore_group" : "encode_group", 2, -SW_EGPULOST, (enum sw_fault)(_i % 3));
-    /* What has just ended well is not safe from a context that dies in the same moment. */
+    /* A context that dies at the same moment also fails an operation that has just ended well. */
     ck_assert(failed == n - full || (_i % 3 == SW_FAULT_AT_ONCE && failed == n));
     ck_assert(sw_engine_device_lost(rig.f.engine));
     for (unsigned i = 0; restores && i < n; i++)

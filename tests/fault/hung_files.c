@@ -89,7 +89,7 @@ static void map_memory(void) {
     ck_assert_ptr_ne(memory, MAP_FAILED);
 }
 
-/* What a spill does before it sends anything. */
+/* The work of a spill before it sends anything. */
 static int export_memory(void) {
     struct sw_export e = {.n_parts = 0};
     struct sw_err err = {0};
@@ -98,8 +98,8 @@ static int export_memory(void) {
     return rc;
 }
 
-/* In a process of its own, which cannot end before the server has, and whose leaks nobody could look for without /proc.
- * Returns whether it was done in time. */
+/* Runs it in a process of its own, which cannot end before the server has, and whose leaks cannot be found without
+ * /proc. Returns whether it was done in time. */
 static bool export_in_time(int *ret_code, bool has_proc) {
     int ends[2];
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);

@@ -1,5 +1,5 @@
-/* A stored frame that is whole, but another one's: whatever two frames are exchanged, in whatever tier, each of them is
- * refused, and nobody gets the other's bytes. And where the frames lie in the client's memory nothing is lost by it. */
+/* A stored frame is whole, but belongs to another region. Whichever two frames are exchanged, in whichever tier, both
+ * are refused, and no client gets another's bytes. If the frames lie in the client's memory, nothing is lost by it. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
@@ -184,8 +184,7 @@ static void exchange(struct frame *a, struct frame *b, bool back) {
     copy(b, back ? b->content : a->content, bytes, true);
 }
 
-/* Refused, and without a byte of it where the device writes only what has been verified; then as if nobody had looked.
- */
+/* Refused, and without any byte written if the device writes only verified bytes. Then the state is as before. */
 static void check_refused(unsigned i) {
     ck_assert_int_eq(restore(i), -SW_ECHECKSUM);
     struct sw_region *region = region_of(i);
@@ -320,12 +319,12 @@ static unsigned find_packed(struct packed_frame ret[MAX_FRAMES]) {
     return n;
 }
 
-/* What is a raw one is found out when it is its turn; chunks whose turn was before are unpacked then. */
+/* A wrong raw frame is found in its turn; chunks before it are unpacked by then. */
 static bool is_packed(const struct packed_frame *frame) {
     return region_of(frame->region)->frames->packed[frame->chunk].is_packed;
 }
 
-/* Each of the two is refused before a byte has been written, and comes back once the right bytes are back. */
+/* Each of the two is refused before a byte is written, and comes back once the right bytes are back. */
 START_TEST(test_exchanged_frames_are_refused_where_they_are_packed) {
     static struct packed_frame packed[MAX_FRAMES];
     pack_all(_i ? 77 : 0);
@@ -351,8 +350,7 @@ START_TEST(test_exchanged_frames_are_refused_where_they_are_packed) {
 }
 END_TEST
 
-/* A is packed, its memory is used for B, which is packed there, too; then A is to come back, and does when its bytes
- * have. */
+/* A is packed, then its memory is used for B, which is packed there, too. A is refused until its bytes are back. */
 START_TEST(test_packed_memory_reused_for_another_region) {
     struct sw_test_op op;
     pack(0, 0);
@@ -371,7 +369,7 @@ START_TEST(test_packed_memory_reused_for_another_region) {
 }
 END_TEST
 
-/* The client writes when the frames have been compared. A device that reads a copy notices it. */
+/* The client writes after the comparison. A device that reads a copy notices it. */
 static struct {
     const struct sw_device_ops *real;
     struct sw_device_ops ops;
@@ -470,7 +468,7 @@ START_TEST(test_comparing_many_fails) {
 }
 END_TEST
 
-/* Decoding is not to wait for the device's turn when the frames have been compared. */
+/* Decoding must not wait for the device's time slice after the comparison. */
 static struct {
     const struct sw_device_ops *real;
     unsigned n_woken, n_compared;
@@ -504,7 +502,7 @@ START_TEST(test_the_device_is_woken_once_before_frames_are_compared) {
 }
 END_TEST
 
-/* Whatever fails while frames are compared, nothing has been written. */
+/* Any step of the comparison fails: nothing has been written. */
 START_TEST(test_comparing_fails) {
     struct sw_test_op op;
     pack_all(0);

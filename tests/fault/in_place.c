@@ -52,7 +52,7 @@ static void teardown(void) {
     sw_fixture_close(&f);
 }
 
-/* Text in front, so that frames move up, then what is asked for. */
+/* Text in front, so that frames move up; then the content that was asked for. */
 static void fill(enum sw_content content) {
     sw_content_fill(original, memory.bytes, content, 5);
     sw_content_fill(original + OFFSET, REGION_BYTES / 5, SW_CONTENT_TEXT, 6);
@@ -80,7 +80,7 @@ static int unpack(struct sw_region_id id, struct sw_test_op *op) {
     return sw_fixture_unpack(&f, id, &memory, OFFSET, REGION_BYTES, op);
 }
 
-/* What is the client's to reuse, it reuses; what is not its range must not have changed. */
+/* Overwrites the memory that the client may reuse; memory outside the range must not have changed. */
 static void reuse_tail(const struct sw_test_op *packed) {
     uint64_t kept = packed->outcome.stored_bytes;
     ck_assert_uint_le(kept, REGION_BYTES);
@@ -89,7 +89,7 @@ static void reuse_tail(const struct sw_test_op *packed) {
     ck_assert_int_eq(memcmp(memory.data + OFFSET + REGION_BYTES, original + OFFSET + REGION_BYTES, BEHIND), 0);
 }
 
-/* What of the region is packed and what is not, as it is said to be. Returns the bytes that can be read in place. */
+/* Checks which chunks of the region are packed. Returns the bytes that can be read in place. */
 static uint64_t check_directory(struct sw_region_id id) {
     enum { MOST = REGION_BYTES / 65536 + 1 };
     struct spillway_packed_chunk chunks[MOST + 1];
@@ -158,7 +158,7 @@ START_TEST(test_a_pack_that_fails_anywhere_is_undone) {
 }
 END_TEST
 
-/* The step fails and, while that is being undone, the undoing fails once as well. */
+/* The step fails, and the attempt to undo it fails once as well. */
 START_TEST(test_undoing_is_tried_again) {
     struct sw_test_op op;
     fill(contents[_i % N_CONTENTS]);
@@ -198,13 +198,13 @@ START_TEST(test_an_unpack_that_fails_anywhere_can_be_repeated) {
         check_nothing_in_use(0);
         ck_assert_uint_lt(nth, MANY);
     }
-    /* Every chunk of bytes that do not shrink is fetched; most of those of a text are decoded where they lie. */
+    /* Incompressible chunks are all fetched; most chunks of a text are decoded where they lie. */
     ck_assert(contents[_i % N_CONTENTS] != SW_CONTENT_RANDOM || strcmp(step, "fetch") != 0 || nth > 4);
     ck_assert(contents[_i % N_CONTENTS] != SW_CONTENT_TEXT || strcmp(step, "unpack") != 0 || nth > 4);
 }
 END_TEST
 
-/* Those of its frames that are still packed get the bytes back that they had. */
+/* Puts the former bytes back into frames that are still packed. */
 static void put_frames_back(struct sw_region_id id, const uint8_t *packed) {
     struct sw_region *region;
     ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
@@ -253,7 +253,7 @@ END_TEST
 static struct {
     const struct sw_device_ops *real;
     struct sw_device_ops ops;
-    atomic_uint n_left; /* calls that fail, reported when the last one has been made */
+    atomic_uint n_left; /* failing calls, reported at the last one */
     atomic_bool failed[16];
 } burst;
 
@@ -320,7 +320,7 @@ static void fill_dense(uint8_t *ret, size_t bytes) {
         sw_content_fill(ret + at, TEXT, SW_CONTENT_TEXT, at);
 }
 
-/* What the steps of an unpack were given. */
+/* The arguments of an unpack's steps. */
 static struct {
     const struct sw_device_ops *real;
     struct sw_device_ops ops;
@@ -385,7 +385,7 @@ static struct sw_mem *begin_pack(uint64_t offset, uint64_t bytes, struct sw_test
     return range.mem;
 }
 
-/* Those that have not begun when the context dies, and those that come after, end like everything else of the device.
+/* Packs that have not begun when the context dies, and packs that come later, end like everything else of the device.
  */
 START_TEST(test_waiting_packs_fail_unchanged_with_a_dead_context) {
     enum { PACKS = 6, HALF = REGION_BYTES / 2, PIECE_BYTES = REGION_BYTES / 16 };

@@ -25,8 +25,8 @@ static const char secret[] = "another tenant's";
 static struct sw_fixture f;
 static struct sw_memory theirs, own, original;
 
-/* One slot, so that the next one's steps find what the last one's have left in it. Random bytes are stored raw: the
- * secret is in the frames as it is. */
+/* One slot, so that a client's steps meet the remains of the last client's. Random bytes are stored raw, so the secret
+ * is in the frames as it is. */
 static void open_fixture(bool with_nvme) {
     struct sw_fixture_config config = sw_fixture_defaults;
     config.n_slots = 1;
@@ -130,7 +130,7 @@ static void use_service(const char *when, unsigned nth) {
     check_own(when, nth);
     fill_own();
     if (sw_fixture_pack(&f, &own, 0, BYTES, &op) == 0) {
-        check_own(when, nth); /* what it does not need any more, the client sees, too */
+        check_own(when, nth); /* the client also sees memory that the service has finished with */
         (void)sw_fixture_unpack(&f, op.id, &own, 0, BYTES, &op);
     }
     check_own(when, nth);
@@ -196,7 +196,7 @@ START_TEST(failed_allocations_leak_no_bytes) {
 }
 END_TEST
 
-/* What the disk holds of the next one's frames, to the ends of their blocks, has nothing of the last one's either. */
+/* The next client's frames on the disk, to the ends of their blocks, contain nothing of the last client's. */
 static void check_blocks(struct sw_region_id id) {
     static uint8_t block[4096];
     struct sw_region *region;

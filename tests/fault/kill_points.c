@@ -1,9 +1,9 @@
-/* A service that is killed at each of its writes in turn: at every store to the catalogue's records, at every record of
- * the disk's manifest (before it, in the middle, behind it), and at every reply. A client that speaks the protocol by
- * hand knows what it was told; what its successor finds must agree with that. And a service each of whose records fails
- * in turn: its client must be told so, or lose nothing by it.
+/* A service is killed at each of its writes in turn: at every store to the catalogue's records, at every record of the
+ * disk's manifest (before it, in the middle, behind it), and at every reply. A client that speaks the protocol by hand
+ * knows which replies it got, and the successor's state must agree with them. Then each record of a service fails in
+ * turn: its client must get the error, or lose nothing.
  *
- * The service is a child process with a real session, its catalogue and its memory are this process's. Stores are found
+ * The service is a child process with a real session; its catalogue and its memory are this process's. Stores are found
  * by lib/store_trap.h, so it is x86-64 only. */
 #include "base/assert.h"
 #include "base/log.h"
@@ -168,14 +168,14 @@ enum stage {
 /* A region, as its client knows it. */
 static struct piece {
     enum stage stage;
-    struct sw_region_id id;    /* gen 0: not told */
+    struct sw_region_id id;    /* gen 0: not known to the client */
     uint32_t request, index;   /* of its spill */
-    struct sw_memory from, to; /* borrowed by those of a batch but the first */
+    struct sw_memory from, to; /* of a batch only the first owns it */
     uint64_t offset;
     bool packed, durable;
     unsigned n_buffers;
-    unsigned batch; /* first piece + 1 of those that are restored together; 0: alone */
-    unsigned group; /* the same of those that are committed together */
+    unsigned batch; /* first piece + 1 of the pieces that are restored together; 0: alone */
+    unsigned group; /* the same for pieces that are committed together */
     bool is_out;    /* a successor has found it */
 } pieces[N_PIECES];
 static unsigned n_pieces;
@@ -292,7 +292,7 @@ static void spill_batch(struct piece *p, unsigned n) {
             p[i].id = (struct sw_region_id){msg.u.result_batch.slot[i], msg.u.result_batch.gen[i]};
 }
 
-/* What is durable, or kept, stays stored. */
+/* Durable and kept regions stay stored. */
 static void restore(struct piece *p, uint32_t flags) {
     const bool stays = p->durable || (flags & SW_REQ9_KEEP);
     if (p->stage != STORED)
@@ -375,7 +375,7 @@ static void build_packet(struct piece *p, unsigned n, uint32_t flags, const char
     ask_packet(p, n, SPILLING, STORED);
 }
 
-/* Of those that are stored, if all are; with SW_REQ_ALL one that is back speaks for all. */
+/* All stored ones, if all are; with SW_REQ_ALL one that is back speaks for all. */
 static void read_packet(struct piece *p, unsigned n, uint32_t flags) {
     for (unsigned i = 0; i < n; i++)
         if (p[i].stage != STORED)
@@ -482,7 +482,7 @@ static void drop(struct piece *p) {
     (void)ask(&msg, p, 1, DROPPING, GONE);
 }
 
-/* Until the service has moved what it moves. */
+/* Until the service has ended its moves. */
 static void await_moves(void) {
     struct sw_msg_status_ok status = {0};
     uint64_t before = 1;
@@ -598,7 +598,7 @@ static void check_piece(struct sw_owner *owner, struct piece *p, unsigned kill_a
 #undef SAY
 }
 
-/* Those that nobody was told of were all recorded, or none. */
+/* Regions whose reply was lost were all recorded, or none. */
 static void check_groups(unsigned kill_at) {
     for (unsigned i = 0; i < n_pieces; i++)
         if (pieces[i].group && pieces[i].stage == SPILLING)
@@ -626,7 +626,7 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
         check_piece(owner, &pieces[i], kill_at);
     }
     check_groups(kill_at);
-    /* All of it is known to somebody: when they are gone, nothing is left. */
+    /* Every region is known to a client: after they have dropped them nothing is left. */
     sw_life_close_owner(&life, tenant_owner, false);
     sw_life_close_owner(&life, owner, false);
     (void)sw_owners_close_unclaimed(life.engine, NULL, false, NULL);
@@ -783,8 +783,8 @@ START_TEST(killed_at_each_write) {
 }
 END_TEST
 
-/* With a disk it is a write that fails, or a move, of which nobody is told: without it, each failure but one is an
- * error that somebody sees. The one is the end of a pack, which cannot be taken back. */
+/* With a disk a write or a move fails, which no client hears of. Without one, each failure but one is an error that a
+ * client gets. The exception is the end of a pack, which cannot be undone. */
 START_TEST(each_record_fails) {
     const struct scenario *s = &scenarios[_i / 2];
     unsigned n_failed = 0, n_seen = 0;

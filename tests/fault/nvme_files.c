@@ -45,7 +45,7 @@ static void fault_arm(bool manifest, int cause, size_t moves, int nth, int count
     atomic_store(&fault.count, count);
 }
 
-/* What is really moved: whole blocks of data, which is all that direct transfers can. */
+/* The bytes that are moved: whole blocks, because direct transfers move nothing else. */
 static size_t fault_moves(void) {
     return fault.manifest ? fault.moves : fault.moves / BLOCK * BLOCK;
 }
@@ -55,7 +55,7 @@ static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offse
         return pwrite(fd, data, bytes, offset);
     if (!fault.cause)
         return pwrite(fd, data, fault_moves(), offset) < 0 ? -1 : (ssize_t)fault.moves;
-    if (fault.moves) /* what an error leaves behind may be anything, the whole record included */
+    if (fault.moves) /* an error may leave anything behind, also the whole record */
         (void)!pwrite(fd, data, fault.moves < bytes ? fault.moves : bytes, offset);
     errno = fault.cause;
     return -1;
@@ -119,8 +119,8 @@ START_TEST(test_a_failing_write_is_the_error_of_its_frame_only) {
 }
 END_TEST
 
-/* Loop: how much of its record has reached the manifest. Nothing follows that would write over it: whoever opens the
- * directory next does not find the frame, which was refused, nor damage. */
+/* Loop: the length of the record that has reached the manifest. No later record overwrites it: the next process finds
+ * neither the refused frame nor damage. */
 START_TEST(test_a_refused_record_does_not_count) {
     static const size_t moves[] = {1, 40, 80, 4000};
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_THREADS);
@@ -190,8 +190,8 @@ START_TEST(test_a_failing_read_is_an_error_and_may_be_repeated) {
 }
 END_TEST
 
-/* A release that the manifest does not take: its space is handed out, but nothing is written there, so that whoever
- * opens the directory next finds the frame whole. */
+/* The manifest does not take a release. Its space is handed out, but not written to, so that the next process finds the
+ * frame whole. */
 START_TEST(test_space_is_not_overwritten_before_its_release_is_recorded) {
     if (!sw_nvme_allowed(sw_nvme_methods[_i]))
         return;
@@ -218,7 +218,7 @@ START_TEST(test_space_is_not_overwritten_before_its_release_is_recorded) {
 }
 END_TEST
 
-/* What the kernel refuses while io_uring is at work: here, by a limit on the length of files. */
+/* Errors of the kernel while io_uring works: here by a limit on the length of files. */
 START_TEST(test_a_limit_of_the_system_has_its_own_error) {
     if (!sw_nvme_allowed(sw_nvme_methods[_i]))
         return;
@@ -293,7 +293,7 @@ END_TEST
 
 /* ---- a file system of which the test says what it has ---- */
 
-static uint64_t told_room; /* bytes; 0: what it has; UINT64_MAX: it does not say */
+static uint64_t told_room; /* bytes; 0: the real number; UINT64_MAX: not known */
 static bool cannot_take;   /* space without writing, as NFS */
 static unsigned n_taken;   /* calls that take space for data files */
 
@@ -319,7 +319,7 @@ int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
     return __real_fallocate(fd, mode, offset, bytes);
 }
 
-/* Nothing is taken that may not suffice; what data files hold already counts. */
+/* Nothing is taken that may not suffice; space that data files already have counts. */
 START_TEST(test_too_long_frames_are_refused_before_space_is_taken) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(8 * MIB, SW_TIER_NVME_AUTO);
     struct sw_tier *tier = NULL;
@@ -378,7 +378,7 @@ START_TEST(test_a_full_file_system_has_its_own_error_at_the_start) {
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_ENOSPACE);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
-    ck_assert_int_eq(sw_nvme_file_bytes("data-0000"), -1); /* what little it got is given back */
+    ck_assert_int_eq(sw_nvme_file_bytes("data-0000"), -1); /* the little that it got is given back */
     tier = sw_nvme_open(&config);
     tier->ops->close(tier);
 }

@@ -1,6 +1,6 @@
-/* kill -9 at random moments of a process that keeps an NVMe tier busy, again and again in one directory: whatever it
- * was told is stored, and did not begin to release, is found with the same bytes; what is found is whole; space adds
- * up. */
+/* kill -9 at random moments of a process that keeps an NVMe tier busy, again and again in one directory. Frames that
+ * were reported as stored, and whose release had not begun, are found with the same bytes; all found frames are whole;
+ * the space adds up. */
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
@@ -20,7 +20,7 @@
 
 enum { N_SLOTS = 24, MAX_FRAME_BYTES = 96 << 10, MAX_DELAY_US = 6000, N_CYCLES = 120 };
 
-/* What the child last said of a slot. Shared memory: every store is there after a kill. */
+/* The child's last state of a slot. Shared memory: every store is there after a kill. */
 enum state { EMPTY, WRITING, STORED, RELEASING };
 
 struct slot {
@@ -173,7 +173,7 @@ static bool take_all(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const stru
     return true;
 }
 
-/* Opens what the child left, checks it against what the child said, and writes down what there is. */
+/* Opens the tier that the child left, compares it with the child's states, and writes down its content. */
 static void check_directory(struct shared *shared, const struct sw_tier_nvme_config *config) {
     struct check c = {.shared = shared, .tier = sw_nvme_open(config)};
     struct sw_tier_stats stats;
@@ -181,7 +181,7 @@ static void check_directory(struct shared *shared, const struct sw_tier_nvme_con
     for (unsigned i = 0; i < N_SLOTS; i++) {
         const unsigned state = atomic_load(&shared->slots[i].state);
         ck_assert_msg(state != STORED || c.found[i], "slot %u was stored and is lost", i);
-        /* WRITING: it was committed, but the child had not been told yet. EMPTY, RELEASING: not recorded yet. */
+        /* WRITING: it was committed, but the child had not seen that yet. EMPTY, RELEASING: not recorded yet. */
         atomic_store(&shared->slots[i].state, c.found[i] ? STORED : EMPTY);
     }
     c.tier->ops->stats(c.tier, &stats);
@@ -211,7 +211,7 @@ static struct {
     bool manifest;
     size_t min_bytes;
     uint64_t random;
-    atomic_int countdown; /* 0: nobody is killed */
+    atomic_int countdown; /* 0: no kill */
 } death;
 
 static ssize_t deadly_pwrite(int fd, const void *data, size_t bytes, off_t offset) {

@@ -23,7 +23,7 @@ static struct sw_fixture f;
 static struct sw_memory memory;
 static struct sw_region_id ids[N];
 
-static struct sw_stored fills; /* what is free of the host tier */
+static struct sw_stored fills; /* free bytes of the host tier */
 
 static struct {
     atomic_int reads, writes; /* the n-th data request fails; 0: none */
@@ -52,7 +52,7 @@ static ssize_t faulty_pread(int fd, void *ret, size_t bytes, off_t offset) {
     return -1;
 }
 
-/* A minute ahead of the time that it is. */
+/* A minute ahead of the real time. */
 static uint64_t a_minute_later_us(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -322,7 +322,8 @@ START_TEST(test_a_move_that_fails_leaves_the_region_where_it_is) {
 }
 END_TEST
 
-/* What such a move leaves in the host tier can leave it later, though most of the region is on the disk. */
+/* The part of a region that such a move leaves in the host tier can be moved later, although most of the region is on
+ * the disk. */
 START_TEST(test_the_rest_of_a_region_follows) {
     open_fixture(32 << 20, 100, 90, true);
     ck_assert_int_eq(spill(0), 0);
@@ -337,7 +338,7 @@ START_TEST(test_the_rest_of_a_region_follows) {
 }
 END_TEST
 
-/* As where a predecessor had more memory: what rests leaves no room for frames on their way. */
+/* As if a predecessor had more memory: stored frames leave no room for frames under way. */
 static void rest_above_the_limit(void) {
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -351,7 +352,7 @@ START_TEST(test_a_failed_demotion_delays_no_spill) {
     open_fixture(32 << 20, 100, 50, true);
     rest_above_the_limit();
     atomic_store(&fault.all, true);
-    for (int i = 0; i < 6; i++) /* every other one waits for what the one before has begun */
+    for (int i = 0; i < 6; i++) /* every other one waits for the one before it */
         ck_assert_int_eq(spill(4), -SW_ENOSPACE);
     await_moves();
     atomic_store(&fault.all, false);
@@ -385,8 +386,8 @@ START_TEST(test_a_move_that_fails_is_not_tried_again_at_once) {
 }
 END_TEST
 
-/* As many bytes as an operator asked for leave the first tier, some at a time, and no more: neither since the tier
- * would go on to its low watermark, nor since the rest of the wish is forgotten. */
+/* As many bytes as an operator asked for leave the first tier, a few at a time, and no more: the tier does not continue
+ * to its low watermark, and the rest of the demand is not forgotten. */
 START_TEST(test_a_demand_of_the_operator_is_met_exactly) {
     enum { SMALL = 65536, REGIONS = 20, WISHED = 6 }; /* more than are moved at once */
     struct sw_test_op op;
@@ -444,8 +445,8 @@ START_TEST(test_a_hung_disk_delays_no_spill) {
 }
 END_TEST
 
-/* A host tier that is just large enough for its chunks: one that restores has read the next chunk, one that spills has
- * all slots, and each waits for what the other has. A third one would wait with them. */
+/* The host tier is just large enough for its chunks. A restore has read the next chunk, a spill has all slots, and each
+ * waits for the other. A third job would wait with them. */
 START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
     enum { MIB = 1 << 20, LEAST = 8192 };
     struct sw_fixture_config config = sw_fixture_defaults;

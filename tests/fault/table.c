@@ -1,6 +1,6 @@
-/* Faults of the kernel and the disk, one at a time, in a daemon that serves: each call of a kind fails in turn while a
- * client spills, restores, packs and unpacks. Every failure has a name, every byte is where it was or comes back, what
- * another client has parked is whole, and the daemon goes on.
+/* Faults of the kernel and the disk, one at a time, in a serving daemon: each call of a kind fails in turn while a
+ * client spills, restores, packs and unpacks. Every failure has a name, every byte is where it was or comes back,
+ * regions of other clients are whole, and the daemon goes on.
  *
  * Lines that begin with "row" are rows of ../FAULTS.md. */
 #include "tests/lib/faulted.h"
@@ -313,7 +313,7 @@ START_TEST(kernel_and_disk) {
         ck_assert_msg(fired == 0 ? rc == 0 : is_expected((unsigned)_i, rc), "%s: %s in %s, call %d", faults[_i].fault,
                       sw_err_name(rc), faults[_i].where, nth);
         sw_faulted_note(&seen, rc, fired);
-        /* libuv itself adds what it has tried before, and ends the process if that fails. */
+        /* libuv itself repeats failed additions, and ends the process if that fails. */
         if (fired == 0 || faults[_i].call == SW_CALL_EPOLL)
             break;
     }

@@ -41,7 +41,7 @@ static size_t align_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-/* align: what all inputs have in common, 16, 4 or 1. */
+/* align: the alignment of all inputs, 16, 4 or 1. */
 static struct batch batch_new(unsigned n, const size_t *bytes, unsigned align) {
     struct batch b = {.n = n, .raw_image_bytes = GAP_BYTES, .frames_image_bytes = GAP_BYTES};
     b.bytes = must_calloc(n, sizeof *b.bytes);
@@ -398,7 +398,7 @@ END_TEST
 
 /* ---- identities ---- */
 
-/* Of the beginnings of one buffer, whose lengths are around those of stripes and periods. */
+/* Identities of beginnings of one buffer, with lengths around those of stripes and periods. */
 START_TEST(identities_are_those_of_the_host) {
     static const size_t bytes[] = {0,    1,    7,    8,    63,   64,   65,   1023, 1024,       1025,
                                    1087, 2047, 2048, 2056, 3000, 4096, 4100, 5119, 32768 + 40, 200001};

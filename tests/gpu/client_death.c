@@ -135,7 +135,7 @@ START_TEST(clients_die_and_no_memory_stays) {
     uint64_t random = 42;
     struct sw_sound before;
     start();
-    sw_mortals_die(&mortals, 0, once, &random); /* what is taken for good is taken */
+    sw_mortals_die(&mortals, 0, once, &random); /* lasting allocations are made */
     ck_assert_ptr_null(sw_sound_round_trip(&daemon_process, 100000, 1));
     sw_sound_take(&daemon_process, &before);
     const uint64_t free_bytes = sw_witness_ask(&witness);

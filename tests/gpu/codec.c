@@ -98,7 +98,7 @@ START_TEST(every_phrase_length) {
 }
 END_TEST
 
-/* Of a table that is not valid no code is believed, and what phrases refer to each other in rings has an end. */
+/* The codes of an invalid table are ignored, and phrases that refer to each other in rings end. */
 START_TEST(made_up_tables) {
     const size_t n = 100001;
     uint8_t *in = malloc(n), *frame = aligned_alloc(16, (sw_frame_bound_bytes(n) + 15) / 16 * 16), *out = malloc(n);
@@ -114,7 +114,7 @@ START_TEST(made_up_tables) {
         const size_t section = 9 * (size_t)layout.n_symbols;
         for (unsigned hits = 0; hits < 1 + sw_random(&state) % 20; hits++)
             frame[SW_FRAME_HEADER_BYTES + sw_random(&state) % section] = (uint8_t)(sw_random(&state) >> 32);
-        /* The header's hash is not looked at by the kernel, nor by what is called here: the layout is there. */
+        /* Neither the kernel nor the calls here check the header's hash: the layout is given. */
         const uint32_t bad = sw_gpu_decode_layout(&layout, frame, 0, layout.n_tiles, 0, out, n);
         ck_assert(bad > 0 || !memcmp(in, out, n));
     }
@@ -292,7 +292,7 @@ START_TEST(probed_samples) {
 }
 END_TEST
 
-/* Tables trained on the GPU obey the rules of table.h and are about as good as those of the host. */
+/* Tables trained on the GPU obey the rules of table.h and are about as good as the host's. */
 START_TEST(trained_tables) {
     const enum sw_content content = (enum sw_content)_i;
     const size_t n = sw_gpu_small_run() && content != SW_CONTENT_TEXT ? SW_SAMPLE_MAX_BYTES / 4 : SW_SAMPLE_MAX_BYTES;

@@ -1,6 +1,5 @@
-/* device.c - the CUDA device by its own contract: groups, in which every item has a frame of its own, and raw frames
- * whose bytes are moved by copies; stored where their extents say, restored to the same bytes, and only what is damaged
- * is said to be. */
+/* device.c - the CUDA device against its contract: groups, in which every item has its own frame, and raw frames whose
+ * bytes are copied. Frames are stored in their extents, restored to the same bytes, and only damaged items fail. */
 #include "codec/codec.h"
 #include "codec/identity.h"
 #include "spill/device/device_cuda_map.h"
@@ -41,7 +40,7 @@ static void open_device(uint64_t chunk_bytes) {
     ok(sw_device_cuda_open(&device, 0, &config, &err));
 }
 
-/* Ends what was queued on a slot, by asking or by waiting. */
+/* Ends the queued steps of a slot, by polling or by waiting. */
 static void settle(unsigned s, bool by_polling) {
     struct sw_slot_result result;
     int rc = -SW_EAGAIN;
@@ -133,7 +132,7 @@ static void encode(struct group *g, unsigned s, const struct sw_plan *plan) {
     }
 }
 
-/* Every frame as it was stored decodes on the host, and what its extents leave of their blocks was not written. */
+/* Every stored frame decodes on the host, and the rest of its blocks was not written. */
 static void ck_stored(const struct group *g) {
     for (unsigned i = 0; i < g->n; i++) {
         const struct sw_group_item *item = &g->items[i];
@@ -157,7 +156,7 @@ static void ck_stored(const struct group *g) {
     }
 }
 
-/* Restores by what the stored headers say. damaged: index of the one item that is; else g->n. */
+/* Restores by the stored headers. damaged: index of the damaged item; else g->n. */
 static void restore(struct group *g, unsigned s, unsigned damaged) {
     uint8_t *out = must_calloc(1, g->image_bytes);
     CUDA(cudaMemset(g->d_to, GUARD_VALUE, g->image_bytes));

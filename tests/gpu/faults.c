@@ -90,11 +90,11 @@ static int open_device(struct sw_device **ret) {
     return rc;
 }
 
-/* Of all calls the first ones, then fewer and fewer: most are those of the self-test, codec by codec. */
+/* All of the first calls, then fewer and fewer, because most are those of the self-test, codec by codec. */
 START_TEST(opening) {
     struct sw_device *device;
     unsigned failed = 0;
-    ck_assert_int_eq(open_device(&device), 0); /* what is taken for good is taken */
+    ck_assert_int_eq(open_device(&device), 0); /* lasting allocations are made */
     device->ops->close(device);
     const size_t before = free_bytes();
     for (unsigned call = 1;; call += 1 + call / 10) {

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By the first half of a column: what the other one has besides is not known. */
+/* A plan by the first half of a column; it does not know the values of the other half. */
 static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type, const uint8_t *data, size_t bytes) {
     struct sw_plan plan = {.codec = codec, .segment_log2 = SW_NUMBERS_SEGMENT_LOG2, .value_type = type};
     sw_plan_learn(&plan, data, bytes / 2);
@@ -108,7 +108,7 @@ START_TEST(any_content) {
 }
 END_TEST
 
-/* Matches of every window, as far back as it reaches and farther, and longer than what the search looks at. */
+/* Matches of every window, at its greatest distance and farther, and longer than the search compares. */
 START_TEST(every_window_of_lz) {
     static const unsigned windows[] = {32, 64, 128, 255};
     const enum sw_value_type type = (enum sw_value_type)_i;

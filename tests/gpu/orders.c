@@ -1,5 +1,5 @@
-/* orders.c - order with streams of every kind on a GPU: what was queued before a call is part of what is spilled,
- * captures survive, and a client whose work never ends holds up itself alone.
+/* orders.c - order with streams of every kind on a GPU: work that was queued before a call is part of the spilled
+ * bytes, captures survive, and a client whose work never ends delays only itself.
  *
  * orders [SPILLWAYD]; the neighbours are this program again: orders --neighbour SOCKET WAY. */
 #include "ipc/spillway.h"
@@ -51,7 +51,7 @@ static void CUDART_CB sleep_on_stream(void *arg) {
     (void)usleep(100000);
 }
 
-/* Queues what brings the content to d_data, after a while. */
+/* Queues work that writes the content to d_data, after a while. */
 static void fill_late(cudaStream_t stream) {
     CUDA(cudaMemset(d_data, 0xEE, BYTES));
     CUDA(cudaDeviceSynchronize());
@@ -122,7 +122,7 @@ START_TEST(the_default_stream_waits_for_blocking_ones) {
 }
 END_TEST
 
-/* Nobody waits here for a stream that is on another GPU than the memory. */
+/* Nothing here waits for a stream on another GPU than the memory's. */
 START_TEST(a_stream_of_another_gpu_comes_first) {
     cudaStream_t stream;
     int n_gpus = 0;
@@ -179,7 +179,7 @@ START_TEST(a_stream_that_is_captured_is_refused) {
 }
 END_TEST
 
-/* What the default stream was given before the capture began comes first, and the capture goes on. */
+/* Work that the default stream got before the capture began comes first, and the capture goes on. */
 START_TEST(the_default_stream_works_beside_a_capture) {
     const enum stream_kind kind = _i < 3 ? BLOCKING : NON_BLOCKING;
     const cudaStream_t captured = stream_new(kind);
@@ -251,7 +251,7 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* How long a short region takes, and what CPU time the service, idle, takes a second. */
+/* Measures how long a short region takes, and the CPU time of the idle service per second. */
 static double measure(const char *beside) {
     enum { N = 200 };
     static double us[N];
@@ -270,7 +270,7 @@ static double measure(const char *beside) {
     return idle_s;
 }
 
-/* The service has seen the neighbours go, and the driver what they had. */
+/* The service has seen the neighbours end, and the driver has freed their memory. */
 static void await_one_session(void) {
     struct spillway_status status = {.size = sizeof status, .sessions = 2};
     for (int i = 0; status.sessions > 1 && i < 1000; i++) {

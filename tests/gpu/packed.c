@@ -130,7 +130,7 @@ START_TEST(every_codec_is_read_in_place) {
 }
 END_TEST
 
-/* A tile whose checksum does not fit gives nothing, the others what they have. Of raw chunks there is none. */
+/* A tile with a wrong checksum gives no bytes, the others give theirs. Raw chunks have no checksum. */
 START_TEST(tiles_are_verified) {
     const enum sw_value_type type = sw_packed_columns[_i].type;
     const uint64_t in_tile = SW_NUMBERS_TILE_BYTES / sw_value_type_bytes(type);
@@ -199,7 +199,7 @@ static uint8_t *download(const struct column *c) {
     return image;
 }
 
-/* Refused, and of whole frames before a byte has been written; nothing is lost by it. */
+/* Refused, for whole frames before a byte was written; nothing is lost by it. */
 static void check_refused(const struct column *c, const uint8_t *wrong, const uint8_t *right, bool untouched) {
     ck_assert_int_eq(sw_buffer_upload(c->buffer, 0, wrong, c->bytes, &err), 0);
     ck_assert_int_eq(try_unpack(c), -SPILLWAY_ECHECKSUM);

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum { N_PLACES = 12, PIECES = 16, PIECE_BYTES = 20011, ROUNDS = 5, FLAT_RESTARTS = 20 };
-/* What the driver may take for itself, and give back when it likes. */
+/* Memory that the driver may take for itself, and release at any time. */
 #define TOLERANCE_BYTES ((uint64_t)8 << 20)
 
 /* Shared by the two processes. */
@@ -31,7 +31,7 @@ static struct shared {
     char socket[96];
     atomic_bool started, stop;
     atomic_bool is_busy;     /* works all the time, else only when asked */
-    atomic_uint round, done; /* the round in which all is to be compared, and is */
+    atomic_uint round, done; /* the round in which all must be compared, and the last one that was */
     atomic_ulong free_bytes; /* of the GPU, then */
     unsigned long n_done, n_restarted, n_lost;
 } * shared;
@@ -169,7 +169,7 @@ static void work(struct client *c) {
     while (!atomic_load(&shared->stop)) {
         const unsigned round = atomic_load(&shared->round);
         if (atomic_load(&shared->done) != round) {
-            if (!atomic_load(&shared->is_busy)) { /* what the one before has packed, this one unpacks */
+            if (!atomic_load(&shared->is_busy)) { /* this process unpacks what the last one has packed */
                 bring_back(c);
                 park(c);
             }
@@ -291,7 +291,7 @@ START_TEST(device_memory_stays_the_same) {
     const unsigned restarts = rounds_wanted(FLAT_RESTARTS);
     start(false);
     (void)await_compared();
-    restart(SIGKILL); /* so that both figures are of a process that has found regions */
+    restart(SIGKILL); /* so that both figures are of a process that has recovered regions */
     const uint64_t before = await_compared();
     for (unsigned i = 0; i < restarts; i++) {
         restart(i % 2 ? SIGTERM : SIGKILL);

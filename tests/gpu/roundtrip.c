@@ -273,7 +273,7 @@ static void unpacked(struct spillway_region region, struct sw_buffer *buffer) {
     spillway_ticket_free(ticket);
 }
 
-/* In place: what is behind the packed bytes is overwritten, or (VMM) given back to the driver and taken anew. */
+/* In place: memory behind the packed bytes is overwritten, or (VMM) given back to the driver and allocated again. */
 START_TEST(packed_in_place) {
     static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_MIXED, SW_CONTENT_RANDOM};
     const uint64_t bytes = is_small ? 150001 : 150000007;
@@ -348,7 +348,7 @@ static void lane_spill(struct lane *lane, const struct sw_buffer *source) {
                       &lane->ticket, &error));
 }
 
-/* What is queued before it must not come after it. */
+/* Work that was queued before it must not come after it. */
 static void lane_restore(struct lane *lane) {
     CUDA(cudaLaunchHostFunc(lane->stream, sleep_on_stream, &lane_sleep_ns));
     CUDA(cudaMemsetAsync(lane->buffer->data, 0xEE, lane->buffer->bytes, lane->stream));
@@ -585,7 +585,7 @@ START_TEST(wrong_handles) {
 }
 END_TEST
 
-/* Device memory in use is what it was before any of this, and the daemon keeps within its bound. Runs last. */
+/* The device memory in use is as before, and the daemon stays within its limit. Runs last. */
 START_TEST(nothing_left_behind) {
     struct spillway_status status = {.size = sizeof status};
     size_t before, after, total;

@@ -161,7 +161,7 @@ static void parked_and_packed(struct worker *w) {
 static const struct {
     const char *name;
     void (*live)(struct worker *w); /* until it is killed */
-    bool untouched;                 /* its memory is what it was, whenever it dies */
+    bool untouched;                 /* its memory is unchanged, whenever it dies */
 } states[] = {{"handing over and taking back", handing_over, true},
               {"spilling", spilling, true},
               {"restoring", restoring, false},
@@ -178,7 +178,7 @@ static const char *doing(unsigned i) {
 
 static struct sw_mortals mortals = {.live = live, .doing = doing};
 
-/* Whose memory is whose: those that live at a time are at_once in a row. */
+/* Assigns memories to workers: the ones that run at a time are at_once in a row. */
 static unsigned seat_of(unsigned i) {
     return i % mortals.at_once;
 }
@@ -329,7 +329,7 @@ START_TEST(workers_die_and_no_memory_stays) {
     cycles = cycles < once ? once : cycles;
     start();
     sw_sound_take(&daemon_process, &before);
-    before.fds = UINT_MAX; /* what is opened for good is opened now */
+    before.fds = UINT_MAX; /* lasting imports are made now */
     die(0, once, &before, &random);
     sw_sound_take(&daemon_process, &before);
     const uint64_t free_bytes = sw_witness_ask(&witness), begun_us = sw_clock_us();

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What sw_buffer_new() makes. The descriptor of a memfd is kept: without CAP_SYS_ADMIN the client library finds the
- * file behind a mapping by an open descriptor only. */
+/* The memory of sw_buffer_new(). The descriptor of a memfd is kept: without CAP_SYS_ADMIN the client library finds the
+ * file behind a mapping only by an open descriptor. */
 struct owned {
     struct sw_buffer buffer; /* first */
     int fd;

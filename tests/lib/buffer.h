@@ -38,7 +38,7 @@ const char *sw_buffer_kind_name(enum sw_buffer_kind kind);
  * part of a sentence, or NULL; static. */
 unsigned sw_buffer_usable_kinds(const char **ret_reason);
 
-/* Memory of GPU 0 that nobody uses, in bytes; 0 where it cannot be used. */
+/* Unused memory of GPU 0, in bytes; 0: it cannot be used. */
 uint64_t sw_buffer_free_bytes(void);
 
 /* Any length, also 0 (data is then valid to hand over, too). Content is undefined. owns: the caller, until

@@ -1,4 +1,4 @@
-/* buffer_nocuda.c - what a build without CUDA has in place of buffer_cuda.c. */
+/* buffer_nocuda.c - stands for buffer_cuda.c in a build without CUDA. */
 #include "tests/lib/buffer_cuda.h"
 
 static int refuse(struct sw_err *err) {

@@ -58,7 +58,7 @@ int sw_builds_close_memory(uint32_t mem) {
 
 void sw_builds_ck_rest(unsigned n_regions, unsigned n_mems) {
     ck_assert_uint_le(sw_packet_rig_stats(rig).n_mapped, n_mems);
-    while (sw_packet_rig_stats(rig).n_mems > n_mems) /* what was not mapped is closed later */
+    while (sw_packet_rig_stats(rig).n_mems > n_mems) /* memory that was not mapped is closed later */
         (void)uv_run(&rig->service.loop, UV_RUN_ONCE);
     ck_assert_uint_eq(sw_packet_rig_stats(rig).n_mems, n_mems);
     sw_packet_rig_check_rest(rig, n_regions, 0);

@@ -17,7 +17,7 @@ struct sw_child {
 struct sw_child sw_child_begin(void (*live)(unsigned i, int socket), unsigned i);
 /* Sends a packet. */
 void sw_child_tell(const struct sw_child *child, const void *packet, size_t bytes);
-/* Waits for a packet of just that length. The child must not end instead; `who` it is, for the failure's text. */
+/* Waits for a packet of exactly that length. The child must not end instead; `who`: its name in the failure's text. */
 void sw_child_hear(const struct sw_child *child, void *ret, size_t bytes, const char *who);
 /* The child reads the end of the file and must exit with 0. */
 void sw_child_end(struct sw_child *child, const char *who);

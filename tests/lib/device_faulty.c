@@ -1,7 +1,6 @@
-/* A late failure is not queued on the inner device: like a real one, it makes its slot skip what follows until it is
+/* A late failure is not queued on the inner device: as on a real one, its slot skips later steps until the failure is
  * reported. After -SW_EGPULOST every queued step and every report fails, as with a dead context. A slot that "fails"
- * with -SW_EAGAIN hangs until released; so does a pin,
- * which then goes on as if nothing had been. */
+ * with -SW_EAGAIN hangs until it is released; so does a pin, which then continues normally. */
 #include "tests/lib/device_faulty.h"
 
 #include "base/alloc.h"

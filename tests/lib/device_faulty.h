@@ -20,7 +20,7 @@ int sw_device_faulty_open(struct sw_device **ret, struct sw_device *inner, struc
  * hangs instead (and the named step itself is left out) until sw_device_faulty_release(); a "pin" with -SW_EAGAIN waits
  * for it, too, and then takes place. */
 void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsigned nth, int code, enum sw_fault fault);
-/* Lets go on what hangs. */
+/* Releases hanging steps. */
 void sw_device_faulty_release(struct sw_device *faulty);
 
 #endif

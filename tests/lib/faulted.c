@@ -236,7 +236,7 @@ static __attribute__((noreturn)) void be_daemon(bool with_disk) {
                                    "log_level=error",
                                    "max_session_operations=16"};
     if (sw_faulted.manager) {
-        commands[0] = fcntl(commands[0], F_DUPFD_CLOEXEC, 256); /* out of the way of what is handed over */
+        commands[0] = fcntl(commands[0], F_DUPFD_CLOEXEC, 256); /* out of the way of descriptors that are handed over */
         answers[1] = fcntl(answers[1], F_DUPFD_CLOEXEC, 256);
         (void)sw_test_hand_over(&sw_faulted.manager->handover);
     }
@@ -369,7 +369,7 @@ void sw_faulted_ck_own(void) {
     ck_assert(sw_wire_memfd_holds(sw_faulted.own_fd, SW_FAULTED_BYTES, SW_CONTENT_RANDOM, 1));
 }
 
-/* A spill, and its way back: what fails may be repeated once the fault is over. */
+/* A spill and its restore: failed calls may be repeated once the fault is over. */
 static int one_region(struct sw_wire *wire) {
     struct sw_region_id id;
     int rc = sw_wire_spill(wire, 1, 0, SW_FAULTED_BYTES, &id);
@@ -426,7 +426,7 @@ static int in_place(struct sw_wire *wire) {
             sw_faulted_ck_own();
             return rc;
         }
-        ck_assert_int_eq(tries, 0); /* what failed half-way goes on from there */
+        ck_assert_int_eq(tries, 0); /* a half-done unpack continues from there */
         rc = again;
         sw_faulted_disarm();
     }

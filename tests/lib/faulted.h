@@ -54,10 +54,10 @@ extern struct sw_faulted {
     } * control;
     char socket_path[SW_TEST_PATH_BYTES + 16];
     pid_t daemon_pid;
-    struct sw_supervisor *manager; /* NULL: nobody keeps descriptors */
+    struct sw_supervisor *manager; /* NULL: no manager keeps descriptors */
     unsigned start_ms;             /* that a start takes longer, as with a GPU, or much memory to pin */
     struct sw_wire witness;        /* the connection of the client that has parked regions */
-    int own_fd, back_fd;           /* memfds of SW_FAULTED_BYTES: what the client spills, and where it goes back to */
+    int own_fd, back_fd;           /* memfds of SW_FAULTED_BYTES: the client's source and destination */
 } sw_faulted;
 
 /* The fixture of each test, which starts its daemon itself. */
@@ -65,12 +65,12 @@ void sw_faulted_setup(void);
 void sw_faulted_teardown(void);
 void sw_faulted_start(bool with_disk);
 
-/* Another client's regions, half of the host tier: with a disk, what comes later goes there. And whether they are
+/* Another client's regions, half of the host tier: with a disk, later regions go there. And a check that they are
  * whole. */
 void sw_faulted_park(void);
 void sw_faulted_ck_parked(void);
 
-/* What only the daemon itself can arm. */
+/* Faults that only the daemon itself can arm. */
 struct sw_faulted_command {
     char step[16]; /* of the device; "": an allocation */
     unsigned nth;
@@ -81,17 +81,17 @@ void sw_faulted_command(const struct sw_faulted_command *command);
 /* No call and no allocation fails any more; steps of the device are armed by name, and disarmed so. */
 void sw_faulted_disarm(void);
 
-/* A client's work from its connection to its end; returns the first error. It disarms what has made a restore fail, and
- * repeats it. */
+/* A client's work from its connection to its end; returns the first error. It disarms a fault that has made a restore
+ * fail, and repeats the restore. */
 int sw_faulted_work(void);
 /* Connects and says HELLO; returns the error. */
 int sw_faulted_greet(struct sw_wire *wire);
-/* What the client has spilled is what it was. */
+/* Checks that the client's source is unchanged. */
 void sw_faulted_ck_own(void);
-/* Disarms; then all of the work goes well, and what was parked is whole. */
+/* Disarms; then all of the work succeeds, and parked regions are whole. */
 void sw_faulted_ck_sound(void);
 
-/* What came of a fault. */
+/* The result of a fault. */
 struct sw_faulted_seen {
     unsigned n; /* faults injected */
     unsigned n_codes, times[16];

@@ -29,7 +29,7 @@ static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_
     }
 }
 
-/* A frame has nothing of what lay in its memory before: that may be another tenant's. */
+/* A frame contains nothing of the memory's old content, which may be another tenant's. */
 static void check_alone(const struct sw_plan *plan, const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
     const uint64_t bound = sw_frame_bound_bytes(bytes);
     uint64_t frame_bytes = 0;

@@ -10,16 +10,16 @@
 #define GUARD_BYTES ((size_t)4096)
 #define GUARD_VALUE 0xA5
 
-/* Sets up the codec. 0; or what the test is to exit with, having said why: 77 without a GPU, else 1. */
+/* Sets up the codec. Returns 0, or the test's exit code after printing why: 77 without a GPU, else 1. */
 int sw_gpu_codec_start(void);
 
-/* $SW_TEST_SMALL: the larger sizes are to be left out. */
+/* $SW_TEST_SMALL: leave out the larger sizes. */
 bool sw_gpu_small_run(void);
 /* Lengths of inputs that tests go through, and the codecs of bytes. */
 enum { SW_GPU_N_SIZES = 32, SW_GPU_N_OF_BYTES = 2 };
 extern const size_t sw_gpu_sizes[SW_GPU_N_SIZES];
 extern const enum sw_codec_id sw_gpu_of_bytes[SW_GPU_N_OF_BYTES];
-/* A plan of a codec of bytes even where sw_plan_init would choose another: the worst case must work as well. */
+/* A plan of a codec of bytes even if sw_plan_init would choose another: the worst case must work as well. */
 void sw_gpu_plan_of(struct sw_plan *ret, enum sw_codec_id codec, const uint8_t *in, size_t n, unsigned segment_log2);
 
 void sw_cuda_ok(cudaError_t e, const char *call);
@@ -59,7 +59,7 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
 uint32_t sw_gpu_decode_frame(const uint8_t *frame, uint64_t frame_bytes, uint32_t first, uint32_t count, size_t shift,
                              uint8_t *out, size_t out_bytes);
 
-/* The same of a frame whose header was looked at before its sections changed. */
+/* The same for a frame whose header was parsed before its sections changed. */
 uint32_t sw_gpu_decode_layout(const struct sw_frame_layout *layout, const uint8_t *frame, uint32_t first,
                               uint32_t count, size_t shift, uint8_t *out, size_t out_bytes);
 

@@ -1,5 +1,5 @@
 /* group_rig.h - operations that wait together: an engine with one slot that can be held until all of them have been
- * handed over, so that what shares a group does not depend on time; and a count of the device's steps.
+ * handed over, so that the members of a group do not depend on time; and a count of the device's steps.
  *
  * One rig at a time. */
 #ifndef SW_TEST_GROUP_RIG_H
@@ -9,7 +9,7 @@
 
 struct sw_rig {
     struct sw_fixture f;
-    struct sw_memory held; /* what keeps the slot busy: a restore whose event does not come */
+    struct sw_memory held; /* keeps the slot busy: a restore whose event does not come */
     struct sw_owner *holder;
     struct sw_region_id held_id;
     struct sw_test_op hold;
@@ -22,8 +22,8 @@ void sw_rig_close(struct sw_rig *rig);
 void sw_rig_hold(struct sw_rig *rig);
 void sw_rig_release(struct sw_rig *rig);
 
-/* Calls of the device since the last reset, and the items of those that had some. What holds the slot is a decode, and
- * waits for an event. */
+/* Calls of the device since the last reset, and the items of steps that have items. The step that holds the slot is a
+ * decode, and waits for an event. */
 struct sw_rig_counts {
     unsigned make_plans, encodes, decodes;
     unsigned encode_groups, store_groups, restore_groups;

@@ -1,6 +1,6 @@
-/* input_file.h - bytes as a file with a path, for what reads files only; nothing of it reaches a disk.
+/* input_file.h - bytes as a file with a path, for code that reads only files; nothing of it reaches a disk.
  *
- * What cannot be set up aborts the test. thread: one at a time for each file. */
+ * A failed set-up aborts the test. thread: one at a time for each file. */
 #ifndef SW_TEST_INPUT_FILE_H
 #define SW_TEST_INPUT_FILE_H
 

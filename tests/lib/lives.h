@@ -1,7 +1,7 @@
-/* lives.h - engines that live one after the other in the same world: what one leaves in the catalogue, in memory and on
- * the disk, the next one finds.
+/* lives.h - engines that run one after the other in the same world: the next one finds what the last one left in the
+ * catalogue, in memory and on the disk.
  *
- * One world at a time, a test's own, and one life in it. Every call checks what it does with ck_assert. */
+ * One world at a time, a test's own, and one life in it. Every call checks its work with ck_assert. */
 #ifndef SW_TEST_LIVES_H
 #define SW_TEST_LIVES_H
 
@@ -13,7 +13,7 @@
 
 enum { SW_WORLD_REGIONS = 8, SW_WORLD_REGION_BYTES = 10 * 65536 - 77, SW_WORLD_MAX_SLABS = 16, SW_LIFE_TENANTS = 2 };
 
-/* What outlives an engine, and what a test tells the lives to come. */
+/* State that outlives an engine, and the test's settings for the lives to come. */
 struct sw_world {
     int catalogue; /* -1: the next life makes it */
     struct sw_tier_host_slab slabs[SW_WORLD_MAX_SLABS];
@@ -54,12 +54,11 @@ struct sw_life {
 
 /* Opens all but recovers nothing yet. nvme_bytes 0: no disk. */
 void sw_life_open(struct sw_life *ret, uint64_t nvme_bytes);
-/* Closes the owner, which may be NULL, and those that nobody has claimed, then the engine. leave: what is recorded
- * stays. */
+/* Closes the owner, which may be NULL, and unclaimed ones, then the engine. leave: recorded regions stay. */
 void sw_life_close(struct sw_life *life, struct sw_owner *owner, bool leave);
 /* Runs the loop until *flag. */
 void sw_life_until(struct sw_life *life, const bool *flag);
-/* Waits until nobody but the worker uses the device, and frames lie one behind the other. */
+/* Waits until only the worker uses the device, and frames lie one behind the other. */
 void sw_life_await_arena(struct sw_life *life);
 /* Recovers, and opens an owner of uid 1000 with sw_life_token. */
 struct sw_owner *sw_life_new_owner(struct sw_life *life);
@@ -82,7 +81,7 @@ unsigned sw_life_next(struct sw_life *ret, uint64_t nvme_bytes);
 struct sw_owner *sw_life_named_owner(struct sw_life *life, uint32_t uid, const uint8_t token[SW_TOKEN_BYTES]);
 /* NULL is a no-op. */
 void sw_life_close_owner(struct sw_life *life, struct sw_owner *owner, bool leave);
-/* The session, which may be NULL, the tenant owners and the engine; what is left stays. */
+/* The session, which may be NULL, the tenant owners and the engine; their state stays. */
 void sw_life_end(struct sw_life *life, struct sw_owner *session);
 
 #endif

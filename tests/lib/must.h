@@ -1,4 +1,5 @@
-/* must.h - for client processes of a test, which have no Check: what does not hold ends the process and says why. */
+/* must.h - for client processes of a test, which have no Check: a condition that does not hold ends the process with
+ * the reason. */
 #ifndef SW_TEST_MUST_H
 #define SW_TEST_MUST_H
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* error: what the call in the condition has filled, of struct spillway_error or alike. */
+/* error: filled by the call in the condition, a struct spillway_error or alike. */
 #define MUST(condition, error)                                                                                         \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

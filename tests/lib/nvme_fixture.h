@@ -22,7 +22,7 @@ struct sw_tier *sw_nvme_open(const struct sw_tier_nvme_config *config);
 
 /* Aligned memory for a frame of `bytes`, whole blocks of it. owns: caller, until free(). */
 uint8_t *sw_nvme_buffer(uint64_t bytes);
-/* Fills a frame with what only (bytes, seed) gives, and tells whether it still is that. */
+/* Fills a frame with content that depends only on (bytes, seed), and checks that it is unchanged. */
 void sw_nvme_fill(uint8_t *ret, uint64_t bytes, uint64_t seed);
 bool sw_nvme_same(const uint8_t *data, uint64_t bytes, uint64_t seed);
 
@@ -53,7 +53,7 @@ bool sw_nvme_allowed(enum sw_tier_nvme_method method);
 
 struct sw_tier_stats sw_nvme_stats(struct sw_tier *tier);
 
-/* What sw_nvme_take() was given. */
+/* The result of sw_nvme_take(). */
 struct sw_nvme_recovered {
     unsigned n, n_doubtful;
     uint64_t seeds[64];

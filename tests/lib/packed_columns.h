@@ -1,5 +1,5 @@
-/* packed_columns.h - columns for packing, each of which its codec is chosen for; the types are also those of
- * spillway.h, by the same numbers. */
+/* packed_columns.h - columns for packing, for each of which its own codec is chosen; the types have the numbers of
+ * spillway.h. */
 #ifndef SW_TEST_PACKED_COLUMNS_H
 #define SW_TEST_PACKED_COLUMNS_H
 

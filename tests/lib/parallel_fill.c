@@ -45,7 +45,7 @@ static void *run_part(void *arg) {
     return NULL;
 }
 
-/* model: what the parts have in common. Each begins with a value of any type. */
+/* model: the fields that all parts share. Each begins with a value of any type. */
 static int fill_in_parts(uint8_t *ret, uint64_t bytes, const struct part *model) {
     struct part parts[MAX_THREADS];
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -65,7 +65,7 @@ static int fill_in_parts(uint8_t *ret, uint64_t bytes, const struct part *model)
     return started == n ? 0 : -SW_ENOMEM;
 }
 
-/* Repeats what is there. */
+/* Repeats the first bytes. */
 static void fill_by_repeating(uint8_t *ret, uint64_t have, uint64_t bytes) {
     for (uint64_t at = have; at < bytes;) {
         const uint64_t n = at < bytes - at ? at : bytes - at;

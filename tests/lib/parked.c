@@ -63,7 +63,7 @@ void sw_parked_check(const struct sw_parked *parked) {
     free(found);
 }
 
-/* What is the client's to use while the frames lie at the front. */
+/* The memory that the client may use while the frames lie at the front. */
 static void use_tail(struct sw_parked *parked, uint64_t kept_bytes) {
     if (sw_buffer_drop_tail(parked->buffer, kept_bytes) > 0)
         return;

@@ -1,8 +1,8 @@
-/* parked.h - a buffer of any kind that a client process hands over and gets back, again and again: every byte of it is
- * compared, what is the service's meanwhile is overwritten.
+/* parked.h - a buffer of any kind that a client process spills and restores again and again: every byte of it is
+ * compared, and memory that the service has meanwhile is overwritten.
  *
- * Knows of restarts: calls that may meet one return what came of it. What else fails ends the process (must.h). The GPU
- * is touched in the process that makes the buffer: no fork after that. thread: one. */
+ * It knows of restarts: calls that may meet one return the result. Other failures end the process (must.h). The GPU is
+ * touched in the process that makes the buffer: no fork after that. thread: one. */
 #ifndef SW_TEST_PARKED_H
 #define SW_TEST_PARKED_H
 

@@ -27,7 +27,7 @@ static struct phrase draw_text(unsigned letters, uint64_t *state) {
     return p;
 }
 
-/* Of those that are there; shorter than 9 bytes if they do not fit. */
+/* Returns a phrase of existing ones; shorter than 9 bytes if they do not fit. */
 static struct phrase draw_parts(const struct phrase *phrases, uint32_t n, uint64_t *state) {
     struct phrase p = {.length = 0};
     const uint32_t n_parts = 2 + (uint32_t)(sw_random(state) % (SW_PHRASE_MAX_PARTS - 1));

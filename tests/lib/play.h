@@ -24,8 +24,7 @@ extern struct sw_play {
     struct spillway_error error;
     void *data; /* a memfd's, SW_PLAY_BYTES long */
     /* While `on`, all memory is the GPU's, and every operation comes with a mark, which its stream writes at once: the
-     * one of the lowest word that no operation has. The linker puts functions of play.c in the place of memory_cuda.c's
-     * (--wrap). */
+     * one of the lowest unused word. The linker puts functions of play.c in the place of memory_cuda.c's (--wrap). */
     struct {
         bool on;
         struct sw_mark_page *page;
@@ -56,7 +55,7 @@ void sw_play_stop(void);
 bool sw_play_get(int socket, struct sw_msg *ret);
 /* The next request must be of that type. */
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);
-/* Until the client hangs up: what it still says must be nothing. */
+/* Until the client hangs up; it must send nothing more. */
 void sw_play_expect_end(int socket);
 /* A DISCARD of that slot, which goes well. */
 void sw_play_expect_drop(int socket, uint32_t slot);
@@ -77,7 +76,7 @@ void sw_play_greet_with(int socket, uint32_t max_in_flight, uint32_t max_pieces)
 /* Takes the three packets of a spill of all data in; returns the seq of the first. And answers them. */
 uint32_t sw_play_take_spill(int socket);
 void sw_play_put_spilled(int socket, uint32_t first_seq, uint32_t slot);
-/* Takes in what hands memory over to stay; returns the seq of the first packet, its number in *ret_mem. */
+/* Receives the packets that register a memory; returns the seq of the first packet, its number in *ret_mem. */
 uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem);
 /* The same, which goes well; returns the memory's number. */
 uint32_t sw_play_register(int socket);
@@ -89,7 +88,7 @@ void sw_play_open(void (*serve)(int socket));
 void sw_play_close(void);
 /* Starts a spill of all data. */
 struct spillway_ticket *sw_play_spill(void);
-/* rc, and what is in sw_play.error, are that error; its text contains `text`. */
+/* rc and sw_play.error are that error; its text contains `text`. */
 void sw_play_ck_error(int rc, int code, enum spillway_scope scope, const char *text);
 
 #endif

@@ -20,17 +20,17 @@ enum { SW_TEST_SLOWER = 2 };
 enum { SW_TEST_SLOWER = 1 };
 #endif
 
-/* For whoever waits: what has not come by then never will. Less than a test has (below), so that the line that waits
- * says what it has waited for; "Test timeout expired" says nothing. */
+/* The limit of a wait. It is less than a test's limit (below), so that the line that waits says what did not come;
+ * "Test timeout expired" says nothing. */
 enum { SW_TEST_WAIT_MS = 30000 * SW_TEST_SLOWER };
 
 /* Runs and frees the suite. fork: CK_FORK (a process per test; $CK_FORK may say otherwise), or CK_NOFORK for tests that
- * share a CUDA context. $CK_VERBOSITY holds, and $CK_DEFAULT_TIMEOUT; if it is unset a test has 45 s, or what
- * sw_test_slow() gives it: 2 times as long under AddressSanitizer, 3 times under ThreadSanitizer. So a lost wake-up
- * costs no minutes, and on two processors on which many others work, too, a test may take ten times as long as alone.
- * Returns the program's exit code. */
+ * share a CUDA context. $CK_VERBOSITY and $CK_DEFAULT_TIMEOUT apply. If the latter is unset, a test has 45 s, or the
+ * time of sw_test_slow(), 2 times as long under AddressSanitizer, 3 times under ThreadSanitizer. So a lost wake-up
+ * costs no minutes, and on two busy processors a test may take ten times as long as alone. Returns the program's exit
+ * code. */
 int sw_test_run(Suite *suite, enum fork_status fork);
-/* Seconds, without a sanitizer, for each test of a case in which one takes more than 6 on a busy machine. */
+/* Seconds, without a sanitizer, for each test of a case with a test that takes more than 6 on a busy machine. */
 void sw_test_slow(TCase *tcase, unsigned seconds);
 
 #endif

@@ -25,7 +25,7 @@ static int remove_one(const char *path, const struct stat *stat, int type, struc
     (void)stat;
     (void)type;
     (void)at;
-    (void)remove(path); /* what cannot be removed is left */
+    (void)remove(path); /* files that cannot be removed stay */
     return 0;
 }
 

@@ -1,9 +1,8 @@
-/* scratch.h - files and folders of a test, under names that nobody else has.
+/* scratch.h - files and folders of a test, under unique names.
  *
- * A test removes its own when it ends. What a test that failed, crashed or ran out of time has left, sw_test_run()
- * removes when the program's last test has ended: names carry a mark of the program. What cannot be made aborts the
- * test. thread: one at a time; the mark is that of the process that runs the suite, also in the children that it forks.
- */
+ * A test removes its own when it ends. sw_test_run() removes what failed, crashed or timed-out tests have left, when
+ * the program's last test has ended: names carry a mark of the program. A file that cannot be made aborts the test.
+ * thread: one at a time; the mark is that of the process that runs the suite, also in the children that it forks. */
 #ifndef SW_TEST_SCRATCH_H
 #define SW_TEST_SCRATCH_H
 
@@ -21,8 +20,8 @@ void sw_test_remove(const char *folder);
 /* Makes an empty file in /tmp. Returns a descriptor, owned by the caller. */
 int sw_test_file(char ret[SW_TEST_PATH_BYTES]);
 
-/* Removes all that carries the program's mark, folders with what is in them; before anything was made: sets the mark.
- * For sw_test_run(). */
+/* Removes all files with the program's mark, and folders with their content; before any were made: sets the mark. For
+ * sw_test_run(). */
 void sw_test_scratch_begin(void);
 void sw_test_scratch_end(void);
 

@@ -1,7 +1,7 @@
-/* served.h - what tests of the client API share: one spillwayd for all tests of a case, a connection for each of them,
+/* served.h - shared by tests of the client API: one spillwayd for all tests of a case, a connection for each of them,
  * and the proof that the daemon keeps nothing of a test.
  *
- * What fails, fails the test. thread: the one that runs the test. */
+ * Failures fail the test. thread: the one that runs the test. */
 #ifndef SW_TEST_SERVED_H
 #define SW_TEST_SERVED_H
 

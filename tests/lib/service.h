@@ -28,7 +28,7 @@ struct sw_test_control {
     struct sw_control_context context;
     struct sw_rpc_caller caller;
     struct sw_subscriber subscriber;
-    unsigned n_told; /* events and counts of those left out */
+    unsigned n_told; /* events and counts of missed ones */
 };
 /* The service has started. owns: *ret stays where it is until the process ends. */
 void sw_test_control_start(struct sw_test_control *ret, struct sw_test_service *service);

@@ -23,8 +23,8 @@ struct sw_mapping {
     char nothing;
 };
 
-/* What slots share, as it is taken: [begin_ns, end_ns) each, in order, those that end later than now. A step that is
- * queued behind others of its slot takes it when these have ended, and leaves it to other slots before. */
+/* A resource that slots share, as it is used: [begin_ns, end_ns) each, in order, the ones that end later than now. A
+ * step that is queued behind others of its slot uses it when these have ended, and leaves it to other slots before. */
 struct sim_resource {
     unsigned n;
     struct sim_span {
@@ -105,7 +105,7 @@ static uint64_t reserve(struct sim_resource *resource, uint64_t ready_ns, uint64
     return ready_ns;
 }
 
-/* Queues `s` seconds of work, behind what the slot has to do. resource NULL: nobody shares it. */
+/* Queues `s` seconds of work, behind the slot's other work. resource NULL: not shared. */
 static void take(struct sim_slot *slot, struct sim_resource *resource, double launch_us, double s) {
     const uint64_t ready_ns = later(now_ns, slot->end_ns) + (uint64_t)(launch_us * 1e3), ns = (uint64_t)(s * 1e9);
     slot->end_ns = (resource ? reserve(resource, ready_ns, ns) : ready_ns) + ns;
@@ -259,7 +259,7 @@ static uint64_t raw_bytes_of(const struct sw_raw_item *items, unsigned n) {
     return bytes;
 }
 
-/* From begun_ns on, beside what the slot does anyhow: one kernel that hashes. */
+/* From begun_ns on, beside the slot's other work: one kernel that hashes. */
 static void hash_beside(struct sim_device *d, unsigned s, uint64_t begun_ns, uint64_t bytes) {
     struct sim_slot *slot = &d->slots[s];
     const uint64_t end_ns = slot->end_ns;
@@ -299,7 +299,7 @@ static int sim_restore_raw(struct sw_device *device, unsigned s, struct sw_mappi
     if (n_by_cpu > 0)
         copy_back(d, s, raw_bytes_of(items + n_hashed, n_by_cpu));
     hash_beside(d, s, arrived_ns, raw_bytes_of(items, n_hashed));
-    /* The CPU reads what is still to be copied. */
+    /* The CPU reads the bytes that are still to be copied. */
     const uint64_t end_ns = slot->end_ns;
     slot->end_ns = begun_ns;
     seal(d, s, raw_bytes_of(items + n_hashed, n_by_cpu));
@@ -495,7 +495,7 @@ static struct sim_tier *sim_tier_of(struct sw_tier *tier) {
     return SW_CONTAINER_OF(tier, struct sim_tier, tier);
 }
 
-/* Of all frames: more of them is not looked at. */
+/* The beginning of all frames; no more of them is compared. */
 static uint8_t beginning[4 << 20];
 
 static int tier_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {

@@ -18,7 +18,7 @@ struct sw_sim_speed {
     double link_out, link_back;
     double seal; /* of the CPU, for a slot's raw frames that it hashes; 0: takes no time */
     double launch_us, plan_us;
-    double slowdown; /* what has kernels takes so much longer: others keep the GPU busy; 1: nobody does */
+    double slowdown; /* kernels take this many times as long, because others keep the GPU busy; 1: it is idle */
     double wake_us;  /* slot_wait returns so much later than the slot has ended */
 };
 
@@ -31,7 +31,7 @@ struct sw_sim_data {
     uint64_t stripe_bytes;
     unsigned column;  /* by a plan for another one's text the bytes shrink to by_others only */
     double by_others; /* 0: all columns are alike */
-    bool plans_raw;   /* plans are raw, whatever the data, and take no time: what others are compared with */
+    bool plans_raw;   /* plans are raw, whatever the data, and take no time: the baseline of comparisons */
     double of_numbers[SW_CODEC_NR]; /* ratios of each codec of numbers, of typed regions; 0: it would not do */
 };
 
@@ -49,7 +49,7 @@ uint64_t sw_sim_now_ns(void);
 /* Moves the clock on to where the next slot ends, or by at most_ns if none does before. */
 void sw_sim_advance(const struct sw_device *device, uint64_t most_ns);
 
-/* Room without end, each frame in one extent, of which the beginning can be looked at: it is zero. */
+/* Room without end, each frame in one extent. The beginning of a frame reads as zeros. */
 struct sw_tier *sw_sim_tier_new(void);
 /* The same on a disk, which reads and writes so many bytes a second, each for itself, first asked for first served. Its
  * time is the device's, which has one at most, and outlives it. */

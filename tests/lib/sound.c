@@ -55,7 +55,7 @@ void sw_sound_take(const struct sw_test_daemon *daemon, struct sw_sound *ret) {
     sw_wire_close(&wire);
 }
 
-/* NULL once the daemon holds no more than before; else, after a while, what it holds. */
+/* NULL once the daemon holds no more than before; else, after a while, a text of what it holds. */
 static const char *settle(const struct sw_test_daemon *daemon, const struct sw_sound *before) {
     static char text[256];
     struct sw_sound now;
@@ -77,7 +77,7 @@ static const char *settle(const struct sw_test_daemon *daemon, const struct sw_s
 }
 
 const char *sw_sound_check(const struct sw_test_daemon *daemon, const struct sw_sound *before) {
-    const char *wrong = settle(daemon, before); /* those who took all that one may have may be leaving still */
+    const char *wrong = settle(daemon, before); /* clients that took a whole share may still be leaving */
     if (!wrong)
         wrong = sw_sound_round_trip(daemon, 300 * 1000 + 7, 1);
     return wrong ? wrong : settle(daemon, before);

@@ -13,12 +13,12 @@ struct sw_sound {
     uint64_t tier_used_bytes, mapped_memories;
 };
 
-/* Spills, wipes, restores and compares `bytes` of seeded text over a connection of its own. Returns NULL, or what went
- * wrong. */
+/* Spills, wipes, restores and compares `bytes` of seeded text over a connection of its own. Returns NULL, or the
+ * failure. */
 const char *sw_sound_round_trip(const struct sw_test_daemon *daemon, size_t bytes, uint64_t seed);
 /* Counts now, seen over a connection of its own (which counts itself). */
 void sw_sound_take(const struct sw_test_daemon *daemon, struct sw_sound *ret);
-/* A round trip, then the counts, which get some seconds to settle. Returns NULL, or what is wrong. */
+/* A round trip, then the counts, which get some seconds to settle. Returns NULL, or the failure. */
 const char *sw_sound_check(const struct sw_test_daemon *daemon, const struct sw_sound *before);
 
 #endif

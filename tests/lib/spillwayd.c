@@ -29,7 +29,7 @@ static void set_number(const char *name, unsigned long value) {
 
 unsigned sw_test_hand_over(const struct sw_test_handover *h) {
     int high[SW_TEST_MAX_KEPT];
-    for (unsigned i = 0; i < h->n; i++) /* out of the way of those that are to come there */
+    for (unsigned i = 0; i < h->n; i++) /* out of the way of descriptors that will be put there */
         SW_ASSERT((high[i] = fcntl(h->fds[i], F_DUPFD_CLOEXEC, 3 + SW_TEST_MAX_KEPT)) >= 0);
     for (unsigned i = 0; i < h->n; i++)
         SW_ASSERT(dup2(high[i], 3 + (int)i) >= 0);

@@ -12,18 +12,18 @@
 
 enum { SW_TEST_MAX_KEPT = 64 };
 
-/* What a service manager hands over to a process that it starts; supervisor.h is one. */
+/* The descriptors and the environment that a service manager gives a process; supervisor.h is one. */
 struct sw_test_handover {
     char notify[SW_TEST_PATH_BYTES + 16]; /* $NOTIFY_SOCKET */
     unsigned watchdog_ms;                 /* 0: none */
-    unsigned store_limit;                 /* $FDSTORE; 0: not told */
+    unsigned store_limit;                 /* $FDSTORE; 0: not set */
     unsigned n;
     int fds[SW_TEST_MAX_KEPT]; /* borrowed */
     char names[SW_TEST_MAX_KEPT * 64];
 };
 
-/* In the process that is to be the service: puts the kept descriptors where the protocol has them, from 3 on, whatever
- * is there, and sets the environment. Returns how many. */
+/* In the process that will be the service: puts the kept descriptors where the protocol has them, from 3 on, replacing
+ * others, and sets the environment. Returns their number. */
 unsigned sw_test_hand_over(const struct sw_test_handover *handover);
 
 struct sw_test_daemon {
@@ -52,7 +52,7 @@ void sw_test_daemon_pause(const struct sw_test_daemon *daemon);
 unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon);
 /* CPU time of the process so far. */
 double sw_test_daemon_cpu_s(const struct sw_test_daemon *daemon);
-/* Lines of the log that contain the text. */
+/* Counts lines of the log that contain the text. */
 unsigned sw_test_daemon_logged(const struct sw_test_daemon *daemon, const char *text);
 
 #endif

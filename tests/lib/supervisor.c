@@ -44,7 +44,7 @@ static const char *value_of(const char *message, const char *key, char *ret, siz
     return NULL;
 }
 
-/* With the lock held. What a service says that has been killed it has said too late. */
+/* With the lock held. Messages of a service that was killed meanwhile are too late, and ignored. */
 static bool is_last_message(struct sw_supervisor *s) {
     s->n_messages++;
     if (s->kill_at == 0 || s->n_messages < s->kill_at)
@@ -137,7 +137,7 @@ void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const ch
         ;
 }
 
-/* What it has logged, for whoever has to find out why it is not there. */
+/* Prints its log, to find out why it is not there. */
 static void show_log(const struct sw_test_daemon *daemon) {
     char line[1100];
     FILE *log = fopen(daemon->log, "re");

@@ -36,14 +36,14 @@ struct sw_supervisor {
 void sw_supervisor_start(struct sw_supervisor *ret, const char *program, const char *const *options);
 /* The same without starting it. */
 void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const char *const *options);
-/* Adds a descriptor (moved) to what is handed over, as a socket unit does. */
+/* Adds a descriptor (moved) to those that are handed over, as a socket unit does. */
 void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd);
 /* Takes a descriptor out of the store; -1: there is none of that name. */
 int sw_supervisor_take(struct sw_supervisor *s, const char *name);
 /* From now on: counts messages anew, and kills the service at the nth one (0: at none), before or after it is carried
  * out. */
 void sw_supervisor_kill_at(struct sw_supervisor *s, unsigned nth, bool before);
-/* Makes `handover` what the next process gets, for a test that forks that one itself. */
+/* Fills `handover` for the next process, for a test that forks it itself. */
 void sw_supervisor_prepare(struct sw_supervisor *s);
 /* Starts it (again), with all that it has stored. False: it did not become ready, and has ended. */
 bool sw_supervisor_spawn(struct sw_supervisor *s);
@@ -51,7 +51,7 @@ bool sw_supervisor_spawn(struct sw_supervisor *s);
 int sw_supervisor_stop(struct sw_supervisor *s, int signal);
 /* Descriptors that are stored now. */
 unsigned sw_supervisor_n_stored(struct sw_supervisor *s);
-/* Forgets what is stored: the machine was started anew, as it were. */
+/* Forgets the stored descriptors, as a restart of the machine does. */
 void sw_supervisor_forget(struct sw_supervisor *s);
 /* The service must have ended; its folder goes, too. */
 void sw_supervisor_end(struct sw_supervisor *s);

@@ -211,7 +211,8 @@ static void put_sentence(struct writer *w) {
     }
 }
 
-/* Length of the next value when `left` bytes of the block are to be filled: what remains must be a value, too. */
+/* Returns the length of the next value when `left` bytes of the block remain to be filled: the rest must be a value,
+ * too. */
 static uint32_t value_bytes(struct writer *w, uint32_t left) {
     uint32_t bytes = SW_TPCH_TEXT_MIN_VALUE_BYTES + draw(w, VALUE_SPAN);
     if (left <= SW_TPCH_TEXT_MAX_VALUE_BYTES + 1)

@@ -1,7 +1,7 @@
-/* wire.h - the data protocol spoken by hand, so that a test can say what no client library would.
+/* wire.h - the data protocol spoken by hand, so that a test can send packets that no client library would.
  *
- * What cannot be set up aborts the test; what the daemon answers is returned. Waits at most SW_WIRE_TIMEOUT_MS.
- * thread: one per connection. */
+ * A failed set-up aborts the test; the daemon's answers are returned. Waits at most SW_WIRE_TIMEOUT_MS. thread: one per
+ * connection. */
 #ifndef SW_TEST_WIRE_H
 #define SW_TEST_WIRE_H
 
@@ -19,7 +19,7 @@ struct sw_wire {
     uint8_t token[16]; /* of the session; all 0: none */
 };
 
-/* Connects, without HELLO; false if nobody listens. */
+/* Connects, without HELLO; false: nothing listens. */
 bool sw_wire_connect(struct sw_wire *ret, const char *path);
 /* Connects and says HELLO of version 9, which all requests in short are of; must succeed. */
 void sw_wire_open(struct sw_wire *ret, const char *path);

@@ -13,7 +13,7 @@ static struct sw_sound before;
 void sw_wired_start(void) {
     static const char *const options[] = {"max_session_operations=8", "max_session_memories=8", NULL};
     sw_test_daemon_start(&sw_wired_daemon, SW_SPILLWAYD_PATH, options);
-    /* The first round trip makes what stays: worker threads' memory, arena slabs. */
+    /* The first round trip makes lasting allocations: worker threads' memory, arena slabs. */
     if (sw_sound_round_trip(&sw_wired_daemon, SW_WIRED_BYTES, 7))
         abort();
 }

@@ -1,7 +1,7 @@
-/* wired.h - what tests that speak the data protocol by hand share: one spillwayd for all tests of a case, a session for
+/* wired.h - shared by tests that speak the data protocol by hand: one spillwayd for all tests of a case, a session for
  * each of them, and the proof that the daemon is as sound afterwards as before.
  *
- * What fails, fails the test. thread: the one that runs the test. */
+ * Failures fail the test. thread: the one that runs the test. */
 #ifndef SW_TEST_WIRED_H
 #define SW_TEST_WIRED_H
 

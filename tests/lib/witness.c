@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { SETTLE_MS = 30000 };
-/* What the driver may take for itself; a single client's memory that stayed would be as much. */
+/* The memory that the driver may take for itself; a single client's memory that stayed would be as much. */
 #define TOLERANCE_BYTES ((uint64_t)4 << 20)
 
 static struct {

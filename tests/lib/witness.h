@@ -1,7 +1,7 @@
-/* witness.h - a client process that has a region parked while others die: whenever it is asked it compares every byte
- * of it, and says how much memory the GPU has free.
+/* witness.h - a client process that has a region parked while others die. On request it compares every byte of the
+ * region, and reports the GPU's free memory.
  *
- * It touches CUDA, the test's own process does not. What is wrong fails the test. thread: one. */
+ * It touches CUDA, the test's own process does not. A failure fails the test. thread: one. */
 #ifndef SW_TEST_WITNESS_H
 #define SW_TEST_WITNESS_H
 

@@ -1,5 +1,5 @@
-/* A mover with the host device and a sink of the test's own, linked with nothing else of the engine: what goes out
- * comes back, alone and in groups, by way of near places and far ones; and what fails leaves nothing behind. */
+/* A mover with the host device and a sink of the test, linked with nothing else of the engine: regions come back, alone
+ * and in groups, from near and far places; failures leave nothing behind. */
 #include "base/alloc.h"
 #include "spill/mover/mover.h"
 #include "tests/mover/memory_sink.h"
@@ -151,7 +151,7 @@ START_TEST(a_region_comes_back) {
 }
 END_TEST
 
-/* Those that do not shrink go on; the others rest. */
+/* Frames that do not shrink are moved on; the others stay. */
 START_TEST(frames_come_back_after_they_were_moved) {
     spill_and_restore(9 * MIB + 12345, MIB / 2, true);
     spill_and_restore(9 * MIB + 12345, 0, true);

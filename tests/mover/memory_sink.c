@@ -9,7 +9,7 @@ static struct sw_memory_sink *of(const struct sw_frame_sink *sink) {
     return SW_CONTAINER_OF(sink, struct sw_memory_sink, sink);
 }
 
-/* One extent. Far frames are kept by `offset`, not by `memory`: nobody reaches them there. */
+/* One extent. Far frames are kept by `offset`, not by `memory`, so nothing can reach them there. */
 static int place_new(struct sw_memory_sink *s, uint64_t bytes, enum sw_stored_use use, struct sw_stored *ret,
                      struct sw_err *err) {
     if (s->used_bytes + bytes > s->capacity_bytes)

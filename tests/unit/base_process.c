@@ -1,5 +1,4 @@
-/* Whether a process has ended: of children that run, have ended, or have ended and nobody has looked; of pids that are
- * others' now; and of what cannot be told. */
+/* Whether a process has ended: running and ended children, reused pids, and processes that are not visible. */
 #include "base/process.h"
 
 #include "base/assert.h"

@@ -1,5 +1,4 @@
-/* Shares of what many use, budgets of memory against a pool, and how many lines are written: alone, without a service.
- */
+/* Shares of a shared resource, budgets of a memory pool, and limits of log lines, without a service. */
 #include "base/budget.h"
 #include "base/clock.h"
 #include "base/log_limit.h"
@@ -8,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* How many each of n users gets of `limit`, all of whom take one after the other until none gets more. */
+/* Returns how much of `limit` each of n users gets if they take in turn until none gets more. */
 static void fill(uint64_t *users, unsigned n, uint64_t limit) {
     uint64_t used = 0;
     for (bool any = true; any;) {
@@ -32,7 +31,7 @@ START_TEST(shares_leave_something_to_others) {
     fill(ten, 10, 3100);
     for (int i = 0; i < 10; i++)
         ck_assert_uint_eq(ten[i], 300);
-    /* Whoever comes when all others have their share gets something; and the last one of a few is not refused. */
+    /* A user that comes when all others have their shares still gets something, and so does the last of a few users. */
     ck_assert(sw_share_allows(0, 3000, 3100, 1));
     ck_assert(sw_share_allows(0, 0, 1, 1));
     ck_assert(!sw_share_allows(0, 1, 1, 1));
@@ -58,8 +57,7 @@ START_TEST(budgets_of_a_pool_have_shares) {
 }
 END_TEST
 
-/* A number that an operator has set is no share; the pool's bound holds all the same, and what is there already counts.
- */
+/* A limit set by an operator is not a share. The pool's limit still applies, and bytes in use count. */
 START_TEST(budgets_with_a_limit_of_their_own) {
     struct sw_budget_pool pool = {.limit_bytes = 1000};
     struct sw_budget a = {.pool = &pool, .limit_bytes = 950}, b = {.pool = &pool, .limit_bytes = 100}, free = {0};

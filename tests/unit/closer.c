@@ -1,4 +1,5 @@
-/* The threads that close what others have sent: who waits for whom, what is counted, and what a stop waits for. */
+/* The threads that close clients' descriptors: which closes wait for each other, the counts, and how long a stop waits.
+ */
 #include "base/closer.h"
 #include "base/alloc.h"
 #include "tests/lib/run.h"
@@ -66,7 +67,7 @@ START_TEST(one_uid_does_not_delay_another) {
 }
 END_TEST
 
-/* All lanes are stuck: what comes now waits in one of them, and is closed in the end. */
+/* All lanes are stuck: the next descriptor waits in one of them, and is closed in the end. */
 START_TEST(more_uids_than_lanes) {
     for (uint32_t uid = 0; uid < SW_CLOSER_LANES; uid++)
         get_stuck(uid);

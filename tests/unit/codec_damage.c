@@ -1,5 +1,5 @@
-/* Frames that were cut, changed or made up: an error or the right bytes, and no access outside the buffers, which all
- * touch pages without access. Headers get a fresh hash after the change, so that what lies behind it is reached. */
+/* Frames that were cut, changed or made up give an error or the right bytes. No access leaves the buffers, which touch
+ * inaccessible pages. Changed headers get a new hash, so that the checks behind the hash are reached. */
 #include "base/alloc.h"
 #include "codec/bitpack/bitpack_core.h"
 #include "codec/checksum.h"
@@ -28,7 +28,7 @@ static enum sw_numbers numbers_of(enum sw_codec_id codec) {
     return codec == SW_CODEC_DICT ? SW_NUMBERS_FEW : codec == SW_CODEC_SFOR ? SW_NUMBERS_STEPS : SW_NUMBERS_MIXED;
 }
 
-/* Content of a kind, or numbers for a plan of those. */
+/* Content of one kind, or numbers for a plan of that kind. */
 static void victim_new(struct victim *v, struct sw_plan *plan, size_t bytes, enum sw_content kind) {
     uint64_t bound = sw_frame_bound_bytes(bytes), frame_bytes;
     v->data = malloc(bytes + 1);
@@ -130,7 +130,7 @@ static void check_error(int r, const struct sw_err *err) {
     ck_assert(err->msg[0] != '\0');
 }
 
-/* Decodes the spoilt frame in every way. What succeeds must have made the right bytes. */
+/* Decodes the damaged frame in every way. A decode that succeeds must have made the right bytes. */
 static void decode_all_ways(struct victim *v) {
     struct sw_err err = {0};
     uint64_t raw_bytes;
@@ -189,11 +189,11 @@ START_TEST(test_random_bytes) {
 }
 END_TEST
 
-/* Of the changes below, those that may leave the content as it was. */
+/* The changes below that may leave the content unchanged. */
 static unsigned most_silent(enum sw_codec_id codec) {
     switch (codec) {
     case SW_CODEC_ALP:
-    case SW_CODEC_ALPRD: /* what is packed in the place of an exception is not looked at */
+    case SW_CODEC_ALPRD: /* the packed value in the place of an exception is ignored */
     case SW_CODEC_SFOR:  /* up to 15 padding bytes in each vector */
         return 400;
     case SW_CODEC_LZ: /* another distance may lead to the same symbols */
@@ -258,7 +258,7 @@ START_TEST(test_noise) {
     victim_of_kind(&v, _i);
     ck_assert_int_eq(sw_frame_parse(&layout, v.good, v.frame_bytes, v.frame_bytes, NULL), 0);
     for (unsigned trial = 0; trial < 500 / SW_TEST_EVERY; trial++) {
-        /* Every other time the records stay good, so that the counts and data are looked at. */
+        /* Every other time the records stay valid, so that the counts and the data are checked. */
         size_t from = trial % 2 ? layout.counts_offset : layout.records_offset;
         for (size_t i = from; i < v.frame_bytes; i++)
             v.frame.data[i] = (uint8_t)(sw_random(&state) >> 32);
@@ -367,8 +367,8 @@ static void set_offset(struct victim *v, const struct sw_frame_layout *layout, u
     memcpy(at, &record, sizeof record);
 }
 
-/* Each tile one unit further on, at the frame's last unit, at its end, one unit past that, and as far away as can be:
- * no hash of the frame's head covers where its tiles are. Of each way only the one that looks at the tile fails. */
+/* Moves each tile one unit on, to the frame's last unit, to its end, one unit past it, and as far as possible. No hash
+ * of the frame's head covers the places of tiles. Of each way to decode only those that read the tile fail. */
 START_TEST(test_tiles_moved_to_other_places_are_found) {
     struct victim v;
     struct sw_frame_layout layout;
@@ -397,8 +397,8 @@ START_TEST(test_tiles_moved_to_other_places_are_found) {
 }
 END_TEST
 
-/* What the header's hash does not cover: records of tiles, and the counts of all vectors, also of those that the last
- * tile is too short for. */
+/* The parts that the header's hash does not cover: records of tiles, and the counts of all vectors, including those
+ * that a short last tile does not use. */
 START_TEST(test_records_and_counts) {
     struct victim v;
     struct sw_frame_layout layout;

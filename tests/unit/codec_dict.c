@@ -1,5 +1,5 @@
-/* Dictionaries: how many values they have, which, what is no value of theirs, and dictionaries that are none. What all
- * codecs of numbers must do is in codec_numbers.c. */
+/* Dictionaries: their number of values, unknown values, and invalid dictionaries. codec_numbers.c tests what all codecs
+ * of numbers have in common. */
 #include "codec/bitpack/bitpack.h"
 #include "codec/codec.h"
 #include "codec/plan/plan.h"
@@ -141,7 +141,7 @@ START_TEST(test_special_floats) {
 }
 END_TEST
 
-/* The greatest value, whose bits are those that fill an unfinished dictionary. */
+/* The greatest value has the bits that fill an unfinished dictionary. */
 START_TEST(test_all_ones) {
     for (unsigned known = 0; known < 2; known++) {
         struct column *c = column_new(_i);

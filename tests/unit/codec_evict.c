@@ -1,11 +1,11 @@
-/* What is turned out of the caches is the lines of a range's content: all of them, and no others. */
+/* Evicting a range from the caches evicts all lines of the range, and no others. */
 #ifdef __x86_64__
 #include <immintrin.h>
 
 static void note_line(void *line);
 #define _mm_clflushopt note_line
 #endif
-#include "codec/raw_runs.c" /* NOLINT(bugprone-suspicious-include): the processor tells nobody which lines it turns out */
+#include "codec/raw_runs.c" /* NOLINT(bugprone-suspicious-include): the processor does not report evicted lines */
 
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"

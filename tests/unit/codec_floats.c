@@ -1,5 +1,5 @@
-/* Floats as decimals, bit by bit: every number of places, special values, every number of exceptions, and vectors that
- * are none. What all codecs of numbers must do is in codec_numbers.c. */
+/* Floats as decimals: every number of places, special values, every number of exceptions, and malformed vectors.
+ * codec_numbers.c tests what all codecs of numbers have in common. */
 #include "codec/alprd/alprd_core.h"
 #include "codec/codec.h"
 #include "tests/lib/content.h"
@@ -44,7 +44,7 @@ static uint64_t round_trip(const struct column *c, enum sw_codec_id codec) {
     return sw_frame_round_trip(&plan, c->data, c->n * sw_value_bits(c->type) / 8);
 }
 
-/* What a vector takes whose numbers have `width` bits. */
+/* Returns the bytes of a vector whose numbers have `width` bits. */
 static size_t packed_bytes(enum sw_value_type type, unsigned width, unsigned exceptions) {
     return sw_alp_units(sw_value_bits(type), width, sw_alp_tag(0, exceptions)) * (size_t)SW_UNIT_BYTES;
 }
@@ -101,8 +101,8 @@ static uint64_t special(enum sw_value_type type, uint64_t i, uint64_t *state) {
     return sign | kinds[i % 8];
 }
 
-/* Zeros of both signs, infinities, NaNs with their payloads, denormals and the greatest: alone, among decimals, and as
- * what a vector begins with and is filled up with. */
+/* Zeros of both signs, infinities, NaNs with their payloads, denormals and the greatest values: alone, among decimals,
+ * and at both ends of a vector. */
 START_TEST(test_special_values) {
     static const unsigned rarities[] = {1, 2, 7, 50, 1024, 3000};
     static const size_t counts[] = {1, 2, 31, 100, 1023, 1024, 1025, 5000, 9000};
@@ -122,7 +122,7 @@ START_TEST(test_special_values) {
 }
 END_TEST
 
-/* A vector is decimals with any number of others, wherever they are, and takes what it should. */
+/* A vector has decimals and any number of exceptions anywhere, and takes the expected bytes. */
 START_TEST(test_every_count_of_exceptions) {
     struct column *c = column_new(_i % 2);
     const size_t raw_bytes = sw_vector_bytes(sw_value_bits(c->type));
@@ -144,7 +144,7 @@ START_TEST(test_every_count_of_exceptions) {
 }
 END_TEST
 
-/* Numbers far from all others do not make those wider. */
+/* Outliers do not make the other numbers wider. */
 START_TEST(test_far_numbers) {
     struct column *c = column_new(_i % 2);
     uint64_t state = 3;

@@ -1,5 +1,5 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
- * version or codec adds files. `unit_codec_golden --write DIR` makes those that DIR lacks. */
+ * version or codec adds files. `unit_codec_golden --write DIR` makes the files that DIR lacks. */
 #include "codec/codec.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"

@@ -41,7 +41,7 @@ START_TEST(test_calls_get_through) {
 }
 END_TEST
 
-/* A case has the name of the folder that its process gets in LD_LIBRARY_PATH; the loader reads that at its start. */
+/* A case has the name of the folder in its process's LD_LIBRARY_PATH, which the loader reads at the start. */
 static const struct {
     const char *name;
     const TTest **test;

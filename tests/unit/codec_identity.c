@@ -81,8 +81,7 @@ static void ck_all_differ(uint64_t *values, size_t n) {
         ck_assert_uint_ne(values[i], values[i - 1]);
 }
 
-/* Every bit counts, every length, and every place of a tile's record, also where the bytes are zeros or all the same.
- */
+/* Every bit counts, every length, and every place of a tile's record, even if all bytes are zero or equal. */
 START_TEST(different_bytes_have_different_identities) {
     enum { BYTES = 1500, RECORD = 8, N = BYTES * 8 + BYTES + BYTES / RECORD + 1 };
     static uint8_t bytes[BYTES], record[RECORD] = {1, 2, 3, 4, 5, 6, 7, 8};

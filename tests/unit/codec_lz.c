@@ -1,5 +1,4 @@
-/* Codec lz: what goes in comes out, whatever repeats in it and however far apart; what repeats within the window is
- * found, and costs what the format says. */
+/* Codec lz: any input comes back. Repetitions within the window are found, and take the bytes that the format says. */
 #include "codec/codec.h"
 #include "codec/lz/lz.h"
 #include "codec/lz/lz_core.h"
@@ -17,7 +16,7 @@ static const enum sw_value_type types[] = {SW_VALUE_U8, SW_VALUE_I16, SW_VALUE_U
 static const unsigned windows[] = {32, 64, 128, 255};
 enum { N_TYPES = 4, N_WINDOWS = 4, MOST_BYTES = 3 * SW_LZ_BLOCK_BYTES };
 
-/* What a frame of up to a tile takes besides its data. */
+/* Bytes of a frame of up to one tile besides its data. */
 enum { OVERHEAD_BYTES = 128 };
 
 static uint64_t round_trip(enum sw_value_type type, unsigned window, const uint8_t *data, size_t bytes) {
@@ -115,7 +114,7 @@ START_TEST(test_block_ends) {
 }
 END_TEST
 
-/* A wider window never finds less here, and what lies beyond a narrow one is not found. */
+/* A wider window never finds less here, and a narrow one finds nothing beyond its end. */
 START_TEST(test_window_levels) {
     uint8_t data[MOST_BYTES];
     uint64_t before = 0;
@@ -183,7 +182,7 @@ START_TEST(test_order_keys) {
 }
 END_TEST
 
-/* It is there for those who ask for it by name. */
+/* The codec is used only if it is asked for by name. */
 START_TEST(test_is_not_chosen) {
     struct sw_plan plan;
     uint8_t data[SW_SAMPLE_MAX_BYTES];

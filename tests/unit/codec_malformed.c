@@ -1,6 +1,6 @@
-/* What no encoder writes, in frames that are whole otherwise: places behind a vector's end, and parts longer than what
- * is stored. It is refused by its own check, and not only found by the tile's hash when memory of others has been read,
- * or written, already. */
+/* Frames that no encoder writes but that have valid hashes: places behind a vector's end, and parts longer than the
+ * stored bytes. A check refuses each before foreign memory is read or written; the tile's hash would find it too late.
+ */
 #include "codec/alprd/alprd_core.h"
 #include "codec/codec.h"
 #include "codec/plan/plan.h"
@@ -129,8 +129,7 @@ END_TEST
 
 /* A vector takes no more than packed. */
 START_TEST(runs_take_no_more_than_packed) {
-    static uint32_t
-        values[12 * SW_VECTOR_VALUES]; /* two tiles: what lies behind the first one could be taken for its own */
+    static uint32_t values[12 * SW_VECTOR_VALUES]; /* two tiles: bytes behind the first could be taken for its own */
     uint64_t state = 1;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         values[i] = (uint32_t)(sw_random(&state) % 1000);

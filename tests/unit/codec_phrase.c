@@ -1,4 +1,4 @@
-/* Phrases: what is learnt obeys the rules of phrase.h, the longest one is found, and whatever goes in comes out. */
+/* Phrases: learnt tables obey the rules of phrase.h, the longest phrase is found, and any input comes back. */
 #include "codec/phrase/phrase_core.h"
 #include "codec/plan/planning.h"
 #include "tests/lib/content.h"
@@ -110,7 +110,7 @@ START_TEST(phrases_of_all_lengths_come_back) {
 }
 END_TEST
 
-/* Columns of few values shrink well below what symbols of eight bytes can make; others keep their symbols. */
+/* Columns of few values shrink far more than symbols of eight bytes allow; other columns keep their symbols. */
 START_TEST(columns_of_few_values) {
     static const struct {
         enum sw_tpch_column column;
@@ -142,8 +142,8 @@ START_TEST(columns_of_few_values) {
 }
 END_TEST
 
-/* Codes of three letters, like those of currencies, a few of them most of the time: v5t has no use for all of its
- * codes, as no symbol of it spans three. */
+/* Codes of three letters, as of currencies, a few of them most of the time. v5t cannot use all of its codes here,
+ * because none of its symbols spans three. */
 START_TEST(columns_with_few_common_short_codes) {
     enum { N_CODES = 180, N = 400000, CODE_BYTES = 3 };
     uint8_t codes[N_CODES][CODE_BYTES], *data = malloc((size_t)N * CODE_BYTES), *sample = malloc(SW_SAMPLE_MAX_BYTES);
@@ -172,7 +172,7 @@ START_TEST(columns_with_few_common_short_codes) {
 }
 END_TEST
 
-/* What a phrase is made up of must be shorter phrases that are there, and as long as it, all together. */
+/* The parts of a phrase must be existing shorter phrases that together have its length. */
 START_TEST(made_up_tables_are_refused) {
     static const struct {
         uint64_t value;

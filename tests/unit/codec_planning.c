@@ -19,7 +19,7 @@ static void fill_repeated(void) {
         region[at] = region[at - 512];
 }
 
-/* As a GPU would: what v5t learns from the sample, and what that takes in codes. */
+/* Does what a GPU would: gives the symbols that v5t learns from the sample, and the length of its codes. */
 static void train(struct sw_planning *p, struct sw_params *ret, size_t *ret_coded_bytes) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T};
     struct sw_frame_layout layout;

@@ -1,5 +1,5 @@
-/* The option table: every kind of wrong file or assignment is refused with a text that says where and what, and leaves
- * the config as it was; what is printed loads again. */
+/* The option table: a wrong file or assignment is refused with a text that says where and why, and leaves the
+ * configuration unchanged. Printed configurations load again. */
 #include "config/config.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -277,7 +277,7 @@ static const struct {
 
 #define MIB UINT64_C(1048576)
 
-/* Who lowers a bound alone gets defaults that fit it, and has them back by raising it. */
+/* A bound that is lowered alone lowers the defaults that depend on it; raising it raises them again. */
 static const struct {
     const char *bound, *low, *high, *follower;
     size_t at; /* of the follower */
@@ -354,7 +354,7 @@ START_TEST(auto_follows_again) {
 }
 END_TEST
 
-/* A share is of what the machine or the control group has; it is printed as it was written. */
+/* A share is of the memory of the machine or the control group; it is printed as it was written. */
 START_TEST(sizes_are_shares_of_memory) {
     struct sw_config config, loaded, copied;
     struct sw_err err;
@@ -456,7 +456,7 @@ START_TEST(defaults_follow_their_bounds) {
 }
 END_TEST
 
-/* In either order, and also the default, if it is written: whoever writes two values means both. */
+/* In either order, and also for a default that is written out: two written values are both meant. */
 START_TEST(given_values_do_not_follow) {
     for (int given_first = 0; given_first < 2; given_first++) {
         struct sw_config config;
@@ -521,7 +521,7 @@ START_TEST(copied_values_do_not_follow) {
 }
 END_TEST
 
-/* What does not fit is looked for where it stands: in the file, unless the command line has another value. */
+/* An error names the place of the value: the file, unless the command line has another value. */
 START_TEST(an_error_names_the_file_that_has_the_value) {
     struct sw_config config;
     struct sw_err err = {0};
@@ -572,7 +572,7 @@ START_TEST(control_socket_beside_data_socket) {
 }
 END_TEST
 
-/* What the table says of each text: so long it is taken, one byte more is refused. */
+/* A text of the table's length is taken; one byte more is refused. */
 START_TEST(texts_have_the_lengths_of_the_table) {
     struct sw_config_option option;
     unsigned n = 0;

@@ -1,4 +1,4 @@
-/* JSON-RPC of the control socket without a socket: what is answered to which line, with handlers of the test's own. */
+/* JSON-RPC of the control socket without a socket: the answers to lines, with handlers of the test. */
 #include "daemon/control/rpc.h"
 #include "tests/lib/run.h"
 
@@ -25,7 +25,7 @@ static int refuse(void *context, struct sw_rpc_caller *caller, const struct sw_c
     (void)context;
     (void)caller;
     (void)args;
-    *ret_result = json_true(); /* is not told */
+    *ret_result = json_true(); /* gets no answer */
     return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REGION, "gone \xff");
 }
 
@@ -157,7 +157,7 @@ START_TEST(batches_have_a_bound) {
 }
 END_TEST
 
-/* Questions that nobody gets the answer to are not even looked at; what does something is done all the same. */
+/* Queries without an id are not carried out, because nobody would get the answer. Commands without an id are. */
 START_TEST(queries_sent_as_notifications_are_ignored) {
     ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"regions\"}"));
     ck_assert_ptr_null(answer("{\"jsonrpc\":\"2.0\",\"method\":\"metrics\"}"));
@@ -170,7 +170,7 @@ START_TEST(queries_sent_as_notifications_are_ignored) {
 }
 END_TEST
 
-/* A step is one request, and what is left over is never done. */
+/* A step is one request. The rest of a batch that is given up is never done. */
 START_TEST(batches_are_done_one_request_at_a_time) {
     static const char line[] = "[" REQUEST("status", "") "," REQUEST("status", "") "," REQUEST("status", "") "]";
     struct sw_rpc_caller caller = {.right = SW_CONTROL_READ};

@@ -1,6 +1,6 @@
-/* What the service keeps for a tenant has a bound in bytes, whatever it is made of: each kind is filled to the brim, by
- * a client that does nothing but that. Then the heap has not grown by more than what was counted, another tenant still
- * has room, and all of it is given back. */
+/* The bytes that the service keeps for a tenant are limited. For each kind of memory a client fills its budget with
+ * that kind alone. Then the heap has grown by no more than was counted, another tenant still has room, and all of it is
+ * given back at the end. */
 #include "base/log.h"
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
@@ -61,7 +61,7 @@ static void send_msg(struct client *c, struct sw_msg *msg, int *fds, unsigned n_
     sw_session_packet(c->session, packet, sw_msg_encode(msg, packet), fds, n_fds);
 }
 
-/* The code of the next reply that is there or comes. */
+/* Returns the code of the next reply. */
 static int await(const struct client *c) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
@@ -231,7 +231,7 @@ START_TEST(operations_in_flight) {
 }
 END_TEST
 
-/* Their records are taken when the worker makes them: what was accepted fails then. */
+/* Their records are allocated when the worker makes them, so accepted operations fail then. */
 START_TEST(records_of_chunks) {
     struct client *c = begin();
     ck_assert_int_eq(hand_over(c, 1), 0);
@@ -365,7 +365,7 @@ START_TEST(regions_and_their_names) {
 }
 END_TEST
 
-/* What a refused peer finds: an error of seq 0. */
+/* A refused peer receives an error of seq 0. */
 static int refusal(void) {
     struct sw_session *session = NULL;
     struct sw_err err = {0};

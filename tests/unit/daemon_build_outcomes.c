@@ -1,5 +1,5 @@
-/* What is left of a packet of builds when one build fails, when its memory, the service's memory or the session is
- * gone, when it has to wait, and when it meets a limit. */
+/* The outcome of a packet of builds when one build fails, when memory of the client, the service or the session is
+ * missing, when it waits, and when it meets a limit. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/builds_rig.h"
@@ -132,13 +132,13 @@ END_TEST
 
 /* ---- memory that cannot be had ---- */
 
-/* Each allocation fails in turn: what was not stored is not there, what was is in the results, and the rest is as
- * before. The loop's index: all or nothing, or each by itself. */
+/* Each allocation fails in turn: regions in the results are stored, others are not, and the rest is unchanged. The
+ * loop's index: all or nothing, or each by itself. */
 START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
     const uint32_t flags = _i ? SW_REQ_ALL : 0;
     long live = 0;
     unsigned n_failed = 0;
-    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+    for (unsigned long nth = 0;; nth++) { /* not at first: the device keeps its first allocations */
         sw_builds_make(&packet, 2, flags);
         (void)sw_test_add_buffer(&packet, 0, 0); /* in no memory */
         sw_alloc_fail_nth(nth);

@@ -21,7 +21,7 @@ static struct sw_test_packet packet, packet_back;
 
 /* ---- combinations ---- */
 
-/* What a packet of builds asks for. */
+/* The flags and fields of a packet of builds. */
 struct cell {
     unsigned n_builds, n_buffers;
     bool durable, typed, in_place, all;
@@ -47,7 +47,7 @@ static struct cell cell_of(int index) {
     return cell;
 }
 
-/* The table of combinations: what works is 0. */
+/* The table of combinations. 0: it works. */
 static int code_of(const struct cell *cell) {
     const bool is_all = cell->all && cell->n_builds > 1;
     if (is_all && cell->in_place)
@@ -158,7 +158,7 @@ START_TEST(each_combination_works_or_names_its_error) {
 }
 END_TEST
 
-/* 257 of what a packet has at most 256 of, 65 buffers of a region, names that are too long. */
+/* 257 items where a packet has at most 256, 65 buffers of a region, and names that are too long. */
 START_TEST(counts_are_limited) {
     char name[SW_PROTO_NAME_BYTES + 1] = {0};
     sw_builds_make(&packet, MOST + 1, 0);
@@ -202,7 +202,7 @@ START_TEST(counts_are_limited) {
 }
 END_TEST
 
-/* A count of the head, or of a record, that is off by one: the arrays cannot be told apart. */
+/* A count in the head or in a record is off by one, so the arrays cannot be told apart. */
 START_TEST(wrong_sums_of_lengths_end_the_session) {
     struct sw_msg_build *m = &packet.msg.u.build;
     sw_builds_make(&packet, 2, 0);

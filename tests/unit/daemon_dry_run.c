@@ -1,4 +1,4 @@
-/* Snapshots from a file: what is in them is understood or refused by name; and what a dry run makes of one. */
+/* Snapshots from a file: their content is understood, or refused by name; and the result of a dry run. */
 #include "base/alloc.h"
 #include "daemon/dry_run.h"
 #include "daemon/snapshot.h"

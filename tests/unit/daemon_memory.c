@@ -66,7 +66,7 @@ START_TEST(this_machine_has_some) {
 }
 END_TEST
 
-/* All that clients can have the service take fits into its memory, and what fits already is left alone. */
+/* The memory that clients can make the service take fits into its limit; values that already fit stay. */
 START_TEST(the_tier_fits) {
     static const struct {
         uint64_t memory_mib, tier_mib, fitted_mib, bookkeeping_mib;
@@ -92,7 +92,7 @@ START_TEST(the_tier_fits) {
 }
 END_TEST
 
-/* What is set beside the bound cannot exceed it, and where the memory is not known nothing is lowered. */
+/* Values beside the limit cannot exceed it. If the memory is not known, nothing is lowered. */
 START_TEST(the_parts_of_the_tier_fit) {
     struct sw_config config, before;
     sw_config_init(&config);

@@ -1,5 +1,5 @@
-/* Builds of several packets: what begins, appends, commits and aborts, in every division into packets; what becomes of
- * it when a part fails, when the client cancels, says nothing more, or hangs up. */
+/* Builds of several packets: begin, append, commit and abort in every division into packets; failures, cancels, and
+ * clients that go silent or hang up. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/packet_rig.h"
@@ -322,7 +322,7 @@ END_TEST
 
 /* ---- what goes wrong ---- */
 
-/* What is asked for wrongly fails the build: those behind it get its error, and its commit or abort ends it. */
+/* An invalid append fails the build: later packets get its error, and its commit or abort ends it. */
 START_TEST(a_failed_build_refuses_packets_until_its_end) {
     static const struct {
         uint64_t at, raw_bytes, offset;
@@ -354,7 +354,7 @@ START_TEST(a_failed_build_refuses_packets_until_its_end) {
 }
 END_TEST
 
-/* Later, when the tenant's bytes are used up: also for what is under way already. */
+/* An append fails later, when the tenant's bytes are used up; appends that already run fail as well. */
 START_TEST(an_append_that_fails_late) {
     rig.session->tenant->quota.max_bytes = 2 * STEP;
     begin(NUMBER, N_STEPS * STEP);
@@ -426,13 +426,13 @@ START_TEST(a_refused_begin_opens_nothing) {
     ck_assert_int_eq(call(), -SW_EDRAINING);
     rig.service.service.draining = false;
     ck_assert_int_eq(call(), 0);
-    rig.service.service.draining = true; /* what has begun goes on */
+    rig.service.service.draining = true; /* builds that have begun continue */
     ck_assert_int_eq(append(NUMBER, SW_BUILD_COMMIT, 0, STEP), 0);
     sw_packet_rig_check_rest(&rig, 1, 0);
 }
 END_TEST
 
-/* Of their own bound, and of the memory that is kept for the tenant. */
+/* Open builds have a limit of their own, and count for the tenant's memory. */
 START_TEST(open_builds_are_counted) {
     const struct sw_budget *kept = &rig.session->tenant->quota.kept;
     const uint64_t before = kept->used_bytes;
@@ -484,7 +484,7 @@ START_TEST(all_commits_of_a_packet_are_stored_or_none) {
 }
 END_TEST
 
-/* Late: one that was stored already goes as well. */
+/* One fails late: a build that was already stored is dropped as well. */
 START_TEST(all_or_none_when_one_fails_late) {
     begin(NUMBER, STEP);
     ck_assert_int_eq(append(NUMBER, 0, 0, STEP), 0);
@@ -510,8 +510,8 @@ static void add_durable(unsigned n, uint64_t raw_bytes) {
     }
 }
 
-/* The loop's index: all are well; the last one, or one in the middle, is refused; one fails when it is stored. The
- * names of those that were not stored are free. */
+/* The loop's index: all succeed; the last one, or one in the middle, is refused; one fails when it is stored. Names of
+ * regions that were not stored are free. */
 START_TEST(durable_regions_are_stored_all_or_none) {
     enum { N = 5 };
     static const int codes[] = {0, -SW_ENOENT, -SW_EEXIST, -SW_ETENANTBYTES};
@@ -539,7 +539,7 @@ START_TEST(durable_regions_are_stored_all_or_none) {
 }
 END_TEST
 
-/* A commit of too few bytes is told of the build that lacks them; the others end as well. */
+/* The error of a commit without all bytes names the incomplete build; the others end as well. */
 START_TEST(all_or_none_when_bytes_are_missing) {
     for (unsigned i = 0; i < 3; i++) {
         begin(NUMBER + i, 2 * STEP);
@@ -622,7 +622,7 @@ static uint32_t wait_for_word(uint32_t number, unsigned flags, uint64_t raw_byte
     return send_packet();
 }
 
-/* 0: an open build, 1: one that is committed, 2: a whole one; its own packet says what has become of it. */
+/* 0: an open build, 1: a committed one, 2: a whole one. The reply to its own packet has the result. */
 START_TEST(an_abort_cancels_running_appends) {
     sw_packet_rig_add_page(&rig);
     if (_i < 2)
@@ -709,7 +709,8 @@ static void await_expiry(uint32_t number) {
     }
 }
 
-/* What it had stored is freed; it stays, small, until its client ends it. What is worked on does not expire. */
+/* Its stored frames are freed; a small record stays until its client ends it. A build with running appends does not
+ * expire. */
 START_TEST(a_build_without_appends_expires) {
     sw_packet_rig_add_page(&rig);
     rig.service.service.open_ms = 30;
@@ -750,13 +751,12 @@ START_TEST(a_session_ends_during_a_build) {
 }
 END_TEST
 
-/* Two builds by three packets, all or none, of which any allocation fails once: both regions are there, or nothing. A
- * packet that is refused as a whole leaves the builds as they are: the next ones then do not find what they go on with.
- */
+/* Two builds in three packets, all or none; each allocation fails once. Either both regions are there or none. A packet
+ * that is refused as a whole leaves the builds unchanged, so the next packets find a gap. */
 START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
     unsigned n_failed = 0;
     long live = 0;
-    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+    for (unsigned long nth = 0;; nth++) { /* not at first: the device keeps its first allocations */
         sw_alloc_fail_nth(nth);
         for (unsigned step = 0; step < 3; step++) {
             new_packet(step == 2 ? SW_REQ_ALL : 0);
@@ -850,7 +850,7 @@ START_TEST(durable_regions_are_listed_by_their_names) {
 }
 END_TEST
 
-/* A name is taken from the begin of its build on; who has the region is the session's business alone. */
+/* A name is taken from the begin of its build on. Only the session itself sees that it has the region. */
 START_TEST(a_list_describes_its_regions) {
     struct sw_session *first = rig.session;
     const int first_peer = rig.peer;

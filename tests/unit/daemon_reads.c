@@ -1,5 +1,5 @@
-/* Reads of several packets: what begins, asks for chunks and ends, in every division into packets; what becomes of it
- * when chunks fail, when the client cancels, says nothing more, or hangs up. */
+/* Reads of several packets: begin, chunks and end in every division into packets; failures, cancels, and clients that
+ * go silent or hang up. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/packet_rig.h"
@@ -169,7 +169,7 @@ START_TEST(a_begin_reports_the_buffers) {
 }
 END_TEST
 
-/* More than a reply has room for: what was too much is not begun. */
+/* Reads that exceed the room of a reply are not begun. */
 START_TEST(a_reply_has_room_for_256_buffers) {
     struct sw_region_id ids[5];
     for (unsigned n = 0; n < 5; n++) {
@@ -248,7 +248,7 @@ START_TEST(a_read_of_one_packet_and_several_chunks) {
     add(NUMBER, SW_READ_BEGIN | SW_READ_END, id);
     (void)add_room(0, 4 * STEP);
     (void)add_room(5 * STEP, 3 * STEP);
-    ck_assert_int_eq(call(), -SW_EINVAL); /* one is missing: in one packet it ends all the same */
+    ck_assert_int_eq(call(), -SW_EINVAL); /* one chunk is missing: in one packet the read ends nevertheless */
     ck_rest(1, 0);
     (void)add_room(4 * STEP, STEP);
     ck_assert_int_eq(call(), 0);
@@ -260,7 +260,7 @@ END_TEST
 
 /* ---- what goes wrong ---- */
 
-/* What is asked for wrongly changes nothing. */
+/* An invalid read changes nothing. */
 START_TEST(invalid_reads_are_refused) {
     static const struct {
         uint64_t at, raw_bytes, offset;
@@ -387,7 +387,7 @@ END_TEST
 
 /* ---- cancel ---- */
 
-/* The loop's index: chunks are under way, or the end as well; its own packet says what has become of it. */
+/* The loop's index: chunks are being read, or the end was sent as well. The reply to its own packet has the result. */
 START_TEST(an_end_cancels_a_read_that_is_ending) {
     sw_packet_rig_add_page(&rig);
     const struct sw_region_id id = build(BUILD, NULL);
@@ -401,7 +401,7 @@ START_TEST(an_end_cancels_a_read_that_is_ending) {
     new_packet(0);
     add(NUMBER, SW_READ_END | SW_READ_KEEP, none);
     const uint32_t last = sw_packet_rig_send(&rig, &packet.msg, NULL, 0);
-    if (_i == 0) { /* it waits for what is under way */
+    if (_i == 0) { /* it waits for running chunks */
         sw_packet_rig_idle(&rig);
         atomic_store(&rig.words[0], 1);
     }
@@ -455,7 +455,7 @@ START_TEST(an_allocation_that_fails_leaves_nothing_behind) {
     const struct sw_region_id id = build(BUILD, NULL);
     unsigned n_failed = 0;
     long live = 0;
-    for (unsigned long nth = 0;; nth++) { /* at first none: a device keeps what it has allocated for the first one */
+    for (unsigned long nth = 0;; nth++) { /* not at first: the device keeps its first allocations */
         sw_alloc_fail_nth(nth);
         int rc = begin(NUMBER, id);
         rc = rc ? rc : ask(NUMBER, 0, 0, 3 * STEP);

@@ -1,6 +1,5 @@
-/* What holds for a request holds for each kind of it: single, batched, of several buffers, durable, packed. Draining,
- * limits that are met to the last one, ranges that are met to the byte, flags, what a durable region is, what a restart
- * asks about. */
+/* Rules that hold for each kind of request: single, batched, of several buffers, durable, packed. Draining, limits,
+ * ranges, flags, durable regions, and questions after a restart. */
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
@@ -90,7 +89,7 @@ static void teardown(void) {
 
 /* ---- requests of each kind: of BYTES from `offset` on; batches and buffers have two halves of them ---- */
 
-/* What a request is made of. */
+/* The fields of a request. */
 struct ask {
     uint64_t offset, bytes; /* of its last piece, if that is not to be the half of BYTES: 0 */
     uint32_t flags, count, waits;
@@ -135,7 +134,7 @@ static struct sw_msg spill_msg(enum kind kind, const struct ask *ask) {
     return msg;
 }
 
-/* What a spill has made. */
+/* The regions of a spill. */
 struct made {
     uint32_t request;
     struct sw_region_id ids[N_PIECES];
@@ -249,7 +248,7 @@ START_TEST(a_drained_service_takes_nothing_and_gives_all_back) {
     struct made made;
     ck_assert_int_eq(spill(kind, &plainly, &made), 0);
     service.service.draining = true;
-    if (kind != PACKED) /* else the memory is not what it was */
+    if (kind != PACKED) /* else the memory would have changed */
         for (int other = 0; other < N_KINDS; other++)
             ck_refused((enum kind)other, &(struct ask){.name = "other"}, -SW_EDRAINING);
     ck_restores(kind, &made, kind == PACKED ? 0 : SW_REQ9_KEEP);
@@ -320,7 +319,7 @@ START_TEST(operations_in_flight_are_limited) {
     struct made made = {0};
     if (is_restore)
         ck_assert_int_eq(spill(kind, &plainly, &made), 0);
-    if (is_restore && kind == PACKED) /* the others cannot read what is packed */
+    if (is_restore && kind == PACKED) /* other sessions cannot read packed regions */
         return;
     service.config.max_session_operations = 3;
     ck_assert_int_eq(code_beside(kind, is_restore, &made, 3), -SW_ELIMIT);
@@ -381,7 +380,7 @@ START_TEST(regions_are_limited) {
 }
 END_TEST
 
-/* What is stored counts to the byte; what is packed is not stored here. */
+/* Stored bytes count exactly; packed bytes are not stored here. */
 START_TEST(a_tenants_bytes_are_limited) {
     const enum kind kind = (enum kind)_i;
     struct sw_quota *quota = &session->tenant->quota;
@@ -517,7 +516,7 @@ START_TEST(memories_are_limited) {
     for (uint32_t mem = MEM + 1; mem < MEM + 8; mem++)
         ck_assert_int_eq(open_memory(mem, memory_fd, mem % 2), 0);
     ck_assert_int_eq(open_memory(MEM + 8, memory_fd, false), -SW_ELIMIT);
-    ck_assert_int_eq(close_memory(MEM + 8), -SW_ELIMIT); /* what names it is told why it is not there */
+    ck_assert_int_eq(close_memory(MEM + 8), -SW_ELIMIT); /* requests that name it get its error */
     msg = (struct sw_msg){.header = {.type = SW_MSG_MEM_CLOSE}};
     msg.u.mem_close.mem = MEM + 2;
     ck_assert_int_eq(call(&msg), 0);
@@ -527,7 +526,7 @@ START_TEST(memories_are_limited) {
 }
 END_TEST
 
-/* It stays, so that what names it is told why, until it is closed. */
+/* Its record stays until it is closed, so that requests that name it get its error. */
 START_TEST(memory_that_failed_can_be_closed) {
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}};
     open.u.mem_open =
@@ -613,7 +612,7 @@ END_TEST
 
 /* ---- what fails takes the rest along ---- */
 
-/* Pieces are held back until the last has been looked at, so that all are found before they begin. */
+/* Buffers are held back until the last one was checked, so that all are found before they begin. */
 START_TEST(a_refused_buffer_cancels_the_others) {
     struct made made;
     const uint64_t before = stats_now().canceled_ops;
@@ -667,8 +666,8 @@ START_TEST(each_kind_of_request_can_be_settled) {
 }
 END_TEST
 
-/* The client still has the bytes of a spill of which a restart has lost something: it is not told that they are stored,
- * and what is left of them goes. */
+/* A restart has lost a part of a spill whose bytes the client still has. The client does not hear that it was stored,
+ * and the rest of the stored bytes is freed. */
 START_TEST(a_spill_lost_by_a_restart_is_repeated) {
     static const uint32_t spills[] = {SW_MSG_SPILL, SW_MSG_SPILL_BATCH, SW_MSG_SPILL_BUFFERS, SW_MSG_SPILL};
     const enum kind kind = (enum kind)_i;
@@ -683,7 +682,7 @@ START_TEST(a_spill_lost_by_a_restart_is_repeated) {
 }
 END_TEST
 
-/* Of several that fail the first one is named, and those that can be dropped are. */
+/* The error names the first of several failures, and all valid ids are dropped. */
 START_TEST(a_failed_drop_does_not_stop_the_others) {
     struct made made;
     struct sw_msg msg = {.header = {.type = SW_MSG_DROP_BATCH}};

@@ -133,7 +133,7 @@ static void ignore(void *arg) {
     (void)arg;
 }
 
-/* A memory that was refused waits to be closed, one that was not used to be unmapped: nothing of it is to stay. */
+/* A refused memory waits for its close, an unused one for its unmapping. Nothing of either may stay. */
 static void close_memory(uint32_t mem) {
     struct sw_engine_stats stats;
     struct sw_err err;
@@ -183,7 +183,7 @@ START_TEST(descriptors_of_refused_memories_count_until_closed) {
 }
 END_TEST
 
-/* What the peer really sends: the message, with copies of a memfd. */
+/* Sends the message as a peer would, with copies of a memfd. */
 static void send_from_peer(struct sw_msg *msg, uint32_t seq, int fd, unsigned n_fds) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS];
@@ -206,7 +206,7 @@ static void ck_answer(uint32_t seq, int code, enum sw_scope scope) {
     ck_assert_int_eq(err.scope, scope);
 }
 
-/* Whoever has filled the table: who sends descriptors then has that request refused, and keeps session and regions. */
+/* The table of descriptors is full. A request with descriptors is then refused, but its session and regions stay. */
 START_TEST(a_full_descriptor_table_fails_only_the_request) {
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}}, parts = {.header = {.type = SW_MSG_MEM_PARTS}},
                   spill = {.header = {.type = SW_MSG_SPILL}}, status = {.header = {.type = SW_MSG_STATUS}};
@@ -319,7 +319,7 @@ static void ck_regions(unsigned n) {
     ck_assert(session->n_operations == 0 && session->n_buffers == 0 && session->deferred.n == 0);
 }
 
-/* A session may have 16 regions: the 17th piece undoes the others. */
+/* A session may have 16 regions: the 17th buffer undoes the others. */
 START_TEST(a_refused_buffer_undoes_the_batch) {
     ck_assert_int_eq(open_memory(), 0);
     ck_assert_int_eq(spill_batch(17), -SW_ELIMIT);
@@ -381,7 +381,7 @@ START_TEST(a_session_ends_during_a_batch) {
     for (uint32_t i = 0; i < 8; i++)
         msg.u.spill_batch.bytes[i] = 4096;
     send_msg(&msg, 1, NULL, 0);
-    sw_session_close(session, "test"); /* what is left, the teardown finds */
+    sw_session_close(session, "test"); /* the teardown finds leaks */
 }
 END_TEST
 

@@ -1,4 +1,4 @@
-/* Packets of another version, and what a client that comes back after a restart is told about its builds and reads. */
+/* Packets of another version, and the answers to a client that asks for its builds and reads after a restart. */
 #include "spill/engine_state.h"
 #include "tests/lib/builds_rig.h"
 #include "tests/lib/run.h"

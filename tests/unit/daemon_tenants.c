@@ -1,5 +1,5 @@
-/* Tenants: what all sessions of one uid may have together, who is served at all, and that a session cannot tell a
- * region of somebody else's from one that never was. */
+/* Tenants: limits over all sessions of a uid, which users are served, and that a foreign region looks like an unknown
+ * one. */
 #include "base/alloc.h"
 #include "daemon/descriptors.h"
 #include "daemon/reload.h"
@@ -134,7 +134,8 @@ START_TEST(operations_of_all_sessions_are_counted) {
 }
 END_TEST
 
-/* Of the rows that fit, the first applies; what it leaves out is as for every tenant. A new table holds at once. */
+/* The first row that fits applies; for values that it omits, the limits of every tenant apply. A new table applies at
+ * once. */
 START_TEST(quotas_of_users_and_groups) {
     struct client c;
     char table[256];
@@ -214,7 +215,7 @@ START_TEST(limits_of_regions_and_bytes_have_their_own_errors) {
 }
 END_TEST
 
-/* What a refused peer finds: an error of seq 0, then the end. */
+/* A refused peer receives an error of seq 0, then the end. */
 static int refusal(void) {
     struct sw_session *session = NULL;
     struct sw_err err = {0}, told;
@@ -246,8 +247,7 @@ START_TEST(sessions_are_counted) {
 }
 END_TEST
 
-/* What clients' memories get is what nobody else can need, now or later: or one tenant's could cost another its
- * session. */
+/* Clients' memories get only descriptors that nothing else can need, or one tenant could cost another its session. */
 START_TEST(descriptors_of_memories_leave_room_for_all_else) {
     struct sw_config config = service.config;
     struct json_t *more = json_integer((json_int_t)config.max_sessions + 500);
@@ -262,7 +262,7 @@ START_TEST(descriptors_of_memories_leave_room_for_all_else) {
     sw_descriptors_share(&service.service);
     ck_assert_uint_eq(service.service.fds.limit, limit - 375 - 768);
     json_decref(more);
-    /* Less than are held already: nobody gets another one. */
+    /* The limit is below the number in use: no session gets another one. */
     struct client client;
     struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN};
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
@@ -296,8 +296,8 @@ START_TEST(limits_of_memory_can_be_changed) {
 }
 END_TEST
 
-/* A session that nobody has come back for in time goes when what it holds is wanted, and for nothing else: by anybody
- * where the tiers are full, by its own tenant where that has reached a limit. Loop: others', own. */
+/* A session that was not resumed in time ends when its resources are needed, and only then: by any session if the tiers
+ * are full, by its own tenant if that has reached a limit. Loop: another tenant's session, its own. */
 START_TEST(overdue_sessions_end_if_another_needs_their_resources) {
     static const struct {
         int code;
@@ -375,7 +375,7 @@ END_TEST
 
 /* ---- ids --------------------------------------------------------------------------------------------------------- */
 
-/* The reply without what the client itself said: its seq and the id. */
+/* The reply without the values that the client sent: its seq and the id. */
 static size_t reply_to(struct client *c, uint16_t type, struct sw_region_id id,
                        uint8_t ret[SW_PROTO_MAX_PACKET_BYTES]) {
     struct sw_msg msg = {.header = {.type = type}}, reply;

@@ -1,5 +1,5 @@
-/* Who a peer is where the user namespace does not map everybody, on both sockets: this process stands in for a client,
- * and its own uid and gid for the overflow ids. tests/e2e/userns.c has real namespaces. */
+/* Which user a peer is if the user namespace does not map all users, on both sockets. This process stands for a client,
+ * and its uid and gid for the overflow ids. tests/e2e/userns.c has real namespaces. */
 #include "daemon/users.h"
 
 #include "daemon/control/control_rights.h"

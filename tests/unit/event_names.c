@@ -1,5 +1,5 @@
-/* The list of events against the sources that log them: one that is missing there could not be asked for. And what is
- * asked for against the list. */
+/* Compares the list of events with the sources that log them, because a missing event could not be subscribed to; and
+ * checks the names in subscriptions. */
 #include "daemon/control/event_names.h"
 #include "tests/lib/run.h"
 
@@ -78,7 +78,7 @@ START_TEST(list_is_sorted) {
 }
 END_TEST
 
-/* Each of the names that are asked for, the last one too, is one of the list or the beginning of some up to a dot. */
+/* Each name of a subscription, also the last one, is in the list, or is the beginning of listed names up to a dot. */
 static const struct {
     const char *only, *refused; /* NULL: taken */
 } filters[] = {

@@ -1,4 +1,4 @@
-/* How long an operation will take: known of what has become steady, for about as many bytes. */
+/* Forecasts of an operation's duration, from steady durations of about the same length. */
 #include "base/forecast.h"
 
 #include "tests/lib/run.h"
@@ -32,7 +32,7 @@ START_TEST(test_other_lengths_make_no_forecast) {
 }
 END_TEST
 
-/* Under a load that makes times vary nobody is to poll. */
+/* If a load makes durations vary, there must be no forecast, so that the service does not poll. */
 START_TEST(test_varying_waits_make_no_forecast) {
     static const uint64_t us[] = {20000, 21200, 18000, 30000, 30100, 15000};
     static const bool is_steady[] = {false, true, false, false, true, false};
@@ -44,7 +44,7 @@ START_TEST(test_varying_waits_make_no_forecast) {
 }
 END_TEST
 
-/* Beside a busy GPU one in a few waits for its turn: the others are to be forecast all the same. */
+/* Beside a busy GPU a few operations wait for a time slice. The others are still forecast. */
 START_TEST(test_one_outlier_changes_nothing) {
     static const uint64_t us[] = {1500, 1450, 1500, 4000, 1480, 1500, 300, 4000, 4100};
     static const uint64_t forecast_us[] = {0, 1450, 1500, 1500, 1480, 1500, 1500, 0, 4100};

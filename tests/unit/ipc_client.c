@@ -212,7 +212,7 @@ START_TEST(every_completed_ticket_is_reported_once) {
                                         SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .user = &t[i]), 1, &t[i], NULL),
                          0);
     }
-    spillway_ticket_free(t[4]); /* before it is done: nobody hears of it */
+    spillway_ticket_free(t[4]); /* before it ends: nobody gets its result */
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_int_eq(spillway_wait(t[0], 0, &result, 1, &sw_play.error), 0);
     ck_next_done(t[3]);
@@ -363,7 +363,7 @@ START_TEST(freeing_a_ticket_drops_its_unknown_regions) {
     spillway_ticket_free(unseen);
     spillway_ticket_free(seen);
     spillway_ticket_free(NULL);
-    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0); /* wait has told of both */
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0); /* wait has reported both */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
@@ -486,7 +486,7 @@ START_TEST(a_full_socket_blocks_nobody) {
     const unsigned before = sw_count_fds();
     for (unsigned i = 0; i < SW_PLAY_MAX_IN_FLIGHT; i++)
         tickets[i] = sw_play_spill();
-    ck_assert_uint_gt(sw_count_fds(), before); /* packets wait in the library, with what they carry */
+    ck_assert_uint_gt(sw_count_fds(), before); /* packets wait in the library, with their memory */
     sw_play_ck_error(spillway_wait(tickets[0], 10, NULL, 0, &sw_play.error), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST,
                      "");
     ck_assert_int_eq(sem_post(&sw_play.go), 0);

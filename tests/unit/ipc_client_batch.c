@@ -324,7 +324,7 @@ START_TEST(freeing_a_batch_drops_its_unknown_regions) {
     spillway_ticket_free(done); /* is done, but was not waited for */
     struct spillway_ticket *running = spill_batch(PIECES);
     spillway_ticket_free(running);
-    memset(pieces, 0xee, sizeof pieces); /* neither is looked at any more */
+    memset(pieces, 0xee, sizeof pieces); /* neither is checked any more */
     memset(requests, 0xee, sizeof requests);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
@@ -341,7 +341,7 @@ static void lie_about_the_bytes(int socket, uint32_t seq) {
     sw_play_put_batch(socket, seq, 2, 1, 2 * PIECE_BYTES - 1);
 }
 
-/* Generation 0 is nobody's. */
+/* No region has generation 0. */
 static void name_no_region(int socket, uint32_t seq) {
     const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9, .raw_bytes = PIECE_BYTES},
                                           {.slot = 2, .raw_bytes = PIECE_BYTES}};

@@ -155,7 +155,8 @@ START_TEST(two_memfds_are_handed_over_separately) {
     struct spillway_ticket *ticket = NULL;
     sw_play_open(serve_two_memfds);
     ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
-    (void)spillway_wait(ticket, 50, NULL, 0, &sw_play.error); /* what hands the memories over is not answered */
+    (void)spillway_wait(ticket, 50, NULL, 0,
+                        &sw_play.error); /* the packets that hand the memories over are not answered */
     spillway_ticket_free(ticket);
     sw_play_close();
     (void)munmap(other, SW_PLAY_BYTES);

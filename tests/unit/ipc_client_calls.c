@@ -99,7 +99,7 @@ static void refuse_and_see_drops(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* Without their results nobody knows the regions that did succeed. */
+/* Without the results the client does not know the regions that were stored. */
 START_TEST(unreported_regions_are_dropped) {
     start(refuse_and_see_drops, SPILLWAY_EACH);
     struct spillway_ticket *ticket = spill_all();

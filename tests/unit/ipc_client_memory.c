@@ -1,5 +1,4 @@
-/* What the client library says of memory, to a played daemon: marks, registered memory, memory that is copied in
- * pieces. */
+/* How the client library handles memory, with a played daemon: marks, registered memory, and copied memory. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "ipc/client/client_staging.h"
@@ -21,7 +20,7 @@
 
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
-/* Takes the two packets of a spill that waits for that word; returns the seq of the first. */
+/* Receives the two packets of a spill that waits for that word; returns the seq of the first. */
 static uint32_t take_gpu_spill(int socket, uint32_t word) {
     struct sw_msg open, spill;
     sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
@@ -57,8 +56,8 @@ static void ck_held_after_status(unsigned n_held) {
     ck_assert_uint_eq(sw_play.gpu.n_held, n_held);
 }
 
-/* A mark is free as soon as its operation's whole group is answered, and no sooner, whether somebody waits or not. The
- * page comes once. */
+/* A mark is free when all packets of its operation are answered, and not earlier, whether or not the program waits. The
+ * page is sent once. */
 START_TEST(marks_are_held_until_the_reply) {
     sw_play_open(answer_gpu_spills);
     sw_play.gpu.on = true;
@@ -203,7 +202,7 @@ START_TEST(registering_reports_unsuitable_memory) {
     sw_play_ck_error(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
                      SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST, "cannot be opened");
     ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
-    /* The daemon goes: so does what was registered, whatever the answer. */
+    /* The daemon ends, and registered memory with it, whatever the answer. */
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
     sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
@@ -221,7 +220,7 @@ static void register_and_leave(int socket) {
     (void)usleep(50000); /* not so early that the registration sees it */
 }
 
-/* The first that a call sees of the connection is that it is gone. */
+/* The call is the first to find that the connection is lost. */
 START_TEST(unregistering_ends_with_a_connection_that_is_lost) {
     sw_play_open(register_and_leave);
     ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
@@ -304,7 +303,7 @@ static void put_parts(int socket, uint32_t seq) {
     sw_play_put_result(socket, seq, 1, SW_PIECE_BYTES);
 }
 
-/* What ends a build: its commit, or its abort. */
+/* The packet that ends a build: its commit or its abort. */
 static uint32_t take_build_end(int socket, unsigned flags) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, SW_MSG_BUILD);
@@ -413,7 +412,8 @@ static uint64_t arena_allocated_bytes(void) {
     return (uint64_t)st.st_blocks * 512;
 }
 
-/* Who makes a page pays for it: not the daemon, which would write first. No more is made than is restored. */
+/* The process that allocates a page pays for it. That is the client, before the daemon writes. No more pages are
+ * allocated than are restored. */
 START_TEST(restored_memory_has_pages_of_the_client) {
     void *heap = malloc(STAGED_BYTES);
     ck_assert_ptr_nonnull(heap);

@@ -1,4 +1,5 @@
-/* How the client library connects, whom it trusts, and how long it waits for a service that does not answer. */
+/* How the client library connects, which servers it trusts, and how long it waits for a service that does not answer.
+ */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -164,7 +165,7 @@ START_TEST(a_server_uid_must_be_a_number) {
 }
 END_TEST
 
-/* One that has taken the connection after most of the time that there is, and then says nothing. */
+/* A server that takes the connection late and then sends nothing. */
 static uint64_t offset_us;
 static bool is_slow;
 
@@ -309,7 +310,7 @@ static void answer_too_late(int socket) {
             sw_play_put_ok(socket, msgs[0].header.seq);
 }
 
-/* The connection goes on, and the late answer is nobody's. */
+/* The connection goes on, and the late answer is ignored. */
 START_TEST(a_service_that_hangs_is_not_waited_for) {
     sw_play_open(answer_too_late);
     spillway_set_timeout(sw_play.connection, 50);
@@ -318,7 +319,7 @@ START_TEST(a_service_that_hangs_is_not_waited_for) {
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(ask_status(), 0);
     if (questions[_i] == ask_register)
-        ck_assert_int_eq(ask_register(), 0); /* as if it had never been */
+        ck_assert_int_eq(ask_register(), 0); /* as if it had never been registered */
     sw_play_close();
 }
 END_TEST

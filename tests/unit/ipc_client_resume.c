@@ -254,7 +254,7 @@ START_TEST(refused_memory_is_retried) {
 }
 END_TEST
 
-/* A daemon that has no more room for entries either does not know what it is to close. */
+/* A daemon without room for entries does not know the memory that it is asked to close. */
 static void serve_without_an_entry(int socket) {
     struct sw_msg msg;
     greet(socket, false);
@@ -279,7 +279,7 @@ START_TEST(refused_memory_can_be_unregistered) {
 }
 END_TEST
 
-/* Answers all that comes, and is not told to close the memory that it has just been given. */
+/* Answers all packets; the memory that was just handed over is not closed. */
 static void serve_all(int socket) {
     struct sw_msg msg;
     while (sw_play_get(socket, &msg)) {
@@ -315,7 +315,7 @@ static void *more_memory(void) {
     return memory;
 }
 
-/* What closes it waits in the outbox, behind more than the socket has room for, when the connection is lost again. */
+/* The MEM_CLOSE waits in the outbox, behind more packets than fit the socket, when the connection is lost again. */
 START_TEST(memory_that_is_being_retried_stays_open) {
     enum { MANY = SW_PLAY_MAX_IN_FLIGHT - 1 };
     struct spillway_ticket *tickets[MANY], *ticket = NULL;
@@ -421,7 +421,7 @@ START_TEST(a_reconnection_ends_at_its_time_limit) {
 }
 END_TEST
 
-/* Whoever sleeps on spillway_fd() wakes when the time is over, though the next try would be later. */
+/* A program that sleeps on spillway_fd() wakes when the time is over, although the next try would come later. */
 START_TEST(the_time_limit_wakes_the_event_loop) {
     struct itimerspec left;
     int rc = 0;
@@ -454,7 +454,7 @@ static void serve_late(int socket) {
 START_TEST(the_time_limit_can_grow_during_a_reconnection) {
     struct spillway_status status = {.size = sizeof status};
     sw_play_open(serve_late);
-    spillway_set_timeout(sw_play.connection, 60); /* of a service that is there */
+    spillway_set_timeout(sw_play.connection, 60); /* for a service that answers */
     spillway_set_reconnect(sw_play.connection, 50);
     lose_connection();
     spillway_set_reconnect(sw_play.connection, -1);

@@ -1,4 +1,4 @@
-/* Marks of the client library: words of a page that streams write, and when a word serves again. */
+/* Marks of the client library: words of a page that streams write, and when a word is reused. */
 #include "base/alloc.h"
 #include "ipc/client/mark.h"
 #include "tests/lib/descriptors.h"
@@ -52,8 +52,8 @@ START_TEST(a_mark_is_its_word_and_value) {
 }
 END_TEST
 
-/* The stream of an operation that was canceled may write late: until then its word serves nobody. No value comes twice
- * in a word. */
+/* The stream of a canceled operation may write late: until then its word is not reused. No value comes twice in a word.
+ */
 START_TEST(a_word_is_reused_once_it_has_its_value) {
     struct sw_mark *first = new_mark();
     const uint32_t word = sw_mark_word(first);

@@ -1,4 +1,4 @@
-/* How the client library finds out what a pointer is: memfds mapped in every way, and what is none. */
+/* How the client library identifies the memory behind a pointer: memfds mapped in every way, and other memory. */
 #include "ipc/client/memory.h"
 
 #include "base/alloc.h"
@@ -155,7 +155,7 @@ START_TEST(opens_a_read_only_descriptor_for_writing) {
 }
 END_TEST
 
-/* Only a privileged process can open what it has mapped but closed; any other is told to keep the descriptor. */
+/* Only a privileged process can reopen a memfd that is mapped but closed; others are told to keep the descriptor. */
 START_TEST(works_without_a_descriptor_or_reports_its_lack) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
@@ -268,7 +268,7 @@ END_TEST
 
 /* ---- a system that is short of memory ---------------------------------------------------------------------------- */
 
-/* What stands in /proc/self/maps, or an error in the middle of it. */
+/* The content of /proc/self/maps, or an error in the middle of it. */
 static int maps_error;
 static bool no_folder;
 
@@ -334,7 +334,7 @@ END_TEST
 /* ---- descriptors that go while they are looked for ----------------------------------------------------------------
  */
 
-/* What another thread does to the descriptor `going` as soon as the library has seen that it is one of the file. */
+/* What another thread does to the descriptor `going` once the library has seen that it belongs to the file. */
 static int going = -1, becomes;
 
 int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags);
@@ -364,7 +364,7 @@ START_TEST(other_files_are_not_asked_for_their_state) {
     const int file = sw_test_file(path);
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
-    ck_found(data, BYTES, 0, BYTES, inode_of(fd)); /* __wrap_fstatat() looks at what is asked */
+    ck_found(data, BYTES, 0, BYTES, inode_of(fd)); /* __wrap_fstatat() checks which files are asked for */
     ck_assert(unlink(path) == 0 && close(file) == 0);
 }
 END_TEST
@@ -413,7 +413,7 @@ START_TEST(uses_another_descriptor_if_the_number_was_reused) {
 }
 END_TEST
 
-/* As without any: it depends on privileges what comes of it, but a descriptor is not left. */
+/* As without a descriptor: the result depends on privileges, but no descriptor leaks. */
 START_TEST(the_only_descriptor_may_be_closed) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
@@ -429,7 +429,8 @@ START_TEST(the_only_descriptor_may_be_closed) {
 }
 END_TEST
 
-/* Those of the range, whatever it is mapped for, and no others; what is there stays as it is. */
+/* All missing pages of the range are allocated, and no others, whatever its protection. Existing pages keep their
+ * bytes. */
 START_TEST(missing_pages_are_allocated_by_the_client) {
     const struct sw_export e = {.kind = SW_MEM_MEMFD}, gpu = {.kind = SW_MEM_CUDA_VMM};
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
@@ -447,7 +448,7 @@ START_TEST(missing_pages_are_allocated_by_the_client) {
     ck_assert_uint_eq(pages_of(fd), 16);
     ck_assert_uint_eq(data[3 * PAGE], 'x');
     ck_assert_int_eq(munmap(data, BYTES), 0);
-    ck_assert_int_eq(sw_export_make_pages(&e, data, BYTES, NULL), 0); /* the daemon will say what is wrong */
+    ck_assert_int_eq(sw_export_make_pages(&e, data, BYTES, NULL), 0); /* the daemon will report the error */
     (void)close(fd);
 }
 END_TEST

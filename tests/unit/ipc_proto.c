@@ -1,5 +1,5 @@
-/* The wire format: what is encoded decodes to itself, everything else is refused by name; and the packet door: what
- * arrives is what was sent, and no descriptor outlives a refused packet. */
+/* The wire format: an encoded message decodes to itself, and everything else is refused by name. Packets arrive as they
+ * were sent, and no descriptor outlives a refused packet. */
 #include "ipc/proto.h"
 #include "ipc/span.h"
 #include "tests/lib/descriptors.h"
@@ -134,7 +134,7 @@ START_TEST(the_longest_message_has_its_length) {
 }
 END_TEST
 
-/* What became of a read that asked for frames. */
+/* The result of a read that asked for frames. */
 START_TEST(frames_follow_the_buffers_of_results) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     static const struct sw_wire_result result;
@@ -214,7 +214,7 @@ START_TEST(overlaps_are_found) {
         {{{10, 1}, {0, 6}, {5, 5}}, 3, true},
         {{{0, 5}, {4, 1}}, 2, true},
         {{{7, 1}, {7, 1}}, 2, true},
-        {{{7, 0}, {7, 1}, {7, 0}, {8, 1}}, 4, false}, /* no bytes are in nobody's way */
+        {{{7, 0}, {7, 1}, {7, 0}, {8, 1}}, 4, false}, /* an empty range overlaps nothing */
         {{{0, 9}, {3, 0}}, 2, false},
         {{{0, 9}, {3, 0}, {8, 1}}, 3, true},
         {{{0, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}}, 2, false},
@@ -365,7 +365,7 @@ START_TEST(packet_arrives_with_descriptors) {
 }
 END_TEST
 
-/* Sends what sw_packet_send() would not. */
+/* Sends packets that sw_packet_send() would refuse. */
 static void send_raw(size_t bytes, unsigned n_fds) {
     static uint8_t packet[SW_PROTO_MAX_PACKET_BYTES * 2];
     struct iovec io = {.iov_base = packet, .iov_len = bytes};
@@ -439,8 +439,8 @@ START_TEST(closed_and_full_sockets) {
 END_TEST
 
 START_TEST(descriptor_table_full) {
-    /* The kernel then drops descriptors on the way in: that is told apart from a packet of too many, and what did
-     * arrive is the caller's. */
+    /* The kernel then drops descriptors of the packet. This error differs from that of a packet with too many, and the
+     * descriptors that did arrive are the caller's. */
     uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS], held[64];
     size_t bytes = 0;

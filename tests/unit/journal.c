@@ -109,7 +109,7 @@ START_TEST(lines_go_to_stderr_if_the_journal_is_gone) {
 }
 END_TEST
 
-/* A journal that does not keep up is not waited for, neither at its socket nor at stderr, which ends there as well. */
+/* A slow journal is not waited for, neither at its socket nor at stderr, which also ends there. */
 START_TEST(a_journal_that_stalls) {
     enum { N = 3000 };
     char text[4096], last[64];

@@ -1,4 +1,4 @@
-/* Log lines to a reader that stalls: nobody waits for it, lines stay whole, and what is missing is told. */
+/* Log lines to a reader that stalls: logging does not wait, lines stay whole, and missing lines are counted. */
 #include "base/log.h"
 
 #include "tests/lib/run.h"
@@ -14,7 +14,7 @@
 
 enum { N_LINES = 20000 };
 
-static int reader; /* of what goes to stderr; nobody reads it unless a test does */
+static int reader; /* of stderr; only tests that want to read it do */
 
 static void be_stderr(int fd) {
     ck_assert_int_ge(dup2(fd, STDERR_FILENO), 0);
@@ -85,7 +85,8 @@ START_TEST(logging_does_not_wait_for_a_reader) {
     for (i = 0; i < N_LINES; i++)
         sw_log(SW_LOG_INFO, "news", "n=%u text=\"something of some length, so that lines do not fit anywhere evenly\"",
                i);
-    for (int more = 0; more < 2; more++) { /* a line that was under way, and what is missing, come with the next one */
+    for (int more = 0; more < 2;
+         more++) { /* the unfinished line, and the count of missing ones, come with the next one */
         (void)read_lines(rest, (size_t)(text + sizeof text - rest));
         rest += strlen(rest);
         sw_log(SW_LOG_INFO, "more", "n=%d", more);
@@ -120,7 +121,7 @@ START_TEST(stderr_itself_stays_as_it_is) {
 }
 END_TEST
 
-/* A disk that is full: what could not be written is told once it can be. */
+/* The disk is full: lines that could not be written are reported once there is room. */
 START_TEST(failed_writes_are_counted) {
     char text[1024];
     const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
@@ -152,7 +153,7 @@ START_TEST(long_lines_are_cut) {
 }
 END_TEST
 
-/* Lines of operations are debug for those who read the log. */
+/* Readers of the log see lines of operations as debug lines. */
 START_TEST(operations_are_printed_at_debug) {
     char text[1024];
     make_pipe();

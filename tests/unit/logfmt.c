@@ -1,4 +1,4 @@
-/* What sw_log() writes is read back; and lines reach whoever taps them. */
+/* Lines that sw_log() writes are read back, and reach the tap. */
 #include "base/logfmt.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-/* The next step of a run, and where its frames may go, by tables of what the planner is shown. */
+/* The next step of a run, and the tiers for its frames, as tables of snapshots. */
 #include "spill/planner/planner.h"
 #include "tests/lib/run.h"
 
@@ -117,7 +117,7 @@ START_TEST(the_rest_is_decided_by_itself) {
 }
 END_TEST
 
-/* A GPU that gets busy in the middle of a spill. What is under way by the old plan says nothing about the new one. */
+/* A GPU gets busy during a spill. Frames under way by the old plan tell nothing about the new one. */
 START_TEST(a_spill_that_stops_paying_changes_its_path) {
     static struct sw_planner planner;
     struct sw_snapshot now = spill_of(5, 2);
@@ -176,7 +176,7 @@ START_TEST(drifting_bytes_are_sampled_again) {
 }
 END_TEST
 
-/* Where a new plan would take too long the rest goes by what the old one makes of it, not by what it promised. */
+/* If a new plan would take too long, the rest is decided by the ratio seen, not by the plan's estimate. */
 START_TEST(drifting_bytes_use_the_ratio_seen) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(5, 2);
@@ -190,7 +190,7 @@ START_TEST(drifting_bytes_use_the_ratio_seen) {
         ck_assert_int_eq(course.plan.codec, shrinks ? SW_CODEC_V5T : SW_CODEC_RAW);
         ck_assert_int_eq(course.reason, shrinks ? SW_COST_PAYS : SW_COST_NO_GAIN);
         ck_assert_double_eq_tol(course.plan.expected_ratio, shrinks ? 2 : 1, 1e-3);
-        ck_assert_uint_eq(course.plan_number, 1); /* what is under way was promised more */
+        ck_assert_uint_eq(course.plan_number, 1); /* chunks under way had a higher estimate */
     }
 }
 END_TEST
@@ -211,7 +211,7 @@ START_TEST(a_late_plan_is_kept_for_other_runs) {
 }
 END_TEST
 
-/* Whether copies are faster is looked at with a region whose frames are all raw: beside others nothing is measured. */
+/* Whether copies are faster is probed with a region whose frames are all raw: with others nothing is measured. */
 START_TEST(partially_compressed_regions_probe_no_restore_path) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(4, 0);
@@ -282,13 +282,13 @@ END_TEST
 
 /* ---- beside the data ---- */
 
-/* An encoder beside the data compresses what shrinks, whatever the rates are; and makes a plan where the link saves its
- * time. Chunks never go directly. */
+/* An encoder beside the data compresses any compressible bytes, whatever the rates, and makes a plan if the link then
+ * saves its time. Chunks never go directly. */
 static const struct beside_case {
     const char *name;
     double encode, ratio, plan_s;
     size_t n_chunks;
-    bool compresses, plans; /* plans: what drifts gets a new one */
+    bool compresses, plans; /* plans: drifting bytes get a new one */
 } besides[] = {
     {"quicker than the link", 700 * GB, 3, 1e-4, 5, true, true},
     {"much slower than the link", 5 * GB, 3, 1e-4, 5, true, true},

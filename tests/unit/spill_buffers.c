@@ -16,7 +16,7 @@ static struct sw_fixture f;
 static struct sw_memory from, to;
 static struct sw_mem *from_mem, *to_mem;
 
-/* What an engine's table is made of: a text's characters, offsets and validity, keys, and a column without rows. */
+/* Buffers as of an engine's table: characters of a text, offsets and validity, keys, and a column without rows. */
 static const struct {
     uint64_t bytes;
     enum sw_value_type type;

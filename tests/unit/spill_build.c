@@ -16,8 +16,7 @@
 
 enum { CHUNK = 64 << 10, N = 4, BUFFER_BYTES = 8 * CHUNK, N_APPENDS = 5, N_REGIONS = 6 };
 
-/* One of a length of chunks that is the client's, one of the device's, an empty one, and one that is shorter than its
- * chunk. */
+/* Buffers with the client's chunk length, with the device's, an empty one, and one that is shorter than its chunk. */
 static const struct sw_build_buffer_config buffers[N] = {{5 * CHUNK + 77, CHUNK, SW_VALUE_NONE},
                                                          {BUFFER_BYTES, 0, SW_VALUE_U32},
                                                          {0, 0, SW_VALUE_I64},
@@ -716,7 +715,7 @@ static struct sw_tier_stats stats_of(struct sw_tier *tier) {
     return stats;
 }
 
-/* Makes what outlives the process, as the service manager keeps it. */
+/* Makes the state that outlives the process, as the service manager keeps it. */
 static void make_world(uint64_t disk_bytes) {
     sw_world.host_bytes = 2 << 20; /* of which one half is for frames on their way to the disk */
     sw_life_open(&life, disk_bytes);

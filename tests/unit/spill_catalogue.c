@@ -1,5 +1,5 @@
-/* The catalogue: what was recorded is found by the next process, whatever instruction the last one was killed at, and
- * nothing else is. */
+/* The catalogue: the next process finds all records and nothing else, at whichever instruction the last process was
+ * killed. */
 #include "base/alloc.h"
 #include "codec/checksum.h"
 #include "spill/journal/catalogue.h"
@@ -238,7 +238,7 @@ START_TEST(a_forgotten_request_is_not_found) {
 }
 END_TEST
 
-/* Each record says so, whatever else becomes of it; those of an earlier version do not. */
+/* Each new record carries the flag, whatever happens to it; records of an earlier version do not. */
 START_TEST(only_old_records_let_holes_be_filled) {
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
@@ -276,7 +276,7 @@ START_TEST(freed_and_replaced_records_are_not_found) {
     sw_catalogue_free(c, &freed);
     ck_assert_uint_eq(freed, 0);
     sw_catalogue_retire(c, &retired, &list);
-    (void)put(c, 4, 1, one, 0); /* into the cells of what was freed */
+    (void)put(c, 4, 1, one, 0); /* into the cells of freed records */
     sw_catalogue_close(c);
 
     c = open_again(fcntl(fd, F_DUPFD_CLOEXEC, 0), &found);
@@ -286,7 +286,7 @@ START_TEST(freed_and_replaced_records_are_not_found) {
     ck_assert(found.regions[2].slot == 2 && found.regions[2].hints.is_in);
     found_end(&found);
     sw_catalogue_free_retired(c, &list);
-    /* What it found, it can free and replace like its own. */
+    /* A process can free and replace records that it found like its own. */
     sw_catalogue_free(c, &found.records[1]);
     for (uint32_t i = 0; i < MAX_REGIONS; i++)
         (void)put(c, 10 + i, 1, many, 0);
@@ -329,7 +329,7 @@ START_TEST(damage_is_found) {
         value ^= 0x10;
         ck_assert_int_eq(pwrite(fd, &value, 1, (off_t)((size_t)record * CELL_BYTES + byte)), 1);
         c = open_again(fd, &found);
-        /* Hints, the list of retired ones and when it was used are nobody's checksum. */
+        /* No checksum covers hints, the list of retired records and the time of use. */
         const bool counts = byte < 8 || (byte >= 20 && byte < 28) || byte >= 32;
         ck_assert_msg(found.n_regions == (counts ? 1 : 2) && found.n_damaged == counts, "byte %zu: %u regions, %u bad",
                       byte, found.n_regions, found.n_damaged);
@@ -544,7 +544,7 @@ START_TEST(version_1_is_read) {
     (void)put(c, 20, 13, NULL, 0); /* it can be written to */
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
     sw_catalogue_close(c);
-    ck_assert_int_eq(pread(old, after, sizeof after, 0), n); /* as it was, for who has to begin again */
+    ck_assert_int_eq(pread(old, after, sizeof after, 0), n); /* unchanged, for a process that has to start again */
     ck_assert_mem_eq(before, after, (size_t)n);
     (void)close(old);
 
@@ -666,7 +666,7 @@ static int put_batch(struct sw_catalogue *c, uint32_t first_slot, unsigned steps
     return steps > BATCH ? BATCH : 0;
 }
 
-/* Wherever it ended, another batch and what stands alone are found as ever; and the next process finds the same. */
+/* Wherever the batch ended, another batch and single records are found; and the next process finds the same. */
 START_TEST(a_batch_is_found_as_a_whole_or_not_at_all) {
     for (unsigned steps = 0; steps <= N_STEPS; steps++) {
         struct sw_catalogue *c = open_new();
@@ -680,7 +680,7 @@ START_TEST(a_batch_is_found_as_a_whole_or_not_at_all) {
             fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
             ck_assert_msg(found.n_regions == n, "step %u, life %u: %u regions", steps, life, found.n_regions);
             ck_assert_uint_eq(found.n_damaged, 0);
-            if (life == 1) { /* in the cells of those that were dropped; and what is settled stays so */
+            if (life == 1) { /* in the cells of dropped records; settled records stay settled */
                 sw_catalogue_hint(c, found.records[0], &(struct sw_catalogue_hints){.priority = 5});
                 uint32_t record = put(c, 40, 1, NULL, 0);
                 sw_catalogue_free(c, &record);
@@ -711,7 +711,7 @@ START_TEST(batch_numbers_are_not_reused) {
 }
 END_TEST
 
-/* Version 2 has no batches: what it has recorded counts, and a kind that it did not know is damaged. */
+/* Version 2 has no batches: its records count, and a kind that it did not know is damage. */
 START_TEST(version_2_is_read) {
     const uint32_t version = 2;
     struct sw_frames *frames = frames_new(7, false, 4);

@@ -1,5 +1,5 @@
-/* Records of the catalogue that have a valid checksum and make no sense: each is refused, in both versions, and nothing
- * is read behind its last byte. */
+/* Records of the catalogue with a valid checksum and invalid content: each is refused, in both versions, and nothing is
+ * read behind its last byte. */
 #include "base/alloc.h"
 #include "spill/journal/catalogue_format.h"
 #include "spill/tier/host/tier_host.h"
@@ -13,7 +13,7 @@
 #define CHUNK_BYTES ((uint64_t)1 << 20)
 #define WHOLE UINT64_MAX
 
-/* Sizes of what a record consists of, by version: the body of a region, a chunk; the others are alike. */
+/* Sizes of a record's parts by version: the body of a region, a chunk; the others are alike. */
 enum { NAME_BYTES = 68, PART_BYTES = 16, RANGE_BYTES = 16, CELL_BYTES = 256, MAX_CONTENT_BYTES = 512 };
 enum shape { PLAIN, NAMED, PARTS, PACKED, NO_FRAMES, SHAPE_NR };
 
@@ -95,7 +95,7 @@ static const struct sw_catalogue_format *format_of(unsigned version) {
     return version == 2 ? &sw_catalogue_v2 : &sw_catalogue_v1;
 }
 
-/* Reads the first `bytes`, in memory that ends there. What was found is freed. */
+/* Reads the first `bytes`, in memory that ends there. Frees the result. */
 static int read_content(unsigned version, const struct content *c, size_t bytes, bool *ret_has_frames) {
     struct sw_catalogue_region region = {0};
     char name[SW_REGION_NAME_BYTES];
@@ -132,7 +132,7 @@ START_TEST(a_record_must_have_its_stated_length) {
 }
 END_TEST
 
-/* `at` counts from where the thing begins that is spoilt: the body, or what follows it. */
+/* `at` counts from the start of the damaged part: the body, or the part behind it. */
 enum where { BODY, NAME, PART, CHUNK, FIRST_EXTENT, LAST_EXTENT, LAST_RANGE };
 struct spoilt {
     const char *what;

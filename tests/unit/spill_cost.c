@@ -15,7 +15,7 @@
 #define RAW SW_CODEC_RAW
 #define V5T SW_CODEC_V5T
 
-/* A long region; raw frames are made, and unmade, by a copy that is never what decides. */
+/* A long region. Raw frames are made and read by a copy that never decides. */
 static struct sw_cost_question question_of(double ratio, double encode, double restore, double link) {
     return (struct sw_cost_question){.codec = SW_CODEC_V5T,
                                      .expected_ratio = ratio,
@@ -53,7 +53,7 @@ START_TEST(test_numbers_of_the_design) {
         {3.00, 60, 165, true, false, RAW, SW_COST_ENCODER},  /* one chunk: nothing overlaps */
         {3.00, 54, 165, false, false, V5T, SW_COST_PARTIAL}, /* as slow as raw: in part it is faster */
         {3.00, 2, 165, false, true, RAW, SW_COST_ENCODER},   {3.00, 700, 20, false, false, RAW, SW_COST_DECODER},
-        {3.00, 700, 50, false, false, V5T, SW_COST_PAYS}, /* what was won on the way out makes up for it */
+        {3.00, 700, 50, false, false, V5T, SW_COST_PAYS}, /* the gain of the spill makes up for it */
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct sw_cost_question q = question_of(rows[i].ratio, rows[i].encode * GB, rows[i].restore * GB, 55 * GB);
@@ -66,7 +66,7 @@ START_TEST(test_numbers_of_the_design) {
 }
 END_TEST
 
-/* The rates that count are those of the codec that would be used. */
+/* The rates of the codec that would be used count. */
 START_TEST(test_each_codec_has_its_rates) {
     struct sw_cost_question q = question_of(3, 2 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
@@ -106,11 +106,11 @@ START_TEST(test_the_fastest_codec_may_have_a_lower_ratio) {
     dense.rates.encode[SW_CODEC_V5T] = loose.rates.encode[SW_CODEC_V5T] = 164 * GB;
     dense.rates.restore[SW_CODEC_V5T] = loose.rates.restore[SW_CODEC_V5T] = 20 * GB;
     dense.rates.restore[SW_CODEC_DFOR] = loose.rates.restore[SW_CODEC_DFOR] = 0;
-    ck_assert(!sw_cost_is_quicker(&loose, &dense)); /* what is not known of one way back counts for neither */
+    ck_assert(!sw_cost_is_quicker(&loose, &dense)); /* an unknown rate of one restore path counts for neither */
 }
 END_TEST
 
-/* Under way, only a clear gain counts: what has been measured is of a few chunks. */
+/* During a spill only a clear gain counts, because few chunks have been measured. */
 START_TEST(test_running_compression_stops_only_for_a_clear_gain) {
     const struct {
         double encode;
@@ -189,7 +189,7 @@ START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
     sw_cost_choose(&q, &answer);
     ck_assert(answer.codec == RAW && answer.reason == SW_COST_ENCODER && !answer.direct); /* raw kernels are fast */
     q.rates.encode[RAW] = 30 * GB;
-    ck_choice(&q, RAW, SW_COST_ENCODER); /* the direct way is what compressing is compared with */
+    ck_choice(&q, RAW, SW_COST_ENCODER); /* compressing is compared with the direct path */
     sw_cost_choose(&q, &answer);
     ck_assert(answer.direct);
     ck_assert_double_eq_tol(answer.times[RAW].out_s, (double)q.raw_bytes / (55 * GB), 1e-3);
@@ -205,7 +205,8 @@ START_TEST(test_beside_a_busy_gpu_raw_bytes_go_directly) {
 }
 END_TEST
 
-/* A long region that would lose time as a whole gains some in part: what the encoder takes leaves the link less. */
+/* A long region that would lose time if all of it were compressed gains some if it is partially compressed: the
+ * encoder's share relieves the link. */
 START_TEST(test_partial_compression_gains_what_the_encoder_manages) {
     const struct sw_cost_question part = question_of(3, 40 * GB, 165 * GB, 55 * GB);
     struct sw_cost_answer answer;
@@ -301,7 +302,7 @@ START_TEST(test_kernels_are_probed_now_and_then) {
 }
 END_TEST
 
-/* What it costs to look is 1 % of the time; where it costs nothing it is one region in ten. */
+/* Probes take 1 % of the time; if a probe costs nothing, one region in ten is probed. */
 START_TEST(test_the_direct_path_is_probed_now_and_then) {
     struct sw_cost_class slow = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 25, .us = 1}},
                          like = {.restore = {[RAW] = {.bytes = 50, .us = 1}}, .direct_back = {.bytes = 50, .us = 1}};
@@ -321,8 +322,8 @@ START_TEST(test_the_direct_path_is_probed_now_and_then) {
 }
 END_TEST
 
-/* Probes of all kinds together cost 1 % of the time; the dear one gets its turn beside the cheap ones, and one that
- * nobody asks for any more holds up none. */
+/* Probes of all kinds together take 1 % of the time. The expensive one gets its turn beside the cheap ones, and one
+ * that is no longer asked for delays none. */
 START_TEST(test_one_budget_pays_for_all_probes) {
     const double costs_s[SW_PROBE_NR] = {0.5, 0.001, 0.01, 0.002};
     struct sw_probe_budget budget = {0};
@@ -346,7 +347,7 @@ START_TEST(test_one_budget_pays_for_all_probes) {
 }
 END_TEST
 
-/* Long regions' frames never come back by kernels: what compressing saves on the way back is known all the same. */
+/* Frames of long regions never come back by kernels, but the gain of compressing on the restore path is still known. */
 START_TEST(test_the_direct_rate_suffices_for_the_restore_path) {
     struct sw_cost_question q = question_of(8, 700 * GB, 20 * GB, 55 * GB);
     q.rates.restore[RAW] = 0;
@@ -395,7 +396,7 @@ START_TEST(test_the_cpu_hashes_if_kernels_are_too_late) {
 }
 END_TEST
 
-/* A frame among copies that go directly crosses slowly; the link is what it was. */
+/* A frame among direct copies crosses slowly; the rate of the link stays the same. */
 START_TEST(test_the_link_is_at_least_as_fast_as_direct_steps) {
     struct sw_cost_class c = {.link_out = {.bytes = 10, .us = 1}, .direct_out = {.bytes = 50, .us = 1}};
     struct sw_cost_rates rates;
@@ -445,7 +446,7 @@ START_TEST(test_reasons_fit_into_their_field) {
 }
 END_TEST
 
-/* Chunks that were turned away pay for those that look again, and never more than 1 %. */
+/* Chunks that were not compressed pay for probes, which never take more than 1 %. */
 START_TEST(test_probes_are_rare) {
     const struct {
         double encode;
@@ -468,7 +469,7 @@ START_TEST(test_probes_are_rare) {
             ck_assert_double_le(extra / (double)q.n_chunks,
                                 0.01 * n * (answer.times[RAW].out_s + answer.times[RAW].back_s) * 1.0001);
             ck_assert_int_le(n, rows[i].after);
-            /* What was measured long ago is not averaged with what is seen now, neither way. */
+            /* Old measurements are not averaged with new ones, in neither direction. */
             ck_assert(class.encode[V5T].is_old && class.restore[V5T].is_old);
             class.encode[V5T].is_old = class.restore[V5T].is_old = false;
         }
@@ -546,13 +547,13 @@ START_TEST(test_a_meter_counts_time_once) {
     sw_meter_begin(&meter, 101);
     sw_meter_begin(&meter, 102);
     sw_meter_end(&meter, 120, 1000);
-    sw_meter_end(&meter, 140, 0); /* failed: neither its bytes nor its time */
+    sw_meter_end(&meter, 140, 0); /* failed: neither its bytes nor its time count */
     sw_meter_end(&meter, 160, 1000);
     ck_assert_double_eq_tol(sw_meter_rate(&meter), 1750.0 / (0.75 * 20 + 20) * 1e6, 1);
 }
 END_TEST
 
-/* Those that end together say only together how fast they were. */
+/* Steps that end together give one rate together. */
 START_TEST(test_a_meter_joins_steps_that_end_together) {
     struct sw_meter meter = {0};
     uint64_t now_us = 0;
@@ -574,7 +575,7 @@ START_TEST(test_buffers_of_a_request_share_the_slots) {
                             slow_back = question_of(6, 700 * GB, 24 * GB, 55 * GB);
     q.n_chunks = slow_back.n_chunks = 8;
     q.raw_bytes = slow_back.raw_bytes = 60000000;
-    ck_choice(&q, RAW, SW_COST_ENCODER); /* all that there is to say of a region that has the slots for itself */
+    ck_choice(&q, RAW, SW_COST_ENCODER); /* true for a region that has the slots for itself */
     ck_choice(&slow_back, RAW, SW_COST_DECODER);
     sw_cost_share_slots(&q);
     sw_cost_share_slots(&slow_back);
@@ -619,7 +620,7 @@ static const struct sw_device_info *linked_info(const struct sw_device *device) 
     return &slow.info;
 }
 
-/* What a device has is looked at when it is opened: a link from the beginning. */
+/* The device's capabilities are read when it is opened: it has a link from the beginning. */
 static int open_linked(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err) {
     static struct sw_device_ops ops;
     const int rc = sw_device_host_open(ret, config, err);
@@ -665,7 +666,8 @@ static void open_slow(const struct sw_fixture_config *config, uint64_t encode_us
     sw_fixture_open(&fixture, config);
     memory = sw_memory_new(BYTES);
     to = sw_memory_new(BYTES);
-    /* The worker's thread has looked at the device, and will not before its next job: now its steps can be changed. */
+    /* The worker's thread has read the device's operations, and reads them again only at its next job: now they can be
+     * changed. */
     ck_assert_int_eq(sw_fixture_spill(&fixture, &memory, 0, 1, &op), 0);
     slow.real = fixture.device->ops;
     slow.link = LINK_RATE;

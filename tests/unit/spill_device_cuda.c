@@ -1,4 +1,4 @@
-/* The CUDA device by its own contract, on a GPU that is none (tests/lib/fake_cuda): what gpu_device cannot arrange. */
+/* The CUDA device against its contract, on a fake GPU (tests/lib/fake_cuda): cases that gpu_device cannot arrange. */
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
@@ -23,7 +23,7 @@ static void open_device(uint64_t chunk_bytes) {
     ok(sw_fixture_open_device(&device, &config, &err));
 }
 
-/* What the device says of a slot's buffer holds to the last byte, whatever the bound of a chunk's frame is. */
+/* A slot's buffer has exactly the room that the device states, whatever the bound of a chunk's frame is. */
 START_TEST(a_slots_buffer_has_its_stated_length) {
     uint8_t *frame = aligned_alloc(4096, 4096);
     struct sw_slot_result result;
@@ -162,7 +162,7 @@ static int poll_until_ended(unsigned slot) {
     return rc;
 }
 
-/* Restores the first frame; while that goes on, somebody else may write to where its bytes arrive. */
+/* Restores the first frame; meanwhile another thread may write to its destination. */
 static int restore(bool disturbed) {
     struct sw_slot_result result;
     int rc;
@@ -187,8 +187,8 @@ START_TEST(a_bad_copy_does_not_condemn_the_stored_frame) {
 }
 END_TEST
 
-/* Copies of all slots take the link in the order in which they are asked for: with the last one's all others are done,
- * though nobody has looked. */
+/* Copies of all slots use the link in the order in which they were queued: when the last one has ended, all have, even
+ * if they were not polled. */
 START_TEST(copies_of_all_slots_keep_their_order) {
     raw_open();
     for (unsigned s = 0; s < N; s++)
@@ -239,7 +239,8 @@ START_TEST(no_step_waits_for_the_wake_kernel) {
 }
 END_TEST
 
-/* The driver looks for a client in /proc: what it then cannot open is told with the way to mend it. */
+/* The driver looks for a client in /proc. If it cannot open the memory for that reason, the error says how to fix it.
+ */
 START_TEST(memory_of_a_client_missing_in_proc_has_its_own_error) {
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mem_desc desc = sw_memory_desc(&memory);

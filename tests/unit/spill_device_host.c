@@ -429,7 +429,7 @@ START_TEST(test_groups_go_out_and_come_back) {
 }
 END_TEST
 
-/* A group's frame is what its chunk alone would be encoded to. */
+/* A group's frame equals that of its chunk encoded alone. */
 START_TEST(test_a_groups_frames_equal_those_of_chunks) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)};
     struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
@@ -535,7 +535,7 @@ START_TEST(test_raw_frames_equal_encoded_ones) {
 }
 END_TEST
 
-/* Several chunks in one step; a damaged one is not written, nor those behind it. */
+/* Several chunks in one step: neither a damaged one nor those behind it are written. */
 START_TEST(test_damaged_raw_frames_are_not_written) {
     enum { N = 3 };
     static const uint8_t zeros[RAW_BYTES];

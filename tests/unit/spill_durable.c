@@ -1,5 +1,5 @@
-/* Durable regions: they go to their tenant when their session ends, whatever that was doing; the next session of the
- * same tenant finds them by name, nobody else does, not even that they exist. */
+/* Durable regions go to their tenant when their session ends, whatever the session was doing. The next session of the
+ * tenant finds them by name; other users do not even see that they exist. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
@@ -118,7 +118,7 @@ START_TEST(durable_regions_outlive_their_session) {
 END_TEST
 
 /* Sessions count their requests from the same number: after a restart one's spill must not be taken for another's. */
-/* Its spill may still fail: nobody is told an id that would then be of nothing. */
+/* Its spill may still fail, so no other session gets its id yet. */
 START_TEST(a_region_being_spilled_is_not_adopted) {
     struct sw_test_op op;
     struct sw_region_id id;
@@ -241,7 +241,7 @@ START_TEST(a_session_adopts_as_many_as_it_may_have) {
 }
 END_TEST
 
-/* It had not been reported stored. */
+/* It had not been reported as stored. */
 START_TEST(a_failed_spill_frees_its_name) {
     struct sw_test_op op;
     struct sw_region_id id;

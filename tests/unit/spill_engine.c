@@ -152,7 +152,7 @@ static uint64_t last_frames(struct sw_region_id id) {
 }
 
 START_TEST(test_drifting_content_is_retrained) {
-    /* A long head of 40 words of 8 random bytes rules the symbol table; the text behind it gets what is left, until the
+    /* A head of 40 words of 8 random bytes dominates the symbol table, and the text behind it gets the rest, until the
      * drift is seen. At the end it must be as small as with a table of its own, not twice as long. */
     enum { HEAD = 6 << 20, TAIL = 1 << 20 };
     struct sw_memory from = sw_memory_new(HEAD + TAIL), to = sw_memory_new(HEAD + TAIL);

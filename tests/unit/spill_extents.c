@@ -27,7 +27,8 @@ static void add_slabs(struct sw_extents *x) {
         ck_assert_int_eq(sw_extents_add(x, (uint64_t)i * SLAB_BLOCKS, SLAB_BLOCKS, &slab_tags[i], NULL), 0);
 }
 
-/* Length of the shortest free stretch of the bitmap that holds n, 0 if none does; stretches end with their slab. */
+/* Returns the length of the shortest free stretch of the bitmap that holds n; 0: none does. Stretches end with their
+ * slab. */
 static unsigned model_best_fit(unsigned n) {
     unsigned best = 0, length = 0;
     for (unsigned i = 0; i <= N_BLOCKS; i++) {
@@ -184,7 +185,7 @@ static void big_take(struct big *b) {
         return;
     }
     REQUIRE(rc == 0);
-    REQUIRE((n_runs == 1) == (longest >= want)); /* in one piece whenever one is long enough */
+    REQUIRE((n_runs == 1) == (longest >= want)); /* in one extent whenever one is long enough */
     REQUIRE(n_runs <= n_free_runs);
     for (const struct sw_run *run = runs; run->next && run->next->next; run = run->next)
         REQUIRE(run->count >= run->next->count); /* longest first: no fewer pieces would do */
@@ -317,8 +318,8 @@ START_TEST(test_given_places_are_taken) {
 }
 END_TEST
 
-/* Places as a damaged record may name them, against what is free: from the first block to the last it is taken, one
- * block more is not, nor a length that wraps; what was asked for beside it is there. */
+/* Places as a damaged record may name them, against free space: up to the last block they are taken, one block more is
+ * refused, and so is a length that wraps. Places beside it are still there. */
 START_TEST(test_places_that_do_not_fit_are_left_alone) {
     const struct sw_place cases[] = {
         {.first = 10, .count = SLAB_BLOCKS - 10},

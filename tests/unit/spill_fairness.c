@@ -1,5 +1,5 @@
-/* A small client beside others that have any amount of work waiting, in virtual time: its operations take at most four
- * times as long as alone, and one chunk's copy; and of those that have equal work each gets an equal part. */
+/* A small client beside others with unlimited work, in virtual time. Its operations take at most four times as long as
+ * alone, plus one chunk's copy. Clients with equal work get equal parts. */
 #include "base/clock.h"
 #include "spill/mover/mover_state.h"
 #include "spill/store/frames.h"
@@ -15,7 +15,7 @@
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-/* Those of a GPU by the daemon's defaults. */
+/* The slots of a GPU by the daemon's defaults. */
 enum { N_SLOTS = 4, POLL_US = 500, NAP_US = 100 };
 #define CHUNK_BYTES (26 * MIB)
 #define BUSY 26.7 /* spill_never_slower.c has why */
@@ -438,7 +438,7 @@ START_TEST(test_equal_tenants_have_equal_parts) {
 }
 END_TEST
 
-/* A run that is canceled gives up what it has in memory that waits for the disk, and does not wait for it. */
+/* A canceled run releases its memory that waits for the disk, and does not wait for it. */
 START_TEST(test_a_canceled_spill_does_not_wait_for_the_disk) {
     static const struct hog hog = {"long, raw", 1, 1, 1, SPILLS, true, .bytes = 16 * GIB};
     struct rig r;
@@ -459,7 +459,7 @@ START_TEST(test_a_canceled_spill_does_not_wait_for_the_disk) {
 }
 END_TEST
 
-/* The disk has been asked for more than a share by another worker, whose tenant is another one. */
+/* A worker of another tenant has asked the disk for more than a share. */
 static void ask_elsewhere(struct rig *r, const struct sw_tier_ask *ask) {
     static const int other;
     (void)sw_tier_share_note(&r->place.share, &other, sw_clock_us());
@@ -487,8 +487,8 @@ START_TEST(test_a_workers_first_frame_goes_beside_anothers) {
 }
 END_TEST
 
-/* What waits for a move that another worker makes is looked at again, though nothing of its own worker's ends
- * meanwhile: the move may have been given up. */
+/* A job that waits for another worker's move is checked again although nothing of its own worker ends: the move may
+ * have been canceled. */
 START_TEST(test_frames_that_wait_for_another_worker_are_retried) {
     const struct sw_tier_ask ask = {.rank = 1, .kind = SW_TIER_WRITE, .bytes = 64 * MIB};
     static const int mover;
@@ -529,15 +529,15 @@ static double hog_bytes(const struct hog *hog, bool is_beside) {
     return bytes;
 }
 
-/* What a small client beside it costs a hog: a slot, for which others make up while the link is the slow stage, and
- * pauses between copies. */
+/* A small client costs a hog a slot, for which the others make up while the link is the slowest stage, and pauses
+ * between copies. */
 START_TEST(test_a_hog_keeps_its_rate_beside_a_small_client) {
     const double alone = hog_bytes(&hogs[_i], false), beside = hog_bytes(&hogs[_i], true);
     ck_assert_msg(beside > 0.85 * alone, "%s: %.2f", hogs[_i].name, beside / alone);
 }
 END_TEST
 
-/* What the disk moves in a second, by what it could in one direction. */
+/* Returns the disk's bytes per second as a part of its rate in one direction. */
 static double disk_part(const struct hog *hog, bool is_beside) {
     struct rig r;
     rig_open(&r, 1, true);
@@ -571,7 +571,7 @@ START_TEST(test_a_tenant_alone_has_all_of_a_disk) {
 }
 END_TEST
 
-/* However much clients want to write, what makes room for them gets on. */
+/* However much clients want to write, the moves that make room for them progress. */
 START_TEST(test_moves_progress_behind_hogs) {
     struct rig r;
     rig_open(&r, 1, true);

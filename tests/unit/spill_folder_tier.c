@@ -116,7 +116,7 @@ static struct sw_owner *next_life(uint64_t nvme_bytes) {
     return owner;
 }
 
-/* A life without the tier has lost what lies there, and a later one with it has not. */
+/* A process without the tier loses its frames; a later process with the tier has them again. */
 START_TEST(the_next_process_finds_it) {
     sw_life_open(&life, disks[_i]);
     struct sw_owner *owner = sw_life_new_owner(&life);

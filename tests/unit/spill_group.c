@@ -141,7 +141,7 @@ START_TEST(test_regions_that_wait_together_share_steps) {
     counts = sw_rig_counts();
     ck_assert_uint_eq(counts.restore_groups, 1);
     ck_assert_uint_eq(counts.restored_items, 6);
-    ck_assert_uint_eq(counts.decodes, 2); /* what held the slot, twice */
+    ck_assert_uint_eq(counts.decodes, 2); /* the spill that held the slot, twice */
     client_close(&c);
 }
 END_TEST
@@ -261,7 +261,7 @@ START_TEST(test_a_client_harms_only_itself) {
 }
 END_TEST
 
-/* Nor is a step that could not be begun, or has failed, held against all whom it was for. */
+/* A step that could not begin, or that failed, does not fail all of its members. */
 START_TEST(test_restores_are_tried_alone) {
     struct client a, b;
     open_spilled(&a, &b);
@@ -336,8 +336,7 @@ START_TEST(test_a_region_with_a_plan_mismatch_leaves_its_group) {
 }
 END_TEST
 
-/* Pages of two columns: those of the second one leave together, have one plan made for all of them, and later go by it
- * at once. */
+/* Pages of two columns. The pages of the second column leave together, get one plan, and later use it at once. */
 START_TEST(test_regions_that_leave_go_together) {
     enum { N_PAGES = 6, N_ROUNDS = 3 };
     struct client c;
@@ -405,7 +404,7 @@ START_TEST(test_a_damaged_frame_loses_only_its_region) {
 }
 END_TEST
 
-/* What each restore writes to, and which of them can go together. */
+/* The destination of each restore, and which of them can share a step. */
 static const struct {
     uint64_t offsets[4];
     unsigned groups, items;
@@ -464,7 +463,7 @@ START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
 }
 END_TEST
 
-/* Frames take whole blocks, so that less fits than it seemed: what finds no place at rest goes on to the disk. */
+/* Frames take whole blocks, so fewer fit than it seemed: frames without room go on to the disk. */
 START_TEST(test_regions_for_the_disk_leave_their_group) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct client c;

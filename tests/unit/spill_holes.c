@@ -1,5 +1,5 @@
-/* Pages of a client's memory are the client's to pay for: the engine writes to those that are there, and makes none,
- * whatever the client does meanwhile. */
+/* A client pays for the pages of its memory. The engine writes to existing pages and allocates none, whatever the
+ * client does meanwhile. */
 #include "spill/device/guard.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"

@@ -159,7 +159,7 @@ START_TEST(exchanged_frames_are_refused_after_a_restart) {
 }
 END_TEST
 
-/* Of what version 1 has recorded no identity is known: it comes back, also after it has been moved. */
+/* Version 1 recorded no identities. Its regions come back, also after they were moved. */
 START_TEST(regions_of_version_1_come_back) {
     sw_world.host_bytes = 8 << 20;
     sw_world.high_pct = 100;

@@ -1,4 +1,4 @@
-/* Limits to the byte: what fits exactly is taken, one more is refused by name and changes nothing, and no sum of two
+/* Limits to the byte: an exact fit is taken, one byte more is refused by name and changes nothing, and no sum of two
  * numbers wraps into a small one. */
 #include "spill/device/memfd.h"
 #include "spill/engine_state.h"
@@ -48,7 +48,7 @@ START_TEST(a_quota_is_taken_to_the_byte) {
 }
 END_TEST
 
-/* Once nothing is left no spill begins; with one byte left it begins, and what is too much cuts it off. */
+/* With nothing left no spill begins; with one byte left it begins, and is cut off when it exceeds the quota. */
 START_TEST(a_used_up_quota_lets_nothing_begin) {
     struct sw_quota quota = {.max_bytes = 1 << 20};
     struct sw_test_op op = {0};

@@ -64,8 +64,8 @@ static struct sw_manifest_damage damage_of(struct sw_tier *tier) {
     return info.damage;
 }
 
-/* A damaged record costs its frame at most, and the release that is lost brings no frame back whose space was used
- * again. Until the frames have been handed over the file stays as it is, then it is whole again. */
+/* A damaged record loses at most its frame. A lost release brings no frame back whose space was reused. The file stays
+ * unchanged until the frames are handed over; then it is whole again. */
 START_TEST(test_a_damaged_byte_costs_one_record) {
     struct image image, damaged, after;
     struct sw_tier_nvme_config config = write_small_manifest(&image);
@@ -134,8 +134,8 @@ START_TEST(test_records_after_damage_are_found) {
 }
 END_TEST
 
-/* What a power cut may leave, where nobody knows the frames: zeros for records, nothing at all, any damage. The rest of
- * another kind of tier is none better. */
+/* States after a power cut where no frame is known: zeros for records, an empty file, any damage. Remains of another
+ * kind of tier are treated alike. */
 START_TEST(test_an_unwanted_damaged_tier_is_removed) {
     struct image image, damaged;
     struct sw_tier_nvme_config config = write_small_manifest(&image), other = config;
@@ -175,7 +175,7 @@ START_TEST(test_an_unwanted_damaged_tier_is_removed) {
 }
 END_TEST
 
-/* What a kill leaves: any prefix. Header 64, commits 32 + 40 + 16, release 32. */
+/* A kill leaves any prefix. Header 64, commits 32 + 40 + 16, release 32. */
 START_TEST(test_a_torn_tail_is_cut_off) {
     static const uint64_t none[SW_NVME_MAX_WANT] = {0}, first[SW_NVME_MAX_WANT] = {1}, both[SW_NVME_MAX_WANT] = {1, 2},
                           last[SW_NVME_MAX_WANT] = {1, 3};
@@ -196,7 +196,7 @@ START_TEST(test_a_torn_tail_is_cut_off) {
             tier->ops->close(tier);
             continue;
         }
-        /* Frame 3 lies where frame 2 lay; as long as 2 counts, it has been overwritten only in this test. */
+        /* Frame 3 lies where frame 2 lay. While 2 counts, only this test overwrites it. */
         const uint64_t *want = bytes < 152   ? none
                                : bytes < 240 ? first
                                : bytes < 272 ? both
@@ -206,7 +206,7 @@ START_TEST(test_a_torn_tail_is_cut_off) {
             continue;
         tier = sw_nvme_reopen(&config, want, &r);
         ck_assert_uint_eq(damage_of(tier).n_places, 0);
-        ck_assert_int_eq(sw_nvme_put(tier, 100, 9, &stored, &err), 0); /* behind what was cut off */
+        ck_assert_int_eq(sw_nvme_put(tier, 100, 9, &stored, &err), 0); /* behind the part that was cut off */
         tier->ops->close(tier);
         uint64_t more[SW_NVME_MAX_WANT] = {0};
         memcpy(more, want, sizeof more);
@@ -324,8 +324,8 @@ START_TEST(test_the_last_of_overlapping_frames_counts) {
 }
 END_TEST
 
-/* A process may be killed at any moment before the file is whole again: what was doubtful is so until somebody has said
- * that it is not. */
+/* A process may be killed at any moment before the file is whole again: frames in doubt stay in doubt until they are
+ * confirmed. */
 START_TEST(test_doubt_ends_only_with_a_repair) {
     static const struct frame frames[] = {
         {4096, {{NULL, 0, 4096}}, false}, {4096, {{NULL, 8192, 4096}}, true}, {4096, {{NULL, 16384, 4096}}, false}};
@@ -410,7 +410,7 @@ START_TEST(test_frames_at_impossible_places_are_left_out) {
 }
 END_TEST
 
-/* The disk cannot be read: that says nothing of what is on it, and nothing there is touched. */
+/* The disk cannot be read. Its content is then unknown, and nothing on it is changed. */
 static ssize_t fail_pread(int fd, void *ret, size_t bytes, off_t offset) {
     (void)fd, (void)ret, (void)bytes, (void)offset;
     errno = EIO;
@@ -445,8 +445,8 @@ START_TEST(test_unreadable_files_stay_unchanged) {
 }
 END_TEST
 
-/* Bytes 4 to 31 of a record's head and its body changed at random, hashes made right again: only what the records say
- * stands between nonsense and the tier. It opens with frames that are possible. */
+/* Bytes 4 to 31 of a record's head and its body change at random, and the hashes are made valid again, so only checks
+ * of the content protect the tier. It opens, and all frames are possible ones. */
 static void mutate(struct image *image, uint64_t *state) {
     static const size_t records[] = {64, 152, 240, 272};
     const size_t at = records[sw_random(state) % 4], body_bytes = at == 240 ? 0 : 56;

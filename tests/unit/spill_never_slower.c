@@ -14,7 +14,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
 #define MOST_SLOWER 1.03
-/* Those of a GPU by the daemon's defaults. */
+/* The slots of a GPU by the daemon's defaults. */
 enum { N_SLOTS = 4, POLL_US = 500, NAP_NS = 100000 };
 #define CHUNK_BYTES (26 * MIB)
 
@@ -74,7 +74,7 @@ static void add(struct rig *r, struct sw_one_run *one, uint64_t session) {
     sw_mover_add(r->mover, &one->job.run);
 }
 
-/* What a worker does (worker/worker.c), until that many jobs more have finished. Returns how long it took. */
+/* Does a worker's steps (worker/worker.c) until that many more jobs have finished. Returns the time they took. */
 static double finish(struct rig *r, unsigned n_jobs) {
     const uint64_t begin_ns = sw_sim_now_ns(), poll_ns = POLL_US * UINT64_C(1000);
     uint64_t advanced_ns = begin_ns;
@@ -131,7 +131,7 @@ static unsigned n_regions(uint64_t bytes) {
 struct scenario {
     enum data data;
     double slowdown;
-    bool plans_are_free; /* it is the choice alone that is looked at */
+    bool plans_are_free; /* only the choice is tested */
     bool returns;        /* every region comes back before the next one goes out */
 };
 
@@ -236,7 +236,7 @@ static struct sw_sim_speed speed_by_turns(void) {
     return speed;
 }
 
-/* With what it costs to see whether kernels are still late. */
+/* The time includes the probes of whether kernels are still late. */
 START_TEST(test_regions_do_not_wait_for_late_kernels) {
     static const unsigned mib[] = {128, 256, 1024};
     enum { N_MOVED = 30 };
@@ -274,8 +274,8 @@ START_TEST(test_long_regions_do_not_wait_for_probes) {
 }
 END_TEST
 
-/* Two sessions' raw regions side by side share the link, which does not make it seem slower: not even where the one is
- * looked at while it goes. Beside one that goes in part it does. */
+/* Raw regions of two sessions share the link. That does not make it seem slower, even if one of them is probed. Beside
+ * a partially compressed one it does. */
 START_TEST(test_probes_do_not_make_the_link_seem_slower) {
     enum { N_PAIRS = 100 };
     const struct sw_sim_speed speed = _i ? speed_by_turns() : sw_sim_idle_gpu;
@@ -323,7 +323,7 @@ START_TEST(test_groups_do_not_count_for_chunks) {
     }
     ck_assert_double_gt(sw_planner_ask(&r.mover->planner, &group, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
     ck_assert_double_eq(sw_planner_ask(&r.mover->planner, &chunks, SW_CODEC_V5T, 3).rates.encode[SW_CODEC_V5T], 0);
-    /* Nor do they spend what chunks have saved for looking again. */
+    /* Groups do not spend the probe budget of chunks. */
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
     const int class = sw_cost_class(4 * MIB);
     r.mover->planner.plan_s = 1;
@@ -334,7 +334,7 @@ START_TEST(test_groups_do_not_count_for_chunks) {
 }
 END_TEST
 
-/* Also on an idle GPU, whose kernels are no slower: it may be busy with the next region, which nobody knows before. */
+/* Also on an idle GPU, whose kernels are as fast: it may be busy by the next region. */
 START_TEST(test_long_raw_regions_come_back_without_kernels) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     struct rig r;
@@ -365,8 +365,8 @@ START_TEST(test_a_slow_period_of_the_direct_path_is_forgotten) {
 }
 END_TEST
 
-/* What the encoder gets through beside raw chunks is won, on the way out and, since there are fewer bytes, on the way
- * back. Plans are made meanwhile. */
+/* Chunks that the encoder manages beside raw ones are a gain, for the spill and, since there are fewer bytes, for the
+ * restore. Plans are made meanwhile. */
 START_TEST(test_compressible_bytes_beat_copies_on_a_shared_gpu) {
     enum { N_MOVED = 20 };
     struct sw_sim_speed speed = speed_by_turns();
@@ -437,7 +437,7 @@ START_TEST(test_a_gpu_that_gets_busy_and_free_again_is_noticed) {
 }
 END_TEST
 
-/* An engine begins to compute: already of the first region after that only a part is compressed. */
+/* The engine starts to compute: from the next region on only a part is compressed. */
 START_TEST(test_a_gpu_that_gets_busy_is_noticed_within_a_region) {
     struct sw_sim_speed speed = speed_by_turns();
     const uint64_t bytes = (_i ? 4 : 1) * GIB;
@@ -453,7 +453,8 @@ START_TEST(test_a_gpu_that_gets_busy_is_noticed_within_a_region) {
 }
 END_TEST
 
-/* Shorter regions do not pay beside turns; what trying them shows does not keep long ones from going in part. */
+/* Compressing shorter regions does not pay on a shared GPU. Their probes do not stop long ones from being partially
+ * compressed. */
 START_TEST(test_long_regions_are_partially_compressed_beside_short_ones) {
     enum { N_SHORT = 300, N_LONG = 30 };
     const struct sw_sim_speed speed = speed_by_turns();
@@ -557,7 +558,7 @@ END_TEST
 
 /* ---- bytes that become others ---- */
 
-/* Uncompressed bytes of a region of that data which were compressed. */
+/* Returns the number of raw bytes of a region of that data that were compressed. */
 static uint64_t compressed_bytes(struct rig *r, enum data data, uint64_t bytes) {
     struct sw_one_run spill;
     sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, bytes, NULL);
@@ -600,7 +601,7 @@ static struct sw_sim_speed speed_of_numbers(double rate) {
     return speed;
 }
 
-/* Uncompressed bytes of a region of numbers that were stored by a codec. */
+/* Returns the number of raw bytes of a region of numbers that the codec has stored. */
 static uint64_t bytes_of_numbers(struct rig *r, uint64_t bytes, enum sw_codec_id codec) {
     struct sw_one_run spill;
     sw_one_run_init(&spill, SW_OP_SPILL, &r->mem, bytes, NULL);
@@ -630,7 +631,7 @@ START_TEST(test_numbers_use_the_fastest_codec) {
 }
 END_TEST
 
-/* Codecs that never suit a column, and so are never measured, do not keep it from being turned away. */
+/* Codecs that never match a column, and so are never measured, do not stop it from going raw. */
 START_TEST(test_numbers_that_never_pay_get_no_plans) {
     const struct sw_sim_speed speed = speed_of_numbers(20 * GB);
     struct sw_sim_data data = datas[RANDOM];
@@ -647,8 +648,8 @@ START_TEST(test_numbers_that_never_pay_get_no_plans) {
 }
 END_TEST
 
-/* The plan of the last region, where a new one takes longer than the bytes; bytes that it does not suit get a new one.
- */
+/* The last region's plan is used if a new one would take longer than the bytes; bytes that do not match it get a new
+ * one. */
 START_TEST(test_an_expensive_plan_is_reused) {
     struct rig r;
     rig_open(&r, &sw_sim_idle_gpu, &datas[TEXT]);

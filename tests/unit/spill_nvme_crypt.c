@@ -1,5 +1,5 @@
-/* The NVMe tier with a key: what it holds comes back, the disk shows nothing of it, without the key nobody reads it,
- * and the key is where nothing writes it to a file. */
+/* The NVMe tier with a key: regions come back, the disk shows nothing of them, nothing can be read without the key, and
+ * the key is in no file. */
 #include "base/alloc.h"
 #include "codec/codec.h"
 #include "tests/lib/content.h"
@@ -153,7 +153,7 @@ START_TEST(a_wrong_key_is_an_error_and_changes_nothing) {
 }
 END_TEST
 
-/* Somebody forges the mark: the frame that is then read proves bad, as any other damage does. */
+/* The mark is forged: the frame that is then read is found bad, like any damage. */
 START_TEST(a_wrong_key_reads_no_valid_frame) {
     struct sw_nvme_key key = make_key(), other = make_key(), wrong = adopt(&other);
     struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
@@ -212,7 +212,7 @@ static void put_text(struct sw_tier *tier, const char *text) {
     free(buffer);
 }
 
-/* What a key that is gone has left nobody can read; what lay there as plain text must not stay. */
+/* Frames of a lost key cannot be read; plain text that lay there must not stay. */
 START_TEST(a_new_key_starts_over) {
     static const char text[] = "a customer's name";
     static const uint64_t none[SW_NVME_MAX_WANT] = {0};
@@ -245,8 +245,7 @@ static bool disk_shows_frame(uint64_t bytes, uint64_t seed) {
     return shows;
 }
 
-/* A service that is restarted with encryption turned on: what lies there stays readable, and what comes is encrypted.
- */
+/* A service is restarted with encryption turned on: old frames stay readable, and new ones are encrypted. */
 START_TEST(plain_frames_stay_when_encryption_is_turned_on) {
     if (!sw_nvme_allowed(sw_nvme_methods[_i]))
         return;
@@ -278,7 +277,7 @@ START_TEST(plain_frames_stay_when_encryption_is_turned_on) {
     tier->ops->close(tier);
     tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 3), &r);
     tier->ops->close(tier);
-    /* It is turned off again, or was never really on: what it had not encrypted is still there. */
+    /* It is turned off again, or was never really on: plain frames are still there. */
     config.key = NULL;
     tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
     ck_assert_int_eq(sw_nvme_file_bytes("key-check"), -1);
@@ -299,7 +298,7 @@ END_TEST
 static atomic_int short_calls;
 static size_t short_bytes;
 
-/* Whole blocks are moved, and less is told; so it is with a file that goes around the page cache. */
+/* Whole blocks are moved, and the exact length is reported, as with a file that bypasses the page cache. */
 static size_t cut(size_t bytes) {
     return bytes % BLOCK == 0 && bytes > short_bytes && atomic_fetch_sub(&short_calls, 1) > 0 ? short_bytes : bytes;
 }
@@ -453,7 +452,7 @@ START_TEST(memory_runs_out) {
 END_TEST
 
 static void setup(void) {
-    /* What libcrypto takes at its first use stays. */
+    /* Memory that libcrypto allocates at its first use stays. */
     struct sw_nvme_key key = make_key();
     sw_nvme_key_fini(&key);
     sw_nvme_setup();

@@ -90,7 +90,7 @@ START_TEST(the_comparison_is_an_order) {
 }
 END_TEST
 
-/* Where nothing is known, nobody is preferred. */
+/* Without known times no buffer is preferred. */
 START_TEST(unknown_times_keep_the_order) {
     const struct sw_rules_stages unknown[3] = {{0}};
     int order[3];
@@ -200,8 +200,8 @@ static double us_of(struct rig *r, struct request *q, enum sw_operation kind, ui
     return (double)(sw_sim_now_ns() - begun_ns) / 1e3;
 }
 
-/* Between the coder and the link: what is dense keeps the coder busy for longer, in both directions, the rest the link.
- * Rates have been measured; beside a plan whatever has one goes, so plans take no time. */
+/* Between the coder and the link: dense buffers keep the coder busy for longer, in both directions; the others the
+ * link. Rates have been measured. Chunks with a plan go beside planning, so plans take no time. */
 static void rig_init_warm(struct rig *r) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     speed.encode[SW_CODEC_V5T] = speed.encode[SW_CODEC_RFOR] = 120e9;
@@ -216,8 +216,8 @@ static void rig_init_warm(struct rig *r) {
     }
 }
 
-/* While there are both kinds, neither stage stands still for long, though there are but a few slots to wait in between.
- * All of one kind before the other takes 1.31 and 1.33 times as long as the busier stage. */
+/* While both kinds are left, neither stage is idle for long, although few slots can wait in between. All of one kind
+ * before the other takes 1.31 and 1.33 times as long as the busier stage. */
 START_TEST(both_stages_are_kept_busy) {
     struct rig r;
     struct request out = {.first = DENSE, .end = NUMBERS}, back = out;

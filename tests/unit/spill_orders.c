@@ -1,5 +1,5 @@
-/* Operations that wait for a word of their client's order page: what a page must be, when words are looked at, and that
- * nobody else waits. */
+/* Operations that wait for a word of their client's order page: valid pages, when words are polled, and that no other
+ * operation waits. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "spill/engine_state.h"
@@ -138,7 +138,7 @@ START_TEST(test_words_in_holes_count_for_the_tenant) {
 }
 END_TEST
 
-/* A page that cannot be mapped, as one that may only be written to: what it was to cost is given back. */
+/* A page that cannot be mapped, such as a write-only one: its budget is given back. */
 START_TEST(test_an_unmappable_page_leaves_nothing_behind) {
     struct sw_budget kept = {.limit_bytes = 3 * PAGE_BYTES / 2};
     struct sw_order_page *page = NULL;
@@ -213,7 +213,7 @@ START_TEST(test_jobs_leave_in_the_order_of_their_words) {
     ck_assert_uint_eq(take(&queue, 1000000, false), 0); /* old from now on */
     atomic_store(&client.words[4], 5);
     atomic_store(&client.words[1], 5);
-    ck_assert_uint_eq(take(&queue, 1004999, false), 0); /* not looked at yet */
+    ck_assert_uint_eq(take(&queue, 1004999, false), 0); /* not polled yet */
     ck_assert_uint_eq(take(&queue, 1005000, false), 2);
     atomic_store(&jobs[0].signals.cancel, true);
     ck_assert_uint_eq(take(&queue, 1010000, false), 1);
@@ -273,8 +273,8 @@ static uint64_t cpu_us(void) {
            (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Hundreds of operations of one client wait for words that do not come: none of them has a slot or a mapping, others
- * are served, and the service sleeps. Those whose words come go on, in whatever order. */
+/* Hundreds of operations of one client wait for words that are not written. None of them has a slot or a mapping, other
+ * operations are served, and the service sleeps. Operations whose words are written continue, in any order. */
 START_TEST(test_one_jobs_word_delays_no_other_job) {
     struct sw_test_op late[N_LATE], op;
     struct sw_engine_stats stats;
@@ -365,7 +365,7 @@ START_TEST(test_bytes_are_read_after_the_word) {
     memset(memory.data, 1, memory.bytes);
     spill_after(f.owner, 8, 1, &op);
     (void)usleep(20000);
-    memset(memory.data, 2, memory.bytes); /* what the stream does before it writes the word */
+    memset(memory.data, 2, memory.bytes); /* the stream's work before it writes the word */
     atomic_store(&client.words[8], 1);
     await(&op, 1, 0);
     memset(memory.data, 0, memory.bytes);
@@ -375,7 +375,7 @@ START_TEST(test_bytes_are_read_after_the_word) {
 }
 END_TEST
 
-/* The page stays mapped for what waits by it when its session has none any more. */
+/* The page stays mapped for waiting operations after their session has closed it. */
 START_TEST(test_a_page_outlives_its_last_request) {
     struct sw_test_op op = {0};
     spill_after(f.owner, 5, 1, &op);

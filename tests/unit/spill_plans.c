@@ -1,4 +1,4 @@
-/* Plans that are used again: the cache, when a plan counts as stale, and what that does to small regions. */
+/* Plans that are reused: the cache, when a plan counts as stale, and the effect on small regions. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/planner/plan_cache.h"
@@ -22,7 +22,7 @@ static struct sw_plan plan_of(enum sw_codec_id codec, double ratio) {
 
 enum { KEY = 7, ANY = 1 << 20 /* bytes, as many as any long region */ };
 
-/* What a region that begins would be encoded by; 0: nothing. */
+/* The codec for a region that begins; 0: no plan. */
 static double expected(const struct sw_plan_cache *cache, uint64_t key) {
     struct sw_plan_choice choice = {0};
     const struct sw_plan *plan = sw_plan_cache_find(cache, key, ANY, &choice);
@@ -89,7 +89,7 @@ START_TEST(test_plans_in_turn_are_found_at_once) {
 }
 END_TEST
 
-/* Where nothing is tried, the region after two that it did not suit begins with another one. */
+/* If nothing is tried, the region after two mismatches begins with another plan. */
 START_TEST(test_repeated_mismatches_end_a_plans_expectation) {
     struct sw_plan_cache cache = {0};
     put(&cache, KEY, SW_CODEC_V5T, 2);
@@ -125,7 +125,7 @@ START_TEST(test_a_match_restores_a_plans_expectation) {
 }
 END_TEST
 
-/* What had been lost before a plan was made is paid for by it, and does not make the next one come early. */
+/* A new plan clears the regret that led to it, which does not make the next plan come early. */
 START_TEST(test_a_new_plan_clears_the_regret) {
     struct sw_plan_cache cache = {0};
     for (int i = 0; i < 4; i++) {
@@ -186,7 +186,8 @@ START_TEST(test_a_plan_is_replaced_when_its_uses_have_paid_for_it) {
 }
 END_TEST
 
-/* A few plans are made for nothing; then one for as much as has been lost without, and more if that was for nothing. */
+/* A few plans are made in advance. Then one is made for as much regret as it costs, and for more if the last one was
+ * useless. */
 START_TEST(test_a_plan_is_made_when_the_regret_reaches_its_price) {
     struct sw_plan_cache cache = {0};
     const struct sw_plan_choice choice = {0};
@@ -204,7 +205,7 @@ START_TEST(test_a_plan_is_made_when_the_regret_reaches_its_price) {
 }
 END_TEST
 
-/* Tries that hardly ever win have a hundredth of what could be won; one that has won pays for others. */
+/* Tries that hardly ever win may cost a hundredth of the possible gain; a try that has won pays for others. */
 START_TEST(test_gains_of_tries_pay_for_more_tries) {
     struct sw_plan_cache cache = {0};
     struct sw_plan_choice choice = {0};
@@ -283,7 +284,8 @@ START_TEST(test_each_type_and_buffer_has_a_plan_of_its_own) {
 }
 END_TEST
 
-/* They take no data: what their plan promises of it has no end, and still suits no other numbers. */
+/* Equal numbers take no data. Their plan's estimated data ratio is infinite, and other numbers still do not match it.
+ */
 START_TEST(test_equal_numbers_are_told_from_others) {
     static uint64_t numbers[8192];
     struct sw_plan plan;
@@ -423,7 +425,7 @@ START_TEST(test_regions_of_changing_length) {
 }
 END_TEST
 
-/* Those that are spilled together go by one plan: that of the longest. */
+/* Regions that are spilled together use one plan: that of the longest. */
 START_TEST(test_a_group_uses_the_plan_of_its_longest_region) {
     static const size_t bytes[] = {512, 200000, 512};
     enum { N = sizeof bytes / sizeof bytes[0] };
@@ -448,7 +450,7 @@ START_TEST(test_a_group_uses_the_plan_of_its_longest_region) {
 }
 END_TEST
 
-/* What a plan's own bytes shrink to is that of its first frame, until it is made anew. */
+/* The estimate for a plan's own bytes is its first frame's ratio, until the plan is replaced. */
 START_TEST(test_a_kept_plan_remembers_its_own_frame) {
     struct sw_plan_cache *cache = sw_alloc(sizeof *cache);
     struct sw_plan_choice choice = {0};
@@ -469,7 +471,7 @@ START_TEST(test_a_kept_plan_remembers_its_own_frame) {
 }
 END_TEST
 
-/* Packing is for the room: a region's bytes take no more of it for what was packed before. */
+/* A pack saves room: a region takes no more of it because of the regions packed before. */
 START_TEST(test_packs_of_changing_content) {
     static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_HEX, SW_CONTENT_ZEROS};
     enum { BYTES = 2 << 20, N_CONTENTS = 3, N = 9 };
@@ -515,8 +517,8 @@ static void spill_column(struct sw_fixture *f, const struct sw_memory *memory, e
     ck_assert_int_eq(sw_fixture_spill(f, memory, 0, memory->bytes, ret), 0);
 }
 
-/* What a column takes that comes after itself and another one. The slots report in turn: all of them with chunks by the
- * other one's plan, before any has one by its own. */
+/* The time of a column that follows itself and another one. The slots report in turn: all have chunks by the other
+ * column's plan before any has one by its own. */
 static uint64_t stored_after_another(unsigned n_slots) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct sw_memory memory = sw_memory_new(CHUNKS_BYTES);
@@ -539,7 +541,7 @@ static uint64_t stored_after_another(unsigned n_slots) {
     return op.outcome.stored_bytes;
 }
 
-/* Chunks that are under way by a plan that turns out not to suit are encoded again, like the one that has shown it. */
+/* Chunks under way by a plan that turns out to mismatch are encoded again, as is the chunk that showed it. */
 START_TEST(test_no_chunk_keeps_a_mismatched_plan) {
     enum { SLOTS = 4 };
     const uint64_t alone = stored_after_another(1);

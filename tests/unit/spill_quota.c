@@ -1,5 +1,6 @@
-/* What a tenant may have stored: never exceeded, not by many spills at once; what is too much fails by name with its
- * memory untouched; what fails, is dropped or comes back counts no more. sw_engine_check() compares the books. */
+/* A tenant's limit of stored bytes is never exceeded, not even by many spills at once. A spill beyond it fails by name
+ * with its memory unchanged. Failed, dropped and restored regions no longer count. sw_engine_check() compares the sums.
+ */
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -104,8 +105,8 @@ START_TEST(a_spill_to_the_disk_is_cut_off_too) {
 }
 END_TEST
 
-/* Loop: without a disk, and with one. Many spills at once find the tiers full, or have to wait for room on their way:
- * what counted before there was no room for it counts no more. */
+/* Loop: without a disk, and with one. Many spills at once find the tiers full, or wait for room. Bytes that were
+ * charged before they found no room no longer count. */
 START_TEST(frames_without_room_do_not_count) {
     enum { N = 24 };
     struct sw_test_op ops[N];
@@ -153,7 +154,7 @@ START_TEST(nothing_begins_when_nothing_is_left) {
 }
 END_TEST
 
-/* As after a restart with a lower bound: what sessions bring along counts, and nothing is had on top of it. */
+/* As after a restart with a lower limit: recovered regions count, and nothing is stored beyond it. */
 START_TEST(a_tenant_above_its_quota_gets_nothing) {
     struct sw_test_op op;
     struct sw_err err = {0};
@@ -243,7 +244,7 @@ START_TEST(regions_of_all_sessions_are_counted) {
 }
 END_TEST
 
-/* The frames of a pack lie in its client's memory; only what does not fit there counts. */
+/* The frames of a pack lie in its client's memory; only frames that do not fit there count. */
 START_TEST(packs_need_hardly_any_quota) {
     struct sw_test_op op;
     quota.max_bytes = QUOTA_BYTES;

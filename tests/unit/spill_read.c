@@ -1,5 +1,4 @@
-/* Regions that come back chunk by chunk: every byte, before the stored copy goes, and nothing of what was proved bad.
- */
+/* Regions that come back chunk by chunk: every byte, before the stored copy is dropped, and no damaged byte. */
 #include "base/alloc.h"
 #include "spill/build.h"
 #include "spill/engine_state.h"
@@ -224,7 +223,7 @@ START_TEST(invalid_chunks_are_refused) {
     ck_assert_int_eq(try_chunks(read, 0, 5 * CHUNK, 76), -SW_ETOOSMALL);
     ck_assert_int_eq(try_chunks(read, 0, 0, sw_pair.to.bytes + 1), -SW_ERANGE);
     ck_assert_int_eq(sw_read_chunks(read, ranges, 0, sw_test_op_done, NULL, NULL), -SW_EINVAL);
-    /* All others are told that somebody has the region. */
+    /* All others get an error that the region is in use. */
     for (unsigned i = 0; i < N; i++)
         ranges[i] = (struct sw_range){.mem = sw_pair.to_mem, .bytes = BUFFER_BYTES};
     ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &second, infos, &n, NULL), -SW_EBUSY);
@@ -459,7 +458,7 @@ START_TEST(reads_end_with_their_owner) {
 }
 END_TEST
 
-/* What a tenant keeps is as before once a read has ended. */
+/* After a read the tenant's memory is as before. */
 START_TEST(an_open_read_counts_for_its_tenant) {
     static struct sw_quota quota;
     struct sw_test_op op, last;

@@ -1,6 +1,6 @@
-/* What the catalogue says at the moment when something else happens: space is given back only when no valid record
- * names it, and an operation's end is told only when its record is valid. A kill in between is one instruction wide,
- * and what it costs shows only if somebody uses the space at once; here each of these moments is looked at. */
+/* The order of records and other events: space is reused only when no valid record names it, and the end of an
+ * operation is reported only when its record is valid. A kill in between is one instruction wide, and its damage shows
+ * only if the space is reused at once, so each of these moments is checked here. */
 #include "spill/engine_state.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
@@ -44,7 +44,7 @@ static bool names(const struct sw_stored *recorded, const struct looking *l) {
     return false;
 }
 
-/* Bytes of a region that is IN, or is being packed, are not where its record says. */
+/* A region that is IN, or is being packed, does not have its bytes where its record says. */
 static bool on_region(void *arg, struct sw_catalogue_region *region, uint32_t record) {
     struct looking *l = arg;
     (void)record;
@@ -227,7 +227,7 @@ START_TEST(an_end_is_reported_after_its_record) {
 }
 END_TEST
 
-/* A pack is recorded as broken before it begins, and whatever damage a restore finds, before its client is told. */
+/* A pack is recorded as broken before it begins, and damage found by a restore before the client gets the error. */
 START_TEST(broken_regions_are_recorded_as_broken) {
     struct sw_owner *owner = begin(0);
     struct sw_region_id id;

@@ -1,5 +1,4 @@
-/* The engine across two lives: what one leaves in the catalogue and in the tiers the next one finds, with every byte.
- */
+/* The engine across two processes: the second finds all that the first left in the catalogue and the tiers. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
@@ -47,7 +46,7 @@ START_TEST(regions_are_recovered) {
     ck_assert_int_eq(life.engine->store.regions.regions[ids[2].slot].priority, 200);
     sw_life_restore_all(&life, owner, true);
     sw_life_restore_all(&life, owner, false);
-    /* No id of before is given out again, not even one of a slot that was free. */
+    /* No old id is given out again, not even one of a free slot. */
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
     ck_assert_uint_gt(ids[0].gen, last.gen);
     sw_engine_check(life.engine);
@@ -134,8 +133,8 @@ START_TEST(restored_regions_are_in_until_acknowledged) {
 END_TEST
 
 #ifndef __SANITIZE_THREAD__
-/* A client that has not been told yet keeps the record of what it has restored; meanwhile another one's region gets the
- * slot. */
+/* A client that has not acknowledged its restore keeps the record; meanwhile a region of another client gets the slot.
+ */
 START_TEST(a_slot_belongs_to_its_newest_region) {
     static const uint8_t other_token[SW_TOKEN_BYTES] = "another of 16 by";
     struct sw_region_info info;
@@ -164,7 +163,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
     ck_assert_int_eq(sw_engine_query(other, ids[1], &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_OUT);
     ck_assert_int_eq(sw_engine_query(other, ids[0], &info, NULL), -SW_ESTALE);
-    /* The older one's client is still to be told, now or after another restart. */
+    /* The client of the older region still gets its answer, now or after another restart. */
     owner = sw_owner_claim(life.engine, 1000, sw_life_token);
     ck_assert_int_eq(sw_engine_query(owner, ids[0], &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_IN);
@@ -188,8 +187,7 @@ START_TEST(a_slot_belongs_to_its_newest_region) {
 END_TEST
 #endif
 
-/* Fewer regions are allowed than there were: those that are there stay, in whatever slot, and then there are no more.
- */
+/* Fewer regions are allowed than there were: existing ones stay, in any slot, and no new ones are made. */
 START_TEST(regions_beyond_the_bound_stay) {
     sw_life_open(&life, sw_life_disks[_i]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -308,7 +306,7 @@ START_TEST(durable_regions_stay_without_their_session) {
     ck_assert_int_eq(sw_life_run(&life, owner, 0, true, false), 0);
     sw_life_end(&life, owner);
 
-    /* Who has adopted it finds it under its id. */
+    /* The session that has adopted it finds it by its id. */
     ck_assert_uint_eq(sw_life_next(&life, sw_life_disks[_i]), 0);
     owner = sw_owner_claim(life.engine, 1000, second);
     ck_assert_ptr_nonnull(owner);
@@ -473,7 +471,7 @@ START_TEST(a_pack_that_cannot_be_recorded_does_not_begin) {
 }
 END_TEST
 
-/* Of a region that is lost its client may have the bytes still, unless it was being packed, or was packed. */
+/* The client may still have the bytes of a lost region, unless the region was packed or being packed. */
 START_TEST(packed_regions_are_recovered_as_packed) {
     struct sw_catalogue_hints broken = {.broken = true};
     struct sw_region_info info;

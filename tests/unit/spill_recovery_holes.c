@@ -122,7 +122,7 @@ START_TEST(old_regions_are_restored_into_holes_once) {
         ck_assert_int_eq(restore(owner, i, false), 0);
         ck_holds(i);
     }
-    /* What is stored from now on may not. */
+    /* Regions that are stored from now on may not. */
     sw_world_fill(sw_world.memory.data, 0);
     ck_assert_int_eq(sw_life_run(&life, owner, 0, false, false), 0);
     ck_assert_int_eq(restore_into_holes(owner, 0), -SW_EUNALLOCATED);
@@ -223,8 +223,8 @@ START_TEST(a_restore_that_cannot_begin_takes_nothing) {
 }
 END_TEST
 
-/* What lies behind the packed bytes was the client's to give away. Of zeros even the first chunk reaches there, which
- * is decoded over its own frame. _i: 0 ... 1 text, 2 ... 3 zeros; even: of now, odd: of before */
+/* The client may free the memory behind the packed bytes. With zeros even the first chunk, which is decoded over its
+ * own frame, reaches there. _i: 0 ... 1 text, 2 ... 3 zeros; even: new regions, odd: old ones */
 START_TEST(an_old_packed_region_gets_no_pages) {
     struct sw_region_info info;
     const bool is_old = _i % 2;

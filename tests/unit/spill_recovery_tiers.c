@@ -1,5 +1,5 @@
-/* Recovery where the tiers are others than before: a slab or the disk is gone, away for a while, or another one; or a
- * tier was added or made smaller. Nothing is lost but what lay there, and that no longer than it is away. */
+/* Recovery with changed tiers: a slab or the disk is gone, away for a while, or another one; or a tier was added or
+ * made smaller. Only frames that lay there are lost, and only while it is away. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
@@ -18,7 +18,7 @@ enum { EPOCH_AT = 24 }; /* in a catalogue */
 static struct sw_life life;
 static struct sw_region_id *const ids = sw_world.ids;
 
-/* The machine is started again: what was in memory is gone, and ids begin anew. */
+/* The machine is restarted: memory is lost, and ids start again. */
 static void restart_machine(void) {
     (void)close(sw_world.catalogue);
     sw_world.catalogue = -1;
@@ -41,7 +41,7 @@ static bool is_parted(struct sw_region_id id) {
     return n_on_disk > 0 && n_on_disk < frames->n_chunks;
 }
 
-/* A slab, or the disk, is gone: what lay there is lost and says so, the rest is not. */
+/* A slab or the disk is gone: regions with frames there are reported as lost, the others are not. */
 START_TEST(incomplete_regions_are_lost) {
     unsigned n_lost = 0;
     sw_life_open(&life, sw_life_disks[_i]);
@@ -104,8 +104,8 @@ START_TEST(regions_come_back_with_their_disk) {
 }
 END_TEST
 
-/* Meanwhile work goes on, on another disk, and the service is started with that more than once. What was stored there
- * waits in its turn. */
+/* Meanwhile the service works with another disk, and is restarted with it more than once. Regions stored there wait in
+ * their turn. */
 START_TEST(regions_wait_for_their_disk_without_limit) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     const struct sw_nvme_folder *const folders[] = {&other, &other, &other, &right, &other};
@@ -141,12 +141,12 @@ START_TEST(regions_wait_for_their_disk_without_limit) {
 }
 END_TEST
 
-/* Of some a part lies in memory, which nobody else gets meanwhile. */
+/* Some have a part in memory, which is not reused meanwhile. */
 START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     struct sw_engine_stats before, after;
     unsigned n_parted = 0;
-    sw_world.high_pct = 100; /* nothing moves: only what finds no room goes to the disk */
+    sw_world.high_pct = 100; /* nothing is moved: only frames without room go to the disk */
     (void)sw_life_next(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
     sw_life_spill_all(&life, owner);
@@ -182,8 +182,8 @@ START_TEST(a_region_waits_for_the_part_that_is_on_its_disk) {
 }
 END_TEST
 
-/* A disk that was not mounted after the machine was started comes back while the service runs: on it lie frames of
- * regions with the same ids, chunks and lengths, of somebody who has ended long since. */
+/* A disk that was not mounted when the machine started comes back while the service runs. It has frames of regions with
+ * the same ids, chunks and lengths, which belonged to clients that ended long ago. */
 START_TEST(frames_of_an_earlier_boot_belong_to_no_region) {
     const struct sw_nvme_folder right = sw_world.folder, other = sw_nvme_folder_new();
     sw_life_open(&life, sw_life_disks[1]);
@@ -230,8 +230,8 @@ static void submit_as_the_predecessors(struct sw_tier *tier, struct sw_tier_io *
     disk_ops->submit(tier, io);
 }
 
-/* The disk still has the frames of a region that has been dropped, since the service was killed before it said so
- * there, and those of another one in its slot, as long: each is known by its own name. */
+/* The disk still has the frames of a dropped region, because the service was killed before it released them there, and
+ * equally long frames of the next region in the slot. Each is identified by its own name. */
 START_TEST(frames_of_a_slots_previous_region_belong_to_no_region) {
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -289,7 +289,7 @@ static int recover_elsewhere(struct sw_tier *tier, const struct sw_tier_recovery
     return disk_ops->recover(tier, &other, err);
 }
 
-/* Loop: what differs between the place of a frame and the one that its region's record names. */
+/* Loop: the difference between the place of a frame and that in its region's record. */
 START_TEST(a_frame_at_another_place_belongs_to_no_region) {
     sw_life_open(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
@@ -312,7 +312,7 @@ START_TEST(a_frame_at_another_place_belongs_to_no_region) {
 }
 END_TEST
 
-/* As an earlier version of the program has made it, and what it has stored on the disk. */
+/* A catalogue as an earlier version made it, with its frames on the disk. */
 START_TEST(a_catalogue_without_an_epoch_finds_its_frames) {
     static const uint8_t none[sizeof(uint64_t)];
     sw_life_open(&life, sw_life_disks[1]);
@@ -367,8 +367,7 @@ START_TEST(a_durable_region_comes_back_with_its_disk) {
 }
 END_TEST
 
-/* The host tier is full, and that is why the operator has added a disk: nobody has to wait for room to be made by hand.
- */
+/* The host tier is full, so the operator has added a disk: no room must be made by hand. */
 START_TEST(a_disk_is_added_to_a_full_host_tier) {
     struct sw_region_id first;
     unsigned n = 0;
@@ -391,7 +390,7 @@ START_TEST(a_disk_is_added_to_a_full_host_tier) {
 }
 END_TEST
 
-/* The same where its bound has become smaller than what is in it; what is on the disk can be had, too. */
+/* The same if its limit is now below its content; frames on the disk are available, too. */
 START_TEST(the_host_tier_is_made_smaller) {
     struct sw_region_id on_disk;
     sw_world.host_bytes = 8 << 20;
@@ -469,9 +468,7 @@ START_TEST(a_lost_write_is_noticed) {
 }
 END_TEST
 
-/* It is of the frame's beginning, in however many pieces that lies; what an earlier version has left there says
- * nothing.
- */
+/* The check covers the frame's beginning, in however many extents. Frames of an earlier version have no check. */
 START_TEST(a_check_covers_one_frame) {
     static uint8_t bytes[3 * 4096];
     struct sw_extent one = {.memory = bytes, .bytes = sizeof bytes},
@@ -519,8 +516,8 @@ START_TEST(a_move_is_recorded_where_the_region_is) {
 }
 END_TEST
 
-/* Writes wherever the frames that are there do not lie, as the kernel may for a process that was killed while it read:
- * what it read, and how much of it, is another tenant's. */
+/* Writes wherever no frame lies, as the kernel may for a process that was killed during a read. The bytes and their
+ * number are another tenant's. */
 static void write_late(const struct sw_region *region, uint8_t byte) {
     static uint8_t noise[4096];
     memset(noise, byte, sizeof noise);
@@ -538,8 +535,8 @@ static void write_late(const struct sw_region *region, uint8_t byte) {
         }
 }
 
-/* A process is killed while the disk reads for it; the next one starts without that disk. What arrives late hits
- * nobody, and what was there is there. */
+/* A process is killed during a disk read; the next one starts without that disk. The late bytes hit no frame, and all
+ * frames are still there. */
 START_TEST(the_disk_is_still_at_work_for_a_predecessor) {
     struct sw_tier_stats stats;
     int ends[2];

@@ -51,7 +51,8 @@ START_TEST(test_a_full_table_gives_nothing) {
     struct sw_err theirs = {0}, dead = {0}, never = {0};
     struct sw_region_id old = regions[0]->id, future = {old.slot, old.gen + 1};
     ck_assert_int_eq(sw_region_find(&table, a, future, &found, &never), -SW_ENOENT);
-    ck_assert_int_eq(sw_region_find(&table, b, future, &found, NULL), -SW_ENOENT); /* also to who has the slot */
+    ck_assert_int_eq(sw_region_find(&table, b, future, &found, NULL),
+                     -SW_ENOENT); /* also to the region that has the slot now */
     ck_assert_int_eq(sw_region_find(&table, a, old, &found, &theirs), -SW_ENOENT);
     ck_assert_int_eq(sw_region_find_any(&table, old, &found, NULL), 0);
     sw_region_release(&table, regions[0]);
@@ -59,7 +60,7 @@ START_TEST(test_a_full_table_gives_nothing) {
     ck_assert_str_eq(theirs.msg, dead.msg);
     ck_assert_str_eq(theirs.msg, "there is no region 0:1");
     ck_assert_str_eq(never.msg, "there is no region 0:2");
-    /* Its own owner is told what became of it, until somebody else has the slot. */
+    /* Its owner gets the reason until the slot has another region. */
     ck_assert_int_eq(sw_region_find(&table, b, old, &found, NULL), -SW_ESTALE);
     ck_assert_int_eq(sw_region_find_any(&table, old, &found, NULL), -SW_ESTALE);
     ck_assert_int_eq(sw_region_find_any(&table, future, &found, NULL), -SW_ENOENT);

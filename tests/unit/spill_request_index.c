@@ -59,7 +59,7 @@ START_TEST(regions_are_found_by_request) {
     ck_assert_int_eq(sw_engine_drop(f.owner, ids[0][1], NULL), 0);
     ck_found(7, 1, none);
     ck_found(7, 2, ids[0][2]);
-    (void)add_region(1000, 0); /* in the same slot, and nobody's answer */
+    (void)add_region(1000, 0); /* in the same slot, but no answer to the request */
     ck_found(7, 1, none);
     sw_engine_forget_in(f.owner);
     ck_found(7, 2, none);
@@ -67,8 +67,8 @@ START_TEST(regions_are_found_by_request) {
 }
 END_TEST
 
-/* A session that asks without end must not have all of its regions looked at for each question: what is made after the
- * first one is not found. */
+/* A session that asks without end must not cause a visit of all its regions for each question: regions made after the
+ * first question are not found. */
 START_TEST(all_regions_are_indexed_once) {
     const struct sw_region_id none = {0};
     for (uint32_t i = 1; i <= REGIONS; i++)

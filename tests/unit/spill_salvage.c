@@ -1,5 +1,5 @@
-/* Stored bytes that are damaged: on the disk's manifest, where the next life salvages what is whole; and under a life
- * that runs, which says where. */
+/* Damaged stored bytes: in the disk's manifest, from which the next process salvages whole frames; and in a running
+ * process, which reports the place. */
 #include "spill/engine_state.h"
 #include "spill/tier/frame_key.h"
 #include "spill/tier/nvme/manifest_format.h"
@@ -178,8 +178,8 @@ static void make_catalogue_old(void) {
     sw_world.catalogue = old;
 }
 
-/* A region has been on the disk twice, and of its first stay the release is lost: it is found twice, and what lies
- * where it lay first may be anything by now. */
+/* A region was on the disk twice, and the release of its first frame is lost, so it is found twice. The first place may
+ * hold anything by now. */
 START_TEST(the_later_of_two_frames_of_a_chunk_counts) {
     struct sw_owner *owner = begin();
     struct sw_stored taken;
@@ -228,8 +228,8 @@ static void submit_unchecked(struct sw_tier *tier, struct sw_tier_io *io) {
     disk_ops->submit(tier, io);
 }
 
-/* What an earlier version has stored cannot be told from other frames. It is good as long as the manifest is whole, and
- * behind damage; where its release may be lost it does not count. */
+/* Frames of an earlier version cannot be told apart. They count while the manifest is whole, and behind damage. If
+ * their release may be lost, they do not count. */
 START_TEST(ambiguous_frames_are_not_salvaged) {
     struct sw_owner *owner = begin();
     struct sw_tier_ops ops = *life.nvme->ops;
@@ -264,7 +264,7 @@ START_TEST(ambiguous_frames_are_not_salvaged) {
 }
 END_TEST
 
-/* A durable region is named, whoever has it. */
+/* A durable region is named, whichever session has it. */
 START_TEST(a_lost_region_is_named) {
     (void)sw_life_next(&life, sw_life_disks[1]);
     struct sw_owner *owner = sw_life_named_owner(&life, 1001, sw_life_token);

@@ -1,4 +1,4 @@
-/* A slot's raw frames in host memory: the same bytes as the codec's, whoever hashes their tiles; damage is found. */
+/* A slot's raw frames in host memory equal the codec's, whichever thread hashes their tiles; damage is found. */
 #include "codec/codec.h"
 #include "spill/device/sealer.h"
 #include "tests/lib/content.h"
@@ -155,7 +155,7 @@ static void note_thread(void *arg) {
     (void)sem_wait(&other.may_end);
 }
 
-/* Nobody waits for what runs there who does not ask to; then the threads are there for frames again. */
+/* Other work that runs in the threads delays only callers that wait for it; then the threads serve frames again. */
 START_TEST(test_something_else_runs_beside_the_caller) {
     struct sw_sealer *sealer = new_sealer();
     ck_assert_int_eq(sem_init(&other.may_end, 0, 0), 0);

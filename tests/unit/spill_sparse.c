@@ -1,5 +1,5 @@
-/* Memory that claims to be long and has no pages costs its client an inode: what the service keeps and does for it must
- * follow what is stored, not what is claimed. */
+/* Memory that claims a great length and has no pages costs its client only an inode. The service's memory and work must
+ * follow the stored bytes, not the claimed ones. */
 #include "base/alloc.h"
 #include "codec/codec.h"
 #include "codec/lz/lz.h"
@@ -76,7 +76,7 @@ START_TEST(spills_that_never_fit_are_refused_at_once) {
 }
 END_TEST
 
-/* The bound refuses nothing that fits: what shrinks most is stored, if there is room for all of it. */
+/* The limit refuses nothing that fits: even bytes that shrink most are stored if there is room for all of them. */
 START_TEST(spills_that_may_fit_are_stored) {
     const uint64_t bytes = (uint64_t)256 << 20;
     struct sw_mem *mem = sparse_memory(bytes);
@@ -89,7 +89,8 @@ START_TEST(spills_that_may_fit_are_stored) {
 }
 END_TEST
 
-/* As many as a session may have, which hang up then: no record of a chunk is touched that was not encoded. */
+/* As many spills as a session may have, whose clients then hang up: no record of a chunk is touched that was not
+ * encoded. */
 START_TEST(spills_that_end_early_count_what_they_stored) {
     const uint64_t bytes = (uint64_t)64 << 30; /* a million chunks of each */
     struct sw_mem *mem = sparse_memory(bytes);

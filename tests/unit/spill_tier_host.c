@@ -1,5 +1,5 @@
-/* The host arena: bounds, growth in the background, fragments, several threads, devices that refuse to pin or hang, and
- * what is left of other people's bytes. */
+/* The host arena: limits, growth in the background, fragments, several threads, devices that refuse to pin or hang, and
+ * remains of other clients' bytes. */
 #include "base/alloc.h"
 #include "spill/device/device.h"
 #include "spill/tier/host/tier_host.h"
@@ -168,7 +168,7 @@ START_TEST(test_refused_memory_is_an_error_of_its_own) {
 }
 END_TEST
 
-/* A tier of 2 MiB slabs on two devices that can be made to fail, and what it reports. */
+/* A tier of 2 MiB slabs on two devices that can be made to fail, and its reports. */
 struct pinned {
     struct sw_device *devices[2];
     struct sw_tier *tier;
@@ -326,7 +326,7 @@ START_TEST(test_a_failed_growth_fails_waiters_and_is_retried_on_demand) {
     }
     UNTIL(p.tier, atomic_load(&p.n_failures) == 1);
     ck_assert_uint_eq(count_slabs(), 0);
-    /* The next one tries again, and a second failure in a row is not told again. */
+    /* The next demand tries again; a second failure in a row is not reported again. */
     sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_ENOMEM, SW_FAULT_AT_ONCE);
     ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), -SW_ENOMEM);
     ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), 0);
@@ -524,7 +524,7 @@ static void claim_block(struct sw_tier *tier, uint64_t offset, struct sw_stored 
     ck_assert_ptr_eq(ret->tier, tier);
 }
 
-/* What lies beyond the bound stays while something is in it, and only that. */
+/* Slabs beyond the limit stay while they hold frames, and only then. */
 START_TEST(test_empty_slabs_beyond_a_lower_limit_are_released) {
     struct sw_stored frame, more = {0};
     struct sw_tier *tier = open_kept(8 * MIB);
@@ -551,7 +551,7 @@ START_TEST(test_empty_slabs_beyond_a_lower_limit_are_released) {
 }
 END_TEST
 
-/* There is no memory for the books of a slab that is kept already: it must not stay with the manager, uncounted. */
+/* There is no memory for the records of a kept slab: it must not stay with the manager uncounted. */
 START_TEST(test_an_unusable_kept_slab_is_released) {
     const struct sw_tier_host_config config = {
         .capacity_bytes = 4 * MIB, .slab_bytes = 2 * MIB, .keep = keep_slab, .forget = forget_slab};
@@ -603,7 +603,8 @@ static struct sw_tier *open_with_pipes(uint64_t capacity, const int *io_pipes, u
     return tier;
 }
 
-/* What is free of a predecessor's memory may still be written to; new memory and the frames that were found may not. */
+/* The kernel may still write to free parts of a predecessor's memory; it does not write to new memory or to frames that
+ * were found. */
 START_TEST(test_slabs_that_the_kernel_may_write_are_not_used) {
     enum { N = 2 };
     struct sw_stored frame, stored[3] = {0}, rest = {0};
@@ -643,7 +644,7 @@ START_TEST(test_slabs_that_the_kernel_may_write_are_not_used) {
 }
 END_TEST
 
-/* Nothing was found, or it is closed with what it holds; its pipes are closed in any case. */
+/* Nothing was found, or the tier is closed with its frames; its pipes are closed in any case. */
 START_TEST(test_pipes_are_closed) {
     struct sw_stored stored;
     int ends[2];

@@ -1,4 +1,4 @@
-/* The NVMe tier: every length, full, many transfers at once, reopening, who may have the folder. */
+/* The NVMe tier: every length, full, many transfers at once, reopening, and which process may have the folder. */
 #include "spill/tier/nvme/nvme_files.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
@@ -202,7 +202,7 @@ START_TEST(test_threads_share_it) {
 }
 END_TEST
 
-/* What containers and hardened hosts do: the system call fails. */
+/* In containers and on hardened hosts the system call fails. */
 static void forbid_io_uring(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -266,7 +266,7 @@ START_TEST(test_committed_frames_are_found_again) {
         tier->ops->release(tier, &r.stored[i]);
     ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
     ck_assert_int_eq(tier->ops->reserve(tier, 16 * MIB, &reserved, &err), 0);
-    ck_assert_uint_eq(reserved.n_extents, 1); /* all is one piece again */
+    ck_assert_uint_eq(reserved.n_extents, 1); /* all is one extent again */
     tier->ops->release(tier, &reserved);
     tier->ops->close(tier);
     tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(0), &r);
@@ -393,8 +393,8 @@ static void ck_text(const char *name, const char *text) {
     ck_assert_str_eq(found, text);
 }
 
-/* Others' files may have the names that ours have: nothing is written, made or removed then, also not where nobody
- * knows the frames. */
+/* Foreign files may have the names of the tier's files: then nothing is written, made or removed, even if no frame is
+ * known. */
 START_TEST(test_foreign_files_are_left_alone) {
     static const char *const names[] = {"data-0000", "data-0007",    "data-12345",
                                         "manifest",  "manifest.new", "key-check"};
@@ -495,8 +495,8 @@ static bool has_ended(int io_pipe, unsigned ms) {
     return poll(&end, 1, (int)ms) == 1 && (end.revents & POLLHUP);
 }
 
-/* Whoever has the other end of the pipe sees when nothing more can come of the tier: that it was closed, or that its
- * process is gone and the kernel has done what it was asked. */
+/* The other end of the pipe shows when the tier can do no more I/O: it was closed, or its process is gone and the
+ * kernel has ended its requests. */
 START_TEST(test_the_in_flight_pipe_closes_after_the_last_request) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(2 * MIB, sw_nvme_methods[_i]);
     struct sw_stored stored;

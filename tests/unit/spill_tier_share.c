@@ -63,7 +63,7 @@ START_TEST(test_several_tenants_have_limits) {
 }
 END_TEST
 
-/* Those of no tenant count as one, and however often it comes it is one: it does not push out another. */
+/* Jobs without a tenant count as one, however often they come: they do not push out a tenant. */
 START_TEST(test_jobs_without_a_tenant_count_as_one) {
     ck_assert(!sw_tier_share_note(&share, &a, 1));
     for (uint64_t now_us = 2; now_us < 10; now_us++)
@@ -76,8 +76,8 @@ END_TEST
 START_TEST(test_each_tier_has_its_own_limit) {
     ck_assert(take_of(1, &a, SW_TIER_READ, 26 * MIB, 1));
     ck_assert(take_of(2, &b, SW_TIER_READ, 15 * MIB, 2));
-    ck_assert(!take_of(2, &b, SW_TIER_READ, 2 * MIB, 3)); /* who uses another tier counts, too */
-    ck_assert(take_of(2, &b, SW_TIER_WRITE, 2 * MIB, 4)); /* a quarter beside what comes back */
+    ck_assert(!take_of(2, &b, SW_TIER_READ, 2 * MIB, 3)); /* users of another tier count, too */
+    ck_assert(take_of(2, &b, SW_TIER_WRITE, 2 * MIB, 4)); /* a quarter beside restores */
     ck_assert(!take_of(2, &b, SW_TIER_WRITE, 3 * MIB, 5));
     ck_assert(take_of(3, &b, SW_TIER_WRITE, 16 * MIB, 6));
     ck_assert(!take_of(1, &b, SW_TIER_READ, 1, 7));

@@ -1,4 +1,4 @@
-/* Memory for frames on their way to a tier behind memory, and back: who gets it beside another tenant. */
+/* Memory for frames on the way to and from a tier behind memory: which tenants get it beside others. */
 #include "base/clock.h"
 #include "spill/worker/transit.h"
 #include "tests/lib/one_run.h"
@@ -77,7 +77,7 @@ START_TEST(the_first_frame_may_exceed_the_limit) {
 }
 END_TEST
 
-/* An eighth is left to short frames of a tenant that has none there; one alone has all of it. */
+/* An eighth is kept for short frames of a tenant that has none there; a single tenant may use all of it. */
 START_TEST(an_eighth_is_kept_for_short_newcomers) {
     struct traveller hog[2], light[2];
     for (int i = 0; i < 2; i++) {
@@ -102,7 +102,7 @@ START_TEST(an_eighth_is_kept_for_short_newcomers) {
 }
 END_TEST
 
-/* What goes out takes nothing from what comes in, nor the other way round. */
+/* The two directions take nothing from each other. */
 START_TEST(each_direction_has_its_own_limit) {
     struct traveller first, second;
     begin(&first, &a, operations[_i]);

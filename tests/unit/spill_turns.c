@@ -1,4 +1,4 @@
-/* Whose turn it is: shares of bytes, whatever the lengths of the steps; who comes in; what is kept free. */
+/* The order of turns: shares of bytes, whatever the lengths of the steps; newcomers; and slots that stay free. */
 #include "base/alloc.h"
 #include "spill/mover/turns.h"
 #include "tests/lib/content.h"
@@ -13,7 +13,7 @@ static uint64_t state = 1;
 
 /* ---- the heap ---- */
 
-/* Against one that looks at all nodes. */
+/* Against an implementation that looks at all nodes. */
 START_TEST(test_the_lowest_key_is_first) {
     struct sw_fair fair = {.clock = SW_FAIR_BY_FIRST};
     struct sw_fair_node nodes[MANY] = {{0}};
@@ -39,7 +39,7 @@ START_TEST(test_the_lowest_key_is_first) {
 }
 END_TEST
 
-/* Whoever was away keeps what it has had too much, and of what it has not had a part. */
+/* A turn that was absent keeps its surplus, and a part of its deficit. */
 START_TEST(test_an_absent_turn_keeps_its_debt_and_a_part_of_its_credit) {
     ck_assert_uint_eq(sw_fair_place(0, 100 * MIB), 100 * MIB - SW_FAIR_CREDIT_BYTES);
     ck_assert_uint_eq(sw_fair_place(99 * MIB, 100 * MIB), 99 * MIB);
@@ -48,7 +48,7 @@ START_TEST(test_an_absent_turn_keeps_its_debt_and_a_part_of_its_credit) {
 }
 END_TEST
 
-/* Where the queue stands: at what each of those that wait has got on average, the one that is served among them. */
+/* The queue's position: the average of what all waiting turns have got, including the one that is served. */
 START_TEST(test_shares_count_all_waiting_turns) {
     struct sw_fair fair = {.clock = SW_FAIR_BY_SHARE, .now = 1};
     struct sw_fair_node nodes[5] = {{0}};
@@ -57,7 +57,7 @@ START_TEST(test_shares_count_all_waiting_turns) {
     for (int i = 0; i < 4; i++)
         sw_fair_charge(&fair, fair.first, MIB);
     ck_assert_uint_eq(fair.now, 1 + MIB);
-    sw_fair_enter(&fair, &nodes[4]); /* it comes in beside those that have had their share */
+    sw_fair_enter(&fair, &nodes[4]); /* it enters beside turns that have had their share */
     ck_assert_uint_eq(nodes[4].at, nodes[0].at);
 }
 END_TEST
@@ -172,7 +172,7 @@ START_TEST(test_a_stream_of_new_requests_starves_none) {
 }
 END_TEST
 
-/* What comes back goes first, but as long as both wait a quarter goes out. */
+/* Restores go first, but while both wait a quarter of the bytes is spilled. */
 START_TEST(test_restores_go_first_within_a_bound) {
     struct sw_turns turns;
     struct work works[2];
@@ -188,7 +188,7 @@ START_TEST(test_restores_go_first_within_a_bound) {
 }
 END_TEST
 
-/* Who comes again and again for a little is next each time. */
+/* A turn that comes again and again for a little is next each time. */
 START_TEST(test_a_light_tenant_is_next) {
     static const int tenants[17];
     struct sw_turns turns;
@@ -276,7 +276,7 @@ START_TEST(test_the_last_slot_is_for_short_steps) {
 }
 END_TEST
 
-/* Of two that have had as much the one with the shorter piece goes first, whichever came first. */
+/* Of two that have got the same the one with the shorter step goes first, whichever came first. */
 START_TEST(test_the_shorter_step_goes_first) {
     static const int tenants[2];
     struct sw_turns turns;
@@ -289,7 +289,7 @@ START_TEST(test_the_shorter_step_goes_first) {
 }
 END_TEST
 
-/* Restores that nobody waited behind save nothing up for spills. */
+/* Restores that no spill waited for give spills no credit. */
 START_TEST(test_uncontended_restores_save_nothing_up_for_spills) {
     struct sw_turns turns;
     struct work works[2];
@@ -319,7 +319,7 @@ START_TEST(test_short_jobs_cost_a_launch) {
 }
 END_TEST
 
-/* Whoever was dealt something goes to the end of its session's line, and sessions of the tenant follow each other. */
+/* A run that got something goes to the end of its session's line, and the tenant's sessions take turns. */
 START_TEST(test_a_line_goes_round) {
     struct sw_turns turns;
     struct work works[4];

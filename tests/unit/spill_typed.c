@@ -1,4 +1,5 @@
-/* Regions of numbers: every type is planned as what it is, comes back as it was, and is refused where it is none. */
+/* Regions of numbers: every type is planned by its own codec, comes back, and is refused if type and length do not
+ * match. */
 #include "base/alloc.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/frames.h"
@@ -141,7 +142,7 @@ END_TEST
 
 enum { CHUNKS = 7, CHUNK_BYTES = 65536 }; /* of the fixture */
 
-/* Numbers of any bits, but for what makes their frame a little shorter than the raw one. */
+/* Random numbers, except for those that make their frame a little shorter than the raw one. */
 static void fill_reluctant(uint32_t *values, enum spillway_codec codec) {
     sw_numbers_fill(values, 0, CHUNK_BYTES, SW_VALUE_I32, SW_NUMBERS_UNIFORM, 32, 1);
     if (codec == SPILLWAY_CODEC_FOR)

@@ -1,4 +1,4 @@
-/* Who has to leave the host tier, and when: answers of the policy to snapshots. */
+/* Which regions leave the host tier, and when: decisions of the policy for snapshots. */
 #include "spill/balance/policy.h"
 #include "tests/lib/run.h"
 
@@ -46,7 +46,7 @@ static const struct snapshot snapshots[] = {
      .victims = {3, 2},
      .n_victims = 2},
     {.level = {.used_bytes = 900}, .all = {RESTS(450, 7, 3), RESTS(450, 7, 3)}, .n = 2, .victims = {0}, .n_victims = 1},
-    /* pinned ones and those in use never, even if nothing else is left */
+    /* pinned ones and those in use never, even if no others are left */
     {.level = {.used_bytes = 900},
      .all = {PINNED(300, 1, 0), IN_USE(300, 2, 0), RESTS(300, 3, 255)},
      .n = 3,
@@ -60,7 +60,7 @@ static const struct snapshot snapshots[] = {
      .most = 1,
      .victims = {2},
      .n_victims = 1},
-    /* nobody is there to leave: the tier is full of what is on its way */
+    /* no region can leave: the tier is full of frames under way */
     {.level = {.used_bytes = 900}},
     /* a low watermark of 0 empties it */
     {.level = {.used_bytes = 900, .limit_bytes = 900, .high_pct = 90},

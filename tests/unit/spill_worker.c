@@ -115,13 +115,13 @@ static unsigned count_waits(unsigned poll_us) {
     return rig.n_waits;
 }
 
-/* Sleeping until an event wakes up late, so a step that takes longer than poll_us is asked for all the same. */
+/* An event wakes a sleeping worker late, so a step that takes longer than poll_us is polled nevertheless. */
 START_TEST(test_a_worker_does_not_oversleep_the_end_of_a_step) {
     ck_assert_uint_eq(count_waits(500), 0);
 }
 END_TEST
 
-/* A device without a link has nobody to be quick for. */
+/* A device without a link needs no low latency. */
 START_TEST(test_a_worker_sleeps_on_a_device_that_needs_no_polling) {
     ck_assert_uint_gt(count_waits(0), 0);
 }

@@ -116,7 +116,7 @@ START_TEST(test_strings) {
 }
 END_TEST
 
-/* What follows from an order and its own columns; returns its price. */
+/* Fills the columns that follow from an order and its own columns; returns its price. */
 static int64_t check_line(const struct tables *s, uint64_t order, uint64_t row, int64_t number_in_order) {
     const int64_t part = number(s, SW_L_PARTKEY, row), ship = number(s, SW_L_SHIPDATE, row);
     const int64_t receipt = number(s, SW_L_RECEIPTDATE, row), price = number(s, SW_L_EXTENDEDPRICE, row);
