@@ -146,6 +146,12 @@ static CUresult pointer_attribute(void *ret, CUpointer_attribute attribute, CUde
         return leave(CUDA_ERROR_INVALID_VALUE);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         *(CUdeviceptr *)ret = (uintptr_t)range->from;
+    else if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+        *(unsigned *)ret = CU_MEMORYTYPE_DEVICE;
+    else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+        *(int *)ret = 0;
+    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
+        *(CUcontext *)ret = NULL; /* as of memory of a pool: the primary one */
     else
         *(size_t *)ret = range->bytes;
     return leave(result);
@@ -306,6 +312,117 @@ static CUresult stream_synchronize(CUstream stream) {
     return leave(result != CUDA_SUCCESS ? result : (CUresult)sw_fake_run(stream));
 }
 
+/* ---- what the client's buffer manager needs besides: streams, events, memory of this process ---- */
+
+enum { MAX_PUSHED = 8 };
+static _Thread_local CUcontext pushed[MAX_PUSHED];
+static _Thread_local unsigned n_pushed;
+static _Thread_local CUstreamCaptureMode mode;
+static struct CUstream_st *captured;
+
+void sw_fake_capture(struct CUstream_st *stream) {
+    captured = stream;
+}
+
+static CUresult push_context(CUcontext context) {
+    SW_ASSERT((context == &primary || context == &given) && n_pushed < MAX_PUSHED);
+    pushed[n_pushed++] = current;
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop_context(CUcontext *ret) {
+    SW_ASSERT(n_pushed > 0);
+    *ret = current;
+    current = pushed[--n_pushed];
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_current(CUcontext *ret) {
+    *ret = current;
+    return CUDA_SUCCESS;
+}
+
+static CUresult exchange_mode(CUstreamCaptureMode *ret) {
+    const CUstreamCaptureMode before = mode;
+    mode = *ret;
+    *ret = before;
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_context(CUstream stream, CUcontext *ret) {
+    SW_ASSERT(stream);
+    *ret = &primary;
+    return CUDA_SUCCESS;
+}
+
+/* Streams that are made, that of the default stream among them, have ids that are not used again. */
+static CUstream legacy(void) {
+    static CUstream stream;
+    if (!stream)
+        SW_ASSERT(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    return stream;
+}
+
+static CUresult stream_id(CUstream stream, unsigned long long *ret) {
+    SW_ASSERT(current);
+    *ret = (uintptr_t)(stream ? stream : legacy());
+    return CUDA_SUCCESS;
+}
+
+/* As a driver in a thread that is in relaxed mode: only the default stream is affected by captures elsewhere. */
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *ret) {
+    SW_ASSERT(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (!stream && captured)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    *ret = stream && stream == captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult create_stream(CUstream *ret, unsigned flags) {
+    (void)flags; /* nothing in the fake waits for the default stream */
+    SW_ASSERT(current);
+    return (CUresult)cudaStreamCreateWithFlags(ret, cudaStreamNonBlocking);
+}
+
+static CUresult destroy_stream(CUstream stream) {
+    return (CUresult)cudaStreamDestroy(stream);
+}
+
+static CUresult create_event(CUevent *ret, unsigned flags) {
+    SW_ASSERT(current);
+    return (CUresult)cudaEventCreateWithFlags(ret, flags);
+}
+
+static CUresult record_event(CUevent event, CUstream stream) {
+    SW_ASSERT(current && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    return (CUresult)cudaEventRecord(event, stream ? stream : legacy());
+}
+
+static CUresult query_event(CUevent event) {
+    return (CUresult)cudaEventQuery(event);
+}
+
+static CUresult synchronize_event(CUevent event) {
+    return (CUresult)cudaEventSynchronize(event);
+}
+
+static CUresult destroy_event(CUevent event) {
+    return (CUresult)cudaEventDestroy(event);
+}
+
+static CUresult allocate(CUdeviceptr *ret, size_t bytes) {
+    void *memory = NULL;
+    SW_ASSERT(current);
+    const CUresult result = (CUresult)cudaMalloc(&memory, bytes);
+    *ret = (uintptr_t)memory;
+    return result;
+}
+
+static CUresult free_memory(CUdeviceptr address) {
+    return (CUresult)cudaFree(at(address));
+}
+
 /* clang-format off */
 #define DRIVER(X) \
     X(cuGetErrorName, 6000, get_error_name) X(cuDeviceGet, 2000, device_get) X(cuCtxSetCurrent, 4000, set_current) \
@@ -319,7 +436,15 @@ static CUresult stream_synchronize(CUstream stream) {
     X(cuMemSetAccess, 10020, set_access) X(cuMemPoolImportFromShareableHandle, 11020, import_pool) \
     X(cuMemPoolImportPointer, 11020, import_pointer) X(cuMemPoolDestroy, 11020, destroy_pool) \
     X(cuMemPoolGetAccess, 11020, pool_access) X(cuMemPoolSetAccess, 11020, set_pool_access) \
-    X(cuMemFreeAsync, 11020, free_async) X(cuStreamSynchronize, 2000, stream_synchronize)
+    X(cuMemFreeAsync, 11020, free_async) X(cuStreamSynchronize, 2000, stream_synchronize) \
+    X(cuCtxPushCurrent, 4000, push_context) X(cuCtxPopCurrent, 4000, pop_context) \
+    X(cuCtxGetCurrent, 4000, get_current) X(cuThreadExchangeStreamCaptureMode, 10010, exchange_mode) \
+    X(cuStreamGetCtx, 9020, stream_context) X(cuStreamGetId, 12000, stream_id) \
+    X(cuStreamIsCapturing, 10000, is_capturing) X(cuStreamCreate, 2000, create_stream) \
+    X(cuStreamDestroy, 4000, destroy_stream) X(cuEventCreate, 2000, create_event) \
+    X(cuEventRecord, 2000, record_event) X(cuEventQuery, 2000, query_event) \
+    X(cuEventSynchronize, 2000, synchronize_event) X(cuEventDestroy, 4000, destroy_event) \
+    X(cuMemAlloc, 3020, allocate) X(cuMemFree, 3020, free_memory)
 /* clang-format on */
 
 void *sw_fake_driver_entry(const char *name) {
@@ -332,4 +457,39 @@ void *sw_fake_driver_entry(const char *name) {
     DRIVER(FIND)
 #undef FIND
     return entry;
+}
+
+/* ---- the driver as a library that the process has loaded ---- */
+
+static bool is_loaded;
+
+void sw_fake_load_driver(bool loaded) {
+    is_loaded = loaded;
+}
+
+static CUresult get_address(const char *name, void **ret, int version, uint64_t flags,
+                            CUdriverProcAddressQueryResult *status) {
+    (void)version, (void)flags, (void)status;
+    *ret = sw_fake_driver_entry(name);
+    return *ret ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void *sw_fake_dlopen(const char *name, int flags) {
+    static char library;
+    (void)flags;
+    return is_loaded && strcmp(name, "libcuda.so.1") == 0 ? &library : NULL;
+}
+
+void *sw_fake_dlsym(void *library, const char *name) {
+    const PFN_cuGetProcAddress_v12000 get = get_address;
+    void *symbol = NULL;
+    (void)library;
+    if (strcmp(name, "cuGetProcAddress_v2") == 0)
+        memcpy(&symbol, &get, sizeof symbol);
+    return symbol;
+}
+
+int sw_fake_dlclose(void *library) {
+    (void)library;
+    return 0;
 }

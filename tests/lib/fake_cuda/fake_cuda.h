@@ -108,4 +108,21 @@ struct CUctx_st *sw_fake_context(void);
 struct CUctx_st *sw_fake_current(void);
 int sw_fake_retained(void);
 
+/* Streams of this process; work of so many steps, each a piece; and all that is queued done. */
+struct CUstream_st;
+struct CUstream_st *sw_fake_stream_new(void);
+void sw_fake_stream_free(struct CUstream_st *stream);
+void sw_fake_stream_work(struct CUstream_st *stream, unsigned steps);
+void sw_fake_stream_run(struct CUstream_st *stream);
+
+/* The stream that is being captured; NULL: none. */
+void sw_fake_capture(struct CUstream_st *stream);
+
+/* The driver for sources that look for the library that the process has loaded: they are compiled with these names in
+ * place of dlopen(), dlsym() and dlclose(). Not loaded at first. */
+void sw_fake_load_driver(bool loaded);
+void *sw_fake_dlopen(const char *name, int flags);
+void *sw_fake_dlsym(void *library, const char *name);
+int sw_fake_dlclose(void *library);
+
 #endif

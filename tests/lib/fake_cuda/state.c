@@ -300,6 +300,31 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return sw_fake_leave(e != cudaSuccess ? e : sw_fake_run(stream));
 }
 
+struct CUstream_st *sw_fake_stream_new(void) {
+    cudaStream_t stream;
+    SW_ASSERT(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    return stream;
+}
+
+void sw_fake_stream_free(struct CUstream_st *stream) {
+    (void)cudaStreamDestroy(stream);
+}
+
+static void do_nothing(const void *args) {
+    (void)args;
+}
+
+void sw_fake_stream_work(struct CUstream_st *stream, unsigned steps) {
+    (void)pthread_mutex_lock(&lock);
+    while (steps-- > 0)
+        (void)sw_fake_queue(stream, do_nothing, NULL, 0);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void sw_fake_stream_run(struct CUstream_st *stream) {
+    (void)cudaStreamSynchronize(stream);
+}
+
 /* ---- events ---- */
 
 static cudaError_t new_event(cudaEvent_t *ret) {

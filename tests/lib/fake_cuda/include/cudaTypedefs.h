@@ -32,5 +32,22 @@ typedef CUresult (*PFN_cuMemPoolGetAccess_v11020)(CUmemAccess_flags *, CUmemoryP
 typedef CUresult (*PFN_cuMemPoolSetAccess_v11020)(CUmemoryPool, const CUmemAccessDesc *, size_t);
 typedef CUresult (*PFN_cuMemFreeAsync_v11020)(CUdeviceptr, CUstream);
 typedef CUresult (*PFN_cuStreamSynchronize_v2000)(CUstream);
+typedef CUresult (*PFN_cuGetProcAddress_v12000)(const char *, void **, int, uint64_t, CUdriverProcAddressQueryResult *);
+typedef CUresult (*PFN_cuCtxPushCurrent_v4000)(CUcontext);
+typedef CUresult (*PFN_cuCtxPopCurrent_v4000)(CUcontext *);
+typedef CUresult (*PFN_cuCtxGetCurrent_v4000)(CUcontext *);
+typedef CUresult (*PFN_cuThreadExchangeStreamCaptureMode_v10010)(CUstreamCaptureMode *);
+typedef CUresult (*PFN_cuStreamGetCtx_v9020)(CUstream, CUcontext *);
+typedef CUresult (*PFN_cuStreamGetId_v12000)(CUstream, unsigned long long *);
+typedef CUresult (*PFN_cuStreamIsCapturing_v10000)(CUstream, CUstreamCaptureStatus *);
+typedef CUresult (*PFN_cuStreamCreate_v2000)(CUstream *, unsigned);
+typedef CUresult (*PFN_cuStreamDestroy_v4000)(CUstream);
+typedef CUresult (*PFN_cuEventCreate_v2000)(CUevent *, unsigned);
+typedef CUresult (*PFN_cuEventRecord_v2000)(CUevent, CUstream);
+typedef CUresult (*PFN_cuEventQuery_v2000)(CUevent);
+typedef CUresult (*PFN_cuEventSynchronize_v2000)(CUevent);
+typedef CUresult (*PFN_cuEventDestroy_v4000)(CUevent);
+typedef CUresult (*PFN_cuMemAlloc_v3020)(CUdeviceptr *, size_t);
+typedef CUresult (*PFN_cuMemFree_v3020)(CUdeviceptr);
 
 #endif
