@@ -7,7 +7,7 @@ for page in $pages; do
     grep -q '^\.SH NAME' "$page"
     grep -q '^\.SH "SEE ALSO"' "$page"
 done
-grep -oE '^[a-z][a-z_ ]* \*?spillway_[a-z_]+\(' "$source/ipc/spillway.h" | grep -oE 'spillway_[a-z_]+\(' | tr -d '(' | while read -r call; do
+grep -oE '^[a-z][a-z_ ]* \*?spillway_[a-z_]+\(' -h "$source/ipc/spillway.h" "$source/ipc/spillway_pool.h" | grep -oE 'spillway_[a-z_]+\(' | tr -d '(' | while read -r call; do
     grep -q "$call" "$source/daemon/ctl/libspillway.3" || { echo "libspillway(3) does not tell of $call"; exit 1; }
 done
 bash -n "$folder/completion"

@@ -1,0 +1,454 @@
+/* The buffer manager against a daemon that the test plays: what fails, what takes long, what happens at once. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/proto.h"
+#include "tests/lib/play.h"
+#include "tests/lib/pooled.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 10000, SLOT = 3 };
+
+static struct spillway_handle *handle;
+
+/* Starts the daemon, and makes a pool with one buffer in it. */
+static void begin_patient(void (*serve)(int socket), int wait_ms) {
+    sw_play_start(serve);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = wait_ms);
+    handle = sw_pooled_new(BYTES);
+    sw_pooled_fill(handle, 1);
+}
+
+static void begin(void (*serve)(int socket)) {
+    begin_patient(serve, -1);
+}
+
+static void end(void) {
+    sw_pooled_close();
+    sw_play_stop();
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+/* ---- the daemon's part ------------------------------------------------------------------------------------------- */
+
+/* A spill or restore of one buffer comes in. Returns the seq of its last packet; the memory is accepted. */
+static uint32_t take(int socket, unsigned type) {
+    struct sw_msg open, parts, msg;
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    sw_play_expect(socket, &msg, type);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_put_ok(socket, parts.header.seq);
+    return msg.header.seq;
+}
+
+static void spill_well(int socket) {
+    sw_play_put_result(socket, take(socket, SW_MSG_BUILD), SLOT, BYTES);
+}
+
+static void restore_well(int socket) {
+    sw_play_put_result(socket, take(socket, SW_MSG_READ), SLOT, BYTES);
+}
+
+static void refuse(int socket, unsigned type, const char *name) {
+    sw_play_put_error(socket, take(socket, type), name, SW_SCOPE_REQUEST, "that is played");
+}
+
+static void await_go(void) {
+    while (sem_wait(&sw_play.go) < 0)
+        ;
+}
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+static void fail_a_spill(int socket) {
+    sw_play_greet(socket);
+    refuse(socket, SW_MSG_BUILD, "ENOSPACE");
+    refuse(socket, SW_MSG_BUILD, "EDRAINING");
+    spill_well(socket);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_failed_spill_leaves_it_live) {
+    uint64_t freed = 1;
+    begin(fail_a_spill);
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, 1, &freed, &sw_pooled_error), SPILLWAY_ENOSPACE, "played");
+    ck_assert_uint_eq(freed, 0);
+    sw_pooled_ck_failed(spillway_handle_spill(handle, &sw_pooled_error), SPILLWAY_EDRAINING, "played");
+    ck_assert(sw_pooled_is(handle, "live"));
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 2);
+    sw_pooled_ck(handle, 1);
+    ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
+    end();
+}
+END_TEST
+
+/* What keeps others there is in the text of a pin that finds no room. */
+START_TEST(a_failed_spill_is_why_there_is_no_room) {
+    void *data;
+    begin(fail_a_spill);
+    sw_pooled_memory.limit_bytes = BYTES;
+    struct spillway_handle *other = sw_pooled_new(BYTES);
+    sw_pooled_ck_failed(spillway_handle_pin(other, NULL, &data, &sw_pooled_error), SPILLWAY_ENOMEM, "ENOSPACE");
+    ck_assert(sw_pooled_is(other, "empty"));
+    sw_pooled_ck_failed(spillway_handle_pin(other, NULL, &data, &sw_pooled_error), SPILLWAY_ENOMEM, "EDRAINING");
+    sw_pooled_fill(other, 2);
+    ck_assert(sw_pooled_is(handle, "spilled"));
+    end();
+}
+END_TEST
+
+static void fail_a_restore(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    refuse(socket, SW_MSG_READ, "EIO");
+    refuse(socket, SW_MSG_READ, "EBUSY");
+    restore_well(socket);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_failed_restore_leaves_it_spilled) {
+    void *data;
+    begin(fail_a_restore);
+    (void)sw_pooled_make_room(1);
+    sw_pooled_ck_failed(spillway_handle_pin(handle, NULL, &data, &sw_pooled_error), SPILLWAY_EIO, "played");
+    ck_assert(sw_pooled_is(handle, "spilled"));
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
+    ck_assert_uint_eq(sw_pooled_memory.used_bytes, 0);
+    ck_assert_uint_eq(sw_pooled_stats().held_bytes, 0);
+    ck_assert_int_eq(spillway_handle_pin_begin(handle, NULL, &sw_pooled_error), 0);
+    sw_pooled_ck_failed(spillway_handle_pin_ready(handle, -1, &data, &sw_pooled_error), SPILLWAY_EBUSY, "played");
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
+    sw_pooled_use(handle);
+    ck_assert_uint_eq(sw_pooled_stats().failed_restores, 2);
+    end();
+}
+END_TEST
+
+static void restart_once(int socket) {
+    sw_play_greet(socket);
+    refuse(socket, SW_MSG_BUILD, "ERESTARTED");
+    spill_well(socket);
+    refuse(socket, SW_MSG_READ, "ERESTARTED");
+    restore_well(socket);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(both_are_repeated_after_a_restart) {
+    begin(restart_once);
+    (void)sw_pooled_make_room(1);
+    sw_pooled_use(handle);
+    ck_assert_uint_eq(sw_pooled_stats().failed_restores, 0);
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 0);
+    end();
+}
+END_TEST
+
+static void hang_up_in_restore(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    sw_play_hang_up(socket, take(socket, SW_MSG_READ));
+}
+
+START_TEST(a_connection_lost_in_a_restore) {
+    void *data;
+    begin(hang_up_in_restore);
+    struct spillway_handle *other = sw_pooled_new(BYTES, .flags = SPILLWAY_HANDLE_STAYS);
+    sw_pooled_fill(other, 2);
+    (void)sw_pooled_make_room(1);
+    sw_pooled_ck_failed(spillway_handle_pin(handle, NULL, &data, &sw_pooled_error), SPILLWAY_ELOST, "ECONN");
+    ck_assert(sw_pooled_is(handle, "lost"));
+    ck_assert_uint_eq(sw_pooled_memory.used_bytes, BYTES);
+    sw_pooled_ck(other, 2);
+    end();
+}
+END_TEST
+
+/* The service takes one operation at a time. */
+static void take_one_at_a_time(int socket) {
+    sw_play_greet_with(socket, 1, SW_PLAY_MAX_PIECES);
+    spill_well(socket);
+    sw_play_put_result(socket, take(socket, SW_MSG_BUILD), SLOT + 1, BYTES);
+    const uint32_t seq = take(socket, SW_MSG_READ);
+    await_go();
+    sw_play_put_result(socket, seq, SLOT, BYTES);
+    restore_well(socket);
+    sw_play_expect_end(socket);
+}
+
+static void *prefetch(void *arg) {
+    SW_ASSERT(spillway_handle_prefetch(arg, NULL, NULL) == 0);
+    return NULL;
+}
+
+START_TEST(waits_its_turn) {
+    pthread_t thread;
+    begin(take_one_at_a_time);
+    struct spillway_handle *other = sw_pooled_new(BYTES);
+    sw_pooled_fill(other, 2);
+    sw_pooled_ok(spillway_handle_spill(handle, &sw_pooled_error));
+    sw_pooled_ok(spillway_handle_spill(other, &sw_pooled_error));
+    sw_pooled_ok(spillway_handle_prefetch(handle, NULL, &sw_pooled_error));
+    ck_assert_int_eq(pthread_create(&thread, NULL, prefetch, other), 0);
+    while (!sw_pooled_is(other, "restoring"))
+        (void)usleep(1000);
+    (void)usleep(20000);
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    sw_pooled_use(handle);
+    sw_pooled_use(other);
+    end();
+}
+END_TEST
+
+/* ---- at once ----------------------------------------------------------------------------------------------------- */
+
+static void hold_a_spill(int socket) {
+    sw_play_greet(socket);
+    const uint32_t seq = take(socket, SW_MSG_BUILD);
+    await_go();
+    sw_play_put_result(socket, seq, SLOT, BYTES);
+    sw_play_expect_drop(socket, SLOT);
+    sw_play_expect_end(socket);
+}
+
+struct room {
+    uint64_t freed;
+    int rc;
+};
+
+static void *make_room_there(void *arg) {
+    struct room *room = arg;
+    room->rc = spillway_pool_make_room(sw_pooled, 1, &room->freed, NULL);
+    return NULL;
+}
+
+static void *pin_there(void *arg) {
+    void *data;
+    (void)arg;
+    SW_ASSERT(spillway_handle_pin(handle, NULL, &data, NULL) == 0);
+    SW_ASSERT(spillway_handle_unpin(handle, NULL, NULL) == 0);
+    return NULL;
+}
+
+START_TEST(a_pin_keeps_what_is_being_spilled) {
+    pthread_t evicts, pins;
+    struct room room;
+    begin(hold_a_spill);
+    ck_assert_int_eq(pthread_create(&evicts, NULL, make_room_there, &room), 0);
+    while (!sw_pooled_is(handle, "spilling"))
+        (void)usleep(1000);
+    ck_assert_int_eq(pthread_create(&pins, NULL, pin_there, NULL), 0);
+    while (sw_pooled_stats().waits == 0)
+        (void)usleep(1000);
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(pins, NULL), 0);
+    ck_assert_int_eq(pthread_join(evicts, NULL), 0);
+    ck_assert_int_eq(sw_pooled_memory.n_allocs, 1);
+    ck_assert_uint_eq(sw_pooled_stats().evictions, 0);
+    ck_assert_uint_eq(room.freed, 0);
+    sw_pooled_ck(handle, 1);
+    end();
+}
+END_TEST
+
+/* A prefetch does not wait, but keeps it, too. */
+START_TEST(a_prefetch_keeps_what_is_being_spilled) {
+    pthread_t evicts;
+    struct room room;
+    begin(hold_a_spill);
+    ck_assert_int_eq(pthread_create(&evicts, NULL, make_room_there, &room), 0);
+    while (!sw_pooled_is(handle, "spilling"))
+        (void)usleep(1000);
+    sw_pooled_ok(spillway_handle_prefetch(handle, NULL, &sw_pooled_error));
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(evicts, NULL), 0);
+    ck_assert_int_eq(room.rc, -SPILLWAY_ENOMEM);
+    ck_assert(sw_pooled_is(handle, "live"));
+    end();
+}
+END_TEST
+
+static void hold_the_only_spill(int socket) {
+    sw_play_greet(socket);
+    const uint32_t seq = take(socket, SW_MSG_BUILD);
+    await_go();
+    sw_play_put_result(socket, seq, SLOT, BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The second finds nothing idle, but what the first has begun. */
+START_TEST(waits_for_spills_of_other_threads) {
+    pthread_t first, second;
+    struct room rooms[2];
+    begin_patient(hold_the_only_spill, SW_TEST_WAIT_MS);
+    ck_assert_int_eq(pthread_create(&first, NULL, make_room_there, &rooms[0]), 0);
+    while (!sw_pooled_is(handle, "spilling"))
+        (void)usleep(1000);
+    ck_assert_int_eq(pthread_create(&second, NULL, make_room_there, &rooms[1]), 0);
+    (void)usleep(20000);
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(first, NULL), 0);
+    ck_assert_int_eq(pthread_join(second, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(rooms[i].rc, 0);
+        ck_assert_uint_eq(rooms[i].freed, BYTES);
+    }
+    end();
+}
+END_TEST
+
+static void hold_a_restore(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    const uint32_t seq = take(socket, SW_MSG_READ);
+    await_go();
+    sw_play_put_result(socket, seq, SLOT, BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(one_thread_restores_and_others_wait) {
+    enum { PINS = 3 };
+    pthread_t threads[PINS];
+    begin(hold_a_restore);
+    (void)sw_pooled_make_room(1);
+    for (unsigned i = 0; i < PINS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_there, NULL), 0);
+    while (sw_pooled_stats().waits < PINS)
+        (void)usleep(1000);
+    (void)sem_post(&sw_play.go);
+    for (unsigned i = 0; i < PINS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_uint_eq(sw_pooled_stats().restores, 1);
+    ck_assert_uint_eq(sw_pooled_memory.n_allocs, 2);
+    end();
+}
+END_TEST
+
+static void hold_and_fail_a_restore(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    const uint32_t seq = take(socket, SW_MSG_READ);
+    await_go();
+    sw_play_put_error(socket, seq, "EIO", SW_SCOPE_REQUEST, "that is played");
+    sw_play_expect_end(socket);
+}
+
+static void *fail_to_pin(void *arg) {
+    void *data;
+    (void)arg;
+    SW_ASSERT(spillway_handle_pin(handle, NULL, &data, NULL) == -SPILLWAY_EIO);
+    return NULL;
+}
+
+START_TEST(all_that_wait_learn_of_a_failure) {
+    enum { PINS = 3 };
+    pthread_t threads[PINS];
+    begin(hold_and_fail_a_restore);
+    (void)sw_pooled_make_room(1);
+    for (unsigned i = 0; i < PINS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, fail_to_pin, NULL), 0);
+    while (sw_pooled_stats().waits < PINS)
+        (void)usleep(1000);
+    (void)sem_post(&sw_play.go);
+    for (unsigned i = 0; i < PINS; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
+    ck_assert(sw_pooled_is(handle, "spilled"));
+    end();
+}
+END_TEST
+
+/* ---- allocations ------------------------------------------------------------------------------------------------- */
+
+static void serve_until_the_end(int socket) {
+    struct sw_msg msg;
+    while (sw_play_get(socket, &msg)) {
+        struct sw_msg hello = {.u.hello_ok = {.version = SW_PROTO_VERSION,
+                                              .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
+                                              .max_buffers = SW_PLAY_MAX_PIECES}};
+        if (msg.header.type == SW_MSG_HELLO)
+            sw_play_put(socket, &hello, SW_MSG_HELLO_OK, msg.header.seq);
+        else if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_batch(socket, msg.header.seq, msg.u.build.n_builds, SLOT,
+                              (uint64_t)msg.u.build.n_builds * BYTES);
+        else if (msg.header.type == SW_MSG_READ)
+            sw_play_put_result(socket, msg.header.seq, SLOT, BYTES);
+        else if (msg.header.type == SW_MSG_DISCARD)
+            sw_play_put_discarded(socket, msg.header.seq, 1);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+/* The n-th allocation of a buffer's life fails; what was done stays right, and nothing leaks. */
+START_TEST(survives_failed_allocations) {
+    begin(serve_until_the_end);
+    for (unsigned long n = 1; n < 30; n++) {
+        const struct spillway_handle_options options = {.size = sizeof options, .bytes = BYTES};
+        struct spillway_handle *h = NULL;
+        uint64_t freed;
+        void *data;
+        sw_alloc_fail_nth(n);
+        int rc = spillway_pool_new(sw_pooled, &options, &h, &sw_pooled_error);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", sw_pooled_error.name, sw_pooled_error.text);
+        if (rc < 0)
+            continue;
+        rc = spillway_handle_pin(h, NULL, &data, &sw_pooled_error);
+        ck_assert_int_eq(rc, 0);
+        sw_pooled_ok(spillway_handle_unpin(h, NULL, &sw_pooled_error));
+        rc = spillway_pool_make_room(sw_pooled, 2 * BYTES, &freed, &sw_pooled_error);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", sw_pooled_error.name, sw_pooled_error.text);
+        rc = spillway_handle_pin(h, NULL, &data, &sw_pooled_error);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%s: %s", sw_pooled_error.name, sw_pooled_error.text);
+        sw_alloc_fail_nth(0);
+        if (rc == 0)
+            sw_pooled_ok(spillway_handle_unpin(h, NULL, &sw_pooled_error));
+        sw_pooled_use(h);
+        sw_pooled_use(handle);
+        sw_pooled_ok(spillway_handle_free(h, &sw_pooled_error));
+    }
+    ck_assert_uint_gt(sw_pooled_stats().failed_spills, 0);
+    ck_assert_uint_gt(sw_pooled_stats().failed_restores, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_pool_that_cannot_be_made) {
+    struct spillway_pool *pool = NULL;
+    const struct spillway_options nobody = {.size = sizeof nobody, .socket_path = "/nonexistent/s"};
+    const struct spillway_pool_options options = {.size = sizeof options, .connection = &nobody};
+    sw_pooled_ck_failed(spillway_pool_create(&pool, &options, &sw_pooled_error), SPILLWAY_ENOSERVICE, "");
+    sw_alloc_fail_nth(1);
+    sw_pooled_ck_failed(spillway_pool_create(&pool, &options, &sw_pooled_error), SPILLWAY_ENOMEM, "pool");
+    ck_assert_ptr_null(pool);
+    ck_assert_int_eq(sw_alloc_live(), 0);
+    spillway_pool_close(NULL);
+    ck_assert_int_eq(spillway_handle_free(NULL, NULL), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_pool");
+    TCase *fails = tcase_create("failures"), *at_once = tcase_create("at once"), *memory = tcase_create("allocations");
+    tcase_add_test(fails, a_failed_spill_leaves_it_live);
+    tcase_add_test(fails, a_failed_spill_is_why_there_is_no_room);
+    tcase_add_test(fails, a_failed_restore_leaves_it_spilled);
+    tcase_add_test(fails, both_are_repeated_after_a_restart);
+    tcase_add_test(fails, a_connection_lost_in_a_restore);
+    tcase_add_test(fails, waits_its_turn);
+    suite_add_tcase(suite, fails);
+    tcase_add_test(at_once, a_pin_keeps_what_is_being_spilled);
+    tcase_add_test(at_once, a_prefetch_keeps_what_is_being_spilled);
+    tcase_add_test(at_once, waits_for_spills_of_other_threads);
+    tcase_add_test(at_once, one_thread_restores_and_others_wait);
+    tcase_add_test(at_once, all_that_wait_learn_of_a_failure);
+    suite_add_tcase(suite, at_once);
+    tcase_add_test(memory, survives_failed_allocations);
+    tcase_add_test(memory, a_pool_that_cannot_be_made);
+    suite_add_tcase(suite, memory);
+    return sw_test_run(suite, CK_FORK);
+}
