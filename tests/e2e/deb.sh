@@ -36,10 +36,10 @@ as_root=
 dpkg --root="$root" --force-depends --force-script-chrootless $as_root --unpack "$package" >"$folder/unpack.log" 2>&1 ||
     { cat "$folder/unpack.log"; fail "dpkg cannot unpack it"; }
 for file in usr/sbin/spillwayd usr/lib/systemd/system/spillwayd.service usr/lib/systemd/system/spillwayd.socket \
-    usr/lib/sysusers.d/spillwayd.conf usr/lib/tmpfiles.d/spillwayd.conf usr/include/spillway/spillway.h usr/bin/spillway-bench \
+    usr/lib/sysusers.d/spillwayd.conf usr/lib/tmpfiles.d/spillwayd.conf usr/include/spillway/spillway.h usr/include/spillway/spillway_pool.h usr/bin/spillway-bench \
     usr/share/doc/spillway/README.md usr/share/doc/spillway/GUIDE.md \
     usr/share/doc/spillway/OPERATING.md usr/share/doc/spillway/copyright \
-    usr/share/doc/spillway/examples/example.c usr/share/doc/spillway/examples/packed_filter.cu \
+    usr/share/doc/spillway/examples/example.c usr/share/doc/spillway/examples/pool.c usr/share/doc/spillway/examples/packed_filter.cu \
     usr/share/doc/spillway/examples/packed_filter.h; do
     [ -f "$root/$file" ] || fail "$file is not in it"
 done

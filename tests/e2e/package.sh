@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs libspillway from a build into a temporary folder and uses it as an engine would: compiles the example, of which
-# the README shows the core, by pkg-config and by find_package, and runs it against a real daemon.
+# Installs libspillway from a build into a temporary folder and uses it as an engine would: compiles the examples, of which
+# the README and the GUIDE show the core, by pkg-config and by find_package, and runs them against a real daemon.
 # package.sh SOURCE_DIR BUILD_DIR SPILLWAYD C_COMPILER [C_FLAGS]
 # shellcheck disable=SC2046,SC2086 # flags are lists of words
 set -eu
@@ -18,27 +18,32 @@ fail() {
     exit 1
 }
 
-# The README shows lines of this very file.
-example=$source/tests/example/example.c
-shown=$(sed -n '/^<!-- example.c begins -->$/,/^<!-- example.c ends -->$/p' "$source/README.md" | sed '1,2d;$d' | sed '$d')
-for call in spillway_spill spillway_wait spillway_restore; do
-    case $shown in
-    *"$call("*) ;;
-    *) fail "README.md shows no $call()" ;;
+# shows DOCUMENT EXAMPLE CALL...: the document shows lines of this very file, with these calls.
+shows() {
+    document=$1 example=$2
+    shift 2
+    shown=$(sed -n "/^<!-- $example begins -->\$/,/^<!-- $example ends -->\$/p" "$source/$document" | sed '1,2d;$d' | sed '$d')
+    for call in "$@"; do
+        case $shown in
+        *"$call("*) ;;
+        *) fail "$document shows no $call()" ;;
+        esac
+    done
+    case $(cat "$source/tests/example/$example") in
+    *"$shown"*) ;;
+    *) fail "$document shows another $example than tests/example" ;;
     esac
-done
-case $(cat "$example") in
-*"$shown"*) ;;
-*) fail "README.md shows another example than tests/example" ;;
-esac
-[ "$(wc -l <"$example")" -le 60 ] || fail "the example has more than 60 lines"
+    [ "$(wc -l <"$source/tests/example/$example")" -le 60 ] || fail "$example has more than 60 lines"
+}
+shows README.md example.c spillway_spill spillway_wait spillway_restore
+shows ipc/GUIDE.md pool.c spillway_pool_create spillway_pool_new spillway_handle_pin spillway_handle_unpin
 
 prefix=$folder/usr
 cmake --install "$build" --prefix "$prefix" --component client >"$folder/install.log" || fail "cmake --install failed"
 pc=$(dirname "$(find "$prefix" -name spillway.pc)")
 lib=$(dirname "$pc")
 for file in "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
-    "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
+    "$prefix/include/spillway/spillway_pool.h" "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
     "$prefix/include/spillway/spillway_device.cuh" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
     [ -e "$file" ] || fail "$file was not installed"
 done
@@ -64,7 +69,7 @@ fi
 
 strict="-Wall -Wextra -Wpedantic -Werror"
 cat >"$folder/header.c" <<'END'
-#include <spillway.h>
+#include <spillway_pool.h>
 void *next(struct spillway *connection);
 void *next(struct spillway *connection) {
     struct spillway_ticket *ticket = spillway_next_done(connection);
@@ -72,8 +77,8 @@ void *next(struct spillway *connection) {
 }
 END
 export PKG_CONFIG_PATH="$pc"
-$cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C99"
-$cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "spillway.h is not C++"
+$cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "the headers are not C99"
+$cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "the headers are not C++"
 if command -v nvcc >/dev/null; then # needs nothing but what lies beside it
     echo '#include <spillway_device.cuh>' >"$folder/header.cu"
     nvcc -std=c++17 -arch=sm_90 -Werror all-warnings $(pkg-config --cflags spillway) -c "$folder/header.cu" \
@@ -81,6 +86,8 @@ if command -v nvcc >/dev/null; then # needs nothing but what lies beside it
 fi
 $cc $flags -Wall -Wextra -Werror "$source/tests/example/example.c" $(pkg-config --cflags --libs spillway) \
     -o "$folder/by_pkg_config" || fail "the example does not compile by pkg-config"
+$cc $flags -Wall -Wextra -Werror "$source/tests/example/pool.c" $(pkg-config --cflags --libs spillway) \
+    -o "$folder/pool_by_pkg_config" || fail "pool.c does not compile by pkg-config"
 
 mkdir "$folder/engine"
 cat >"$folder/engine/CMakeLists.txt" <<'END'
@@ -88,13 +95,15 @@ cmake_minimum_required(VERSION 3.20)
 project(engine LANGUAGES C)
 find_package(Spillway 0.2 REQUIRED)
 foreach(kind spillway spillway_static)
-  add_executable(by_${kind} ${EXAMPLE})
-  target_link_libraries(by_${kind} PRIVATE Spillway::${kind})
+  foreach(example example pool)
+    add_executable(${example}_by_${kind} ${EXAMPLES}/${example}.c)
+    target_link_libraries(${example}_by_${kind} PRIVATE Spillway::${kind})
+  endforeach()
 endforeach()
 END
 (cmake -S "$folder/engine" -B "$folder/engine/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_C_FLAGS="$flags" -DEXAMPLE="$source/tests/example/example.c" && cmake --build "$folder/engine/build") \
-    >"$folder/engine.log" 2>&1 || { cat "$folder/engine.log"; fail "the example does not build by find_package"; }
+    -DCMAKE_C_FLAGS="$flags" -DEXAMPLES="$source/tests/example" && cmake --build "$folder/engine/build") \
+    >"$folder/engine.log" 2>&1 || { cat "$folder/engine.log"; fail "the examples do not build by find_package"; }
 
 "$spillwayd" --set device=host --set log_level=debug --set data_socket="$folder/data.sock" --set "scratch_bytes=64 MiB" \
     --set "host_tier_bytes=64 MiB" --set "host_tier_slab_bytes=4 MiB" --set "host_tier_initial_bytes=4 MiB" \
@@ -104,8 +113,9 @@ until grep -q '^[^"]*event=service.ready ' "$folder/log"; do
     kill -0 "$daemon" 2>/dev/null || { cat "$folder/log"; fail "spillwayd did not start"; }
     sleep 0.05
 done
-for program in "$folder/by_pkg_config" "$folder/engine/build/by_spillway" "$folder/engine/build/by_spillway_static"; do
+for program in "$folder/by_pkg_config" "$folder/pool_by_pkg_config" "$folder/engine/build/"*_by_spillway \
+    "$folder/engine/build/"*_by_spillway_static; do
     LD_LIBRARY_PATH=$lib "$program" "$folder/data.sock" >"$folder/said" || { cat "$folder/log"; fail "$program failed"; }
     grep -q '^every byte is back$' "$folder/said" || fail "$program did not get its bytes back"
 done
-[ "$(grep -c 'event=restore.done' "$folder/log")" = 3 ] || fail "the daemon did not serve three restores"
+[ "$(grep -c 'event=restore.done' "$folder/log")" -ge 6 ] || fail "the daemon did not serve six programs"
