@@ -12,6 +12,7 @@
 #            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
 #            gpu_orders         streams of every kind, captures, neighbours whose work never ends
+#            gpu_pool           the buffer manager: streams, a full GPU, stream-ordered memory
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
@@ -52,6 +53,7 @@ if wants test; then
     step gpu_faults "$build/tests/gpu_faults"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
     LINES_SHOWN=8 step gpu_orders "$build/tests/gpu_orders" "$daemon"
+    step gpu_pool "$build/tests/gpu_pool" "$daemon"
     step gpu_restart "$build/tests/gpu_restart" "$daemon"
     step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     step gpu_worker_death "$build/tests/gpu_worker_death" "${WORKER_DEATHS:-10000}" "$daemon"
