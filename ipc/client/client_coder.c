@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
+#include "ipc/client/coder_memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -194,6 +195,19 @@ static void link_free(struct sw_coder_link *link) {
     sw_free(link);
 }
 
+/* Closes the frame buffers of contexts that are gone: so the service lets go of GPU memory that nobody can use. */
+static void retire_gone(struct spillway *c) {
+    for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+        struct sw_coder_link *link = link_of(n);
+        struct sw_err err;
+        if (link->state != SW_CODER_READY || sw_coder_context_id(link->place.context) == link->place.context_id)
+            continue;
+        (void)sw_err_set(&err, -SW_EGPULOST, SW_SCOPE_DEVICE, "the CUDA context was destroyed");
+        refuse(link, &err);
+        sw_client_close_memory(c, link->mem);
+    }
+}
+
 static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_place *place, struct sw_err *err) {
     struct sw_coder_link *link = sw_alloc(sizeof *link);
     if (!link) {
@@ -207,7 +221,8 @@ static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_p
     link->user.wake = wake;
     link->user.serve = serve;
     sw_list_init(&link->user.node);
-    link->place = (struct sw_coder_place){.context = place->context, .ordinal = place->ordinal};
+    link->place = (struct sw_coder_place){
+        .context = place->context, .context_id = sw_coder_context_id(place->context), .ordinal = place->ordinal};
     memcpy(link->device_uuid, place->device_uuid, sizeof link->device_uuid);
     link->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (watch(link) < 0)
@@ -249,11 +264,13 @@ struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, u
     struct sw_cuda_place place;
     if (!c->has_codec || !locate(c, data, bytes, is_written, &place, err))
         return NULL;
+    const uint64_t id = sw_coder_context_id(place.context);
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);
-        if (link->place.context == place.context)
+        if (link->place.context == place.context && link->place.context_id == id)
             return has_hope(link) ? link : NULL;
     }
+    retire_gone(c);
     return link_new(c, &place, err);
 }
 

@@ -36,6 +36,7 @@ struct sw_coder {
     pthread_cond_t change;         /* a run was added, a user is no longer served, the end */
     pthread_t thread;
     bool has_thread, ends;
+    bool is_gone;     /* the context, with all that lies in it */
     uint64_t n_steps; /* calls of sw_coder_step() */
 };
 
@@ -104,13 +105,29 @@ static void progress(void *arg) {
     (void)arg;
 }
 
+/* ---- the context ------------------------------------------------------------------------------------------------- */
+
+static void lose(struct sw_coder *coder) {
+    coder->is_gone = true;
+    if (coder->device && coder->device->ops->forget)
+        coder->device->ops->forget(coder->device);
+}
+
+/* Makes the coder's context the current one. If it cannot be, it is gone, and the device fails all. */
+static void enter_context(struct sw_coder *coder, struct sw_coder_context *ret) {
+    *ret = (struct sw_coder_context){0};
+    if (!coder->is_gone && sw_coder_context_enter(ret, coder->place.context, coder->place.context_id, NULL))
+        lose(coder);
+}
+
 /* ---- the thread ---------------------------------------------------------------------------------------------------
  */
 
 static void step(struct sw_coder *coder) {
     struct sw_coder_context outer;
-    if (!sw_mover_busy(coder->mover) || sw_coder_context_enter(&outer, coder->place.context, NULL))
+    if (!sw_mover_busy(coder->mover))
         return;
+    enter_context(coder, &outer);
     while (sw_mover_step(coder->mover, false))
         ;
     sw_coder_context_leave(&outer);
@@ -201,13 +218,18 @@ void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* A context that is gone has taken along what lay in it. */
 static void coder_free(struct sw_coder *coder) {
+    struct sw_coder_context outer;
     end_thread(coder);
+    enter_context(coder, &outer);
     (void)pthread_cond_destroy(&coder->change);
     sw_mover_free(coder->mover);
     if (coder->device)
         coder->device->ops->close(coder->device);
-    sw_coder_memory_fini(&coder->memory);
+    if (!coder->is_gone)
+        sw_coder_memory_fini(&coder->memory);
+    sw_coder_context_leave(&outer);
     (void)pthread_mutex_destroy(&coder->lock);
     sw_free(coder->events);
     sw_free(coder);
@@ -246,7 +268,7 @@ static int fill(struct sw_coder *coder, struct sw_err *err) {
     for (unsigned s = 0; s < N_SLOTS; s++)
         sw_list_init(&coder->events[s].node);
     struct sw_coder_context outer;
-    int rc = sw_coder_context_enter(&outer, coder->place.context, err);
+    int rc = sw_coder_context_enter(&outer, coder->place.context, coder->place.context_id, err);
     if (rc)
         return rc;
     rc = open_device(coder, err);
@@ -279,7 +301,7 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
 static struct sw_coder *find(const struct sw_coder_place *place) {
     for (struct sw_list *n = coders.next; n != &coders; n = n->next) {
         struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
-        if (coder->place.context == place->context)
+        if (coder->place.context == place->context && coder->place.context_id == place->context_id)
             return coder;
     }
     return NULL;
@@ -302,7 +324,6 @@ int sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, stru
 }
 
 void sw_coder_put(struct sw_coder *coder) {
-    struct sw_coder_context outer;
     if (!coder)
         return;
     (void)pthread_mutex_lock(&coders_lock);
@@ -310,10 +331,8 @@ void sw_coder_put(struct sw_coder *coder) {
     if (is_last)
         sw_list_remove(&coder->node);
     (void)pthread_mutex_unlock(&coders_lock);
-    if (!is_last || sw_coder_context_enter(&outer, coder->place.context, NULL))
-        return; /* a context that is gone has taken all of it along */
-    coder_free(coder);
-    sw_coder_context_leave(&outer);
+    if (is_last)
+        coder_free(coder);
 }
 
 void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd) {
@@ -334,11 +353,9 @@ unsigned sw_coder_slots(const struct sw_coder *coder) {
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 /* Begins work on the mover in the coder's context, whatever the calling thread's is. */
-static int enter(struct sw_coder *coder, struct sw_coder_context *outer, struct sw_err *err) {
-    const int rc = sw_coder_context_enter(outer, coder->place.context, err);
-    if (!rc)
-        (void)pthread_mutex_lock(&coder->lock);
-    return rc;
+static void enter(struct sw_coder *coder, struct sw_coder_context *outer) {
+    (void)pthread_mutex_lock(&coder->lock);
+    enter_context(coder, outer);
 }
 
 static void leave(struct sw_coder *coder, struct sw_coder_context *outer) {
@@ -346,11 +363,9 @@ static void leave(struct sw_coder *coder, struct sw_coder_context *outer) {
     sw_coder_context_leave(outer);
 }
 
-int sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes, struct sw_err *err) {
+void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes) {
     struct sw_coder_context outer;
-    const int rc = enter(coder, &outer, err);
-    if (rc)
-        return rc;
+    enter(coder, &outer);
     struct sw_frames *frames = run->run.frames; /* of a restore */
     run->memory = (struct sw_run_memory){.data = data, .desc.bytes = bytes, .once = true};
     run->buffer.memory = &run->memory;
@@ -363,7 +378,6 @@ int sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, u
     sw_mover_add(coder->mover, &run->run);
     (void)pthread_cond_broadcast(&coder->change);
     leave(coder, &outer);
-    return 0;
 }
 
 void sw_coder_run_fini(struct sw_coder_run *run) {
@@ -391,8 +405,7 @@ struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_cod
 
 void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err) {
     struct sw_coder_context outer;
-    if (enter(coder, &outer, NULL))
-        return;
+    enter(coder, &outer);
     event->is_pending = false;
     sw_mover_slot_done(coder->mover, event->slot, err);
     leave(coder, &outer);
@@ -402,8 +415,7 @@ void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run
     struct sw_coder_context outer;
     struct sw_err err;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the connection has ended");
-    if (enter(coder, &outer, NULL))
-        return;
+    enter(coder, &outer);
     for (unsigned s = 0; s < N_SLOTS; s++) {
         struct sw_coder_event *event = &coder->events[s];
         if (!event->is_pending || event->run != run)

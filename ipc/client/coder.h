@@ -9,6 +9,9 @@
  * the coder's own thread does: it wakes up late, so callers are better at it. The mover tells a connection what to send
  * by events: one for each slot, at most.
  *
+ * If the engine destroys the context, all in it is gone: the coder forgets its handles and GPU memory, runs fail with
+ * -SW_EGPULOST, and another context, even with the same handle, gets a coder of its own.
+ *
  * Not installed. thread: any; a coder has a lock of its own. */
 #ifndef SW_IPC_CODER_H
 #define SW_IPC_CODER_H
@@ -23,6 +26,7 @@ struct CUctx_st;
 /* Where a coder works, and how much memory it may take. */
 struct sw_coder_place {
     struct CUctx_st *context; /* NULL: the host device */
+    uint64_t context_id;      /* sw_coder_context_id() */
     int ordinal;              /* of the context's GPU */
     uint64_t chunk_bytes;     /* the longest chunk that the service takes; a multiple of 32 KiB */
 };
@@ -89,8 +93,8 @@ uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder);
 unsigned sw_coder_slots(const struct sw_coder *coder);
 
 /* Adds a run on memory of this process. run->user, request.operation, .session and .may_fill_holes, buffer.type and
- * .chunk_bytes, and for a restore run.frames, are filled in. errors: -SW_EGPU. */
-int sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes, struct sw_err *err);
+ * .chunk_bytes, and for a restore run.frames, are filled in. */
+void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes);
 /* Frees what a run that is over still has. */
 void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.

@@ -22,6 +22,7 @@ static struct {
 #define MEMBER(member, name, version) PFN_##name##_v##version member;
     FUNCTIONS(MEMBER)
 #undef MEMBER
+    PFN_cuCtxGetId_v12000 context_id; /* NULL: the driver is older */
 } driver;
 static bool is_complete;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -44,6 +45,8 @@ static void load(void) {
 #define LOAD(member, name, version) is_complete &= find(#name, version, &driver.member);
     FUNCTIONS(LOAD)
 #undef LOAD
+    if (!find("cuCtxGetId", 12000, &driver.context_id))
+        driver.context_id = NULL;
 }
 
 static int check_driver(struct sw_err *err) {
@@ -120,12 +123,27 @@ void sw_coder_cuda_free(struct sw_coder_memory *memory) {
     (void)driver.release(memory->handle);
 }
 
-int sw_coder_cuda_push(struct CUctx_st *context, int *ret_capture_mode, struct sw_err *err) {
+uint64_t sw_coder_cuda_id(struct CUctx_st *context) {
+    unsigned long long id = 0;
+    if (check_driver(NULL) || !driver.context_id || driver.context_id(context, &id) != CUDA_SUCCESS)
+        return 0;
+    return id;
+}
+
+static int gone(struct sw_err *err) {
+    return sw_err_set(err, -SW_EGPULOST, SW_SCOPE_DEVICE, "the CUDA context was destroyed");
+}
+
+int sw_coder_cuda_push(struct CUctx_st *context, uint64_t id, int *ret_capture_mode, struct sw_err *err) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     const int rc = check_driver(err);
     if (rc)
         return rc;
+    if (sw_coder_cuda_id(context) != id)
+        return gone(err);
     const CUresult result = driver.push(context);
+    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return gone(err);
     if (result != CUDA_SUCCESS)
         return fail(result, "cuCtxPushCurrent", err);
     (void)driver.capture_mode(&mode);

@@ -49,8 +49,12 @@ void sw_coder_memory_fini(struct sw_coder_memory *memory) {
     *memory = (struct sw_coder_memory){.fd = -1};
 }
 
-int sw_coder_context_enter(struct sw_coder_context *ret, struct CUctx_st *context, struct sw_err *err) {
-    const int rc = context ? sw_coder_cuda_push(context, &ret->capture_mode, err) : 0;
+uint64_t sw_coder_context_id(struct CUctx_st *context) {
+    return context ? sw_coder_cuda_id(context) : 0;
+}
+
+int sw_coder_context_enter(struct sw_coder_context *ret, struct CUctx_st *context, uint64_t id, struct sw_err *err) {
+    const int rc = context ? sw_coder_cuda_push(context, id, &ret->capture_mode, err) : 0;
     ret->is_pushed = context && !rc;
     return rc;
 }

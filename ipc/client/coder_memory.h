@@ -29,16 +29,20 @@ struct sw_coder_context {
     bool is_pushed;
     int capture_mode; /* the driver's */
 };
+/* Returns the number of a context, which no other context of the process ever has; handles are used again. 0: it has
+ * none, or the driver is too old to know it. */
+uint64_t sw_coder_context_id(struct CUctx_st *context);
 /* Makes a context the calling thread's current one until it is left again, and lets calls of the driver that are not
- * allowed while streams of the thread are captured pass: no stream of the coder's is. NULL: nothing to do. errors:
- * -SW_EGPU. */
-int sw_coder_context_enter(struct sw_coder_context *ret, struct CUctx_st *context, struct sw_err *err);
+ * allowed while streams of the thread are captured pass: no stream of the coder's is. NULL: nothing to do. id: its
+ * number. errors: -SW_EGPU, -SW_EGPULOST (the context is gone, and perhaps another one has its handle). */
+int sw_coder_context_enter(struct sw_coder_context *ret, struct CUctx_st *context, uint64_t id, struct sw_err *err);
 void sw_coder_context_leave(const struct sw_coder_context *outer);
 
 /* coder_cuda.c, or coder_nocuda.c in a build without CUDA: the same for a GPU. */
 int sw_coder_cuda_allocate(struct sw_coder_memory *ret, int ordinal, uint64_t bytes, struct sw_err *err);
 void sw_coder_cuda_free(struct sw_coder_memory *memory);
-int sw_coder_cuda_push(struct CUctx_st *context, int *ret_capture_mode, struct sw_err *err);
+uint64_t sw_coder_cuda_id(struct CUctx_st *context);
+int sw_coder_cuda_push(struct CUctx_st *context, uint64_t id, int *ret_capture_mode, struct sw_err *err);
 void sw_coder_cuda_pop(int capture_mode);
 
 #endif

@@ -13,8 +13,13 @@ void sw_coder_cuda_free(struct sw_coder_memory *memory) {
     (void)memory;
 }
 
-int sw_coder_cuda_push(struct CUctx_st *context, int *ret_capture_mode, struct sw_err *err) {
-    (void)context, (void)ret_capture_mode;
+uint64_t sw_coder_cuda_id(struct CUctx_st *context) {
+    (void)context;
+    return 0;
+}
+
+int sw_coder_cuda_push(struct CUctx_st *context, uint64_t id, int *ret_capture_mode, struct sw_err *err) {
+    (void)context, (void)id, (void)ret_capture_mode;
     return no_cuda(err);
 }
 

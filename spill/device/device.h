@@ -227,6 +227,10 @@ struct sw_device_ops {
      * check is needed. errors: -SW_EGPU, -SW_EGPULOST. */
     int (*canary)(struct sw_device *device, struct sw_err *err);
 
+    /* The device's context is gone, and with it all handles and memory in it. From now on the device calls nothing of
+     * the driver: steps end with -SW_EGPULOST, and close() frees only what the host has. NULL: it has no context. */
+    void (*forget)(struct sw_device *device);
+
     void (*close)(struct sw_device *device);
 };
 

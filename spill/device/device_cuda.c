@@ -87,26 +87,24 @@ static void stream_free(cudaStream_t stream) {
         (void)cudaStreamDestroy(stream);
 }
 
-static void slot_fini(struct slot *slot) {
+static void event_free(cudaEvent_t event) {
+    if (event)
+        (void)cudaEventDestroy(event);
+}
+
+static void slot_destroy(const struct slot *slot) {
     stream_free(slot->stream);
-    if (slot->queued)
-        (void)cudaEventDestroy(slot->queued);
-    if (slot->done)
-        (void)cudaEventDestroy(slot->done);
-    if (slot->copied)
-        (void)cudaEventDestroy(slot->copied);
-    sw_sealer_free(slot->sealer); /* its thread may work on *h */
+    event_free(slot->queued);
+    event_free(slot->done);
+    event_free(slot->copied);
     if (slot->h)
         (void)cudaFreeHost(slot->h);
 }
 
-static void cuda_close(struct sw_device *device) {
-    struct device_cuda *d = cuda_of(device);
-    if (d->driver.context)
-        (void)enter(d, NULL);
+/* Destroys what lies in the context. No thread works on a slot's *h any more. */
+static void destroy(struct device_cuda *d) {
     for (unsigned s = 0; s < MAX_SLOTS; s++)
-        slot_fini(&d->slots[s]);
-    sw_sealer_pool_free(d->sealers);
+        slot_destroy(&d->slots[s]);
     stream_free(d->copies_out);
     stream_free(d->copies_back);
     stream_free(d->canary);
@@ -115,7 +113,22 @@ static void cuda_close(struct sw_device *device) {
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
     (void)cudaGetLastError(); /* of a context that is dead */
+}
+
+static void cuda_close(struct sw_device *device) {
+    struct device_cuda *d = cuda_of(device);
+    if (d->driver.context)
+        (void)enter(d, NULL);
+    for (unsigned s = 0; s < MAX_SLOTS; s++)
+        sw_sealer_free(d->slots[s].sealer);
+    sw_sealer_pool_free(d->sealers);
+    if (!d->is_gone)
+        destroy(d);
     sw_free(d);
+}
+
+static void cuda_forget(struct sw_device *device) {
+    cuda_of(device)->is_gone = true;
 }
 
 /* Returns the next part of a slot's memory, and advances *at. base NULL: only adds up sizes. */
@@ -314,6 +327,7 @@ static const struct sw_device_ops cuda_ops = {
     .slot_poll = sw_cuda_slot_poll,
     .slot_wait = sw_cuda_slot_wait,
     .canary = cuda_canary,
+    .forget = cuda_forget,
     .close = cuda_close,
 };
 

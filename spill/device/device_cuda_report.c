@@ -112,10 +112,11 @@ static int finish(struct device_cuda *d, struct slot *slot, struct sw_slot_resul
 
 /* Ends the slot's work after a failure. Waits for the streams, since copies may still use memory that will be released.
  */
-static void give_up(struct slot *slot) {
-    if (slot->copies)
+static void give_up(const struct device_cuda *d, struct slot *slot) {
+    if (slot->copies && !d->is_gone)
         (void)cudaStreamSynchronize(slot->copies); /* at once if the context is dead */
-    (void)cudaStreamSynchronize(slot->stream);
+    if (!d->is_gone)
+        (void)cudaStreamSynchronize(slot->stream);
     sw_sealer_wait(slot->sealer);
     end_work(slot);
 }
@@ -145,7 +146,7 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
     if (rc < 0) {
-        give_up(slot);
+        give_up(d, slot);
         return rc;
     }
     const cudaError_t e = query(slot);
@@ -157,7 +158,7 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     }
     if (e == cudaSuccess)
         return finish(d, slot, ret, err);
-    give_up(slot);
+    give_up(d, slot);
     return sw_cuda_fail(err, e, "cudaStreamQuery or cudaEventQuery");
 }
 
@@ -188,6 +189,6 @@ int sw_cuda_slot_wait(struct sw_device *device, unsigned s, struct sw_slot_resul
             return rc;
         rc = 0;
     }
-    give_up(slot);
+    give_up(d, slot);
     return rc;
 }

@@ -83,6 +83,7 @@ struct device_cuda {
     struct sw_device device;
     struct sw_device_info info;
     int ordinal;
+    bool is_gone; /* the context, with all handles and memory in it: they are forgotten */
     struct sw_cuda_driver driver;
     uint64_t scratch_bytes;               /* per slot */
     struct sw_gpu_pool pool;              /* of all slots */
@@ -104,6 +105,8 @@ static inline int check(cudaError_t e, struct sw_err *err, const char *call) {
 }
 
 static inline int enter(const struct device_cuda *d, struct sw_err *err) {
+    if (d->is_gone)
+        return sw_err_set(err, -SW_EGPULOST, SW_SCOPE_DEVICE, "the CUDA context was destroyed");
     return sw_cuda_enter(&d->driver, err);
 }
 

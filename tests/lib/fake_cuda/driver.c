@@ -96,6 +96,29 @@ int sw_fake_retained(void) {
     return atomic_load(&n_retained);
 }
 
+static atomic_ullong given_id = 7; /* of `given`; 0: it is destroyed */
+static bool hides_ids;
+
+void sw_fake_context_destroy(bool is_replaced) {
+    atomic_store(&given_id, is_replaced ? atomic_load(&given_id) + 1 : 0);
+}
+
+void sw_fake_hide_context_ids(void) {
+    hides_ids = true;
+}
+
+static CUresult check_context(CUcontext context) {
+    SW_ASSERT(context == &primary || context == &given);
+    return context == &given && !atomic_load(&given_id) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+}
+
+static CUresult context_id(CUcontext context, unsigned long long *ret) {
+    const CUresult result = enter(SW_FAKE_cuCtxGetId), there = check_context(context);
+    if (result == CUDA_SUCCESS && there == CUDA_SUCCESS)
+        *ret = context == &given ? atomic_load(&given_id) : 1;
+    return leave(result != CUDA_SUCCESS ? result : there);
+}
+
 static CUresult set_current(CUcontext context) {
     const CUresult result = enter(SW_FAKE_cuCtxSetCurrent);
     SW_ASSERT(context == &primary || context == &given);
@@ -186,6 +209,20 @@ static CUresult import_allocation(CUmemGenericAllocationHandle *ret, void *handl
         return leave(result);
     const int fd = fcntl(fd_of(handle), F_DUPFD_CLOEXEC, 0);
     SW_ASSERT(fd >= 0);
+    sw_fake_hold(SW_FAKE_HANDLE, 1);
+    *ret = (CUmemGenericAllocationHandle)fd;
+    return leave(result);
+}
+
+static CUresult create_allocation(CUmemGenericAllocationHandle *ret, size_t bytes,
+                                  const CUmemAllocationProp *properties, unsigned long long flags) {
+    const CUresult result = enter(SW_FAKE_cuMemCreate);
+    SW_ASSERT(bytes % SW_FAKE_PAGE_BYTES == 0 && flags == 0 &&
+              properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return leave(result);
+    const int fd = memfd_create("fake GPU memory", MFD_CLOEXEC);
+    SW_ASSERT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
     sw_fake_hold(SW_FAKE_HANDLE, 1);
     *ret = (CUmemGenericAllocationHandle)fd;
     return leave(result);
@@ -325,7 +362,10 @@ void sw_fake_capture(struct CUstream_st *stream) {
 }
 
 static CUresult push_context(CUcontext context) {
-    SW_ASSERT((context == &primary || context == &given) && n_pushed < MAX_PUSHED);
+    const CUresult result = check_context(context);
+    SW_ASSERT(n_pushed < MAX_PUSHED);
+    if (result != CUDA_SUCCESS)
+        return result;
     pushed[n_pushed++] = current;
     current = context;
     return CUDA_SUCCESS;
@@ -426,6 +466,7 @@ static CUresult free_memory(CUdeviceptr address) {
 /* clang-format off */
 #define DRIVER(X) \
     X(cuGetErrorName, 6000, get_error_name) X(cuDeviceGet, 2000, device_get) X(cuCtxSetCurrent, 4000, set_current) \
+    X(cuCtxGetId, 12000, context_id) X(cuMemCreate, 10020, create_allocation) \
     X(cuDevicePrimaryCtxRetain, 7000, retain_primary) X(cuDevicePrimaryCtxRelease, 11000, release_primary) \
     X(cuDeviceGetUuid, 11040, device_uuid) \
     X(cuMemGetAddressRange, 3020, address_range) X(cuPointerGetAttribute, 4000, pointer_attribute) \
@@ -456,7 +497,7 @@ void *sw_fake_driver_entry(const char *name) {
     }
     DRIVER(FIND)
 #undef FIND
-    return entry;
+    return hides_ids && strcmp(name, "cuCtxGetId") == 0 ? NULL : entry;
 }
 
 /* ---- the driver as a library that the process has loaded ---- */

@@ -25,7 +25,7 @@
     X(cudaDeviceGetStreamPriorityRange) X(cudaStreamCreateWithPriority) \
     R(cudaStreamDestroy) X(cudaStreamQuery) X(cudaStreamSynchronize) X(cudaStreamWaitEvent) \
     X(cudaEventCreateWithFlags) R(cudaEventDestroy) X(cudaEventRecord) X(cudaEventQuery) X(cudaEventSynchronize) \
-    X(cuDeviceGet) X(cuCtxSetCurrent) X(cuDevicePrimaryCtxRetain) R(cuDevicePrimaryCtxRelease) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
+    X(cuDeviceGet) X(cuCtxSetCurrent) X(cuCtxGetId) X(cuMemCreate) X(cuDevicePrimaryCtxRetain) R(cuDevicePrimaryCtxRelease) X(cuDeviceGetUuid) X(cuMemGetAddressRange) X(cuPointerGetAttribute) X(cuIpcOpenMemHandle) \
     R(cuIpcCloseMemHandle) X(cuMemImportFromShareableHandle) R(cuMemRelease) X(cuMemGetAllocationGranularity) \
     X(cuMemAddressReserve) R(cuMemAddressFree) X(cuMemMap) R(cuMemUnmap) X(cuMemSetAccess) \
     X(cuMemPoolImportFromShareableHandle) X(cuMemPoolImportPointer) R(cuMemPoolDestroy) X(cuMemPoolGetAccess) \
@@ -107,6 +107,11 @@ struct CUctx_st;
 struct CUctx_st *sw_fake_context(void);
 struct CUctx_st *sw_fake_current(void);
 int sw_fake_retained(void);
+/* The context is destroyed; with is_replaced another one has its handle from now on. Calls other than cuCtxGetId
+ * are the test's to count: a process that knows makes none. */
+void sw_fake_context_destroy(bool is_replaced);
+/* As a driver that is too old to know cuCtxGetId. Before the first look for entry points. */
+void sw_fake_hide_context_ids(void);
 
 /* Streams of this process; work of so many steps, each a piece; and all that is queued done. */
 struct CUstream_st;

@@ -7,6 +7,9 @@
 typedef CUresult (*PFN_cuGetErrorName_v6000)(CUresult, const char **);
 typedef CUresult (*PFN_cuDeviceGet_v2000)(CUdevice *, int);
 typedef CUresult (*PFN_cuCtxSetCurrent_v4000)(CUcontext);
+typedef CUresult (*PFN_cuCtxGetId_v12000)(CUcontext, unsigned long long *);
+typedef CUresult (*PFN_cuMemCreate_v10020)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                           unsigned long long);
 typedef CUresult (*PFN_cuDevicePrimaryCtxRetain_v7000)(CUcontext *, CUdevice);
 typedef CUresult (*PFN_cuDevicePrimaryCtxRelease_v11000)(CUdevice);
 typedef CUresult (*PFN_cuDeviceGetUuid_v11040)(CUuuid *, CUdevice);

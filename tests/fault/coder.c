@@ -1,0 +1,341 @@
+/* The codec in an engine's process (ipc/client/coder.h) on a GPU that is none (tests/lib/fake_cuda): how it treats the
+ * engine's context, and what it does when the context is gone. The test is the engine and the service. */
+#include "ipc/client/coder.h"
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "ipc/client/coder_memory.h"
+#include "tests/lib/content.h"
+#include "tests/lib/fake_cuda/fake_cuda.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK = 256 << 10, BYTES = 5 * CHUNK + 777, MOST_CHUNKS = 8 };
+
+static struct sw_coder *coder;
+static struct sw_coder_user user;
+static struct sw_coder_place place;
+static uint8_t *data; /* [BYTES] on the GPU */
+static uint8_t *original;
+static atomic_bool holds_back; /* only the test's thread takes events */
+/* What the service has stored. */
+static uint8_t *stored[MOST_CHUNKS];
+static struct sw_frame_layout layouts[MOST_CHUNKS];
+
+static void wake(struct sw_coder_user *u) {
+    (void)u;
+}
+
+/* ---- the service ------------------------------------------------------------------------------------------------- */
+
+static void carry_out(struct sw_coder_event *event) {
+    uint64_t bytes;
+    int fd;
+    uint8_t *frames = sw_coder_frames(coder, &bytes, &fd);
+    for (unsigned i = 0; i < event->n; i++) {
+        const size_t chunk = event->chunk + i;
+        if (event->kind == SW_CODER_SEND) {
+            layouts[chunk] = event->frame;
+            free(stored[chunk]);
+            stored[chunk] = malloc(event->frame.frame_bytes);
+            memcpy(stored[chunk], frames + event->at[i], event->frame.frame_bytes);
+        } else {
+            ck_assert_uint_le(layouts[chunk].frame_bytes, event->room[i]);
+            memcpy(frames + event->at[i], stored[chunk], layouts[chunk].frame_bytes);
+            event->run->run.frames->layouts[chunk] = layouts[chunk];
+        }
+    }
+    sw_coder_event_done(coder, event, NULL);
+}
+
+static void take_events(struct sw_coder_user *u) {
+    for (struct sw_coder_event *event; (event = sw_coder_next_event(coder, u));)
+        carry_out(event);
+}
+
+/* Of the coder's thread. */
+static void serve(struct sw_coder_user *u) {
+    if (!atomic_load(&holds_back))
+        take_events(u);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static void add(struct sw_coder_run *run, enum sw_operation operation) {
+    memset(run, 0, sizeof *run);
+    run->user = &user;
+    run->request = (struct sw_request){.operation = operation, .session = 1};
+    run->buffer.chunk_bytes = operation == SW_OP_SPILL ? CHUNK : 0;
+    if (operation == SW_OP_RESTORE)
+        run->run.frames = sw_frames_new(BYTES, CHUNK, false);
+    sw_coder_add(coder, run, data, BYTES);
+}
+
+static bool is_over(const struct sw_coder_run *run) {
+    return atomic_load_explicit(&run->is_over, memory_order_acquire);
+}
+
+static int finish(struct sw_coder_run *run) {
+    while (!is_over(run)) {
+        (void)sw_coder_step(coder);
+        take_events(&user);
+        (void)sched_yield();
+    }
+    const int code = run->run.outcome.err.code;
+    sw_coder_run_fini(run);
+    return code;
+}
+
+static int spill(void) {
+    struct sw_coder_run run;
+    add(&run, SW_OP_SPILL);
+    return finish(&run);
+}
+
+static int restore(void) {
+    struct sw_coder_run run;
+    memset(data, 0, BYTES);
+    add(&run, SW_OP_RESTORE);
+    return finish(&run);
+}
+
+static void there_and_back(void) {
+    memcpy(data, original, BYTES);
+    ck_assert_int_eq(spill(), 0);
+    ck_assert_int_eq(restore(), 0);
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+}
+
+static struct sw_coder *get(void) {
+    struct sw_coder *ret = NULL;
+    struct sw_err err = {0};
+    place.context_id = sw_coder_context_id(place.context);
+    ck_assert_msg(sw_coder_get(&ret, &place, &err) == 0, "%s %s", err.msg, err.detail);
+    return ret;
+}
+
+static void open_coder(void) {
+    coder = get();
+    user = (struct sw_coder_user){.wake = wake, .serve = serve};
+    sw_list_init(&user.node);
+    sw_list_init(&user.events);
+    sw_coder_add_user(coder, &user);
+}
+
+static void close_coder(void) {
+    sw_coder_remove_user(coder, &user);
+    sw_coder_put(coder);
+}
+
+static void setup(void) {
+    place = (struct sw_coder_place){.context = sw_fake_context(), .chunk_bytes = CHUNK};
+    data = sw_fake_memory_new(BYTES);
+    original = malloc(BYTES);
+    sw_content_fill(original, BYTES, SW_CONTENT_TEXT, 7);
+}
+
+static void teardown(void) {
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->violations), 0);
+    for (unsigned i = 0; i < MOST_CHUNKS; i++)
+        free(stored[i]);
+    free(original);
+}
+
+/* ---- what is held, and called ------------------------------------------------------------------------------------ */
+
+static int held(void) {
+    int n = 0;
+    for (int thing = 0; thing < SW_FAKE_THING_NR; thing++)
+        n += atomic_load(&sw_fake_cuda->held[thing]);
+    return n;
+}
+
+/* Calls but that which asks whether the context is there. */
+static int calls(void) {
+    int n = 0;
+    for (int call = 0; call < SW_FAKE_CALL_NR; call++)
+        if (call != SW_FAKE_cuCtxGetId)
+            n += atomic_load(&sw_fake_cuda->calls[call]);
+    return n;
+}
+
+/* The number of threads of coders; ret: the status file of the last one. */
+static unsigned count_threads(char *ret, size_t bytes) {
+    unsigned n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    for (const struct dirent *task; (task = readdir(tasks));) {
+        char path[300], status[4096] = "";
+        (void)snprintf(path, sizeof path, "/proc/self/task/%s/status", task->d_name);
+        FILE *file = task->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (!file)
+            continue;
+        status[fread(status, 1, sizeof status - 1, file)] = 0;
+        (void)fclose(file);
+        if (strncmp(status, "Name:\tspillway-coder\n", 21) != 0)
+            continue;
+        n++;
+        (void)snprintf(ret, bytes, "%s", status);
+    }
+    (void)closedir(tasks);
+    return n;
+}
+
+static uint64_t hex_of(const char *status, const char *field) {
+    const char *at = strstr(status, field);
+    ck_assert_ptr_nonnull(at);
+    return strtoull(at + strlen(field), NULL, 16);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_guest_leaves_the_callers_context_as_it_was) {
+    const int before = held();
+    open_coder();
+    ck_assert_ptr_null(sw_fake_current());
+    there_and_back();
+    ck_assert_ptr_null(sw_fake_current());
+    close_coder();
+    ck_assert_ptr_null(sw_fake_current());
+    ck_assert_int_eq(held(), before);
+    ck_assert_int_eq(sw_fake_retained(), 0);
+}
+END_TEST
+
+/* Connections of a process share one coder, with its memory and its thread; the last one ends it. */
+START_TEST(users_share_one_coder) {
+    char status[4096];
+    const int before = held();
+    open_coder();
+    const int with_one = held();
+    struct sw_coder *same = get();
+    ck_assert_ptr_eq(same, coder);
+    ck_assert_int_eq(held(), with_one);
+    ck_assert_uint_eq(count_threads(status, sizeof status), 1);
+    there_and_back();
+    sw_coder_put(same);
+    ck_assert_uint_eq(count_threads(status, sizeof status), 1);
+    there_and_back();
+    close_coder();
+    ck_assert_uint_eq(count_threads(status, sizeof status), 0);
+    ck_assert_int_eq(held(), before);
+}
+END_TEST
+
+/* However the calling thread is bound, and whatever it blocks. */
+START_TEST(the_thread_takes_no_signals_and_runs_on_any_cpu) {
+    char status[4096];
+    cpu_set_t all, one;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (unsigned cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof one, &one), 0);
+    open_coder();
+    ck_assert_uint_eq(count_threads(status, sizeof status), 1);
+    uint64_t cpus = 0;
+    for (unsigned cpu = 0; cpu < 32; cpu++)
+        cpus |= (uint64_t)(CPU_ISSET(cpu, &all) != 0) << cpu;
+    const char *allowed = strstr(status, "Cpus_allowed:\t");
+    ck_assert_ptr_nonnull(allowed);
+    const char *lowest = strchr(allowed, '\n'); /* 32 CPUs, in hexadecimal, are before the line's end */
+    while (lowest > allowed && lowest[-1] != ',' && lowest[-1] != '\t')
+        lowest--;
+    ck_assert_uint_eq(strtoull(lowest, NULL, 16), cpus);
+    const uint64_t blocked = hex_of(status, "SigBlk:\t");
+    for (int signal = 1; signal < 32; signal++)
+        if (signal != SIGKILL && signal != SIGSTOP)
+            ck_assert_msg(blocked >> (signal - 1) & 1, "signal %d", signal);
+    close_coder();
+}
+END_TEST
+
+/* The loop's index: another context has the handle, or none; and of a driver that knows no numbers none. */
+static void destroy_context(int how) {
+    sw_fake_context_destroy(how == 1);
+}
+
+START_TEST(a_context_that_is_gone_is_forgotten) {
+    char status[4096];
+    if (_i == 2)
+        sw_fake_hide_context_ids();
+    open_coder();
+    there_and_back();
+    const int before = held();
+    destroy_context(_i);
+    const int n = calls();
+    close_coder();
+    ck_assert_int_eq(calls(), n);
+    ck_assert_int_eq(held(), before);
+    ck_assert_uint_eq(count_threads(status, sizeof status), 0);
+}
+END_TEST
+
+/* Runs that are under way fail: of the loop's index / 3 events are with the service. */
+START_TEST(runs_fail_when_the_context_goes) {
+    struct sw_coder_run run;
+    if (_i % 3 == 2)
+        sw_fake_hide_context_ids();
+    open_coder();
+    memcpy(data, original, BYTES);
+    atomic_store(&holds_back, true);
+    add(&run, SW_OP_SPILL);
+    struct sw_coder_event *event = NULL;
+    while (_i >= 3 && !event) {
+        (void)sw_coder_step(coder);
+        event = sw_coder_next_event(coder, &user);
+    }
+    destroy_context(_i % 3);
+    const int n = calls();
+    if (event)
+        sw_coder_event_done(coder, event, NULL);
+    ck_assert_int_eq(finish(&run), -SW_EGPULOST);
+    ck_assert_int_eq(spill(), -SW_EGPULOST);
+    close_coder();
+    ck_assert_int_eq(calls(), n);
+}
+END_TEST
+
+/* What an engine does that resets its GPU: the new context gets a coder of its own, and the old one's is no more. */
+START_TEST(another_context_with_the_same_handle_has_its_own_coder) {
+    open_coder();
+    there_and_back();
+    struct sw_coder *old = coder;
+    struct sw_coder_user old_user = user;
+    sw_coder_remove_user(old, &user);
+    (void)old_user;
+    destroy_context(1);
+    open_coder();
+    ck_assert_ptr_ne(coder, old);
+    there_and_back();
+    const int before = held();
+    sw_coder_put(old);
+    ck_assert_int_eq(held(), before);
+    there_and_back();
+    close_coder();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("coder");
+    TCase *tcase = tcase_create("coder");
+    sw_test_slow(tcase, 60);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, a_guest_leaves_the_callers_context_as_it_was);
+    tcase_add_test(tcase, users_share_one_coder);
+    tcase_add_test(tcase, the_thread_takes_no_signals_and_runs_on_any_cpu);
+    tcase_add_loop_test(tcase, a_context_that_is_gone_is_forgotten, 0, 3);
+    tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
+    tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
