@@ -1,10 +1,13 @@
 #include "tests/lib/served.h"
 #include "tests/lib/requests.h"
+#include "tests/lib/wire.h"
 
 #include "base/assert.h"
 #include <check.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { TURNS = 1000 }; /* of 10 ms */
 
@@ -37,6 +40,14 @@ struct spillway *sw_served_connect(const struct sw_test_daemon *daemon) {
     const int rc = spillway_open(&connection, SW_OPTIONS(.socket_path = daemon->socket), &error);
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
     return connection;
+}
+
+uint8_t *sw_served_memory(size_t bytes) {
+    const int fd = sw_wire_memfd(NULL, bytes, 0);
+    uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    (void)close(fd);
+    return memory;
 }
 
 struct spillway_status sw_served_status(struct spillway *connection) {

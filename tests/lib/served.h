@@ -16,6 +16,8 @@ void sw_served_stop(void);
 
 /* owns: the caller, until sw_served_close() or spillway_close(). */
 struct spillway *sw_served_connect(const struct sw_test_daemon *daemon);
+/* Returns zeros that the service can map, and that stay until the process ends. */
+uint8_t *sw_served_memory(size_t bytes);
 struct spillway_status sw_served_status(struct spillway *connection);
 /* Waits until the daemon has let go of all but so many mapped memories. */
 void sw_served_ck_empty(struct spillway *connection, uint64_t mapped_memories);
