@@ -20,5 +20,8 @@ if ! "$venv/bin/python" -c 'import cffi, nanoarrow, numpy, pytest' 2>/dev/null; 
     "$venv/bin/pip" -q --disable-pip-version-check --retries 1 --timeout 20 install cffi nanoarrow numpy pytest \
         >"$build/python-venv.log" 2>&1 || { tail -n 3 "$build/python-venv.log"; skip "no index of packages answers"; }
 fi
-export PYTHONPATH="$source/ipc/python/src" PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/python" -m pytest -q --no-header -p no:cacheprovider "$@" "$source/ipc/python/tests"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+trap 'exit 1' HUP INT TERM
+export PYTHONPATH="$source/ipc/python/src" PYTHONDONTWRITEBYTECODE=1 XDG_RUNTIME_DIR="$folder"
+"$venv/bin/python" -m pytest -q --no-header -p no:cacheprovider --basetemp="$folder/pytest" "$@" "$source/ipc/python/tests"
