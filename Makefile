@@ -2,7 +2,7 @@
 SIZE ?= 268435456
 FILE ?=
 export SIZE FILE
-.PHONY: help demo test soak build deb deps lint format clean
+.PHONY: help demo test soak build deb wheel deps lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make soak                the long tests: fuzzing (with clang), thousands of deaths, a day of load; an hour'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
 	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
+	@echo 'make wheel               build the Python package spillway_gpu-*.whl in build-wheel/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
 	@echo 'make lint, make format   check style and includes of the sources, format them'
 	@echo 'make clean               remove what has been built here'
@@ -27,6 +28,9 @@ build: build/build.ninja
 
 deb: | deps
 	@.ci/deb build-deb
+
+wheel: | deps
+	@.ci/wheel build-wheel
 
 # For the GPU that is there, or none: kernels for every kind take many minutes to compile.
 build-demo/build.ninja: | deps
@@ -51,4 +55,4 @@ format:
 	@git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format -i
 
 clean:
-	rm -rf build build-test build-demo build-gpu-portable build-clang build-asan build-tsan build-deb build-fuzz
+	rm -rf build build-test build-demo build-gpu-portable build-clang build-asan build-tsan build-deb build-wheel build-fuzz
