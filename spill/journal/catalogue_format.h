@@ -5,9 +5,9 @@
  *             with its extents, and if the region is packed with its place in the client's memory
  *   batch     a batch body, since version 3: its regions count although they are not settled
  *
- * Version 3 adds one kind of record, and one bit beside the hints, to version 2. A program that knows only version 2
- * would free the record of a batch, find a half-recorded batch, and clear the bit of settled regions. So it must refuse
- * the catalogue, by the number of its version.
+ * Version 3 adds one kind of record, one bit beside the hints, and one bit of chunks to version 2. A program that knows
+ * only version 2 would free the record of a batch, find a half-recorded batch, and clear the bit of settled regions. So
+ * it must refuse the catalogue, by the number of its version.
  *
  * Each version is a row of function pointers. Integers are little endian, structures have no padding. The bytes of a
  * record have a valid checksum, and are checked all the same: another version of the program may have written them.
@@ -40,7 +40,7 @@ struct sw_chunk_head {
     uint32_t n_extents, n_symbols;
     unsigned codec, value_type, segment_log2;
     uint8_t tier; /* sw_tier_kind.id; 0: none */
-    bool is_packed;
+    bool is_packed, is_clients;
 };
 
 /* A position in a record's content. */

@@ -27,7 +27,7 @@ struct region_body {
     uint8_t zeros[7];
 };
 _Static_assert(sizeof(struct region_body) == 80, "the format: with three chunks of an extent each it fills a cell");
-enum { HAS_FRAMES = 1, HAS_NAME = 2, IS_PACKED = 4 };
+enum { HAS_FRAMES = 1, HAS_NAME = 2, IS_PACKED = 4, IS_CLIENTS = 8 };
 
 struct batch_body { /* since version 3 */
     uint64_t number;
@@ -47,7 +47,7 @@ struct chunk_body {
     uint64_t frame_bytes, identity;
     uint32_t n_extents, n_symbols;
     uint8_t codec, tier, value_type, segment_log2;
-    uint8_t has; /* IS_PACKED */
+    uint8_t has; /* IS_PACKED; since version 3: IS_CLIENTS */
     uint8_t zeros[3];
 };
 _Static_assert(sizeof(struct chunk_body) == 32, "the format");
@@ -94,15 +94,16 @@ static int add_chunk(struct sw_catalogue_content *content, const struct sw_frame
     const struct sw_stored *stored = &frames->stored[i];
     const struct sw_frame_layout *layout = &frames->layouts[i];
     const struct sw_packed_chunk *packed = frames->packed ? &frames->packed[i] : NULL;
-    const struct chunk_body body = {.frame_bytes = layout->frame_bytes,
-                                    .identity = frames->identities[i],
-                                    .n_extents = stored->n_extents,
-                                    .n_symbols = layout->n_symbols,
-                                    .codec = (uint8_t)layout->codec,
-                                    .tier = tier_of(stored),
-                                    .value_type = (uint8_t)layout->value_type,
-                                    .segment_log2 = (uint8_t)layout->segment_log2,
-                                    .has = packed && packed->is_packed ? IS_PACKED : 0};
+    const struct chunk_body body = {
+        .frame_bytes = layout->frame_bytes,
+        .identity = frames->identities[i],
+        .n_extents = stored->n_extents,
+        .n_symbols = layout->n_symbols,
+        .codec = (uint8_t)layout->codec,
+        .tier = tier_of(stored),
+        .value_type = (uint8_t)layout->value_type,
+        .segment_log2 = (uint8_t)layout->segment_log2,
+        .has = (uint8_t)((packed && packed->is_packed ? IS_PACKED : 0) | (frames->are_clients[i] ? IS_CLIENTS : 0))};
     int rc = sw_catalogue_add(content, &body, sizeof body);
     for (unsigned e = 0; !rc && e < stored->n_extents; e++) {
         const struct range_body extent = {stored->extents[e].offset, stored->extents[e].bytes};
@@ -208,9 +209,10 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
     return true;
 }
 
-static bool take_chunk(struct sw_catalogue_reader *r, struct sw_chunk_head *ret) {
+static bool take_chunk_3(struct sw_catalogue_reader *r, struct sw_chunk_head *ret) {
     struct chunk_body body;
-    if (!sw_catalogue_take(r, &body, sizeof body) || !are_zeros(body.zeros, sizeof body.zeros) || body.has & ~IS_PACKED)
+    if (!sw_catalogue_take(r, &body, sizeof body) || !are_zeros(body.zeros, sizeof body.zeros) ||
+        body.has & ~(IS_PACKED | IS_CLIENTS))
         return false;
     *ret = (struct sw_chunk_head){.frame_bytes = body.frame_bytes,
                                   .identity = body.identity,
@@ -220,8 +222,13 @@ static bool take_chunk(struct sw_catalogue_reader *r, struct sw_chunk_head *ret)
                                   .tier = body.tier,
                                   .value_type = body.value_type,
                                   .segment_log2 = body.segment_log2,
-                                  .is_packed = body.has & IS_PACKED};
+                                  .is_packed = body.has & IS_PACKED,
+                                  .is_clients = body.has & IS_CLIENTS};
     return true;
+}
+
+static bool take_chunk(struct sw_catalogue_reader *r, struct sw_chunk_head *ret) {
+    return take_chunk_3(r, ret) && !ret->is_clients;
 }
 
 static bool take_batch(struct sw_catalogue_reader *r, uint64_t *ret) {
@@ -244,7 +251,7 @@ const struct sw_catalogue_format sw_catalogue_v3 = {.version = 3,
                                                     .region_bytes = sizeof(struct region_body),
                                                     .take_session = take_session,
                                                     .take_region = take_region,
-                                                    .take_chunk = take_chunk,
+                                                    .take_chunk = take_chunk_3,
                                                     .take_batch = take_batch};
 _Static_assert(SW_CATALOGUE_VERSION == 3, "the last one is written");
 
@@ -305,6 +312,7 @@ static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalo
     frames->layouts[i].value_type = (enum sw_value_type)head.value_type;
     frames->layouts[i].frame_bytes = head.frame_bytes;
     frames->identities[i] = head.identity;
+    frames->are_clients[i] = head.is_clients;
     const int rc = read_extents(r, &head, &frames->stored[i]);
     if (rc)
         return rc;

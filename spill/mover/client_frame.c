@@ -85,6 +85,7 @@ static void take_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
         sw_mover_fail(m, run, &err);
     if (!run->outcome.err.code) {
         sw_run_note_frame(run, slot->chunk, slot->frame.codec, &slot->frame);
+        run->frames->are_clients[slot->chunk] = true;
         if (sw_slot_stored(m, slot, &err))
             sw_mover_fail(m, run, &err);
     }

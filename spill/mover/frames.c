@@ -19,7 +19,8 @@ static uint64_t chunks_of(uint64_t raw_bytes, uint64_t chunk_bytes) {
 
 static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, uint64_t n) {
     struct sw_frames *frames;
-    const size_t directory_bytes = sizeof frames->stored[0] + sizeof *frames->layouts + sizeof *frames->identities;
+    const size_t directory_bytes =
+        sizeof frames->stored[0] + sizeof *frames->layouts + sizeof *frames->identities + sizeof *frames->are_clients;
     if (n > (SIZE_MAX - sizeof *frames) / directory_bytes)
         return NULL;
     frames = sw_alloc(sizeof *frames + n * directory_bytes);
@@ -27,6 +28,7 @@ static struct sw_frames *frames_alloc(uint64_t raw_bytes, uint64_t chunk_bytes, 
         return NULL;
     frames->layouts = (struct sw_frame_layout *)&frames->stored[n];
     frames->identities = (uint64_t *)&frames->layouts[n];
+    frames->are_clients = (bool *)&frames->identities[n];
     frames->raw_bytes = raw_bytes;
     frames->chunk_bytes = chunk_bytes;
     frames->n_chunks = frames->n_begun = n;
@@ -95,6 +97,7 @@ static void copy_chunks(struct sw_frames *to, size_t at, const struct sw_frames 
     memcpy(&to->stored[at], &from->stored[first], n * sizeof to->stored[0]);
     memcpy(&to->layouts[at], &from->layouts[first], n * sizeof to->layouts[0]);
     memcpy(&to->identities[at], &from->identities[first], n * sizeof to->identities[0]);
+    memcpy(&to->are_clients[at], &from->are_clients[first], n * sizeof to->are_clients[0]);
 }
 
 struct sw_frames *sw_frames_join(struct sw_frames *const *of, unsigned n_buffers) {

@@ -52,6 +52,7 @@ struct sw_frames {
      * again. */
     struct sw_frame_layout *layouts;
     uint64_t *identities;      /* [n_chunks], identities of the frames (codec/identity.h); 0: not known */
+    bool *are_clients;         /* [n_chunks], frames that the client has made: their content may have been bad before */
     struct sw_stored stored[]; /* [n_chunks]; empty: not stored yet, or packed whole */
 };
 

@@ -554,18 +554,59 @@ START_TEST(a_frame_that_changes_before_it_is_copied) {
 }
 END_TEST
 
-/* A header that is right before content that is not: the client's own bytes are lost, nothing else. */
-START_TEST(a_frame_whose_content_is_bad) {
-    const struct sw_region_id good = store_frames(NUMBER);
-    frame(1)[frame_bytes[1] - 40] ^= 0x55;
-    const struct sw_region_id bad = store_frames(NUMBER + 1);
+static void count_alarm(const struct sw_bad_frame *frame, void *arg) {
+    (void)frame;
+    ++*(unsigned *)arg;
+}
+
+/* What a read of all bytes says; *ret_alarms: the alarms that it raised of a damaged tier. */
+static int read_bad(struct sw_region_id id, unsigned *ret_alarms) {
+    struct sw_observer *observer = &sw_engine_of(rig.session->owner)->store.observer;
+    const struct sw_observer before = *observer;
+    *ret_alarms = 0;
+    *observer = (struct sw_observer){.bad_frame = count_alarm, .arg = ret_alarms};
     memset(rig.memory, 0, RAW_BYTES);
-    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END, bad);
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END, id);
     (void)add_room(0, 0, RAW_BYTES, 0);
     const int rc = call();
+    *observer = before;
+    return rc;
+}
+
+/* A header that is right before content that is not: the client's own bytes are lost, nothing else, and nobody is told
+ * that a tier is damaged. Also if the daemon has encoded the most of it. */
+START_TEST(a_frame_whose_content_is_bad) {
+    const struct sw_region_id good = store_frames(NUMBER);
+    unsigned n_alarms;
+    frame(1)[frame_bytes[1] - 40] ^= 0x55;
+    memcpy(rig.memory, raw, RAW_BYTES);
+    new_build(NUMBER + 1, SW_BUILD_BEGIN | SW_BUILD_COMMIT, CHUNK);
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        (void)(i == 1 || _i == 0 ? add_frame(0, i) : add_any(0, i * (uint64_t)CHUNK, chunk_bytes(i), i * CHUNK));
+    ck_assert_int_eq(call(), 0);
+    const int rc = read_bad(sw_test_result_id(&rig.reply, 0), &n_alarms);
     ck_assert_msg(rc == -SW_ECHECKSUM || rc == -SW_EFRAME, "%s", sw_err_name(rc));
+    ck_assert_uint_eq(n_alarms, 0);
     ck_restored(good);
     ck_rest(1, 0); /* the bad one is lost, until it is dropped */
+}
+END_TEST
+
+/* What the tier has changed, of frames of the daemon and of the client. */
+START_TEST(a_tier_that_damages_frames_raises_an_alarm) {
+    struct sw_region *region = NULL;
+    unsigned n_alarms;
+    memcpy(rig.memory, raw, RAW_BYTES);
+    new_build(NUMBER, SW_BUILD_BEGIN | SW_BUILD_COMMIT, CHUNK);
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        (void)(_i == 0 ? add_frame(0, i) : add_any(0, i * (uint64_t)CHUNK, chunk_bytes(i), i * CHUNK));
+    ck_assert_int_eq(call(), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig.reply, 0);
+    ck_assert_int_eq(
+        sw_region_find(&sw_engine_of(rig.session->owner)->store.regions, rig.session->owner, id, &region, NULL), 0);
+    ((uint8_t *)region->frames->stored[2].extents[0].memory)[100] ^= 1;
+    ck_assert_int_lt(read_bad(id, &n_alarms), 0);
+    ck_assert_uint_eq(n_alarms, 1);
 }
 END_TEST
 
@@ -894,7 +935,8 @@ int main(void) {
     tcase_add_test(tcase, frames_of_a_read_that_fails_are_empty);
     tcase_add_loop_test(tcase, a_bad_frame_fails_its_build, 0, N_BAD);
     tcase_add_test(tcase, a_frame_that_changes_before_it_is_copied);
-    tcase_add_test(tcase, a_frame_whose_content_is_bad);
+    tcase_add_loop_test(tcase, a_frame_whose_content_is_bad, 0, 2);
+    tcase_add_loop_test(tcase, a_tier_that_damages_frames_raises_an_alarm, 0, 2);
     tcase_add_test(tcase, a_frame_that_a_client_disputes);
     tcase_add_test(tcase, what_may_not_be_disputed);
     tcase_add_loop_test(tcase, frames_with_wild_content_harm_nobody, 0, 20);

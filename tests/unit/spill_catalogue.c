@@ -51,6 +51,7 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
             frames->layouts[i].value_type = SW_VALUE_I64;
         }
         frames->identities[i] = sw_random(&seed);
+        frames->are_clients[i] = sw_random(&seed) % 2;
         if (packed) {
             frames->packed[i] =
                 (struct sw_packed_chunk){i * CHUNK_BYTES + 16, sw_random(&seed) % (CHUNK_BYTES - 16), i % 2};
@@ -87,6 +88,7 @@ static void ck_same_frames(const struct sw_frames *a, const struct sw_frames *fo
         ck_assert_ptr_null(y->tier);
         ck_assert_uint_eq(x->bytes, y->bytes);
         ck_assert_uint_eq(a->identities[i], found->identities[i]);
+        ck_assert_int_eq(a->are_clients[i], found->are_clients[i]);
         ck_assert_uint_eq(y->n_extents, x->n_extents);
         ck_assert_uint_eq(y->awaits, x->tier ? x->tier->kind->id : 0);
         for (unsigned e = 0; e < y->n_extents; e++) {
@@ -717,6 +719,7 @@ START_TEST(version_2_is_read) {
     struct sw_frames *frames = frames_new(7, false, 4);
     struct sw_catalogue *c = open_new();
     const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    memset(frames->are_clients, 0, 7 * sizeof frames->are_clients[0]); /* it has no frames of clients either */
     (void)put(c, 5, 1, frames, 0);
     uint32_t forgotten = put(c, 6, 1, NULL, 0), list = 0, in = put(c, 7, 1, NULL, 0);
     sw_catalogue_forget_request(c, forgotten);
