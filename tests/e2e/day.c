@@ -286,8 +286,7 @@ static uint8_t *new_memory(bool shared) {
     SW_ASSERT(fd >= 0 && ftruncate(fd, MAX_BYTES) == 0);
     uint8_t *memory = mmap(NULL, MAX_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     SW_ASSERT(memory != MAP_FAILED);
-    (void)close(fd);
-    return memory;
+    return memory; /* the descriptor stays open: the library hands it over */
 }
 
 static __attribute__((noreturn)) void client_main(unsigned seat, uint64_t seed, pid_t parent) {

@@ -65,8 +65,7 @@ static uint8_t *new_memory(size_t bytes, bool shared) {
     SW_ASSERT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     SW_ASSERT(memory != MAP_FAILED);
-    (void)close(fd);
-    return memory;
+    return memory; /* the descriptor stays open: the library hands it over */
 }
 
 static uint8_t *place_of(const struct client *client, const struct slot *slot) {

@@ -37,8 +37,7 @@ static void *new_memory(uint64_t bytes, uint64_t before) {
     ck_assert(fd >= 0 && ftruncate(fd, (off_t)(before + bytes)) == 0);
     uint8_t *data = mmap(NULL, before + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(data, MAP_FAILED);
-    (void)close(fd);
-    return data + before;
+    return data + before; /* the descriptor stays open: the library hands it over */
 }
 
 static void new_buffers(struct spillway_buffer ret[N], uint64_t before) {

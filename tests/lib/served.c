@@ -46,8 +46,7 @@ uint8_t *sw_served_memory(size_t bytes) {
     const int fd = sw_wire_memfd(NULL, bytes, 0);
     uint8_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(memory, MAP_FAILED);
-    (void)close(fd);
-    return memory;
+    return memory; /* the descriptor stays open: the library hands it over */
 }
 
 struct spillway_status sw_served_status(struct spillway *connection) {
