@@ -134,8 +134,8 @@ struct spillway_pool_stats {
     uint64_t live_bytes, spilled_bytes;      /* now */
     uint64_t stored_bytes;                   /* now, of the spilled ones: in the service */
     uint64_t held_bytes;                     /* now: of the budget; also memory that is being allocated or freed */
-    uint64_t hits, waits;         /* so far: pins that found it live, and that waited for a spill or restore */
-    uint64_t restores, evictions; /* so far */
+    uint64_t hits, waits;                    /* so far: pins that found it live; that waited for a transfer */
+    uint64_t restores, evictions;            /* so far */
     uint64_t failed_restores, failed_spills; /* so far */
 };
 
@@ -182,8 +182,8 @@ int spillway_pool_adopt(struct spillway_pool *pool, void *data, const struct spi
  *
  * - The pool counts the memory as freed when the callback returns.
  * - spillway_handle_free() does not call it: after that the memory is the owner's again.
- * - With options.allocator.alloc the owner also gives the memory for a restore, which is then watched, too. Otherwise
- * it comes from the pool's allocator, and the pool owns it.
+ * - With options.allocator.alloc the owner also gives the memory for a restore, which is then watched, too. Without, it
+ *   comes from the pool's allocator, and the pool owns it.
  * - errors: as spillway_pool_adopt(), EINVAL (no `free`). */
 int spillway_pool_watch(struct spillway_pool *pool, void *data, const struct spillway_handle_options *options,
                         struct spillway_handle **ret, struct spillway_error *error);
