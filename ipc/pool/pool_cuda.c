@@ -15,7 +15,7 @@
 #define FUNCTIONS(X) \
     X(error_name, cuGetErrorName, 6000) X(attribute, cuPointerGetAttribute, 4000) X(device_get, cuDeviceGet, 2000) \
     X(primary_retain, cuDevicePrimaryCtxRetain, 7000) X(primary_release, cuDevicePrimaryCtxRelease, 11000) \
-    X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current, cuCtxGetCurrent, 4000) \
+    X(push, cuCtxPushCurrent, 4000) X(pop, cuCtxPopCurrent, 4000) X(current, cuCtxGetCurrent, 4000) X(context_id, cuCtxGetId, 12000) \
     X(capture_mode, cuThreadExchangeStreamCaptureMode, 10010) X(stream_context, cuStreamGetCtx, 9020) \
     X(stream_id, cuStreamGetId, 12000) X(stream_captures, cuStreamIsCapturing, 10000) \
     X(stream_create, cuStreamCreate, 2000) X(stream_destroy, cuStreamDestroy, 4000) \
@@ -29,7 +29,8 @@ enum { MAX_PLACES = 64, MAX_DEVICES = 64 };
 /* A context in which buffers were used. */
 struct place {
     CUcontext context;
-    CUstream quiet;    /* non-blocking: never has work */
+    unsigned long long id; /* the context's, because handles are used again */
+    CUstream quiet;        /* non-blocking: never has work */
     CUstream stand_in; /* blocking: replaces the default stream while a capture forbids its use (client/cuda_mark.c) */
     struct sw_list unused; /* sw_pool_event.node */
 };
@@ -128,20 +129,32 @@ int sw_pool_gpu_open(struct sw_pool_gpu **ret, int ordinal, struct spillway_erro
     return rc;
 }
 
+/* Returns whether the context still exists. If not, its streams and events are gone, and must not be named. */
+static bool is_there(const struct sw_pool_gpu *gpu, const struct place *place) {
+    unsigned long long id;
+    return gpu->context_id(place->context, &id) == CUDA_SUCCESS && id == place->id;
+}
+
+static void close_place(struct sw_pool_gpu *gpu, struct place *place) {
+    const bool exists = is_there(gpu, place);
+    for (struct sw_list *n; (n = sw_list_take_first(&place->unused));) {
+        struct sw_pool_event *event = SW_CONTAINER_OF(n, struct sw_pool_event, node);
+        if (exists)
+            (void)gpu->event_destroy(event->event);
+        sw_free(event);
+    }
+    if (!exists)
+        return;
+    (void)gpu->stream_destroy(place->quiet);
+    (void)gpu->stream_destroy(place->stand_in);
+}
+
 void sw_pool_gpu_close(struct sw_pool_gpu *gpu) {
     CUdevice device;
     if (!gpu)
         return;
-    for (unsigned i = 0; i < gpu->n_places; i++) {
-        struct place *place = &gpu->places[i];
-        for (struct sw_list *n; (n = sw_list_take_first(&place->unused));) {
-            struct sw_pool_event *event = SW_CONTAINER_OF(n, struct sw_pool_event, node);
-            (void)gpu->event_destroy(event->event);
-            sw_free(event);
-        }
-        (void)gpu->stream_destroy(place->quiet);
-        (void)gpu->stream_destroy(place->stand_in);
-    }
+    for (unsigned i = 0; i < gpu->n_places; i++)
+        close_place(gpu, &gpu->places[i]);
     for (int i = 0; i < MAX_DEVICES; i++)
         if (gpu->primary[i] && gpu->device_get(&device, i) == CUDA_SUCCESS)
             (void)gpu->primary_release(device);
@@ -194,10 +207,11 @@ void sw_pool_gpu_free(struct sw_pool_gpu *gpu, void *data) {
  * driver makes no stream. */
 static struct place *find_place(struct sw_pool_gpu *gpu, CUcontext context) {
     for (unsigned i = 0; i < gpu->n_places; i++)
-        if (gpu->places[i].context == context)
+        if (gpu->places[i].context == context && is_there(gpu, &gpu->places[i]))
             return &gpu->places[i];
     struct place *place = &gpu->places[gpu->n_places];
-    if (gpu->n_places == MAX_PLACES || gpu->stream_create(&place->quiet, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (gpu->n_places == MAX_PLACES || gpu->context_id(context, &place->id) != CUDA_SUCCESS ||
+        gpu->stream_create(&place->quiet, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return NULL;
     if (gpu->stream_create(&place->stand_in, CU_STREAM_DEFAULT) != CUDA_SUCCESS) {
         (void)gpu->stream_destroy(place->quiet);
@@ -337,14 +351,20 @@ void sw_pool_event_add(struct sw_list *events, struct sw_pool_event *event, stru
 }
 
 /* An event that cannot be asked counts as passed: its context is dead or gone, and so is its work. */
+static bool is_passed(struct sw_pool_gpu *gpu, const struct sw_pool_event *event) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    if (!is_there(gpu, event->place))
+        return true;
+    (void)gpu->capture_mode(&mode);
+    const CUresult result = gpu->event_query(event->event);
+    (void)gpu->capture_mode(&mode);
+    return result != CUDA_ERROR_NOT_READY;
+}
+
 bool sw_pool_events_passed(struct sw_pool_gpu *gpu, struct sw_list *events) {
     while (!sw_list_empty(events)) {
         struct sw_pool_event *event = SW_CONTAINER_OF(events->next, struct sw_pool_event, node);
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        (void)gpu->capture_mode(&mode);
-        const CUresult result = gpu->event_query(event->event);
-        (void)gpu->capture_mode(&mode);
-        if (result == CUDA_ERROR_NOT_READY)
+        if (!is_passed(gpu, event))
             return false;
         sw_list_remove(&event->node);
         put_event(gpu, event);
@@ -353,8 +373,11 @@ bool sw_pool_events_passed(struct sw_pool_gpu *gpu, struct sw_list *events) {
 }
 
 void sw_pool_events_await(struct sw_pool_gpu *gpu, struct sw_list *events) {
-    for (struct sw_list *n = events->next; n != events; n = n->next)
-        (void)gpu->event_synchronize(SW_CONTAINER_OF(n, struct sw_pool_event, node)->event);
+    for (struct sw_list *n = events->next; n != events; n = n->next) {
+        const struct sw_pool_event *event = SW_CONTAINER_OF(n, struct sw_pool_event, node);
+        if (is_there(gpu, event->place))
+            (void)gpu->event_synchronize(event->event);
+    }
     sw_pool_events_put(gpu, events);
 }
 

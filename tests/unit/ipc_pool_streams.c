@@ -152,6 +152,37 @@ START_TEST(the_default_stream_counts) {
 }
 END_TEST
 
+/* The engine destroys the context of a stream. Another one may get its handle. */
+START_TEST(work_of_a_context_that_is_gone_does_not_count) {
+    begin(-1);
+    sw_fake_set_current(sw_fake_context());
+    pin(NULL);
+    unpin(NULL);
+    pin(NULL);
+    unpin(NULL);
+    ck_leaves();
+    pin(NULL);
+    unpin(NULL);
+    sw_fake_context_destroy(_i == 1);
+    const int n_queries = sw_fake_cuda->calls[SW_FAKE_cudaEventQuery];
+    ck_leaves();
+    ck_assert_int_eq(sw_fake_cuda->calls[SW_FAKE_cudaEventQuery], n_queries);
+    const int n_streams = sw_fake_cuda->held[SW_FAKE_STREAM], n_events = sw_fake_cuda->held[SW_FAKE_EVENT];
+    if (_i == 1) { /* it has streams and events of its own */
+        pin(NULL);
+        unpin(NULL);
+        ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_STREAM], n_streams + 2);
+        ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_EVENT], n_events + 1);
+    }
+    sw_fake_set_current(NULL);
+    sw_pooled_close();
+    ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_STREAM], n_streams); /* nothing of the context that is gone was named */
+    ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_EVENT], n_events);
+    sw_play_stop();
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+END_TEST
+
 START_TEST(captured_streams_are_refused) {
     begin(-1);
     pin(streams[0]);
@@ -260,6 +291,7 @@ int main(void) {
     tcase_add_test(streams_case, every_stream_has_to_pass);
     tcase_add_test(streams_case, waits_for_streams_if_it_may);
     tcase_add_test(streams_case, the_default_stream_counts);
+    tcase_add_loop_test(streams_case, work_of_a_context_that_is_gone_does_not_count, 0, 2);
     tcase_add_test(streams_case, captured_streams_are_refused);
     tcase_add_test(streams_case, calls_that_fail_keep_the_pin);
     tcase_add_test(streams_case, freed_memory_waits_for_its_stream);

@@ -92,6 +92,10 @@ CUcontext sw_fake_current(void) {
     return current;
 }
 
+void sw_fake_set_current(struct CUctx_st *context) {
+    current = context;
+}
+
 int sw_fake_retained(void) {
     return atomic_load(&n_retained);
 }

@@ -106,6 +106,7 @@ struct CUctx_st;
  * primary one is retained. */
 struct CUctx_st *sw_fake_context(void);
 struct CUctx_st *sw_fake_current(void);
+void sw_fake_set_current(struct CUctx_st *context);
 int sw_fake_retained(void);
 /* The context is destroyed; with is_replaced another one has its handle from now on. Calls other than cuCtxGetId
  * are the test's to count: a process that knows makes none. */
