@@ -11,7 +11,7 @@ help:
 	@echo 'make test                build and run all tests that this machine can run, also under sanitizers'
 	@echo 'make soak                the long tests: fuzzing (with clang), thousands of deaths, a day of load; an hour'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
-	@echo 'make deb                 build the package spillway_*.deb in build-deb/'
+	@echo 'make deb                 build the Debian packages in build-deb/'
 	@echo 'make wheel               build the Python package spillway_gpu-*.whl in build-wheel/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
 	@echo 'make lint, make format   check style and includes of the sources, format them'

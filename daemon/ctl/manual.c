@@ -1,33 +1,19 @@
 /* manual.c - writes the manual pages and the completion for bash at build time, from the tables behind --help: manual
- * PAGE FILE. Not installed. */
+ * PAGE FILE. Pages from a text, a header or another program's --help, have it as standard input. Not installed. */
 #include "config/config.h"
 #include "daemon/control/event_names.h"
 #include "daemon/ctl/arguments.h"
+#include "daemon/ctl/text_pages.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Prints text so that roff shows it literally. */
-static void put(const char *text) {
-    const char *start = text;
-    for (; *text; text++) {
-        if (*text == '\\')
-            (void)fputs("\\e", stdout);
-        else if (*text == '-')
-            (void)fputs("\\-", stdout);
-        else if (text == start && (*text == '.' || *text == '\''))
-            (void)printf("\\&%c", *text);
-        else if (*text != '`')
-            (void)fputc(*text, stdout);
-    }
-}
 
 static void title(const char *name, const char *section, const char *summary) {
     (void)printf(".TH %s %s \"\" \"Spillway %s\"\n.SH NAME\n", name, section, SW_VERSION);
     for (const char *at = name; *at; at++)
         (void)fputc(tolower((unsigned char)*at), stdout);
     (void)printf(" \\- ");
-    put(summary);
+    sw_roff_put(summary);
     (void)printf("\n");
 }
 
@@ -36,7 +22,7 @@ static void section(const char *name) {
 }
 
 static void paragraph(const char *text) {
-    put(text);
+    sw_roff_put(text);
     (void)printf("\n");
 }
 
@@ -47,7 +33,7 @@ static void options(const struct sw_cli_option *table) {
         if (table->letter)
             (void)printf("\\fB\\-%c\\fR, ", table->letter);
         (void)printf("\\fB\\-\\-");
-        put(table->name);
+        sw_roff_put(table->name);
         (void)printf("\\fR%s%s%s\n", table->argument ? " \\fI" : "", table->argument ? table->argument : "",
                      table->argument ? "\\fR" : "");
         paragraph(table->help);
@@ -85,17 +71,17 @@ static void config_page(void) {
     section("OPTIONS");
     for (unsigned i = 0; sw_config_describe(i, &option); i++) {
         (void)printf(".TP\n\\fB");
-        put(option.name);
+        sw_roff_put(option.name);
         (void)printf("\\fR\n");
-        put(option.help);
+        sw_roff_put(option.help);
         (void)printf("\n.br\nAccepted: ");
-        put(option.accepted);
+        sw_roff_put(option.accepted);
         (void)printf(". Default: ");
-        put(option.bound ? "auto, which is " : "");
-        put(option.fallback);
+        sw_roff_put(option.bound ? "auto, which is " : "");
+        sw_roff_put(option.fallback);
         if (option.bound) {
             (void)printf(", or ");
-            put(option.bound);
+            sw_roff_put(option.bound);
             (void)printf(" if that is less");
         }
         (void)printf(".%s\n", option.live ? " May be changed at run time." : "");
@@ -109,11 +95,11 @@ static void config_page(void) {
 static void parameter(const struct sw_param *param) {
     char accepted[96];
     (void)printf(".RS\n.TP\n\\fB\\-\\-");
-    put(param->name);
+    sw_roff_put(param->name);
     (void)printf("\\fR%s\n", param->required ? " (required)" : "");
     paragraph(param->help);
     (void)printf("Accepted: ");
-    put(sw_param_describe(accepted, sizeof accepted, param));
+    sw_roff_put(sw_param_describe(accepted, sizeof accepted, param));
     (void)printf(".\n.RE\n");
 }
 
@@ -131,7 +117,7 @@ static void spillwayctl_page(void) {
     for (size_t i = 0; i < SW_CONTROL_METHOD_NR; i++) {
         const struct sw_control_row *row = &sw_control_rows[i];
         (void)printf(".TP\n\\fB");
-        put(sw_ctl_command(command, sizeof command, row));
+        sw_roff_put(sw_ctl_command(command, sizeof command, row));
         (void)printf("\\fR\n");
         paragraph(row->help);
         for (const struct sw_param *param = row->params; param->name; param++)
@@ -145,7 +131,7 @@ static void spillwayctl_page(void) {
     paragraph("The option --only of `events` takes these names. The part of a name before a dot stands for all events "
               "that begin so:");
     for (const char *const *name = sw_event_names; *name; name++) {
-        put(*name);
+        sw_roff_put(*name);
         (void)printf("%s\n", name[1] ? "," : ".");
     }
     section("\"EXIT STATUS\"");
@@ -216,13 +202,37 @@ static void completion(void) {
                  "complete -F _spillwayctl spillwayctl\n");
 }
 
+static void from_text(const char *name, const char *section_number, const char *summary, void (*write)(FILE *text)) {
+    title(name, section_number, summary);
+    write(stdin);
+    section("\"SEE ALSO\"");
+    (void)printf(".BR spillwayd (8),\n.BR spillwayctl (1),\n.BR libspillway (3)\n");
+}
+
+static void library_page(void) {
+    from_text("SPILLWAY", "3", "the functions and types of libspillway (spillway.h)", sw_header_page);
+}
+
+static void pool_page(void) {
+    from_text("SPILLWAY_POOL", "3", "manages an engine's buffers by libspillway (spillway_pool.h)", sw_header_page);
+}
+
+static void bench_page(void) {
+    from_text("SPILLWAY-BENCH", "1", "measures spills and restores of a running spillwayd", sw_help_page);
+}
+
+static void codec_page(void) {
+    from_text("SWCODEC", "1", "compresses files as spillwayd compresses memory", sw_help_page);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*write)(void);
-    } pages[] = {{"spillwayd.8", spillwayd_page},
-                 {"spillwayctl.1", spillwayctl_page},
-                 {"spillwayd.json.5", config_page},
+    } pages[] = {{"spillwayd.8", spillwayd_page},   {"spillwayctl.1", spillwayctl_page},
+                 {"spillwayd.json.5", config_page}, {"spillway.3", library_page},
+                 {"spillway_pool.3", pool_page},
+                 {"spillway-bench.1", bench_page},  {"swcodec.1", codec_page},
                  {"completion", completion}};
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
         if (argc == 3 && strcmp(argv[1], pages[i].name) == 0) {

@@ -1,14 +1,14 @@
 #!/bin/bash
-# What an operator does with the package, under a real systemd that systemd_boot.sh has booted: systemd_walk.sh FOLDER
-# with the package in it. Installs, spills, reloads, restarts, kills, hangs, upgrades and removes it.
+# What an operator does with the packages, under a real systemd that systemd_boot.sh has booted: systemd_walk.sh FOLDER
+# with the packages in it, and in FOLDER/old the single package of before. Installs, spills, reloads, restarts, kills, hangs, upgrades and removes it.
 set -euo pipefail
 if [ "${2:-}" != booted ]; then
     [ "$(id -u)" = 0 ] || { echo "skipped: not root"; exit 77; }
     for tool in dpkg deb-systemd-invoke setpriv; do
         command -v $tool >/dev/null || { echo "skipped: no $tool"; exit 77; }
     done
-    if dpkg -s spillway >/dev/null 2>&1; then
-        echo "skipped: the package is installed on this machine"
+    if dpkg -s spillway >/dev/null 2>&1 || dpkg -s spillwayd >/dev/null 2>&1; then
+        echo "skipped: a package is installed on this machine"
         exit 77
     fi
     exec "$(dirname "$0")/systemd_boot.sh" "$(realpath "$0")" "$(realpath "$1")" booted
@@ -69,8 +69,8 @@ systemctl -q is-active spillbox.target || { echo "systemd_walk.sh: only under sy
 step "forget what another Spillway has left on this machine: only in this overlay of its files"
 spillway_files | xargs -r -d '\n' rm -rf
 
-step "install: the service is there, and starts"
-dpkg --no-triggers -i "$1"/spillway_*.deb >/dev/null
+step "install the single package of before: the service is there, and starts"
+dpkg --no-triggers -i "$1"/old/spillway_*.deb >/dev/null
 [ "$(service ActiveState)" = active ] || fail "it is not started"
 [ "$(service User)" = spillway ]
 client=(setpriv --reuid 65534 --regid 65534 --groups "$(getent group spillway | cut -d : -f 3)" --)
@@ -83,8 +83,8 @@ step "configure: less memory, a small disk, a watchdog that does not wait a minu
 mkdir -p /etc/systemd/system/spillwayd.service.d
 printf '[Service]\nWatchdogSec=2s\n' >/etc/systemd/system/spillwayd.service.d/walk.conf
 systemctl daemon-reload
-sed -i -e 's|"host_tier_bytes": "8 GiB"|"host_tier_bytes": "64 MiB"|' -e 's|_slab_bytes": "256 MiB"|_slab_bytes": "8 MiB"|' \
-    -e 's|initial_bytes": "256 MiB"|initial_bytes": "0"|' -e 's|"metrics_port": 0|"metrics_port": 9464|' \
+sed -i -e 's|"host_tier_bytes": "8 GiB"|"host_tier_bytes": "64 MiB"|' -e 's|_slab_bytes": "auto"|_slab_bytes": "8 MiB"|' \
+    -e 's|initial_bytes": "auto"|initial_bytes": "0"|' -e 's|"metrics_port": 0|"metrics_port": 9464|' \
     -e 's|"nvme_tier_directory": "none"|"nvme_tier_directory": "/var/lib/spillway/nvme"|' \
     -e 's|"nvme_tier_bytes": "64 GiB"|"nvme_tier_bytes": "16 MiB"|' $config
 systemctl restart spillwayd
@@ -96,6 +96,21 @@ usermod -aG spillway-walk spillway
 sed -i 's|"control_group": "none"|"control_group": "spillway-walk"|' $config
 systemctl restart spillwayd
 says serving setpriv --reuid 65534 --regid "$(getent group spillway-walk | cut -d : -f 3)" --clear-groups -- spillwayctl status
+
+step "upgrade to the packages that have replaced it: regions, connections and the configuration stay"
+begin_load
+pid=$(service MainPID)
+cp $config /tmp/config
+dpkg --auto-deconfigure --no-triggers -i "$1"/*.deb >/tmp/dpkg 2>&1 || fail "$(cat /tmp/dpkg)"
+[ "$(service MainPID)" != "$pid" ] || fail "it was not restarted"
+await is_back
+cmp /tmp/config $config
+dpkg --no-triggers -P spillway >/tmp/dpkg 2>&1 || fail "$(cat /tmp/dpkg)" # the empty one
+cmp /tmp/config $config
+[ "$(dpkg -S $config)" = "spillwayd: $config" ] || fail "the configuration belongs to $(dpkg -S $config)"
+is_back
+end_load
+[ "$(systemctl is-enabled spillwayd.service spillwayd.socket | sort -u)" = enabled ]
 
 step "reload: a good file is taken, a bad one fails the reload and changes nothing"
 sed -i 's/"log_level": "info"/"log_level": "debug"/' $config
@@ -159,20 +174,20 @@ systemctl stop spillwayd.service 2>/dev/null
 step "upgrade with regions held"
 begin_load
 pid=$(service MainPID)
-dpkg --no-triggers -i "$1"/spillway_*.deb >/dev/null
+dpkg --no-triggers -i "$1"/spillwayd_*.deb "$1"/libspillway*.deb >/dev/null
 [ "$(service MainPID)" != "$pid" ] || fail "it was not restarted"
 await is_back
 end_load
 
 step "remove: nothing runs, nothing of clients is left"
-dpkg --no-triggers -r spillway >/dev/null 2>&1
+dpkg --no-triggers -r spillwayd libspillway-dev libspillway0.2 >/dev/null 2>&1
 ! pgrep -x spillwayd >/dev/null || fail "it still runs"
 left=$(find /run/spillway /var/lib/spillway 2>/dev/null || true)
 [ -z "$left" ] || fail "left: $left"
 [ -f $config ] || fail "the configuration is gone"
 
 step "purge: only the user is left"
-dpkg --no-triggers -P spillway >/dev/null 2>&1
+dpkg --no-triggers -P spillwayd libspillway-dev libspillway0.2 >/dev/null 2>&1
 rm -r /etc/systemd/system/spillwayd.service.d
 left=$(spillway_files)
 [ -z "$left" ] || fail "left: $left"
