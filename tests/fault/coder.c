@@ -70,14 +70,18 @@ static void serve(struct sw_coder_user *u) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-static void add(struct sw_coder_run *run, enum sw_operation operation) {
+static void add_part(struct sw_coder_run *run, enum sw_operation operation, uint64_t bytes, uint64_t session) {
     memset(run, 0, sizeof *run);
     run->user = &user;
-    run->request = (struct sw_request){.operation = operation, .session = 1};
+    run->request = (struct sw_request){.operation = operation, .session = session};
     run->buffer.chunk_bytes = operation == SW_OP_SPILL ? CHUNK : 0;
     if (operation == SW_OP_RESTORE)
-        run->run.frames = sw_frames_new(BYTES, CHUNK, false);
-    sw_coder_add(coder, run, data, BYTES);
+        run->run.frames = sw_frames_new(bytes, CHUNK, false);
+    sw_coder_add(coder, run, data, bytes);
+}
+
+static void add(struct sw_coder_run *run, enum sw_operation operation) {
+    add_part(run, operation, BYTES, 1);
 }
 
 static bool is_over(const struct sw_coder_run *run) {
@@ -230,6 +234,37 @@ START_TEST(users_share_one_coder) {
 }
 END_TEST
 
+/* Plans are made in the frame buffers of free slots. A frame that is with the service stays as it is. */
+START_TEST(plans_are_made_beside_frames_that_are_away) {
+    struct sw_coder_run run, other;
+    struct sw_coder_event *event = NULL;
+    uint64_t bytes;
+    int fd;
+    open_coder();
+    memcpy(data, original, BYTES);
+    atomic_store(&holds_back, true);
+    add_part(&run, SW_OP_SPILL, CHUNK, 1);
+    while (!event) {
+        (void)sw_coder_step(coder);
+        event = sw_coder_next_event(coder, &user);
+    }
+    const uint8_t *frame = (uint8_t *)sw_coder_frames(coder, &bytes, &fd) + event->at[0];
+    uint8_t *before = malloc(event->frame.frame_bytes);
+    memcpy(before, frame, event->frame.frame_bytes);
+    for (uint64_t session = 2; session < 10; session++) { /* each needs a plan of its own */
+        const int trained = atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_train_async]);
+        add_part(&other, SW_OP_SPILL, CHUNK, session);
+        ck_assert_int_eq(finish(&other), 0);
+        ck_assert_int_gt(atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_train_async]), trained);
+        ck_assert_int_eq(memcmp(before, frame, event->frame.frame_bytes), 0);
+    }
+    free(before);
+    carry_out(event);
+    ck_assert_int_eq(finish(&run), 0);
+    close_coder();
+}
+END_TEST
+
 /* However the calling thread is bound, and whatever it blocks. */
 START_TEST(the_thread_takes_no_signals_and_runs_on_any_cpu) {
     char status[4096];
@@ -332,6 +367,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_guest_leaves_the_callers_context_as_it_was);
     tcase_add_test(tcase, users_share_one_coder);
+    tcase_add_test(tcase, plans_are_made_beside_frames_that_are_away);
     tcase_add_test(tcase, the_thread_takes_no_signals_and_runs_on_any_cpu);
     tcase_add_loop_test(tcase, a_context_that_is_gone_is_forgotten, 0, 3);
     tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
