@@ -81,6 +81,7 @@ struct spillway_ticket {
         uint64_t bytes;             /* of all buffers */
         uint32_t n_items, n_pieces; /* builds or reads, and their buffers */
         bool is_append;             /* of an open build or read, which does not survive the daemon */
+        bool is_commit;             /* of builds that earlier packets have begun: the same, until it is sent */
     } transfer;
     struct sw_transfer *call; /* a caller's; owned */
     struct { /* of the library's own: on_done() runs when it is done, and must not send; then it is freed */

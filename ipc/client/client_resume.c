@@ -154,12 +154,21 @@ static uint32_t seq_of(const struct sw_packet *p) {
     return seq;
 }
 
-/* Returns whether the ticket's packets are all in the outbox, and can be sent unchanged after the reconnection.
- * MEM_CLOSE cannot: the memory may be handed over again before. */
-static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
+/* Returns whether the ticket's packets are all in the outbox. */
+static bool is_unsent(const struct spillway *c, const struct spillway_ticket *t) {
     return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !sw_ticket_is_resumed(t) && !t->transfer.is_of_opened &&
-           !t->transfer.is_append && /* its build or read may be gone with the daemon */
+           !sw_ticket_is_resumed(t);
+}
+
+/* Returns whether the ticket's packets are about a build or read that is gone with the daemon. */
+static bool is_of_no_use(const struct spillway *c, const struct spillway_ticket *t) {
+    return t->transfer.is_append || (t->transfer.is_commit && is_unsent(c, t));
+}
+
+/* Returns whether the ticket's packets were not sent, and can be sent unchanged after the reconnection. MEM_CLOSE
+ * cannot: the memory may be handed over again before. */
+static bool can_wait(const struct spillway *c, const struct spillway_ticket *t) {
+    return is_unsent(c, t) && !t->transfer.is_of_opened && !is_of_no_use(c, t) &&
            (is_operation(t) || (t->resume.repeat && t->operation != SW_MSG_SETTLE && t->operation != SW_MSG_MEM_CLOSE));
 }
 
@@ -171,7 +180,7 @@ static void mark_running(struct spillway *c) {
         next = n->next;
         if (can_wait(c, t))
             continue;
-        if (t->transfer.is_append) {
+        if (is_of_no_use(c, t)) {
             complete(t, -SW_ERESTARTED);
         } else if (t->error.code || t->operation == SW_MSG_MEM_CLOSE || t->operation == SW_MSG_SETTLE) {
             complete(t, 0);

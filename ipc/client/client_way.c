@@ -13,7 +13,7 @@ bool sw_way_must_stop(const struct sw_way *way) {
 
 bool sw_way_may_send(const struct sw_way *way) {
     const struct spillway *c = sw_way_connection(way);
-    return c->n_in_flight < c->max_in_flight && c->n_pieces < c->max_pieces;
+    return c->link == SW_LINK_UP && c->n_in_flight < c->max_in_flight && c->n_pieces < c->max_pieces;
 }
 
 void sw_way_add_result(struct spillway_result *sum, const struct spillway_result *part) {
@@ -109,6 +109,7 @@ bool sw_way_commit(struct sw_way *way, uint32_t end) {
             sw_client_note_err(&x->error, &err);
             return false;
         }
+        t->transfer.is_commit = true;
         for (uint32_t i = 0; i < a->n_items; i++)
             x->items[first + i].is_open = false;
         way->n_ended += a->n_items;

@@ -46,7 +46,8 @@ struct sw_piece *sw_way_piece(const struct sw_way *way, uint32_t item, uint32_t 
 /* Returns true if the call is to stop. Of a call whose requests succeed or fail one by one, only what concerns all
  * stops it. */
 bool sw_way_must_stop(const struct sw_way *way);
-/* Returns true if the service's limits leave room for one more packet. */
+/* Returns true if the service is there, and its limits leave room for one more packet. Another process of the service
+ * would not know the call's builds and reads. */
 bool sw_way_may_send(const struct sw_way *way);
 
 /* Sends a packet with n chunks of the item, which lie in one memory. flags: of a read's record. mark: NULL: they begin

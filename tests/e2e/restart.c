@@ -22,9 +22,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_CLIENTS = 4, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4, ROUNDS = 12 };
+enum { N_CLIENTS = 5, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4, ROUNDS = 12 };
+/* Of the client that encodes and decodes itself: shorter regions go the service's way. */
+enum { N_CODED_SLOTS = 4, LEAST_CODED_BYTES = 1 << 20, CODED_PLACE_BYTES = 4 << 20 };
 enum slot_state { EMPTY, SPILLED, PACKED };
-enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS };
+enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS, CODES };
 
 struct slot {
     enum slot_state state;
@@ -37,11 +39,13 @@ struct slot {
 struct client {
     pid_t pid;
     enum client_kind kind;
+    int n_slots;
+    size_t place_bytes;
     struct spillway *connection;
     uint64_t random;
-    uint8_t *area, *scratch, *expected; /* N_SLOTS places, one, one */
+    uint8_t *area, *scratch, *expected; /* n_slots places, one, one */
     struct slot slots[N_SLOTS];
-    unsigned long n_spills, n_restores, n_restarted, n_lost;
+    unsigned long n_spills, n_restores, n_restarted, n_lost, n_coded;
     atomic_uint verified;
 };
 
@@ -69,7 +73,7 @@ static uint8_t *new_memory(size_t bytes, bool shared) {
 }
 
 static uint8_t *place_of(const struct client *client, const struct slot *slot) {
-    return client->area + (size_t)(slot - client->slots) * PLACE_BYTES;
+    return client->area + (size_t)(slot - client->slots) * client->place_bytes;
 }
 
 static void fill(uint8_t *to, const struct slot *slot) {
@@ -84,6 +88,8 @@ static void check(struct client *client, const struct slot *slot, const uint8_t 
 static void choose(struct client *client, struct slot *slot) {
     slot->seed = sw_random(&client->random);
     slot->bytes = slot->seed % 16 == 0 ? 0 : sw_random(&client->random) % MAX_BYTES;
+    if (client->kind == CODES)
+        slot->bytes = LEAST_CODED_BYTES + sw_random(&client->random) % (CODED_PLACE_BYTES - LEAST_CODED_BYTES);
     slot->in_halves = client->kind <= REGISTERED && slot->seed % 3 == 0 && slot->bytes > 0;
     fill(place_of(client, slot), slot);
 }
@@ -124,6 +130,7 @@ static void spill(struct client *client, struct slot *slot) {
     MUST(spillway_spill(client->connection, &request, 1, &ticket, &error) == 0, &error);
     const int rc = await(client, ticket, &result, 1, &error);
     client->n_spills++;
+    client->n_coded += rc == 0 && strcmp(result.coder, "client") == 0;
     if (rc == 0) {
         slot->state = pack ? PACKED : SPILLED;
         slot->region = result.region;
@@ -251,13 +258,13 @@ static void drop(struct client *client, struct slot *slot) {
 }
 
 static void verify_all(struct client *client) {
-    for (int i = 0; i < N_SLOTS; i++)
+    for (int i = 0; i < client->n_slots; i++)
         if (client->slots[i].state == SPILLED)
             restore(client, &client->slots[i], client->scratch, SPILLWAY_KEEP);
 }
 
 static void step(struct client *client) {
-    struct slot *slot = &client->slots[sw_random(&client->random) % N_SLOTS];
+    struct slot *slot = &client->slots[sw_random(&client->random) % (unsigned)client->n_slots];
     const uint64_t dice = sw_random(&client->random) % 16;
     if (client->kind == REGISTERED && dice < 4)
         dice < 2 ? spill_batch(client) : restore_batch(client);
@@ -302,7 +309,7 @@ static void run_load(struct client *client) {
         }
         step(client);
     }
-    for (int i = 0; i < N_SLOTS; i++) {
+    for (int i = 0; i < client->n_slots; i++) {
         while (client->slots[i].state == PACKED)
             unpack(client, &client->slots[i]);
         if (client->slots[i].state == SPILLED)
@@ -315,14 +322,16 @@ static void run_load(struct client *client) {
 static __attribute__((noreturn)) void client_main(struct client *client, pid_t parent) {
     struct spillway_error error;
     SW_ASSERT(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent);
-    client->area = new_memory((size_t)N_SLOTS * PLACE_BYTES, client->kind != COPIED);
-    client->scratch = new_memory(PLACE_BYTES, client->kind != COPIED);
-    client->expected = new_memory(PLACE_BYTES, false);
+    client->area = new_memory((size_t)client->n_slots * client->place_bytes, client->kind != COPIED);
+    client->scratch = new_memory(client->place_bytes, client->kind != COPIED);
+    client->expected = new_memory(client->place_bytes, false);
     while (!atomic_load(&load->started))
         sleep_us(1000);
     int rc;
-    while ((rc = spillway_open(&client->connection, SW_OPTIONS(.socket_path = load->socket), &error)) ==
-               -SPILLWAY_ECONN ||
+    while ((rc = spillway_open(
+                &client->connection,
+                SW_OPTIONS(.socket_path = load->socket, .flags = client->kind == CODES ? SPILLWAY_CODEC_CLIENT : 0),
+                &error)) == -SPILLWAY_ECONN ||
            rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
         sleep_us(1000); /* killed before it had answered: there was no session to come back to */
     MUST(rc == 0, &error);
@@ -344,6 +353,8 @@ static void start_clients(void) {
     for (unsigned i = 0; i < N_CLIENTS; i++) {
         struct client *client = &load->clients[i];
         client->kind = (enum client_kind)i;
+        client->n_slots = client->kind == CODES ? N_CODED_SLOTS : N_SLOTS;
+        client->place_bytes = client->kind == CODES ? CODED_PLACE_BYTES : PLACE_BYTES;
         client->random = 1000 + i;
         const pid_t pid = fork();
         ck_assert_int_ge(pid, 0);
@@ -371,7 +382,7 @@ static void await_verified(void) {
 }
 
 static void end_load(unsigned rounds) {
-    unsigned long spills = 0, restores = 0, restarted = 0, lost = 0;
+    unsigned long spills = 0, restores = 0, restarted = 0, lost = 0, coded = 0;
     atomic_store(&load->stop, true);
     for (int i = 0; i < N_CLIENTS; i++) {
         const struct client *client = &load->clients[i];
@@ -382,12 +393,17 @@ static void end_load(unsigned rounds) {
         restores += client->n_restores;
         restarted += client->n_restarted;
         lost += client->n_lost;
+        coded += client->n_coded;
     }
     ck_assert_uint_eq(load->status.regions, 0);
     ck_assert_uint_eq(load->status.tier_used_bytes, 0);
     ck_assert_uint_eq(load->status.nvme_used_bytes, 0);
-    (void)fprintf(stderr, "%u restarts, %lu spills, %lu restores, %lu to be repeated, %lu lost in place\n", rounds,
-                  spills, restores, restarted, lost);
+    (void)fprintf(
+        stderr,
+        "%u restarts, %lu spills (%lu encoded by their client), %lu restores, %lu to be repeated, %lu lost in "
+        "place\n",
+        rounds, spills, coded, restores, restarted, lost);
+    ck_assert_uint_gt(coded, 0);
     ck_assert_uint_gt(spills, rounds);
     ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
     sw_supervisor_end(&supervisor);
