@@ -1,8 +1,8 @@
 /* Clients are killed in every state. Their resources are free within a second, regions of other clients are whole, and
  * after many deaths the daemon holds as much as before.
  *
- * client_death [CYCLES]: so many deaths in a row, 200 by default; the states take turns. The last lines say how often
- * each state was met, and how long the slowest return took. */
+ * client_death [CYCLES [WORD]]: so many deaths in a row, 200 by default; the states take turns, those whose name
+ * contains the word, or all. The last lines say how often each state was met, and how long the slowest return took. */
 #include "ipc/spillway.h"
 #include "tests/lib/child.h"
 #include "tests/lib/content.h"
@@ -150,28 +150,84 @@ static void batches(struct client *c) {
     }
 }
 
+/* A client of the library, with memory that cannot be shared. */
+struct engine {
+    struct spillway *connection;
+    uint8_t *data;
+    struct spillway_result result;
+};
+
+static void finish(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    struct spillway_error error;
+    if (spillway_wait(ticket, -1, ret, 1, &error) < 0)
+        _exit(3);
+    spillway_ticket_free(ticket);
+}
+
+static void engine_spill(struct engine *e) {
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    e->result.size = sizeof e->result;
+    if (spillway_spill(e->connection, SW_REQUEST(SW_ONE(e->data, BYTES)), 1, &ticket, &error) < 0)
+        _exit(3);
+    finish(ticket, &e->result);
+}
+
+static void engine_restore(struct engine *e, unsigned flags) {
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    struct spillway_result result = {.size = sizeof result};
+    if (spillway_restore(e->connection, SW_REQUEST(SW_ONE(e->data, BYTES), .region = e->result.region, .flags = flags),
+                         1, &ticket, &error) < 0)
+        _exit(3);
+    finish(ticket, &result);
+}
+
+static struct engine engine_open(uint32_t flags) {
+    struct engine e = {.data = malloc(BYTES)};
+    struct spillway_error error;
+    if (!e.data ||
+        spillway_open(&e.connection, SW_OPTIONS(.socket_path = daemon_process.socket, .flags = flags), &error) < 0)
+        _exit(3);
+    sw_content_fill(e.data, BYTES, SW_CONTENT_TEXT, 3);
+    return e;
+}
+
 /* Memory that cannot be shared is copied block by block through the library's arena. */
 static void staging(struct client *c) {
-    struct spillway_error error;
-    struct spillway *connection;
-    struct spillway_ticket *ticket;
-    struct spillway_result outcome = {.size = sizeof outcome};
-    char *data = malloc(BYTES);
-    if (!data || spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0)
-        _exit(3);
-    memset(data, 'x', BYTES);
+    struct engine e = engine_open(SPILLWAY_CODEC_SERVICE);
     there(c);
     for (;;) {
-        if (spillway_spill(connection, SW_REQUEST(SW_ONE(data, BYTES)), 1, &ticket, &error) < 0 ||
-            spillway_wait(ticket, -1, &outcome, 1, &error) < 0)
-            _exit(3);
-        spillway_ticket_free(ticket);
-        if (spillway_restore(connection, SW_REQUEST(SW_ONE(data, BYTES), .region = outcome.region), 1, &ticket,
-                             &error) < 0 ||
-            spillway_wait(ticket, -1, NULL, 0, &error) < 0)
-            _exit(3);
-        spillway_ticket_free(ticket);
+        engine_spill(&e);
+        engine_restore(&e, 0);
     }
+}
+
+/* An engine that encodes and decodes itself. Its first spill has made its coder. */
+static struct engine open_coding(void) {
+    struct engine e = engine_open(SPILLWAY_CODEC_CLIENT);
+    engine_spill(&e);
+    if (strcmp(e.result.coder, "client") != 0)
+        _exit(3);
+    return e;
+}
+
+static void encoding(struct client *c) {
+    struct spillway_error error;
+    struct engine e = open_coding();
+    there(c);
+    for (;;) {
+        if (spillway_drop(e.connection, &e.result.region, 1, &error) < 0)
+            _exit(3);
+        engine_spill(&e);
+    }
+}
+
+static void decoding(struct client *c) {
+    struct engine e = open_coding();
+    there(c);
+    for (;;)
+        engine_restore(&e, SPILLWAY_KEEP);
 }
 
 static void unread_replies(struct client *c) {
@@ -211,20 +267,34 @@ static const struct {
     {"packed", packed},
     {"batches", batches},
     {"staging", staging},
+    {"encoding itself", encoding},
+    {"decoding itself", decoding},
     {"replies unread", unread_replies},
     {"with regions in both tiers", with_regions},
 };
 enum { N_STATES = sizeof states / sizeof states[0] };
 
+static const char *word = "";
+
+/* The state of death i. */
+static unsigned state_of(unsigned i) {
+    unsigned chosen[N_STATES], n = 0;
+    for (unsigned s = 0; s < N_STATES; s++)
+        if (strstr(states[s].name, word))
+            chosen[n++] = s;
+    ck_assert_msg(n > 0, "no state's name contains \"%s\"", word);
+    return chosen[i % n];
+}
+
 static void live(unsigned i, int socket) {
     struct client c = {.socket = socket};
     sw_wire_open(&c.wire, daemon_process.socket);
-    states[i % N_STATES].get_there(&c);
+    states[state_of(i)].get_there(&c);
     wait_for_death(&c);
 }
 
 static const char *doing(unsigned i) {
-    return states[i % N_STATES].name;
+    return states[state_of(i)].name;
 }
 
 /* ---- what they leave --------------------------------------------------------------------------------------------- */
@@ -362,7 +432,7 @@ START_TEST(clients_die_and_nothing_is_left) {
     check_parked(); /* so that allocations that a restore keeps for good are made */
     const struct held before = look(&witness);
     for (unsigned i = 0; i < cycles; i++) {
-        const unsigned state = i % N_STATES;
+        const unsigned state = state_of(i);
         sw_mortals_die(&mortals, i, 1, &random);
         const uint64_t ms = await_return(&witness, &before, states[state].name);
         times[state]++;
@@ -389,6 +459,7 @@ END_TEST
 
 int main(int argc, char **argv) {
     cycles = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : cycles;
+    word = argc > 2 ? argv[2] : word;
     TCase *tests = tcase_create("client_death");
     tcase_set_timeout(tests, argc > 1 ? 36000 : 280);
     tcase_add_test(tests, clients_die_and_nothing_is_left);
