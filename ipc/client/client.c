@@ -54,7 +54,7 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
         rc = sw_client_report(error, &err);
     }
     c->max_in_flight = ok.max_in_flight;
-    c->max_pieces = ok.max_buffers;
+    c->max_buffers = ok.max_buffers;
     if (!rc && ok.reconnect_ms && sw_resume_enable(c, path, &ok, &err) < 0)
         rc = sw_client_report(error, &err);
     sw_ticket_destroy(t);

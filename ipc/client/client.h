@@ -72,16 +72,16 @@ struct spillway_ticket {
         uint32_t settled_seq;     /* SETTLING: the request's seq */
         struct sw_packet *repeat; /* a request that may be sent twice; owned; NULL: none */
     } resume;
-    struct {                        /* a packet that spills or restores */
-        uint32_t mem;               /* of its first item; also of a ticket that only hands memory over */
-        bool mem_open;              /* the daemon has accepted MEM_OPEN */
-        bool is_of_call;            /* own.owner is a sw_transfer */
-        bool is_of_opened;          /* its memory was opened before, for the call */
-        bool is_each;               /* its items succeed or fail one by one */
-        uint64_t bytes;             /* of all buffers */
-        uint32_t n_items, n_pieces; /* builds or reads, and their buffers */
-        bool is_append;             /* of an open build or read, which does not survive the daemon */
-        bool is_commit;             /* of builds that earlier packets have begun: the same, until it is sent */
+    struct {                         /* a packet that spills or restores */
+        uint32_t mem;                /* of its first item; also of a ticket that only hands memory over */
+        bool mem_open;               /* the daemon has accepted MEM_OPEN */
+        bool is_of_call;             /* own.owner is a sw_transfer */
+        bool is_of_opened;           /* its memory was opened before, for the call */
+        bool is_each;                /* its items succeed or fail one by one */
+        uint64_t bytes;              /* of all buffers */
+        uint32_t n_items, n_buffers; /* builds or reads, and their buffers */
+        bool is_append;              /* of an open build or read, which does not survive the daemon */
+        bool is_commit;              /* of builds that earlier packets have begun: the same, until it is sent */
     } transfer;
     struct sw_transfer *call; /* a caller's; owned */
     struct { /* of the library's own: on_done() runs when it is done, and must not send; then it is freed */
@@ -134,43 +134,45 @@ struct spillway {
     pid_t process;        /* that opened it; a forked child has the socket open as well */
     pthread_mutex_t lock; /* recursive; held by calls of the API, and by a coder's thread */
     int socket;           /* -1: none, the link is down */
-    int64_t service_uid;  /* that the caller has named as the service's; SW_TRUST_NO_USER: none */
+    int64_t service_uid;  /* the user that the caller named as the service's; SW_TRUST_NO_USER: none */
     int wake;             /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll;            /* watches wake, the socket, and for room in that only while packets wait */
+    int epoll;            /* watches wake, the socket and the timers; room in the socket only while packets wait */
     bool woken;
     bool polls_room;
-    int retry; /* timer for a socket that claims to have room but takes nothing, in epoll; -1: never needed */
+    int retry; /* in epoll: a timer for a socket that reports room but takes nothing; -1: never needed */
     uint64_t retry_us, retry_at_us; /* its pause, and when it ends; 0: not set */
-    struct spillway_error lost;     /* code 0: alive; else what ended the connection */
+    struct spillway_error lost;     /* code 0: alive; else the error that ended the connection */
     enum sw_link link;
-    uint64_t up_us;           /* when it came back last; 0: never */
-    bool has_names;           /* a durable region was spilled or adopted here */
-    bool was_stopped;         /* since then the service has said that it stops */
-    int connect_ms;           /* of spillway_open() */
-    int timeout_ms;           /* of calls that wait for an answer; -1: none */
-    struct sw_resume *resume; /* what it takes to come back; NULL: a connection that is lost is lost for good */
+    uint64_t up_us;   /* time of the last reconnection; 0: never */
+    bool has_names;   /* a durable region was spilled or adopted here */
+    bool was_stopped; /* the service has reported its stop since then */
+    int connect_ms;   /* of spillway_open() */
+    int timeout_ms;   /* of calls that wait for an answer; -1: none */
+    struct sw_resume
+        *resume; /* state for a reconnection; NULL: the service gave no token, so a lost connection stays lost */
     uint32_t next_seq, next_mem;
     uint32_t next_number;                /* of builds and reads */
     uint32_t max_in_flight, n_in_flight; /* packets that spill or restore */
-    uint32_t max_pieces, n_pieces;       /* buffers of those */
-    /* spillway_ticket.node. A transfer that has completed is fresh, then counted (by dispatch), and done as soon as the
-     * caller knows which it is; other requests are done at once, and what has an on_done() is on none of the three. */
+    uint32_t max_buffers, n_buffers;     /* buffers of those */
+    /* spillway_ticket.node. `running`: tickets with packets that are not answered. A call of the caller that has
+     * completed is `fresh`, then `counted` (by dispatch), and `done` once its end was reported. Other tickets go from
+     * `running` to `done`; tickets with an on_done() leave the lists. */
     struct sw_list running, fresh, counted, done;
     struct sw_list outbox;     /* sw_packet.node, in order */
     struct sw_list registered; /* sw_registered.node */
     struct sw_cuda *cuda;
-    bool has_marks;           /* the daemon has been sent the page that they are on */
-    struct sw_arrays *arrays; /* of the packet that is being made */
-    struct sw_list transfers; /* calls that run; spillway_ticket.node, oldest first */
-    struct sw_list ending;    /* of them, those whose last reply has come: sw_transfer.ending */
+    bool has_marks;           /* the page of marks was sent to the daemon */
+    struct sw_arrays *arrays; /* arrays of the packet that is being made */
+    struct sw_list transfers; /* running calls; spillway_ticket.node, oldest first */
+    struct sw_list ending;    /* calls whose last reply has come; sw_transfer.ending */
     uint32_t n_transfers;
-    int timer;                       /* in epoll, for calls with a bound; -1: never needed */
+    int timer;                       /* in epoll: for calls with a time limit; -1: never needed */
     struct sw_staging *staging;      /* NULL: never needed */
-    uint64_t number;                 /* of the process's connections, from 1 */
-    bool has_codec;                  /* it encodes and decodes in this process where it can */
-    bool polls;                      /* the codec's device is at work: only polling shows when it has ended */
+    uint64_t number;                 /* among the process's connections, from 1 */
+    bool has_codec;                  /* calls use the codec in this process, if they can */
+    bool polls;                      /* the codec's device works, and has to be polled */
     struct sw_list coders;           /* sw_coder_link.node */
-    struct sw_forecast forecasts[2]; /* of waits: for what goes out, for what comes back */
+    struct sw_forecast forecasts[2]; /* of waits: for spills, for restores */
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };
 

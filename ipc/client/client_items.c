@@ -133,7 +133,7 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
     x->n_in_flight--;
     if (!x->way)
-        sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces);
+        sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_buffers);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
     for (uint32_t i = t->own.part; t->error.code && i < t->own.part + t->transfer.n_items; i++) {
@@ -185,5 +185,5 @@ bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
     const struct sw_transfer *x = t->own.owner;
     return x->way ? t->transfer.mem == mem
-                  : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_pieces, mem);
+                  : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_buffers, mem);
 }

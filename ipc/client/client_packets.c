@@ -107,7 +107,7 @@ struct spillway_ticket *sw_arrays_send(struct sw_transfer *x, const struct sw_ar
     t->transfer.is_of_call = true;
     t->transfer.is_each = !all;
     t->transfer.n_items = a->n_items;
-    t->transfer.n_pieces = a->n_chunks;
+    t->transfer.n_buffers = a->n_chunks;
     x->n_in_flight++;
     sw_client_submit(t, &group);
     return t;

@@ -347,7 +347,7 @@ bool sw_resume_take(struct spillway *c, const struct sw_msg *msg) {
         fail(c, -SW_ERESTARTED, "the service was restarted and has nothing of this connection any more");
     } else {
         c->max_in_flight = ok->max_in_flight;
-        c->max_pieces = ok->max_buffers;
+        c->max_buffers = ok->max_buffers;
         r->reconnect_ms = ok->reconnect_ms;
         r->is_known = true;
         come_back(c);

@@ -80,7 +80,7 @@ void sw_ticket_complete(struct spillway_ticket *t) {
     struct spillway *c = t->connection;
     t->state = SW_TICKET_DONE;
     c->n_in_flight -= is_in_flight(t) ? 1u : 0u;
-    c->n_pieces -= t->transfer.n_pieces;
+    c->n_buffers -= t->transfer.n_buffers;
     close_unused_memory(t);
     if (t->own.on_done) {
         t->own.on_done(t);
@@ -157,7 +157,7 @@ void sw_client_submit(struct spillway_ticket *t, struct sw_list *group) {
     sw_client_enqueue(t, group);
     sw_list_append(&c->running, &t->node);
     c->n_in_flight += is_in_flight(t) ? 1u : 0u;
-    c->n_pieces += t->transfer.n_pieces;
+    c->n_buffers += t->transfer.n_buffers;
     (void)sw_transport_flush(c); /* the next pump notices a lost peer */
 }
 

@@ -36,7 +36,7 @@ static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x
     uint32_t n = 0, pieces = 0;
     for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
         const uint32_t more = x->items[i].request->n_buffers;
-        if (pieces + more > SW_PROTO_MAX_ITEMS || c->n_pieces + pieces + more > c->max_pieces)
+        if (pieces + more > SW_PROTO_MAX_ITEMS || c->n_buffers + pieces + more > c->max_buffers)
             break;
         pieces += more;
     }
@@ -97,14 +97,14 @@ static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err
 static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     struct sw_err err = {0};
     struct sw_list group;
-    uint32_t n_pieces;
+    uint32_t n_buffers;
     if (c->n_in_flight >= c->max_in_flight) /* after a restart the limit may be lower */
         return false;
-    const uint32_t n = next_items(c, x, &n_pieces);
+    const uint32_t n = next_items(c, x, &n_buffers);
     if (!n)
         return false;
     sw_list_init(&group);
-    const int rc = sw_transfer_make_ready(x, x->items[x->n_sent].first, n_pieces, &err);
+    const int rc = sw_transfer_make_ready(x, x->items[x->n_sent].first, n_buffers, &err);
     struct spillway_ticket *t = rc < 0 ? NULL : packet_new(c, x, n, &group, &err);
     if (!t)
         return packet_failed(x, n, &err);
@@ -113,7 +113,7 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     t->own.owner = x;
     t->own.part = x->n_sent;
     t->transfer.n_items = n;
-    t->transfer.n_pieces = n_pieces;
+    t->transfer.n_buffers = n_buffers;
     t->transfer.mem = x->pieces[x->items[x->n_sent].first].mem;
     t->transfer.is_of_call = true;
     t->transfer.is_each = sw_transfer_is_each(x);
@@ -534,7 +534,7 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
     }
     c->has_names |= t->is_durable;
     x->has_several_packets =
-        call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_pieces;
+        call->n > SW_PROTO_MAX_ITEMS || call->n_buffers > SW_PROTO_MAX_ITEMS || call->n_buffers > c->max_buffers;
     x->ticket = t;
     t->call = x;
     t->user = call->user;
@@ -579,9 +579,9 @@ static int check_durable(const struct sw_transfer *x, struct sw_err *err) {
 /* Refuses a request that could never be sent. */
 static int check_limit(const struct spillway *c, const struct sw_call *call, struct sw_err *err) {
     for (uint32_t i = 0; i < call->n; i++)
-        if (call->requests[i].n_buffers > c->max_pieces)
+        if (call->requests[i].n_buffers > c->max_buffers)
             return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST, "%u buffers: the service allows %u in flight",
-                              call->requests[i].n_buffers, c->max_pieces);
+                              call->requests[i].n_buffers, c->max_buffers);
     return 0;
 }
 

@@ -13,7 +13,7 @@ bool sw_way_must_stop(const struct sw_way *way) {
 
 bool sw_way_may_send(const struct sw_way *way) {
     const struct spillway *c = sw_way_connection(way);
-    return c->link == SW_LINK_UP && c->n_in_flight < c->max_in_flight && c->n_pieces < c->max_pieces;
+    return c->link == SW_LINK_UP && c->n_in_flight < c->max_in_flight && c->n_buffers < c->max_buffers;
 }
 
 void sw_way_add_result(struct spillway_result *sum, const struct spillway_result *part) {
