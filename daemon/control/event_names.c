@@ -27,6 +27,7 @@ const char *const sw_event_names[] = {
     "fdstore.failed",
     "fdstore.unknown",
     "frame.bad",
+    "input.ended",
     "log.left_out",
     "memory.unguarded",
     "notify.failed",
