@@ -24,6 +24,8 @@
 # roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB, and of pack and unpack
 # load       bench_latency, and spillway-bench: all of lineitem, regions of 1 MiB to 1 GiB, both ways at once, 32 sessions for
 #            $LOAD_SECONDS (default: 300)
+# coded      spillway-bench with the service's codec and with the client's: 32 sessions, 8 processes, and kinds of memory
+#            that cannot be shared, next to registered memory; for $LOAD_SECONDS and a tenth of it
 # busy       spillway-bench beside bench_busy_gpu, which keeps the GPU full of kernels
 # nvme       bench_nvme, and spillway-bench with next to no host memory: the disk of $NVME_DIR (default: /tmp)
 #
@@ -36,7 +38,7 @@ set -uo pipefail
 build=${1:?usage: run.sh BUILD OUT [PART...]}
 out=${2:?usage: run.sh BUILD OUT [PART...]}
 shift 2
-parts=${*:-test sanitize demo codec roundtrip load busy nvme}
+parts=${*:-test sanitize demo codec roundtrip load coded busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 mkdir -p "$out"
@@ -136,6 +138,25 @@ if wants load; then
     load both_ways --no-verify --size 4G --count 12 --sessions 2 --stagger-ms 28
     load sessions --size 64K..64M --sessions 32 --duration "${LOAD_SECONDS:-300}" --column l_comment --column random
     end_service
+fi
+if wants coded; then
+    LINES_SHOWN=40
+    seconds=${LOAD_SECONDS:-300}
+    mixed=(--size 64K..64M --column l_comment --column random)
+    kinds=(--size 1G --column l_comment --no-verify --duration "$((seconds / 10))" --sessions 1)
+    for SPILLWAY_CODEC in daemon client; do
+        export SPILLWAY_CODEC
+        begin_service
+        load "sessions_$SPILLWAY_CODEC" "${mixed[@]}" --sessions 32 --duration "$seconds"
+        step "processes_$SPILLWAY_CODEC" "$(dirname "$0")/processes.py" "$build/tests/bench/spillway-bench" 8 \
+            "$out/load_sessions_$SPILLWAY_CODEC.json" "${mixed[@]}" --registered --sessions 4 --duration "$seconds"
+        load "kind_registered_$SPILLWAY_CODEC" "${kinds[@]}"
+        for kind in cudamalloc async managed segments; do
+            step "kind_${kind}_$SPILLWAY_CODEC" "$build/tests/bench/spillway-bench" "${kinds[@]}" --kind $kind
+        done
+        end_service
+    done
+    unset SPILLWAY_CODEC
 fi
 if wants busy; then
     LINES_SHOWN=40

@@ -18,14 +18,17 @@ struct owned {
 };
 
 const char *sw_buffer_kind_name(enum sw_buffer_kind kind) {
-    static const char *const names[SW_BUFFER_KIND_NR] = {
+    static const char *const names[SW_BUFFER_ALL_KIND_NR] = {
         [SW_BUFFER_MEMFD] = "memfd",
         [SW_BUFFER_CUDA_MALLOC] = "cudaMalloc",
         [SW_BUFFER_CUDA_MIDDLE] = "cudaMalloc middle",
         [SW_BUFFER_CUDA_VMM] = "VMM",
         [SW_BUFFER_CUDA_POOL] = "cudaMallocAsync",
+        [SW_BUFFER_CUDA_MANAGED] = "managed",
+        [SW_BUFFER_CUDA_ASYNC] = "cudaMallocAsync, default pool",
+        [SW_BUFFER_CUDA_SEGMENTS] = "VMM, not exportable",
     };
-    return (unsigned)kind < SW_BUFFER_KIND_NR ? names[kind] : "unknown";
+    return (unsigned)kind < SW_BUFFER_ALL_KIND_NR ? names[kind] : "unknown";
 }
 
 unsigned sw_buffer_usable_kinds(const char **ret_reason) {

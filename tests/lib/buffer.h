@@ -22,7 +22,12 @@ enum sw_buffer_kind {
     SW_BUFFER_CUDA_MIDDLE, /* a piece at an odd offset in the middle of a larger cudaMalloc block */
     SW_BUFFER_CUDA_VMM,    /* up to 8 cuMemCreate allocations of different sizes, exportable, mapped side by side */
     SW_BUFFER_CUDA_POOL,   /* cudaMallocAsync from a pool of its own, made with POSIX descriptor export */
-    SW_BUFFER_KIND_NR
+    SW_BUFFER_KIND_NR,
+    /* Kinds that no other process can open, for measurements. */
+    SW_BUFFER_CUDA_MANAGED = SW_BUFFER_KIND_NR, /* cudaMallocManaged */
+    SW_BUFFER_CUDA_ASYNC,                       /* cudaMallocAsync from the device's default pool */
+    SW_BUFFER_CUDA_SEGMENTS,                    /* as VMM, not exportable: PyTorch's expandable segments */
+    SW_BUFFER_ALL_KIND_NR
 };
 
 struct sw_buffer {
@@ -31,7 +36,7 @@ struct sw_buffer {
     uint64_t bytes;
 };
 
-/* "memfd", "cudaMalloc", "cudaMalloc middle", "VMM", "cudaMallocAsync"; any value is legal. */
+/* "memfd", "cudaMalloc", "cudaMalloc middle", "VMM", "cudaMallocAsync", ...; any value is legal. */
 const char *sw_buffer_kind_name(enum sw_buffer_kind kind);
 
 /* SW_BUFFER_KIND_NR where GPU 0 can be used by this build, else 1. *ret_reason (may be NULL): why there is no GPU, as a

@@ -30,6 +30,7 @@ struct gpu_memory {
     void *data, *block; /* block: what cudaMalloc gave */
     cudaMemPool_t pool;
     CUdeviceptr range;
+    bool is_private; /* the parts cannot be exported */
     uint64_t range_bytes, part_bytes[MAX_VMM_PARTS];
     int n_parts, n_mapped; /* the first n_mapped of them are there */
 };
@@ -81,6 +82,16 @@ static int malloc_new(struct gpu_memory *m, uint64_t bytes, uint64_t offset, str
     return 0;
 }
 
+/* of cudaMalloc's family: cudaFree() takes all of them. */
+static int block_new(struct gpu_memory *m, cudaError_t e, const char *call, struct sw_err *err) {
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(NULL);
+    if (e != cudaSuccess)
+        return fail(err, e, call);
+    m->data = m->block;
+    return 0;
+}
+
 static int pool_new(struct gpu_memory *m, uint64_t bytes, struct sw_err *err) {
     const struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
                                            .handleTypes = cudaMemHandleTypePosixFileDescriptor,
@@ -108,18 +119,22 @@ static CUresult map_part(const struct gpu_memory *m, const CUmemAllocationProp *
     return e;
 }
 
-static const CUmemAllocationProp vmm_prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                             .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+static CUmemAllocationProp part_prop(const struct gpu_memory *m) {
+    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes =
+                                     m->is_private ? CU_MEM_HANDLE_TYPE_NONE : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+}
 
 /* Maps all parts that are not there. */
 static int map_parts(struct gpu_memory *m, struct sw_err *err) {
-    const CUmemAccessDesc access = {.location = vmm_prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAllocationProp prop = part_prop(m);
+    const CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUresult e = CUDA_SUCCESS;
     uint64_t at = 0;
     for (int i = 0; e == CUDA_SUCCESS && i < m->n_parts; i++) {
         if (i >= m->n_mapped) {
-            e = map_part(m, &vmm_prop, at, m->part_bytes[i]);
+            e = map_part(m, &prop, at, m->part_bytes[i]);
             m->n_mapped += e == CUDA_SUCCESS;
         }
         at += m->part_bytes[i];
@@ -131,8 +146,9 @@ static int map_parts(struct gpu_memory *m, struct sw_err *err) {
 
 /* Parts of 1, 2, 3, ... granules, the last one takes the rest. */
 static int vmm_new(struct gpu_memory *m, uint64_t bytes, struct sw_err *err) {
+    const CUmemAllocationProp prop = part_prop(m);
     size_t granule = 0;
-    CUresult e = driver.granularity(&granule, &vmm_prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    CUresult e = driver.granularity(&granule, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     const uint64_t granules = granule ? (bytes + granule - 1) / granule + (bytes == 0) : 0;
     if (e == CUDA_SUCCESS)
         e = driver.reserve(&m->range, granules * granule, 0, 0, 0);
@@ -180,13 +196,19 @@ int sw_buffer_cuda_new(struct sw_buffer *buffer, struct sw_err *err) {
     if (!m)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a buffer");
     const char *absent = sw_buffer_cuda_absent();
+    m->is_private = buffer->kind == SW_BUFFER_CUDA_SEGMENTS;
     if (absent)
         rc = sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "%s", absent);
     else if (buffer->kind == SW_BUFFER_CUDA_MALLOC)
         rc = malloc_new(m, buffer->bytes, 0, err);
     else if (buffer->kind == SW_BUFFER_CUDA_MIDDLE)
         rc = malloc_new(m, buffer->bytes, MIDDLE_OFFSET, err);
-    else if (buffer->kind == SW_BUFFER_CUDA_VMM)
+    else if (buffer->kind == SW_BUFFER_CUDA_MANAGED)
+        rc = block_new(m, cudaMallocManaged(&m->block, buffer->bytes + 1, cudaMemAttachGlobal), "cudaMallocManaged",
+                       err);
+    else if (buffer->kind == SW_BUFFER_CUDA_ASYNC)
+        rc = block_new(m, cudaMallocAsync(&m->block, buffer->bytes + 1, NULL), "cudaMallocAsync", err);
+    else if (buffer->kind == SW_BUFFER_CUDA_VMM || buffer->kind == SW_BUFFER_CUDA_SEGMENTS)
         rc = vmm_new(m, buffer->bytes, err);
     else
         rc = pool_new(m, buffer->bytes, err);

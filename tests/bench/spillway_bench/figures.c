@@ -63,6 +63,7 @@ void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_fi
     for (int op = 0; op < SW_BENCH_OP_NR; op++) {
         sum->ops[op].n += part->ops[op].n;
         sum->ops[op].n_regions += part->ops[op].n_regions;
+        sum->ops[op].n_by_client += part->ops[op].n_by_client;
         sum->ops[op].bytes += part->ops[op].bytes;
         add_samples(sum, &sum->ops[op].latency_us, &part->ops[op].latency_us);
         add_samples(sum, &sum->ops[op].service_us, &part->ops[op].service_us);
@@ -83,6 +84,7 @@ void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct
     uint64_t service_us = 0;
     for (const struct spillway_result *r = results; r < results + n_regions; r++) {
         figures->bytes += r->raw_bytes;
+        figures->n_by_client += strcmp(r->coder, "client") == 0;
         service_us = r->service_us > service_us ? r->service_us : service_us;
         if (op != SW_BENCH_SPILL)
             continue;

@@ -16,6 +16,7 @@ struct sw_bench_samples {
 
 struct sw_bench_op_figures {
     uint64_t n, n_regions, bytes;
+    uint64_t n_by_client;               /* regions that libspillway has encoded or decoded in this process */
     struct sw_bench_samples latency_us; /* from the call to the moment the client knows */
     struct sw_bench_samples service_us; /* as the daemon tells it */
 };

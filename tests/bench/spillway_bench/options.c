@@ -35,7 +35,9 @@ static const char help[] =
     "                     service for 10 s, with nothing parked by any, gives up\n"
     "  --think-ms MS      pause after each operation (default: 0)\n"
     "  --stagger-ms MS    each session begins so much later than the one before (default: 0)\n"
-    "  --kind KIND        memory: memfd, cudamalloc, vmm, pool (default: cudamalloc if there is a GPU, else memfd)\n"
+    "  --kind KIND        memory: memfd, cudamalloc, vmm, pool (default: cudamalloc if there is a GPU, else memfd);\n"
+    "                     without --registered also managed, async (cudaMallocAsync's default pool) and segments\n"
+    "                     (VMM memory that cannot be shared)\n"
     "  --registered       register the memory, so that the daemon keeps it open\n"
     "  --no-verify        neither compare restored bytes nor fill and wipe memory in between, which takes the GPU "
     "from\n"
@@ -63,6 +65,9 @@ static const struct {
     {"cudamalloc", SW_BUFFER_CUDA_MALLOC},
     {"vmm", SW_BUFFER_CUDA_VMM},
     {"pool", SW_BUFFER_CUDA_POOL},
+    {"managed", SW_BUFFER_CUDA_MANAGED},
+    {"async", SW_BUFFER_CUDA_ASYNC},
+    {"segments", SW_BUFFER_CUDA_SEGMENTS},
 };
 
 const char *sw_bench_kind_name(enum sw_buffer_kind kind) {

@@ -123,6 +123,14 @@ void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool ver
         (void)fprintf(to, "verified  nothing: none of %" PRIu64 " restored %s\n", n, what);
 }
 
+static void print_coder(FILE *to, const struct sw_bench_report *r) {
+    const struct sw_bench_op_figures *spills = &r->sum.ops[SW_BENCH_SPILL], *restores = &r->sum.ops[SW_BENCH_RESTORE];
+    (void)fprintf(to,
+                  "coder     in this process: %" PRIu64 " of %" PRIu64 " spilled regions, %" PRIu64 " of %" PRIu64
+                  " restored\n",
+                  spills->n_by_client, spills->n_regions, restores->n_by_client, restores->n_regions);
+}
+
 static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     if (r->options->sessions > 1)
         (void)fprintf(to, "sessions  the slowest got %.2f of the mean, which is %.2f GB/s\n", fairness(r),
@@ -138,6 +146,7 @@ void sw_bench_print(FILE *to, struct sw_bench_report *r) {
     print_ops(to, r);
     print_raw(to, r);
     print_stored(to, r);
+    print_coder(to, r);
     print_outcome(to, r);
     (void)fflush(to);
 }
@@ -155,9 +164,9 @@ static json_t *json_samples(struct sw_bench_samples *s) {
 
 static json_t *json_op(struct sw_bench_report *r, enum sw_bench_op op) {
     struct sw_bench_op_figures *f = &r->sum.ops[op];
-    return json_pack("{s:o,s:o,s:o,s:f,s:f,s:f,s:o,s:o}", "count", integer(f->n), "regions", integer(f->n_regions),
-                     "bytes", integer(f->bytes), "busy_s", r->busy_s[op], "gbps", op_gbps(r, op), "x_raw",
-                     op_x_raw(r, op), "latency_us", json_samples(&f->latency_us), "service_us",
+    return json_pack("{s:o,s:o,s:o,s:o,s:f,s:f,s:f,s:o,s:o}", "count", integer(f->n), "regions", integer(f->n_regions),
+                     "by_client", integer(f->n_by_client), "bytes", integer(f->bytes), "busy_s", r->busy_s[op], "gbps",
+                     op_gbps(r, op), "x_raw", op_x_raw(r, op), "latency_us", json_samples(&f->latency_us), "service_us",
                      json_samples(&f->service_us));
 }
 
