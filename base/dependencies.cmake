@@ -21,7 +21,7 @@ sw_find_dependency(sw_uv libuv libuv_a.a)
 sw_find_dependency(sw_uring liburing liburing.a)
 sw_find_dependency(sw_jansson jansson libjansson.a)
 sw_find_dependency(sw_crypto libcrypto libcrypto.a)
-# Builds without libmicrohttpd and static builds have no metrics over HTTP. Static builds lack it because Debian's
+# Builds without libmicrohttpd and static builds have no metrics over HTTP, which systemd/container/README.md says. Static builds lack it because Debian's
 # archive of libmicrohttpd needs GnuTLS, for which Debian has no archive.
 set(SW_HAVE_HTTP OFF)
 if(NOT SW_STATIC_DEPS)

@@ -10,6 +10,7 @@
 #include "base/similar.h"
 #include "base/size.h"
 #include "config/json.h"
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -68,8 +69,12 @@ static const struct option options[] = {
      .help = "Group whose members may use commands that change nothing. They also need permission to connect: set "
              "control_socket_mode to 0666."},
     {FIELD(metrics_port), .type = TYPE_COUNT, .max = 65535, .multiple = 1, .fallback = "0",
-     .help = "TCP port on 127.0.0.1 where Prometheus finds metrics, under /metrics. Every user of this machine can "
-             "read it. 0: no port; spillwayctl metrics prints the same text."},
+     .help = "TCP port where Prometheus finds metrics, under /metrics, and probes find /healthz. Every user of this "
+             "machine can read it. 0: no port; spillwayctl metrics prints the same text."},
+    {FIELD(metrics_address), .type = TYPE_TEXT, .fallback = "127.0.0.1",
+     .help = "IPv4 address of metrics_port. With another one than the loopback's, everybody who reaches it can read "
+             "uids and how much each uses; the service logs metrics.exposed. The systemd unit allows only the "
+             "loopback (IPAddressAllow=)."},
     {FIELD(metrics_tenants), .type = TYPE_COUNT, .max = 1000, .multiple = 1, .fallback = "20", .live = true,
      .help = "Users (uid) that have metrics of their own: those with the most stored bytes. The sum of the others has "
              "the uid \"other\". 0: only the sum of all."},
@@ -576,6 +581,14 @@ static bool is_in_file(const struct sw_config *config, const char *name) {
     return (config->from_file & given_bit(find_option(name))) != 0;
 }
 
+static int check_metrics_address(const struct sw_config *config, struct sw_err *err) {
+    struct in_addr address;
+    if (inet_pton(AF_INET, config->metrics_address, &address) == 1)
+        return 0;
+    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                      "metrics_address: \"%s\" is not an IPv4 address such as 127.0.0.1", config->metrics_address);
+}
+
 int sw_config_check(const struct sw_config *config, struct sw_err *err) {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (!options[i].at_most)
@@ -588,7 +601,12 @@ int sw_config_check(const struct sw_config *config, struct sw_err *err) {
             sw_err_context(err, "%s", config->file);
         return rc;
     }
-    const int rc = check_control_socket(config, err);
+    int rc = check_metrics_address(config, err);
+    if (rc < 0 && is_in_file(config, "metrics_address"))
+        sw_err_context(err, "%s", config->file);
+    if (rc < 0)
+        return rc;
+    rc = check_control_socket(config, err);
     if (rc < 0 && (is_in_file(config, "data_socket") || is_in_file(config, "control_socket")))
         sw_err_context(err, "%s", config->file);
     return rc;

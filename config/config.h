@@ -36,6 +36,7 @@ struct sw_config {
     char control_group[SW_CONFIG_GROUP_BYTES], control_read_group[SW_CONFIG_GROUP_BYTES]; /* "none", name or number */
     uint64_t metrics_port;                                                                /* 0: none */
     uint64_t metrics_tenants; /* uids with metrics of their own */
+    char metrics_address[16]; /* IPv4 */
     char device[16];          /* "auto", "cuda", "host" */
     char log_level[16];
     uint64_t scratch_bytes;   /* per GPU */

@@ -417,8 +417,13 @@ int sw_control_open(struct sw_control **ret, struct sw_service *service, struct 
     if (rc == 0)
         rc = open_socket(control, err);
     if (rc == 0 && config->metrics_port) {
-        rc = sw_http_open(&control->http, service->loop, (unsigned)config->metrics_port, make_metrics, control, err);
+        rc = sw_http_open(&control->http, service->loop, config->metrics_address, (unsigned)config->metrics_port,
+                          make_metrics, control, err);
         control->n_open_parts += rc == 0;
+        if (rc == 0 && strncmp(config->metrics_address, "127.", 4) != 0)
+            sw_log(SW_LOG_WARNING, "metrics.exposed",
+                   "address=%s port=%u then=\"everybody who reaches it can read uids and what each uses\"",
+                   config->metrics_address, (unsigned)config->metrics_port);
     }
     if (rc < 0)
         sw_control_close(control, forget, NULL);

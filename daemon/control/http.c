@@ -2,9 +2,11 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -49,14 +51,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     (void)request;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         status = MHD_HTTP_METHOD_NOT_ALLOWED;
-    else if (strcmp(url, "/metrics") != 0)
+    else if (strcmp(url, "/metrics") != 0 && strcmp(url, "/healthz") != 0)
         status = MHD_HTTP_NOT_FOUND;
-    char *text = status == MHD_HTTP_OK ? http->make_text(http->arg) : strdup("see /metrics\n");
+    const bool is_metrics = status == MHD_HTTP_OK && strcmp(url, "/metrics") == 0;
+    char *text = is_metrics ? http->make_text(http->arg) : strdup(status == MHD_HTTP_OK ? "ok\n" : "see /metrics\n");
     if (!text)
         return MHD_NO;
     return answer(connection, status,
-                  status == MHD_HTTP_OK ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain; charset=utf-8",
-                  text);
+                  is_metrics ? "text/plain; version=0.0.4; charset=utf-8" : "text/plain; charset=utf-8", text);
 }
 
 static void go_on(struct sw_http *http);
@@ -90,9 +92,9 @@ static void go_on(struct sw_http *http) {
         (void)uv_timer_stop(&http->timer);
 }
 
-static int listen_on(unsigned port, struct sw_err *err) {
-    const struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+static int listen_on(const char *text, unsigned port, struct sw_err *err) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    SW_ASSERT(inet_pton(AF_INET, text, &address.sin_addr) == 1); /* checked with the configuration */
     const int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
         bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 && listen(fd, BACKLOG) == 0)
@@ -100,13 +102,13 @@ static int listen_on(unsigned port, struct sw_err *err) {
     const int failure = errno;
     if (fd >= 0)
         (void)close(fd);
-    return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "metrics_port %u: %s%s", port, strerror(failure),
+    return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "metrics_port %u of %s: %s%s", port, text, strerror(failure),
                       failure == EADDRINUSE ? ": choose another port, or stop the program that has it (ss -ltnp)" : "");
 }
 
-int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*make_text)(void *arg), void *arg,
-                 struct sw_err *err) {
-    const int socket = listen_on(port, err);
+int sw_http_open(struct sw_http **ret, uv_loop_t *loop, const char *address, unsigned port,
+                 char *(*make_text)(void *arg), void *arg, struct sw_err *err) {
+    const int socket = listen_on(address, port, err);
     if (socket < 0)
         return socket;
     struct sw_http *http = sw_alloc(sizeof *http);

@@ -2,10 +2,11 @@
 #include "base/assert.h"
 #include "daemon/control/http.h"
 
-int sw_http_open(struct sw_http **ret, uv_loop_t *loop, unsigned port, char *(*make_text)(void *arg), void *arg,
-                 struct sw_err *err) {
+int sw_http_open(struct sw_http **ret, uv_loop_t *loop, const char *address, unsigned port,
+                 char *(*make_text)(void *arg), void *arg, struct sw_err *err) {
     (void)ret;
     (void)loop;
+    (void)address;
     (void)make_text;
     (void)arg;
     return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON,

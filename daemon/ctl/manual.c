@@ -231,9 +231,8 @@ int main(int argc, char **argv) {
         void (*write)(void);
     } pages[] = {{"spillwayd.8", spillwayd_page},   {"spillwayctl.1", spillwayctl_page},
                  {"spillwayd.json.5", config_page}, {"spillway.3", library_page},
-                 {"spillway_pool.3", pool_page},
-                 {"spillway-bench.1", bench_page},  {"swcodec.1", codec_page},
-                 {"completion", completion}};
+                 {"spillway_pool.3", pool_page},    {"spillway-bench.1", bench_page},
+                 {"swcodec.1", codec_page},         {"completion", completion}};
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
         if (argc == 3 && strcmp(argv[1], pages[i].name) == 0) {
             if (!freopen(argv[2], "w", stdout))

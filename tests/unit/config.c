@@ -598,6 +598,18 @@ START_TEST(texts_have_the_lengths_of_the_table) {
 }
 END_TEST
 
+START_TEST(metrics_need_an_address) {
+    struct sw_config config;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    set(&config, "metrics_address", "0.0.0.0");
+    ck_assert_int_eq(sw_config_check(&config, &err), 0);
+    set(&config, "metrics_address", "localhost");
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_str_eq(err.msg, "metrics_address: \"localhost\" is not an IPv4 address such as 127.0.0.1");
+}
+END_TEST
+
 START_TEST(help_names_every_option) {
     char help[16384] = "", printed[4096] = "";
     struct sw_config config;
@@ -641,6 +653,7 @@ int main(void) {
     tcase_add_test(tests, an_error_names_the_file_that_has_the_value);
     tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, texts_have_the_lengths_of_the_table);
+    tcase_add_test(tests, metrics_need_an_address);
     tcase_add_test(tests, help_names_every_option);
     Suite *suite = suite_create("config");
     suite_add_tcase(suite, tests);
