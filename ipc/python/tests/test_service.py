@@ -2,8 +2,11 @@
 """The private service, and how a connection finds a service."""
 
 import os
+import socket
+import struct
 import subprocess
 import textwrap
+import threading
 import time
 
 import pytest
@@ -117,3 +120,29 @@ def test_a_library_of_another_version(python, tmp_path):
     assert "EVERSION" in done.stderr and "is version 0.7.1, and this package needs 0.2" in done.stderr
     done = python("import spillway; spillway.Connection()", check=False, SPILLWAY_LIBRARY=str(tmp_path / "none.so"))
     assert "ENOENT: cannot load" in done.stderr and "SPILLWAY_LIBRARY" in done.stderr
+
+
+def test_a_service_of_another_version(tmp_path):
+    """A service that speaks a later protocol, which tells its version on the control socket."""
+    (tmp_path / "spillwayctl").write_text('#!/bin/sh\necho \'{"version": "0.9.1"}\'\n')
+    (tmp_path / "spillwayctl").chmod(0o755)
+
+    def serve():
+        peer, _ = listener.accept()
+        with peer:
+            magic, _, _, seq, _ = struct.unpack_from("<IHHII", peer.recv(4096))
+            peer.send(struct.pack("<IHHII", magic, 11, 101, seq, 0))
+            peer.recv(4096)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(tmp_path / "data.sock"))
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPILLWAYCTL", str(tmp_path / "spillwayctl"))
+            with pytest.raises(spillway.EVERSION) as raised:
+                spillway.Connection(tmp_path / "data.sock")
+        thread.join(10)
+    assert f"libspillway {spillway.__version__}" in raised.value.text and "is 0.9.1" in raised.value.text
+    assert "update the service first" in raised.value.hint

@@ -64,9 +64,11 @@ def main() -> int:
         values = _probe.read(arguments.file, arguments.type)
         with connected(arguments.socket, values.nbytes) as connection:
             return _probe.run(connection, arguments.file, values, arguments.type)
-    except (SpillwayError, OSError) as error:
+    except SpillwayError as error:
+        print(f"spillway: {error.name}: {error}", file=sys.stderr)
+    except OSError as error:
         print(f"spillway: {error}", file=sys.stderr)
-        return 1
+    return 1
 
 
 if __name__ == "__main__":

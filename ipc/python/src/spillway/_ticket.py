@@ -126,6 +126,10 @@ class Ticket(Generic[T]):
         yield from self._session.wait_in_loop(self)
         return self._outcome()
 
+    def __repr__(self) -> str:
+        state = "running" if not self._is_done else "done" if self._error is None else f"failed: {self._error.name}"
+        return f"<spillway.Ticket: {state}>"
+
     def _outcome(self) -> T:
         if self._error is not None:
             raise self._error.with_traceback(None)

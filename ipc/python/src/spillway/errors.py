@@ -4,7 +4,7 @@
     try:
         region = spillway.wait(connection.spill(array))
     except spillway.ENOSPACE as error:
-        print(error.name, error.scope, error.hint)
+        print(error.name, error.scope, error)  # the last has text and hint
 
 ETIMEDOUT and EAGAIN are also a TimeoutError, EINVAL is a ValueError, and ENOMEM a MemoryError.
 """
@@ -36,7 +36,10 @@ class SpillwayError(Exception):
         return type(self).__name__
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.text}" + (f" [{self.hint}]" if self.hint else "")
+        return self.text + (f" [{self.hint}]" if self.hint else "")
+
+    def __init_subclass__(cls) -> None:
+        cls.__module__ = "spillway"  # where programs find it
 
 
 class EINVAL(SpillwayError, ValueError):
