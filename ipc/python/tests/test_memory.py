@@ -4,6 +4,8 @@
 import array
 import gc
 import mmap
+import sys
+import types
 import weakref
 
 import numpy
@@ -132,3 +134,42 @@ def test_a_table_is_made_again_without_the_first():
     made = make()
     assert made["x"].shape == (2, 3) and made["x"].dtype == "i2"
     assert len(made["y"][0]) == 3 and made["y"][1].typecode == "f" and len(made["y"][1]) == 2
+
+
+class FakeTensor:
+    """What is asked of a tensor of PyTorch, with memory of numpy."""
+
+    layout, requires_grad = "strided", True
+
+    def __init__(self, a, device):
+        self.a, self.shape, self.dtype = a, a.shape, f"torch.{a.dtype}"
+        self.device = types.SimpleNamespace(type=device)
+
+    def __getattr__(self, name):
+        values = {"detach": self, "is_conj": False, "is_neg": False, "is_contiguous": self.a.flags.c_contiguous}
+        values |= {"stride": self.a.strides, "data_ptr": self.a.ctypes.data, "numel": self.a.size}
+        values |= {"element_size": self.a.itemsize, "is_complex": False, "is_floating_point": self.a.dtype.kind == "f"}
+        return lambda: values[name]
+
+
+def test_torch_is_asked_but_not_imported(monkeypatch):
+    """The current stream of a tensor's device counts, though it needs a gradient."""
+    streams = []
+
+    def current_stream(device):
+        streams.append(device.type)
+        return types.SimpleNamespace(cuda_stream=0x77)
+
+    torch = types.SimpleNamespace(Tensor=FakeTensor, strided="strided", bool="torch.bool")
+    torch.cuda = types.SimpleNamespace(current_stream=current_stream)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for dtype, name in (("f4", "f32"), ("u1", "u8"), ("?", "u8"), ("i8", "i64"), ("f2", "bytes")):
+        a = numpy.zeros((3, 4), dtype)
+        found = memory_of(FakeTensor(a, "cuda"))
+        assert (found.address, found.nbytes, found.stream) == (a.ctypes.data, a.nbytes, 0x77)
+        assert TYPES[found.type] == name
+    assert memory_of(FakeTensor(a, "cpu")).stream == 0 and streams == ["cuda"] * 5
+    with pytest.raises(spillway.EINVAL, match=r"is not contiguous"):
+        memory_of(FakeTensor(a.T, "cuda"))
+    with pytest.raises(spillway.EINVAL, match="cannot be spilled"):
+        memory_of(FakeTensor(a, "meta"))

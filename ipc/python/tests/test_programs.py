@@ -17,7 +17,11 @@ HERE = Path(__file__).parents[1]
 
 def program(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
     )
 
 
