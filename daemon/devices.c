@@ -9,7 +9,12 @@ static int open_gpus(struct sw_service *service, const struct sw_device_config *
     /* Set before the first call of CUDA: kernels then take their device memory at the start, not at their first launch.
      */
     (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    const int count = sw_device_cuda_count();
+    const int old = sw_device_cuda_check_driver(err), count = old ? 0 : sw_device_cuda_count();
+    if (old && strcmp(service->config->device, "cuda") == 0)
+        return old;
+    if (old)
+        sw_log(SW_LOG_ERROR, "device.skipped", "cause=\"%s\" then=\"the service works with host memory only\"",
+               err->msg);
     for (int i = 0; i < count && service->n_gpus < SW_MAX_DEVICES - 1; i++) {
         struct sw_device *device = NULL;
         const int rc = sw_device_cuda_open(&device, i, config, err);

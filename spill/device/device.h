@@ -282,6 +282,9 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
 
 /* Returns the number of usable CUDA devices. 0: there is no driver or no GPU, or the build has no CUDA. */
 int sw_device_cuda_count(void);
+/* Checks the version of the NVIDIA driver. Without a driver there is nothing wrong with it. errors: -SW_ENOTSUP (older
+ * than the oldest that was tried; it cannot run this build's CUDA, and sw_device_cuda_count() is 0). */
+int sw_device_cuda_check_driver(struct sw_err *err);
 /* Opens a CUDA device by its ordinal. It takes at most config->scratch_bytes of device memory, apart from the context.
  * The context becomes current on the calling thread, and on each thread that calls an operation. Kernels take device
  * memory when they are loaded. To load them all at once, set CUDA_MODULE_LOADING=EAGER before the first call of CUDA.

@@ -340,6 +340,18 @@ int sw_device_cuda_count(void) {
     return n;
 }
 
+int sw_device_cuda_check_driver(struct sw_err *err) {
+    enum { OLDEST = 13000 }; /* as the driver reports it: 1000 * major + 10 * minor; that of driver 580 */
+    int version = 0;
+    if (cudaDriverGetVersion(&version) != cudaSuccess)
+        (void)cudaGetLastError();
+    if (version == 0 || version >= OLDEST)
+        return 0;
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE,
+                      "the NVIDIA driver runs CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
+                      version / 1000, version % 1000 / 10, OLDEST / 1000, OLDEST % 1000 / 10);
+}
+
 static int make_streams(struct device_cuda *d, struct sw_err *err) {
     cudaError_t e = stream_new(&d->copies_out);
     if (e == cudaSuccess)

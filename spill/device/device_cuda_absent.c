@@ -5,6 +5,11 @@ int sw_device_cuda_count(void) {
     return 0;
 }
 
+int sw_device_cuda_check_driver(struct sw_err *err) {
+    (void)err;
+    return 0;
+}
+
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config,
                         struct sw_err *err) {
     (void)config;

@@ -276,8 +276,21 @@ START_TEST(a_full_descriptor_table_has_its_own_error) {
 }
 END_TEST
 
+/* Its GPUs are not counted: to the runtime, such a driver has none. */
+START_TEST(an_old_driver_is_named) {
+    sw_fake_driver_version = 0;
+    ck_assert_int_eq(sw_device_cuda_check_driver(&err), 0);
+    sw_fake_driver_version = 13010;
+    ck_assert_int_eq(sw_device_cuda_check_driver(&err), 0);
+    sw_fake_driver_version = 12080;
+    ck_assert_int_eq(sw_device_cuda_check_driver(&err), -SW_ENOTSUP);
+    ck_assert_str_eq(err.msg, "the NVIDIA driver runs CUDA 12.8, but 13.0 is needed: install driver 580 or later");
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("device_cuda");
+    tcase_add_test(tests, an_old_driver_is_named);
     tcase_add_test(tests, a_slots_buffer_has_its_stated_length);
     tcase_add_test(tests, a_device_works_in_its_context);
     tcase_add_test(tests, a_guest_works_in_given_memory);

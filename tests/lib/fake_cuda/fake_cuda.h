@@ -131,4 +131,7 @@ void *sw_fake_dlopen(const char *name, int flags);
 void *sw_fake_dlsym(void *library, const char *name);
 int sw_fake_dlclose(void *library);
 
+/* The version that the driver reports; 0: there is no driver. */
+extern int sw_fake_driver_version;
+
 #endif

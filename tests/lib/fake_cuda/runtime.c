@@ -14,6 +14,13 @@ cudaError_t cudaGetDeviceCount(int *ret) {
     return sw_fake_leave(e);
 }
 
+int sw_fake_driver_version = 13000;
+
+cudaError_t cudaDriverGetVersion(int *ret) {
+    *ret = sw_fake_driver_version;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *ret, int ordinal) {
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaGetDeviceProperties);
     (void)ordinal;

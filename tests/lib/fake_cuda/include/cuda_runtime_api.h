@@ -54,6 +54,7 @@ enum { cudaEnableDefault = 0, cudaStreamNonBlocking = 1, cudaEventBlockingSync =
 enum { cudaHostAllocPortable = 1, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2 };
 
 cudaError_t cudaGetDeviceCount(int *);
+cudaError_t cudaDriverGetVersion(int *);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *, int);
 cudaError_t cudaDeviceGetAttribute(int *, enum cudaDeviceAttr, int);
 cudaError_t cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned long long,
