@@ -88,7 +88,7 @@ static bool take_frames(struct spillway_ticket *t, const struct sw_msg *msg) {
     if (m->n_frames != event->n)
         return false;
     for (unsigned i = 0; i < event->n; i++)
-        if (!take_layout(&event->run->run.frames->layouts[event->chunk + i], &m->frames[i], event->room[i]))
+        if (!take_layout(&event->run->run.frames->layouts[event->chunk + i], &m->frames[i], event->bytes[i]))
             return false;
     sw_way_add_result(&x->results[t->own.part], &result);
     return true;
@@ -130,7 +130,7 @@ static bool send_event(struct sw_coder_event *event) {
             .raw_bytes = sw_frames_chunk_bytes(frames, event->chunk + i),
             .offset = op->link->frames_offset + event->at[i],
             .mem = op->link->mem,
-            .frame_bytes = (uint32_t)(event->kind == SW_CODER_SEND ? event->frame.frame_bytes : event->room[i]),
+            .frame_bytes = (uint32_t)event->bytes[i],
             .buffer = (uint16_t)run->piece};
     const unsigned flags = event->kind == SW_CODER_FETCH && event->is_disputed ? SW_READ_DISPUTED : 0;
     struct spillway_ticket *t =
@@ -395,7 +395,7 @@ static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct 
     struct sw_coded *op = coded_of(way);
     const uint64_t longest = piece->stored_bytes < piece->chunk_bytes ? piece->stored_bytes : piece->chunk_bytes;
     (void)err;
-    op->falls_back |= longest > op->link->chunk_bytes || (piece->stored_bytes && !piece->chunk_bytes);
+    op->falls_back |= longest > sw_coder_chunk_bytes(coder_of(op)) || (piece->stored_bytes && !piece->chunk_bytes);
     return 0;
 }
 

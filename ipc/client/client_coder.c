@@ -123,12 +123,11 @@ static int make_coder(struct sw_coder_link *link, struct sw_err *err) {
         return sw_err_set(err, -SW_ELIMIT, SW_SCOPE_REQUEST,
                           "the service allows %llu bytes of frame buffers, %llu are needed",
                           (unsigned long long)ok->bytes, (unsigned long long)FRAME_BYTES);
-    link->place.chunk_bytes = ok->chunk_bytes;
     const int rc = sw_coder_get(&link->coder, &link->place, err);
     if (rc < 0)
         return rc;
     sw_coder_add_user(link->coder, &link->user);
-    const uint64_t most = sw_coder_chunk_bytes(link->coder),
+    const uint64_t most = sw_coder_new_chunk_bytes(link->coder),
                    allowed = ok->chunk_bytes / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
     link->chunk_bytes = most < allowed ? most : allowed;
     return 0;

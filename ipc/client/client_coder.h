@@ -30,7 +30,7 @@ struct sw_coder_link {
     struct sw_list waiting; /* sw_coder_event.node: cannot be sent yet */
     uint32_t mem;           /* the frame buffers */
     uint64_t frames_offset; /* in that memory */
-    uint64_t chunk_bytes;   /* of new regions */
+    uint64_t chunk_bytes;   /* the longest of new regions */
     struct sw_msg_coder_ok answer;
     uint64_t asks_again_us; /* REFUSED for want of room: when it may ask again; 0: never */
     atomic_bool has_news;   /* since the last look: an event has come, or a run has ended */

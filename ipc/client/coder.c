@@ -18,6 +18,8 @@ enum { N_SLOTS = 4 };
 #define GPU_BYTES ((uint64_t)320 << 20)
 #define HOST_FRAME_BYTES ((uint64_t)72 << 20)
 #define HOST_BYTES ((uint64_t)256 << 20)
+/* Of new regions, whatever buffers their process has. */
+#define MOST_NEW_CHUNK_BYTES ((uint64_t)16 << 20)
 enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 
 struct sw_coder {
@@ -53,37 +55,33 @@ static struct sw_coder_run *of_run(struct sw_run *run) {
     return SW_CONTAINER_OF(run, struct sw_coder_run, run);
 }
 
-static struct sw_coder_event *post(struct sw_coder *coder, struct sw_run *run, enum sw_coder_event_kind kind,
-                                   size_t chunk, unsigned n, unsigned slot) {
+static void post(struct sw_coder *coder, struct sw_run *run, enum sw_coder_event_kind kind, size_t chunk, unsigned n,
+                 unsigned slot, const uint64_t *at, bool is_disputed) {
     struct sw_coder_event *event = &coder->events[slot];
     event->kind = kind;
     event->is_pending = true;
+    event->is_disputed = is_disputed;
     event->run = of_run(run);
     event->chunk = chunk;
     event->n = n;
     event->slot = slot;
+    for (unsigned i = 0; i < n; i++) {
+        event->at[i] = slot * coder->stride + at[i];
+        event->bytes[i] = kind == SW_CODER_SEND ? run->frames->layouts[chunk + i].frame_bytes
+                                                : sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
+    }
     sw_list_append(&event->run->user->events, &event->node);
     event->run->user->wake(event->run->user);
-    return event;
 }
 
-static void sink_send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned slot,
-                      const struct sw_frame_layout *frame) {
-    struct sw_coder *coder = of_sink(sink);
-    struct sw_coder_event *event = post(coder, run, SW_CODER_SEND, chunk, 1, slot);
-    event->at[0] = slot * coder->stride;
-    event->frame = *frame;
+static void sink_send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                      const uint64_t *at) {
+    post(of_sink(sink), run, SW_CODER_SEND, chunk, n, slot, at, false);
 }
 
 static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
                        const uint64_t *at, bool is_disputed) {
-    struct sw_coder *coder = of_sink(sink);
-    struct sw_coder_event *event = post(coder, run, SW_CODER_FETCH, chunk, n, slot);
-    event->is_disputed = is_disputed;
-    for (unsigned i = 0; i < n; i++) {
-        event->at[i] = slot * coder->stride + at[i];
-        event->room[i] = sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
-    }
+    post(of_sink(sink), run, SW_CODER_FETCH, chunk, n, slot, at, is_disputed);
 }
 
 /* All that a run has with the service is in its slots. */
@@ -236,9 +234,8 @@ static void coder_free(struct sw_coder *coder) {
 }
 
 /* The longest chunk of which n_slots buffers fit. */
-static uint64_t chunk_that_fits(uint64_t most_bytes, uint64_t frame_bytes, unsigned n_slots) {
+static uint64_t chunk_that_fits(uint64_t frame_bytes, unsigned n_slots) {
     uint64_t chunk = frame_bytes / n_slots / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
-    chunk = chunk < most_bytes ? chunk : most_bytes / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
     while (chunk > SW_CHUNK_ALIGN_BYTES && n_slots * sw_device_frame_stride(chunk) > frame_bytes)
         chunk -= SW_CHUNK_ALIGN_BYTES;
     return chunk;
@@ -247,8 +244,7 @@ static uint64_t chunk_that_fits(uint64_t most_bytes, uint64_t frame_bytes, unsig
 static int open_device(struct sw_coder *coder, struct sw_err *err) {
     const struct sw_coder_place *place = &coder->place;
     struct sw_device_config config = {.n_slots = N_SLOTS, .is_guest = true, .cuda_context = place->context};
-    config.chunk_bytes =
-        chunk_that_fits(place->chunk_bytes, place->context ? GPU_FRAME_BYTES : HOST_FRAME_BYTES, N_SLOTS);
+    config.chunk_bytes = chunk_that_fits(place->context ? GPU_FRAME_BYTES : HOST_FRAME_BYTES, N_SLOTS);
     config.scratch_bytes = place->context ? GPU_BYTES - GPU_FRAME_BYTES : HOST_BYTES;
     coder->stride = sw_device_frame_stride(config.chunk_bytes);
     config.frames_bytes = N_SLOTS * coder->stride;
@@ -288,7 +284,7 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
     (void)pthread_cond_init(&coder->change, NULL);
     sw_list_init(&coder->users);
     coder->place = *place;
-    coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = place->chunk_bytes};
+    coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES};
     coder->memory.fd = -1;
     coder->n_users = 1;
     if (fill(coder, err)) {
@@ -343,6 +339,14 @@ void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *re
 
 uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder) {
     return coder->device->ops->info(coder->device)->chunk_bytes;
+}
+
+uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder) {
+    const uint64_t buffer_bytes = coder->device->ops->info(coder->device)->group_bytes;
+    uint64_t chunk = buffer_bytes / SW_DECODE_MAX / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
+    while (SW_DECODE_MAX * sw_group_item_bytes(chunk) > buffer_bytes)
+        chunk -= SW_CHUNK_ALIGN_BYTES;
+    return chunk < MOST_NEW_CHUNK_BYTES ? chunk : MOST_NEW_CHUNK_BYTES;
 }
 
 unsigned sw_coder_slots(const struct sw_coder *coder) {

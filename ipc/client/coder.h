@@ -23,12 +23,11 @@
 struct sw_coder;
 struct CUctx_st;
 
-/* Where a coder works, and how much memory it may take. */
+/* Where a coder works. */
 struct sw_coder_place {
     struct CUctx_st *context; /* NULL: the host device */
     uint64_t context_id;      /* sw_coder_context_id() */
     int ordinal;              /* of the context's GPU */
-    uint64_t chunk_bytes;     /* the longest chunk that the service takes; a multiple of 32 KiB */
 };
 
 /* What tells a connection about its runs. */
@@ -67,13 +66,12 @@ struct sw_coder_event {
     struct sw_list node;
     enum sw_coder_event_kind kind;
     struct sw_coder_run *run;
-    bool is_disputed;             /* FETCH: once more, since a frame did not decode */
-    bool is_pending;              /* posted, and not done */
-    unsigned slot, n;             /* n: chunks */
-    size_t chunk;                 /* the first */
-    uint64_t at[SW_DECODE_MAX];   /* where in the coder's frame buffers each frame begins */
-    uint64_t room[SW_DECODE_MAX]; /* FETCH: bytes that its frame may have */
-    struct sw_frame_layout frame; /* SEND: of the frame */
+    bool is_disputed;              /* FETCH: once more, since a frame did not decode */
+    bool is_pending;               /* posted, and not done */
+    unsigned slot, n;              /* n: chunks */
+    size_t chunk;                  /* the first */
+    uint64_t at[SW_DECODE_MAX];    /* where in the coder's frame buffers each frame begins */
+    uint64_t bytes[SW_DECODE_MAX]; /* of the frame; FETCH: that it may have */
 };
 
 /* Finds the coder of a place, or makes it, which takes up to a second on a GPU. owns: the caller, sw_coder_put().
@@ -88,8 +86,11 @@ void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
 
 /* The frame buffers, which the service is to open: their memory and length; of the host device also the memfd. */
 void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd);
-/* The longest chunk that it encodes and decodes, and how many at a time. */
+/* The longest chunk that it decodes. */
 uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder);
+/* The longest chunk of new regions: short enough for a step to take several, and for smaller coders to decode. */
+uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder);
+/* How many steps it works on at a time. */
 unsigned sw_coder_slots(const struct sw_coder *coder);
 
 /* Adds a run on memory of this process. run->user, request.operation, .session and .may_fill_holes, buffer.type and

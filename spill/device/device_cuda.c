@@ -209,8 +209,8 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->full_segments = sw_gpu_full_segments();
     info->chunk_bytes = chunk;
     info->group_items = group_items(chunk);
-    info->group_bytes = sw_group_item_bytes(chunk);
-    info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : info->group_bytes;
+    info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : sw_group_item_bytes(chunk);
+    info->group_bytes = info->buffer_bytes;
     info->scratch_bytes = slots_bytes(config, chunk, n);
     info->head_bytes = sw_device_head_bytes(chunk);
     return 0;

@@ -619,7 +619,9 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : frame_bytes;
     info->head_bytes = sw_device_head_bytes(chunk);
     info->group_items = MAX_GROUP_ITEMS;
-    info->group_bytes = frame_bytes < MAX_GROUP_BYTES ? frame_bytes : MAX_GROUP_BYTES;
+    info->group_bytes = config->frames                  ? info->buffer_bytes
+                        : frame_bytes < MAX_GROUP_BYTES ? frame_bytes
+                                                        : MAX_GROUP_BYTES;
     return 0;
 }
 

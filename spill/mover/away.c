@@ -1,9 +1,10 @@
 /* away.c - spills and restores through a sink in another process, which reads and writes the slots' frame buffers.
  *
- * On the spill path a chunk is encoded, and its frame sent. On the restore path frames are fetched, several in one
- * step, and decoded. While the sink has a slot's buffer, the slot is idle, and this process does not touch the buffer,
- * also after the run has failed: the other process may still write to it. So failures and cancellations wait for the
- * sink's report. Raw chunks have frames, too. */
+ * On the spill path chunks are encoded, several in one step, and their frames sent. On the restore path frames are
+ * fetched, several in one step, and decoded: each step waits for a GPU that an engine fills. While the sink has a
+ * slot's buffer, the slot is idle, and this process does not touch the buffer, also after the run has failed: the other
+ * process may still write to it. So failures and cancellations wait for the sink's report. Raw chunks have frames, too.
+ */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
@@ -23,10 +24,41 @@ static bool wants(struct sw_mover *m, struct sw_run *run) {
     return run->n_dealt < run->frames->n_chunks;
 }
 
+/* Returns how many of the run's next chunks one step takes at most: as many as the buffer has room for, whatever their
+ * frames' lengths. */
+static unsigned most_chunks(const struct sw_mover *m, const struct sw_run *run) {
+    const uint64_t fit = m->device->ops->info(m->device)->group_bytes / sw_group_item_bytes(run->frames->chunk_bytes);
+    const size_t left = run->frames->n_chunks - run->n_dealt;
+    const uint64_t n = fit < SW_DECODE_MAX ? fit : SW_DECODE_MAX;
+    return n < 1 ? 1 : n < left ? (unsigned)n : (unsigned)left;
+}
+
+static uint64_t room_at(const struct sw_run *run, unsigned i) {
+    return i * sw_group_item_bytes(run->frames->chunk_bytes);
+}
+
+static void rooms(const struct sw_run *run, unsigned n, uint64_t ret[SW_DECODE_MAX]) {
+    for (unsigned i = 0; i < n; i++)
+        ret[i] = room_at(run, i);
+}
+
 /* ---- spill ---- */
 
+/* A run's first step is one chunk, so that the link has something to do soon. */
 static bool start_send(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    return sw_encode_start(m, slot, &sw_workflow_send, run);
+    return sw_encode_start(m, slot, &sw_workflow_send, run, run->n_dealt > 0 ? most_chunks(m, run) : 1);
+}
+
+/* The step's frames are in the slot's buffer. */
+static void send(struct sw_mover *m, struct sw_slot *slot) {
+    struct sw_run *run = slot->run;
+    uint64_t at[SW_DECODE_MAX], frame_bytes = 0;
+    rooms(run, slot->n_chunks, at);
+    for (unsigned i = 0; i < slot->n_chunks; i++)
+        frame_bytes += run->frames->layouts[slot->chunk + i].frame_bytes;
+    sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes, frame_bytes);
+    lend(slot, SENDING);
+    m->sink->ops->send(m->sink, run, slot->chunk, slot->n_chunks, sw_slot_index(m, slot), at);
 }
 
 static void send_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
@@ -38,17 +70,14 @@ static void send_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
     if (run->outcome.err.code) {
         sw_slot_give(m, slot);
     } else if (sw_encode_ended(m, slot, result)) {
-        sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, slot->frame.codec, slot->frame.raw_bytes,
-                         slot->frame.frame_bytes);
-        lend(slot, SENDING);
-        m->sink->ops->send(m->sink, run, slot->chunk, sw_slot_index(m, slot), &run->frames->layouts[slot->chunk]);
+        send(m, slot);
     }
 }
 
 /* A last chunk that has arrived counts, even if the run was canceled. */
 static void sent(struct sw_mover *m, struct sw_slot *slot) {
     if (!slot->run->outcome.err.code)
-        slot->run->n_done++;
+        slot->run->n_done += slot->n_chunks;
     sw_slot_give(m, slot);
 }
 
@@ -56,28 +85,22 @@ const struct sw_workflow sw_workflow_send = {.wants = wants, .start = start_send
 
 /* ---- restore ---- */
 
-/* Returns the distance between the rooms of a step's frames. */
-static uint64_t room_stride(const struct sw_run *run) {
-    const uint64_t bytes = sw_frame_bound_bytes(run->frames->chunk_bytes);
-    return (bytes + SW_FRAME_DATA_ALIGN - 1) / SW_FRAME_DATA_ALIGN * SW_FRAME_DATA_ALIGN;
-}
-
-/* Returns how many of the run's next chunks go in one step: as many as the buffer has room for, whatever their frames'
- * lengths, but not so many that another slot would have nothing to do. One beside other requests, since all slots'
- * steps share the link. */
+/* Returns how many chunks the next step takes: as many as it can, but if what is left fits into the free slots, each of
+ * these gets some. */
 static unsigned step_length(const struct sw_mover *m, const struct sw_run *run) {
-    const uint64_t fit = m->device->ops->info(m->device)->buffer_bytes / room_stride(run);
-    const size_t share = (run->frames->n_chunks - run->n_dealt) / m->n_slots;
-    uint64_t n = share < SW_DECODE_MAX ? share : SW_DECODE_MAX;
-    n = n < fit ? n : fit;
-    return n < 1 || !sw_mover_is_alone(m, run) ? 1 : (unsigned)n;
+    const unsigned most = most_chunks(m, run);
+    const size_t left = run->frames->n_chunks - run->n_dealt;
+    unsigned n_free = 0;
+    for (unsigned s = 0; s < m->n_slots; s++)
+        n_free += !m->slots[s].workflow;
+    const size_t share = (left + n_free - 1) / n_free;
+    return share < most ? (unsigned)share : most;
 }
 
 /* Has the step's frames brought to the slot's buffer. */
 static void fetch(struct sw_mover *m, struct sw_slot *slot) {
     uint64_t at[SW_DECODE_MAX];
-    for (unsigned i = 0; i < slot->n_chunks; i++)
-        at[i] = i * room_stride(slot->run);
+    rooms(slot->run, slot->n_chunks, at);
     lend(slot, FETCHING);
     m->sink->ops->fetch(m->sink, slot->run, slot->chunk, slot->n_chunks, sw_slot_index(m, slot), at, slot->is_disputed);
 }
@@ -113,7 +136,7 @@ static int decode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
         const size_t chunk = slot->chunk + i;
         rc = check_layout(run, chunk, err);
         items[i] = (struct sw_decode_item){.layout = &run->frames->layouts[chunk],
-                                           .frame_at = i * room_stride(run),
+                                           .frame_at = room_at(run, i),
                                            .offset = run->buffer->offset + chunk * run->frames->chunk_bytes,
                                            .may_fill_holes = run->request->may_fill_holes};
     }

@@ -12,7 +12,7 @@ static bool wants_spill(struct sw_mover *m, struct sw_run *run) {
 }
 
 static bool start_spill(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    return sw_encode_start(m, slot, &sw_workflow_spill, run);
+    return sw_encode_start(m, slot, &sw_workflow_spill, run, 1);
 }
 
 static int queue_store(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {

@@ -1,4 +1,4 @@
-/* encode.c - makes a chunk's frame in a slot's buffer, and the plan for it: the steps that spills and packs share. */
+/* encode.c - makes chunks' frames in a slot's buffer, and the plan for them: the steps that spills and packs share. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -46,27 +46,48 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
-/* Queues the encoding of the slot's chunk by the run's plan. */
-static void encode_chunk(struct sw_mover *m, struct sw_slot *slot) {
+/* The frames of a step with several chunks follow each other as a group's do. */
+static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_run *run = slot->run;
+    for (unsigned i = 0; i < slot->n_chunks; i++)
+        slot->encoded[i] = (struct sw_group_item){
+            .mapping = run->buffer->memory->mapping,
+            .offset = run->buffer->offset + (slot->chunk + i) * run->frames->chunk_bytes,
+            .bytes = sw_frames_chunk_bytes(run->frames, slot->chunk + i),
+        };
+    return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &run->course.plan, slot->encoded,
+                                        slot->n_chunks, err);
+}
+
+static int encode_one(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
+    const struct sw_run *run = slot->run;
+    return m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->course.plan, run->buffer->memory->mapping,
+                                  run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
+                                  sw_frames_chunk_bytes(run->frames, slot->chunk), err);
+}
+
+/* Queues the encoding of the slot's chunks by the run's plan. */
+static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
     struct sw_run *run = slot->run;
-    const uint64_t offset = run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
-                   raw_bytes = sw_frames_chunk_bytes(run->frames, slot->chunk);
+    const uint64_t chunk_bytes = run->frames->n_chunks > 1 ? run->frames->chunk_bytes : run->buffer->bytes;
+    uint64_t raw_bytes = 0;
+    for (unsigned i = 0; i < slot->n_chunks; i++)
+        raw_bytes += sw_frames_chunk_bytes(run->frames, slot->chunk + i);
     slot->step = SW_ENCODE_ENCODING;
     slot->plan_number = run->course.plan_number;
     slot->compresses = run->course.plan.codec != SW_CODEC_RAW;
-    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan.codec, raw_bytes, raw_bytes);
-    sw_planner_set_segments(&m->planner, &run->course.plan,
-                            run->frames->n_chunks > 1 ? run->frames->chunk_bytes : run->buffer->bytes);
-    if (m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->course.plan, run->buffer->memory->mapping,
-                               offset, raw_bytes, &err))
+    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan.codec,
+                     sw_frames_chunk_bytes(run->frames, slot->chunk), raw_bytes);
+    sw_planner_set_segments(&m->planner, &run->course.plan, chunk_bytes);
+    if (sw_mover_sink_is_away(m) ? encode_together(m, slot, &err) : encode_one(m, slot, &err))
         sw_slot_drain(m, slot, 0, &err);
 }
 
 /* Records a frame that is complete on the device, and checks whether the data have drifted. */
-static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
+static void note_encoded(struct sw_mover *m, const struct sw_slot *slot, size_t chunk) {
     struct sw_run *run = slot->run;
-    sw_run_note_frame(run, slot->chunk, run->course.plan.codec, &slot->frame);
+    sw_run_note_frame(run, chunk, run->course.plan.codec, &slot->frame);
     if (run->n_encoded == run->frames->n_chunks)
         sw_run_set_phase(m, run, SW_PHASE_STORING);
     const struct sw_snapshot now = sw_run_snapshot(m, run);
@@ -85,7 +106,7 @@ static void note_encoded(struct sw_mover *m, const struct sw_slot *slot) {
     sw_planner_reevaluate(&m->planner, &run->course, &now);
 }
 
-/* Discards the frame of the slot's chunk, and queues the making of a plan from this chunk on. */
+/* Discards the frames of the slot's chunks, and queues the making of a plan from the first of these on. */
 static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_run *run = slot->run;
     const uint64_t begin = slot->chunk * run->frames->chunk_bytes;
@@ -95,13 +116,25 @@ static void plan_again(struct sw_mover *m, struct sw_slot *slot) {
     make_plan(m, slot, run->buffer->offset + begin, run->buffer->bytes - begin);
 }
 
-/* Checks the frame in the slot's buffer. Returns true if it is kept; otherwise it is made again by another plan. */
+/* Records the frames in the slot's buffer. slot->frame is the first one's, and then the last one's. */
+static void take_frames(struct sw_mover *m, struct sw_slot *slot) {
+    slot->compresses = false;
+    for (unsigned i = 0; i < slot->n_chunks; i++) {
+        if (i > 0)
+            slot->frame = slot->encoded[i].frame;
+        slot->compresses |= slot->frame.codec != SW_CODEC_RAW;
+        note_encoded(m, slot, slot->chunk + i);
+    }
+}
+
+/* Checks the first frame in the slot's buffer. Returns true if all are kept; otherwise they are made again by another
+ * plan. */
 static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
-    slot->frame = result->frame;
+    slot->frame = sw_mover_sink_is_away(m) ? slot->encoded[0].frame : result->frame;
     const struct sw_snapshot now = sw_run_snapshot(m, slot->run);
     switch (sw_planner_check_frame(&m->planner, &slot->run->course, &now, slot->plan_number, &slot->frame)) {
     case SW_MISMATCH_RETRY:
-        encode_chunk(m, slot);
+        encode_chunks(m, slot);
         return false;
     case SW_MISMATCH_REPLAN:
         plan_again(m, slot);
@@ -109,12 +142,12 @@ static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_sl
     case SW_MISMATCH_ACCEPT:
         break;
     }
-    slot->compresses = slot->frame.codec != SW_CODEC_RAW;
-    note_encoded(m, slot);
+    take_frames(m, slot);
     return true;
 }
 
-bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run) {
+bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run,
+                     unsigned n) {
     if (run->stage == SW_STAGE_RUNNING && sw_run_needs_plan(run)) {
         sw_slot_take(m, slot, workflow, run);
         slot->step = SW_ENCODE_PREPARING;
@@ -124,8 +157,10 @@ bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_w
     if (run->n_dealt == run->frames->n_chunks)
         return false;
     sw_slot_take(m, slot, workflow, run);
-    slot->chunk = run->n_dealt++;
-    encode_chunk(m, slot);
+    slot->chunk = run->n_dealt;
+    slot->n_chunks = n;
+    run->n_dealt += n;
+    encode_chunks(m, slot);
     if (run->course.trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
         sw_plan_init_raw(&run->course.plan);
     run->course.trial = SW_TRIAL_NONE;
@@ -143,7 +178,7 @@ bool sw_encode_ended(struct sw_mover *m, struct sw_slot *slot, const struct sw_s
     case SW_ENCODE_REPLANNING:
         take_plan(m, slot, slot->chunk);
         run->stage = SW_STAGE_RUNNING;
-        encode_chunk(m, slot);
+        encode_chunks(m, slot);
         return false;
     default:
         return encoded(m, slot, result);

@@ -57,10 +57,10 @@ struct sw_frame_sink_ops {
      * mover calls send, fetch, abandon, ended, deal, has_news and collect only; all but the first two may be NULL.
      * From the call to sw_mover_slot_done(), which may come from inside the call, the slot's buffer belongs to the sink
      * alone, and counts in run->n_in_sink. */
-    /* The frame at the beginning of the slot's buffer is complete, and is the chunk's. *frame lasts as long as the run.
-     */
-    void (*send)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned slot,
-                 const struct sw_frame_layout *frame);
+    /* The frames of chunks [chunk, chunk + n), n up to SW_DECODE_MAX, are complete, at at[i] in the slot's buffer.
+     * Their layouts are in run->frames. `at` lasts until the call returns. */
+    void (*send)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                 const uint64_t *at);
     /* Brings the frames of chunks [chunk, chunk + n), n up to SW_DECODE_MAX, to at[i] in the slot's buffer. Each has
      * room for the bound of its chunk's frame. Before it reports success the sink has filled in these chunks'
      * run->frames->layouts. `at` lasts until the call returns. is_disputed: they were fetched before, and at least one

@@ -402,7 +402,7 @@ static bool wants_pack(struct sw_mover *m, struct sw_run *run) {
 }
 
 static bool start_pack(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    return sw_encode_start(m, slot, &sw_workflow_pack, run);
+    return sw_encode_start(m, slot, &sw_workflow_pack, run, 1);
 }
 
 static void pack_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,

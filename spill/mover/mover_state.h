@@ -68,8 +68,9 @@ struct sw_slot {
     struct sw_run *run; /* NULL: free, or serving a group */
     struct sw_group group;
     size_t chunk;
-    unsigned n_chunks; /* unpacking: number of chunks, of which `chunk` is the last; restoring: `chunk` is the first */
-    bool unqueued;     /* a step could not be queued; earlier ones still run */
+    /* Unpacking: number of chunks, of which `chunk` is the last; restoring, encoding: `chunk` is the first. */
+    unsigned n_chunks;
+    bool unqueued;             /* a step could not be queued; earlier ones still run */
     unsigned plan_number;      /* encoding: number of the plan in use */
     uint64_t age;              /* order in which slots became busy */
     uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
@@ -80,9 +81,10 @@ struct sw_slot {
     struct sw_link *link; /* link that its steps use; NULL: none */
     uint64_t link_number; /* number of its step on this link */
     struct sw_stored stored;
-    struct sw_frame_layout frame; /* being encoded, or being restored */
-    struct sw_direct direct;      /* STORING, RESTORING: raw chunks without kernels for each; `chunk` is the first */
-    struct {                      /* PLACING, FETCHING: of the slot's frame; COMPARING: of several */
+    struct sw_frame_layout frame;                /* being encoded, or being restored */
+    struct sw_group_item encoded[SW_DECODE_MAX]; /* encoding for a sink in another process: the step's chunks */
+    struct sw_direct direct; /* STORING, RESTORING: raw chunks without kernels for each; `chunk` is the first */
+    struct {                 /* PLACING, FETCHING: of the slot's frame; COMPARING: of several */
         unsigned n;
         size_t chunks[SW_HEAD_MAX];
         struct sw_head_item items[SW_HEAD_MAX];
@@ -178,10 +180,12 @@ int sw_slot_stored(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
 
 /* Returns true if a spill or pack still needs a plan to be made. */
 bool sw_run_needs_plan(const struct sw_run *run);
-/* Begins a plan for the rest, or the encoding of the next chunk, on a free slot. Returns false if nothing is left. */
-bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
-/* One of encode.c's steps has succeeded. Returns true if the chunk's frame is in the slot's buffer; otherwise the slot
- * works on, or was given back. */
+/* Begins a plan for the rest, or the encoding of the next n chunks, on a free slot. Returns false if nothing is left.
+ * n > 1 only for a sink in another process: their frames follow each other like a group's. */
+bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run,
+                     unsigned n);
+/* One of encode.c's steps has succeeded. Returns true if the frames of the slot's chunks are in its buffer; otherwise
+ * the slot works on, or was given back. */
 bool sw_encode_ended(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result);
 
 /* ---- chunk.c ---- */

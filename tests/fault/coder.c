@@ -44,12 +44,12 @@ static void carry_out(struct sw_coder_event *event) {
     for (unsigned i = 0; i < event->n; i++) {
         const size_t chunk = event->chunk + i;
         if (event->kind == SW_CODER_SEND) {
-            layouts[chunk] = event->frame;
+            layouts[chunk] = event->run->run.frames->layouts[chunk];
             free(stored[chunk]);
-            stored[chunk] = malloc(event->frame.frame_bytes);
-            memcpy(stored[chunk], frames + event->at[i], event->frame.frame_bytes);
+            stored[chunk] = malloc(event->bytes[i]);
+            memcpy(stored[chunk], frames + event->at[i], event->bytes[i]);
         } else {
-            ck_assert_uint_le(layouts[chunk].frame_bytes, event->room[i]);
+            ck_assert_uint_le(layouts[chunk].frame_bytes, event->bytes[i]);
             memcpy(frames + event->at[i], stored[chunk], layouts[chunk].frame_bytes);
             event->run->run.frames->layouts[chunk] = layouts[chunk];
         }
@@ -141,7 +141,7 @@ static void close_coder(void) {
 }
 
 static void setup(void) {
-    place = (struct sw_coder_place){.context = sw_fake_context(), .chunk_bytes = CHUNK};
+    place = (struct sw_coder_place){.context = sw_fake_context()};
     data = sw_fake_memory_new(BYTES);
     original = malloc(BYTES);
     sw_content_fill(original, BYTES, SW_CONTENT_TEXT, 7);
@@ -249,14 +249,14 @@ START_TEST(plans_are_made_beside_frames_that_are_away) {
         event = sw_coder_next_event(coder, &user);
     }
     const uint8_t *frame = (uint8_t *)sw_coder_frames(coder, &bytes, &fd) + event->at[0];
-    uint8_t *before = malloc(event->frame.frame_bytes);
-    memcpy(before, frame, event->frame.frame_bytes);
+    uint8_t *before = malloc(event->bytes[0]);
+    memcpy(before, frame, event->bytes[0]);
     for (uint64_t session = 2; session < 10; session++) { /* each needs a plan of its own */
         const int trained = atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_train_async]);
         add_part(&other, SW_OP_SPILL, CHUNK, session);
         ck_assert_int_eq(finish(&other), 0);
         ck_assert_int_gt(atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_train_async]), trained);
-        ck_assert_int_eq(memcmp(before, frame, event->frame.frame_bytes), 0);
+        ck_assert_int_eq(memcmp(before, frame, event->bytes[0]), 0);
     }
     free(before);
     carry_out(event);

@@ -44,10 +44,10 @@ static int make_plan(struct sw_device *device, unsigned s, enum sw_value_type ty
     return rig.real->make_plan(device, s, type, mapping, offset, bytes, err);
 }
 
-static int encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
-                  uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    rig.n_encoded++;
-    return rig.real->encode(device, s, plan, mapping, offset, bytes, err);
+static int encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
+                        unsigned n, struct sw_err *err) {
+    rig.n_encoded += n;
+    return rig.real->encode_group(device, s, plan, items, n, err);
 }
 
 static int decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
@@ -77,7 +77,7 @@ static void rig_open(unsigned n_slots, uint64_t chunk_bytes, enum sw_away_how ho
     rig.real = rig.device->ops;
     rig.ops = *rig.real;
     rig.ops.make_plan = make_plan;
-    rig.ops.encode = encode;
+    rig.ops.encode_group = encode_group;
     rig.ops.decode = decode;
     rig.device->ops = &rig.ops;
     sw_away_sink_init(&rig.sink, rig.buffers, stride, how);
@@ -258,16 +258,17 @@ START_TEST(regions_come_back) {
 }
 END_TEST
 
-/* A step's frames have rooms of one length, so what fits depends on the chunks. No slot is left without a step. */
-START_TEST(restores_fetch_as_much_as_has_room_and_leaves_others_some) {
+/* A step's frames have rooms of one length, so what fits depends on the chunks. The first step of a spill is one chunk,
+ * and a restore that fits into all slots leaves none without a step. */
+START_TEST(a_step_takes_as_many_chunks_as_have_room) {
     static const struct {
         unsigned n_slots;
-        uint64_t device_chunk, bytes, most;
-    } cases[] = {{1, 4 * MIB, 9 * MIB, SW_DECODE_MAX}, /* by number */
-                 {1, MIB, 9 * MIB, 1},                 /* by room: of 2 MiB, each wants a little more than one */
-                 {1, 2 * MIB, 9 * MIB, 3},
-                 {3, 4 * MIB, 9 * MIB, 3}, /* by share */
-                 {4, 4 * MIB, 3 * MIB, 1}};
+        uint64_t device_chunk, bytes, most_out, sends, most, fetches;
+    } cases[] = {{1, 4 * MIB, 9 * MIB, SW_DECODE_MAX, 3, SW_DECODE_MAX, 3}, /* by number */
+                 {1, MIB, 9 * MIB, 1, 9, 1, 9}, /* by room: of 2 MiB, each wants a little more than one */
+                 {1, 2 * MIB, 9 * MIB, 3, 4, 3, 3},
+                 {3, 4 * MIB, 9 * MIB, SW_DECODE_MAX, 3, 3, 3}, /* by share */
+                 {4, 4 * MIB, 3 * MIB, 2, 2, 1, 3}};
     for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct one one;
         rig_open(cases[i].n_slots, cases[i].device_chunk, SW_AWAY_LATER);
@@ -277,7 +278,10 @@ START_TEST(restores_fetch_as_much_as_has_room_and_leaves_others_some) {
         ck_assert_uint_eq(one.chunk_bytes, MIB);
         ck_assert_int_eq(restore(&one), 0);
         assert_back(&one);
+        ck_assert_uint_eq(rig.sink.max_sent, cases[i].most_out);
+        ck_assert_uint_eq(rig.sink.n_sends, cases[i].sends);
         ck_assert_uint_eq(rig.sink.max_step, cases[i].most);
+        ck_assert_uint_eq(rig.sink.n_fetched, cases[i].fetches);
         one_fini(&one);
         rig_close();
     }
@@ -662,7 +666,7 @@ int main(void) {
     TCase *tcase = tcase_create("away sink");
     tcase_set_timeout(tcase, 240); /* the machine may be busy */
     tcase_add_loop_test(tcase, regions_come_back, 0, N_CONTENTS);
-    tcase_add_test(tcase, restores_fetch_as_much_as_has_room_and_leaves_others_some);
+    tcase_add_test(tcase, a_step_takes_as_many_chunks_as_have_room);
     tcase_add_test(tcase, several_buffers_come_back);
     tcase_add_loop_test(tcase, many_runs_go_both_ways_at_once, 0, 2);
     tcase_add_loop_test(tcase, each_send_and_each_fetch_may_fail, 0, 2);

@@ -38,14 +38,16 @@ static uint64_t hash_buffer(const struct sw_away_sink *s, unsigned slot) {
 
 /* It trusts nothing but its own copy. */
 static void keep(const struct sw_away_sink *s, const struct sw_away_order *order) {
-    struct sw_away_frame *frame = &order->run->frames->frames[order->chunk];
-    SW_ASSERT(!frame->bytes);
-    frame->bytes = sw_alloc(order->frame.frame_bytes);
-    SW_ASSERT(frame->bytes);
-    memcpy(frame->bytes, buffer_of(s, order->slot), order->frame.frame_bytes);
-    SW_ASSERT(sw_frame_parse(&frame->layout, frame->bytes, order->frame.frame_bytes, order->frame.frame_bytes, NULL) ==
-              0);
-    SW_ASSERT(memcmp(&frame->layout, &order->frame, sizeof order->frame) == 0);
+    for (unsigned i = 0; i < order->n; i++) {
+        struct sw_away_frame *frame = &order->run->frames->frames[order->chunk + i];
+        const uint64_t bytes = order->layouts[i].frame_bytes;
+        SW_ASSERT(!frame->bytes);
+        frame->bytes = sw_alloc(bytes);
+        SW_ASSERT(frame->bytes);
+        memcpy(frame->bytes, buffer_of(s, order->slot) + order->at[i], bytes);
+        SW_ASSERT(sw_frame_parse(&frame->layout, frame->bytes, bytes, bytes, NULL) == 0);
+        SW_ASSERT(memcmp(&frame->layout, &order->layouts[i], sizeof frame->layout) == 0);
+    }
 }
 
 static void bring(const struct sw_away_sink *s, const struct sw_away_order *order) {
@@ -139,33 +141,45 @@ static void give(struct sw_away_sink *s, struct sw_away_order *what) {
     }
 }
 
-static void send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned slot,
-                 const struct sw_frame_layout *frame) {
-    struct sw_away_sink *s = of(sink);
-    struct sw_away_run *away = SW_CONTAINER_OF(run, struct sw_away_run, run);
-    if (!away->frames->frames) {
-        away->frames->n = run->frames->n_chunks;
-        away->frames->frames = sw_alloc_array(away->frames->n, sizeof *away->frames->frames);
-        SW_ASSERT(away->frames->frames);
-    }
-    s->n_sent++;
-    give(s,
-         &(struct sw_away_order){.is_send = true, .slot = slot, .n = 1, .chunk = chunk, .frame = *frame, .run = away});
-}
-
-static void fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
-                  const uint64_t *at, bool is_disputed) {
-    struct sw_away_sink *s = of(sink);
+/* Notes where a step's frames lie, or have room: side by side. */
+static struct sw_away_order order_of(const struct sw_away_sink *s, struct sw_run *run, size_t chunk, unsigned n,
+                                     unsigned slot, const uint64_t *at) {
     struct sw_away_order order = {
         .slot = slot, .n = n, .chunk = chunk, .run = SW_CONTAINER_OF(run, struct sw_away_run, run)};
     uint64_t end = 0;
     SW_ASSERT(n >= 1 && n <= SW_DECODE_MAX && chunk + n <= run->frames->n_chunks);
-    for (unsigned i = 0; i < n; i++) { /* rooms for the longest frames, side by side */
+    for (unsigned i = 0; i < n; i++) {
         SW_ASSERT(at[i] >= end && at[i] % SW_FRAME_ALIGN == 0);
         end = at[i] + sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
         order.at[i] = at[i];
     }
     SW_ASSERT(end <= s->stride);
+    return order;
+}
+
+static void send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                 const uint64_t *at) {
+    struct sw_away_sink *s = of(sink);
+    struct sw_away_order order = order_of(s, run, chunk, n, slot, at);
+    struct sw_away_run *away = order.run;
+    if (!away->frames->frames) {
+        away->frames->n = run->frames->n_chunks;
+        away->frames->frames = sw_alloc_array(away->frames->n, sizeof *away->frames->frames);
+        SW_ASSERT(away->frames->frames);
+    }
+    order.is_send = true;
+    for (unsigned i = 0; i < n; i++)
+        order.layouts[i] = run->frames->layouts[chunk + i];
+    s->n_sends++;
+    s->n_sent += n;
+    s->max_sent = n > s->max_sent ? n : s->max_sent;
+    give(s, &order);
+}
+
+static void fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
+                  const uint64_t *at, bool is_disputed) {
+    struct sw_away_sink *s = of(sink);
+    struct sw_away_order order = order_of(s, run, chunk, n, slot, at);
     s->n_fetched++;
     s->n_disputed += is_disputed;
     s->n_chunks_fetched += n;

@@ -37,8 +37,8 @@ struct sw_away_sink {
     unsigned fail_nth;    /* the nth send or fetch from now on fails; 0: none */
     int fail_code;
     unsigned n_to_spoil; /* so many sends or fetches from now on; frames that are fetched get a wrong byte */
-    unsigned n_sent, n_fetched, n_disputed, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
-    uint64_t max_step; /* most chunks of a fetch */
+    unsigned n_sends, n_sent, n_fetched, n_disputed, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
+    uint64_t max_sent, max_step; /* most chunks of a send, of a fetch */
 
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
@@ -51,7 +51,7 @@ struct sw_away_sink {
         unsigned slot, n;
         size_t chunk;
         uint64_t at[SW_DECODE_MAX], number, hash;
-        struct sw_frame_layout frame;
+        struct sw_frame_layout layouts[SW_DECODE_MAX];
         struct sw_away_run *run;
     } orders[SW_AWAY_ORDERS];
     uint64_t n_orders, n_done;

@@ -46,7 +46,8 @@ uint32_t sw_gpu_full_segments(void) {
 }
 
 size_t sw_gpu_pool_bytes(uint64_t raw_bytes) {
-    return raw_bytes / 2;
+    const size_t most = (size_t)54 << 20; /* as of a GPU */
+    return raw_bytes / 2 < most ? raw_bytes / 2 : most;
 }
 
 static void do_nothing(const void *args) {
