@@ -15,6 +15,7 @@
 #include "ipc/client/client_way.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include <string.h>
 
 /* Shorter buffers do not pay for packets of their own. */
@@ -31,6 +32,7 @@ struct sw_coded {
     enum stage stage;
     struct sw_coder_link *link;
     void (*fall_back)(struct sw_transfer *x);
+    bool is_under_way;              /* MOVE: the coder has been given something to do */
     uint32_t next_item, next_piece; /* the next run to be added */
     uint32_t first_run;             /* the first one that is not over */
     uint32_t n_runs;                /* that were added */
@@ -101,6 +103,7 @@ static void frames_done(struct spillway_ticket *t) {
     if (t->error.code)
         (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
     event->run->failed_at_service |= t->error.code != 0;
+    coded_of(x->way)->link->active_us = sw_clock_us();
     sw_coder_event_done(coder_of(coded_of(x->way)), event, &err);
     sw_transfer_packet_done(t);
 }
@@ -125,13 +128,12 @@ static bool send_event(struct sw_coder_event *event) {
         return false;
     const struct sw_frames *frames = run->run.frames;
     for (unsigned i = 0; i < event->n; i++)
-        chunks[i] = (struct sw_wire_chunk){
-            .at = (event->chunk + i) * frames->chunk_bytes,
-            .raw_bytes = sw_frames_chunk_bytes(frames, event->chunk + i),
-            .offset = op->link->frames_offset + event->at[i],
-            .mem = op->link->mem,
-            .frame_bytes = (uint32_t)event->bytes[i],
-            .buffer = (uint16_t)run->piece};
+        chunks[i] = (struct sw_wire_chunk){.at = (event->chunk + i) * frames->chunk_bytes,
+                                           .raw_bytes = sw_frames_chunk_bytes(frames, event->chunk + i),
+                                           .offset = op->link->frames_offset + event->at[i],
+                                           .mem = op->link->mem,
+                                           .frame_bytes = (uint32_t)event->bytes[i],
+                                           .buffer = (uint16_t)run->piece};
     const unsigned flags = event->kind == SW_CODER_FETCH && event->is_disputed ? SW_READ_DISPUTED : 0;
     struct spillway_ticket *t =
         sw_way_send_chunks(&op->way, run->item, flags, chunks, event->n, NULL, take_frames, frames_done);
@@ -140,6 +142,7 @@ static bool send_event(struct sw_coder_event *event) {
         return true;
     }
     t->into = event;
+    op->link->active_us = sw_clock_us();
     run->n_sent += event->n;
     return true;
 }
@@ -333,15 +336,17 @@ static void advance(struct sw_coded *op) {
         op->stage = STAGE_END;
     if (op->stage == STAGE_READY && sw_way_must_stop(way))
         op->stage = STAGE_END;
-    if (op->stage == STAGE_READY && is_ready(op)) {
+    if (op->stage == STAGE_READY && is_ready(op))
         op->stage = sw_way_is_spill(way) ? STAGE_MOVE : STAGE_BEGIN;
-        if (sw_way_is_spill(way) && sw_way_may_send(way)) /* it wakes the service up while the first chunk is encoded */
-            (void)sw_way_begin_empty(way, 0);
-    }
     if (op->stage == STAGE_BEGIN && sw_way_begin_reads(way))
         op->stage = STAGE_MOVE;
-    if (op->stage == STAGE_MOVE)
+    if (op->stage == STAGE_MOVE) {
+        const bool wakes_service = op->is_under_way && sw_way_is_spill(way) && !way->transfer->items[0].number;
+        if (wakes_service && !sw_way_must_stop(way) && sw_way_may_send(way)) /* while the first chunk is encoded */
+            (void)sw_way_begin_empty(way, 0);
+        op->is_under_way = true;
         move(op);
+    }
     if (op->stage == STAGE_END && !way->transfer->n_in_flight && sw_way_end(way))
         op->stage = STAGE_OVER;
 }

@@ -13,6 +13,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* A caller that waits polls for so long after the last news from the service: frames take less, and a sleeping thread
+ * wakes up too late for the next step. */
+#define POLL_US 2000
 /* Of frame buffers on a GPU, asked of the service: more than one coder takes. */
 #define FRAME_BYTES ((uint64_t)320 << 20)
 /* A refused link asks again after this time, if there is a call for it. */
@@ -288,6 +291,11 @@ void sw_coder_prepare(struct spillway *c, const void *memory) {
 /* ---- of a connection ----------------------------------------------------------------------------------------------
  */
 
+/* Frames are with the service. The host device shares its processors with the service. */
+static bool is_served(const struct sw_coder_link *link) {
+    return link->place.context && link->connection->n_in_flight > 0 && sw_clock_us() - link->active_us < POLL_US;
+}
+
 void sw_coder_links_step(struct spillway *c) {
     c->polls = false;
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
@@ -297,7 +305,7 @@ void sw_coder_links_step(struct spillway *c) {
             continue;
         take_news(link);
         const bool runs = sw_coder_step(link->coder);
-        c->polls |= runs;
+        c->polls |= runs || is_served(link);
     }
 }
 

@@ -107,6 +107,8 @@ static void destroy(struct device_cuda *d) {
         slot_destroy(&d->slots[s]);
     stream_free(d->copies_out);
     stream_free(d->copies_back);
+    stream_free(d->frames_out);
+    stream_free(d->frames_back);
     stream_free(d->canary);
     stream_free(d->waking);
     if (d->d_memory)
@@ -357,6 +359,10 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
     if (e == cudaSuccess)
         e = stream_new(&d->copies_back);
     if (e == cudaSuccess)
+        e = stream_new(&d->frames_out);
+    if (e == cudaSuccess)
+        e = stream_new(&d->frames_back);
+    if (e == cudaSuccess)
         e = stream_new(&d->canary);
     if (e == cudaSuccess)
         e = stream_new(&d->waking);
@@ -396,6 +402,7 @@ int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_dev
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "no memory for GPU %d", ordinal);
     d->device.ops = &cuda_ops;
     d->ordinal = ordinal;
+    d->is_guest = config->is_guest;
     const int rc = open_steps(d, config, err);
     if (rc < 0) {
         cuda_close(&d->device);

@@ -162,8 +162,8 @@ int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
 
 /* ---- frames of clients ---- */
 
-/* Queues the copies between a frame and its place. On the streams of all slots, so that frames of several slots follow
- * each other without a gap. */
+/* Queues the copies between a frame and its place. On the streams of all slots, two by turns, so that frames of several
+ * slots follow each other without a gap. */
 static int move_frame(struct device_cuda *d, unsigned s, uint8_t *d_frame, const struct sw_stored *stored,
                       bool is_taken, struct sw_err *err) {
     struct slot *slot = &d->slots[s];
@@ -173,7 +173,9 @@ static int move_frame(struct device_cuda *d, unsigned s, uint8_t *d_frame, const
         return rc;
     SW_ASSERT(slot->work == WORK_NONE && !slot->copies);
     slot->n_items = 0; /* nothing is on the slot's own stream */
-    slot->copies = is_taken ? d->copies_out : d->copies_back;
+    slot->copies = d->n_frames++ % 2 ? is_taken ? d->frames_out : d->frames_back
+                   : is_taken        ? d->copies_out
+                                     : d->copies_back;
     for (unsigned i = 0; e == cudaSuccess && i < stored->n_extents; i++) {
         const struct sw_extent *extent = &stored->extents[i];
         e = is_taken ? cudaMemcpyAsync(extent->memory, d_frame, extent->bytes, cudaMemcpyDeviceToHost, slot->copies)

@@ -152,7 +152,7 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     const cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        if (mark(slot) != cudaSuccess)
+        if (!d->is_guest && mark(slot) != cudaSuccess)
             (void)cudaGetLastError(); /* polling needs no event; the next query reports a dead context */
         return -SW_EAGAIN;
     }

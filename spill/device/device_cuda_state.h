@@ -83,7 +83,8 @@ struct device_cuda {
     struct sw_device device;
     struct sw_device_info info;
     int ordinal;
-    bool is_gone; /* the context, with all handles and memory in it: they are forgotten */
+    bool is_gone;  /* the context, with all handles and memory in it: they are forgotten */
+    bool is_guest; /* its slots are polled, and nobody sleeps on them */
     struct sw_cuda_driver driver;
     uint64_t scratch_bytes;               /* per slot */
     struct sw_gpu_pool pool;              /* of all slots */
@@ -92,7 +93,10 @@ struct device_cuda {
     cudaStream_t canary;                  /* waits for no other stream */
     cudaStream_t waking;                  /* no other stream waits for it */
     cudaStream_t copies_out, copies_back; /* copies of all slots, in the order in which they are queued */
-    struct sw_sealer_pool *sealers;       /* of all slots */
+    /* Every other copy of a client's frame: between two copies of one stream the link rests for 2 to 4 us (H200). */
+    cudaStream_t frames_out, frames_back;
+    unsigned n_frames;              /* that were moved */
+    struct sw_sealer_pool *sealers; /* of all slots */
     struct slot slots[MAX_SLOTS];
 };
 

@@ -218,9 +218,11 @@ int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err
     const bool comes_back = run->request->operation == SW_OP_RESTORE || run->request->operation == SW_OP_UNPACK;
     const uint64_t chunk_bytes = m->device->ops->info(m->device)->chunk_bytes,
                    range_bytes = sw_buffer_range_bytes(run->buffer);
+    /* Frames of clients go in the order in which they have come: of several packets that are under way the first is
+     * to be answered first, so that the client's coder can go on with its buffer. */
     const struct sw_turn_key key = {.tenant = run->request->tenant,
                                     .session = run->request->session,
-                                    .request = run->request->number,
+                                    .request = run->buffer->frame_bytes ? 0 : run->request->number,
                                     .step_bytes = range_bytes < chunk_bytes ? range_bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
     return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
