@@ -18,7 +18,8 @@ enum { N_SLOTS = 4 };
 #define GPU_BYTES ((uint64_t)320 << 20)
 #define HOST_FRAME_BYTES ((uint64_t)72 << 20)
 #define HOST_BYTES ((uint64_t)256 << 20)
-/* Of new regions, whatever buffers their process has. */
+/* Of new regions, whatever buffers their process has. Of the longest ones a buffer takes four, without a rest. */
+enum { LONGEST_CHUNKS = 4 };
 #define MOST_NEW_CHUNK_BYTES ((uint64_t)16 << 20)
 enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 
@@ -343,8 +344,8 @@ uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder) {
 
 uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder) {
     const uint64_t buffer_bytes = coder->device->ops->info(coder->device)->group_bytes;
-    uint64_t chunk = buffer_bytes / SW_DECODE_MAX / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
-    while (SW_DECODE_MAX * sw_group_item_bytes(chunk) > buffer_bytes)
+    uint64_t chunk = buffer_bytes / LONGEST_CHUNKS / SW_CHUNK_ALIGN_BYTES * SW_CHUNK_ALIGN_BYTES;
+    while (LONGEST_CHUNKS * sw_group_item_bytes(chunk) > buffer_bytes)
         chunk -= SW_CHUNK_ALIGN_BYTES;
     return chunk < MOST_NEW_CHUNK_BYTES ? chunk : MOST_NEW_CHUNK_BYTES;
 }

@@ -65,7 +65,7 @@ struct sw_group_item {
 /* Returns the room that an item's frame takes in a slot's frame buffer, for info.group_bytes. */
 uint64_t sw_group_item_bytes(uint64_t raw_bytes);
 
-#define SW_DECODE_MAX 4u
+#define SW_DECODE_MAX 8u
 /* A frame in a slot's buffer or in a mapping, and the place in the mapping where its raw bytes go. */
 struct sw_decode_item {
     const struct sw_frame_layout *layout;

@@ -8,6 +8,7 @@
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"
+#include "base/clock.h"
 
 enum { SENDING = SW_ENCODE_STEPS, FETCHING, DECODING };
 
@@ -44,9 +45,22 @@ static void rooms(const struct sw_run *run, unsigned n, uint64_t ret[SW_DECODE_M
 
 /* ---- spill ---- */
 
-/* A run's first step is one chunk, so that the link has something to do soon. */
+/* A first step that has taken longer has waited for kernels of the engine. */
+#define BUSY_US 600u
+
+/* A run's first step is one chunk, so that the link has something to do soon. On an idle device the next ones grow, so
+ * that each is encoded while the one before is copied. On a busy one at most two kernels of ours fit beside each other
+ * where a kernel of the engine ends: so the second step takes as much as it can. */
+static unsigned send_length(const struct sw_mover *m, const struct sw_run *run) {
+    const unsigned most = most_chunks(m, run);
+    const size_t grown = run->n_dealt + 1;
+    if (run->n_dealt == 0)
+        return 1;
+    return m->first_step_us > BUSY_US || most < grown ? most : (unsigned)grown;
+}
+
 static bool start_send(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    return sw_encode_start(m, slot, &sw_workflow_send, run, run->n_dealt > 0 ? most_chunks(m, run) : 1);
+    return sw_encode_start(m, slot, &sw_workflow_send, run, send_length(m, run));
 }
 
 /* The step's frames are in the slot's buffer. */
@@ -66,6 +80,8 @@ static void send_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
     struct sw_run *run = slot->run;
     if (rc)
         sw_mover_fail(m, run, cause);
+    else if (slot->step == SW_ENCODE_ENCODING && slot->chunk == 0)
+        m->first_step_us = sw_clock_us() - slot->encoded_since_us;
     sw_run_check_canceled(run);
     if (run->outcome.err.code) {
         sw_slot_give(m, slot);
@@ -86,15 +102,15 @@ const struct sw_workflow sw_workflow_send = {.wants = wants, .start = start_send
 /* ---- restore ---- */
 
 /* Returns how many chunks the next step takes: as many as it can, but if what is left fits into the free slots, each of
- * these gets some. */
-static unsigned step_length(const struct sw_mover *m, const struct sw_run *run) {
+ * these gets some, and the last one a single chunk, for whose decoding the run has to wait. */
+static unsigned fetch_length(const struct sw_mover *m, const struct sw_run *run) {
     const unsigned most = most_chunks(m, run);
     const size_t left = run->frames->n_chunks - run->n_dealt;
     unsigned n_free = 0;
     for (unsigned s = 0; s < m->n_slots; s++)
         n_free += !m->slots[s].workflow;
-    const size_t share = (left + n_free - 1) / n_free;
-    return share < most ? (unsigned)share : most;
+    const size_t others = n_free > 1 ? n_free - 1 : 1, share = n_free > 1 ? (left - 1 + others - 1) / others : left;
+    return share > most ? most : share > 0 ? (unsigned)share : 1;
 }
 
 /* Has the step's frames brought to the slot's buffer. */
@@ -108,7 +124,7 @@ static void fetch(struct sw_mover *m, struct sw_slot *slot) {
 static bool start_fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
     if (!wants(m, run))
         return false;
-    slot->n_chunks = step_length(m, run);
+    slot->n_chunks = fetch_length(m, run);
     slot->chunk = run->n_dealt;
     run->n_dealt += slot->n_chunks;
     sw_slot_take(m, slot, &sw_workflow_fetch, run);

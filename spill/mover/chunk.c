@@ -73,7 +73,7 @@ static unsigned run_length(const struct sw_mover *m, const struct sw_slot *slot)
     unsigned n = 1;
     if (sw_slot_is_staged(slot) || !sw_mover_is_alone(m, slot->run))
         return 1;
-    for (; n < SW_DECODE_MAX && n < share; n++) {
+    for (; n < SW_DECODED_AT_ONCE && n < share; n++) {
         const struct sw_frame_layout *next = &frames->layouts[slot->chunk + n];
         end = next_frame_at(end) + next->frame_bytes;
         if (next->codec != slot->frame.codec || !sw_stored_is_in_memory(&frames->stored[slot->chunk + n]) ||

@@ -46,17 +46,23 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
-/* The frames of a step with several chunks follow each other as a group's do. */
+/* Of chunks that all others wait for: shorter segments keep more of the device busy. */
+#define URGENT_SEGMENT_LOG2 8u
+
+/* The frames of a step with several chunks follow each other as a group's do. For the first chunk the link waits, and
+ * for the last one's decoding the restore does. */
 static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
+    struct sw_plan plan = run->course.plan;
+    if (sw_codec_has_segments(plan.codec) && slot->n_chunks < run->frames->n_chunks && slot->chunk == 0)
+        plan.segment_log2 = plan.segment_log2 < URGENT_SEGMENT_LOG2 ? plan.segment_log2 : URGENT_SEGMENT_LOG2;
     for (unsigned i = 0; i < slot->n_chunks; i++)
         slot->encoded[i] = (struct sw_group_item){
             .mapping = run->buffer->memory->mapping,
             .offset = run->buffer->offset + (slot->chunk + i) * run->frames->chunk_bytes,
             .bytes = sw_frames_chunk_bytes(run->frames, slot->chunk + i),
         };
-    return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &run->course.plan, slot->encoded,
-                                        slot->n_chunks, err);
+    return m->device->ops->encode_group(m->device, sw_slot_index(m, slot), &plan, slot->encoded, slot->n_chunks, err);
 }
 
 static int encode_one(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
@@ -75,6 +81,7 @@ static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
     for (unsigned i = 0; i < slot->n_chunks; i++)
         raw_bytes += sw_frames_chunk_bytes(run->frames, slot->chunk + i);
     slot->step = SW_ENCODE_ENCODING;
+    slot->encoded_since_us = sw_clock_us();
     slot->plan_number = run->course.plan_number;
     slot->compresses = run->course.plan.codec != SW_CODEC_RAW;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan.codec,

@@ -255,7 +255,7 @@ static bool stays(const struct sw_run *run, size_t chunk) {
 static unsigned run_length(const struct sw_mover *m, const struct sw_run *run, size_t last) {
     const size_t share = (last + 1) / m->n_slots;
     unsigned n = 1;
-    while (n < SW_DECODE_MAX && n < share && run->frames->packed[last - n].is_packed && stays(run, last - n) &&
+    while (n < SW_DECODED_AT_ONCE && n < share && run->frames->packed[last - n].is_packed && stays(run, last - n) &&
            !any_overlaps_raw(run->frames, last + 1 - n, n, last - n) && may_write(m, run, last - n))
         n++;
     return n;

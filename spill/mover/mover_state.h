@@ -7,6 +7,9 @@
 
 struct sw_slot;
 
+/* Most chunks that a step decodes beside the frames' place: more would not go faster. */
+#define SW_DECODED_AT_ONCE 4u
+
 /* A path that runs take through slots: a row of functions that the mover calls. Only the workflow knows its steps. The
  * last workflow of an operation (workflows.c) is its main one, which also speaks for the run. Members may be NULL
  * unless noted. */
@@ -73,6 +76,7 @@ struct sw_slot {
     bool unqueued;             /* a step could not be queued; earlier ones still run */
     unsigned plan_number;      /* encoding: number of the plan in use */
     uint64_t age;              /* order in which slots became busy */
+    uint64_t encoded_since_us; /* encoding: when it was queued */
     uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps belong to; NULL: not measured */
@@ -112,7 +116,8 @@ struct sw_mover {
     uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing waits */
     struct sw_err lost; /* code 0: the device works */
     struct sw_planner planner;
-    uint64_t woke_us; /* since this time not every slot has been polled; 0: all have */
+    uint64_t first_step_us; /* sink in another process: how long the last run's first step has taken; 0: not known */
+    uint64_t woke_us;       /* since this time not every slot has been polled; 0: all have */
     struct sw_slot slots[];
 };
 

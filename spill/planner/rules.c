@@ -11,8 +11,9 @@
 #define MAX_RETRAINED 16 /* training takes milliseconds: data that defy sampling must not be sampled for ever */
 
 uint64_t sw_rules_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots) {
-    uint64_t bytes = raw_bytes / ((uint64_t)n_slots * CHUNKS_PER_SLOT);
-    bytes += CHUNK_ALIGN_BYTES - bytes % CHUNK_ALIGN_BYTES;
+    const uint64_t n_chunks = (uint64_t)n_slots * CHUNKS_PER_SLOT;
+    uint64_t bytes = (raw_bytes + n_chunks - 1) / n_chunks;
+    bytes = (bytes + CHUNK_ALIGN_BYTES - 1) / CHUNK_ALIGN_BYTES * CHUNK_ALIGN_BYTES;
     if (bytes < MIN_CHUNK_BYTES)
         bytes = MIN_CHUNK_BYTES;
     return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
