@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 import spillway
+from spillway import _arrow
 
 if not os.path.exists("/dev/nvidiactl"):
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
@@ -157,3 +158,28 @@ def test_a_dropped_array_is_free(gpu_connection, cupy):
     gc.collect()
     assert pool.used_bytes() < used
     region.drop()
+
+
+def test_arrow(gpu_connection, cupy):
+    """An array that speaks the device interface only, with a validity, offsets and characters."""
+    node = _arrow.Node(b"u", b"", b"", 2, 4, 1, 0, [1, 20, 9])
+    a = _arrow.ArrowArray(node, _arrow._Place(2, 0))
+    parts = [b"\x0b", numpy.array([0, 3, 6, 6, 9], "i4").tobytes(), b"onetwosix"]
+    for buffer, part in zip(a._buffers, parts):
+        device_bytes(cupy, buffer)[:] = cupy.asarray(numpy.frombuffer(part, "u1"))
+    cupy.cuda.Device().synchronize()
+
+    class Foreign:
+        __arrow_c_device_array__ = staticmethod(a.__arrow_c_device_array__)
+
+    region = gpu_connection.spill(Foreign()).wait()
+    assert region.raw_bytes == 30
+    back = region.restore().wait()
+    assert [device_bytes(cupy, buffer).get().tobytes() for buffer in back._buffers] == parts
+    again = gpu_connection.spill({"a": back}).wait()
+    assert again.raw_bytes == 30
+
+
+def device_bytes(cupy, buffer):
+    memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer.keep)
+    return cupy.ndarray(buffer.nbytes, "u1", cupy.cuda.MemoryPointer(memory, 0))

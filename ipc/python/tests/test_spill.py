@@ -73,6 +73,12 @@ def test_table(connection):
     assert all((into[name] == table[name]).all() for name in table)
 
 
+def test_table_without_rows(connection):
+    table = {"k": numpy.zeros(0, "i8"), "v": numpy.zeros(0, "f4")}
+    back = connection.spill(table).wait().restore().wait()
+    assert back["k"].dtype == "i8" and len(back["v"]) == 0
+
+
 def test_batch(connection):
     batch = [RANDOM.integers(0, 100, 5000) for _ in range(300)]
     regions = connection.spill_batch(batch).wait()

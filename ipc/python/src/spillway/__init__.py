@@ -16,6 +16,7 @@ ends.
 """
 
 from . import errors
+from ._arrow import ArrowArray
 from ._connection import Connection, Named, Registration, Status
 from ._library import library_version
 from ._service import Service, start
@@ -25,6 +26,7 @@ from .errors import *  # noqa: F403 - spillway.ENOSPACE, and all the others
 __version__ = "0.2.0"
 
 __all__ = [
+    "ArrowArray",
     "Connection",
     "Named",
     "Region",

@@ -11,8 +11,9 @@ from typing import Any
 from . import _frameworks as frameworks
 from . import _memory as memory
 from ._cdef import CONSTANTS
-from ._content import Content, content_of
+from ._content import content_of
 from ._library import DEFAULT_SOCKET, ffi, library, library_version, program, sized, text
+from ._memory import Content
 from ._session import Session
 from ._ticket import Region, Ticket, result_of, sum_of
 from .errors import EINVAL, ESTALE, EVERSION, SpillwayError
@@ -61,12 +62,15 @@ class _Call:
         self.requests: list[dict[str, Any]] = []
         self.keep: list[Any] = []  # what the structs point to
 
-    def add(self, content: Content, stream: Any, **fields: Any) -> int:
-        """Adds the requests of one region. Returns how many these are."""
+    def add(self, content: Content, lengths: Sequence[int], stream: Any, **fields: Any) -> int:
+        """Adds the requests of one region, whose buffers have these lengths. Returns how many these are."""
         number = content.stream() if stream is None else frameworks.stream_pointer(stream)
         groups = [content.buffers[i : i + MAX_BUFFERS] for i in range(0, len(content.buffers), MAX_BUFFERS)]
         regions = fields.pop("regions", None)
         for i, group in enumerate(groups):
+            at = i * MAX_BUFFERS
+            if not any(lengths[at : at + len(group)]):
+                group = group[:1]  # a region of no bytes has one buffer
             buffers = ffi.new("struct spillway_buffer[]", len(group))
             for struct, found in zip(buffers, group):
                 struct.data = ffi.cast("void *", found.address) if found.nbytes else _EMPTY
@@ -159,8 +163,8 @@ class Connection:
         Frees nothing. The ticket holds obj until it completes, then lets go: the memory is free once you drop it, too.
         Until then the service reads it, so do not write to it.
 
-        obj: one contiguous array (`__cuda_array_interface__`, DLPack, the buffer protocol), or a table of them: a dict,
-        a list or a tuple makes one region.
+        obj: one contiguous array (`__cuda_array_interface__`, DLPack, the buffer protocol, the Arrow C interfaces), or
+        a table of them: a dict, a list or a tuple makes one region.
         name: makes the region durable: it outlives the connection. See adopt(), list(), drop().
         type: of the values, if it is not that of the array: "bytes", "u8" ... "i64", "f32", "f64".
         stream: the work queued there is waited for. None: the one that the array names, else the framework's current.
@@ -211,7 +215,7 @@ class Connection:
                 )
             named = ffi.NULL if name is None else ffi.new("char[]", name.encode())
             call.keep.append(named)
-            counts.append(call.add(content, stream, name=named))
+            counts.append(call.add(content, [b.nbytes for b in content.buffers], stream, name=named))
             contents.append(content)
         if each and max(counts, default=1) > 1:
             raise EINVAL(f"each=True takes objects of at most {MAX_BUFFERS} arrays", hint="split the table")
@@ -298,7 +302,8 @@ class Connection:
             content = content_of(target, memory.writable if into is not None else memory.memory_of)
             if len(content.buffers) != len(region._lengths):
                 raise EINVAL(f"the region has {len(region._lengths)} buffers, the destination {len(content.buffers)}")
-            counts.append(call.add(content, stream, regions=region._ids, flags=CONSTANTS["KEEP"] if keep else 0))
+            flags = CONSTANTS["KEEP"] if keep else 0
+            counts.append(call.add(content, region._lengths, stream, regions=region._ids, flags=flags))
             targets.append((target, content))
         if each and max(counts, default=1) > 1:
             raise EINVAL(f"each=True takes regions of at most {MAX_BUFFERS} arrays")

@@ -37,6 +37,27 @@ class Memory:
     make: Callable[[], Any] | None = None
 
 
+@dataclass
+class Content:
+    """The buffers of a region. make: makes an object of the same shape with memory of its own; None: not known how."""
+
+    buffers: list[Memory]
+    make: Callable[[], Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    def stream(self) -> int:
+        """Returns the stream that all buffers can be ordered behind."""
+        streams = {buffer.stream for buffer in self.buffers if buffer.stream is not None}
+        if len(streams) > 1:
+            raise EINVAL(
+                "the arrays were used on different streams", hint="synchronise them, and name one of them: stream="
+            )
+        return streams.pop() if streams else 0
+
+
 def type_number(name: str | None) -> int | None:
     """Returns the number of a type that the caller has named."""
     if name is None:
@@ -253,6 +274,10 @@ def memory_of(obj: Any) -> Memory:
         return _of_cuda_array(obj)
     if getattr(obj, "__array_interface__", None) is not None:
         return _of_numpy(obj)
+    if hasattr(obj, "__arrow_c_stream__"):
+        raise TypeError(
+            f"{type(obj).__name__} is a stream of Arrow batches: spill a list of them, or a dict of columns"
+        )
     try:
         memoryview(obj)
     except TypeError:
