@@ -30,7 +30,8 @@ static void fill_mixed(uint8_t *ret, size_t bytes, uint64_t *state) {
         size_t stretch = 1 + sw_random(state) % 3000;
         if (stretch > bytes - at)
             stretch = bytes - at;
-        sw_content_fill(ret + at, stretch, (enum sw_content)(sw_random(state) % SW_CONTENT_MIXED), sw_random(state));
+        const uint64_t seed = sw_random(state); /* drawn first: compilers differ in the order of arguments */
+        sw_content_fill(ret + at, stretch, (enum sw_content)(sw_random(state) % SW_CONTENT_MIXED), seed);
         at += stretch;
     }
 }
