@@ -223,6 +223,7 @@ static bool await_last(struct spillway *c, uint64_t deadline_us, enum sw_msg_typ
         if (came && stops)
             return true;
     }
+    c->hangs = true;
     return came;
 }
 

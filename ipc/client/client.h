@@ -138,6 +138,7 @@ struct spillway {
     int wake;             /* eventfd, written when a ticket becomes fresh, read by dispatch */
     int epoll;            /* watches wake, the socket and the timers; room in the socket only while packets wait */
     bool woken;
+    bool hangs; /* it was closed, and the service has not ended it in time */
     bool polls_room;
     int retry; /* in epoll: a timer for a socket that reports room but takes nothing; -1: never needed */
     uint64_t retry_us, retry_at_us; /* its pause, and when it ends; 0: not set */

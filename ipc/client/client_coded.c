@@ -104,6 +104,8 @@ static void frames_done(struct spillway_ticket *t) {
         (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
     event->run->failed_at_service |= t->error.code != 0;
     coded_of(x->way)->link->active_us = sw_clock_us();
+    if (t->error.code == -SW_EPROTO) /* it was given up by this side, and may be under way at the other one */
+        sw_coder_condemn(coder_of(coded_of(x->way)));
     sw_coder_event_done(coder_of(coded_of(x->way)), event, &err);
     sw_transfer_packet_done(t);
 }
@@ -404,8 +406,11 @@ static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct 
     return 0;
 }
 
-/* Runs of a connection that is closed are brought to their end here: the service no longer reads their buffers. */
+/* Runs of a connection that is closed are brought to their end here: the service no longer uses their buffers, unless
+ * it hangs. */
 static void finish_runs(struct sw_coded *op) {
+    if (sw_way_connection(&op->way)->hangs)
+        sw_coder_condemn(coder_of(op));
     cancel_runs(op);
     for (uint32_t i = op->first_run; i < op->n_runs; i++)
         while (!atomic_load_explicit(&run_at(op, i)->is_over, memory_order_acquire)) {

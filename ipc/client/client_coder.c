@@ -252,6 +252,10 @@ static bool locate(struct spillway *c, const void *data, uint64_t bytes, bool is
 /* Returns false if the link is refused, and it is not time to ask again. */
 static bool has_hope(struct sw_coder_link *link) {
     struct sw_err err = {0};
+    if (link->state == SW_CODER_READY && sw_coder_is_condemned(link->coder)) {
+        (void)sw_err_set(&err, -SW_EIO, SW_SCOPE_REQUEST, "the service may still use the frame buffers");
+        refuse(link, &err);
+    }
     if (link->state != SW_CODER_REFUSED)
         return true;
     if (!link->asks_again_us || sw_clock_us() < link->asks_again_us)

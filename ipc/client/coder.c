@@ -39,7 +39,8 @@ struct sw_coder {
     pthread_cond_t change;         /* a run was added, a user is no longer served, the end */
     pthread_t thread;
     bool has_thread, ends;
-    bool is_gone;     /* the context, with all that lies in it */
+    bool is_gone; /* the context, with all that lies in it */
+    atomic_bool is_condemned;
     uint64_t n_steps; /* calls of sw_coder_step() */
 };
 
@@ -56,9 +57,21 @@ static struct sw_coder_run *of_run(struct sw_run *run) {
     return SW_CONTAINER_OF(run, struct sw_coder_run, run);
 }
 
+/* The frame buffer may not be used any more: the run fails, and the service does its work. */
+static void refuse(struct sw_coder *coder, unsigned slot) {
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_EIO, SW_SCOPE_REQUEST,
+                     "the service may still use a frame buffer of a closed connection");
+    sw_mover_slot_done(coder->mover, slot, &err);
+}
+
 static void post(struct sw_coder *coder, struct sw_run *run, enum sw_coder_event_kind kind, size_t chunk, unsigned n,
                  unsigned slot, const uint64_t *at, bool is_disputed) {
     struct sw_coder_event *event = &coder->events[slot];
+    if (atomic_load(&coder->is_condemned)) {
+        refuse(coder, slot);
+        return;
+    }
     event->kind = kind;
     event->is_pending = true;
     event->is_disputed = is_disputed;
@@ -298,7 +311,8 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
 static struct sw_coder *find(const struct sw_coder_place *place) {
     for (struct sw_list *n = coders.next; n != &coders; n = n->next) {
         struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
-        if (coder->place.context == place->context && coder->place.context_id == place->context_id)
+        if (coder->place.context == place->context && coder->place.context_id == place->context_id &&
+            !atomic_load(&coder->is_condemned))
             return coder;
     }
     return NULL;
@@ -414,6 +428,14 @@ void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, c
     event->is_pending = false;
     sw_mover_slot_done(coder->mover, event->slot, err);
     leave(coder, &outer);
+}
+
+void sw_coder_condemn(struct sw_coder *coder) {
+    atomic_store(&coder->is_condemned, true);
+}
+
+bool sw_coder_is_condemned(const struct sw_coder *coder) {
+    return atomic_load(&coder->is_condemned);
 }
 
 void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run) {

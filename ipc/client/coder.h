@@ -101,6 +101,10 @@ void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.
  * Another thread may be at it: then it returns true at once. */
 bool sw_coder_step(struct sw_coder *coder);
+/* The service may still use a frame buffer of a run that was given up, since it has not answered: no frame goes through
+ * the coder any more. Its runs fail with -SW_EIO, and whoever asks for its place gets another coder. */
+void sw_coder_condemn(struct sw_coder *coder);
+bool sw_coder_is_condemned(const struct sw_coder *coder);
 /* Ends the run's events, whether they were sent or not: the service uses no frame buffers for it any more. */
 void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run);
 /* The user's next event; NULL: there is none. */

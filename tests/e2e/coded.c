@@ -282,6 +282,39 @@ START_TEST(a_connection_can_be_closed_at_any_time) {
 }
 END_TEST
 
+/* A connection is closed while the service hangs, with frames on their way: what the service does with them later harms
+ * nobody. */
+START_TEST(a_service_that_hangs_spoils_no_other_connection) {
+    const size_t bytes = 24 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket;
+    struct spillway *other = connect_as(SPILLWAY_CODEC_CLIENT);
+    ok(spillway_prepare(coding, data, &error));
+    ok(spillway_prepare(other, data, &error));
+    ck_assert_int_eq(kill(sw_served_daemon.pid, SIGSTOP), 0);
+    ok(spillway_spill(coding, &request, 1, &ticket, &error));
+    ck_assert_int_eq(spillway_wait(ticket, 500, &result, 1, &error), -SPILLWAY_EAGAIN);
+    spillway_close(coding); /* ten seconds */
+    ck_assert_int_eq(kill(sw_served_daemon.pid, SIGCONT), 0);
+    coding = connect_as(SPILLWAY_CODEC_CLIENT);
+    ok(spill(other, &request, 1, &result));
+    ck_assert_str_eq(result.coder, "daemon"); /* it has the same buffers */
+    ok(spillway_drop(other, &result.region, 1, &error));
+    ok(spill(coding, &request, 1, &result));
+    ck_assert_str_eq(result.coder, "client");
+    request.region = result.region;
+    buffer.data = copy;
+    ok(restore(coding, &request, 1, &result));
+    ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+    spillway_close(other);
+    free(copy);
+    free(data);
+}
+END_TEST
+
 /* ---- stray writes of the engine ---------------------------------------------------------------------------------- */
 
 static struct {
@@ -472,6 +505,7 @@ int main(void) {
     tcase_add_test(tcase, a_canceled_call_lets_go_of_its_memory);
     tcase_add_test(tcase, a_call_goes_on_while_nobody_waits);
     tcase_add_test(tcase, a_connection_can_be_closed_at_any_time);
+    tcase_add_test(tcase, a_service_that_hangs_spoils_no_other_connection);
     tcase_add_test(tcase, stray_writes_spoil_no_restore);
     tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
     tcase_add_test(tcase, a_client_without_buffers_asks_again);

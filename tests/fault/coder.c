@@ -360,6 +360,24 @@ START_TEST(another_context_with_the_same_handle_has_its_own_coder) {
 }
 END_TEST
 
+/* A service that hangs may still use a frame buffer: nothing goes through the coder any more. */
+START_TEST(a_condemned_coder_passes_no_frame_on) {
+    struct sw_coder_run run;
+    open_coder();
+    there_and_back();
+    add(&run, SW_OP_SPILL);
+    sw_coder_condemn(coder);
+    const int code = finish(&run);
+    ck_assert_msg(code == 0 || code == -SW_EIO, "%d", code); /* its last frames may have been on their way */
+    ck_assert_int_eq(spill(), -SW_EIO);
+    ck_assert_int_eq(restore(), -SW_EIO);
+    struct sw_coder *other = get();
+    ck_assert_ptr_ne(other, coder);
+    sw_coder_put(other);
+    close_coder();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("coder");
     TCase *tcase = tcase_create("coder");
@@ -372,6 +390,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_context_that_is_gone_is_forgotten, 0, 3);
     tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
     tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
+    tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
