@@ -121,7 +121,7 @@ static bool send_event(struct sw_coder_event *event) {
     struct sw_coder_run *run = event->run;
     struct sw_coded *op = run->owner;
     struct sw_wire_chunk chunks[SW_DECODE_MAX];
-    if (sw_way_must_stop(&op->way) || op->way.transfer->results[run->item].code) {
+    if (sw_way_must_stop(&op->way) || op->way.transfer->results[run->item].code || atomic_load(&run->is_abandoned)) {
         drop_event(op, event);
         return true;
     }

@@ -98,9 +98,12 @@ static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t ch
     post(of_sink(sink), run, SW_CODER_FETCH, chunk, n, slot, at, is_disputed);
 }
 
-/* All that a run has with the service is in its slots. */
+/* What the service has of the run it will answer. What it does not have may wait for chunks that never come. */
 static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
-    (void)sink, (void)run;
+    struct sw_coder_run *coder_run = of_run(run);
+    (void)sink;
+    if (!atomic_exchange(&coder_run->is_abandoned, true))
+        coder_run->user->wake(coder_run->user);
 }
 
 static const struct sw_frame_sink_ops sink_ops = {.send = sink_send, .fetch = sink_fetch, .abandon = sink_abandon};

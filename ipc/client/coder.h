@@ -49,7 +49,8 @@ struct sw_coder_run {
     struct sw_run_memory memory;
     struct sw_signals signals;
     struct sw_run run;
-    atomic_bool is_over; /* run.outcome and run.frames are the caller's */
+    atomic_bool is_over;      /* run.outcome and run.frames are the caller's */
+    atomic_bool is_abandoned; /* it has failed: its events need not be sent */
     bool is_added;
     void *owner; /* this and the rest: the caller's */
     uint32_t item, piece;
