@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declarations for cffi beside the header as the compiler sees it."""
+"""The declarations for cffi beside the headers as the compiler sees them."""
 
 import re
 import shutil
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import spillway
-from spillway import _cdef
+from spillway import _cdef, _pool_cdef
 from spillway._library import ERRORS, ffi
 
 ROOT = Path(__file__).parents[3]
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("ipc", "base/public", "codec/public")]
-STRUCTS = re.findall(r"^struct (\w+) \{", _cdef.STRUCTS, re.M)
+STRUCTS = re.findall(r"^struct (\w+) \{", _cdef.STRUCTS + _pool_cdef.STRUCTS, re.M)
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "ipc/spillway.h").exists() or not shutil.which("cc"), reason="needs the source tree and a C compiler"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 def compiled(tmp_path, body, run=True):
     source = tmp_path / "check.c"
-    source.write_text(f"#include <spillway.h>\n#include <stddef.h>\n#include <stdio.h>\n{body}")
+    source.write_text(f"#include <spillway_pool.h>\n#include <stddef.h>\n#include <stdio.h>\n{body}")
     command = [
         "cc",
         "-Wall",
@@ -53,13 +53,14 @@ def test_structs(tmp_path):
 
 
 def test_all_fields_of_the_header_are_declared():
-    header = re.sub(r"/\*.*?\*/", "", (ROOT / "ipc/spillway.h").read_text(), flags=re.S)
+    headers = "".join((ROOT / "ipc" / name).read_text() for name in ("spillway.h", "spillway_pool.h"))
+    header = re.sub(r"/\*.*?\*/", "", headers, flags=re.S)
     for struct, body in re.findall(r"^struct (\w+) \{(.*?)^\};", header, re.M | re.S):
         if struct not in STRUCTS:
             continue
         names = [
             re.sub(r"\[.*", "", part).split()[-1].lstrip("*")
-            for line in body.split(";")
+            for line in re.sub(r"\(\*(\w+)\)\([^)]*\)", r"\1", body).split(";")  # callbacks
             if line.strip()
             for part in line.split(",")
         ]
@@ -68,13 +69,14 @@ def test_all_fields_of_the_header_are_declared():
 
 def test_functions(tmp_path):
     """A declaration that differs from the header's does not compile after it."""
-    compiled(tmp_path, _cdef.FUNCTIONS, run=False)
+    compiled(tmp_path, _cdef.FUNCTIONS + _pool_cdef.FUNCTIONS, run=False)
 
 
 def test_constants(tmp_path):
-    lines = "".join(f'printf("%d\\n", (int)SPILLWAY_{name});' for name in _cdef.CONSTANTS)
+    constants = _cdef.CONSTANTS | _pool_cdef.CONSTANTS
+    lines = "".join(f'printf("%d\\n", (int)SPILLWAY_{name});' for name in constants)
     values = compiled(tmp_path, "int main(void) {" + lines + "}").split()
-    assert dict(zip(_cdef.CONSTANTS, map(int, values))) == _cdef.CONSTANTS
+    assert dict(zip(constants, map(int, values))) == constants
 
 
 def test_errors(tmp_path):

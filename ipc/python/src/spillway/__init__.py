@@ -19,6 +19,8 @@ from . import errors
 from ._arrow import ArrowArray
 from ._connection import Connection, Named, Registration, Status
 from ._library import library_version
+from ._pool import Handle, HandleInfo, Pool, PoolStats
+from ._pool_memory import Allocator
 from ._service import Service, start
 from ._ticket import Region, Result, Ticket
 from .errors import *  # noqa: F403 - spillway.ENOSPACE, and all the others
@@ -26,9 +28,14 @@ from .errors import *  # noqa: F403 - spillway.ENOSPACE, and all the others
 __version__ = "0.2.0"
 
 __all__ = [
+    "Allocator",
     "ArrowArray",
     "Connection",
+    "Handle",
+    "HandleInfo",
     "Named",
+    "Pool",
+    "PoolStats",
     "Region",
     "Registration",
     "Result",

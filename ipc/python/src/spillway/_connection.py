@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,45 @@ class _Call:
         return array
 
 
+_paths: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # what structs point to
+
+
+def open_options(
+    socket: str | os.PathLike[str] | None,
+    codec: str | None,
+    connect_timeout: float | None,
+    call_timeout: float | None = 30,
+    reconnect_timeout: float | None = None,
+    server_uid: int | None = None,
+) -> Any:
+    """Makes a struct spillway_options of what Connection() takes."""
+    if codec not in (None, "client", "service"):
+        raise EINVAL(f"codec={codec!r}, must be 'client' or 'service'")
+    options = sized("spillway_options")
+    path = os.fspath(socket) if socket else os.environ.get("SPILLWAY_SOCKET") or DEFAULT_SOCKET
+    o = options[0]
+    o.socket_path = _paths[options] = ffi.new("char[]", os.fsencode(path))
+    o.connect_ms, o.call_ms = _ms(connect_timeout), _ms(call_timeout)
+    o.reconnect_ms = _ms(reconnect_timeout)
+    o.flags = CONSTANTS[f"CODEC_{codec.upper()}"] if codec else 0
+    if server_uid is not None:
+        o.flags |= CONSTANTS["SERVED_BY"]
+        o.server_uid = server_uid
+    return options
+
+
+def open_error(error: SpillwayError, socket: str) -> SpillwayError:
+    """Names both versions if they do not fit."""
+    if not isinstance(error, EVERSION):
+        return error
+    service = _version_of_service(socket) or "another version"
+    return EVERSION(
+        f"this is libspillway {library_version()}, and the service on {socket} is {service}: {error.text}",
+        error.scope,
+        hint="update the service first; or install the package spillway-gpu of the service's version",
+    )
+
+
 class Connection:
     """A connection to the service. Any thread may use it, and it is a context manager.
 
@@ -117,35 +157,13 @@ class Connection:
         reconnect_timeout: float | None = None,
         server_uid: int | None = None,
     ):
-        if codec not in (None, "client", "service"):
-            raise EINVAL(f"codec={codec!r}, must be 'client' or 'service'")
-        self.socket = os.fspath(socket) if socket else os.environ.get("SPILLWAY_SOCKET") or DEFAULT_SOCKET
-        options = sized("spillway_options")
-        path = ffi.new("char[]", os.fsencode(self.socket))
-        o = options[0]
-        o.socket_path = path
-        o.connect_ms, o.call_ms = _ms(connect_timeout), _ms(call_timeout)
-        o.reconnect_ms = _ms(reconnect_timeout)
-        o.flags = CONSTANTS[f"CODEC_{codec.upper()}"] if codec else 0
-        if server_uid is not None:
-            o.flags |= CONSTANTS["SERVED_BY"]
-            o.server_uid = server_uid
+        options = open_options(socket, codec, connect_timeout, call_timeout, reconnect_timeout, server_uid)
+        self.socket = os.fsdecode(ffi.string(options[0].socket_path))
         self._lib = library()
         try:
             self._session = Session(options)
         except SpillwayError as error:
-            raise self._open_error(error) from None
-
-    def _open_error(self, error: SpillwayError) -> SpillwayError:
-        """Names both versions if they do not fit."""
-        if not isinstance(error, EVERSION):
-            return error
-        service = _version_of_service(self.socket) or "another version"
-        return EVERSION(
-            f"this is libspillway {library_version()}, and the service on {self.socket} is {service}: {error.text}",
-            error.scope,
-            hint="update the service first; or install the package spillway-gpu of the service's version",
-        )
+            raise open_error(error, self.socket) from None
 
     # ---- spill and restore
 
