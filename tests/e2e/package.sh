@@ -44,7 +44,7 @@ pc=$(dirname "$(find "$prefix" -name spillway.pc)")
 lib=$(dirname "$pc")
 for file in "$lib/libspillway.so" "$lib/libspillway.a" "$prefix/include/spillway/spillway.h" \
     "$prefix/include/spillway/spillway_pool.h" "$prefix/include/spillway/spillway_errors.h" "$prefix/include/spillway/spillway_packed.h" \
-    "$prefix/include/spillway/spillway_device.cuh" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
+    "$prefix/include/spillway/spillway_device.cuh" "$prefix/include/spillway/spillway_rmm.hpp" "$lib/cmake/Spillway/SpillwayConfig.cmake"; do
     [ -e "$file" ] || fail "$file was not installed"
 done
 
@@ -79,6 +79,11 @@ END
 export PKG_CONFIG_PATH="$pc"
 $cc -std=c99 $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "the headers are not C99"
 $cc -xc++ $strict $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.c" || fail "the headers are not C++"
+rmm="-xc++ -std=c++17 $strict -I$source/tests/lib/fake_rmm" # RMM is not on every machine
+echo '#include <spillway_rmm.hpp>' >"$folder/header.cpp"
+$cc $rmm $(pkg-config --cflags spillway) -fsyntax-only "$folder/header.cpp" || fail "spillway_rmm.hpp does not compile"
+$cc $flags $rmm "$source/tests/e2e/rmm.cpp" $(pkg-config --cflags --libs spillway) -lstdc++ -o "$folder/rmm" ||
+    fail "rmm.cpp does not compile"
 if command -v nvcc >/dev/null; then # needs nothing but what lies beside it
     echo '#include <spillway_device.cuh>' >"$folder/header.cu"
     nvcc -std=c++17 -arch=sm_90 -Werror all-warnings $(pkg-config --cflags spillway) -c "$folder/header.cu" \
@@ -113,7 +118,7 @@ until grep -q '^[^"]*event=service.ready ' "$folder/log"; do
     kill -0 "$daemon" 2>/dev/null || { cat "$folder/log"; fail "spillwayd did not start"; }
     sleep 0.05
 done
-for program in "$folder/by_pkg_config" "$folder/pool_by_pkg_config" "$folder/engine/build/"*_by_spillway \
+for program in "$folder/by_pkg_config" "$folder/pool_by_pkg_config" "$folder/rmm" "$folder/engine/build/"*_by_spillway \
     "$folder/engine/build/"*_by_spillway_static; do
     LD_LIBRARY_PATH=$lib "$program" "$folder/data.sock" >"$folder/said" || { cat "$folder/log"; fail "$program failed"; }
     grep -q '^every byte is back$' "$folder/said" || fail "$program did not get its bytes back"
