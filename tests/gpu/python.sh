@@ -10,4 +10,4 @@ source=$(realpath "$(dirname "$0")/../..")
 export SPILLWAYD="$build/daemon/spillwayd" SPILLWAY_LIBRARY="$build/ipc/libspillway.so"
 export PYTHONPATH="$source/ipc/python/src" PYTHONDONTWRITEBYTECODE=1
 cd "$source/ipc/python/tests"
-exec "${2:-python3}" -m pytest -q -rs -p no:cacheprovider test_gpu.py test_gpu_rmm.py
+exec "${2:-python3}" -m pytest -q -rs -p no:cacheprovider test_gpu.py test_gpu_rmm.py test_torch.py
