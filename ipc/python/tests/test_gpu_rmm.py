@@ -35,10 +35,10 @@ def fill_and_check(pool, n):
     handles = [pool.new(ROWS, "f8") for _ in range(n)]
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
     for i, handle in enumerate(handles):
-        with streams[i % 3], handle.pin() as array:
+        with streams[i % 3], handle.pin(streams[i % 3]) as array:
             cupy.asarray(array)[:] = column(i)
     for i, handle in enumerate(handles):
-        with streams[i % 3], handle.pin() as array:
+        with streams[i % 3], handle.pin(streams[i % 3]) as array:
             assert bool((cupy.asarray(array) == column(i)).all()), i
     with pytest.raises(spillway.EINVAL, match="not pinned any more"):
         array.ptr
@@ -72,8 +72,8 @@ def test_memory_of_rmm(kind):
 
     before = rmm.mr.get_current_device_resource()
     plain = rmm.mr.CudaAsyncMemoryResource() if kind == "async" else rmm.mr.CudaMemoryResource()
-    limit = rmm.mr.LimitingResourceAdaptor(plain, 256 * MIB)
-    rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(limit, 0, 256 * MIB) if kind == "pool" else limit)
+    below = rmm.mr.PoolMemoryResource(plain, 512 * MIB, 512 * MIB) if kind == "pool" else plain
+    rmm.mr.set_current_device_resource(rmm.mr.LimitingResourceAdaptor(below, 256 * MIB))
     cupy.cuda.set_allocator(rmm_cupy_allocator)
     try:
         with spillway.rmm.install() as pool:
