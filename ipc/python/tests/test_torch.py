@@ -398,6 +398,22 @@ def test_what_is_passed_by_is_let_go(connection, device):
     assert prefetched() == []
 
 
+def test_a_running_restore_is_not_started_again(connection, service, device):
+    spill = spillway.torch.spill_activations(connection, prefetch_bytes=8 * MIB)
+    leaf = torch.rand(MIB, device=device, requires_grad=True)
+    with spill:
+        losses = [(leaf * i).square().sum() for i in range(30)]
+    spill.wait()
+    with stopped(service):
+        spill._prefetch(30)
+        spill._prefetch(5)
+        assert [ref().position for ref in spill._prefetched] == [29, 28]
+    for loss in losses:
+        loss.backward()
+    expected = 2 * leaf * sum(i * i for i in range(30))
+    torch.testing.assert_close(leaf.grad, expected)
+
+
 def test_bounds_and_order(connection, device):
     class Watched(spillway.torch.spill_activations):
         def _spill(self, tensor):
