@@ -38,6 +38,9 @@ struct sw_codec_ops {
     double (*estimate)(const struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes, uint64_t raw_bytes);
     /* The codec saves at most this many bits of a value; 0: all. It is not tried if another codec saves as many. */
     unsigned saved_bits;
+    /* Codecs of numbers that decode more slowly than others, or that fewer kernels can read: the ratio must be this
+     * many times that of another codec; 0: no such codec. */
+    double least_gain;
 
     /* Codecs of bytes that refine a plan of another codec, which a GPU may have trained. They learn from a sample of
      * long pieces. They replace the plan if their ratio is at least refine_gain times its ratio. */

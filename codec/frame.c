@@ -194,6 +194,8 @@ bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
         return type == SW_VALUE_NONE;
     case SW_TAKES_NUMBERS:
         return type >= SW_VALUE_U8;
+    case SW_TAKES_LONG_NUMBERS:
+        return type >= SW_VALUE_U8 && sw_value_bits(type) >= 32;
     case SW_TAKES_FLOATS:
         return type >= SW_VALUE_F32;
     }

@@ -49,7 +49,12 @@ enum sw_value_type {
 };
 
 /* The value types that a codec's frames may have. */
-enum sw_codec_values { SW_TAKES_BYTES, SW_TAKES_NUMBERS, SW_TAKES_FLOATS };
+enum sw_codec_values {
+    SW_TAKES_BYTES,
+    SW_TAKES_NUMBERS,      /* of any type */
+    SW_TAKES_LONG_NUMBERS, /* of 32 and 64 bits */
+    SW_TAKES_FLOATS
+};
 
 /* The frame format of a codec: its row in codecs.def. */
 struct sw_codec_format {

@@ -47,6 +47,18 @@ template <unsigned STORED> struct sw_gpu_exceptions {
             }
     }
 
+    /* Writes all exceptions of a vector whose values are in a row. Bit i of `which`: the lane's value i is one. */
+    template <unsigned BITS>
+    __device__ __forceinline__ void put_in_order(uint32_t which, uint32_t lane, const uint32_t *x) {
+        uint32_t at = sw_warp_exclusive_sum((uint32_t)__popc(which), lane);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            if (which >> i & 1) {
+                sw_store_value<STORED>(value, at, sw_get_value<BITS>(x, i));
+                place[at++] = (uint16_t)(32 * lane + i);
+            }
+    }
+
     /* Ends the exceptions: writes zeros up to the vector's end. */
     __device__ inline void pad(const uint8_t *end, uint32_t lane) {
         uint16_t *at = place + n + lane;

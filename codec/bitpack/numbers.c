@@ -11,12 +11,14 @@ struct encoder {
     const struct sw_numbers_codec *codec;
     enum sw_value_type type;
     struct sw_dictionary dictionary;
+    struct sw_grid grid;
 };
 
 static void encoder_init(struct encoder *ret, const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
     ret->codec = codec;
     ret->type = plan->value_type;
     sw_dictionary_init(&ret->dictionary, &plan->params, sw_value_bits(plan->value_type));
+    sw_grid_init(&ret->grid, plan->params.own, sw_value_bits(plan->value_type));
 }
 
 void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct sw_plan *plan) {
@@ -84,7 +86,7 @@ static struct sw_vector vector_of(const struct encoder *e, const uint8_t *in, si
         for (unsigned i = n; i < SW_VECTOR_VALUES; i++)
             memcpy(room + (size_t)i * value_bytes, room, value_bytes);
     }
-    return (struct sw_vector){bytes < full ? room : in, bytes, n, bits, e->type, &e->dictionary};
+    return (struct sw_vector){bytes < full ? room : in, bytes, n, bits, e->type, &e->dictionary, &e->grid};
 }
 
 static unsigned whole_units(unsigned bits, size_t bytes) {
@@ -249,15 +251,24 @@ static bool has_exceptions(const struct encoder *e) {
     return e->codec->units && !e->codec->has_runs;
 }
 
+/* Makes a vector that repeats a piece. Lanes get values of the whole piece if each repetition is turned by some units
+ * more. */
+#define TURN_BYTES ((size_t)5 * SW_UNIT_BYTES)
+static void repeat_piece(uint8_t *to, size_t full, const uint8_t *piece, size_t bytes, bool turn) {
+    for (size_t at = 0, first = 0; at < full; at += bytes, first = turn ? (first + TURN_BYTES) % bytes : 0) {
+        memcpy(to + at, piece + first, bytes - first);
+        memcpy(to + at + bytes - first, piece, first);
+    }
+}
+
 /* Measures a piece. Codecs with exceptions measure a vector that repeats the piece. */
 static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
     const unsigned bits = sw_value_bits(e->type), n = (unsigned)bytes * 8 / bits, full = sw_vector_bytes(bits);
-    struct sw_vector v = {from, bytes, n, bits, e->type, &e->dictionary};
+    struct sw_vector v = {from, bytes, n, bits, e->type, &e->dictionary, &e->grid};
     if (e->codec->chooses_by_vector) {
-        for (size_t at = 0; at < full; at += bytes)
-            memcpy(room + at, from, bytes);
-        v = (struct sw_vector){room, full, SW_VECTOR_VALUES, bits, e->type, &e->dictionary};
+        repeat_piece(room, full, from, bytes, e->codec->compares_lanes);
+        v = (struct sw_vector){room, full, SW_VECTOR_VALUES, bits, e->type, &e->dictionary, &e->grid};
     }
     e->codec->measure(&v, ret);
     if (has_exceptions(e) && !e->codec->chooses_by_vector) {
@@ -291,9 +302,11 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
 }
 
 /* Only every fourth piece is measured; every eighth if a piece is measured as a whole vector. This compares codecs as
- * well as measuring all pieces, which would take milliseconds of the device's worker. */
+ * well as measuring all pieces, which would take milliseconds of the device's worker. Codecs that widen a vector for
+ * one outlier are quick to measure, and need all pieces, because outliers are rare. */
 static size_t pieces_apart(const struct encoder *e) {
-    return e->codec->chooses_by_vector ? 8 : 4;
+    const bool is_quick = !e->codec->has_runs && !has_more(e->codec);
+    return e->codec->chooses_by_vector ? 8 : is_quick ? 1 : 4;
 }
 
 /* Estimates the data's length from pieces. A vector is longer than a piece, and its range is larger if values drift.

@@ -10,6 +10,7 @@
 #include "codec/bitpack/bitpack.h"
 #include "codec/checksum.h"
 #include "codec/codec_ops.h"
+#include "codec/pfor/grid.h"
 
 struct sw_dictionary; /* codec/dict/dictionary.h; empty for codecs without symbols */
 
@@ -29,6 +30,7 @@ struct sw_vector {
     unsigned bits;
     enum sw_value_type type;
     const struct sw_dictionary *dictionary; /* the plan's */
+    const struct sw_grid *grid;             /* the plan's; values of 32 and 64 bits only */
 };
 
 struct sw_numbers_codec {
@@ -41,6 +43,8 @@ struct sw_numbers_codec {
     /* True: measure() searches the best parameters for all 1024 values. False: the tag is the number of exceptions, or
      * belongs to a codec with runs. */
     bool chooses_by_vector;
+    /* measure() compares lanes with each other. So they must not all have the same values. */
+    bool compares_lanes;
 
     /* Computes the length of the stored vector. If it is not less than the content's, the content is stored instead. */
     void (*measure)(const struct sw_vector *v, struct sw_vector_head *ret);

@@ -38,6 +38,7 @@
  *   head.base[0], head.base[1]         head.base, head.step; decode() gets 0 for a base that KINDS does not have
  *   head.dictionary                    the data that begin_encode() and begin_decode() have kept
  *   the value type's sign              content.flip
+ *   v->grid                            content.grid
  *   has_runs, chooses_by_vector        none: only estimates use them
  *
  * Internal to codec/. */
@@ -45,6 +46,7 @@
 #define SW_NUMBERS_GPU_CUH
 
 #include "codec/bitpack/bitpack_gpu.cuh"
+#include "codec/pfor/grid.h"
 
 /* Warps of a decoding block: fewer than a tile has shares, so that each warp has more loads in flight. */
 constexpr uint32_t SW_DECODE_WARPS = 4;
@@ -54,6 +56,14 @@ struct sw_gpu_content {
     uint32_t bytes, n_values; /* without missing values; the last value may be cut */
     uint32_t vector;          /* its number in the tile */
     uint64_t flip;            /* the sign bit of signed types */
+    const sw_grid &grid;      /* the plan's */
+};
+
+/* The plan of a launch. */
+struct sw_gpu_numbers {
+    uint64_t flip;
+    const uint64_t *symbols;
+    sw_grid grid; /* of values of 32 and 64 bits */
 };
 
 /* ---- values in a row ---- */
@@ -162,7 +172,7 @@ __device__ __forceinline__ void sw_store_vector(uint32_t *x, const sw_gpu_head &
 
 template <class CODEC, unsigned BITS, class ITEMS>
 __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
-    sw_encode_numbers(const __grid_constant__ ITEMS items, uint64_t flip, const uint64_t *symbols) {
+    sw_encode_numbers(const __grid_constant__ ITEMS items, const __grid_constant__ sw_gpu_numbers plan) {
     using share = sw_share<BITS>;
     constexpr uint32_t VECTOR_BYTES = share::BYTES / share::VECTORS;
     __shared__ sw_tile_state state;
@@ -171,7 +181,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only these codecs encode with a stage */
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
-    CODEC::template begin_encode<BITS>(symbols, layout.n_symbols);
+    CODEC::template begin_encode<BITS>(plan.symbols, layout.n_symbols);
     const uint32_t tile_bytes = sw_tile_bytes(layout, place.unit);
     const uint32_t bytes = sw_bytes_left(tile_bytes, warp * share::BYTES, share::BYTES);
     const uint64_t at = (uint64_t)place.unit * SW_NUMBERS_TILE_BYTES + warp * share::BYTES;
@@ -184,7 +194,8 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
         state.hash[warp] = hash;
     const auto content_of = [&](uint32_t v) {
         const uint32_t there = sw_bytes_left(bytes, v * VECTOR_BYTES, VECTOR_BYTES);
-        return sw_gpu_content{there, (there + BITS / 8 - 1) / (BITS / 8), warp * share::VECTORS + v, flip};
+        return sw_gpu_content{there, (there + BITS / 8 - 1) / (BITS / 8), warp * share::VECTORS + v, plan.flip,
+                              plan.grid};
     };
 #pragma unroll
     for (uint32_t v = 0; v < share::VECTORS; v++) {
@@ -284,11 +295,13 @@ template <class CODEC, class ITEMS> void sw_launch_encode_numbers(const sw_gpu_e
     const unsigned type = job->plan->value_type;
     sw_with_bits(sw_value_bits(type), [&](auto b) {
         constexpr unsigned BITS = decltype(b)::value;
-        const uint64_t flip = sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0;
-        const uint64_t *symbols = job->plan->d_params ? job->plan->d_params->value : nullptr;
+        sw_gpu_numbers plan = {sw_value_is_signed(type) ? 1ull << (BITS - 1) : 0,
+                               job->plan->d_params ? job->plan->d_params->value : nullptr,
+                               {}};
+        sw_grid_init(&plan.grid, job->plan->own, BITS);
         if constexpr (BITS >= CODEC::LEAST_BITS)
             sw_encode_numbers<CODEC, BITS>
-                <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, flip, symbols);
+                <<<job->items.n_units, sw_share<BITS>::PER_TILE * SW_WARP, 0, job->stream>>>(job->items, plan);
     });
 }
 

@@ -72,4 +72,4 @@ static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes)
 
 static const struct sw_numbers_codec sw_numbers_dict = {
     .max_vectors = SW_TILE_MAX_VECTORS, .units = units, .measure = measure, .store = store, .decode = decode};
-SW_NUMBERS_OPS(dict, .learn = learn);
+SW_NUMBERS_OPS(dict, .learn = learn, .least_gain = 1.05);

@@ -8,6 +8,9 @@
 /* A codec with a smaller ratio is not worth its time. */
 #define MIN_RATIO 1.05
 
+/* A codec with a least gain must save this part of the content. */
+#define LEAST_SAVED 0.002
+
 /* The codec that GPUs train (sw_gpu_train_async()). */
 #define TRAINED SW_CODEC_V5T
 
@@ -112,6 +115,15 @@ static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, con
     return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
 }
 
+/* Whether a codec gains enough over the plan's. */
+static bool gains(const struct sw_codec_ops *ops, const struct sw_plan *plan, double ratio) {
+    if (ratio <= plan->expected_ratio)
+        return false;
+    if (!ops->least_gain || plan->codec == SW_CODEC_RAW)
+        return true;
+    return ratio >= ops->least_gain * plan->expected_ratio && 1 / plan->expected_ratio - 1 / ratio >= LEAST_SAVED;
+}
+
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes) {
     struct sw_frame_layout layout;
@@ -121,11 +133,12 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type) ||
             !may_win(sw_codec_ops(plan.codec), type, ret))
             continue;
+        plan.params = ret->params;
         sw_plan_learn(&plan, sample, sample_bytes);
         const bool has_symbols = sw_codec_has_symbols(plan.codec);
         if (has_symbols && !plan.params.n_symbols)
             continue; /* there was nothing to learn */
-        sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, plan.params.n_symbols);
+        sw_frame_layout_init(&layout, plan.codec, plan.segment_log2, raw_bytes, sw_plan_symbols(&plan));
         const double data_per_byte = sw_codec_ops(plan.codec)->estimate(&plan, sample, sample_bytes, raw_bytes);
         const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
         if (ratio < MIN_RATIO)
@@ -133,11 +146,8 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         ret->value_type = type;
         ret->raw_bytes = raw_bytes;
         ret->ratios[codec] = ratio;
-        if (has_symbols)
-            ret->params = plan.params;
-        /* A codec with symbols looks up values, which takes longer. So it must gain something over the others. */
-        const bool is_slow = has_symbols && ret->codec != SW_CODEC_RAW;
-        if (ratio > (is_slow ? MIN_RATIO : 1) * ret->expected_ratio)
+        ret->params = plan.params; /* one codec's symbols, and another one's own numbers */
+        if (gains(sw_codec_ops(plan.codec), ret, ratio))
             sw_plan_switch(ret, plan.codec);
     }
 }

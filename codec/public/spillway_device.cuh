@@ -39,8 +39,10 @@
 /* Codecs in which a value can be found without decoding the values before it. */
 #define SPILLWAY_READS_VALUES                                                                                          \
     (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) |                \
-     SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD))
-#define SPILLWAY_READS_ALL (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR))
+     SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD) | \
+     SPILLWAY_READS(SPILLWAY_CODEC_PFOR))
+#define SPILLWAY_READS_ALL                                                                                             \
+    (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_PDFOR))
 
 /* A packed region, for kernels. */
 struct spillway_column {
@@ -138,17 +140,25 @@ __device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &p
     if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_ALPRD) && BITS >= sw_float_codec::LEAST_BITS)
         if (place.codec == SPILLWAY_CODEC_ALPRD)
             return use(sw_alprd_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_PFOR) && BITS >= sw_patched_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_PFOR)
+            return use(sw_pfor_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_PDFOR) && BITS >= sw_patched_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_PDFOR)
+            return use(sw_pdfor_decoder());
     return false;
 }
 
 __device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
-    return codec == SPILLWAY_CODEC_FOR    ? sw_count_bytes<sw_for_decoder>
-           : codec == SPILLWAY_CODEC_DFOR ? sw_count_bytes<sw_dfor_decoder>
-           : codec == SPILLWAY_CODEC_RFOR ? sw_count_bytes<sw_rfor_decoder>
-           : codec == SPILLWAY_CODEC_SFOR ? sw_count_bytes<sw_sfor_decoder>
-           : codec == SPILLWAY_CODEC_DICT ? sw_count_bytes<sw_dict_codec>
-           : codec == SPILLWAY_CODEC_ALP  ? sw_count_bytes<sw_alp_decoder>
-                                          : sw_count_bytes<sw_alprd_decoder>;
+    return codec == SPILLWAY_CODEC_FOR     ? sw_count_bytes<sw_for_decoder>
+           : codec == SPILLWAY_CODEC_DFOR  ? sw_count_bytes<sw_dfor_decoder>
+           : codec == SPILLWAY_CODEC_RFOR  ? sw_count_bytes<sw_rfor_decoder>
+           : codec == SPILLWAY_CODEC_SFOR  ? sw_count_bytes<sw_sfor_decoder>
+           : codec == SPILLWAY_CODEC_DICT  ? sw_count_bytes<sw_dict_codec>
+           : codec == SPILLWAY_CODEC_ALP   ? sw_count_bytes<sw_alp_decoder>
+           : codec == SPILLWAY_CODEC_ALPRD ? sw_count_bytes<sw_alprd_decoder>
+           : codec == SPILLWAY_CODEC_PFOR  ? sw_count_bytes<sw_pfor_decoder>
+                                           : sw_count_bytes<sw_pdfor_decoder>;
 }
 
 __device__ static inline spillway_tile_place spillway_find_tile(const spillway_column &column, uint32_t tile,
@@ -462,6 +472,15 @@ __device__ inline bool spillway_encoded_value(const sw_alprd_decoder &, const sw
         part =
             left.entries.entry(spillway_packed_row<32>(left.codes, sw_alprd_code_width(head.tag), owner.i, owner.lane));
     *ret = spillway_packed_value<BITS>(from, head.width, n) | part << head.width;
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_pfor_decoder &, const sw_gpu_head &head, const uint8_t *from,
+                                              uint32_t n, uint64_t *ret) {
+    const sw_patched_rest<BITS> rest(head, from, 1);
+    if (!rest.exceptions.find(n, ret))
+        *ret = head.base + spillway_packed_value<BITS>(from, head.width, n) * rest.step;
     return true;
 }
 

@@ -34,6 +34,8 @@ enum spillway_codec {
     SPILLWAY_CODEC_ALPRD = 6,       /* floats in two parts, the left ones by a dictionary */
     SPILLWAY_CODEC_DICT = 8,        /* codes for the values of a dictionary */
     SPILLWAY_CODEC_SFOR = 9,        /* sequences that ascend by one */
+    SPILLWAY_CODEC_PFOR = 11,       /* frame of reference with exceptions and a divisor */
+    SPILLWAY_CODEC_PDFOR = 12,      /* differences with exceptions */
     SPILLWAY_CODEC_ELSEWHERE = 0xFF /* a part of the chunk did not fit into the region's memory */
 };
 

@@ -240,6 +240,7 @@ _Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_COD
                    (int)SPILLWAY_CODEC_DFOR == (int)SW_CODEC_DFOR && (int)SPILLWAY_CODEC_RFOR == (int)SW_CODEC_RFOR &&
                    (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_ALPRD == (int)SW_CODEC_ALPRD &&
                    (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT && (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR &&
+                   (int)SPILLWAY_CODEC_PFOR == (int)SW_CODEC_PFOR && (int)SPILLWAY_CODEC_PDFOR == (int)SW_CODEC_PDFOR &&
                    SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
                "one list of codecs");
 

@@ -51,6 +51,11 @@ static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
         return c->value += i % 37 ? draw : -(draw / 2);
     case SW_NUMBERS_FALLING:
         return c->value -= draw;
+    case SW_NUMBERS_SENTINEL:
+        c->value += draw;
+        return i % 1024 == c->seed % 1024 ? c->greatest : c->value;
+    case SW_NUMBERS_MULTIPLES:
+        return c->middle + draw * (c->value_bits == 64 ? 86400000000000 : 40);
     case SW_NUMBERS_FEW:
         return low_bits((draw + 1) * 0x9E3779B97F4A7C15u, c->value_bits);
     case SW_NUMBERS_STEPS:
@@ -137,9 +142,9 @@ void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type
 }
 
 bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
-    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal",   "extremes", "outlier", "sorted",
-                                                     "nearly",  "falling", "runs",     "mixed",   "rare",
-                                                     "often",   "reals",   "few",      "steps",   "orders"};
+    static const char *const kinds[SW_NUMBERS_NR] = {"uniform", "equal", "extremes", "outlier",  "sorted",   "nearly",
+                                                     "falling", "runs",  "mixed",    "rare",     "often",    "reals",
+                                                     "few",     "steps", "orders",   "sentinel", "multiples"};
     char type[8], kind[16], rest;
     if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
         return false;

@@ -29,6 +29,10 @@ static const struct {
                          {SW_VALUE_F64, SW_NUMBERS_FEW, 5, SPILLWAY_CODEC_DICT},
                          {SW_VALUE_I32, SW_NUMBERS_STEPS, 12, SPILLWAY_CODEC_SFOR},
                          {SW_VALUE_U64, SW_NUMBERS_STEPS, 15, SPILLWAY_CODEC_SFOR},
+                         {SW_VALUE_I32, SW_NUMBERS_OUTLIER, 12, SPILLWAY_CODEC_PFOR},
+                         {SW_VALUE_I64, SW_NUMBERS_MULTIPLES, 12, SPILLWAY_CODEC_PFOR},
+                         {SW_VALUE_U32, SW_NUMBERS_SENTINEL, 8, SPILLWAY_CODEC_PDFOR},
+                         {SW_VALUE_I64, SW_NUMBERS_SENTINEL, 7, SPILLWAY_CODEC_PDFOR},
                          {SW_VALUE_I64, SW_NUMBERS_UNIFORM, 64, SPILLWAY_CODEC_RAW}};
 enum { SW_N_PACKED_COLUMNS = sizeof sw_packed_columns / sizeof sw_packed_columns[0] };
 

@@ -25,7 +25,18 @@ struct victim {
 
 /* Numbers that the codec makes smaller. */
 static enum sw_numbers numbers_of(enum sw_codec_id codec) {
-    return codec == SW_CODEC_DICT ? SW_NUMBERS_FEW : codec == SW_CODEC_SFOR ? SW_NUMBERS_STEPS : SW_NUMBERS_MIXED;
+    switch (codec) {
+    case SW_CODEC_DICT:
+        return SW_NUMBERS_FEW;
+    case SW_CODEC_SFOR:
+        return SW_NUMBERS_STEPS;
+    case SW_CODEC_PFOR: /* it takes integers and floats, but few floats make it shorter */
+        return SW_NUMBERS_OUTLIER;
+    case SW_CODEC_PDFOR:
+        return SW_NUMBERS_SENTINEL;
+    default:
+        return SW_NUMBERS_MIXED;
+    }
 }
 
 /* Content of one kind, or numbers for a plan of that kind. */
@@ -193,11 +204,13 @@ END_TEST
 static unsigned most_silent(enum sw_codec_id codec) {
     switch (codec) {
     case SW_CODEC_ALP:
-    case SW_CODEC_ALPRD: /* the packed value in the place of an exception is ignored */
+    case SW_CODEC_ALPRD:
+    case SW_CODEC_PDFOR: /* the packed value in the place of an exception is ignored */
     case SW_CODEC_SFOR:  /* up to 15 padding bytes in each vector */
         return 400;
     case SW_CODEC_LZ: /* another distance may lead to the same symbols */
         return 800;
+    case SW_CODEC_PFOR: /* the same as in alp; of floats nearly all values are exceptions */
     case SW_CODEC_DICT: /* the same, and one value in 16 is an exception here; of 8 bits it has a byte to spare, too */
         return 2000;
     default: /* up to three padding bytes in each of up to 64 segments, a third of them tried */

@@ -54,6 +54,10 @@ static const struct golden {
     {"v1-dict-f64.spwf", SW_CODEC_DICT, 10, 0, 90000, SW_VALUE_F64, SW_NUMBERS_FEW},
     {"v1-sfor-u8.spwf", SW_CODEC_SFOR, 10, 0, 5001, SW_VALUE_U8, SW_NUMBERS_STEPS},
     {"v1-sfor-i32.spwf", SW_CODEC_SFOR, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_STEPS},
+    {"v1-pfor-i32.spwf", SW_CODEC_PFOR, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_RARE},
+    {"v1-pfor-u64.spwf", SW_CODEC_PFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_MULTIPLES},
+    {"v1-pdfor-u32.spwf", SW_CODEC_PDFOR, 10, 0, 42003, SW_VALUE_U32, SW_NUMBERS_SENTINEL},
+    {"v1-pdfor-i64.spwf", SW_CODEC_PDFOR, 10, 0, 30000, SW_VALUE_I64, SW_NUMBERS_MIXED},
     {"v1-sfor-u64.spwf", SW_CODEC_SFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_NEARLY},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))

@@ -217,6 +217,24 @@ SW_HOST_DEVICE static inline unsigned sw_alprd_units(unsigned bits, unsigned wid
     return SW_ALPRD_ROW_UNITS * (width + codes) + 1 + (4 * n + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }
 
+/* ---- numbers with exceptions ---- */
+
+/* A tag has the number of exceptions, as of floats as decimals, and this bit if the vector's step is stored. */
+#define SW_PATCHED_HAS_STEP (1u << SW_ALP_CHOICE_SHIFT)
+
+/* Returns the bytes of the stored step. */
+SW_HOST_DEVICE static inline unsigned sw_patched_step_bytes(unsigned bits, unsigned tag) {
+    return tag & SW_PATCHED_HAS_STEP ? bits / 8 : 0;
+}
+
+/* Returns the length of a packed vector; more than any content if no such vector can exist. */
+SW_HOST_DEVICE static inline unsigned sw_patched_units(unsigned bits, unsigned width, unsigned tag) {
+    const unsigned n = sw_alp_exceptions(tag), bytes = sw_patched_step_bytes(bits, tag) + n * (bits / 8 + 2);
+    if (width >= bits || n > SW_VECTOR_VALUES || tag >= 2 * SW_PATCHED_HAS_STEP)
+        return ~0u;
+    return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
 /* ---- dictionaries ---- */
 
 /* Returns the largest width of a packed vector's codes. Of 8-bit values only the first 128 have codes. */

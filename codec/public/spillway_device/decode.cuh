@@ -491,6 +491,24 @@ template <unsigned BITS> struct sw_dfor_packed {
     static constexpr unsigned WORDS = AS;
 };
 
+/* Adds up the rests in `sums`, which are in a row, to the values x. x may be `sums` if a value takes as much room as a
+ * rest. */
+template <unsigned BITS>
+__device__ __forceinline__ void sw_add_up(uint64_t base, uint64_t step, uint32_t *sums, uint32_t *x, uint32_t lane) {
+    constexpr unsigned AS = sw_dfor_packed<BITS>::AS;
+    uint64_t sum = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 32; i++) {
+        sum += sw_get_value<AS>(sums, i) + step;
+        sw_set_value<AS>(sums, i, sum);
+    }
+    using word = std::conditional_t<BITS == 64, uint64_t, uint32_t>;
+    const uint64_t start = base + sw_warp_exclusive_sum((word)sum, lane);
+#pragma unroll
+    for (unsigned i = 0; i < 32; i++)
+        sw_set_value<BITS>(x, i, start + sw_get_value<AS>(sums, i));
+}
+
 struct sw_dfor_decoder : sw_integer_codec {
     static constexpr uint32_t KINDS = 2;
     static constexpr bool HAS_SIZES = false, IN_ORDER = true, HAS_STAGE = true;
@@ -499,20 +517,9 @@ struct sw_dfor_decoder : sw_integer_codec {
     template <unsigned BITS>
     __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
                                                   uint32_t lane, uint32_t *x) {
-        constexpr unsigned AS = sw_dfor_packed<BITS>::AS;
         uint32_t sums[sw_dfor_packed<BITS>::WORDS];
-        uint64_t sum = 0;
-        sw_unpack_vector<AS, BITS - 1>(head.width, from, lane, sums);
-#pragma unroll
-        for (unsigned i = 0; i < 32; i++) {
-            sum += sw_get_value<AS>(sums, i) + head.step;
-            sw_set_value<AS>(sums, i, sum);
-        }
-        using word = std::conditional_t<BITS == 64, uint64_t, uint32_t>;
-        const uint64_t start = head.base + sw_warp_exclusive_sum((word)sum, lane);
-#pragma unroll
-        for (unsigned i = 0; i < 32; i++)
-            sw_set_value<BITS>(x, i, start + sw_get_value<AS>(sums, i));
+        sw_unpack_vector<sw_dfor_packed<BITS>::AS, BITS - 1>(head.width, from, lane, sums);
+        sw_add_up<BITS>(head.base, head.step, sums, x, lane);
         sw_put_by_turns<BITS>(x, stage, lane);
         return true;
     }
@@ -780,9 +787,8 @@ template <unsigned STORED> struct sw_stored_exceptions {
     }
 
     /* Replaces each value of x that is an exception by merge(value, the exception); false: a place is not in the
-     * vector.
-     */
-    template <unsigned BITS, class F>
+     * vector. IN_ORDER: lanes hold values in a row instead of units by turns. */
+    template <unsigned BITS, bool IN_ORDER = false, class F>
     __device__ __forceinline__ bool patch(uint32_t *x, sw_stage<BITS> &stage, uint32_t lane, F merge) const {
         uint4 *unit = (uint4 *)&stage;
         bool is_good = true;
@@ -793,8 +799,8 @@ template <unsigned STORED> struct sw_stored_exceptions {
             unit[u * SW_WARP + lane] = sw_unit_of(x + 4 * u);
         __syncwarp();
         for (uint32_t i = lane; i < n; i += SW_WARP) {
-            const uint32_t at = place[i];
-            if (at < SW_VECTOR_VALUES)
+            const uint32_t found = place[i], at = IN_ORDER ? sw_value_place(BITS, found % 32, found / 32) : found;
+            if (found < SW_VECTOR_VALUES)
                 sw_store_value<BITS>((uint8_t *)unit, at,
                                      merge(sw_load_value<BITS>((uint8_t *)unit, at), sw_load_value<STORED>(value, i)));
             else
@@ -898,6 +904,61 @@ struct sw_alprd_decoder : sw_float_codec {
         } else {
             sw_unpack_rows<32, 1, 31>(width, from, lane, x);
         }
+    }
+};
+
+/* ---- codecs pfor and pdfor ---- */
+
+/* The parts of a vector that follow its packed rows: its step, if that is stored, and its exceptions. */
+template <unsigned BITS> struct sw_patched_rest {
+    uint64_t step;
+    sw_stored_exceptions<BITS> exceptions;
+
+    /* plain: the step of vectors that store none. */
+    __device__ inline sw_patched_rest(const sw_gpu_head &head, const uint8_t *from, uint64_t plain)
+        : step(head.tag & SW_PATCHED_HAS_STEP ? sw_load_value<BITS>(from + head.width * SW_WARP * 4, 0) : plain),
+          exceptions(from + head.width * SW_WARP * 4 + sw_patched_step_bytes(BITS, head.tag),
+                     sw_alp_exceptions(head.tag)) {}
+};
+
+struct sw_patched_codec : sw_float_codec { /* the values may be of any type, but have the lengths of floats */
+    static constexpr uint32_t KINDS = 1;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_patched_units(bits, head.width, head.tag);
+    }
+};
+
+struct sw_pfor_decoder : sw_patched_codec {
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const sw_patched_rest<BITS> rest(head, from, 1);
+        sw_unpack_vector<BITS>(head.width, from, lane, x);
+        if (head.tag & SW_PATCHED_HAS_STEP) {
+#pragma unroll
+            for (unsigned i = 0; i < 32; i++)
+                sw_set_value<BITS>(x, i, sw_get_value<BITS>(x, i) * rest.step);
+        }
+        sw_add_base<BITS, sw_share<BITS>::VECTOR_WORDS>(x, head.base);
+        return rest.exceptions.template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t value) { return value; });
+    }
+};
+
+struct sw_pdfor_decoder : sw_patched_codec {
+    static constexpr bool IN_ORDER = true;
+
+    template <unsigned BITS>
+    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                                  uint32_t lane, uint32_t *x) {
+        const sw_patched_rest<BITS> rest(head, from, 0);
+        sw_unpack_vector<BITS>(head.width, from, lane, x);
+        if (!rest.exceptions.template patch<BITS, true>(x, stage, lane, [](uint64_t, uint64_t value) { return value; }))
+            return false;
+        sw_add_up<BITS>(head.base, rest.step, x, x, lane);
+        sw_put_by_turns<BITS>(x, stage, lane);
+        return true;
     }
 };
 
