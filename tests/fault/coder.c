@@ -315,7 +315,8 @@ START_TEST(a_context_that_is_gone_is_forgotten) {
 }
 END_TEST
 
-/* Runs that are under way fail: of the loop's index / 3 events are with the service. */
+/* Runs that are under way fail: of the loop's index / 3 events are with the service. One whose last frame the service
+ * has taken needs the context no more. */
 START_TEST(runs_fail_when_the_context_goes) {
     struct sw_coder_run run;
     if (_i % 3 == 2)
@@ -333,7 +334,8 @@ START_TEST(runs_fail_when_the_context_goes) {
     const int n = calls();
     if (event)
         sw_coder_event_done(coder, event, NULL);
-    ck_assert_int_eq(finish(&run), -SW_EGPULOST);
+    const int rc = finish(&run);
+    ck_assert(rc == -SW_EGPULOST || (_i >= 3 && rc == 0));
     ck_assert_int_eq(spill(), -SW_EGPULOST);
     close_coder();
     ck_assert_int_eq(calls(), n);
