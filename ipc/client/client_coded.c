@@ -261,7 +261,8 @@ static bool is_sent(const struct sw_coded *op, uint32_t item) {
     for (uint32_t k = 0; k < it->request->n_buffers; k++) {
         const struct sw_coder_run *run = &op->runs[it->first + k];
         const uint64_t bytes = sw_way_piece(&op->way, item, k)->bytes;
-        if (bytes && (!run->run.frames || run->n_sent < run->run.frames->n_chunks))
+        /* The run has frames, which the coder's thread makes, once one of them has been handed to this thread. */
+        if (bytes && (!run->n_sent || run->n_sent < run->run.frames->n_chunks))
             return false;
     }
     return true;
