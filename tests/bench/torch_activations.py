@@ -243,7 +243,7 @@ def explain(kind, plain, runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--blocks", type=int, default=10)
+    parser.add_argument("--blocks", type=int, default=12)
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--length", type=int, default=2048, help="of a sequence")
     parser.add_argument("--batch", type=int, default=8)
