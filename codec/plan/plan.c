@@ -119,7 +119,7 @@ static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, con
 static bool gains(const struct sw_codec_ops *ops, const struct sw_plan *plan, double ratio) {
     if (ratio <= plan->expected_ratio)
         return false;
-    if (!ops->least_gain || plan->codec == SW_CODEC_RAW)
+    if (ops->least_gain <= 0 || plan->codec == SW_CODEC_RAW)
         return true;
     return ratio >= ops->least_gain * plan->expected_ratio && 1 / plan->expected_ratio - 1 / ratio >= LEAST_SAVED;
 }
