@@ -93,18 +93,21 @@ static void send_nested(struct sw_ctl *ctl, const char *before, const char *open
 /* The most that any thread has touched of a stack as sw_thread_start() makes it, and of the process's own. */
 static void measure(uint64_t *ret_thread, uint64_t *ret_main) {
     char line[512];
-    uint64_t begin, end, kib, bytes = 0;
-    bool is_main = false;
+    char rights[5];
+    uint64_t begin, end, kib, bytes = 0, guard_end = 0;
+    bool is_main = false, is_guarded = false;
     (void)snprintf(line, sizeof line, "/proc/%d/smaps", (int)daemon_.pid);
     FILE *maps = fopen(line, "re");
     ck_assert_ptr_nonnull(maps);
     *ret_thread = *ret_main = 0;
     while (fgets(line, sizeof line, maps)) {
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " ", &begin, &end) == 2) {
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &begin, &end, rights) == 3) {
+            is_guarded = begin == guard_end; /* as all stacks are */
+            guard_end = strcmp(rights, "---p") == 0 ? end : 0;
             bytes = end - begin;
             is_main = strstr(line, "[stack]") != NULL;
         } else if (sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1) {
-            uint64_t *most = is_main ? ret_main : bytes == SW_THREAD_STACK_BYTES ? ret_thread : NULL;
+            uint64_t *most = is_main ? ret_main : is_guarded && bytes == SW_THREAD_STACK_BYTES ? ret_thread : NULL;
             if (most && kib * 1024 > *most)
                 *most = kib * 1024;
         }
