@@ -1,22 +1,12 @@
 /* pdfor.c - differences of neighbors, and frame of reference with exceptions, on the host (FORMAT.md). */
-#include "codec/alp/exceptions.h"
-#include "codec/bitpack/numbers.h"
 #include "codec/pfor/patched.h"
 
 #define VALUES SW_VECTOR_VALUES
 
-static unsigned units(const struct sw_vector_head *head, unsigned bits) {
-    return sw_patched_units(bits, head->width, head->tag);
-}
-
-static uint64_t mask_of(unsigned bits) {
-    return UINT64_MAX >> (64 - bits);
-}
-
 /* Numbers are differences, with the sign bit turned over, so that their order is that of unsigned
  * numbers. */
 static uint64_t turned(uint64_t v, unsigned bits) {
-    return (v ^ (uint64_t)1 << (bits - 1)) & mask_of(bits);
+    return (v ^ (uint64_t)1 << (bits - 1)) & sw_patched_last(bits);
 }
 
 static void number(struct sw_patched_numbers *ret, const struct sw_vector *v) {
@@ -39,10 +29,11 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     const struct sw_patched patched = sw_patched_choose(&numbers);
     const uint64_t step = patched.n_packed ? turned(patched.window.from, v->bits) : 0;
     memcpy(&first, v->content, v->bits / 8);
-    *ret = (struct sw_vector_head){
-        .base = {(first - step) & mask_of(v->bits), step}, .width = patched.width, .tag = numbers.n - patched.n_packed};
+    *ret = (struct sw_vector_head){.base = {(first - step) & sw_patched_last(v->bits), step},
+                                   .width = patched.width,
+                                   .tag = numbers.n - patched.n_packed};
     ret->tag |= step ? SW_PATCHED_HAS_STEP : 0;
-    ret->units = units(ret, v->bits);
+    ret->units = sw_patched_head_units(ret, v->bits);
 }
 
 /* Puts a rest to its place in the rows: rest 32 l + i is rest i of lane l. */
@@ -64,16 +55,12 @@ static uint64_t get_rest(const struct sw_rows *rows, unsigned bits, unsigned at)
 static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {
     struct sw_patched_numbers numbers;
     struct sw_rows rows;
-    const size_t value_bytes = v->bits / 8;
     const struct sw_patched_window window = {turned(head->base[1], v->bits), sw_patched_last(head->width)};
-    uint8_t *at = out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES;
-    const size_t step_bytes = sw_patched_step_bytes(v->bits, head->tag);
-    struct sw_exceptions_writer more = sw_exceptions_begin(at + step_bytes, sw_alp_exceptions(head->tag), value_bytes);
-    memcpy(at, &head->base[1], step_bytes);
+    struct sw_exceptions_writer more = sw_patched_begin(head, v->bits, out);
     number(&numbers, v);
     for (unsigned i = 0; i < VALUES; i++) {
         const bool is_packed = sw_patched_is_packed(&numbers, i, window);
-        const uint64_t rest = (numbers.number[i] - window.from) & mask_of(v->bits);
+        const uint64_t rest = (numbers.number[i] - window.from) & sw_patched_last(v->bits);
         if (!is_packed && i)
             sw_exceptions_put(&more, &rest, i);
         put_rest(&rows, v->bits, i, is_packed ? rest : 0);
@@ -83,31 +70,25 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
 }
 
 static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out) {
-    const uint8_t *at = from + (size_t)sw_packed_units(bits, head->width, 0) * SW_UNIT_BYTES;
-    const size_t value_bytes = bits / 8, step_bytes = sw_patched_step_bytes(bits, head->tag);
-    const uint8_t *more = at + step_bytes;
-    const unsigned n = sw_alp_exceptions(head->tag);
-    uint64_t value[VALUES], sum = head->base[0], step = 0;
+    const struct sw_patched_rest more = sw_patched_rest_of(head, bits, from, 0);
+    uint64_t value[VALUES], sum = head->base[0], rest;
     struct sw_rows rows;
-    memcpy(&step, at, step_bytes);
     sw_rows_unpack(&rows, bits, head->width, from);
-    for (unsigned i = 0; i < n; i++) {
-        const unsigned place = sw_exceptions_place(more, n, value_bytes, i);
-        uint64_t rest = 0;
+    for (unsigned i = 0; i < more.n; i++) {
+        const unsigned place = sw_patched_exception(&more, i, &rest);
         if (place >= VALUES)
             return -SW_EFRAME;
-        memcpy(&rest, more + i * value_bytes, value_bytes);
         put_rest(&rows, bits, place, rest);
     }
     for (unsigned i = 0; i < VALUES; i++)
-        value[i] = sum += get_rest(&rows, bits, i) + step;
+        value[i] = sum += get_rest(&rows, bits, i) + more.step;
     sw_values_store(value, out, bits);
     return 0;
 }
 
 static const struct sw_numbers_codec sw_numbers_pdfor = {.n_bases = 1,
                                                          .max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
-                                                         .units = units,
+                                                         .units = sw_patched_head_units,
                                                          .chooses_by_vector = true,
                                                          .measure = measure,
                                                          .store = store,

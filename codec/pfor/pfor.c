@@ -1,15 +1,9 @@
 /* pfor.c - frame of reference with exceptions and a divisor, on the host (FORMAT.md). */
-#include "codec/alp/exceptions.h"
-#include "codec/bitpack/numbers.h"
 #include "codec/pfor/patched.h"
 
 #define VALUES SW_VECTOR_VALUES
 
 static const struct sw_grid every_number = {.divisor = 1, .inverse = 1, .most = UINT64_MAX};
-
-static unsigned units(const struct sw_vector_head *head, unsigned bits) {
-    return sw_patched_units(bits, head->width, head->tag);
-}
 
 static uint64_t sign_bit(const struct sw_vector *v) {
     return (uint64_t)sw_value_is_signed(v->type) << (v->bits - 1);
@@ -32,11 +26,11 @@ static struct sw_vector_head head_of(const struct sw_vector *v, const struct sw_
     number(&numbers, v, grid);
     const struct sw_patched patched = sw_patched_choose(&numbers);
     const uint64_t first = patched.window.from * grid->divisor + grid->residue;
-    struct sw_vector_head head = {.base = {(first ^ sign_bit(v)) & UINT64_MAX >> (64 - v->bits), grid->divisor},
+    struct sw_vector_head head = {.base = {(first ^ sign_bit(v)) & sw_patched_last(v->bits), grid->divisor},
                                   .width = patched.width,
                                   .tag = VALUES - patched.n_packed};
     head.tag |= grid->divisor > 1 ? SW_PATCHED_HAS_STEP : 0;
-    head.units = units(&head, v->bits);
+    head.units = sw_patched_head_units(&head, v->bits);
     return head;
 }
 
@@ -56,10 +50,7 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
     struct sw_patched_window window = {0, sw_patched_last(head->width)};
     uint8_t room[SW_VECTOR_MAX_BYTES];
     struct sw_rows rows;
-    uint8_t *at = out + (size_t)sw_packed_units(v->bits, head->width, 0) * SW_UNIT_BYTES;
-    const size_t step_bytes = sw_patched_step_bytes(v->bits, head->tag);
-    struct sw_exceptions_writer rest = sw_exceptions_begin(at + step_bytes, sw_alp_exceptions(head->tag), value_bytes);
-    memcpy(at, &head->base[1], step_bytes);
+    struct sw_exceptions_writer rest = sw_patched_begin(head, v->bits, out);
     number(&numbers, v, grid);
     (void)sw_grid_find(grid, v->bits, head->base[0] ^ sign_bit(v), &window.from);
     for (unsigned i = 0; i < VALUES; i++) {
@@ -75,23 +66,19 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
 }
 
 static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out) {
-    const uint8_t *at = from + (size_t)sw_packed_units(bits, head->width, 0) * SW_UNIT_BYTES;
-    const size_t value_bytes = bits / 8, step_bytes = sw_patched_step_bytes(bits, head->tag);
-    const uint8_t *rest = at + step_bytes;
-    const unsigned n = sw_alp_exceptions(head->tag);
-    uint64_t value[VALUES], step = step_bytes ? 0 : 1;
+    const struct sw_patched_rest rest = sw_patched_rest_of(head, bits, from, 1);
+    uint64_t value[VALUES], exception;
     struct sw_rows rows;
-    memcpy(&step, at, step_bytes);
     sw_rows_unpack(&rows, bits, head->width, from);
     sw_rows_store(&rows, out, bits);
     sw_values_load(value, out, bits, VALUES);
     for (unsigned i = 0; i < VALUES; i++)
-        value[i] = head->base[0] + value[i] * step;
-    for (unsigned i = 0; i < n; i++) {
-        const unsigned place = sw_exceptions_place(rest, n, value_bytes, i);
+        value[i] = head->base[0] + value[i] * rest.step;
+    for (unsigned i = 0; i < rest.n; i++) {
+        const unsigned place = sw_patched_exception(&rest, i, &exception);
         if (place >= VALUES)
             return -SW_EFRAME;
-        memcpy(&value[place], rest + i * value_bytes, value_bytes);
+        value[place] = exception;
     }
     sw_values_store(value, out, bits);
     return 0;
@@ -103,7 +90,7 @@ static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes)
 
 static const struct sw_numbers_codec sw_numbers_pfor = {.n_bases = 1,
                                                         .max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
-                                                        .units = units,
+                                                        .units = sw_patched_head_units,
                                                         .chooses_by_vector = true,
                                                         .compares_lanes = true,
                                                         .measure = measure,
