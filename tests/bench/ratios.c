@@ -2,10 +2,15 @@
  *
  * ratios [-s SCALE] [-d DIRECTORY]: prints a line per buffer: column, role, type, codec, its bytes and its frames'
  * bytes, separated by tabs. Frames are decoded and compared. With -d each buffer is also written to
- * DIRECTORY/COLUMN.ROLE, for parquet.py, which reads these lines as well. */
+ * DIRECTORY/COLUMN.ROLE, for parquet.py, which reads these lines as well.
+ *
+ * ratios TYPE:KIND:BITS...: prints the bits that a value of such a column (tests/lib/numbers.h) takes, by each codec
+ * that can be chosen for its type. A column has 16 MiB; all metadata counts. */
 #include "base/alloc.h"
+#include "codec/bitpack/bitpack_core.h"
 #include "codec/codec.h"
 #include "codec/plan/planning.h"
+#include "tests/lib/numbers.h"
 #include "tests/lib/tpch_tables.h"
 
 #include <inttypes.h>
@@ -83,6 +88,38 @@ static void bench_column(const struct bench *b, const struct sw_tpch *tpch, enum
     sw_free(data);
 }
 
+static void bench_numbers(const struct bench *b, const char *column) {
+    enum sw_value_type type;
+    enum sw_numbers kind;
+    unsigned bits;
+    uint8_t *data = need(CHUNK_BYTES), *sample = need(SW_SAMPLE_MAX_BYTES);
+    if (!sw_numbers_parse(column, &type, &kind, &bits))
+        fail("not TYPE:KIND:BITS", column);
+    sw_numbers_fill(data, 0, CHUNK_BYTES, type, kind, bits, SEED);
+    const size_t sample_bytes = sw_sample_gather(sample, data, CHUNK_BYTES, SW_SAMPLE_LONG_PIECE_BYTES);
+    printf("%s", column);
+    for (int codec = 0; codec < SW_CODEC_NR; codec++) {
+        struct sw_plan plan;
+        if (!sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, type))
+            continue;
+        sw_plan_learn(&plan, sample, sample_bytes);
+        const double frame_bytes = (double)encode_chunk(b, &plan, data, CHUNK_BYTES, column);
+        printf("\t%s %.2f", sw_codec_name(plan.codec), frame_bytes * sw_value_bits(type) / (double)CHUNK_BYTES);
+    }
+    printf("\n");
+    sw_free(sample);
+    sw_free(data);
+}
+
+static void bench_tables(const struct bench *b, double scale) {
+    struct sw_tpch *tpch = sw_tpch_new(scale, SEED);
+    if (!tpch)
+        fail("out of memory", "tables");
+    for (unsigned column = 0; column < SW_TPCH_COLUMNS; column++)
+        bench_column(b, tpch, (enum sw_tpch_column)column);
+    sw_tpch_free(tpch);
+}
+
 int main(int argc, char **argv) {
     struct bench b = {.directory = NULL};
     double scale = 1;
@@ -92,18 +129,16 @@ int main(int argc, char **argv) {
         else if (option == 'd')
             b.directory = optarg;
         if (option == '?' || !(scale > 0 && scale <= 12)) {
-            fprintf(stderr, "usage: bench_ratios [-s SCALE] [-d DIRECTORY]\n");
+            fprintf(stderr, "usage: bench_ratios [-s SCALE] [-d DIRECTORY] | bench_ratios TYPE:KIND:BITS...\n");
             return 2;
         }
     }
-    struct sw_tpch *tpch = sw_tpch_new(scale, SEED);
-    if (!tpch)
-        fail("out of memory", "tables");
     b.frame = need(sw_frame_bound_bytes(CHUNK_BYTES));
     b.out = need(CHUNK_BYTES);
-    for (unsigned column = 0; column < SW_TPCH_COLUMNS; column++)
-        bench_column(&b, tpch, (enum sw_tpch_column)column);
-    sw_tpch_free(tpch);
+    if (optind == argc)
+        bench_tables(&b, scale);
+    for (int i = optind; i < argc; i++)
+        bench_numbers(&b, argv[i]);
     sw_free(b.frame);
     sw_free(b.out);
     return 0;
