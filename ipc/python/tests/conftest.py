@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -41,5 +42,29 @@ def python(service):
         )
         assert not check or done.returncode == 0, done.stderr
         return done.stdout if check else done
+
+    return run
+
+
+@pytest.fixture
+def six_threads():
+    """Runs work(0) to work(5) at once, each in a thread of its own. What one raises fails the test."""
+
+    def run(work):
+        errors = []
+
+        def guarded(number):
+            try:
+                work(number)
+            except BaseException as error:  # noqa: BLE001 - shown by the test
+                errors.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        assert not errors, errors
 
     return run

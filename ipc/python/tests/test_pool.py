@@ -276,7 +276,7 @@ def test_an_allocator_that_fails(service, monkeypatch):
         assert is_right(handle, 1)
 
 
-def test_make_room_inside_an_allocator(service):
+def test_make_room_inside_an_allocator(service, six_threads):
     """An allocator that evicts by itself, while other threads do the same."""
 
     class Evicting(Host):
@@ -290,25 +290,15 @@ def test_make_room_inside_an_allocator(service):
     host = Evicting(3 * MIB)
     with spillway.Pool(allocator=host, prepare=False) as host.pool:
         handles = [host.pool.new(MIB // 2) for _ in range(18)]
-        errors = []
 
         def work(number):
-            try:
-                for turn in range(4):
-                    for i in range(number, 18, 6):
-                        if turn == 0:
-                            fill(handles[i], i)
-                        assert is_right(handles[i], i)
-            except BaseException as error:  # noqa: BLE001 - shown by the test
-                errors.append(error)
+            for turn in range(4):
+                for i in range(number, 18, 6):
+                    if turn == 0:
+                        fill(handles[i], i)
+                    assert is_right(handles[i], i)
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        assert not errors, errors
+        six_threads(work)
         assert host.pool.stats().evictions >= 12
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """spillway.rmm, over a fake of RMM. test_gpu_rmm.py has RMM itself."""
 
-import threading
 import weakref
 
 import fake_rmm
@@ -143,26 +142,16 @@ def test_a_failed_spill_is_said(pool, service):
                 region.drop()
 
 
-def test_threads(pool, resource):
+def test_threads(pool, resource, six_threads):
     """Allocations of RMM and pins of six threads, in memory for half of their buffers."""
     handles = [filled(pool, i, MIB) for i in range(12)]
-    errors = []
 
     def work(number):
-        try:
-            for turn in range(12):
-                i = (number * 5 + turn * 7) % 12
-                with handles[i].pin() as array:
-                    assert array == content(i, MIB)
-                address = pool.resource.allocate(MIB // 2, fake_rmm.Stream())
-                pool.resource.deallocate(address, MIB // 2, fake_rmm.Stream())
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            errors.append(error)
+        for turn in range(12):
+            i = (number * 5 + turn * 7) % 12
+            with handles[i].pin() as array:
+                assert array == content(i, MIB)
+            address = pool.resource.allocate(MIB // 2, fake_rmm.Stream())
+            pool.resource.deallocate(address, MIB // 2, fake_rmm.Stream())
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert not errors, errors
+    six_threads(work)
