@@ -1,5 +1,5 @@
-# Finds the project's dependencies. Sets SW_HAVE_CUDA, SW_HAVE_HTTP and the targets sw_uv, sw_uring, sw_jansson,
-# sw_crypto, sw_microhttpd (if SW_HAVE_HTTP) and sw_check (tests only).
+# Finds the project's dependencies. Sets SW_HAVE_CUDA, SW_HAVE_HTTP, SW_HAVE_CURL and the targets sw_uv, sw_uring,
+# sw_jansson, sw_crypto, sw_microhttpd (if SW_HAVE_HTTP), sw_curl (if SW_HAVE_CURL) and sw_check (tests only).
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -29,6 +29,15 @@ if(NOT SW_STATIC_DEPS)
   if(SW_MICROHTTPD_FOUND)
     set(SW_HAVE_HTTP ON)
     sw_find_dependency(sw_microhttpd libmicrohttpd libmicrohttpd.a)
+  endif()
+endif()
+# Builds without libcurl, and static builds, have no remote tier: Debian's archive of libcurl needs a dozen others.
+set(SW_HAVE_CURL OFF)
+if(NOT SW_STATIC_DEPS)
+  pkg_check_modules(SW_CURL QUIET libcurl>=7.85)
+  if(SW_CURL_FOUND)
+    set(SW_HAVE_CURL ON)
+    sw_find_dependency(sw_curl libcurl libcurl.a)
   endif()
 endif()
 if(SW_BUILD_TESTS)
@@ -64,5 +73,5 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
     message(FATAL_ERROR "SW_WITH_CUDA=ON, but no working nvcc was found. Set CUDACXX or PATH.")
   endif()
 endif()
-message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, "
+message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, libcurl ${SW_HAVE_CURL}, "
   "sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")

@@ -1,0 +1,30 @@
+/* object_store.h - an object store for tests, in a process of its own (object_store/store.py), and a client of it.
+ *
+ * Every call checks what it does with ck_assert. thread: one at a time. */
+#ifndef SW_TEST_OBJECT_STORE_H
+#define SW_TEST_OBJECT_STORE_H
+
+#include "spill/tier/remote/object_client.h"
+#include <stdio.h>
+#include <sys/types.h>
+
+struct sw_object_store {
+    pid_t pid;
+    FILE *to, *from;
+    char endpoint[40];
+};
+
+/* Exits with 77 (skipped) if there is no python3, or the client was built without libcurl. Call it first in main(). */
+void sw_object_store_needed(void);
+struct sw_object_store sw_object_store_begin(bool with_tls);
+void sw_object_store_end(struct sw_object_store *store);
+/* Sends a command of store.py. */
+void sw_object_store_tell(struct sw_object_store *store, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Gets the answer to a command. Returns ret. */
+const char *sw_object_store_ask(struct sw_object_store *store, char *ret, size_t ret_bytes, const char *command);
+unsigned sw_object_store_count(struct sw_object_store *store, const char *verb);
+
+/* A configuration with the store's credentials (in the environment) and short times. */
+struct sw_object_config sw_object_store_config(const struct sw_object_store *store);
+
+#endif
