@@ -53,7 +53,8 @@ struct sw_wire_build {
     uint16_t n_chunks;     /* in this packet */
     uint8_t name_bytes;    /* with BEGIN: 1 to 63 of a durable region, else 0 */
     uint8_t keep_priority; /* with BEGIN: SPILLWAY_ADVICE_PRIORITY's value */
-    uint8_t reserved[4];
+    uint8_t durability;    /* with BEGIN: enum spillway_durability; above 0 only with a name */
+    uint8_t reserved[3];
 };
 
 /* A buffer of a region: to the daemon with BEGIN, to the client in RESULTS and DETAILS. */
@@ -100,8 +101,10 @@ struct sw_wire_read {
 
 /* The result of a build, a read or an id, in the order of the request. */
 struct sw_wire_result {
-    uint32_t number, slot, gen;                       /* number: the client's; id 0:0: there is none */
-    uint32_t scope;                                   /* enum sw_scope, of the error */
+    uint32_t number, slot, gen; /* number: the client's; id 0:0: there is none */
+    uint16_t scope;             /* enum sw_scope, of the error */
+    uint8_t durability;         /* enum spillway_durability that the region has reached */
+    uint8_t reserved;
     uint8_t error, codec, tier, reason, coder, state; /* texts[n - 1]; 0: none. error 0: success */
     uint16_t n_buffers; /* in `buffers`: of a read that begins and does not end here, or in DETAILS; else 0 */
     uint64_t raw_bytes, stored_bytes; /* moved by this packet; with COMMIT and END: by all */
@@ -124,7 +127,9 @@ struct sw_wire_id {
 
 /* A durable region of the tenant. */
 struct sw_wire_listed {
-    char name[SW_PROTO_NAME_BYTES], state[16], tier[16]; /* zero padded */
+    char name[SW_PROTO_NAME_BYTES], state[12]; /* zero padded */
+    uint32_t durability;                       /* enum spillway_durability */
+    char tier[16];                             /* zero padded */
     uint64_t raw_bytes, stored_bytes;
     uint32_t slot, gen; /* 0:0: another session has it, or none */
 };

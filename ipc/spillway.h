@@ -219,8 +219,15 @@ enum {
     SPILLWAY_EACH = 16     /* set in all requests of a call, or in none: each succeeds or fails by itself */
 };
 
-/* One region to spill or to restore. A restore ignores name and keep_priority: set `region`, and use the spill's
- * request again. */
+/* What a region with a name survives. */
+enum spillway_durability {
+    SPILLWAY_DURABLE_SERVICE = 0, /* a restart of the service under a service manager; nothing else */
+    SPILLWAY_DURABLE_HOST = 1,    /* also systemctl stop, a reboot and power loss: it is on the host's disk */
+    SPILLWAY_DURABLE_REMOTE = 2   /* also the loss of the host: it is in an object store */
+};
+
+/* One region to spill or to restore. A restore ignores name, keep_priority and durability: set `region`, and use the
+ * spill's request again. */
 struct spillway_request {
     size_t size;
     const struct spillway_buffer *buffers; /* 1 to SPILLWAY_MAX_BUFFERS; they make one region together */
@@ -231,7 +238,8 @@ struct spillway_request {
     uint32_t timeout_ms;           /* cancels the call; 0: never. That of spillway_wait() only ends the wait. */
     uint8_t urgency;               /* 0, reserved */
     uint8_t keep_priority;         /* spill: as SPILLWAY_ADVICE_PRIORITY; 0: by age */
-    uint16_t reserved;
+    uint8_t durability;            /* spill: enum spillway_durability; above 0 only with a name */
+    uint8_t reserved;
     void *user; /* of the first request; spillway_ticket_user() returns it */
 };
 
@@ -257,8 +265,15 @@ struct spillway_request {
  *   - Any bytes but 0. The region does not end with the connection: any connection of the same user finds it by
  *     spillway_adopt(). A restore keeps it. It ends only by spillway_drop() or by an operator.
  *   - It survives a restart of the service as other regions do, but not `systemctl stop`, a reboot, or the end of a
- *     service in the foreground.
+ *     service in the foreground. With `durability` it does.
  *   - At most 256 requests with names, of 256 buffers together, can be all or nothing (ELIMIT).
+ *
+ * durability
+ *   - The spill succeeds only when the region survives what the level says: its bytes and its name are flushed to the
+ *     disk. spillway_result.durability is the level that was reached, which may be higher. EDURABILITY: the service
+ *     cannot reach it; the text says why.
+ *   - Such a region stays on the disk: it is not prefetched to host memory. A restore reads it from there.
+ *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
  *
  * type
  *   - The service chooses among the codecs for this type. Values are little endian, without gaps. The length must be a
@@ -275,8 +290,9 @@ struct spillway_request {
  *   - of the call: EINVAL, EMEMKIND (no memory, or not of a kind that this call takes), EUNSEALED, ENOPROC (/proc is
  *     not mounted), ERANGE (not all of it is memory), ENOTSUP, ELIMIT (too much is under way), ECONN, EGPU, EIO, ENOMEM
  *   - of the ticket also: EDEVICE (the service does not use this GPU), ENOTSUP (its driver cannot open this memory),
- *     EEXIST (name), ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING, ETENANTBYTES,
- *     ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED, ELOST (packs)
+ *     EEXIST (name), EDURABILITY, ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING,
+ * ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED, ELOST
+ * (packs)
  */
 int spillway_spill(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
@@ -311,6 +327,7 @@ struct spillway_result {
     char tier[16];                    /* "host", "nvme", "device" (packed) */
     char reason[32];                  /* why it was compressed, or was not: "pays", "does not shrink", ... */
     char coder[8];                    /* what has encoded all of it, or decoded it: "client", "daemon" */
+    uint32_t durability, reserved;    /* enum spillway_durability that the region has reached */
 };
 
 /* Waits until a ticket completes, and returns its outcome. Other tickets can complete meanwhile.
@@ -397,7 +414,8 @@ struct spillway_list_item {
     char name[64];
     struct spillway_region region; /* all zero: this connection does not have it; see spillway_adopt() */
     uint64_t raw_bytes, stored_bytes;
-    char state[16], tier[16]; /* as in spillway_region_info */
+    char state[16], tier[16];      /* as in spillway_region_info */
+    uint32_t durability, reserved; /* enum spillway_durability */
 };
 
 /* Lists this user's durable regions in the order of their names, and returns how many it has filled in.
@@ -421,6 +439,7 @@ struct spillway_region_info {
     uint32_t n_buffers;
     char state[16]; /* "staging", "encoding", "storing", "out" (stored, or packed), "restoring", "lost" */
     char codec[16], tier[16];
+    uint32_t durability; /* enum spillway_durability */
 };
 
 /* Describes a region. errors: ENOENT, ESTALE, ECONN, ETIMEDOUT, ENOMEM. */

@@ -183,6 +183,24 @@ static int check_fits(const struct sw_owner *owner, uint64_t bytes, bool in_plac
     return 0;
 }
 
+/* Only a region with a name can be found again. */
+static int check_durability(const struct sw_owner *owner, const char *name, enum sw_durability durability,
+                            struct sw_err *err) {
+    if (durability == SW_DURABILITY_SERVICE)
+        return 0;
+    if ((unsigned)durability >= SW_DURABILITY_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "durability %u is unknown", (unsigned)durability);
+    if (!name)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "durability %s needs a name",
+                          sw_durability_name(durability));
+    struct sw_tier *keeper = sw_tiers_keeper(&owner->store->place.tiers, durability);
+    if (!keeper)
+        return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST, "no tier keeps regions with durability %s: %s",
+                          sw_durability_name(durability),
+                          durability == SW_DURABILITY_HOST ? "set nvme_tier_directory" : "there is no remote tier");
+    return keeper->ops->may_keep(keeper, err);
+}
+
 static int check_name(const struct sw_owner *owner, const char *name, bool in_place, struct sw_err *err) {
     const size_t bytes = strlen(name);
     if (bytes == 0 || bytes >= SW_REGION_NAME_BYTES || in_place)
@@ -215,6 +233,8 @@ int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, s
         rc = check_fits(owner, bytes, in_place, err);
     if (!rc && transfer->name)
         rc = check_name(owner, transfer->name, in_place, err);
+    if (!rc)
+        rc = check_durability(owner, transfer->name, transfer->durability, err);
     return rc ? rc : sw_op_new(ret, &a, err);
 }
 
@@ -248,6 +268,8 @@ int sw_admit_build(const struct sw_owner *owner, const struct sw_build_config *c
         rc = check_fits(owner, *ret_bytes, false, err);
     if (!rc && config->name)
         rc = check_name(owner, config->name, false, err);
+    if (!rc)
+        rc = check_durability(owner, config->name, config->durability, err);
     return rc;
 }
 

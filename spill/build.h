@@ -37,6 +37,7 @@ struct sw_build_config {
     const struct sw_build_buffer_config *buffers; /* copied, like all of this */
     unsigned n_buffers;                           /* 1 to SW_FRAMES_MAX_BUFFERS */
     const char *name;                             /* of a durable region; NULL: it is not durable */
+    enum sw_durability durability;                /* that a durable region has to reach */
     uint8_t priority;                             /* as SW_ADVISE_PRIORITY */
 };
 

@@ -325,7 +325,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_transfer *transfer, 
                                           .request = transfer->request,
                                           .batch_index = transfer->batch_index,
                                           .in_place = transfer->in_place,
-                                          .name = transfer->name};
+                                          .name = transfer->name,
+                                          .durability = transfer->durability};
     struct sw_region *region = NULL;
     rc = sw_region_begin(owner, &start, &region, err);
     if (rc) {

@@ -134,6 +134,7 @@ struct sw_outcome {
     const char *tier;       /* its name, or SW_PACKED_TIER_NAME */
     uint64_t queued_us, total_us;
     char name[SW_REGION_NAME_BYTES]; /* of a durable region, else empty */
+    enum sw_durability durability;   /* that the region has reached */
 };
 typedef void sw_outcome_cb(const struct sw_outcome *outcome, void *arg);
 
@@ -161,6 +162,7 @@ struct sw_transfer {
     bool keep;                     /* restore: the region stays OUT */
     uint32_t request, batch_index; /* spill: sw_engine_find_by_request() finds the region by them */
     const char *name;              /* spill: the durable region's (copied); NULL: it is not durable */
+    enum sw_durability durability; /* spill: that a durable region has to reach */
 };
 
 /* Makes a region of n buffers (1 to SW_FRAMES_MAX_BUFFERS) in any memories of the owner, and copies their bytes (any
@@ -172,7 +174,8 @@ struct sw_transfer {
  * than its chunk leaves its first part in the tier. The client may reuse the rest of the range until it unpacks. A pack
  * that fails or is canceled is undone: the range has its bytes again. If that fails, too, the error is -SW_ELOST.
  *
- * name makes the region durable (sw_owner_set_tenant_owner()).
+ * name makes the region durable (sw_owner_set_tenant_owner()). With a durability above SW_DURABILITY_SERVICE its frames
+ * go to a tier that keeps regions, and done() reports success when the tier keeps it (-SW_EDURABILITY: no tier can).
  *
  * errors, which name the buffer: -SW_EINVAL (number of buffers, an unknown type, bytes that are no whole values, a name
  * of no bytes or of SW_REGION_NAME_BYTES or more, a name with in_place), -SW_ERANGE, -SW_EBUSY (a pack or unpack uses
@@ -256,10 +259,11 @@ struct sw_region_info {
     uint64_t raw_bytes, stored_bytes;
     enum sw_codec_id codec;
     const char *tier;
-    const char *coder;  /* what has encoded all of it: "client", "daemon" */
-    const char *reason; /* as in struct sw_outcome */
-    bool in_place;      /* packed: if it is LOST, its bytes are not in the client's memory either */
-    unsigned n_buffers; /* 0: being spilled, or LOST */
+    const char *coder;             /* what has encoded all of it: "client", "daemon" */
+    const char *reason;            /* as in struct sw_outcome */
+    enum sw_durability durability; /* that it has reached */
+    bool in_place;                 /* packed: if it is LOST, its bytes are not in the client's memory either */
+    unsigned n_buffers;            /* 0: being spilled, or LOST */
 };
 /* errors: -SW_ENOENT (also for another owner's region, whose existence is not confirmed), -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);

@@ -27,6 +27,7 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     ret->total_us = now_us - submitted_us;
     if (region && region->name)
         (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
+    ret->durability = region ? sw_region_durability(region) : SW_DURABILITY_SERVICE;
     ret->queued_us = (sum->started_us ? sum->started_us : now_us) - submitted_us;
     if (ret->err.code)
         sw_err_context(&ret->err, "%s region %u:%u", ended->what, ended->id.slot, ended->id.gen);

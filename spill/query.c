@@ -49,6 +49,7 @@ static struct sw_region_info info_of(const struct sw_region *region) {
         .tier = region->in_place ? SW_PACKED_TIER_NAME : tier_of(region)->kind->name,
         .reason = sw_cost_reason_text(region->reason),
         .coder = sw_coder_name(region->reason == SW_COST_CLIENT),
+        .durability = sw_region_durability(region),
         .in_place = region->in_place,
         .n_buffers = !region->frames             ? 0
                      : region->frames->n_buffers ? region->frames->n_buffers

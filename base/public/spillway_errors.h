@@ -51,6 +51,7 @@
     X(UNTRUSTED, 1041, "socket is served by a user that is not trusted") \
     X(NOPROC,    1042, "/proc is not mounted") \
     X(UNALLOCATED, 1043, "shared memory has an unallocated page that the service would have to pay for") \
+    X(DURABILITY, 1044, "the durability asked for cannot be reached") \
     X(NOSERVICE, 1050, "no service listens on the socket")
 /* clang-format on */
 

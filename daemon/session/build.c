@@ -81,8 +81,7 @@ static int check_packet(const struct sw_msg_build *m, struct sw_err *err) {
 
 static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
     const uint32_t flags = build->flags, whole = SW_BUILD_BEGIN | SW_BUILD_COMMIT;
-    uint32_t reserved;
-    memcpy(&reserved, build->reserved, sizeof reserved);
+    const uint32_t reserved = build->reserved[0] | build->reserved[1] | build->reserved[2];
     int rc = sw_check_flags(flags, whole | SW_BUILD_ABORT | SW_BUILD_IN_PLACE, err);
     if (rc == 0)
         rc = sw_check_reserved(reserved, err);
@@ -98,9 +97,9 @@ static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
 /* Checks the fields that belong to BEGIN. */
 static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
     const bool begins = build->flags & SW_BUILD_BEGIN;
-    if (!begins && (build->n_buffers || build->name_bytes || build->keep_priority))
+    if (!begins && (build->n_buffers || build->name_bytes || build->keep_priority || build->durability))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "buffers, name and priority of a build belong to its begin");
+                          "buffers, name, priority and durability of a build belong to its begin");
     if (!begins)
         return 0;
     if (build->n_buffers < 1 || build->n_buffers > SW_PROTO_MAX_BUFFERS)
@@ -167,7 +166,8 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
                                          .in_place = record->build->flags & SW_BUILD_IN_PLACE,
                                          .request = task->seq,
                                          .batch_index = task->index,
-                                         .name = record->build->name_bytes ? name : NULL};
+                                         .name = record->build->name_bytes ? name : NULL,
+                                         .durability = (enum sw_durability)record->build->durability};
     int rc = sw_task_check_others(task, err);
     if (rc == 0)
         rc = fill_ranges(task, record, ranges, err);

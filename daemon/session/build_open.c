@@ -62,6 +62,7 @@ static int begin(struct sw_session *session, const struct sw_build_record *recor
     const struct sw_build_config config = {.buffers = buffers,
                                            .n_buffers = build->n_buffers,
                                            .name = build->name_bytes ? name : NULL,
+                                           .durability = (enum sw_durability)build->durability,
                                            .priority = build->keep_priority};
     int rc = fill_buffers(session, record, buffers, err);
     if (rc == 0 && build->name_bytes)

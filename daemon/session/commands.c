@@ -187,6 +187,7 @@ static void fill_listing(struct listing *ret, const struct sw_listed *all, unsig
         struct sw_wire_listed *item = &ret->items[i];
         *item = (struct sw_wire_listed){.raw_bytes = all[i].info.raw_bytes,
                                         .stored_bytes = all[i].info.stored_bytes,
+                                        .durability = (uint32_t)all[i].info.durability,
                                         .slot = all[i].id.slot,
                                         .gen = all[i].id.gen};
         sw_msg_set_text((uint8_t *)item->name, sizeof item->name, all[i].name);

@@ -167,6 +167,7 @@ static void succeed(struct sw_task *task, const struct sw_outcome *outcome) {
     result->tier = outcome->tier;
     result->reason = outcome->reason;
     result->coder = outcome->coder;
+    result->durability = outcome->durability;
 }
 
 static void leave_number(struct sw_task *task) {

@@ -31,6 +31,7 @@ void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const st
     ret->reason = info->reason;
     ret->coder = info->coder;
     ret->state = sw_region_state_name(info->state);
+    ret->durability = info->durability;
 }
 
 uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
@@ -49,10 +50,11 @@ uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts) {
     struct sw_wire_result wire = {.number = result->number, .slot = result->id.slot, .gen = result->id.gen};
     if (result->code) {
-        wire.scope = (uint32_t)result->scope;
+        wire.scope = (uint16_t)result->scope;
         wire.error = sw_text_number(texts, sw_err_name(result->code));
         return wire;
     }
+    wire.durability = (uint8_t)result->durability;
     wire.codec = sw_text_number(texts, result->codec);
     wire.tier = sw_text_number(texts, result->tier);
     wire.reason = sw_text_number(texts, result->reason);

@@ -15,6 +15,7 @@ struct sw_result {
     struct sw_region_id id;
     int code; /* 0: success */
     enum sw_scope scope;
+    enum sw_durability durability;
     const char *codec, *tier, *reason, *coder, *state;
     uint64_t raw_bytes, stored_bytes;
     unsigned n_buffers; /* of a read that begins; else 0 */

@@ -332,7 +332,7 @@ int spillway_restore(struct spillway *connection, const struct spillway_request 
 }
 
 /* The length of the first version of struct spillway_result. */
-#define RESULT_BYTES sizeof(struct spillway_result)
+#define RESULT_BYTES offsetof(struct spillway_result, durability)
 
 static int check_results(const struct spillway_ticket *t, const struct spillway_result *results, uint32_t n,
                          struct spillway_error *error) {

@@ -79,10 +79,18 @@ static int check_name(const struct spillway_request *r, struct sw_err *err) {
     return 0;
 }
 
+static int check_durability(const struct spillway_request *r, struct sw_err *err) {
+    if (r->durability > SPILLWAY_DURABLE_REMOTE)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "durability %u is unknown", (unsigned)r->durability);
+    return r->durability && !r->name ? invalid(err, "durability needs a name, by which the region is found") : 0;
+}
+
 static int check_request(const struct spillway_request *r, bool is_spill, struct sw_err *err) {
     int rc = check_flags(r, is_spill, err);
     if (!rc)
         rc = is_spill ? check_name(r, err) : 0;
+    if (!rc && is_spill)
+        rc = check_durability(r, err);
     if (!rc && (!r->buffers || r->n_buffers < 1 || r->n_buffers > SPILLWAY_MAX_BUFFERS))
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers, must be 1 to %d", r->n_buffers,
                         SPILLWAY_MAX_BUFFERS);
@@ -168,6 +176,7 @@ static void copy_request(struct sw_call *call, uint32_t i, const struct spillway
                                    .name = *names,
                                    .name_bytes = (uint8_t)(name ? strlen(name) : 0),
                                    .keep_priority = r->keep_priority,
+                                   .durability = call->is_spill ? r->durability : 0,
                                    .stream = r->stream};
     memcpy(buffers, r->buffers, r->n_buffers * sizeof *buffers);
     if (name)

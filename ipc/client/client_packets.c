@@ -24,6 +24,7 @@ static void add_build(struct sw_arrays *a, const struct sw_item *item, unsigned 
     build->n_buffers = (uint16_t)r->n_buffers;
     build->name_bytes = r->name_bytes;
     build->keep_priority = r->keep_priority;
+    build->durability = r->durability;
     memcpy(a->names + a->name_bytes, r->name, r->name_bytes);
     a->name_bytes = (uint16_t)(a->name_bytes + r->name_bytes);
 }

@@ -135,9 +135,10 @@ static bool take_listing(struct spillway_ticket *t, const struct sw_msg *msg) {
         struct spillway_list_item item = {.size = l->stride,
                                           .region = {from->slot, from->gen},
                                           .raw_bytes = from->raw_bytes,
-                                          .stored_bytes = from->stored_bytes};
+                                          .stored_bytes = from->stored_bytes,
+                                          .durability = from->durability};
         memcpy(item.name, from->name, sizeof item.name - 1);
-        memcpy(item.state, from->state, sizeof item.state - 1);
+        memcpy(item.state, from->state, sizeof from->state);
         memcpy(item.tier, from->tier, sizeof item.tier - 1);
         uint8_t *to = (uint8_t *)l->items + l->n * l->stride;
         memcpy(to, &l->stride, sizeof l->stride);
@@ -146,6 +147,9 @@ static bool take_listing(struct spillway_ticket *t, const struct sw_msg *msg) {
     return true;
 }
 
+/* The length of the struct's first version. */
+#define LIST_ITEM_BYTES offsetof(struct spillway_list_item, durability)
+
 int spillway_list(struct spillway *connection, const char *after, struct spillway_list_item *items, uint32_t max,
                   struct spillway_error *error) {
     if (max == 0)
@@ -153,7 +157,7 @@ int spillway_list(struct spillway *connection, const char *after, struct spillwa
     struct listing l = {
         .items = items, .stride = items->size, .max = max < SW_PROTO_MAX_ITEMS ? max : SW_PROTO_MAX_ITEMS};
     struct sw_msg msg;
-    int rc = sw_check_size(items->size, sizeof *items, "struct spillway_list_item", error);
+    int rc = sw_check_size(items->size, LIST_ITEM_BYTES, "struct spillway_list_item", error);
     sw_msg_init(&msg, SW_MSG_LIST);
     msg.u.list.max = l.max;
     if (!rc && after)
@@ -177,8 +181,11 @@ static bool take_info(struct spillway_ticket *t, const struct sw_msg *msg) {
     if (msg->header.type != SW_MSG_DETAILS || m->n_results != 1)
         return false;
     const struct sw_wire_result *r = &m->results[0];
-    *ret = (struct spillway_region_info){
-        .size = sizeof *ret, .raw_bytes = r->raw_bytes, .stored_bytes = r->stored_bytes, .n_buffers = r->n_buffers};
+    *ret = (struct spillway_region_info){.size = sizeof *ret,
+                                         .raw_bytes = r->raw_bytes,
+                                         .stored_bytes = r->stored_bytes,
+                                         .n_buffers = r->n_buffers,
+                                         .durability = r->durability};
     return sw_results_text(m->texts, m->n_texts, r->state, ret->state, sizeof ret->state) &&
            sw_results_text(m->texts, m->n_texts, r->codec, ret->codec, sizeof ret->codec) &&
            sw_results_text(m->texts, m->n_texts, r->tier, ret->tier, sizeof ret->tier);

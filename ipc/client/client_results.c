@@ -45,6 +45,7 @@ static bool read_result(const struct sw_msg_results *m, uint32_t i, const struct
     ret->region = (struct spillway_region){r->slot, r->gen};
     ret->raw_bytes = r->raw_bytes;
     ret->stored_bytes = r->stored_bytes;
+    ret->durability = r->durability;
     return before || read_texts(m, r, ret);
 }
 

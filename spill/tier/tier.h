@@ -30,10 +30,21 @@ enum sw_tier_capability {
     SW_TIER_VIA = 16          /* frames are moved through the addressable tier before it */
 };
 
+/* What regions survive. The values are on the wire: enum spillway_durability. */
+enum sw_durability {
+    SW_DURABILITY_SERVICE, /* a restart of the service under a manager that keeps its memory */
+    SW_DURABILITY_HOST,    /* the end of the unit, a reboot and power loss */
+    SW_DURABILITY_REMOTE,  /* the loss of the host */
+    SW_DURABILITY_NR
+};
+/* Returns its name: "service", "host", "remote". thread: any. */
+const char *sw_durability_name(enum sw_durability durability);
+
 struct sw_tier_kind {
-    const char *name;      /* such as "host"; in replies, metrics and logs */
-    uint8_t id;            /* recorded in catalogues, so it never changes; 0: none */
-    unsigned capabilities; /* a set of enum sw_tier_capability */
+    const char *name;              /* such as "host"; in replies, metrics and logs */
+    uint8_t id;                    /* recorded in catalogues, so it never changes; 0: none */
+    unsigned capabilities;         /* a set of enum sw_tier_capability */
+    enum sw_durability durability; /* of regions that the tier keeps (`change`) */
 };
 
 struct sw_tier_stats {
@@ -99,6 +110,27 @@ struct sw_tier_recovery {
     void *arg;
 };
 
+/* A region's record in a tier that keeps regions. The content is opaque to the tier (journal/kept.h). */
+struct sw_tier_record {
+    uint64_t number; /* KEEP: set before `done`, never 0 and never used again; FORGET: the record to remove */
+    const void *content;
+    size_t bytes;
+    uint32_t uid; /* the tenant's user; it and the name are unique together, for tiers whose records have names */
+    const char *name;
+};
+
+/* A change of a tier's records. owns: the caller, until `done`. */
+struct sw_tier_change {
+    enum sw_tier_change_kind { SW_TIER_KEEP, SW_TIER_FORGET } kind;
+    struct sw_tier_record *records;
+    unsigned n; /* KEEP: a later process finds all of them or none */
+    /* Called once, on a thread of the tier, which must not be blocked. */
+    void (*done)(struct sw_tier_change *change, void *arg);
+    void *arg;
+    struct sw_err err;   /* code 0: success; else the records are as before, or not known to be */
+    struct sw_list node; /* the tier's */
+};
+
 struct sw_tier_ops {
     /* Reserves room for a frame of `bytes`; the first extent holds at least min(bytes, 4096) bytes. The room's content
      * is undefined: the whole frame must be written before commit. Waits while the tier grows, if there is too little
@@ -125,6 +157,19 @@ struct sw_tier_ops {
     /* Then: releases empty memory beyond the bound, left by a predecessor with a larger one. Returns by how many bytes
      * the capacity has fallen. NULL: it never does. thread: any. */
     uint64_t (*trim)(struct sw_tier *tier);
+    /* Tiers that keep regions (kind->durability above SERVICE; NULL elsewhere). */
+    /* Checks whether the tier could keep a region now. errors: -SW_EDURABILITY; the text says why, and what to do.
+     * thread: any. */
+    int (*may_keep)(struct sw_tier *tier, struct sw_err *err);
+    /* Queues a change and returns. KEEP: `done` reports success when all frames that were committed in this tier before
+     * the call, and the records, survive what kind->durability says. FORGET: when the records are gone for good; only
+     * then their frames may be released. Changes that wait share their flushes. thread: any. */
+    void (*change)(struct sw_tier *tier, struct sw_tier_change *change);
+    /* Visits the records that were there when the tier was opened, in the order in which they were kept. Ends early if
+     * visit() returns an error, and returns it. May be called again. thread: loop, before the first change. */
+    int (*visit_kept)(struct sw_tier *tier,
+                      int (*visit)(void *arg, const struct sw_tier_record *record, struct sw_err *err), void *arg,
+                      struct sw_err *err);
     /* Closes the tier. All frames must have been released; a durable tier keeps its committed frames. Waits for the end
      * of a growth that is under way. */
     void (*close)(struct sw_tier *tier);

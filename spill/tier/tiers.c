@@ -33,6 +33,18 @@ struct sw_tier *sw_tiers_find(const struct sw_tiers *tiers, uint8_t id) {
     return NULL;
 }
 
+const char *sw_durability_name(enum sw_durability durability) {
+    static const char *const names[SW_DURABILITY_NR] = {"service", "host", "remote"};
+    return (unsigned)durability < SW_DURABILITY_NR ? names[durability] : "unknown";
+}
+
+struct sw_tier *sw_tiers_keeper(const struct sw_tiers *tiers, enum sw_durability durability) {
+    for (unsigned i = 0; i < tiers->n; i++)
+        if (tiers->at[i]->kind->durability >= durability && tiers->at[i]->kind->durability > SW_DURABILITY_SERVICE)
+            return tiers->at[i];
+    return NULL;
+}
+
 struct sw_tier_stats sw_tier_stats_of(struct sw_tier *tier) {
     struct sw_tier_stats stats = {0};
     if (tier)

@@ -20,6 +20,9 @@ struct sw_tiers {
 int sw_tiers_settle(struct sw_tiers *tiers, struct sw_err *err);
 /* Returns the tier of the kind with this id. NULL: there is none. */
 struct sw_tier *sw_tiers_find(const struct sw_tiers *tiers, uint8_t id);
+/* Returns the tier where regions of this durability are placed: the first one that keeps regions so well. NULL: there
+ * is none. */
+struct sw_tier *sw_tiers_keeper(const struct sw_tiers *tiers, enum sw_durability durability);
 /* Returns the statistics of a tier, all 0 for NULL. */
 struct sw_tier_stats sw_tier_stats_of(struct sw_tier *tier);
 

@@ -118,6 +118,7 @@ static void take_names(int socket) {
     const struct sw_msg_build *m = &msg.u.build;
     SW_ASSERT(m->builds[0].name_bytes == 6 && m->builds[1].name_bytes == 0 && m->builds[2].name_bytes == 5);
     SW_ASSERT(m->name_bytes == 11 && memcmp(m->names, "ordersparts", 11) == 0);
+    SW_ASSERT(m->builds[0].durability == 0 && m->builds[2].durability == SPILLWAY_DURABLE_HOST);
     SW_ASSERT(m->builds[1].keep_priority == 7 && m->buffers[2].value_type == SPILLWAY_U32);
     sw_play_put_batch(socket, msg.header.seq, N, 1, N * EACH_BYTES);
     sw_play_expect(socket, &msg, SW_MSG_DISCARD); /* only the one without a name */
@@ -132,6 +133,7 @@ START_TEST(names_and_types_go_with_their_requests) {
     requests[0].name = name;
     requests[1].keep_priority = 7;
     requests[2].name = "parts";
+    requests[2].durability = SPILLWAY_DURABLE_HOST;
     buffers[2].type = SPILLWAY_U32;
     struct spillway_ticket *ticket = spill_all();
     memset(name, 'x', sizeof name - 1);
@@ -282,6 +284,15 @@ static void spoil_stride(void) {
 static void spoil_source_offset(void) {
     buffers[1].source_offset = 8;
 }
+static void spoil_durability(void) {
+    requests[1].name = "a";
+    requests[1].durability = 3;
+}
+
+static void spoil_nameless(void) {
+    requests[1].durability = SPILLWAY_DURABLE_HOST;
+}
+
 static void spoil_urgency(void) {
     requests[2].urgency = 1;
 }
@@ -318,6 +329,8 @@ static const struct {
              {spoil_stride, SPILLWAY_EINVAL, "reserved"},
              {spoil_source_offset, SPILLWAY_EINVAL, "reserved"},
              {spoil_urgency, SPILLWAY_EINVAL, "reserved"},
+             {spoil_durability, SPILLWAY_EINVAL, "durability 3"},
+             {spoil_nameless, SPILLWAY_EINVAL, "needs a name"},
              {spoil_type, SPILLWAY_EINVAL, "type 11"},
              {spoil_region, SPILLWAY_EINVAL, "region"},
              {spoil_memory, SPILLWAY_EINVAL, "NULL"}};
@@ -397,6 +410,8 @@ static void list_two_packets(int socket) {
         for (unsigned i = 0; i < SW_PROTO_MAX_ITEMS; i++) {
             (void)snprintf(items[i].name, sizeof items[i].name, "r%u", n * SW_PROTO_MAX_ITEMS + i);
             items[i].raw_bytes = n * SW_PROTO_MAX_ITEMS + i;
+            items[i].durability = i == 3;
+            memcpy(items[i].state, "restoring", 9);
         }
         sw_play_put(socket, &reply, SW_MSG_LISTING, msg.header.seq);
     }
@@ -410,6 +425,9 @@ START_TEST(a_long_list_comes_in_parts) {
     ck_assert_int_eq(spillway_list(sw_play.connection, "a", items, 300, &sw_play.error), 260);
     ck_assert_str_eq(items[259].name, "r259");
     ck_assert_uint_eq(items[259].raw_bytes, 259);
+    ck_assert_uint_eq(items[258].durability, 0);
+    ck_assert_uint_eq(items[259].durability, SPILLWAY_DURABLE_HOST);
+    ck_assert_str_eq(items[259].state, "restoring");
     sw_play_close();
 }
 END_TEST

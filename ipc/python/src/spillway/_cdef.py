@@ -31,8 +31,7 @@ struct spillway_request {
     const char *name;
     struct CUstream_st *stream;
     uint32_t timeout_ms;
-    uint8_t urgency, keep_priority;
-    uint16_t reserved;
+    uint8_t urgency, keep_priority, durability, reserved;
     void *user;
 };
 struct spillway_result {
@@ -41,6 +40,7 @@ struct spillway_result {
     struct spillway_region region;
     uint64_t raw_bytes, stored_bytes, service_us;
     char codec[16], tier[16], reason[32], coder[8];
+    uint32_t durability, reserved;
 };
 struct spillway_list_item {
     size_t size;
@@ -48,12 +48,14 @@ struct spillway_list_item {
     struct spillway_region region;
     uint64_t raw_bytes, stored_bytes;
     char state[16], tier[16];
+    uint32_t durability, reserved;
 };
 struct spillway_region_info {
     size_t size;
     uint64_t raw_bytes, stored_bytes;
     uint32_t n_buffers;
     char state[16], codec[16], tier[16];
+    uint32_t durability;
 };
 struct spillway_buffer_info { uint64_t raw_bytes, stored_bytes; char codec[16]; char reason[32]; };
 struct spillway_reason { char text[32]; uint64_t spills; };

@@ -319,6 +319,12 @@ class EUNALLOCATED(SpillwayError):
     code = 1043
 
 
+class EDURABILITY(SpillwayError):
+    """The durability asked for cannot be reached."""
+
+    code = 1044
+
+
 class ENOSERVICE(SpillwayError):
     """No service listens on the socket."""
 
