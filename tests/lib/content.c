@@ -10,6 +10,11 @@ uint64_t sw_random(uint64_t *state) {
     return x ^ x >> 31;
 }
 
+static void fill_random(uint8_t *ret, size_t bytes, size_t first, size_t every, uint64_t *state) {
+    for (size_t i = first; i < bytes; i += every)
+        ret[i] = (uint8_t)(sw_random(state) >> 56);
+}
+
 static void fill_text(uint8_t *ret, size_t bytes, uint64_t *state) {
     static const char *const words[] = {"region ", "spill ",  "a ",          "of ",    "restoring ", "\n",
                                         "the ",    "memory ", "tier\nhost ", "0.25, ", "tiers.\n",   "compression "};
@@ -38,21 +43,35 @@ static void fill_mixed(uint8_t *ret, size_t bytes, uint64_t *state) {
 
 void sw_content_fill(uint8_t *ret, size_t bytes, enum sw_content kind, uint64_t seed) {
     uint64_t state = seed;
-    if (kind == SW_CONTENT_MIXED) {
-        fill_mixed(ret, bytes, &state);
-        return;
-    }
-    if (kind == SW_CONTENT_HEX)
-        fill_hex(ret, bytes, &state);
-    if (kind == SW_CONTENT_TEXT || kind == SW_CONTENT_ALTERNATING)
-        fill_text(ret, bytes, &state);
-    for (size_t i = 0; i < bytes; i++) {
-        if (kind == SW_CONTENT_RANDOM || (kind == SW_CONTENT_ALTERNATING && i % 2))
-            ret[i] = (uint8_t)(sw_random(&state) >> 56);
-        else if (kind == SW_CONTENT_ZEROS || kind == SW_CONTENT_ONES)
-            ret[i] = kind == SW_CONTENT_ZEROS ? 0 : 0xFF;
-        else if (kind == SW_CONTENT_ALL_VALUES)
+    switch (kind) {
+    case SW_CONTENT_RANDOM:
+        fill_random(ret, bytes, 0, 1, &state);
+        break;
+    case SW_CONTENT_ZEROS:
+        memset(ret, 0, bytes);
+        break;
+    case SW_CONTENT_ONES:
+        memset(ret, 0xFF, bytes);
+        break;
+    case SW_CONTENT_ALL_VALUES:
+        for (size_t i = 0; i < bytes; i++)
             ret[i] = (uint8_t)i;
+        break;
+    case SW_CONTENT_TEXT:
+        fill_text(ret, bytes, &state);
+        break;
+    case SW_CONTENT_ALTERNATING:
+        fill_text(ret, bytes, &state);
+        fill_random(ret, bytes, 1, 2, &state);
+        break;
+    case SW_CONTENT_MIXED:
+        fill_mixed(ret, bytes, &state);
+        break;
+    case SW_CONTENT_HEX:
+        fill_hex(ret, bytes, &state);
+        break;
+    case SW_CONTENT_NR:
+        break;
     }
 }
 

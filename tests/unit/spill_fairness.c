@@ -316,16 +316,35 @@ static double small_p99_us(struct rig *r, enum sw_operation kind) {
     return us[N_SMALL * 99 / 100];
 }
 
-static double alone_us(enum sw_operation kind, double slowdown, bool with_disk) {
-    struct rig r;
-    rig_open(&r, slowdown, with_disk);
-    const double us = small_p99_us(&r, kind);
-    rig_close(&r);
-    return us;
+/* Where the small client is alone, and how long its operations take there. */
+enum place { IDLE, BUSY_ENGINE, ON_DISK, N_PLACES };
+static const double slowdowns[N_PLACES] = {1, BUSY, 1};
+static double alone_us[N_PLACES][SW_OP_RESTORE + 1];
+
+/* Once for all tests of a case, before each of them gets a process of its own. */
+static void measure_alone(enum place place) {
+    for (enum sw_operation kind = SW_OP_SPILL; kind <= SW_OP_RESTORE; kind++) {
+        struct rig r;
+        rig_open(&r, slowdowns[place], place == ON_DISK);
+        alone_us[place][kind] = small_p99_us(&r, kind);
+        rig_close(&r);
+    }
 }
 
-static void check_beside(const struct hog *hog, enum sw_operation kind, double slowdown) {
-    const double alone = alone_us(kind, slowdown, false),
+static void measure_idle(void) {
+    measure_alone(IDLE);
+}
+
+static void measure_busy(void) {
+    measure_alone(BUSY_ENGINE);
+}
+
+static void measure_on_disk(void) {
+    measure_alone(ON_DISK);
+}
+
+static void check_beside(const struct hog *hog, enum sw_operation kind, enum place place) {
+    const double slowdown = slowdowns[place], alone = alone_us[place][kind],
                  copy_us = (double)CHUNK_BYTES / sw_sim_idle_gpu.link_out * 1e6;
     /* Kernels that are under way in the other slots take longer than a copy there, and cannot be overtaken. */
     const double kernels_us =
@@ -341,20 +360,20 @@ static void check_beside(const struct hog *hog, enum sw_operation kind, double s
 }
 
 START_TEST(test_a_small_client_beside_hogs) {
-    check_beside(&hogs[_i], SW_OP_SPILL, 1);
-    check_beside(&hogs[_i], SW_OP_RESTORE, 1);
+    check_beside(&hogs[_i], SW_OP_SPILL, IDLE);
+    check_beside(&hogs[_i], SW_OP_RESTORE, IDLE);
 }
 END_TEST
 
 START_TEST(test_a_small_client_beside_hogs_and_a_busy_engine) {
-    check_beside(&hogs[_i], SW_OP_SPILL, BUSY);
-    check_beside(&hogs[_i], SW_OP_RESTORE, BUSY);
+    check_beside(&hogs[_i], SW_OP_SPILL, BUSY_ENGINE);
+    check_beside(&hogs[_i], SW_OP_RESTORE, BUSY_ENGINE);
 }
 END_TEST
 
 /* Everything goes to the disk, and comes from there: a chunk may be in the way on the disk and on the link. */
 static void check_beside_on_disk(const struct hog *hog, const struct hog *moved, enum sw_operation kind) {
-    const double alone = alone_us(kind, 1, true),
+    const double alone = alone_us[ON_DISK][kind],
                  chunk_us = (double)CHUNK_BYTES * (1 / DISK_BYTES_PER_S + 1 / sw_sim_idle_gpu.link_out) * 1e6;
     struct rig r;
     rig_open(&r, 1, true);
@@ -590,6 +609,10 @@ int main(void) {
     const int n = sizeof hogs / sizeof hogs[0];
     TCase *idle = tcase_create("idle"), *busy = tcase_create("busy"), *disk = tcase_create("disk"),
           *moves = tcase_create("moves"), *parts = tcase_create("parts"), *workers = tcase_create("workers");
+    tcase_add_unchecked_fixture(idle, measure_idle, NULL);
+    tcase_add_unchecked_fixture(busy, measure_busy, NULL);
+    tcase_add_unchecked_fixture(disk, measure_on_disk, NULL);
+    tcase_add_unchecked_fixture(moves, measure_on_disk, NULL);
     tcase_add_loop_test(idle, test_a_small_client_beside_hogs, 0, n);
     tcase_add_loop_test(busy, test_a_small_client_beside_hogs_and_a_busy_engine, 0, n);
     tcase_add_loop_test(disk, test_a_small_client_beside_hogs_on_a_disk, 0, n);

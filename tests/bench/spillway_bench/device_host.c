@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RAW_US = 200000, MAX_THREADS = 16 };
+enum { RAW_US = 50000, MAX_THREADS = 16 };
 static const uint64_t least_memory_bytes = 32 << 20; /* of each thread: more than a cache holds */
 enum direction { OUT, BACK, IN_TURN };
 
