@@ -1,13 +1,12 @@
 #include "spill/tier/remote/object_credentials.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "spill/tier/remote/secret_file.h"
+
 #include <openssl/crypto.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static bool copy(char *to, size_t to_bytes, const char *from) {
     const size_t n = strlen(from);
@@ -59,27 +58,6 @@ static int read_lines(struct sw_object_credentials *ret, FILE *file, const char 
     return good ? 0 : incomplete(err, path);
 }
 
-/* The file must be the service's own secret. */
-static int read_file(struct sw_object_credentials *ret, const char *path, struct sw_err *err) {
-    struct stat st;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    FILE *file = fd >= 0 ? fdopen(fd, "re") : NULL;
-    if (!file) {
-        const int cause = errno;
-        if (fd >= 0)
-            (void)close(fd);
-        return sw_err_set(err, cause == EACCES ? -SW_EACCES : -SW_EIO, SW_SCOPE_DAEMON,
-                          "%.60s: credentials of the remote tier cannot be read: %s", path, strerror(cause));
-    }
-    (void)setvbuf(file, NULL, _IONBF, 0); /* no copy of the secret in a buffer */
-    const bool is_open = fstat(fd, &st) < 0 || (st.st_mode & 07) != 0;
-    const int rc = is_open ? sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON,
-                                        "%.60s: every user may access it; chmod o= it first", path)
-                           : read_lines(ret, file, path, err);
-    (void)fclose(file);
-    return rc;
-}
-
 static bool take_variable(char *to, size_t to_bytes, const char *name) {
     const char *value = getenv(name);
     return !value || copy(to, to_bytes, value);
@@ -95,23 +73,20 @@ static int read_environment(struct sw_object_credentials *ret, struct sw_err *er
 
 int sw_object_credentials_load(struct sw_object_credentials *ret, const char *path, struct sw_err *err) {
     struct sw_object_credentials found = {.id = ""};
-    const char *folder = getenv("CREDENTIALS_DIRECTORY");
-    char of_unit[512];
-    if (!path && folder) {
-        (void)snprintf(of_unit, sizeof of_unit, "%s/" SW_OBJECT_CREDENTIAL_NAME, folder);
-        path = access(of_unit, F_OK) == 0 ? of_unit : NULL;
-    }
-    int rc = path ? read_file(&found, path, err) : read_environment(&found, err);
+    char where[SW_SECRET_PATH_BYTES];
+    FILE *file;
+    int rc = sw_secret_open(&file, where, path, SW_OBJECT_CREDENTIAL_NAME, "credentials of the remote tier", err);
+    if (rc)
+        return rc;
+    rc = file ? read_lines(&found, file, where, err) : read_environment(&found, err);
     if (!rc && (!found.id[0] || !found.secret[0]))
-        rc = incomplete(err, path ? path : "environment");
+        rc = incomplete(err, file ? where : "environment");
     if (!rc)
         *ret = found;
+    if (file)
+        (void)fclose(file);
     sw_object_credentials_fini(&found);
     return rc;
-}
-
-bool sw_object_credentials_are_same(const struct sw_object_credentials *a, const struct sw_object_credentials *b) {
-    return strcmp(a->id, b->id) == 0 && strcmp(a->secret, b->secret) == 0 && strcmp(a->token, b->token) == 0;
 }
 
 void sw_object_credentials_fini(struct sw_object_credentials *credentials) {

@@ -6,7 +6,6 @@
 #define SW_SPILL_OBJECT_CREDENTIALS_H
 
 #include "base/err.h"
-#include <stdbool.h>
 
 /* The systemd credential's name (LoadCredential=). */
 #define SW_OBJECT_CREDENTIAL_NAME "spillway-remote"
@@ -21,7 +20,6 @@ struct sw_object_credentials {
  * the unit has it, else from the environment (AWS_ACCESS_KEY_ID and so on). errors: -SW_ECONFIG (incomplete), -SW_EIO,
  * -SW_EACCES (other users may read the file). *ret: unchanged then. */
 int sw_object_credentials_load(struct sw_object_credentials *ret, const char *path, struct sw_err *err);
-bool sw_object_credentials_are_same(const struct sw_object_credentials *a, const struct sw_object_credentials *b);
 void sw_object_credentials_fini(struct sw_object_credentials *credentials);
 
 #endif

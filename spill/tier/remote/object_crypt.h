@@ -1,0 +1,61 @@
+/* object_crypt.h - encryption of objects on this side of the network.
+ *
+ * Each object has a random data key. The data key is wrapped by a master key and kept as the object's metadata, so a
+ * new master key rewraps metadata and leaves bodies alone. A body consists of segments of 1 MiB (the last one may be
+ * shorter), each encrypted by AES-256-GCM and followed by its tag, so that ranges can be read alone.
+ *
+ * What is authenticated: the object's name (additional data), the segment's index and whether it is the last one (both
+ * in its nonce). So the store, or whoever can write to the bucket, can neither alter, exchange, reorder nor truncate
+ * objects without notice. Two things it can do: remove objects, and bring back an earlier state of the bucket. Names
+ * are not used twice, so only metadata that was rewrapped, and objects that were deleted, have an earlier state.
+ *
+ * thread: any. */
+#ifndef SW_SPILL_OBJECT_CRYPT_H
+#define SW_SPILL_OBJECT_CRYPT_H
+
+#include "spill/device/stored.h"
+#include "spill/tier/remote/object.h"
+
+enum { SW_OBJECT_SEGMENT_BYTES = 1 << 20, SW_OBJECT_TAG_BYTES = 16, SW_OBJECT_KEY_BYTES = 32 };
+
+/* The systemd credential's name (LoadCredential=). */
+#define SW_OBJECT_KEY_CREDENTIAL_NAME "spillway-remote-key"
+
+/* The master keys, in a locked page that is left out of core dumps. */
+struct sw_object_keyring;
+
+/* Reads the master keys: lines of 64 hexadecimal digits (head -c 32 /dev/urandom | xxd -p -c 64). The first one wraps;
+ * the others, at most 15, only open what they have wrapped. path NULL: the systemd credential. errors: -SW_ECONFIG
+ * (none, or a malformed line), -SW_EACCES, -SW_EIO, -SW_ENOMEM (RLIMIT_MEMLOCK). */
+int sw_object_keyring_open(struct sw_object_keyring **ret, const char *path, struct sw_err *err);
+void sw_object_keyring_close(struct sw_object_keyring *keyring);
+
+/* A data key. Wipe it with sw_object_key_fini(). */
+struct sw_object_key {
+    uint8_t bytes[SW_OBJECT_KEY_BYTES];
+};
+/* Makes a key at random. errors: -SW_EIO. */
+int sw_object_key_make(struct sw_object_key *ret, struct sw_err *err);
+/* Wraps a key for the object of this name, with the first master key. errors: -SW_EIO. */
+int sw_object_key_wrap(const struct sw_object_keyring *keyring, const struct sw_object_key *key, const char *name,
+                       char ret_meta[SW_OBJECT_META_BYTES], struct sw_err *err);
+/* Opens the key of an object. *ret_is_old: another master key than the first has wrapped it; may be NULL. errors:
+ * -SW_EACCES (no master key of ours has wrapped it), -SW_ECHECKSUM (it was altered, or is of another object),
+ * -SW_EVERSION. */
+int sw_object_key_open(const struct sw_object_keyring *keyring, const char *name, const char *meta,
+                       struct sw_object_key *ret, bool *ret_is_old, struct sw_err *err);
+void sw_object_key_fini(struct sw_object_key *key);
+
+/* Return the number of segments and the length of the body of an object with so many bytes, > 0. */
+uint64_t sw_object_segments(uint64_t bytes);
+uint64_t sw_object_body_bytes(uint64_t bytes);
+
+/* Encrypts `bytes` in runs of memory. body: sw_object_body_bytes() long. errors: -SW_EIO. */
+int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_extent *memory, uint64_t bytes,
+                   uint8_t *ret_body, struct sw_err *err);
+/* Decrypts n segments from the first-th on, which lie at `body`, to their place in the memory of an object with so many
+ * bytes. errors: -SW_ECHECKSUM: not what was encrypted; the memory of these segments is undefined then. */
+int sw_object_unseal(const struct sw_object_key *key, const char *name, uint64_t bytes, uint64_t first, uint64_t n,
+                     const uint8_t *body, const struct sw_extent *memory, struct sw_err *err);
+
+#endif
