@@ -12,14 +12,19 @@
 
 #define FOLDER SW_SOURCE_DIR "/tests/lib/object_store"
 
-void sw_object_store_needed(void) {
+bool sw_object_store_is_possible(void) {
     const struct sw_object_config config = {.endpoint = "", .bucket = "", .prefix = ""};
     struct sw_object_client *client;
     const bool has_curl = sw_object_client_open(&client, &config, NULL) != -SW_ENOTSUP;
     if (has_curl && system("python3 -c 'import ssl' 2>/dev/null") == 0)
-        return;
+        return true;
     (void)fprintf(stderr, "skipped: needs %s\n", has_curl ? "python3" : "a build with libcurl");
-    exit(77);
+    return false;
+}
+
+void sw_object_store_needed(void) {
+    if (!sw_object_store_is_possible())
+        exit(77);
 }
 
 static void be_store(int in, int out, bool with_tls) {
@@ -100,4 +105,43 @@ struct sw_object_config sw_object_store_config(const struct sw_object_store *sto
     config.outage_us = 10000000;
     config.patience_us = 30000000;
     return config;
+}
+
+struct sw_tier_remote_config sw_object_store_tier(const struct sw_object_store *store, const char *folder) {
+    static char path[512];
+    (void)snprintf(path, sizeof path, "%s/master-keys", folder);
+    if (access(path, F_OK) != 0) {
+        const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(dprintf(fd, "%064x\n", 0x5117), 65);
+        (void)close(fd);
+    }
+    return (struct sw_tier_remote_config){.store = sw_object_store_config(store),
+                                          .host = "this-host",
+                                          .key_file = path,
+                                          .capacity_bytes = 64 << 20,
+                                          .pool_bytes = SW_OBJECT_STORE_POOL_BYTES};
+}
+
+struct sw_tier *sw_object_store_open(const struct sw_tier_remote_config *config) {
+    struct sw_tier *tier = NULL;
+    struct sw_err err = {0};
+    ck_assert_msg(sw_tier_remote_open(&tier, config, &err) == 0, "%s (%s)", err.msg, err.detail);
+    return tier;
+}
+
+static unsigned count_objects(struct sw_object_store *store) {
+    char names[16 << 10];
+    unsigned n = 0;
+    for (const char *at = sw_object_store_ask(store, names, sizeof names, "names"); *at; n++) {
+        at += strcspn(at, " ");
+        at += *at == ' ';
+    }
+    return n;
+}
+
+void sw_object_store_await(struct sw_object_store *store, unsigned n) {
+    unsigned n_now;
+    while ((n_now = count_objects(store)) != n)
+        (void)usleep(1000);
 }

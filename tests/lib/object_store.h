@@ -4,7 +4,7 @@
 #ifndef SW_TEST_OBJECT_STORE_H
 #define SW_TEST_OBJECT_STORE_H
 
-#include "spill/tier/remote/object_client.h"
+#include "spill/tier/remote/tier_remote.h"
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -14,7 +14,9 @@ struct sw_object_store {
     char endpoint[40];
 };
 
-/* Exits with 77 (skipped) if there is no python3, or the client was built without libcurl. Call it first in main(). */
+/* Returns false, and says so, if there is no python3, or the client was built without libcurl. */
+bool sw_object_store_is_possible(void);
+/* ... and exits with 77 (skipped) then. Call it first in main(). */
 void sw_object_store_needed(void);
 struct sw_object_store sw_object_store_begin(bool with_tls);
 void sw_object_store_end(struct sw_object_store *store);
@@ -26,5 +28,12 @@ unsigned sw_object_store_count(struct sw_object_store *store, const char *verb);
 
 /* A configuration with the store's credentials (in the environment) and short times. */
 struct sw_object_config sw_object_store_config(const struct sw_object_store *store);
+
+/* A remote tier in the store, with a master key in a file of `folder`, which must exist. */
+enum { SW_OBJECT_STORE_POOL_BYTES = 32 << 20 };
+struct sw_tier_remote_config sw_object_store_tier(const struct sw_object_store *store, const char *folder);
+struct sw_tier *sw_object_store_open(const struct sw_tier_remote_config *config);
+/* Waits until there are exactly n objects. */
+void sw_object_store_await(struct sw_object_store *store, unsigned n);
 
 #endif

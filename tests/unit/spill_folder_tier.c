@@ -1,21 +1,24 @@
-/* A tier that the engine has never heard of, behind the others: regions are spilled to it, restored, moved there and
- * back, on their way between two tiers that are not memory, too, and found again by the next process. */
+/* A tier that the engine has never heard of, behind the others, and the remote tier in its place: regions are spilled
+ * to it, restored, moved there and back, on their way between two tiers that are not memory, too, and found again by
+ * the next process. */
 #include "spill/engine_state.h"
 #include "spill/operator.h"
 #include "tests/lib/folder_tier/folder_tier.h"
 #include "tests/lib/lives.h"
+#include "tests/lib/object_store.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
 #include <string.h>
 
-/* Without an NVMe tier, and with one before it that is soon full. */
-static const uint64_t disks[] = {0, 2 << 20};
-enum { N_DISKS = 2 };
+/* Without an NVMe tier, and with one before it that is soon full; the folder, then the remote tier. */
+static const uint64_t disks[] = {0, 2 << 20, 0, 2 << 20};
+enum { N_FOLDER = 2, N_ALL = 4 };
 
 static struct sw_life life;
 static struct sw_region_id *const ids = sw_world.ids;
 static struct sw_nvme_folder folder;
+static struct sw_object_store store;
 
 static struct sw_tier *open_folder(void) {
     struct sw_tier *tier = NULL;
@@ -23,13 +26,28 @@ static struct sw_tier *open_folder(void) {
     return tier;
 }
 
+static struct sw_tier *open_remote(void) {
+    const struct sw_tier_remote_config config = sw_object_store_tier(&store, folder.path);
+    return sw_object_store_open(&config);
+}
+
 static void setup(void) {
     sw_world_setup();
     folder = sw_nvme_folder_new();
+    store.pid = 0;
     sw_world.open_last = open_folder;
 }
 
+/* For loop tests: the tier of the index. */
+static struct sw_tier *(*last_of(int i))(void) {
+    if (i >= N_FOLDER && store.pid == 0)
+        store = sw_object_store_begin(false);
+    return i < N_FOLDER ? open_folder : open_remote;
+}
+
 static void teardown(void) {
+    if (store.pid)
+        sw_object_store_end(&store);
     sw_nvme_folder_free(&folder);
     sw_world_teardown();
 }
@@ -53,6 +71,7 @@ static void advise_all(struct sw_owner *owner, enum sw_advice advice) {
 }
 
 START_TEST(regions_are_demoted_restored_and_promoted) {
+    sw_world.open_last = last_of(_i);
     sw_world.high_pct = 100; /* nothing moves by itself */
     sw_world.host_bytes = 8 << 20;
     sw_life_open(&life, disks[_i]);
@@ -71,7 +90,8 @@ START_TEST(regions_are_demoted_restored_and_promoted) {
 }
 END_TEST
 
-START_TEST(regions_without_room_in_host_memory_go_to_the_folder) {
+START_TEST(regions_without_room_in_host_memory_go_to_it) {
+    sw_world.open_last = last_of(_i);
     sw_world.high_pct = 100;
     sw_world.host_bytes = 2 << 20;
     sw_life_open(&life, disks[_i]);
@@ -96,6 +116,7 @@ static void spill_and_move_all(struct sw_owner *owner) {
 
 /* From one tier behind to the next, by way of memory, as soon as the first is too full. */
 START_TEST(a_tier_between_is_kept_below_its_watermarks) {
+    sw_world.open_last = last_of(_i);
     sw_life_open(&life, disks[1]);
     struct sw_owner *owner = sw_life_new_owner(&life);
     spill_and_move_all(owner);
@@ -118,6 +139,7 @@ static struct sw_owner *next_life(uint64_t nvme_bytes) {
 
 /* A process without the tier loses its frames; a later process with the tier has them again. */
 START_TEST(the_next_process_finds_it) {
+    sw_world.open_last = last_of(_i);
     sw_life_open(&life, disks[_i]);
     struct sw_owner *owner = sw_life_new_owner(&life);
     spill_and_move_all(owner);
@@ -134,7 +156,7 @@ START_TEST(the_next_process_finds_it) {
     owner = next_life(disks[_i]);
     ck_assert_uint_gt(life.found.n_lost, 0);
     sw_life_close(&life, owner, true);
-    sw_world.open_last = open_folder;
+    sw_world.open_last = last_of(_i);
     owner = next_life(disks[_i]);
     ck_assert_uint_eq(life.found.n_lost, 0);
     sw_life_restore_all(&life, owner, false);
@@ -160,12 +182,13 @@ START_TEST(an_invalid_order_of_tiers_is_refused) {
 END_TEST
 
 int main(void) {
+    const int n = sw_object_store_is_possible() ? N_ALL : N_FOLDER;
     TCase *tests = tcase_create("folder_tier");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, regions_are_demoted_restored_and_promoted, 0, N_DISKS);
-    tcase_add_loop_test(tests, regions_without_room_in_host_memory_go_to_the_folder, 0, N_DISKS);
-    tcase_add_test(tests, a_tier_between_is_kept_below_its_watermarks);
-    tcase_add_loop_test(tests, the_next_process_finds_it, 0, N_DISKS);
+    tcase_add_loop_test(tests, regions_are_demoted_restored_and_promoted, 0, n);
+    tcase_add_loop_test(tests, regions_without_room_in_host_memory_go_to_it, 0, n);
+    tcase_add_loop_test(tests, a_tier_between_is_kept_below_its_watermarks, 1, n - 1);
+    tcase_add_loop_test(tests, the_next_process_finds_it, 0, n);
     tcase_add_test(tests, an_invalid_order_of_tiers_is_refused);
     Suite *suite = suite_create("spill_folder_tier");
     suite_add_tcase(suite, tests);

@@ -244,6 +244,7 @@ static void probe(struct sw_object_client *c, uint64_t now_us) {
 
 static void take_inbox(struct sw_object_client *c, uint64_t now_us) {
     struct sw_list *node;
+    struct sw_err last;
     (void)pthread_mutex_lock(&c->lock);
     while ((node = sw_list_take_first(&c->inbox))) {
         sw_list_append(line_of(c, request_of(node)), node);
@@ -254,7 +255,10 @@ static void take_inbox(struct sw_object_client *c, uint64_t now_us) {
     c->stats.is_out = is_out(c, now_us);
     if (c->stop && !c->stopped_us)
         c->stopped_us = now_us;
+    last = c->stats.last;
     (void)pthread_mutex_unlock(&c->lock);
+    if (is_out(c, now_us))
+        refuse_puts(c, &last);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) {

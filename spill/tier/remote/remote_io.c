@@ -1,0 +1,361 @@
+#include "spill/tier/remote/remote_io.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/meter.h"
+#include "base/thread.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_THREADS = 4, PART_SEGMENTS = 8, MAX_ATTEMPTS = 3 };
+
+/* A write is one part, a read has one for each 8 MiB. */
+struct part {
+    struct sw_list node; /* in a list of sw_remote_io */
+    struct transfer *transfer;
+    struct sw_object_request request;
+    uint64_t first, n_segments, body_bytes;
+    uint8_t *body; /* in the pool */
+    unsigned n_spoilt;
+};
+
+struct transfer {
+    struct sw_remote_io *io;
+    struct sw_tier_io *user;
+    struct sw_remote_place *place;
+    unsigned n_parts, n_left;
+    struct part parts[];
+};
+
+struct sw_remote_io {
+    struct sw_remote_io_config config;
+    unsigned n_threads;
+    pthread_t threads[MAX_THREADS];
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t work;
+    struct sw_list waiting[2]; /* parts that need room, by kind */
+    struct sw_list arrived;    /* parts that were read */
+    struct sw_list refused;    /* sw_tier_io.tier.node: end with their error */
+    bool stop;
+    uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
+    uint64_t n_transfers, transfer_bytes;
+    struct sw_meter meters[2];
+    atomic_ullong rates[2]; /* of the meters, for others */
+};
+
+static bool is_write(const struct part *part) {
+    return part->transfer->user->kind == SW_TIER_WRITE;
+}
+
+/* ---- ends ---- */
+
+static void count_end(struct sw_remote_io *io, enum sw_tier_io_kind kind, uint64_t bytes, bool good) {
+    (void)pthread_mutex_lock(&io->lock);
+    io->n_transfers--;
+    io->transfer_bytes -= bytes;
+    sw_meter_end(&io->meters[kind], sw_clock_us(), good ? bytes : 0);
+    atomic_store(&io->rates[kind], (unsigned long long)sw_meter_rate(&io->meters[kind]));
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
+static void give_room(struct part *part) {
+    struct sw_remote_io *io = part->transfer->io;
+    sw_free(part->body);
+    part->body = NULL;
+    (void)pthread_mutex_lock(&io->lock);
+    io->used_bytes -= part->body_bytes;
+    io->write_bytes -= is_write(part) ? part->body_bytes : 0;
+    (void)pthread_cond_broadcast(&io->work);
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
+/* A part has ended, with or without an error; the last one ends the transfer. The first error counts. */
+static void end_part(struct part *part, const struct sw_err *err) {
+    struct transfer *t = part->transfer;
+    struct sw_remote_io *io = t->io;
+    struct sw_tier_io *user = t->user;
+    (void)pthread_mutex_lock(&io->lock);
+    if (err->code && !user->err.code)
+        user->err = *err;
+    const bool is_last = --t->n_left == 0;
+    (void)pthread_mutex_unlock(&io->lock);
+    if (!is_last)
+        return;
+    count_end(io, user->kind, user->stored->bytes, user->err.code == 0);
+    if (user->kind == SW_TIER_WRITE && !user->err.code)
+        io->config.committed(io->config.arg, user);
+    sw_free(t);
+    user->done(user, user->arg); /* may free it */
+}
+
+/* ---- writes ---- */
+
+/* On the client's thread. */
+static void sent(struct sw_object_request *request, void *arg) {
+    struct part *part = arg;
+    struct sw_err err = request->err;
+    part->transfer->place->may_exist = !err.code || request->is_unclear;
+    if (err.code == -SW_ETIMEDOUT) /* it has to be stored elsewhere */
+        err.code = -SW_ENOSPACE;
+    give_room(part);
+    end_part(part, &err);
+}
+
+static int encrypt(struct part *part, struct sw_err *err) {
+    const struct transfer *t = part->transfer;
+    struct sw_object_key key;
+    int rc = sw_object_key_make(&key, err);
+    if (!rc)
+        rc = sw_object_key_wrap(t->io->config.keyring, &key, t->place->name, part->request.meta, err);
+    if (!rc)
+        rc = sw_object_seal(&key, t->place->name, t->user->memory, t->user->stored->bytes, part->body, err);
+    if (!rc && !sw_object_hash(part->body, part->body_bytes, part->request.hash))
+        rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "libcrypto cannot hash");
+    sw_object_key_fini(&key);
+    return rc;
+}
+
+/* ---- reads ---- */
+
+/* On the client's thread. */
+static void received(struct sw_object_request *request, void *arg) {
+    struct part *part = arg;
+    struct sw_remote_io *io = part->transfer->io;
+    (void)request;
+    (void)pthread_mutex_lock(&io->lock);
+    sw_list_append(&io->arrived, &part->node);
+    (void)pthread_cond_signal(&io->work);
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
+static void decrypt(struct part *part, struct sw_err *err) {
+    const struct transfer *t = part->transfer;
+    struct sw_object_key key;
+    if (sw_object_key_open(t->io->config.keyring, t->place->name, part->request.meta, &key, NULL, err))
+        return;
+    (void)sw_object_unseal(&key, t->place->name, t->user->stored->bytes, part->first, part->n_segments, part->body,
+                           t->user->memory, err);
+    sw_object_key_fini(&key);
+}
+
+/* An object that is gone is no proof that the region is lost: the bucket may be the wrong one. */
+static void finish_read(struct part *part) {
+    struct sw_err err = part->request.err;
+    if (err.code == -SW_ENOENT)
+        err.code = -SW_EIO;
+    if (!err.code)
+        decrypt(part, &err);
+    if (err.code == -SW_ECHECKSUM && ++part->n_spoilt < MAX_ATTEMPTS) {
+        sw_object_submit(part->transfer->io->config.client, &part->request);
+        return;
+    }
+    give_room(part);
+    end_part(part, &err);
+}
+
+/* ---- beginnings ---- */
+
+static bool has_room(const struct sw_remote_io *io, const struct part *part) {
+    const uint64_t most = io->config.pool_bytes;
+    if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->body_bytes > most / 4 * 3)
+        return false;
+    return io->used_bytes == 0 || io->used_bytes + part->body_bytes <= most;
+}
+
+/* Takes the next part that has room; NULL: there is none. Under the lock. */
+static struct part *next_part(struct sw_remote_io *io) {
+    const enum sw_tier_io_kind order[2] = {SW_TIER_READ, SW_TIER_WRITE};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sw_list *waiting = &io->waiting[order[i]];
+        struct part *part = sw_list_empty(waiting) ? NULL : SW_CONTAINER_OF(waiting->next, struct part, node);
+        if (!part || !has_room(io, part))
+            continue;
+        sw_list_remove(&part->node);
+        io->used_bytes += part->body_bytes;
+        io->write_bytes += is_write(part) ? part->body_bytes : 0;
+        io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
+        return part;
+    }
+    return NULL;
+}
+
+static bool has_failed(struct sw_remote_io *io, const struct transfer *t) {
+    (void)pthread_mutex_lock(&io->lock);
+    const bool has = t->user->err.code != 0;
+    (void)pthread_mutex_unlock(&io->lock);
+    return has;
+}
+
+static void begin(struct part *part) {
+    struct sw_remote_io *io = part->transfer->io;
+    struct sw_err err = {0};
+    if (has_failed(io, part->transfer)) { /* another part has: the transfer ends with the last one */
+        give_room(part);
+        end_part(part, &err);
+        return;
+    }
+    part->body = sw_alloc(part->body_bytes);
+    if (!part->body)
+        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to or from the remote tier");
+    else if (is_write(part))
+        (void)encrypt(part, &err);
+    if (err.code) {
+        give_room(part);
+        end_part(part, &err);
+        return;
+    }
+    part->request.body = part->body;
+    sw_object_submit(io->config.client, &part->request);
+}
+
+static void end_refused(struct sw_remote_io *io, struct sw_list *node) {
+    struct sw_tier_io *user = SW_CONTAINER_OF(node, struct sw_tier_io, tier.node);
+    count_end(io, user->kind, user->stored->bytes, false);
+    user->done(user, user->arg);
+}
+
+static void *thread_main(void *arg) {
+    struct sw_remote_io *io = arg;
+    (void)pthread_mutex_lock(&io->lock);
+    for (;;) {
+        struct sw_list *refused = sw_list_take_first(&io->refused);
+        struct sw_list *arrived = refused ? NULL : sw_list_take_first(&io->arrived);
+        struct part *part = refused || arrived ? NULL : next_part(io);
+        if (!refused && !arrived && !part) {
+            if (io->stop)
+                break;
+            (void)pthread_cond_wait(&io->work, &io->lock);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&io->lock);
+        if (refused)
+            end_refused(io, refused);
+        else if (arrived)
+            finish_read(SW_CONTAINER_OF(arrived, struct part, node));
+        else
+            begin(part);
+        (void)pthread_mutex_lock(&io->lock);
+    }
+    (void)pthread_mutex_unlock(&io->lock);
+    return NULL;
+}
+
+/* ---- for other threads ---- */
+
+static void cut_part(struct transfer *t, unsigned i) {
+    struct part *part = &t->parts[i];
+    const bool writes = t->user->kind == SW_TIER_WRITE;
+    const uint64_t bytes = t->user->stored->bytes, n = sw_object_segments(bytes);
+    const uint64_t step = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, body_bytes = sw_object_body_bytes(bytes);
+    part->transfer = t;
+    part->first = i * (uint64_t)PART_SEGMENTS;
+    part->n_segments = writes || n - part->first < PART_SEGMENTS ? n - part->first : PART_SEGMENTS;
+    const uint64_t end = (part->first + part->n_segments) * step;
+    part->request.verb = writes ? SW_OBJECT_PUT : SW_OBJECT_GET;
+    part->request.offset = part->first * step;
+    part->body_bytes = (end < body_bytes ? end : body_bytes) - part->request.offset;
+    part->request.body_bytes = part->body_bytes;
+    part->request.done = writes ? sent : received;
+    part->request.arg = part;
+    memcpy(part->request.name, t->place->name, sizeof part->request.name);
+    sw_list_init(&part->node);
+}
+
+static struct transfer *transfer_new(struct sw_remote_io *io, struct sw_tier_io *user, struct sw_remote_place *place) {
+    const uint64_t n = sw_object_segments(user->stored->bytes);
+    const unsigned n_parts = user->kind == SW_TIER_WRITE ? 1 : (unsigned)((n + PART_SEGMENTS - 1) / PART_SEGMENTS);
+    struct transfer *t = sw_alloc(sizeof *t + n_parts * sizeof t->parts[0]);
+    if (!t)
+        return NULL;
+    t->io = io;
+    t->user = user;
+    t->place = place;
+    t->n_parts = t->n_left = n_parts;
+    for (unsigned i = 0; i < n_parts; i++)
+        cut_part(t, i);
+    return t;
+}
+
+void sw_remote_io_submit(struct sw_remote_io *io, struct sw_tier_io *user, struct sw_remote_place *place) {
+    struct transfer *t = user->err.code ? NULL : transfer_new(io, user, place);
+    if (!t && !user->err.code)
+        (void)sw_err_set(&user->err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer");
+    (void)pthread_mutex_lock(&io->lock);
+    SW_ASSERT(!io->stop);
+    io->n_transfers++;
+    io->transfer_bytes += user->stored->bytes;
+    sw_meter_begin(&io->meters[user->kind], sw_clock_us());
+    for (unsigned i = 0; t && i < t->n_parts; i++)
+        sw_list_append(&io->waiting[user->kind], &t->parts[i].node);
+    if (!t)
+        sw_list_append(&io->refused, &user->tier.node);
+    (void)pthread_cond_broadcast(&io->work);
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
+uint64_t sw_remote_io_rate(const struct sw_remote_io *io, enum sw_tier_io_kind kind) {
+    return atomic_load(&io->rates[kind]);
+}
+
+void sw_remote_io_stats(struct sw_remote_io *io, struct sw_remote_io_stats *ret) {
+    (void)pthread_mutex_lock(&io->lock);
+    *ret = (struct sw_remote_io_stats){.n_transfers = io->n_transfers,
+                                       .transfer_bytes = io->transfer_bytes,
+                                       .pool_bytes = io->config.pool_bytes,
+                                       .pool_used_bytes = io->used_bytes,
+                                       .pool_peak_bytes = io->peak_bytes};
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
+/* ---- life ---- */
+
+void sw_remote_io_stop(struct sw_remote_io *io) {
+    if (!io)
+        return;
+    (void)pthread_mutex_lock(&io->lock);
+    SW_ASSERT(io->n_transfers == 0);
+    io->stop = true;
+    (void)pthread_cond_broadcast(&io->work);
+    (void)pthread_mutex_unlock(&io->lock);
+    while (io->n_threads > 0)
+        (void)pthread_join(io->threads[--io->n_threads], NULL);
+}
+
+void sw_remote_io_free(struct sw_remote_io *io) {
+    if (!io)
+        return;
+    (void)pthread_cond_destroy(&io->work);
+    (void)pthread_mutex_destroy(&io->lock);
+    sw_free(io);
+}
+
+static unsigned wanted_threads(void) {
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus < 1 ? 1 : cpus < MAX_THREADS ? (unsigned)cpus : MAX_THREADS;
+}
+
+int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_config *config, struct sw_err *err) {
+    struct sw_remote_io *io = sw_alloc(sizeof *io);
+    if (!io)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
+    io->config = *config;
+    (void)pthread_mutex_init(&io->lock, NULL);
+    (void)pthread_cond_init(&io->work, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        sw_list_init(&io->waiting[i]);
+    sw_list_init(&io->arrived);
+    sw_list_init(&io->refused);
+    for (const unsigned n = wanted_threads(); io->n_threads < n; io->n_threads++)
+        if (sw_thread_start(&io->threads[io->n_threads], thread_main, io) != 0)
+            break;
+    if (io->n_threads > 0) {
+        *ret = io;
+        return 0;
+    }
+    sw_remote_io_free(io);
+    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "cannot start a thread for the remote tier");
+}

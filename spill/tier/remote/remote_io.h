@@ -1,0 +1,53 @@
+/* remote_io.h - transfers between memory and the remote tier's objects: encrypted on threads of its own, sent and
+ * received by the client, in a bounded pool of memory between the two.
+ *
+ *   write   waits for room in the pool -> encrypted and hashed -> PUT -> committed
+ *   read    parts of 8 MiB, each: waits for room -> GET -> decrypted; a part that is not what was encrypted is read
+ *           again, twice
+ *
+ * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. */
+#ifndef SW_SPILL_REMOTE_IO_H
+#define SW_SPILL_REMOTE_IO_H
+
+#include "spill/tier/remote/object_client.h"
+#include "spill/tier/remote/object_crypt.h"
+#include "spill/tier/tier.h"
+
+/* A frame's place: its object. owns: what sw_stored.extents points to. */
+struct sw_remote_place {
+    struct sw_list node;
+    struct sw_extent extent; /* offset: the object's number */
+    uint8_t key[SW_TIER_KEY_BYTES];
+    bool is_committed, may_exist; /* may_exist: the object has to be deleted */
+    char name[SW_OBJECT_NAME_BYTES];
+};
+
+struct sw_remote_io;
+
+struct sw_remote_io_config {
+    struct sw_object_client *client;         /* borrowed */
+    const struct sw_object_keyring *keyring; /* borrowed */
+    uint64_t pool_bytes;
+    void (*committed)(void *arg, struct sw_tier_io *io); /* a frame was written; called before `done` */
+    void *arg;
+};
+
+struct sw_remote_io_stats {
+    uint64_t n_transfers, transfer_bytes; /* that have not ended */
+    uint64_t pool_bytes, pool_used_bytes, pool_peak_bytes;
+};
+
+/* Starts the threads. errors: -SW_ENOMEM. */
+int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_config *config, struct sw_err *err);
+/* Submits a transfer; one with an error ends at once with it. `done` is called on a thread of this or of the client.
+ * thread: any. */
+void sw_remote_io_submit(struct sw_remote_io *io, struct sw_tier_io *transfer, struct sw_remote_place *place);
+/* Returns bytes per second, 0: not known. thread: any. */
+uint64_t sw_remote_io_rate(const struct sw_remote_io *io, enum sw_tier_io_kind kind);
+void sw_remote_io_stats(struct sw_remote_io *io, struct sw_remote_io_stats *ret);
+/* Ends the threads. No transfer may be under way. NULL: a no-op. */
+void sw_remote_io_stop(struct sw_remote_io *io);
+/* Frees it; it must have been stopped, and the client be closed. NULL: a no-op. */
+void sw_remote_io_free(struct sw_remote_io *io);
+
+#endif

@@ -1,0 +1,418 @@
+/* tier_remote.c - frames and their objects, and what is found of a predecessor. remote_io.c does the transfers.
+ *
+ * The lock guards the lists and the counters. */
+#include "spill/tier/remote/tier_remote.h"
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "spill/tier/remote/remote_io.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <openssl/rand.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
+
+const struct sw_tier_kind sw_tier_remote_kind = {
+    .name = "remote", .id = 3, .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_SHARED | SW_TIER_VIA};
+
+struct tier_remote {
+    struct sw_tier tier;
+    char folder[SW_TIER_REMOTE_HOST_BYTES + 8]; /* of the objects' names: "frames/HOST/" */
+    uint64_t capacity_bytes;
+    int claim; /* a socket whose name stands for the objects' folder */
+    struct sw_object_client *client;
+    struct sw_object_keyring *keyring;
+    struct sw_remote_io *io;
+    pthread_mutex_t lock;
+    atomic_ullong next_number;  /* of objects; begins at random, so no two processes have the same */
+    struct sw_list found, held; /* places: of a predecessor, not handed over yet; reserved or committed */
+    uint64_t used_bytes, n_frames, n_orphans, n_foreign;
+};
+
+static struct tier_remote *remote_of(struct sw_tier *tier) {
+    return SW_CONTAINER_OF(tier, struct tier_remote, tier);
+}
+
+static struct sw_remote_place *place_of(const struct sw_stored *stored) {
+    return SW_CONTAINER_OF(stored->extents, struct sw_remote_place, extent);
+}
+
+static uint64_t whole_blocks(uint64_t bytes) {
+    return (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
+}
+
+/* ---- names ---- */
+
+static void name_object(const struct tier_remote *t, struct sw_remote_place *place) {
+    int n = snprintf(place->name, sizeof place->name, "%s", t->folder);
+    for (unsigned i = 0; i < SW_TIER_KEY_BYTES; i++)
+        n += snprintf(place->name + n, sizeof place->name - (size_t)n, "%02x", place->key[i]);
+    (void)snprintf(place->name + n, sizeof place->name - (size_t)n, "-%" PRIx64 "-%016" PRIx64, place->extent.bytes,
+                   place->extent.offset);
+}
+
+/* Reads a number of at most 16 hexadecimal digits; returns their end, NULL: it is none. */
+static const char *read_number(const char *text, uint64_t *ret) {
+    const size_t n = strspn(text, "0123456789abcdef");
+    *ret = n > 0 && n <= 16 ? strtoull(text, NULL, 16) : 0;
+    return n > 0 && n <= 16 ? text + n : NULL;
+}
+
+/* Reads the part of a name after the folder. Returns false if it is not ours. */
+static bool read_name(const char *text, uint8_t ret_key[SW_TIER_KEY_BYTES], struct sw_extent *ret) {
+    if (strspn(text, "0123456789abcdef") != 2 * SW_TIER_KEY_BYTES)
+        return false;
+    for (unsigned i = 0; i < SW_TIER_KEY_BYTES; i++) {
+        const char digits[3] = {text[2 * i], text[2 * i + 1], 0};
+        ret_key[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+    text += 2 * SW_TIER_KEY_BYTES;
+    const char *at = *text == '-' ? read_number(text + 1, &ret->bytes) : NULL;
+    at = at && *at == '-' ? read_number(at + 1, &ret->offset) : NULL;
+    return at && *at == 0 && ret->bytes > 0;
+}
+
+/* ---- space ---- */
+
+static int no_space(struct tier_remote *t, uint64_t bytes, struct sw_err *err) {
+    struct sw_object_stats stats;
+    sw_object_client_stats(t->client, &stats);
+    if (stats.is_out)
+        return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "the remote store is out: %.90s", stats.last.msg);
+    (void)pthread_mutex_lock(&t->lock);
+    const uint64_t used_bytes = t->used_bytes;
+    (void)pthread_mutex_unlock(&t->lock);
+    return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST,
+                      "remote tier is full: %" PRIu64 " bytes wanted, %" PRIu64 " of %" PRIu64 " used", bytes,
+                      used_bytes, t->capacity_bytes);
+}
+
+static struct sw_remote_place *place_new(uint64_t number, uint64_t bytes) {
+    struct sw_remote_place *place = sw_alloc(sizeof *place);
+    if (place) {
+        sw_list_init(&place->node);
+        place->extent = (struct sw_extent){.offset = number, .bytes = bytes};
+    }
+    return place;
+}
+
+/* Counts a place if there is room. */
+static bool hold(struct tier_remote *t, struct sw_remote_place *place, struct sw_list *list) {
+    const uint64_t bytes = whole_blocks(place->extent.bytes);
+    (void)pthread_mutex_lock(&t->lock);
+    const bool fits = list == &t->found || t->used_bytes + bytes <= t->capacity_bytes;
+    if (fits) {
+        t->used_bytes += bytes;
+        sw_list_append(list, &place->node);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    return fits;
+}
+
+static struct sw_stored stored_of(struct tier_remote *t, struct sw_remote_place *place) {
+    return (struct sw_stored){.extents = &place->extent,
+                              .n_extents = 1,
+                              .bytes = place->extent.bytes,
+                              .committed = place->is_committed,
+                              .tier = &t->tier};
+}
+
+static int remote_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    struct tier_remote *t = remote_of(tier);
+    struct sw_object_stats stats;
+    sw_object_client_stats(t->client, &stats);
+    SW_ASSERT(bytes > 0);
+    if (stats.is_out)
+        return no_space(t, bytes, err);
+    struct sw_remote_place *place = place_new(atomic_fetch_add(&t->next_number, 1), bytes);
+    if (!place)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a reservation");
+    if (!hold(t, place, &t->held)) {
+        sw_free(place);
+        return no_space(t, bytes, err);
+    }
+    *ret = stored_of(t, place);
+    return 0;
+}
+
+struct deletion {
+    struct sw_object_request request;
+    struct tier_remote *tier;
+};
+
+static void deleted(struct sw_object_request *request, void *arg) {
+    struct deletion *deletion = arg;
+    struct tier_remote *t = deletion->tier;
+    (void)pthread_mutex_lock(&t->lock);
+    t->n_orphans += request->err.code != 0;
+    (void)pthread_mutex_unlock(&t->lock);
+    sw_free(deletion);
+}
+
+/* Deletes an object later. */
+static void delete_object(struct tier_remote *t, const struct sw_remote_place *place) {
+    struct deletion *deletion = sw_alloc(sizeof *deletion);
+    if (!deletion) {
+        (void)pthread_mutex_lock(&t->lock);
+        t->n_orphans++;
+        (void)pthread_mutex_unlock(&t->lock);
+        return;
+    }
+    deletion->tier = t;
+    deletion->request.verb = SW_OBJECT_DELETE;
+    memcpy(deletion->request.name, place->name, sizeof deletion->request.name);
+    deletion->request.done = deleted;
+    deletion->request.arg = deletion;
+    sw_object_submit(t->client, &deletion->request);
+}
+
+static void remote_release(struct sw_tier *tier, struct sw_stored *stored) {
+    struct tier_remote *t = remote_of(tier);
+    if (stored->extents) {
+        struct sw_remote_place *place = place_of(stored);
+        (void)pthread_mutex_lock(&t->lock);
+        sw_list_remove(&place->node);
+        t->used_bytes -= whole_blocks(place->extent.bytes);
+        t->n_frames -= place->is_committed;
+        (void)pthread_mutex_unlock(&t->lock);
+        if (place->may_exist)
+            delete_object(t, place);
+        sw_free(place);
+    }
+    memset(stored, 0, sizeof *stored);
+}
+
+/* ---- transfers ---- */
+
+static void remote_submit(struct sw_tier *tier, struct sw_tier_io *io) {
+    struct tier_remote *t = remote_of(tier);
+    struct sw_remote_place *place = place_of(io->stored);
+    memset(&io->err, 0, sizeof io->err);
+    sw_list_init(&io->tier.node);
+    SW_ASSERT((io->kind == SW_TIER_READ) == io->stored->committed);
+    if (io->kind == SW_TIER_READ) {
+        memcpy(io->key, place->key, sizeof io->key);
+    } else {
+        memcpy(place->key, io->key, sizeof io->key);
+        name_object(t, place);
+    }
+    sw_remote_io_submit(t->io, io, place);
+}
+
+/* On a thread of remote_io: a frame was written. */
+static void committed(void *arg, struct sw_tier_io *io) {
+    struct tier_remote *t = arg;
+    (void)pthread_mutex_lock(&t->lock);
+    place_of(io->stored)->is_committed = true;
+    t->n_frames++;
+    (void)pthread_mutex_unlock(&t->lock);
+    io->stored->committed = true;
+}
+
+/* ---- frames of a predecessor ---- */
+
+struct listing {
+    struct tier_remote *tier;
+    bool is_out_of_memory;
+};
+
+static bool take_object(void *arg, const char *name, uint64_t body_bytes, int64_t modified_s) {
+    struct listing *listing = arg;
+    struct tier_remote *t = listing->tier;
+    uint8_t key[SW_TIER_KEY_BYTES];
+    struct sw_extent extent = {.bytes = 0};
+    (void)modified_s;
+    if (!read_name(name + strlen(t->folder), key, &extent) || sw_object_body_bytes(extent.bytes) != body_bytes) {
+        t->n_foreign++;
+        return true;
+    }
+    struct sw_remote_place *place = place_new(extent.offset, extent.bytes);
+    listing->is_out_of_memory = !place;
+    if (!place)
+        return false;
+    memcpy(place->key, key, sizeof key);
+    (void)snprintf(place->name, sizeof place->name, "%s", name);
+    place->is_committed = place->may_exist = true;
+    t->n_frames++;
+    return hold(t, place, &t->found);
+}
+
+static int list_objects(struct tier_remote *t, struct sw_err *err) {
+    struct listing listing = {.tier = t};
+    const int rc = sw_object_list(t->client, t->folder, take_object, &listing, err);
+    return listing.is_out_of_memory ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier")
+                                    : rc;
+}
+
+static int remote_recover(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
+    struct tier_remote *t = remote_of(tier);
+    (void)err;
+    for (;;) {
+        (void)pthread_mutex_lock(&t->lock);
+        struct sw_list *node = sw_list_take_first(&t->found);
+        if (node)
+            sw_list_append(&t->held, node);
+        (void)pthread_mutex_unlock(&t->lock);
+        if (!node)
+            return 0;
+        struct sw_remote_place *place = SW_CONTAINER_OF(node, struct sw_remote_place, node);
+        struct sw_stored stored = stored_of(t, place);
+        if (!what->take(what->arg, place->key, &stored, false))
+            remote_release(tier, &stored);
+    }
+}
+
+/* ---- statistics ---- */
+
+static void remote_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
+    struct tier_remote *t = remote_of(tier);
+    (void)pthread_mutex_lock(&t->lock);
+    *ret = (struct sw_tier_stats){
+        .capacity_bytes = t->capacity_bytes,
+        .backed_bytes = t->capacity_bytes,
+        .used_bytes = t->used_bytes,
+        .largest_free_bytes = t->used_bytes < t->capacity_bytes ? t->capacity_bytes - t->used_bytes : 0,
+        .committed_frames = t->n_frames,
+        .write_bytes_per_s = sw_remote_io_rate(t->io, SW_TIER_WRITE),
+        .read_bytes_per_s = sw_remote_io_rate(t->io, SW_TIER_READ),
+    };
+    (void)pthread_mutex_unlock(&t->lock);
+}
+
+/* The beginning of the object's name after the key, which the catalogue has. */
+static void remote_locate(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
+                          uint64_t *ret_offset) {
+    const size_t n = strlen(remote_of(tier)->folder) + 2 * SW_TIER_KEY_BYTES + 1;
+    const char *name = place_of(stored)->name;
+    (void)snprintf(ret_file, SW_TIER_FILE_BYTES, "%.31s", strlen(name) > n ? name + n : "");
+    *ret_offset = 0;
+}
+
+void sw_tier_remote_info(struct sw_tier *tier, struct sw_tier_remote_info *ret) {
+    struct tier_remote *t = remote_of(tier);
+    struct sw_remote_io_stats io;
+    *ret = (struct sw_tier_remote_info){.n_orphans = 0};
+    sw_object_client_stats(t->client, &ret->store);
+    sw_remote_io_stats(t->io, &io);
+    (void)pthread_mutex_lock(&t->lock);
+    ret->n_orphans = t->n_orphans;
+    ret->n_foreign = t->n_foreign;
+    (void)pthread_mutex_unlock(&t->lock);
+    ret->backlog_frames = io.n_transfers;
+    ret->backlog_bytes = io.transfer_bytes;
+    ret->pool_bytes = io.pool_bytes;
+    ret->pool_used_bytes = io.pool_used_bytes;
+    ret->pool_peak_bytes = io.pool_peak_bytes;
+}
+
+/* ---- life ---- */
+
+static void forget(struct sw_list *list) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(list)))
+        sw_free(SW_CONTAINER_OF(node, struct sw_remote_place, node));
+}
+
+/* Closes the tier, also a half-opened one. The threads of `io` submit to the client, which calls them back. */
+static void remote_close(struct sw_tier *tier) {
+    struct tier_remote *t = remote_of(tier);
+    sw_remote_io_stop(t->io);
+    sw_object_client_close(t->client);
+    sw_remote_io_free(t->io);
+    sw_object_keyring_close(t->keyring);
+    forget(&t->found);
+    forget(&t->held);
+    (void)pthread_mutex_destroy(&t->lock);
+    if (t->claim >= 0)
+        (void)close(t->claim);
+    sw_free(t);
+}
+
+static const struct sw_tier_ops remote_ops = {.reserve = remote_reserve,
+                                              .release = remote_release,
+                                              .stats = remote_stats,
+                                              .locate = remote_locate,
+                                              .submit = remote_submit,
+                                              .recover = remote_recover,
+                                              .close = remote_close};
+
+/* Two processes of one name would take each other's objects for their own orphans. A socket's name in the abstract
+ * namespace is free again when the process ends, however it does. */
+static int claim_folder(struct tier_remote *t, const struct sw_tier_remote_config *config, struct sw_err *err) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char what[1200], digest[SW_OBJECT_HASH_BYTES];
+    const int n = snprintf(what, sizeof what, "%s\n%s\n%s\n%s", config->store.endpoint, config->store.bucket,
+                           config->store.prefix, config->host);
+    t->claim = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (t->claim < 0 || !sw_object_hash(what, (size_t)n < sizeof what ? (size_t)n : sizeof what - 1, digest))
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "no socket for the remote tier");
+    (void)snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "spillway-remote-%s", digest);
+    if (bind(t->claim, (struct sockaddr *)&address, sizeof address) == 0)
+        return 0;
+    return sw_err_set(err, errno == EADDRINUSE ? -SW_EBUSY : -SW_EIO, SW_SCOPE_DAEMON,
+                      "another process uses the remote tier's objects, frames/%s: %s", config->host, strerror(errno));
+}
+
+static int check_host(const char *host, struct sw_err *err) {
+    const size_t n = strlen(host);
+    if (n > 0 && n < SW_TIER_REMOTE_HOST_BYTES && strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
+        return 0;
+    return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                      "remote tier: the host's name must have 1 to 32 characters of [a-z0-9-]");
+}
+
+static int begin_numbers(struct tier_remote *t, struct sw_err *err) {
+    uint64_t number;
+    if (RAND_bytes((unsigned char *)&number, sizeof number) != 1)
+        return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "libcrypto has no random numbers");
+    atomic_init(&t->next_number, number >> 4); /* and its end has room for a length */
+    return 0;
+}
+
+static int open_parts(struct tier_remote *t, const struct sw_tier_remote_config *config, struct sw_err *err) {
+    int rc = claim_folder(t, config, err);
+    if (!rc)
+        rc = begin_numbers(t, err);
+    if (!rc)
+        rc = sw_object_keyring_open(&t->keyring, config->key_file, err);
+    if (!rc)
+        rc = sw_object_client_open(&t->client, &config->store, err);
+    const struct sw_remote_io_config io = {
+        .client = t->client, .keyring = t->keyring, .pool_bytes = config->pool_bytes, .committed = committed, .arg = t};
+    if (!rc)
+        rc = sw_remote_io_open(&t->io, &io, err);
+    if (!rc)
+        rc = list_objects(t, err);
+    return rc;
+}
+
+int sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *config, struct sw_err *err) {
+    int rc = check_host(config->host, err);
+    if (rc)
+        return rc;
+    struct tier_remote *t = sw_alloc(sizeof *t);
+    if (!t)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
+    t->tier = (struct sw_tier){.ops = &remote_ops, .kind = &sw_tier_remote_kind};
+    (void)snprintf(t->folder, sizeof t->folder, "frames/%s/", config->host);
+    t->capacity_bytes = config->capacity_bytes;
+    t->claim = -1;
+    sw_list_init(&t->found);
+    sw_list_init(&t->held);
+    (void)pthread_mutex_init(&t->lock, NULL);
+    rc = open_parts(t, config, err);
+    if (rc)
+        remote_close(&t->tier);
+    else
+        *ret = &t->tier;
+    return rc;
+}

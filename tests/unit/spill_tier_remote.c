@@ -1,0 +1,394 @@
+/* The remote tier: frames come back as they were, whatever the store and the network do, or end with a named error; no
+ * object is left. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/object_store.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FRAME_BYTES = (20 << 20) + 12345, PARTS = 3 };
+
+static struct sw_object_store store;
+static struct sw_nvme_folder folder;
+static struct sw_tier_remote_config config;
+static struct sw_tier *tier;
+
+static void open_tier(void) {
+    tier = sw_object_store_open(&config);
+}
+
+static void setup(void) {
+    folder = sw_nvme_folder_new();
+    store = sw_object_store_begin(false);
+    config = sw_object_store_tier(&store, folder.path);
+    open_tier();
+}
+
+static void teardown(void) {
+    tier->ops->close(tier);
+    sw_object_store_end(&store);
+    sw_nvme_folder_free(&folder);
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+static void put(uint64_t bytes, uint64_t seed, struct sw_stored *ret) {
+    struct sw_err err = {0};
+    ck_assert_msg(sw_nvme_put(tier, bytes, seed, ret, &err) == 0, "%s", err.msg);
+}
+
+static int get(struct sw_stored *stored, uint64_t seed, struct sw_err *err) {
+    uint8_t *buffer = sw_nvme_buffer(stored->bytes);
+    const int rc = sw_nvme_transfer(tier, SW_TIER_READ, stored, buffer, 0, err);
+    if (!rc)
+        ck_assert(sw_nvme_same(buffer, stored->bytes, seed));
+    free(buffer);
+    return rc;
+}
+
+static struct sw_tier_remote_info info(void) {
+    struct sw_tier_remote_info ret;
+    sw_tier_remote_info(tier, &ret);
+    return ret;
+}
+
+/* The name of the only object. */
+static const char *only_name(char ret[600]) {
+    (void)sw_object_store_ask(&store, ret, 600, "names");
+    ck_assert_ptr_null(strchr(ret, ' '));
+    return ret;
+}
+
+static const uint64_t lengths[] = {1, 4096, 4097, 1 << 20, (8 << 20) - 1, 8 << 20, (8 << 20) + 1, FRAME_BYTES};
+enum { N_LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+START_TEST(a_frame_comes_back_and_goes) {
+    struct sw_stored stored;
+    put(lengths[_i], 7, &stored);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, (lengths[_i] + 4095) / 4096 * 4096);
+    ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, 1);
+    sw_object_store_await(&store, 1);
+    ck_assert_int_eq(get(&stored, 7, NULL), 0);
+    ck_assert_int_eq(get(&stored, 7, NULL), 0);
+    tier->ops->release(tier, &stored);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+    sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(info().backlog_frames, 0);
+    ck_assert_uint_eq(info().pool_used_bytes, 0);
+}
+END_TEST
+
+START_TEST(what_the_store_has_is_encrypted) {
+    struct sw_stored stored;
+    char name[600];
+    put(1 << 20, 7, &stored);
+    (void)only_name(name);
+    ck_assert_int_eq(strncmp(name, "some/where/frames/this-host/0700000000000000", 44), 0);
+    const struct sw_object_config plain = config.store;
+    struct sw_object_client *client;
+    ck_assert_int_eq(sw_object_client_open(&client, &plain, NULL), 0);
+    struct sw_object_request request = {.verb = SW_OBJECT_GET, .body_bytes = 1 << 20};
+    (void)strcpy(request.name, name + strlen("some/where/"));
+    uint8_t *seen = sw_nvme_buffer(1 << 20), *frame = sw_nvme_buffer(1 << 20);
+    request.body = seen;
+    sw_nvme_fill(frame, 1 << 20, 7);
+    ck_assert_int_eq(sw_object_run(client, &request), 0);
+    for (size_t i = 0; i < (1 << 20); i += 16)
+        ck_assert_int_ne(memcmp(seen + i, frame + i, 16), 0);
+    free(seen);
+    free(frame);
+    sw_object_client_close(client);
+    tier->ops->release(tier, &stored);
+}
+END_TEST
+
+/* ---- the next process ---- */
+
+static struct sw_nvme_recovered found;
+
+static void reopen(uint64_t refuse) {
+    tier->ops->close(tier);
+    open_tier();
+    found = (struct sw_nvme_recovered){.refuse = refuse};
+    (void)tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = &found}, NULL);
+}
+
+START_TEST(the_next_process_finds_frames_and_releases_orphans) {
+    struct sw_stored stored[3];
+    for (uint64_t i = 0; i < 3; i++)
+        put(FRAME_BYTES / 10 + i, i + 1, &stored[i]);
+    reopen(2);
+    ck_assert_uint_eq(found.n, 2);
+    ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, 2);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(get(&found.stored[i], found.seeds[i], NULL), 0);
+    sw_object_store_await(&store, 2);
+    for (unsigned i = 0; i < 2; i++)
+        tier->ops->release(tier, &found.stored[i]);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+START_TEST(objects_of_others_stay) {
+    struct sw_stored stored;
+    config.host = "another-host";
+    tier->ops->close(tier);
+    open_tier();
+    put(1000, 5, &stored);
+    config.host = "this-host";
+    reopen(0);
+    ck_assert_uint_eq(found.n, 0);
+    struct sw_object_client *client;
+    ck_assert_int_eq(sw_object_client_open(&client, &config.store, NULL), 0);
+    struct sw_object_request request = {.verb = SW_OBJECT_PUT, .name = "frames/this-host/notes"};
+    ck_assert(sw_object_hash("", 0, request.hash));
+    ck_assert_int_eq(sw_object_run(client, &request), 0);
+    sw_object_client_close(client);
+    reopen(0);
+    ck_assert_uint_eq(found.n, 0);
+    ck_assert_uint_eq(info().n_foreign, 1);
+    sw_object_store_await(&store, 2);
+}
+END_TEST
+
+START_TEST(a_folder_is_used_by_one_process) {
+    struct sw_tier *second = NULL;
+    struct sw_err err;
+    ck_assert_int_eq(sw_tier_remote_open(&second, &config, &err), -SW_EBUSY);
+    ck_assert_ptr_nonnull(strstr(err.msg, "frames/this-host"));
+    config.host = "Bad Name";
+    ck_assert_int_eq(sw_tier_remote_open(&second, &config, &err), -SW_ECONFIG);
+    config.host = "a-second";
+    ck_assert_int_eq(sw_tier_remote_open(&second, &config, &err), 0);
+    second->ops->close(second);
+}
+END_TEST
+
+START_TEST(frames_of_another_master_key_are_not_lost) {
+    struct sw_err err;
+    struct sw_stored stored;
+    char other[600];
+    put(1000, 5, &stored);
+    (void)snprintf(other, sizeof other, "%s/other", folder.path);
+    FILE *file = fopen(other, "w");
+    ck_assert_int_gt(fprintf(file, "%064x\n", 1), 0);
+    ck_assert_int_eq(fchmod(fileno(file), 0600), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    const char *right = config.key_file;
+    config.key_file = other;
+    reopen(0);
+    ck_assert_int_eq(get(&found.stored[0], 5, &err), -SW_EACCES);
+    config.key_file = right;
+    reopen(0);
+    ck_assert_int_eq(get(&found.stored[0], 5, &err), 0);
+    tier->ops->release(tier, &found.stored[0]);
+}
+END_TEST
+
+/* ---- faults ---- */
+
+static const struct {
+    const char *verb, *kind;
+} passing[] = {{"put", "500"},  {"put", "reset-early"}, {"put", "lost-reply"}, {"put", "alter"},
+               {"get", "500"},  {"get", "reset-half"},  {"get", "truncate"},   {"get", "alter"},
+               {"get", "slow"}, {"any", "reset"}};
+enum { N_PASSING = sizeof passing / sizeof passing[0] };
+
+START_TEST(what_passes_costs_nothing) {
+    struct sw_stored stored;
+    sw_object_store_tell(&store, "fault %s %s 2", passing[_i].verb, passing[_i].kind);
+    put(FRAME_BYTES, 3, &stored);
+    ck_assert_int_eq(get(&stored, 3, NULL), 0);
+    tier->ops->release(tier, &stored);
+    sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(info().n_orphans, 0);
+}
+END_TEST
+
+START_TEST(an_altered_object_is_an_error_and_no_wrong_byte) {
+    struct sw_stored stored;
+    struct sw_err err;
+    char name[600];
+    put(FRAME_BYTES, 3, &stored);
+    sw_object_store_tell(&store, "alter %s %u", only_name(name), 15 << 20);
+    ck_assert_int_eq(get(&stored, 3, &err), -SW_ECHECKSUM);
+    ck_assert_ptr_nonnull(strstr(err.msg, "content was altered"));
+    ck_assert_uint_eq(sw_object_store_count(&store, "get"), PARTS + 2); /* the bad part three times */
+    sw_object_store_tell(&store, "alter %s %u", name, 15 << 20);
+    ck_assert_int_eq(get(&stored, 3, &err), 0);
+    tier->ops->release(tier, &stored);
+}
+END_TEST
+
+START_TEST(an_object_that_is_gone_is_an_error) {
+    struct sw_stored stored;
+    struct sw_err err;
+    char name[600];
+    put(1000, 3, &stored);
+    sw_object_store_tell(&store, "remove %s", only_name(name));
+    ck_assert_int_eq(get(&stored, 3, &err), -SW_EIO);
+    ck_assert_ptr_nonnull(strstr(err.msg, "there is no such object"));
+    tier->ops->release(tier, &stored);
+}
+END_TEST
+
+START_TEST(a_full_tier_and_a_full_bucket_are_ENOSPACE) {
+    struct sw_stored stored, none = {0};
+    struct sw_err err;
+    ck_assert_int_eq(tier->ops->reserve(tier, config.capacity_bytes + 1, &none, &err), -SW_ENOSPACE);
+    ck_assert_ptr_nonnull(strstr(err.msg, "remote tier is full"));
+    sw_object_store_tell(&store, "quota 2000");
+    put(1000, 3, &stored);
+    ck_assert_int_eq(sw_nvme_put(tier, 1000, 4, &none, &err), -SW_ENOSPACE);
+    ck_assert_ptr_nonnull(strstr(err.msg, "the bucket is full"));
+    tier->ops->release(tier, &stored);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+START_TEST(during_an_outage_writes_fail_at_once_and_reads_wait) {
+    struct sw_stored stored, none = {0};
+    struct sw_err err;
+    config.store.outage_us = 500000;
+    reopen(0);
+    put(FRAME_BYTES, 3, &stored);
+    sw_object_store_tell(&store, "down");
+    ck_assert_int_eq(sw_nvme_put(tier, 1000, 4, &none, &err), -SW_ENOSPACE);
+    while (!info().store.is_out)
+        (void)usleep(1000);
+    const uint64_t from_us = sw_clock_us();
+    ck_assert_int_eq(tier->ops->reserve(tier, 1000, &none, &err), -SW_ENOSPACE);
+    ck_assert_ptr_nonnull(strstr(err.msg, "the remote store is out: remote store: "));
+    ck_assert_uint_lt(sw_clock_us() - from_us, 400000);
+    sw_object_store_tell(&store, "up");
+    ck_assert_int_eq(get(&stored, 3, &err), 0); /* it may have begun in the outage */
+    while (info().store.is_out)
+        (void)usleep(1000);
+    tier->ops->release(tier, &stored);
+    put(1000, 4, &stored);
+    tier->ops->release(tier, &stored);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+START_TEST(a_store_that_is_out_at_the_start_is_named) {
+    struct sw_tier *second = NULL;
+    struct sw_err err;
+    config.store.patience_us = 300000;
+    config.host = "a-second";
+    sw_object_store_tell(&store, "down");
+    ck_assert_int_eq(sw_tier_remote_open(&second, &config, &err), -SW_ETIMEDOUT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "remote store: "));
+    ck_assert_ptr_null(second);
+}
+END_TEST
+
+START_TEST(objects_that_cannot_be_deleted_are_orphans_until_the_next_process) {
+    struct sw_stored stored;
+    put(1000, 3, &stored);
+    sw_object_store_tell(&store, "fault delete 403 1");
+    tier->ops->release(tier, &stored);
+    while (info().n_orphans == 0)
+        (void)usleep(1000);
+    sw_object_store_await(&store, 1);
+    reopen(3);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* ---- many at once, in a small pool ---- */
+
+enum { FRAMES = 24 };
+
+struct many {
+    struct sw_stored stored[FRAMES];
+    struct sw_tier_io io[FRAMES];
+    struct sw_extent memory[FRAMES];
+    unsigned n_ended;
+    pthread_mutex_t lock;
+    pthread_cond_t all;
+};
+
+static void count_end(struct sw_tier_io *io, void *arg) {
+    struct many *many = arg;
+    (void)io;
+    (void)pthread_mutex_lock(&many->lock);
+    if (++many->n_ended == FRAMES)
+        (void)pthread_cond_signal(&many->all);
+    (void)pthread_mutex_unlock(&many->lock);
+}
+
+static void transfer_all(struct many *many, enum sw_tier_io_kind kind, uint64_t bytes) {
+    many->n_ended = 0;
+    for (unsigned i = 0; i < FRAMES; i++) {
+        many->io[i] = (struct sw_tier_io){.kind = kind,
+                                          .stored = &many->stored[i],
+                                          .memory = &many->memory[i],
+                                          .n_memory = 1,
+                                          .done = count_end,
+                                          .arg = many};
+        many->io[i].key[0] = (uint8_t)i;
+        if (kind == SW_TIER_READ)
+            memset(many->memory[i].memory, 0, bytes);
+        tier->ops->submit(tier, &many->io[i]);
+    }
+    (void)pthread_mutex_lock(&many->lock);
+    while (many->n_ended < FRAMES)
+        (void)pthread_cond_wait(&many->all, &many->lock);
+    (void)pthread_mutex_unlock(&many->lock);
+    for (unsigned i = 0; i < FRAMES; i++)
+        ck_assert_int_eq(many->io[i].err.code, 0);
+}
+
+START_TEST(the_pool_is_bounded) {
+    static struct many many = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
+    const uint64_t bytes = 2 << 20;
+    config.pool_bytes = 5 << 20;
+    reopen(0);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        ck_assert_int_eq(tier->ops->reserve(tier, bytes, &many.stored[i], NULL), 0);
+        many.memory[i] = (struct sw_extent){.memory = sw_nvme_buffer(bytes), .bytes = bytes};
+        sw_nvme_fill(many.memory[i].memory, bytes, i);
+    }
+    transfer_all(&many, SW_TIER_WRITE, bytes);
+    transfer_all(&many, SW_TIER_READ, bytes);
+    ck_assert_uint_gt(info().pool_peak_bytes, bytes);
+    ck_assert_uint_le(info().pool_peak_bytes, 5 << 20);
+    ck_assert_uint_eq(info().pool_used_bytes, 0);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        ck_assert(sw_nvme_same(many.memory[i].memory, bytes, i));
+        free(many.memory[i].memory);
+        tier->ops->release(tier, &many.stored[i]);
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+int main(void) {
+    sw_object_store_needed();
+    TCase *tests = tcase_create("tier_remote");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_loop_test(tests, a_frame_comes_back_and_goes, 0, N_LENGTHS);
+    tcase_add_test(tests, what_the_store_has_is_encrypted);
+    tcase_add_test(tests, the_next_process_finds_frames_and_releases_orphans);
+    tcase_add_test(tests, objects_of_others_stay);
+    tcase_add_test(tests, a_folder_is_used_by_one_process);
+    tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
+    tcase_add_loop_test(tests, what_passes_costs_nothing, 0, N_PASSING);
+    tcase_add_test(tests, an_altered_object_is_an_error_and_no_wrong_byte);
+    tcase_add_test(tests, an_object_that_is_gone_is_an_error);
+    tcase_add_test(tests, a_full_tier_and_a_full_bucket_are_ENOSPACE);
+    tcase_add_test(tests, during_an_outage_writes_fail_at_once_and_reads_wait);
+    tcase_add_test(tests, a_store_that_is_out_at_the_start_is_named);
+    tcase_add_test(tests, objects_that_cannot_be_deleted_are_orphans_until_the_next_process);
+    tcase_add_test(tests, the_pool_is_bounded);
+    Suite *suite = suite_create("spill_tier_remote");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
