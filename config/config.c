@@ -134,6 +134,42 @@ static const struct option options[] = {
              "written to disk, so the data is unreadable on a disk that is taken away. If a restart turns encryption "
              "on, it applies to new data; old data stays unencrypted until its space is reused. Turning it off takes "
              "effect only after the unit was stopped."},
+    {FIELD(remote_tier_endpoint), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Object store of the remote tier, which holds what the tiers before it cannot hold: http:// or https://, "
+             "host and perhaps port, of a store that speaks the protocol of S3, such as "
+             "https://s3.eu-central-1.amazonaws.com. Objects are encrypted before they leave the host. none: there is "
+             "no remote tier. The systemd unit needs a drop-in that lets it reach the network (OPERATING.md)."},
+    {FIELD(remote_tier_bucket), .type = TYPE_TEXT, .fallback = "spillway",
+     .help = "Bucket of the remote tier. It must exist."},
+    {FIELD(remote_tier_prefix), .type = TYPE_TEXT, .fallback = "spillway/",
+     .help = "What the names of all objects begin with: characters of [a-z0-9/.-], the last one a slash."},
+    {FIELD(remote_tier_region), .type = TYPE_TEXT, .fallback = "us-east-1",
+     .help = "Region of the bucket, which requests are signed for."},
+    {FIELD(remote_tier_host), .type = TYPE_TEXT, .fallback = "auto",
+     .help = "Name of this host's objects: characters of [a-z0-9-]. No other host may use the same name, bucket and "
+             "prefix, because a service deletes objects of its name that it does not need. auto: derived from "
+             "/etc/machine-id."},
+    {FIELD(remote_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 1024 * TIB, .multiple = 4 * KIB,
+     .fallback = "1 TiB", .help = "Limit of the bytes in the remote tier."},
+    {FIELD(remote_tier_keys), .type = TYPE_TEXT, .fallback = "credential",
+     .help = "File with the master keys of the remote tier, one to a line, 64 hexadecimal digits each. The first one "
+             "is used for new objects, the others only to read older ones. Without the key the objects cannot be "
+             "read. credential: the unit's credential spillway-remote-key."},
+    {FIELD(remote_tier_credentials), .type = TYPE_TEXT, .fallback = "auto",
+     .help = "File with the store's credentials: aws_access_key_id = ..., aws_secret_access_key = ... and perhaps "
+             "aws_session_token = .... It is read again when the store says that they have expired. auto: the unit's "
+             "credential spillway-remote if there is one, else the environment (AWS_ACCESS_KEY_ID and so on)."},
+    {FIELD(remote_tier_ca), .type = TYPE_TEXT, .fallback = "system",
+     .help = "File with the certificates that an https store's certificate is checked with. system: those of the "
+             "system."},
+    {FIELD(remote_tier_requests), .type = TYPE_COUNT, .min = 1, .max = 256, .multiple = 1, .fallback = "32",
+     .help = "Limit of requests to the store at once. To use a link fully, take its rate times the time that the store "
+             "needs for a request, in parts of 8 MiB. The service sends fewer while the store asks for it."},
+    {FIELD(remote_tier_bytes_per_s), .type = TYPE_BYTES, .max = TIB, .multiple = 1, .fallback = "0",
+     .help = "Limit of the bytes per second to the store, and from it; 0: no limit."},
+    {FIELD(remote_tier_buffer_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = TIB, .multiple = 1,
+     .fallback = "512 MiB",
+     .help = "Limit of the host memory for encrypted objects on their way. A frame that is longer is sent alone."},
     {FIELD(host_tier_high_pct), .type = TYPE_COUNT, .min = 1, .max = 100, .multiple = 1, .fallback = "90", .live = true,
      .help = "With an NVMe tier: when more than this percentage of the host tier is in use, the least recently used "
              "regions are moved to the NVMe tier. The part reserved for transfers (host_tier_bytes) does not count."},
@@ -160,7 +196,7 @@ static const struct option options[] = {
      .is_shareable = true, .fallback = "1 GiB", .live = true,
      .help = "Limit of the memory for bookkeeping that the service keeps for all clients together, beside the bytes of "
              "regions: sessions, memories handed over, operations, unread replies, records of regions. A 4096th of "
-             "host_tier_bytes and nvme_tier_bytes is added to it. It is at most a quarter of what the host or the "
+             "host_tier_bytes, nvme_tier_bytes and remote_tier_bytes is added to it. It is at most a quarter of what the host or the "
              "service's control group leaves for clients."},
     {FIELD(allowed_uids), .type = TYPE_IDS, .fallback = "[]",
      .help = "Users that are served, by number, in addition to allowed_gids. If both are empty, every user that can "

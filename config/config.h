@@ -49,7 +49,16 @@ struct sw_config {
     uint64_t host_tier_slab_bytes;
     char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": there is no NVMe tier */
     uint64_t nvme_tier_bytes;
-    char nvme_encrypt[16];                          /* "off", "on" */
+    char nvme_encrypt[16];          /* "off", "on" */
+    char remote_tier_endpoint[256]; /* "none": there is no remote tier */
+    char remote_tier_bucket[64], remote_tier_prefix[65], remote_tier_region[64];
+    char remote_tier_host[33]; /* "auto" */
+    uint64_t remote_tier_bytes;
+    char remote_tier_keys[SW_CONFIG_DIRECTORY_BYTES];        /* "credential", or a file */
+    char remote_tier_credentials[SW_CONFIG_DIRECTORY_BYTES]; /* "auto", or a file */
+    char remote_tier_ca[SW_CONFIG_DIRECTORY_BYTES];          /* "system", or a file */
+    uint64_t remote_tier_requests, remote_tier_bytes_per_s;  /* bytes_per_s 0: no limit */
+    uint64_t remote_tier_buffer_bytes;
     uint64_t host_tier_high_pct, host_tier_low_pct; /* watermarks, used with an NVMe tier */
     uint64_t reconnect_grace_s;                     /* time for sessions to resume after a restart */
     uint64_t max_sessions;

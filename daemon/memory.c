@@ -1,5 +1,7 @@
 #include "daemon/memory.h"
 
+#include "daemon/tiers/tiers.h"
+
 #include <string.h>
 
 /* MIB: what the process has without a client: code, threads, its loop and its tables. PART: page tables and the
@@ -18,7 +20,7 @@ static uint64_t mib(uint64_t n) {
 /* What is left for clients. The host device's scratch memory is of the host, too; a GPU's is not. */
 static uint64_t left_bytes(const struct sw_config *config, uint64_t memory_bytes) {
     const uint64_t scratch = strcmp(config->device, "cuda") == 0 ? 0 : config->scratch_bytes,
-                   taken = mib(OWN_MIB) + memory_bytes / KERNELS_PART + scratch;
+                   taken = mib(OWN_MIB) + memory_bytes / KERNELS_PART + scratch + sw_tiers_buffer_bytes(config);
     return memory_bytes > taken ? memory_bytes - taken : 0;
 }
 

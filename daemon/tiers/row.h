@@ -12,6 +12,7 @@ struct sw_tier_row {
     const char *title;  /* its name in texts, as in "the NVMe tier" */
     const char *option; /* the option that is "none" without it; NULL: the tier always exists */
     uint64_t (*bytes)(const struct sw_config *config);         /* its configured size; 0: it does not exist */
+    uint64_t (*buffer_bytes)(const struct sw_config *config);  /* host memory beside the tier's own; NULL: little */
     uint64_t (*n_descriptors)(const struct sw_config *config); /* descriptors that it keeps open; NULL: few */
     /* Opens the tier with what was kept of a predecessor's; also called if bytes() is 0. *ret stays NULL if there is no
      * tier, or if the service works without it. *ret_own: own data, for closed(), also after an error. errors: the

@@ -46,6 +46,13 @@ uint64_t sw_tiers_bytes(const struct sw_config *config) {
     return bytes;
 }
 
+uint64_t sw_tiers_buffer_bytes(const struct sw_config *config) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < sw_tier_n_rows; i++)
+        bytes += sw_tier_rows[i]->buffer_bytes ? sw_tier_rows[i]->buffer_bytes(config) : 0;
+    return bytes;
+}
+
 uint64_t sw_tiers_descriptors(const struct sw_config *config) {
     uint64_t n = 0;
     for (unsigned i = 0; i < sw_tier_n_rows; i++)

@@ -42,8 +42,10 @@ uint64_t sw_tiers_staging_bytes(const struct sw_service *service);
 
 /* ---- configuration ---- */
 
-/* Return the configured size of all tiers together, and the descriptors that they keep open. */
+/* Return the configured size of all tiers together, the host memory that they take beside it, and the descriptors that
+ * they keep open. */
 uint64_t sw_tiers_bytes(const struct sw_config *config);
+uint64_t sw_tiers_buffer_bytes(const struct sw_config *config);
 uint64_t sw_tiers_descriptors(const struct sw_config *config);
 /* Percentages of a tier's limit: above high, regions leave it for a tier behind, until low is reached. */
 struct sw_tiers_marks {

@@ -19,6 +19,12 @@ for unit in service socket; do
     fi
     systemd-analyze verify --recursive-errors=no "$folder/spillwayd.$unit"
 done
+# The drop-in of a remote tier adds what it says, and nothing that systemd does not know.
+mkdir "$folder/spillwayd.service.d"
+cp "$2/spillwayd-remote.conf" "$folder/spillwayd.service.d/remote.conf"
+complaints=$(systemd-analyze verify "$folder/spillwayd.service" 2>&1 | grep -F "$folder/" || true)
+[ -z "$complaints" ] || { echo "$complaints"; exit 1; }
+rm -r "$folder/spillwayd.service.d"
 # Paths of the socket unit are the defaults of the service.
 path=$("$program" --print-config | sed -n 's/.*"data_socket": "\(.*\)".*/\1/p')
 grep -qx "ListenSequentialPacket=$path" "$socket"

@@ -69,7 +69,7 @@ static const struct {
     {WITHOUT("\"region\": \"\\u001b[2J\""), ": regions[0].region: \"\\u001B[2J\" is not a string"},
     {WITHOUT("\"region\": \"12345678901234567890123456789012\""), " is not a string of 1 to 31 printable"},
     {WITHOUT("\"region\": 11"), ": regions[0].region: 11 is not a string"},
-    {WITHOUT("\"tier\": \"disk\""), ": regions[0].tier: \"disk\" is not one of host, nvme, device"},
+    {WITHOUT("\"tier\": \"disk\""), ": regions[0].tier: \"disk\" is not one of host, nvme, remote, device"},
     {WITHOUT("\"region\": \"1\", \"tier\": \"host\", \"used_us\": 1"), ": regions[0].stored_bytes: is missing"},
 };
 

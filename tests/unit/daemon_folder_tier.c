@@ -47,11 +47,11 @@ START_TEST(the_tier_is_opened_and_counted) {
 END_TEST
 
 START_TEST(the_tier_is_shown) {
-    ck_assert_str_eq(sw_tier_names, "host, nvme, folder, device");
+    ck_assert_str_eq(sw_tier_names, "host, nvme, remote, folder, device");
     ck_answer("tiers", "{}", "{\"tier\":\"folder\",\"capacity_bytes\":67108864,");
     ck_answer("status", "{}", "\"nvme_capacity_bytes\":67108864,"); /* all that is behind the first */
     ck_answer("regions", "{\"tier\":\"folder\"}", "\"result\"");
-    ck_answer("regions", "{\"tier\":\"shelf\"}", "one of host, nvme, folder, device");
+    ck_answer("regions", "{\"tier\":\"shelf\"}", "one of host, nvme, remote, folder, device");
     char *text = sw_metrics_text(&service.service, control.context.events);
     ck_assert_ptr_nonnull(strstr(text, "spillway_tier_capacity_bytes{tier=\"folder\"} 67108864\n"));
     ck_assert_ptr_nonnull(strstr(text, "spillway_tier_capacity_bytes{tier=\"nvme\"} 0\n"));

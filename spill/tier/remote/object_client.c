@@ -61,6 +61,11 @@ static uint64_t next_random(struct sw_object_client *c) {
     return c->random;
 }
 
+/* What a store is asked for that may be out: others wait for it. */
+static bool waits(const struct sw_object_request *request) {
+    return request->client.is_probe || (request->verb != SW_OBJECT_PUT && request->verb != SW_OBJECT_LIST);
+}
+
 static bool is_out(const struct sw_object_client *c, uint64_t now_us) {
     return c->failing_us && now_us - c->failing_us >= c->config.outage_us;
 }
@@ -72,10 +77,11 @@ static void finish(struct sw_object_client *c, struct sw_object_request *request
     request->done(request, request->arg);
 }
 
-static void end_all(struct sw_object_client *c, struct sw_list *list, bool puts_only, const struct sw_err *err) {
+/* Ends the requests of a list; all: also those that wait for a store that is out. */
+static void end_list(struct sw_object_client *c, struct sw_list *list, bool all, const struct sw_err *err) {
     for (struct sw_list *node = list->next, *next; node != list; node = next) {
         next = node->next;
-        if (puts_only && request_of(node)->verb != SW_OBJECT_PUT)
+        if (!all && waits(request_of(node)))
             continue;
         sw_list_remove(node);
         request_of(node)->err = *err;
@@ -83,10 +89,10 @@ static void end_all(struct sw_object_client *c, struct sw_list *list, bool puts_
     }
 }
 
-/* PUTs do not wait for a store that is out: what they store has to go elsewhere. */
-static void refuse_puts(struct sw_object_client *c, const struct sw_err *err) {
-    end_all(c, &c->lines[1], true, err);
-    end_all(c, &c->resting, true, err);
+static void end_everywhere(struct sw_object_client *c, bool all, const struct sw_err *err) {
+    for (unsigned i = 0; i < LINES; i++)
+        end_list(c, &c->lines[i], all, err);
+    end_list(c, &c->resting, all, err);
 }
 
 static void note_health(struct sw_object_client *c, enum sw_object_outcome outcome, const struct sw_err *err,
@@ -97,7 +103,7 @@ static void note_health(struct sw_object_client *c, enum sw_object_outcome outco
         c->failing_us = now_us;
     c->probe_us = now_us + PROBE_US;
     if (is_out(c, now_us))
-        refuse_puts(c, err);
+        end_everywhere(c, false, err);
 }
 
 /* Additive increase, multiplicative decrease. */
@@ -130,8 +136,7 @@ static bool goes_on(const struct sw_object_client *c, const struct sw_object_req
                     enum sw_object_outcome outcome, uint64_t now_us) {
     if (outcome == SW_OBJECT_DONE || outcome == SW_OBJECT_FAILED || request->client.is_probe || c->stopped_us)
         return false;
-    return now_us - request->client.begun_us < c->config.patience_us &&
-           !(request->verb == SW_OBJECT_PUT && is_out(c, now_us));
+    return now_us - request->client.begun_us < c->config.patience_us && (waits(request) || !is_out(c, now_us));
 }
 
 static void load_credentials(struct sw_object_client *c) {
@@ -258,7 +263,7 @@ static void take_inbox(struct sw_object_client *c, uint64_t now_us) {
     last = c->stats.last;
     (void)pthread_mutex_unlock(&c->lock);
     if (is_out(c, now_us))
-        refuse_puts(c, &last);
+        end_everywhere(c, false, &last);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) {
@@ -301,9 +306,7 @@ static void cancel_all(struct sw_object_client *c) {
         a->request->err = err;
         finish(c, a->request);
     }
-    for (unsigned i = 0; i < LINES; i++)
-        end_all(c, &c->lines[i], false, &err);
-    end_all(c, &c->resting, false, &err);
+    end_everywhere(c, true, &err);
 }
 
 static void *thread_main(void *arg) {

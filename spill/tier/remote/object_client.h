@@ -4,9 +4,9 @@
  * take as long as bytes flow.
  * - Reads, writes and deletions take turns. At most max_requests are under way; while the store asks for fewer
  *   (SlowDown), half as many, and then slowly more again.
- * - If no request has succeeded for outage_us although some were tried, the store is out. PUTs then fail at once, so
- *   their callers can store elsewhere. All other requests wait as long as the client is patient. A small request asks
- *   every few seconds if the store is back.
+ * - If no request has succeeded for outage_us although some were tried, the store is out. PUTs and LISTs then fail at
+ * once, so their callers can store elsewhere, or start without it. All other requests wait as long as the client is
+ * patient. A small request asks every few seconds if the store is back.
  *
  * Requests are signed (SigV4), and the store checks the hash of each body. Replies are not signed: encryption has to
  * detect changes of what was read (object_crypt.h). */

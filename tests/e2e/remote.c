@@ -1,0 +1,197 @@
+/* A real spillwayd with a remote tier: regions without room in the host tier go to an object store and come back; what
+ * a killed service left there is deleted by the next one; and a store that is gone, full or wrong has a name. */
+#include "ipc/spillway.h"
+#include "tests/lib/content.h"
+#include "tests/lib/object_store.h"
+#include "tests/lib/requests.h"
+#include "tests/lib/run.h"
+#include "tests/lib/served.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
+enum { N = 6, WAIT_MS = SW_TEST_WAIT_MS };
+static const size_t region_bytes = (8 << 20) - 77;
+
+static struct sw_object_store store;
+static struct sw_test_daemon daemon_process;
+static struct spillway *connection;
+static struct spillway_error error;
+static struct spillway_region regions[N];
+static uint8_t *data, *expected;
+static char folder[SW_TEST_PATH_BYTES], endpoint[96], keys[96];
+static const char *host = "remote_tier_host=test";
+static int exit_code;
+
+static bool try_to_start(void) {
+    const char *options[] = {"chunk_bytes=1 MiB",
+                             "host_tier_bytes=32 MiB",
+                             "host_tier_initial_bytes=0",
+                             "host_tier_slab_bytes=2 MiB",
+                             "host_tier_high_pct=100",
+                             endpoint,
+                             keys,
+                             host,
+                             "remote_tier_bucket=bucket",
+                             "remote_tier_bytes=128 MiB",
+                             "remote_tier_buffer_bytes=16 MiB",
+                             NULL};
+    return sw_test_daemon_try(&daemon_process, SW_SPILLWAYD_PATH, options, &exit_code);
+}
+
+static void start(void) {
+    ck_assert(try_to_start());
+    connection = sw_served_connect(&daemon_process);
+}
+
+static void setup(void) {
+    store = sw_object_store_begin(false);
+    sw_test_folder(folder);
+    (void)snprintf(endpoint, sizeof endpoint, "remote_tier_endpoint=%s", store.endpoint);
+    (void)snprintf(keys, sizeof keys, "remote_tier_keys=%s", sw_object_store_tier(&store, folder).key_file);
+    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
+    data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    (void)close(fd);
+    expected = malloc(region_bytes);
+    ck_assert(data != MAP_FAILED && expected);
+}
+
+static void setup_started(void) {
+    setup();
+    start();
+}
+
+static void teardown(void) {
+    if (daemon_process.pid)
+        ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
+    sw_test_daemon_clean(&daemon_process);
+    sw_object_store_end(&store);
+    sw_test_remove(folder);
+    (void)munmap(data, region_bytes);
+    free(expected);
+}
+
+static void teardown_started(void) {
+    spillway_close(connection);
+    teardown();
+}
+
+/* Spills region i; *ret_remote: it went to the store. Returns the error's code, or 0. */
+static int try_to_spill(int i, bool *ret_remote) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result = {.size = sizeof result};
+    sw_content_fill(data, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(data, region_bytes)), 1, &ticket, &error), 0);
+    const int rc = spillway_wait(ticket, WAIT_MS, &result, 1, &error);
+    spillway_ticket_free(ticket);
+    regions[i] = result.region;
+    *ret_remote = strcmp(result.tier, "remote") == 0;
+    return rc;
+}
+
+static int spill_all(void) {
+    int n_remote = 0;
+    for (int i = 0; i < N; i++) {
+        bool is_remote;
+        ck_assert_msg(try_to_spill(i, &is_remote) == 0, "%s: %s", error.name, error.text);
+        n_remote += is_remote;
+    }
+    return n_remote;
+}
+
+static void restore(int i) {
+    struct spillway_ticket *ticket = NULL;
+    memset(data, 0xEE, region_bytes);
+    ck_assert_int_eq(
+        spillway_restore(connection, SW_REQUEST(SW_ONE(data, region_bytes), .region = regions[i]), 1, &ticket, &error),
+        0);
+    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
+    spillway_ticket_free(ticket);
+    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+}
+
+START_TEST(regions_go_to_the_store_and_come_back) {
+    ck_assert_int_ge(spill_all(), 3);
+    for (int i = N; i-- > 0;)
+        restore(i);
+    sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.ready tier=remote"), 1);
+}
+END_TEST
+
+START_TEST(objects_of_a_killed_service_are_deleted) {
+    ck_assert_int_ge(spill_all(), 3);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGKILL), -SIGKILL);
+    spillway_close(connection);
+    sw_test_daemon_clean(&daemon_process);
+    start();
+    sw_object_store_await(&store, 0);
+    ck_assert_int_ge(spill_all(), 3);
+    for (int i = 0; i < N; i++)
+        restore(i);
+}
+END_TEST
+
+/* What fits into the host tier is stored there; the rest is refused, with its memory unchanged. */
+START_TEST(a_full_bucket_stops_no_local_spill) {
+    bool is_remote = false;
+    int rc = 0, n = 0;
+    sw_object_store_tell(&store, "quota 1000");
+    for (; !rc && n < N; n++)
+        rc = try_to_spill(n, &is_remote);
+    ck_assert_int_eq(rc, -SPILLWAY_ENOSPACE);
+    ck_assert_ptr_nonnull(strstr(error.text, "the bucket is full"));
+    ck_assert_int_ge(n, 2);
+    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)n - 1);
+    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+    restore(0);
+    ck_assert_int_eq(try_to_spill(0, &is_remote), 0);
+    ck_assert(!is_remote);
+}
+END_TEST
+
+START_TEST(a_service_starts_without_a_silent_store) {
+    bool is_remote;
+    sw_object_store_tell(&store, "down");
+    start();
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.unreadable tier=remote name=ETIMEDOUT"), 1);
+    ck_assert_int_eq(try_to_spill(0, &is_remote), 0);
+    restore(0);
+    spillway_close(connection);
+}
+END_TEST
+
+START_TEST(a_wrong_configuration_is_refused) {
+    host = "remote_tier_host=Wrong";
+    ck_assert(!try_to_start());
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "characters of [a-z0-9-]"), 1);
+    host = "remote_tier_host=test";
+    sw_object_store_tell(&store, "fault list 403 1");
+    ck_assert(!try_to_start());
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "not permitted (HTTP 403, AccessDenied)"), 1);
+}
+END_TEST
+
+int main(void) {
+    sw_object_store_needed();
+    Suite *suite = suite_create("remote");
+    TCase *started = tcase_create("started"), *tests = tcase_create("starts");
+    tcase_add_checked_fixture(started, setup_started, teardown_started);
+    tcase_add_test(started, regions_go_to_the_store_and_come_back);
+    tcase_add_test(started, objects_of_a_killed_service_are_deleted);
+    tcase_add_test(started, a_full_bucket_stops_no_local_spill);
+    suite_add_tcase(suite, started);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_service_starts_without_a_silent_store);
+    tcase_add_test(tests, a_wrong_configuration_is_refused);
+    sw_test_slow(tests, 90);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
