@@ -1,14 +1,10 @@
 /* codec_gpu.cu - the calls of codec/gpu.h: argument checks, launches, and the parts that all frames have. */
-#include "codec/checksum.h"
 #include "codec/codec_gpu.cuh"
 #include "codec/streams/streams.h"
 
 namespace {
 
 __global__ void do_nothing() {}
-
-constexpr uint32_t FINISH_THREADS = 256;
-constexpr uint32_t MAX_TABLE_WORDS = (SW_FRAME_HEAD_MAX_BYTES - SW_FRAME_HEADER_BYTES) / 4;
 
 const sw_gpu_codec *const codecs[SW_CODEC_NR] = {
 #define SW_CODEC(id, NAME, name, ...) &sw_##name##_gpu,
@@ -23,64 +19,11 @@ void encode(const sw_gpu_encode_job<sw_gpu_batch> *job) {
     codecs[job->plan->codec]->encode_batch(job);
 }
 
-/* Returns byte i of the symbol table section. */
-__device__ inline uint32_t table_byte(const sw_params *table, uint32_t n_symbols, uint32_t i) {
-    if (i < 8 * n_symbols)
-        return (uint32_t)(table->value[i / 8] >> 8 * (i % 8)) & 0xFF;
-    return i < 9 * n_symbols ? table->length[i - 8 * n_symbols] : 0;
-}
-
-/* Zeroes [from, to), padding of at most a word per thread. */
-__device__ inline void zero_words(uint8_t *frame, uint64_t from, uint64_t to) {
-    const uint64_t at = from + 4 * threadIdx.x;
-    if (at < to)
-        *(uint32_t *)(frame + at) = 0;
-}
-
-/* Writes header, symbol table and padding, after the length of the data section is known. A block per item. */
+/* Finishes the frames of items without bytes, which have no tile. A warp for each item. */
 template <class ITEMS>
-__global__ void __launch_bounds__(FINISH_THREADS)
-    finish_frames(const __grid_constant__ ITEMS items, const sw_params *table) {
-    const sw_frame_layout &layout = items.get(blockIdx.x).layout;
-    uint8_t *frame = (uint8_t *)items.get(blockIdx.x).d_frame;
-    __shared__ uint32_t section[MAX_TABLE_WORDS];
-    const uint32_t table_words = (uint32_t)(layout.records_offset - SW_FRAME_HEADER_BYTES) / 4;
-    for (uint32_t i = threadIdx.x; i < table_words; i += FINISH_THREADS) {
-        uint32_t word = 0;
-        for (uint32_t b = 0; b < 4; b++)
-            word |= table_byte(table, layout.n_symbols, 4 * i + b) << 8 * b;
-        section[i] = word;
-        ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[i] = word;
-    }
-    zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset);
-    zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles, layout.data_offset);
-    __syncthreads();
-    if (threadIdx.x)
-        return;
-    union {
-        sw_frame_header header;
-        uint32_t word[SW_FRAME_HEADER_BYTES / 4];
-    } h = {};
-    h.header.magic = SW_FRAME_MAGIC;
-    h.header.version = SW_FRAME_VERSION;
-    h.header.codec = (uint8_t)layout.codec;
-    h.header.segment_log2 = (uint8_t)layout.segment_log2;
-    h.header.raw_bytes = layout.raw_bytes;
-    h.header.frame_bytes = layout.frame_bytes
-                               ? layout.frame_bytes
-                               : layout.data_offset + items.progress(blockIdx.x)->data_units * (uint64_t)SW_FRAME_ALIGN;
-    h.header.n_tiles = layout.n_tiles;
-    h.header.n_symbols = layout.n_symbols;
-    h.header.value_type = (uint8_t)layout.value_type;
-    uint32_t hash = 0;
-    for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4 - 1; i++)
-        hash = sw_hash_word(hash, h.word[i]);
-    for (uint32_t i = 0; i < table_words; i++)
-        hash = sw_hash_word(hash, section[i]);
-    h.header.header_hash = sw_hash_finish(hash);
-    for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4; i++)
-        ((uint32_t *)frame)[i] = h.word[i];
-    items.results[blockIdx.x] = {h.header.frame_bytes, 0, (uint32_t)layout.codec};
+__global__ void __launch_bounds__(SW_WARP) finish_empty_frames(const __grid_constant__ ITEMS items) {
+    if (!items.get(blockIdx.x).layout.n_tiles)
+        sw_gpu_finish_frame(items, blockIdx.x, 0, threadIdx.x);
 }
 
 /* Gathers a sample, a block per piece. The host has computed the offsets by sw_sample_offset(). */
@@ -153,10 +96,6 @@ int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *s
                         "cudaMemsetAsync of a pool");
 }
 
-size_t sw_gpu_encode_scratch_bytes(void) {
-    return sizeof(sw_gpu_progress);
-}
-
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
                         struct CUstream_st *stream, struct sw_err *err) {
     piece_offsets offsets;
@@ -198,41 +137,40 @@ static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *p
     ret->value_type = plan->value_type;
 }
 
-/* Queues an encode, after the items' progress has been zeroed: first the tiles, then the parts that depend on their
- * lengths. */
 template <class ITEMS>
-static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, struct sw_err *err) {
+static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, bool some_are_empty,
+                        struct sw_err *err) {
     if (job->items.n_units) {
         encode(job);
         const int rc = sw_gpu_launched(err, "encode_tiles");
         if (rc < 0)
             return rc;
     }
-    finish_frames<<<n_items, FINISH_THREADS, 0, job->stream>>>(job->items, job->plan->d_params);
-    return sw_gpu_launched(err, "finish_frames");
+    if (!some_are_empty)
+        return 0;
+    finish_empty_frames<<<n_items, SW_WARP, 0, job->stream>>>(job->items);
+    return sw_gpu_launched(err, "finish_empty_frames");
 }
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err) {
     int rc = check_plan(plan, in_bytes, d_frame, err);
     if (rc == 0 && frame_cap_bytes < sw_frame_bound_bytes(in_bytes))
         rc = sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame buffer of %llu bytes, %llu needed",
                         (unsigned long long)frame_cap_bytes, (unsigned long long)sw_frame_bound_bytes(in_bytes));
-    if (rc == 0)
-        rc = check_scratch(d_scratch, scratch_bytes, sw_gpu_encode_scratch_bytes(), err);
     if (rc < 0)
         return rc;
     sw_gpu_single items = {};
     init_layout(&items.item.layout, plan, in_bytes);
     items.item.d_raw = (void *)d_in;
     items.item.d_frame = d_frame;
-    items.d_progress = (sw_gpu_progress *)d_scratch;
+    items.d_progress = d_progress;
     items.results = d_result;
     items.n_units = items.item.layout.n_tiles;
+    items.d_params = plan->d_params;
     const sw_gpu_encode_job<sw_gpu_single> job = {items, (uintptr_t)d_in, plan, slots_of(pool), stream};
-    rc = sw_gpu_check(cudaMemsetAsync(items.d_progress, 0, sizeof *items.d_progress, stream), err, "cudaMemsetAsync");
-    return rc < 0 ? rc : queue_encode(&job, 1, err);
+    return queue_encode(&job, 1, !in_bytes, err);
 }
 
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
@@ -300,7 +238,7 @@ static unsigned all_value_bits(const struct sw_gpu_item *items, uint32_t n, unsi
 
 static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results,
                       void *d_scratch, cudaStream_t stream, struct sw_err *err) {
-    *ret = {(sw_gpu_item *)d_scratch, n, SW_CODEC_RAW, results, 0};
+    *ret = {(sw_gpu_item *)d_scratch, n, SW_CODEC_RAW, results, 0, nullptr};
     return sw_gpu_check(cudaMemcpyAsync(d_scratch, h_items, n * sizeof *h_items, cudaMemcpyHostToDevice, stream), err,
                         "cudaMemcpyAsync of a batch's descriptors");
 }
@@ -309,8 +247,10 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
                               struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
                               size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
     uint32_t units[SW_CODEC_NR];
+    bool some_are_empty = false;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        some_are_empty |= !h_items[i].layout.raw_bytes;
         rc = check_plan(plan, h_items[i].layout.raw_bytes, h_items[i].d_frame, err);
         if (rc == 0)
             init_layout(&h_items[i].layout, plan, h_items[i].layout.raw_bytes);
@@ -326,7 +266,8 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
     job.items.codec = plan->codec;
     job.items.n_units = units[plan->codec];
-    return rc < 0 ? rc : queue_encode(&job, n, err);
+    job.items.d_params = plan->d_params;
+    return rc < 0 ? rc : queue_encode(&job, n, some_are_empty, err);
 }
 
 int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {

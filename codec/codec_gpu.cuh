@@ -3,6 +3,7 @@
 #ifndef SW_CODEC_GPU_CUH
 #define SW_CODEC_GPU_CUH
 
+#include "codec/checksum.h"
 #include "codec/gpu.h"
 #include "codec/public/spillway_device/decode.cuh"
 
@@ -91,6 +92,7 @@ struct sw_gpu_single {
     sw_gpu_progress *d_progress;
     sw_gpu_result *results;
     uint32_t n_units;
+    const sw_params *d_params; /* encode: of the plan */
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t) const {
         return {item, 0, unit};
@@ -108,6 +110,7 @@ struct sw_gpu_batch {
     enum sw_codec_id codec; /* items of another codec have no units */
     sw_gpu_result *results;
     uint32_t n_units;
+    const sw_params *d_params; /* encode: of the plan */
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t lane) const {
         const uint32_t i = sw_warp_find_last(n, unit, lane, [&](uint32_t k) { return d_items[k].first_unit[codec]; });
@@ -120,6 +123,87 @@ struct sw_gpu_batch {
         return &d_items[i].progress;
     }
 };
+
+/* ---- the end of an encode ---- */
+
+/* The place of a tile's data in its frame, and whether the frame is complete with it. A kernel of its own that finished
+ * frames would wait once more for other processes' and the engine's kernels. */
+struct sw_gpu_room {
+    uint64_t unit;      /* of the data section: the tile's first */
+    uint64_t all_units; /* the frame's, if no other tile has still to take its place; else SW_GPU_NOT_LAST */
+};
+constexpr uint64_t SW_GPU_NOT_LAST = ~0ull;
+constexpr unsigned SW_GPU_UNIT_BITS = 40; /* of sw_gpu_progress.tiles_units; the rest counts tiles */
+static_assert(SW_FRAME_MAX_RAW_BYTES < 1ull << SW_GPU_UNIT_BITS, "data units and tiles fit into a word");
+
+/* Takes the place of a tile's data. One thread for each tile calls it, once. */
+__device__ inline sw_gpu_room sw_gpu_take_room(sw_gpu_progress *progress, const sw_frame_layout &layout,
+                                               uint64_t units) {
+    const uint64_t one = 1ull << SW_GPU_UNIT_BITS;
+    const uint64_t before = atomicAdd(&progress->tiles_units, (unsigned long long)(one + units));
+    const uint64_t unit = before & (one - 1);
+    return {unit, (before >> SW_GPU_UNIT_BITS) + 1 == layout.n_tiles ? unit + units : SW_GPU_NOT_LAST};
+}
+
+/* Returns byte i of the symbol table section. */
+__device__ inline uint32_t sw_gpu_table_byte(const sw_params *params, uint32_t n_symbols, uint32_t i) {
+    if (i < 8 * n_symbols)
+        return (uint32_t)(params->value[i / 8] >> 8 * (i % 8)) & 0xFF;
+    return i < 9 * n_symbols ? params->length[i - 8 * n_symbols] : 0;
+}
+
+__device__ inline void sw_gpu_zero_words(uint8_t *frame, uint64_t from, uint64_t to, uint32_t lane) {
+    for (uint64_t at = from + 4 * lane; at < to; at += 4 * SW_WARP)
+        *(uint32_t *)(frame + at) = 0;
+}
+
+/* Writes header, symbol table and padding of an item's frame, and its result. The warp that has taken the last place
+ * calls it with all lanes; data_units: sw_gpu_room.all_units. */
+template <class ITEMS>
+__device__ void sw_gpu_finish_frame(const ITEMS &items, uint32_t index, uint64_t data_units, uint32_t lane) {
+    const sw_frame_layout &layout = items.get(index).layout;
+    uint8_t *frame = (uint8_t *)items.get(index).d_frame;
+    union {
+        sw_frame_header header;
+        uint32_t word[SW_FRAME_HEADER_BYTES / 4];
+    } h = {};
+    h.header.magic = SW_FRAME_MAGIC;
+    h.header.version = SW_FRAME_VERSION;
+    h.header.codec = (uint8_t)layout.codec;
+    h.header.segment_log2 = (uint8_t)layout.segment_log2;
+    h.header.raw_bytes = layout.raw_bytes;
+    h.header.frame_bytes =
+        layout.frame_bytes ? layout.frame_bytes : layout.data_offset + data_units * (uint64_t)SW_FRAME_ALIGN;
+    h.header.n_tiles = layout.n_tiles;
+    h.header.n_symbols = layout.n_symbols;
+    h.header.value_type = (uint8_t)layout.value_type;
+    uint32_t hash = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4 - 1; i++)
+        hash = sw_hash_word(hash, h.word[i]);
+    const uint32_t table_words = (uint32_t)(layout.records_offset - SW_FRAME_HEADER_BYTES) / 4;
+    for (uint32_t from = 0; from < table_words; from += SW_WARP) {
+        uint32_t word = 0;
+        for (uint32_t b = 0; b < 4; b++)
+            word |= sw_gpu_table_byte(items.d_params, layout.n_symbols, 4 * (from + lane) + b) << 8 * b;
+        if (from + lane < table_words)
+            ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[from + lane] = word;
+        for (uint32_t i = 0; i < min(SW_WARP, table_words - from); i++)
+            hash = sw_hash_word(hash, __shfl_sync(0xFFFFFFFFu, word, i));
+    }
+    h.header.header_hash = sw_hash_finish(hash);
+    sw_gpu_zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset,
+                      lane);
+    sw_gpu_zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles, layout.data_offset,
+                      lane);
+    if (lane)
+        return;
+#pragma unroll
+    for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4; i++)
+        ((uint32_t *)frame)[i] = h.word[i];
+    items.results[index] = {h.header.frame_bytes, 0, (uint32_t)layout.codec};
+    items.progress(index)->tiles_units = 0; /* for the next encode */
+}
 
 /* A pool (gpu.h): pieces, which have rows of a word for each lane. A slot is one piece or two neighbouring ones. */
 struct sw_gpu_slots {
@@ -136,7 +220,7 @@ struct sw_gpu_slots {
 
 /* The arguments of a launcher, as in codec/gpu.h and already checked. ITEMS is one of the two classes above. */
 template <class ITEMS> struct sw_gpu_encode_job {
-    ITEMS items;           /* units are tiles; frame_bytes is not set; the stream zeroes progress before the launch */
+    ITEMS items;           /* units are tiles; frame_bytes is not set; progress is zero, and is again after it */
     uintptr_t raw_address; /* the addresses of all sources, or-ed */
     const struct sw_gpu_plan *plan;
     sw_gpu_slots slots;

@@ -19,7 +19,6 @@
     CALL(size_t, sw_gpu_pool_bytes, (uint64_t raw_bytes), (raw_bytes))                                                 \
     CALL(int, sw_gpu_pool_init_async,                                                                                  \
          (const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err), (pool, stream, err))        \
-    CALL(size_t, sw_gpu_encode_scratch_bytes, (void), ())                                                              \
     CALL(int, sw_gpu_sample_async,                                                                                     \
          (const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample, struct CUstream_st *stream,  \
           struct sw_err *err),                                                                                         \
@@ -35,9 +34,9 @@
          (d_sample, sample_bytes, d_params, d_training, d_scratch, scratch_bytes, stream, err))                        \
     CALL(int, sw_gpu_encode_async,                                                                                     \
          (const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,                          \
-          uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool, void *d_scratch,   \
-          size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err),                                       \
-         (plan, d_in, in_bytes, d_frame, frame_cap_bytes, d_result, pool, d_scratch, scratch_bytes, stream, err))      \
+          uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,                    \
+          struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err),                         \
+         (plan, d_in, in_bytes, d_frame, frame_cap_bytes, d_result, pool, d_progress, stream, err))                    \
     CALL(int, sw_gpu_decode_async,                                                                                     \
          (const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile, uint32_t n_tiles,            \
           void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream, struct sw_err *err),                \

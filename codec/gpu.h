@@ -84,8 +84,13 @@ size_t sw_gpu_pool_bytes(uint64_t raw_bytes);
 /* Makes all slots free. The caller queues it once, before the first encode. */
 int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err);
 
-/* Returns the device scratch that an encode needs for itself. */
-size_t sw_gpu_encode_scratch_bytes(void);
+/* The progress of an encode, in device memory. It is zero before the first encode that uses it, and each encode leaves
+ * it zero. Private to the calls. */
+struct sw_gpu_progress {
+    unsigned long long tiles_units; /* tiles that have a place, and 16-byte units of the data section in use */
+    uint32_t next_tile;             /* next tile that no warp has taken; a batch uses the first item's */
+    uint32_t reserved;
+};
 
 /* Gathers the sample of a region (sample.h) into d_sample, which has room for SW_SAMPLE_MAX_BYTES. piece_bytes: short
  * or long. */
@@ -112,12 +117,13 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err);
 
-/* Encodes into one frame. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). A v5t plan always makes a v5t
+/* Encodes into one frame, in one launch. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). d_progress: no two
+ * encodes at a time use it. A v5t plan always makes a v5t
  * frame, in which segments that do not shrink are stored raw. To fall back to a raw frame, the caller compares
  * frame_bytes with the raw frame's length. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
+                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err);
 
 /* Decodes tiles [first_tile, first_tile + n_tiles) of a frame and verifies their hashes. result->bad_tiles must be 0
  * before the call, and is still 0 on success. layout: the host's sw_frame_parse() of the same frame. d_out: the first
@@ -128,13 +134,6 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
                         struct sw_err *err);
 
 /* ---- batches ---- */
-
-/* Progress of a launch. Private to the calls. */
-struct sw_gpu_progress {
-    unsigned long long data_units; /* encode: 16-byte units of the data section that are in use */
-    uint32_t next_tile;            /* encode: next tile that no warp has taken; a batch uses the first item's */
-    uint32_t reserved;
-};
 
 /* One input of a batch and its frame. No two items may write to the same bytes.
  *
@@ -153,8 +152,8 @@ struct sw_gpu_item {
 /* Returns the device scratch that a batch of up to n items needs, encoded or decoded. */
 size_t sw_gpu_batch_scratch_bytes(uint32_t n);
 
-/* Encodes n items by one plan, each into its own frame, in two launches. results[i]: the result of item i, in memory
- * that the GPU can write to. errors: -SW_EINVAL also for 2^31 tiles or more. */
+/* Encodes n items by one plan, each into its own frame, in one launch (two if some are empty). results[i]: the result
+ * of item i, in memory that the GPU can write to. errors: -SW_EINVAL also for 2^31 tiles or more. */
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
                               size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);

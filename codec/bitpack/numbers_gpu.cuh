@@ -95,7 +95,7 @@ struct sw_tile_state {
     sw_gpu_head head[SW_TILE_MAX_VECTORS];
     uint32_t first_unit[SW_TILE_MAX_VECTORS];
     uint32_t hash[SW_HASH_TILE_BLOCKS];
-    unsigned long long unit; /* of the data section: the tile's first */
+    sw_gpu_room room;
 };
 
 __device__ inline uint32_t sw_tile_bytes(const sw_frame_layout &layout, uint32_t tile) {
@@ -128,10 +128,10 @@ __device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, s
     }
     const uint32_t hash = sw_warp_sum(lane < sw_share<BITS>::PER_TILE ? state.hash[lane] : 0);
     if (lane == SW_WARP - 1)
-        state.unit = atomicAdd(&progress->data_units, (unsigned long long)(first + head.units));
+        state.room = sw_gpu_take_room(progress, layout, first + head.units);
     __syncwarp();
     if (lane == 0)
-        ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.unit, hash};
+        ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.room.unit, hash};
 }
 
 /* Replaces a vector's missing values by its first value. */
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     if (warp == 0)
         sw_place_tile<CODEC, BITS>(state, place, items.progress(place.index), tile_bytes, lane);
     __syncthreads();
-    uint8_t *data = (uint8_t *)place.item.d_frame + layout.data_offset + state.unit * SW_FRAME_ALIGN;
+    uint8_t *data = (uint8_t *)place.item.d_frame + layout.data_offset + state.room.unit * SW_FRAME_ALIGN;
 #pragma unroll
     for (uint32_t v = 0; v < share::VECTORS; v++) {
         const sw_gpu_content content = content_of(v);
@@ -219,6 +219,8 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
             sw_store_vector<CODEC, BITS>(x + v * share::VECTOR_WORDS, state.head[vector], content,
                                          data + state.first_unit[vector] * SW_UNIT_BYTES, stage, lane);
     }
+    if (warp == 0 && state.room.all_units != SW_GPU_NOT_LAST)
+        sw_gpu_finish_frame(items, place.index, state.room.all_units, lane);
 }
 
 /* ---- decoding ---- */

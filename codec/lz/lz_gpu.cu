@@ -351,7 +351,7 @@ __device__ __forceinline__ void store_tokens(const encode_stage<BYTES, WORDS_BAC
 /* Data that the warps of a tile exchange. */
 struct tile_state {
     uint32_t units[SW_LZ_TILE_BLOCKS], first_unit[SW_LZ_TILE_BLOCKS], hash[SW_LZ_TILE_BLOCKS];
-    unsigned long long unit; /* of the data section: the tile's first */
+    sw_gpu_room room;
 };
 
 /* For the first warp: computes the place of each block, and writes the tile's record and counts. */
@@ -367,10 +367,10 @@ __device__ inline void place_tile(tile_state &state, const sw_gpu_place &place, 
         ((uint16_t *)(frame + layout.counts_offset + (uint64_t)place.unit * SW_LZ_COUNT_BYTES))[lane] = (uint16_t)units;
     }
     if (lane == SW_WARP - 1)
-        state.unit = atomicAdd(&progress->data_units, (unsigned long long)first);
+        state.room = sw_gpu_take_room(progress, layout, first);
     __syncwarp();
     if (lane == 0)
-        ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.unit, hash};
+        ((sw_tile_record *)(frame + layout.records_offset))[place.unit] = {(uint32_t)state.room.unit, hash};
 }
 
 /* Loads a block into `stage`, with zeros before and after it; returns the hash of its content. */
@@ -420,13 +420,14 @@ __global__ void __launch_bounds__(ENCODE_THREADS) encode_tile(const __grid_const
         place_tile(state, place, items.progress(place.index), lane);
     __syncthreads();
     uint8_t *to = (uint8_t *)place.item.d_frame + layout.data_offset +
-                  (state.unit + state.first_unit[warp]) * (uint64_t)SW_UNIT_BYTES;
-    if (units < whole) {
+                  (state.room.unit + state.first_unit[warp]) * (uint64_t)SW_UNIT_BYTES;
+    if (units < whole)
         store_tokens(stage, parts, n, to, lane);
-        return;
-    }
-    for (uint32_t u = lane; u < units; u += SW_WARP)
-        ((uint4 *)to)[u] = sw_load_unit<1>(from, u * SW_UNIT_BYTES, bytes);
+    else
+        for (uint32_t u = lane; u < units; u += SW_WARP)
+            ((uint4 *)to)[u] = sw_load_unit<1>(from, u * SW_UNIT_BYTES, bytes);
+    if (warp == 0 && state.room.all_units != SW_GPU_NOT_LAST)
+        sw_gpu_finish_frame(items, place.index, state.room.all_units, lane);
 }
 
 /* ---- decoding ---- */

@@ -97,6 +97,8 @@ __global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ 
     const uint32_t padding = (uint32_t)(0 - layout.raw_bytes) % SW_FRAME_ALIGN;
     if (tile == layout.n_tiles - 1 && lane < padding)
         frame[layout.data_offset + layout.raw_bytes + lane] = 0;
+    if (tile == 0) /* the frame's length is known */
+        sw_gpu_finish_frame(items, place.index, 0, lane);
 }
 
 template <int ALIGN, class ITEMS>

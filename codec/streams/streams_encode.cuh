@@ -211,8 +211,11 @@ __global__ void __launch_bounds__(THREADS, 1)
     for (;;) {
         uint32_t next = lane == 0 ? atomicAdd(&items.progress(0)->next_tile, 1) : 0;
         next = __shfl_sync(ALL_LANES, next, 0);
-        if (next >= items.n_units)
+        if (next >= items.n_units) { /* each warp comes here once */
+            if (lane == 0 && next == items.n_units + gridDim.x * (THREADS / SW_WARP) - 1)
+                items.progress(0)->next_tile = 0; /* for the next encode */
             break;
+        }
         if (slot == NO_SLOT)
             slot = take_slot<CODE::SLOT_PIECES>(slots, lane);
         const sw_gpu_place place = items.find(next, lane);
@@ -253,9 +256,10 @@ __global__ void __launch_bounds__(THREADS, 1)
         __syncwarp();
         const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(ALL_LANES, in_bytes > 0));
         const uint32_t tile_hash = sw_warp_sum(hash);
-        unsigned long long unit =
-            lane == 0 ? atomicAdd(&items.progress(place.index)->data_units, (unsigned long long)(total + 3) / 4) : 0;
-        unit = __shfl_sync(ALL_LANES, unit, 0);
+        sw_gpu_room room = {};
+        if (lane == 0)
+            room = sw_gpu_take_room(items.progress(place.index), layout, (total + 3) / 4);
+        const uint64_t unit = __shfl_sync(ALL_LANES, (unsigned long long)room.unit, 0);
         if (lane == 0)
             ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
         frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(is_raw ? 0 : words);
@@ -277,6 +281,9 @@ __global__ void __launch_bounds__(THREADS, 1)
             code.template begin<ALIGN>(again, in);
             code.template run<ALIGN>(again, in, n_raw_words, [&](uint32_t row, uint32_t word) { to.put(row, word); });
         }
+        const uint64_t all_units = __shfl_sync(ALL_LANES, (unsigned long long)room.all_units, 0);
+        if (all_units != SW_GPU_NOT_LAST)
+            sw_gpu_finish_frame(items, place.index, all_units, lane);
         __syncwarp(); /* the slot is free for the next tile */
     }
     give_slot_back<CODE::SLOT_PIECES>(slots, slot, lane);

@@ -146,8 +146,7 @@ static unsigned group_items(uint64_t chunk_bytes) {
 }
 
 static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
-    const size_t group = sw_gpu_batch_scratch_bytes(group_items(chunk_bytes)), one = sw_gpu_encode_scratch_bytes();
-    return group > one ? group : one;
+    return sw_gpu_batch_scratch_bytes(group_items(chunk_bytes));
 }
 
 /* Lays out a slot's memory from base; returns its length. d_frame: the caller's frame buffer; NULL: part of it. */
@@ -158,6 +157,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, 
     const bool is_short = d_frame && sw_device_frame_stride(chunk_bytes) < training;
     ret->d_learning = is_short ? carve(base, &at, training) : ret->d_frame;
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
+    ret->d_progress = carve(base, &at, sizeof *ret->d_progress);
     ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
@@ -369,9 +369,12 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
     return check(e, err, "cudaStreamCreateWithFlags");
 }
 
-/* Waits, since the slots' streams do not. */
+/* Makes the pool, and the slots' progress zero. Waits, since the slots' streams do not. */
 static int make_pool(struct device_cuda *d, struct sw_err *err) {
-    const int rc = sw_gpu_pool_init_async(&d->pool, d->canary, err);
+    int rc = sw_gpu_pool_init_async(&d->pool, d->canary, err);
+    for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
+        rc = check(cudaMemsetAsync(d->slots[s].parts.d_progress, 0, sizeof *d->slots[s].parts.d_progress, d->canary),
+                   err, "cudaMemsetAsync of a slot's progress");
     return rc < 0 ? rc : check(cudaStreamSynchronize(d->canary), err, "cudaStreamSynchronize");
 }
 

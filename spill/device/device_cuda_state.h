@@ -32,6 +32,7 @@ struct parts {
     uint8_t *d_frame;
     uint8_t *d_learning; /* training's scratch: d_frame, if that is long enough */
     uint8_t *d_scratch, *d_sample;
+    struct sw_gpu_progress *d_progress;
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     struct sw_gpu_run *d_runs;

@@ -34,8 +34,7 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
-                                                  &slot->h->result, &d->pool, p->d_scratch, d->scratch_bytes,
-                                                  slot->stream, err),
+                                                  &slot->h->result, &d->pool, p->d_progress, slot->stream, err),
                               err);
 }
 

@@ -81,6 +81,7 @@ struct bench {
     uint64_t n, frame_cap, frame_bytes;
     unsigned copies;
     uint8_t *h_in, *h_out, *d_in[MAX_COPIES], *d_out, *d_frame, *d_scratch, *d_sample;
+    struct sw_gpu_progress *d_progress; /* [streams] */
     size_t scratch_bytes;
     struct sw_gpu_pool pool;
     struct sw_params *d_params;
@@ -205,8 +206,8 @@ static void measure_copy(struct bench *b) {
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
     const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
-    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, &b->pool, b->d_scratch,
-                              b->scratch_bytes, b->stream, &err),
+    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, &b->pool, b->d_progress, b->stream,
+                              &err),
           &err);
 }
 
@@ -375,14 +376,12 @@ static void measure_column(struct bench *b, const char *column) {
 
 /* Each input on a stream of its own, all between two points of the bench's stream. */
 static void queue_on_streams(struct bench *b, const struct sw_gpu_plan *plan, uint8_t *d_in) {
-    const size_t scratch_bytes = b->scratch_bytes / b->options.batch / 256 * 256;
     struct sw_err err;
     CUDA(cudaEventRecord(b->begun, b->stream));
     for (uint32_t i = 0; i < b->options.batch; i++) {
         CUDA(cudaStreamWaitEvent(b->streams[i], b->begun, 0));
         sw_ok(sw_gpu_encode_async(plan, d_in + i * b->options.size, b->options.size, b->d_frame + i * b->frame_stride,
-                                  b->frame_stride, &b->results[i], &b->pool, b->d_scratch + i * scratch_bytes,
-                                  scratch_bytes, b->streams[i], &err),
+                                  b->frame_stride, &b->results[i], &b->pool, &b->d_progress[i], b->streams[i], &err),
               &err);
         CUDA(cudaEventRecord(b->ended, b->streams[i]));
         CUDA(cudaStreamWaitEvent(b->stream, b->ended, 0));
@@ -537,9 +536,7 @@ static void run_column(struct bench *b, const char *column) {
     b->frame_stride = (sw_frame_bound_bytes(b->options.size) + 4095) / 4096 * 4096; /* as the arena's blocks */
     b->n = b->options.size * (batch ? batch : 1);
     b->frame_cap = b->frame_stride * (batch ? batch : 1);
-    b->scratch_bytes = batch ? sw_gpu_batch_scratch_bytes(batch) : sw_gpu_encode_scratch_bytes();
-    if (b->options.on_streams)
-        b->scratch_bytes = batch * (size_t)256;
+    b->scratch_bytes = sw_gpu_batch_scratch_bytes(batch);
     if (b->scratch_bytes < sw_gpu_train_scratch_bytes())
         b->scratch_bytes = sw_gpu_train_scratch_bytes();
     const uint64_t copies = 4 * (uint64_t)l2_bytes / b->n + 1;
@@ -554,6 +551,8 @@ static void run_column(struct bench *b, const char *column) {
     b->d_out = column_alloc(b, b->n);
     b->d_frame = column_alloc(b, b->frame_cap);
     CUDA(cudaMalloc((void **)&b->d_scratch, b->scratch_bytes));
+    CUDA(cudaMalloc((void **)&b->d_progress, (batch ? batch : 1) * sizeof *b->d_progress));
+    CUDA(cudaMemset(b->d_progress, 0, (batch ? batch : 1) * sizeof *b->d_progress));
     b->pool.bytes = b->options.pool_bytes == UINT64_MAX ? sw_gpu_pool_bytes(b->n) : b->options.pool_bytes;
     CUDA(cudaMalloc(&b->pool.d_memory, b->pool.bytes));
     sw_ok(sw_gpu_pool_init_async(&b->pool, b->stream, &err), &err);
@@ -568,7 +567,8 @@ static void run_column(struct bench *b, const char *column) {
     column_free(b, b->d_out);
     for (unsigned i = b->copies; i > 0; i--)
         column_free(b, b->d_in[i - 1]);
-    void *const device[] = {b->d_scratch, b->pool.d_memory, b->d_sample, b->d_params, b->d_result, b->d_training};
+    void *const device[] = {b->d_scratch, b->d_progress, b->pool.d_memory, b->d_sample,
+                            b->d_params,  b->d_result,   b->d_training};
     for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
         CUDA(cudaFree(device[i]));
     free(b->h_in);

@@ -93,12 +93,12 @@ class packed_column {
     packed_column(const struct sw_plan &plan, const void *d_values, size_t bytes) : raw_bytes(bytes) {
         struct sw_err err;
         thrust::device_vector<sw_params> table(1, plan.params);
-        thrust::device_vector<uint8_t> scratch(sw_gpu_encode_scratch_bytes());
+        thrust::device_vector<sw_gpu_progress> progress(1);
         const struct sw_gpu_pool no_pool = {}; /* of the codecs of numbers none uses it */
         const struct sw_gpu_plan gpu = sw_gpu_plan_from(&plan, table.data().get());
         frame.resize(sw_frame_bound_bytes(bytes));
         sw_ok(sw_gpu_encode_async(&gpu, d_values, bytes, frame.data().get(), frame.size(), result.data().get(),
-                                  &no_pool, scratch.data().get(), scratch.size(), nullptr, &err),
+                                  &no_pool, progress.data().get(), nullptr, &err),
               err);
         const sw_gpu_result done = result[0];
         std::vector<uint8_t> head(std::min<size_t>(done.frame_bytes, 1 << 16));

@@ -357,13 +357,10 @@ START_TEST(refusals) {
     sw_gpu_plan_of(&plan, SW_CODEC_V5T, (const uint8_t *)"abcabcabc", 9, 10);
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(&plan);
     CUDA(cudaMalloc(&d, 1 << 22));
-    const size_t scratch = sw_gpu_encode_scratch_bytes();
     const uint64_t cap = sw_frame_bound_bytes(n);
     const struct sw_gpu_pool no_pool = {0};
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap - 1, d, &no_pool, d, scratch, NULL, &err), -SW_ETOOSMALL);
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap, d, &no_pool, d, scratch - 1, NULL, &err), -SW_ETOOSMALL);
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, cap, d, &no_pool, d, scratch, NULL, &err),
-                     -SW_EINVAL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap - 1, d, &no_pool, d, NULL, &err), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, cap, d, &no_pool, d, NULL, &err), -SW_EINVAL);
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, n, 0);
     ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, NULL, &err), -SW_EINVAL);
@@ -377,7 +374,6 @@ START_TEST(scratch_is_bounded) {
     ck_assert_uint_eq(sw_gpu_pool_bytes(1ull << 30), sw_gpu_pool_bytes(60ull << 30));
     ck_assert_uint_le(sw_gpu_pool_bytes(60ull << 30), 54u << 20);
     ck_assert_uint_le(sw_gpu_pool_bytes(1 << 20), 2u << 20);
-    ck_assert_uint_le(sw_gpu_encode_scratch_bytes(), 256);
 }
 END_TEST
 
@@ -440,14 +436,15 @@ START_TEST(streams_share_a_pool) {
     struct sw_gpu_guarded d_frames[STREAMS];
     struct sw_gpu_result *results;
     cudaStream_t streams[STREAMS];
-    uint8_t *d_scratch;
+    struct sw_gpu_progress *d_progress;
     struct sw_err err;
     sw_gpu_most_pool_bytes = _i ? sw_gpu_pool_bytes(50 << 20) : SIZE_MAX;
     struct sw_gpu_test_pool pool = sw_gpu_test_pool_new(STREAMS * n);
     sw_gpu_most_pool_bytes = SIZE_MAX;
     ck_assert(frame && out);
     CUDA(cudaHostAlloc((void **)&results, STREAMS * sizeof *results, cudaHostAllocDefault));
-    CUDA(cudaMalloc((void **)&d_scratch, (size_t)256 * STREAMS));
+    CUDA(cudaMalloc((void **)&d_progress, STREAMS * sizeof *d_progress));
+    CUDA(cudaMemset(d_progress, 0, STREAMS * sizeof *d_progress));
     for (int i = 0; i < N_YIELDS; i++) {
         struct sw_plan plan;
         in[i] = malloc(n);
@@ -466,8 +463,8 @@ START_TEST(streams_share_a_pool) {
         for (int s = 0; s < STREAMS; s++) {
             CUDA(cudaMemsetAsync(d_frames[s].data, 0xEE, cap, streams[s]));
             ck_assert_msg(!sw_gpu_encode_async(&plans[(round + s) % N_YIELDS].gpu, d_in[(round + s) % N_YIELDS], n,
-                                               d_frames[s].data, cap, &results[s], &pool.gpu,
-                                               d_scratch + 256 * (size_t)s, 256, streams[s], &err),
+                                               d_frames[s].data, cap, &results[s], &pool.gpu, &d_progress[s],
+                                               streams[s], &err),
                           "%s", err.msg);
         }
         CUDA(cudaDeviceSynchronize());
@@ -489,7 +486,7 @@ START_TEST(streams_share_a_pool) {
         CUDA(cudaFree(d_in[i]));
         free(in[i]);
     }
-    CUDA(cudaFree(d_scratch));
+    CUDA(cudaFree(d_progress));
     CUDA(cudaFreeHost(results));
     free(frame);
     free(out);

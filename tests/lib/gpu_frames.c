@@ -130,13 +130,14 @@ struct sw_gpu_uploaded_plan sw_gpu_plan_upload(const struct sw_plan *plan) {
 uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size_t n, size_t shift, uint8_t *frame) {
     struct sw_gpu_uploaded_plan p = sw_gpu_plan_upload(plan);
     struct sw_gpu_guarded d_in = sw_gpu_guarded_new(n, shift), d_frame = sw_gpu_guarded_new(sw_frame_bound_bytes(n), 0);
-    struct sw_gpu_guarded d_scratch = sw_gpu_guarded_new(sw_gpu_encode_scratch_bytes(), 0);
+    struct sw_gpu_guarded d_progress = sw_gpu_guarded_new(sizeof(struct sw_gpu_progress), 0);
     struct sw_gpu_test_pool pool = sw_gpu_test_pool_new(n);
     struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     struct sw_err err;
+    CUDA(cudaMemset(d_progress.data, 0, d_progress.bytes));
     CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
     ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, &pool.gpu,
-                                       d_scratch.data, d_scratch.bytes, NULL, &err),
+                                       (struct sw_gpu_progress *)(void *)d_progress.data, NULL, &err),
                   "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
@@ -145,7 +146,7 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     CUDA(cudaMemcpy(frame, d_frame.data, result.frame_bytes, cudaMemcpyDeviceToHost));
     sw_gpu_guarded_free(&d_in);
     sw_gpu_guarded_free(&d_frame);
-    sw_gpu_guarded_free(&d_scratch);
+    sw_gpu_guarded_free(&d_progress);
     sw_gpu_test_pool_free(&pool);
     gpu_free(d_result);
     gpu_free(p.d_params);

@@ -59,10 +59,6 @@ int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *s
     return queue(begin(SW_FAKE_sw_gpu_pool_init_async, err), stream, do_nothing, NULL, 0);
 }
 
-size_t sw_gpu_encode_scratch_bytes(void) {
-    return SCRATCH_BYTES;
-}
-
 size_t sw_gpu_train_scratch_bytes(void) {
     return SCRATCH_BYTES;
 }
@@ -199,6 +195,7 @@ struct encode {
     uint64_t in_bytes;
     void *d_frame;
     struct sw_gpu_result *d_result;
+    struct sw_gpu_progress *d_progress; /* NULL: in a batch */
     struct sw_gpu_pool pool;
 };
 
@@ -213,6 +210,11 @@ static void do_encode(const void *args) {
     if (!sw_fake_reach(e->d_in, e->in_bytes) || !sw_fake_reach(e->d_frame, cap_bytes) ||
         !sw_fake_reach(e->d_result, sizeof *e->d_result) || !sw_fake_reach(e->pool.d_memory, e->pool.bytes))
         return;
+    if (e->d_progress) {
+        if (!sw_fake_reach(e->d_progress, sizeof *e->d_progress))
+            return;
+        SW_ASSERT(!e->d_progress->tiles_units && !e->d_progress->next_tile);
+    }
     spoil(e->pool.d_memory, e->pool.bytes);
     if (e->plan.d_params && sw_fake_reach(e->plan.d_params, sizeof plan.params))
         plan.params = *e->plan.d_params;
@@ -228,12 +230,15 @@ static void do_encode(const void *args) {
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
-    const struct encode e = {
-        .plan = *plan, .d_in = d_in, .in_bytes = in_bytes, .d_frame = d_frame, .d_result = d_result, .pool = *pool};
-    (void)d_scratch;
-    SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) && pool->bytes >= sw_gpu_pool_bytes(in_bytes) &&
-              scratch_bytes >= sw_gpu_encode_scratch_bytes());
+                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err) {
+    const struct encode e = {.plan = *plan,
+                             .d_in = d_in,
+                             .in_bytes = in_bytes,
+                             .d_frame = d_frame,
+                             .d_result = d_result,
+                             .d_progress = d_progress,
+                             .pool = *pool};
+    SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) && pool->bytes >= sw_gpu_pool_bytes(in_bytes));
     return queue(begin(SW_FAKE_sw_gpu_encode_async, err), stream, do_encode, &e, sizeof e);
 }
 
