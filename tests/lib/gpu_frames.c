@@ -77,6 +77,7 @@ struct sw_gpu_guarded sw_gpu_guarded_new(size_t bytes, size_t shift) {
     g.base = gpu_alloc(bytes + shift + 2 * GUARD_BYTES);
     g.data = g.base + GUARD_BYTES + shift;
     CUDA(cudaMemset(g.base, GUARD_VALUE, bytes + shift + 2 * GUARD_BYTES));
+    CUDA(cudaDeviceSynchronize()); /* tests use it on streams that do not wait for this one */
     return g;
 }
 
