@@ -110,9 +110,9 @@ static void frames_done(struct spillway_ticket *t) {
     sw_transfer_packet_done(t);
 }
 
-static void drop_event(const struct sw_coded *op, struct sw_coder_event *event) {
+static void drop_event(const struct sw_coded *op, struct sw_coder_event *event, int code, const char *why) {
     struct sw_err err;
-    (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the call has ended");
+    (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", why);
     sw_coder_event_done(coder_of(op), event, &err);
 }
 
@@ -122,11 +122,16 @@ static bool send_event(struct sw_coder_event *event) {
     struct sw_coded *op = run->owner;
     struct sw_wire_chunk chunks[SW_DECODE_MAX];
     if (sw_way_must_stop(&op->way) || op->way.transfer->results[run->item].code || atomic_load(&run->is_abandoned)) {
-        drop_event(op, event);
+        drop_event(op, event, -SW_ECANCELED, "the call has ended");
         return true;
     }
-    /* The service appends the chunks of a buffer in order. */
-    if (!sw_way_may_send(&op->way) || (event->kind == SW_CODER_SEND && event->chunk != run->n_sent))
+    if (op->link->state == SW_CODER_REFUSED) { /* by the service that was restarted meanwhile */
+        drop_event(op, event, op->link->error.code, op->link->error.text);
+        return true;
+    }
+    /* The service appends the chunks of a buffer in order. After a restart it has no frame buffers at first. */
+    if (op->link->state != SW_CODER_READY || !sw_way_may_send(&op->way) ||
+        (event->kind == SW_CODER_SEND && event->chunk != run->n_sent))
         return false;
     const struct sw_frames *frames = run->run.frames;
     for (unsigned i = 0; i < event->n; i++)
@@ -140,7 +145,7 @@ static bool send_event(struct sw_coder_event *event) {
     struct spillway_ticket *t =
         sw_way_send_chunks(&op->way, run->item, flags, chunks, event->n, NULL, take_frames, frames_done);
     if (!t) {
-        drop_event(op, event);
+        drop_event(op, event, -SW_ECANCELED, "the call has ended");
         return true;
     }
     t->into = event;

@@ -45,6 +45,61 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     return result.region;
 }
 
+/* A call of many requests that the client encodes, over a restart at any time of it: what has begun is to be repeated,
+ * the rest goes on with the new process, which has yet to be handed the frame buffers. */
+START_TEST(coded_batch_goes_on_with_the_next_process) {
+    enum { N = 24, EACH_BYTES = 4 << 20, ROUNDS = 6 };
+    static const char *const options[] = {"log_level=warning", "host_tier_bytes=1GiB", NULL};
+    static struct sw_supervisor s;
+    struct spillway_buffer buffers[N];
+    struct spillway_request requests[N];
+    struct spillway_result results[N];
+    struct spillway_ticket *ticket;
+    struct spillway_error error;
+    struct spillway *c = NULL;
+    unsigned n_stored = 0;
+    uint8_t *memory = malloc((size_t)N * EACH_BYTES), *back = malloc(EACH_BYTES);
+    ck_assert(memory && back);
+    sw_content_fill(memory, (size_t)N * EACH_BYTES, SW_CONTENT_TEXT, 3);
+    sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
+    MUST(spillway_open(&c, SW_OPTIONS(.socket_path = s.daemon.socket, .flags = SPILLWAY_CODEC_CLIENT), &error) == 0,
+         &error);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned i = 0; i < N; i++) {
+            buffers[i] = (struct spillway_buffer){.data = memory + (size_t)i * EACH_BYTES, .bytes = EACH_BYTES};
+            requests[i] = (struct spillway_request){
+                .size = sizeof requests[i], .buffers = &buffers[i], .n_buffers = 1, .flags = SPILLWAY_EACH};
+        }
+        results[0].size = sizeof results[0];
+        MUST(spillway_spill(c, requests, N, &ticket, &error) == 0, &error);
+        (void)spillway_wait(ticket, (int)(10 * round), NULL, 0, &error);
+        ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
+        ck_assert(sw_supervisor_spawn(&s));
+        const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, results, N, &error);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ERESTARTED, "round %u: %s: %s", round, error.name, error.text);
+        spillway_ticket_free(ticket);
+        for (unsigned i = 0; i < N; i++) {
+            if (results[i].code == -SPILLWAY_ERESTARTED)
+                continue;
+            ck_assert_int_eq(results[i].code, 0);
+            buffers[i].data = back;
+            requests[i].region = results[i].region;
+            MUST(spillway_restore(c, &requests[i], 1, &ticket, &error) == 0, &error);
+            MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
+            spillway_ticket_free(ticket);
+            ck_assert_int_eq(memcmp(back, memory + (size_t)i * EACH_BYTES, EACH_BYTES), 0);
+            n_stored++;
+        }
+    }
+    ck_assert_uint_gt(n_stored, 0);
+    spillway_close(c);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+    free(back);
+    free(memory);
+}
+END_TEST
+
 /* The store is gone: the client gets an error, and old ids are unknown. */
 START_TEST(lost_store_ends_the_connection) {
     static struct sw_supervisor s;
@@ -373,6 +428,7 @@ int main(void) {
     Suite *suite = suite_create("after_restart");
     TCase *tcase = tcase_create("after_restart");
     sw_test_slow(tcase, 90);
+    tcase_add_test(tcase, coded_batch_goes_on_with_the_next_process);
     tcase_add_test(tcase, lost_store_ends_the_connection);
     tcase_add_test(tcase, too_few_descriptors_for_a_connection);
     tcase_add_test(tcase, sessions_that_are_not_resumed_end);
