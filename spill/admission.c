@@ -504,7 +504,7 @@ int sw_admit_adopt(const struct sw_owner *owner, const char *name, struct sw_reg
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST,
                           region->move ? "the region is being moved between tiers"
                                        : "another session has the region, or may come back for it");
-    if (sw_region_is_busy(region) && !region->frames) /* its spill may fail */
+    if (sw_region_is_busy(region) && !region->frames) /* its spill may fail, and it may not be durable yet */
         return sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "the region is being spilled");
     *ret = region;
     return region->owner == owner ? 0 : check_owner_regions(owner, err);

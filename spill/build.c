@@ -42,11 +42,17 @@ static void give_up(struct sw_series *series) {
         sw_frames_free(build->buffers[i].frames);
         build->buffers[i].frames = NULL;
     }
+    sw_frames_free(build->joined);
+    build->joined = NULL;
     sw_region_give_up(sw_series_leave_region(series));
 }
 
 /* Takes the frames of all buffers off the build, as one. NULL: out of memory. */
 static struct sw_frames *join_frames(struct sw_build *build) {
+    struct sw_frames *joined = build->joined;
+    build->joined = NULL;
+    if (joined)
+        return joined;
     struct sw_frames *of[SW_FRAMES_MAX_BUFFERS] = {NULL};
     for (unsigned i = 0; i < build->n_buffers; i++)
         of[i] = build->buffers[i].frames;
@@ -57,6 +63,32 @@ static struct sw_frames *join_frames(struct sw_build *build) {
             frames->buffers[i].reason = (uint8_t)build->buffers[i].reason;
     }
     return frames;
+}
+
+static int add_durable(struct sw_build *build, struct sw_completion *all, unsigned *n, struct sw_err *err) {
+    struct sw_region *region = build->series.region;
+    if (region->durability == SW_DURABILITY_SERVICE)
+        return 0;
+    build->joined = join_frames(build);
+    if (!build->joined)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region");
+    all[(*n)++] = (struct sw_completion){region, build->joined, &build->series.sum};
+    if (all[0].region->durability != region->durability)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a batch of regions with different durability");
+    return 0;
+}
+
+/* Only durable regions have something to wait for. */
+static int keep(struct sw_series *const *all, unsigned n, struct sw_err *err) {
+    struct sw_completion durable[SW_SERIES_MAX_BATCH];
+    unsigned n_durable = 0;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = add_durable(of(all[i]), durable, &n_durable, err);
+    if (rc || n_durable == 0)
+        return rc;
+    rc = sw_keeper_keep(&sw_engine_of(all[0]->owner)->keeper, durable, n_durable, sw_series_kept, all[0], err);
+    return rc ? rc : 1;
 }
 
 /* All appends have ended well. After an error the joined frames are freed with their builds. */
@@ -116,6 +148,7 @@ static const struct sw_series_kind kind = {.name = "a build",
                                            .op_what = "append to",
                                            .operation = SW_OP_SPILL,
                                            .check_end = check_end,
+                                           .keep = keep,
                                            .complete = complete,
                                            .give_up = give_up};
 

@@ -5,8 +5,10 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "spill/journal/kept.h"
 
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- operations come back ---- */
 
@@ -93,6 +95,29 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
     done(&outcome, arg);
 }
 
+static void op_kept(const struct sw_err *err, void *arg) {
+    struct sw_op *op = arg;
+    if (err->code) {
+        op->outcome.err = *err;
+        sw_frames_free(op->frames);
+        op->frames = NULL;
+    }
+    op_ended(sw_engine_of(op->owner), op);
+}
+
+/* Has a tier keep the operation's durable region before the operation ends. Returns false if there is nothing to wait
+ * for. */
+static bool keep_first(struct sw_engine *engine, struct sw_op *op) {
+    if (op->outcome.err.code || op->series || op->request.operation != SW_OP_SPILL ||
+        op->region->durability == SW_DURABILITY_SERVICE)
+        return false;
+    const struct sw_completion what = {op->region, op->frames, &op->outcome};
+    struct sw_err err = {0};
+    if (sw_keeper_keep(&engine->keeper, &what, 1, op_kept, op, &err))
+        op_kept(&err, op);
+    return true;
+}
+
 static void job_ended(struct sw_engine *engine, struct sw_job *job) {
     struct sw_op *op;
     if (job->kind == SW_JOB_CANARY)
@@ -103,7 +128,7 @@ static void job_ended(struct sw_engine *engine, struct sw_job *job) {
         sw_mem_mapped(SW_CONTAINER_OF(job, struct sw_mem, job));
     else if (job->run.request->operation == SW_OP_MOVE)
         sw_balance_move_ended(&engine->balance, job);
-    else if ((op = sw_op_job_ended(job)))
+    else if ((op = sw_op_job_ended(job)) && !keep_first(engine, op))
         op_ended(engine, op);
 }
 
@@ -132,6 +157,7 @@ static void free_parts(struct sw_engine *engine) {
     sw_free(engine->canaries);
     sw_recovery_forget_left(&engine->store);
     sw_store_fini(&engine->store);
+    sw_keeper_fini(&engine->keeper);
     sw_free(engine);
 }
 
@@ -152,7 +178,7 @@ static void on_async_closed(uv_handle_t *handle) {
 /* Stops the workers once the last owner is gone, and closes the rest once their threads have ended. */
 static void stop_if_due(struct sw_engine *engine) {
     if (engine->state == SW_ENGINE_RUNNING || engine->state == SW_ENGINE_STOPPED || engine->store.n_owners > 0 ||
-        engine->balance.n_moves > 0)
+        engine->balance.n_moves > 0 || engine->keeper.n_changes > 0)
         return;
     for (unsigned i = 0; engine->state == SW_ENGINE_CLOSING && i < engine->config.n_devices; i++)
         sw_worker_stop(engine->workers[i]);
@@ -177,6 +203,7 @@ static void on_wake(uv_async_t *async) {
         sw_engine_keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
+    sw_keeper_take(&engine->keeper);
     sw_series_call_back(engine);
     close_settled_owners(engine);
     stop_if_due(engine);
@@ -202,18 +229,40 @@ static void on_moved(struct sw_region *region) {
         sw_series_post(region->series);
 }
 
-static int open_store(struct sw_engine *engine, struct sw_err *err) {
+/* Ids and epoch go on from a predecessor's: its catalogue's, or those of the regions that tiers keep. */
+static int find_ids(struct sw_engine *engine, struct sw_kept_ids *ret, struct sw_err *err) {
+    struct sw_catalogue *catalogue = engine->config.catalogue;
+    int rc = sw_kept_ids(&engine->config.tiers, ret, err);
+    if (rc)
+        return rc;
+    if (ret->n && sw_catalogue_is_adopted(catalogue) && sw_catalogue_epoch(catalogue) != ret->epoch)
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                          "the disk has durable regions of another service than the kept memory: stop the unit, which "
+                          "gives up the memory, or set another folder");
+    if (ret->n)
+        sw_catalogue_take_over(catalogue, ret->epoch, ret->generation, ret->n_entries);
+    else if (!catalogue && getrandom(&ret->epoch, sizeof ret->epoch, 0) != (ssize_t)sizeof ret->epoch)
+        return sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "no random bytes for the regions' ids");
+    if (catalogue)
+        *ret = (struct sw_kept_ids){.epoch = sw_catalogue_epoch(catalogue),
+                                    .generation = sw_catalogue_generation(catalogue),
+                                    .n_entries = sw_catalogue_n_entries(catalogue)};
+    return 0;
+}
+
+static int open_store(struct sw_engine *engine, const struct sw_kept_ids *ids, struct sw_err *err) {
     const struct sw_engine_config *config = &engine->config;
     const struct sw_store_config store = {.tiers = config->tiers,
                                           .staging_bytes = config->staging_bytes,
                                           .max_regions = config->max_regions,
-                                          .n_entries = sw_catalogue_n_entries(config->catalogue),
-                                          .first_gen = sw_catalogue_generation(config->catalogue),
-                                          .epoch = sw_catalogue_epoch(config->catalogue),
+                                          .n_entries = ids->n_entries,
+                                          .first_gen = ids->generation,
+                                          .epoch = ids->epoch,
                                           .observer = config->observer,
                                           .owner_settled = on_owner_settled};
     if (sw_store_init(&engine->store, &store))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for %u regions", config->max_regions);
+    engine->store.keeper = &engine->keeper;
     return 0;
 }
 
@@ -260,12 +309,16 @@ int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engi
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the engine");
     engine->config = *config;
     sw_list_init(&engine->ended_series);
+    struct sw_kept_ids ids;
     int rc = sw_tiers_settle(&engine->config.tiers, err);
+    if (!rc)
+        rc = find_ids(engine, &ids, err);
     if (rc) {
         sw_free(engine);
         return rc;
     }
-    rc = open_store(engine, err);
+    sw_keeper_init(&engine->keeper, &engine->store, config->catalogue, wake, engine);
+    rc = open_store(engine, &ids, err);
     if (!rc)
         rc = open_workers(engine, err);
     if (!rc)

@@ -34,6 +34,10 @@ static void check_build(const struct sw_build *build, struct tally *tally) {
                 stored += frames->stored[chunk].bytes;
             }
     }
+    for (size_t chunk = 0; build->joined && chunk < build->joined->n_chunks; chunk++) {
+        check_frame(&build->joined->stored[chunk], tally);
+        stored += build->joined->stored[chunk].bytes;
+    }
     SW_ASSERT(build->series.region || stored == 0);
     SW_ASSERT(!build->series.owner->quota || build->series.has_failed || stored == build->series.region->charged_bytes);
 }
@@ -139,7 +143,7 @@ static void check_owner(const struct sw_owner *owner, const struct sw_engine_con
 
 /* Operations in flight hold more than the regions have. */
 static void check_tiers(const struct sw_engine *engine, const struct tally *tally) {
-    const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves;
+    const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves && engine->keeper.n_changes == 0;
     for (unsigned i = 0; i < engine->store.place.tiers.n; i++) {
         const struct sw_tier_stats tier = sw_tier_stats_of(engine->store.place.tiers.at[i]);
         const uint64_t used_bytes = tier.used_bytes - tier.held_bytes;

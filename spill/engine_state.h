@@ -5,6 +5,7 @@
 #include "spill/balance/balance.h"
 #include "spill/build.h"
 #include "spill/engine.h"
+#include "spill/journal/keeper.h"
 #include "spill/journal/record.h"
 #include "spill/read.h"
 #include "spill/statistics.h"
@@ -54,6 +55,9 @@ struct sw_series_kind {
     /* Completes the regions of one series or a batch, whose ends were asked for and whose operations have ended. The
      * regions leave their series. After an error all of them have failed. */
     int (*complete)(struct sw_series *const *all, unsigned n, struct sw_err *err);
+    /* Begins what has to come before that: sw_series_kept() is due then. Returns 1; 0: there is nothing. NULL: there is
+     * never anything. errors: as complete(). */
+    int (*keep)(struct sw_series *const *all, unsigned n, struct sw_err *err);
     /* Puts the region of a failed series, whose operations have ended, back to what it was before. */
     void (*give_up)(struct sw_series *series);
 };
@@ -77,6 +81,7 @@ struct sw_series {
     struct sw_batch *batch;   /* the series that end together with it; NULL: it ends alone */
     bool has_failed;
     bool is_ending;            /* its end was asked for */
+    bool is_keeping;           /* a tier is asked to keep its region: it cannot fail for other reasons meanwhile */
     bool has_ended;            /* its last callback is due */
     bool is_dropped;           /* its owner is closed: it gets no last callback */
     struct sw_run_outcome sum; /* of its operations; the error is the cause of its failure */
@@ -90,7 +95,8 @@ struct sw_series {
 
 struct sw_build {
     struct sw_series series;
-    uint64_t most; /* largest sw_run_weight() so far; the sum's reason is this run's */
+    uint64_t most;            /* largest sw_run_weight() so far; the sum's reason is this run's */
+    struct sw_frames *joined; /* of all buffers, while a tier is asked to keep the region */
     unsigned n_buffers;
     struct sw_build_buffer buffers[];
 };
@@ -147,6 +153,7 @@ struct sw_engine {
     struct sw_engine_config config;
     struct sw_store store;
     struct sw_balance balance;
+    struct sw_keeper keeper;
     struct sw_worker **workers; /* [config.n_devices] */
     struct sw_canary *canaries; /* the same */
     unsigned n_mems, n_ops;
@@ -222,12 +229,8 @@ int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start,
                     struct sw_err *err);
 /* Forgets a region whose spill has failed. */
 void sw_region_give_up(struct sw_region *region);
-struct sw_completion {
-    struct sw_region *region;
-    struct sw_frames *frames; /* of all its chunks; moved, also on error */
-    const struct sw_run_outcome *sum;
-};
-/* Moves n regions of one owner (1 to SW_SERIES_MAX_BATCH) to OUT and records them. errors: those of recording; all of
+/* Moves n regions of one owner (1 to SW_SERIES_MAX_BATCH) to OUT and records them. Their frames are moved, also on
+ * error. errors: those of recording; all of
  * them are then forgotten. */
 int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err);
 
@@ -291,6 +294,8 @@ void sw_series_note(const struct sw_series *series, const struct sw_region *regi
 uint64_t sw_series_idle_since_us(const struct sw_series *series);
 /* Makes all series of an owner fail that is closed or left. */
 void sw_series_close(struct sw_owner *owner);
+/* A tier keeps the regions of these series, or could not. */
+void sw_series_kept(const struct sw_err *err, void *series);
 /* Calls the last callbacks that are due. */
 void sw_series_call_back(struct sw_engine *engine);
 

@@ -43,10 +43,15 @@ void sw_engine_forget_in(struct sw_owner *owner) {
         sw_region_forget(catalogue, SW_CONTAINER_OF(owner->detached.next, struct sw_region, node));
 }
 
+/* Returns whether regions outlive this process: in kept memory, or in a tier. */
+static bool leaves_regions(const struct sw_engine *engine) {
+    return engine->config.catalogue || sw_tiers_keeper(&engine->store.place.tiers, SW_DURABILITY_HOST);
+}
+
 static void close_owner(struct sw_owner *owner, bool leave, void (*closed)(void *arg), void *arg) {
     struct sw_engine *engine = sw_engine_of(owner);
     SW_ASSERT(!sw_owner_is_ending(owner));
-    const bool leaves = leave && (owner->record || (owner->is_tenant_owner && engine->config.catalogue));
+    const bool leaves = leave && (owner->record || (owner->is_tenant_owner && leaves_regions(engine)));
     owner->state = leaves ? SW_OWNER_LEAVING : SW_OWNER_CLOSING;
     owner->closed = closed;
     owner->arg = arg;

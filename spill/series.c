@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+#include <string.h>
+
 void *sw_series_new(struct sw_owner *owner, uint64_t bytes, const struct sw_series_kind *kind, struct sw_err *err) {
     int rc;
     struct sw_series *series = sw_budget_alloc(sw_quota_kept(owner->quota), bytes, kind->name, &rc, err);
@@ -181,7 +183,7 @@ void sw_series_fail(struct sw_series *series, const struct sw_err *cause) {
 }
 
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause) {
-    if (series->has_failed || series->has_ended)
+    if (series->has_failed || series->has_ended || series->is_keeping)
         return;
     sw_series_fail(series, cause);
     sw_series_look(series);
@@ -210,23 +212,57 @@ static void finish(struct sw_series *series) {
         end(series);
 }
 
-/* Completes series that end together. None has operations in flight, and none has failed. */
-static void complete(struct sw_series *const *all, unsigned n) {
-    struct sw_err err = {0};
+/* Its owner was closed while a tier was asked to keep the region. */
+static void let_go(const struct sw_series *series) {
+    struct sw_owner *owner = series->owner;
+    struct sw_region *region;
+    if (sw_region_find(&owner->store->regions, owner, series->id, &region, NULL) == 0 &&
+        region->state == SW_REGION_OUT && !sw_region_is_busy(region))
+        sw_region_let_go(sw_engine_of(owner)->config.catalogue, region);
+}
+
+/* Completes series that end together, or lets them fail. */
+static void finish_all(struct sw_series *const *all, unsigned n, const struct sw_err *cause) {
+    struct sw_err err = *cause;
     struct sw_balance *balance = &sw_engine_of(all[0]->owner)->balance;
-    const int rc = all[0]->kind->complete(all, n, &err);
+    const int rc = err.code ? err.code : all[0]->kind->complete(all, n, &err);
     for (unsigned i = 0; i < n; i++) {
         if (rc)
             fail(all[i], &err);
         else
             leave_batch(all[i]);
+        if (!rc && all[i]->owner->state == SW_OWNER_CLOSING)
+            let_go(all[i]);
         finish(all[i]);
     }
     sw_balance_look(balance); /* the first tier may be above its watermark now */
 }
 
+/* None has operations in flight, and none has failed. */
+static void complete(struct sw_series *const *all, unsigned n) {
+    struct sw_err err = {0};
+    const int rc = all[0]->kind->keep ? all[0]->kind->keep(all, n, &err) : 0;
+    for (unsigned i = 0; rc > 0 && i < n; i++)
+        all[i]->is_keeping = true;
+    if (rc <= 0)
+        finish_all(all, n, &err);
+}
+
+void sw_series_kept(const struct sw_err *err, void *series) {
+    struct sw_series *first = series, *all[SW_SERIES_MAX_BATCH] = {first};
+    const struct sw_batch *batch = first->batch; /* the last series frees it */
+    unsigned n = 1;
+    if (batch) {
+        n = batch->n;
+        memcpy(all, batch->all, n * sizeof(struct sw_series *));
+    }
+    for (unsigned i = 0; i < n; i++)
+        all[i]->is_keeping = false;
+    finish_all(all, n, err);
+}
+
 static void complete_batch(const struct sw_batch *batch) {
-    struct sw_series *all[SW_SERIES_MAX_BATCH];
+    struct sw_series *all[SW_SERIES_MAX_BATCH] = {batch->all[0]};
     const unsigned n = batch->n;
     for (unsigned i = 0; i < n; i++) {
         all[i] = batch->all[i];
@@ -237,7 +273,7 @@ static void complete_batch(const struct sw_batch *batch) {
 }
 
 void sw_series_look(struct sw_series *series) {
-    if (series->n_ops > 0 || series->has_ended)
+    if (series->n_ops > 0 || series->has_ended || series->is_keeping)
         return;
     if (series->has_failed || !series->is_ending)
         finish(series);
@@ -321,7 +357,7 @@ void sw_series_close(struct sw_owner *owner) {
         struct sw_series *series = SW_CONTAINER_OF(node, struct sw_series, node);
         next = node->next;
         series->is_dropped = !series->is_ending;
-        if (!series->has_failed)
+        if (!series->has_failed && !series->is_keeping)
             fail(series, &closing); /* the others of its batch belong to this owner, too */
         sw_series_look(series);
     }

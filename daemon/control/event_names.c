@@ -36,6 +36,7 @@ const char *const sw_event_names[] = {
     "nvme.encrypted",
     "region.adopted",
     "region.lost",
+    "region.not_forgotten",
     "request.failed",
     "restore.done",
     "restore_batch.done",

@@ -66,6 +66,11 @@ static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool 
     char directory[600];
     sw_tier_nvme_info(tier, &info);
     log_damage(&info.damage);
+    if (info.damaged_names)
+        sw_log(SW_LOG_WARNING, "tier.damaged",
+               "tier=nvme file=names places=%zu then=\"durable regions whose records are whole are kept; after a power "
+               "cut, records that were not flushed look like this\"",
+               info.damaged_names);
     if (info.emptied.code)
         sw_log(SW_LOG_WARNING, "tier.emptied",
                "tier=nvme name=%s text=\"%s\" then=\"its files are removed: no catalogue knows their frames\"",

@@ -58,7 +58,7 @@ static size_t candidates(struct sw_balance *balance, unsigned rank, struct sw_po
         struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-            const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move &&
+            const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move && !region->kept &&
                                region->frames->packed == NULL && region->tier_bytes[rank] > 0 &&
                                !sw_owner_is_ending(owner);
             ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
@@ -210,7 +210,7 @@ int sw_balance_prefetch(struct sw_balance *balance, struct sw_region *region, st
     if (region->move)
         return refuse_moving(region, err);
     const uint64_t bytes = bytes_behind(region);
-    if (bytes == 0)
+    if (bytes == 0 || region->kept) /* its record names the places of its frames */
         return 0;
     if (sw_placement_goes_out(&balance->store->place, bytes))
         return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "%s tier has no room for %llu bytes",

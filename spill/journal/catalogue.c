@@ -425,6 +425,15 @@ uint64_t sw_catalogue_epoch(const struct sw_catalogue *c) {
     return c ? header_of(c)->epoch : 0;
 }
 
+void sw_catalogue_take_over(struct sw_catalogue *c, uint64_t epoch, uint32_t generation, uint32_t n_entries) {
+    if (!c)
+        return;
+    if (!c->adopted)
+        header_of(c)->epoch = epoch;
+    raise(&header_of(c)->generation, generation);
+    raise(&header_of(c)->n_entries, n_entries);
+}
+
 /* ---- finding ---- */
 
 /* A valid record. */

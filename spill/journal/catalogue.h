@@ -113,6 +113,8 @@ uint32_t sw_catalogue_n_entries(const struct sw_catalogue *catalogue);
  * the same ids. Where several catalogues may have left frames, this number tells which one owns them. 0: there is no
  * catalogue, or an earlier version of the program made it. */
 uint64_t sw_catalogue_epoch(const struct sw_catalogue *catalogue);
+/* Lets a new catalogue go on with the ids and the epoch of a lost one. An adopted one only raises the ids. */
+void sw_catalogue_take_over(struct sw_catalogue *catalogue, uint64_t epoch, uint32_t generation, uint32_t n_entries);
 /* Returns the longest chunk of a recorded region, 0: there is none. A restore needs room for it. */
 uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *catalogue);
 

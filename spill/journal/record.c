@@ -1,5 +1,7 @@
 #include "spill/journal/record.h"
 
+#include "spill/journal/keeper.h"
+
 #include "spill/store/names.h"
 #include "spill/store/owner.h"
 
@@ -62,6 +64,14 @@ void sw_region_record_hints(struct sw_catalogue *catalogue, const struct sw_regi
 }
 
 void sw_region_forget(struct sw_catalogue *catalogue, struct sw_region *region) {
+    if (region->kept) {
+        struct sw_keeper *keeper = region->owner->store->keeper;
+        struct sw_tier *tier = region->keeper;
+        const uint64_t kept = region->kept;
+        const uint32_t record = region->record;
+        sw_keeper_forget(keeper, tier, kept, sw_region_end_without_frames(region), record);
+        return;
+    }
     sw_catalogue_free(catalogue, &region->record); /* before its space is free */
     sw_region_end(region);
 }

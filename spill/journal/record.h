@@ -16,7 +16,8 @@ int sw_region_record_batch(struct sw_catalogue *catalogue, struct sw_region *con
 /* Records the region's priority, pin and last use, and whether its bytes are whole. */
 void sw_region_record_hints(struct sw_catalogue *catalogue, const struct sw_region *region);
 
-/* Frees the region's record and its frames, and ends its id. */
+/* Frees the region's record and its frames, and ends its id. If a tier keeps the region, the id ends at once, and
+ * record and frames when the tier has forgotten it. */
 void sw_region_forget(struct sw_catalogue *catalogue, struct sw_region *region);
 /* Ends a region whose bytes were restored. Until its client has acknowledged this, a successor finds it IN. */
 void sw_region_consume(struct sw_catalogue *catalogue, struct sw_region *region);

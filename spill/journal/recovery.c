@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "spill/journal/keeper.h"
+#include "spill/journal/kept.h"
 #include "spill/journal/record.h"
 #include "spill/store/names.h"
 #include "spill/store/owner.h"
@@ -9,11 +11,20 @@
 
 #include <string.h>
 
+/* A region that was dropped, but that its tier had not forgotten yet. */
+struct dropped {
+    struct sw_region_id id;
+    uint32_t record;
+};
+
 struct recovery {
     struct sw_store *store;
     struct sw_catalogue *catalogue;
     struct sw_recovered *result;
     struct sw_owner *last; /* the session found last */
+    struct dropped *dropped;
+    size_t n_dropped;
+    struct sw_tier *tier; /* whose kept regions are being visited */
     bool no_memory;
 };
 
@@ -71,8 +82,24 @@ static struct sw_owner *find_owner(struct recovery *r, const struct sw_catalogue
     return owner || !found->name ? owner : find_tenant_owner(r, found->uid);
 }
 
+/* The record stays until the tier has forgotten the region. */
+static void note_dropped(struct recovery *r, const struct sw_catalogue_region *found, uint32_t record) {
+    struct dropped *grown = sw_realloc(r->dropped, (r->n_dropped + 1) * sizeof *grown);
+    if (!grown) {
+        r->no_memory = true;
+        return;
+    }
+    r->dropped = grown;
+    r->dropped[r->n_dropped++] = (struct dropped){{found->slot, found->gen}, record};
+}
+
 static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t record) {
     struct recovery *r = arg;
+    if (found->hints.is_in && found->name) { /* durable regions are never restored for good */
+        note_dropped(r, found, record);
+        sw_catalogue_frames_free(found->frames);
+        return true;
+    }
     struct sw_owner *owner = find_owner(r, found);
     const struct sw_region_id id = {.slot = found->slot, .gen = found->gen};
     const enum sw_region_state state = found->hints.is_in                      ? SW_REGION_IN
@@ -113,6 +140,78 @@ static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t rec
     r->result->raw_bytes += region->raw_bytes;
     return true;
 }
+
+/* ---- regions that tiers keep ---- */
+
+static struct sw_region *find_region(const struct recovery *r, const struct sw_catalogue_region *found) {
+    const struct sw_region_table *table = &r->store->regions;
+    struct sw_region *region = found->slot < table->cap ? &table->regions[found->slot] : NULL;
+    return region && region->owner && region->id.gen == found->gen ? region : NULL;
+}
+
+static bool goes_on_forgetting(struct recovery *r, const struct sw_catalogue_region *found, uint64_t number) {
+    for (size_t i = 0; i < r->n_dropped; i++) {
+        struct dropped *dropped = &r->dropped[i];
+        if (dropped->id.slot != found->slot || dropped->id.gen != found->gen)
+            continue;
+        sw_keeper_forget(r->store->keeper, r->tier, number, NULL, dropped->record);
+        *dropped = r->dropped[--r->n_dropped];
+        return true;
+    }
+    return false;
+}
+
+/* A region that the catalogue has, too, is as the catalogue says. It does not have it after the end of the unit, or of
+ * the machine, and if the process was killed after the tier had kept it. */
+static int on_kept(void *arg, const struct sw_tier_record *record, struct sw_err *err) {
+    struct recovery *r = arg;
+    struct sw_catalogue_region found;
+    char name[SW_REGION_NAME_BYTES];
+    int rc = sw_kept_decode(record, &found, name, err);
+    if (rc)
+        return rc;
+    struct sw_region *region = find_region(r, &found);
+    if (region || goes_on_forgetting(r, &found, record->number)) {
+        sw_catalogue_frames_free(found.frames);
+    } else {
+        (void)on_region(r, &found, 0);
+        region = find_region(r, &found);
+        if (!region)
+            rc = r->no_memory ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the durable regions")
+                              : sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                                           "durable region %u:%u has the id of another one", found.slot, found.gen);
+    }
+    if (region) {
+        region->kept = record->number;
+        region->keeper = r->tier;
+        region->durability = r->tier->kind->durability;
+    }
+    return rc;
+}
+
+static int visit_kept(struct recovery *r, struct sw_err *err) {
+    const struct sw_tiers *tiers = &r->store->place.tiers;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < tiers->n; i++) {
+        r->tier = tiers->at[i];
+        if (r->tier->kind->durability > SW_DURABILITY_SERVICE)
+            rc = r->tier->ops->visit_kept(r->tier, on_kept, r, err);
+    }
+    for (size_t i = 0; !rc && i < r->n_dropped; i++) /* no tier has them any more */
+        sw_catalogue_free(r->catalogue, &r->dropped[i].record);
+    sw_free(r->dropped);
+    r->dropped = NULL;
+    return rc;
+}
+
+/* So that a successor with this catalogue finds them under their ids. Without a record it finds them by their tier. */
+static void record_kept(struct recovery *r, struct sw_region *region, void *arg) {
+    (void)arg;
+    if (region->kept && !region->record && region->state == SW_REGION_OUT)
+        (void)sw_region_record(r->catalogue, region, NULL);
+}
+
+/* ---- frames ---- */
 
 /* Returns true if the record says that the chunk is in a tier, and it was not found there yet. */
 static bool awaits_frame(const struct sw_stored *stored) {
@@ -309,11 +408,15 @@ int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, stru
     if (!rc && r.no_memory)
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the kept sessions");
     if (!rc)
+        rc = visit_kept(&r, err);
+    if (!rc)
         rc = recover_tiers(&r, err);
+    sw_free(r.dropped);
     if (rc)
         return rc;
     sw_region_table_settle(&store->regions);
     each_region(&r, check_whole, NULL);
+    each_region(&r, record_kept, NULL);
     if (catalogue)
         trim_tiers(&store->place);
     return 0;

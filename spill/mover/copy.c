@@ -85,7 +85,7 @@ static void deal_next(struct sw_mover *m, struct sw_slot *slot, const struct sw_
 static bool reserve_next(struct sw_mover *m, struct sw_slot *slot) {
     const struct sw_frame_layout frame = next_frame(slot->run);
     struct sw_stored *room = &slot->direct.more[slot->direct.n];
-    if (!m->sink->ops->rests(m->sink, frame.frame_bytes) ||
+    if (!m->sink->ops->rests(m->sink, slot->run, frame.frame_bytes) ||
         m->sink->ops->reserve(m->sink, slot->run, frame.frame_bytes, true, room, NULL))
         return false;
     deal_next(m, slot, &frame, room);

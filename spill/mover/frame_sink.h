@@ -12,8 +12,8 @@ struct sw_frame_sink;
 struct sw_mover;
 
 struct sw_frame_sink_ops {
-    /* Returns whether a frame of this length would stay in memory now. */
-    bool (*rests)(struct sw_frame_sink *sink, uint64_t bytes);
+    /* Returns whether a frame of this length, of the run, would stay in memory now. */
+    bool (*rests)(struct sw_frame_sink *sink, const struct sw_run *run, uint64_t bytes);
     void (*room)(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret);
     /* Reserves host memory for a frame of this length, or for its beginning. must_rest: the frame stays there;
      * otherwise it may have to move on (ret->use). errors: -SW_EAGAIN: there is no memory now, but there will be.

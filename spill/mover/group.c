@@ -95,7 +95,7 @@ static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     if (g->n == info->group_items || item_bytes > info->group_bytes ||
         g->raw_bytes + run->buffer->bytes > MAX_GROUP_BYTES)
         return false;
-    if (g->kind == SW_OP_SPILL && !m->sink->ops->rests(m->sink, g->raw_bytes + run->buffer->bytes))
+    if (g->kind == SW_OP_SPILL && !m->sink->ops->rests(m->sink, run, g->raw_bytes + run->buffer->bytes))
         return false;
     g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->runs[g->n - 1], run));
     g->runs[g->n++] = run;
@@ -395,7 +395,7 @@ static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, str
         regroup(run, mismatch);
         return false;
     }
-    if (!m->sink->ops->rests(m->sink,
+    if (!m->sink->ops->rests(m->sink, run,
                              frame->frame_bytes)) { /* the tier has filled up meanwhile; the run keeps the plan */
         run->course.plan = g->plan;
         run->n_dealt = 0;

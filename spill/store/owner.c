@@ -49,11 +49,11 @@ static void give_back(struct sw_quota *quota, const struct sw_region *region) {
     quota->n_regions--;
 }
 
-void sw_region_end(struct sw_region *region) {
+struct sw_frames *sw_region_end_without_frames(struct sw_region *region) {
     struct sw_owner *owner = region->owner;
     if (region->is_detached) {
         sw_region_free_detached(region);
-        return;
+        return NULL;
     }
     if (region->frames) {
         owner->raw_bytes -= region->raw_bytes;
@@ -61,11 +61,16 @@ void sw_region_end(struct sw_region *region) {
     }
     if (region->move)
         orphan(region->move);
-    sw_frames_free(region->frames);
+    struct sw_frames *frames = region->frames;
     region->frames = NULL;
     sw_region_unname(region);
     if (owner->quota)
         give_back(owner->quota, region);
     owner->n_regions--;
     sw_region_release(&owner->store->regions, region);
+    return frames;
+}
+
+void sw_region_end(struct sw_region *region) {
+    sw_frames_free(sw_region_end_without_frames(region));
 }

@@ -49,7 +49,8 @@ struct sw_region {
     uint32_t record;               /* in the catalogue, 0: none */
     bool is_detached;              /* not in the table: it is IN, and a newer region uses its table entry */
     enum sw_durability durability; /* that its spill asked for */
-    uint64_t kept;                 /* its record in the tier that keeps it, its `tier`; 0: none */
+    uint64_t kept;                 /* its record in the tier `keeper`; 0: none */
+    struct sw_tier *keeper;
     char *name;                    /* of a durable region, which outlives its session; NULL: not durable */
     struct sw_list named;          /* durable: in the tenant owner's `names` */
     uint32_t request, batch_index; /* the session's request that made it; request 0: not known, or forgotten */
@@ -58,7 +59,7 @@ struct sw_region {
 
 /* Returns the durability that a region has reached. */
 static inline enum sw_durability sw_region_durability(const struct sw_region *region) {
-    return region->kept ? region->tier->kind->durability : SW_DURABILITY_SERVICE;
+    return region->kept ? region->keeper->kind->durability : SW_DURABILITY_SERVICE;
 }
 
 /* Returns true while an operation moves its bytes. */

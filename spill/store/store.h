@@ -18,6 +18,7 @@ struct sw_store {
     unsigned n_owners;      /* in `owners` and `settled` */
     uint64_t last_owner;    /* number of the newest owner */
     struct sw_observer observer;
+    struct sw_keeper *keeper; /* the journal's */
     /* An owner has been added to `settled`. */
     void (*owner_settled)(struct sw_owner *owner);
 };

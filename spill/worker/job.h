@@ -8,6 +8,7 @@
 
 #include "spill/mover/request.h"
 #include "spill/store/quota.h"
+#include "spill/tier/tier.h"
 #include "spill/worker/order.h"
 
 enum sw_job_kind { SW_JOB_RUN, SW_JOB_MAP, SW_JOB_UNMAP, SW_JOB_CANARY };
@@ -23,6 +24,7 @@ struct sw_job {
     struct sw_quota *quota;                 /* of the owner's tenant; NULL: none */
     uint64_t charged_bytes; /* taken from the quota; belongs to the loop after the run, also after a failure */
     uint32_t region_slot, region_gen; /* stored in the records of durable tiers */
+    enum sw_durability durability;    /* spill: above SERVICE, all frames go to the tier that keeps the region */
     struct sw_tier *from;             /* move: the tier to demote from; NULL: a promotion */
     struct sw_stored *replaced;       /* move: [n_chunks], frames that were replaced; NULL: they are released at once */
     /* Chunks in transit to or from tiers behind memory (transfer.h); the worker's. */

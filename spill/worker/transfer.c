@@ -125,8 +125,14 @@ static void fail(struct sw_tier_sink *s, struct sw_job *job, const struct sw_err
 
 /* ---- room ---- */
 
-static bool rests(struct sw_frame_sink *sink, uint64_t bytes) {
-    return !sw_placement_goes_out(of(sink)->place, bytes);
+/* Returns the tier where all frames of a durable region go. NULL: they go wherever there is room. */
+static struct sw_tier *keeper_of(const struct sw_tier_sink *s, const struct sw_run *run) {
+    const enum sw_durability durability = sw_job_of_run(run)->durability;
+    return durability > SW_DURABILITY_SERVICE ? sw_tiers_keeper(&s->place->tiers, durability) : NULL;
+}
+
+static bool rests(struct sw_frame_sink *sink, const struct sw_run *run, uint64_t bytes) {
+    return !keeper_of(of(sink), run) && !sw_placement_goes_out(of(sink)->place, bytes);
 }
 
 static uint64_t left_of(uint64_t most, uint64_t used) {
@@ -138,11 +144,13 @@ _Static_assert(SW_TIERS_MAX - 1 <= SW_ROOM_PLACES_MAX, "all tiers but memory");
 static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret) {
     const struct sw_placement *place = of(sink)->place;
     const struct sw_quota *quota = sw_job_of_run(run)->quota;
-    ret->memory_bytes = sw_placement_room_bytes(place, 0);
+    const struct sw_tier *keeper = keeper_of(of(sink), run);
+    ret->memory_bytes = keeper ? 0 : sw_placement_room_bytes(place, 0);
     ret->n_behind = place->tiers.n - 1;
     for (unsigned i = 0; i < ret->n_behind; i++) {
         const struct sw_tier_stats stats = sw_tier_stats_of(place->tiers.at[i + 1]);
-        ret->behind[i] = (struct sw_room_place){.bytes = sw_placement_room_bytes(place, i + 1),
+        const bool is_out = keeper && keeper->rank != i + 1;
+        ret->behind[i] = (struct sw_room_place){.bytes = is_out ? 0 : sw_placement_room_bytes(place, i + 1),
                                                 .write = (double)stats.write_bytes_per_s,
                                                 .read = (double)stats.read_bytes_per_s};
     }
@@ -156,7 +164,7 @@ static int reserve(struct sw_frame_sink *sink, struct sw_run *run, uint64_t byte
     struct sw_placement *place = s->place;
     struct sw_tier *memory = sw_placement_memory(place);
     struct sw_job *job = sw_job_of_run(run);
-    const bool goes_on = !must_rest && sw_placement_goes_out(place, bytes);
+    const bool goes_on = !must_rest && !rests(sink, run, bytes);
     int rc = job->quota ? sw_quota_take(job->quota, bytes, err) : 0;
     if (rc)
         return rc;
@@ -189,14 +197,19 @@ static void add_write(struct sw_transfer *t) {
     sw_list_append(&t->job->writes, &t->node);
 }
 
+static int reserve_target(struct sw_transfer *t, const struct sw_stored *stored, struct sw_err *err) {
+    struct sw_tier *keeper = keeper_of(t->sink, &t->job->run);
+    return keeper ? keeper->ops->reserve(keeper, stored->bytes, &t->target, err)
+                  : sw_placement_reserve_behind(t->sink->place, stored->tier, stored->bytes, &t->target, err);
+}
+
 static void put(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, struct sw_stored *stored) {
     struct sw_tier_sink *s = of(sink);
     struct sw_job *job = sw_job_of_run(run);
     struct sw_err err = {0};
     struct sw_transfer *t = transfer_new(s, job, chunk, &err);
     /* Committed in memory, too: this zeroes the rest of its last block, which may have another tenant's bytes. */
-    if (!t || stored->tier->ops->commit(stored->tier, stored, &err) ||
-        sw_placement_reserve_behind(s->place, stored->tier, stored->bytes, &t->target, &err)) {
+    if (!t || stored->tier->ops->commit(stored->tier, stored, &err) || reserve_target(t, stored, &err)) {
         fail(s, job, &err);
         sw_free(t);
         release(sink, run, stored);

@@ -38,7 +38,8 @@ static void release(struct sw_frame_sink *sink, struct sw_run *run, struct sw_st
     *stored = (struct sw_stored){0};
 }
 
-static bool rests(struct sw_frame_sink *sink, uint64_t bytes) {
+static bool rests(struct sw_frame_sink *sink, const struct sw_run *run, uint64_t bytes) {
+    (void)run;
     return bytes <= of(sink)->near_bytes;
 }
 
@@ -50,7 +51,7 @@ static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw
 
 static int reserve(struct sw_frame_sink *sink, struct sw_run *run, uint64_t bytes, bool must_rest,
                    struct sw_stored *ret, struct sw_err *err) {
-    const bool stays = must_rest || rests(sink, bytes);
+    const bool stays = must_rest || rests(sink, run, bytes);
     (void)run;
     return place_new(of(sink), bytes, stays ? SW_STORED_RESTS : SW_STORED_GOES_ON, ret, err);
 }

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@
 
 struct sw_manifest {
     struct sw_manifest_config config;
+    struct sw_nvme_file_ops files; /* config.files */
     int fd;
     int spare;           /* where the next rewrite goes, or -1 */
     uint64_t end;        /* where the next record goes */
@@ -29,6 +31,9 @@ struct sw_manifest {
     struct sw_list live;              /* sw_manifest_entry.node, ids ascending */
     bool tail;                        /* there may be bytes after `end` */
     struct sw_manifest_damage damage; /* of the present file */
+    pthread_mutex_t lock;             /* guards the next two fields, and changes of `fd` */
+    bool flushes;                     /* a file is flushed before it becomes the manifest */
+    bool is_renamed;                  /* the directory on the disk may name another file */
 };
 
 static size_t commit_bytes(const struct sw_manifest_entry *entry) {
@@ -61,7 +66,7 @@ static int write_all(const struct sw_manifest *m, int fd, const void *data, size
 }
 
 int sw_manifest_settle(struct sw_manifest *m, struct sw_err *err) {
-    if (m->tail && ftruncate(m->fd, (off_t)m->end) != 0)
+    if (m->tail && m->config.files->truncate(m->fd, (off_t)m->end) != 0)
         return write_error(err, "ftruncate", errno);
     m->tail = false;
     return 0;
@@ -162,6 +167,25 @@ static void drop_spare(struct sw_manifest *m) {
     m->spare = -1;
 }
 
+/* Lets the new file be the manifest. A flush that comes earlier is one of the old file, and a later one of the new
+ * file; so the new file has to be on the disk before it takes the name, if there was any flush. */
+static int take_name(struct sw_manifest *m, struct sw_err *err) {
+    int rc = 0;
+    (void)pthread_mutex_lock(&m->lock);
+    if (m->flushes && m->config.files->sync(m->spare, false) != 0)
+        rc = write_error(err, "fdatasync", errno);
+    else if (m->config.files->rename(m->config.directory, SW_MANIFEST_NEW_FILE, SW_MANIFEST_FILE) != 0)
+        rc = write_error(err, "renameat", errno);
+    if (!rc) {
+        if (m->fd >= 0)
+            (void)close(m->fd);
+        m->fd = m->spare;
+        m->is_renamed = true;
+    }
+    (void)pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
 /* Replaces the file by one without dead records, or leaves it alone. */
 static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     size_t buffer_bytes = COMPACT_BUFFER_BYTES;
@@ -173,26 +197,50 @@ static int rewrite(struct sw_manifest *m, struct sw_err *err) {
     char *buffer = sw_alloc(buffer_bytes);
     if (!buffer)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the manifest");
-    const int directory = m->config.directory;
     uint64_t end = 0, next_sequence = 0;
     int rc = m->spare < 0 ? make_spare(m, err) : 0;
     if (!rc)
         rc = write_compact(m, m->spare, buffer, buffer_bytes, &end, &next_sequence, err);
-    if (!rc && renameat(directory, SW_MANIFEST_NEW_FILE, directory, SW_MANIFEST_FILE) != 0)
-        rc = write_error(err, "renameat", errno);
+    if (!rc)
+        rc = take_name(m, err);
     sw_free(buffer);
     if (rc) {
         drop_spare(m);
         return rc;
     }
-    if (m->fd >= 0)
-        (void)close(m->fd);
-    m->fd = m->spare;
     m->end = m->live_bytes = end;
     m->next_sequence = next_sequence;
     m->tail = false;
     (void)make_spare(m, NULL); /* if this fails, the next rewrite tries again */
     return 0;
+}
+
+/* Begins a flush. Returns a copy of the descriptor; -1: failed. */
+static int begin_flush(struct sw_manifest *m, bool *ret_is_renamed) {
+    (void)pthread_mutex_lock(&m->lock);
+    m->flushes = true;
+    *ret_is_renamed = m->is_renamed;
+    m->is_renamed = false;
+    const int fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
+    (void)pthread_mutex_unlock(&m->lock);
+    return fd;
+}
+
+/* If a rewrite replaces the file meanwhile, the new one has all of its live records, and is flushed. */
+int sw_manifest_flush(struct sw_manifest *m, struct sw_err *err) {
+    bool is_renamed;
+    const int fd = begin_flush(m, &is_renamed);
+    int rc = fd < 0 || m->config.files->sync(fd, false) != 0 ? write_error(err, "fdatasync", errno) : 0;
+    if (!rc && is_renamed && m->config.files->sync(m->config.directory, true) != 0)
+        rc = write_error(err, "fsync of the directory", errno);
+    if (fd >= 0)
+        (void)close(fd);
+    if (rc && is_renamed) {
+        (void)pthread_mutex_lock(&m->lock);
+        m->is_renamed = true;
+        (void)pthread_mutex_unlock(&m->lock);
+    }
+    return rc;
 }
 
 int sw_manifest_encrypt(struct sw_manifest *m, struct sw_err *err) {
@@ -410,9 +458,13 @@ int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *
     if (!m)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the manifest");
     m->config = *config;
+    m->files = sw_nvme_file_ops_of(config->files);
+    m->config.files = &m->files;
     m->compact_at = COMPACT_MIN_BYTES;
     m->spare = -1;
     m->next_sequence = 1;
+    m->flushes = config->flushes;
+    (void)pthread_mutex_init(&m->lock, NULL);
     sw_list_init(&m->live);
     m->fd = openat(config->directory, SW_MANIFEST_FILE, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     int rc;
@@ -436,5 +488,6 @@ void sw_manifest_close(struct sw_manifest *m) {
     drop_spare(m);
     if (m->fd >= 0)
         (void)close(m->fd);
+    (void)pthread_mutex_destroy(&m->lock);
     sw_free(m);
 }

@@ -1,10 +1,11 @@
 /* manifest.h - the file that lists the frames in a tier of files, so that they outlive the process: MANIFEST.md.
  *
  * A frame is in it if and only if its commit record is whole and no release record follows. Each record is appended by
- * one pwrite(). A process may be killed at any moment, and the next one reads a prefix of what was written. Power cuts
- * are not covered: nothing is synced to the disk.
+ * one pwrite(). A process may be killed at any moment, and the next one reads a prefix of what was written. After a
+ * power cut it reads everything that sw_manifest_flush() has flushed; of later records any may be missing.
  *
- * Not thread safe: the tier's thread owns it once it is open. All calls may wait for the file system. */
+ * Not thread safe: the tier's thread owns it once it is open, but another one may flush it. All calls may wait for the
+ * file system. */
 #ifndef SW_SPILL_MANIFEST_H
 #define SW_SPILL_MANIFEST_H
 
@@ -30,6 +31,7 @@ struct sw_manifest_config {
     uint64_t file_bytes; /* length of the data files; stored in the manifest */
     const struct sw_nvme_file_ops *files;
     bool encrypted; /* frames are encrypted, except those from before encryption was turned on */
+    bool flushes;   /* it was flushed by an earlier process: as after sw_manifest_flush() */
     bool lost; /* the encrypted frames cannot be read: they are not found, but may be in the file until it is rewritten
                 */
     /* Called for each frame found, oldest first, while the manifest is opened. Returns an entry of the tier's own with
@@ -70,6 +72,9 @@ int sw_manifest_encrypt(struct sw_manifest *manifest, struct sw_err *err);
 /* Cuts off bytes that a killed process or a failed append may have left after the last record. Nothing may be written
  * into the space of a frame that is not in the manifest before this has succeeded. errors: -SW_EIO, ... */
 int sw_manifest_settle(struct sw_manifest *manifest, struct sw_err *err);
+/* Flushes all records that were appended before. Files that take its place from now on are flushed first. thread: any.
+ * errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
+int sw_manifest_flush(struct sw_manifest *manifest, struct sw_err *err);
 /* Append a record. errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM; the entry is unchanged, in or not in the manifest. */
 int sw_manifest_commit(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);
 int sw_manifest_release(struct sw_manifest *manifest, struct sw_manifest_entry *entry, struct sw_err *err);

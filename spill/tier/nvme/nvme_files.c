@@ -36,6 +36,28 @@ int sw_nvme_error(int errno_value) {
     return sw_err_from_errno(errno_value);
 }
 
+static int system_sync(int fd, bool is_directory) {
+    int rc;
+    do
+        rc = is_directory ? fsync(fd) : fdatasync(fd);
+    while (rc < 0 && errno == EINTR);
+    return rc;
+}
+
+static int system_rename(int directory, const char *from, const char *to) {
+    return renameat(directory, from, directory, to);
+}
+
+struct sw_nvme_file_ops sw_nvme_file_ops_of(const struct sw_nvme_file_ops *ops) {
+    struct sw_nvme_file_ops all = ops ? *ops : (struct sw_nvme_file_ops){0};
+    all.pwrite = all.pwrite ? all.pwrite : pwrite;
+    all.pread = all.pread ? all.pread : pread;
+    all.sync = all.sync ? all.sync : system_sync;
+    all.truncate = all.truncate ? all.truncate : ftruncate;
+    all.rename = all.rename ? all.rename : system_rename;
+    return all;
+}
+
 static int system_error(struct sw_err *err, const char *call, const char *name) {
     int cause = errno;
     int rc = sw_err_set(err, sw_nvme_error(cause), SW_SCOPE_DAEMON, "%s: %s", name, strerror(cause));
@@ -43,9 +65,19 @@ static int system_error(struct sw_err *err, const char *call, const char *name) 
     return rc;
 }
 
+/* So that a power cut does not take the folder away. If the parent cannot be opened, the system writes it later. */
+static void sync_parent(int directory) {
+    const int parent = openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return;
+    (void)fsync(parent);
+    (void)close(parent);
+}
+
 static int open_directory(struct sw_nvme_files *files, const char *path, struct sw_err *err) {
     struct stat st;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    const bool made = mkdir(path, 0700) == 0;
+    if (!made && errno != EEXIST)
         return system_error(err, "mkdir", path);
     files->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (files->directory < 0 || fstat(files->directory, &st) != 0)
@@ -55,12 +87,14 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return sw_err_set(err, -SW_EACCES, SW_SCOPE_DAEMON, "belongs to another user: give it to user %u (chown)",
                           (unsigned)geteuid());
+    if (made)
+        sync_parent(files->directory);
     return 0;
 }
 
 /* Returns whether a tier would write to a file of this name, or remove it. */
 static bool is_tiers_name(const char *name) {
-    static const char *const names[] = {"manifest", "manifest.new", "key-check", "key-check.new"};
+    static const char *const names[] = {"manifest", "manifest.new", "key-check", "key-check.new", "names", "names.new"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;

@@ -5,6 +5,7 @@
 #define SW_SPILL_NVME_FILES_H
 
 #include "base/err.h"
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,7 +19,8 @@ enum { SW_NVME_MAGIC_BYTES = 8 };
 
 struct sw_nvme_data_file {
     int fd;
-    bool made; /* by this process */
+    bool made;            /* by this process */
+    atomic_bool is_dirty; /* written to since its last flush */
 };
 
 struct sw_nvme_files {

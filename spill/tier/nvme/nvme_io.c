@@ -87,6 +87,8 @@ static void request_ended(struct sw_nvme_io *e, struct sw_nvme_request *request)
         }
         fail_request(request, EIO, request->write ? "nothing more was written" : "the file ends too early");
     }
+    if (request->write)
+        atomic_store(&e->config.files->data[request->position / e->config.files->file_bytes].is_dirty, true);
     sw_list_append(&e->idle, &request->node);
     if (--io->tier.in_flight == 0 && io->tier.left_bytes == 0)
         end_transfer(e, io);

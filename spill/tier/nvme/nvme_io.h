@@ -12,9 +12,9 @@
 struct sw_nvme_io;
 
 struct sw_nvme_io_config {
-    const struct sw_nvme_files *files; /* borrowed */
-    struct sw_nvme_method *method;     /* owned from a successful open on */
-    unsigned depth;                    /* requests under way, at most */
+    struct sw_nvme_files *files;   /* borrowed */
+    struct sw_nvme_method *method; /* owned from a successful open on */
+    unsigned depth;                /* requests under way, at most */
     /* Called on the thread before writes are started and after each wake. An error fails the writes. */
     int (*settle)(void *arg, struct sw_err *err);
     /* Called on the thread when all bytes of a frame are written: commits it. */

@@ -121,11 +121,11 @@ static int write_mark(int directory, const uint8_t mark[SW_NVME_MARK_BYTES], str
     if (fd < 0)
         return failed(err, "openat");
     const ssize_t n = write(fd, mark, SW_NVME_MARK_BYTES);
-    int rc = n == SW_NVME_MARK_BYTES ? 0 : failed(err, "write");
+    int rc = n == SW_NVME_MARK_BYTES && fsync(fd) == 0 ? 0 : failed(err, "write");
     (void)close(fd);
     if (!rc && renameat(directory, NEW_MARK_FILE, directory, SW_NVME_MARK_FILE) < 0)
         rc = failed(err, "renameat");
-    return rc;
+    return rc || fsync(directory) == 0 ? rc : failed(err, "fsync");
 }
 
 static int remove_mark(int directory, struct sw_err *err) {

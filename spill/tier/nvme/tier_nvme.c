@@ -11,6 +11,7 @@
 #include "spill/tier/nvme/manifest.h"
 #include "spill/tier/nvme/nvme_crypt.h"
 #include "spill/tier/nvme/nvme_io.h"
+#include "spill/tier/nvme/nvme_keep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,9 +27,12 @@
 struct tier_nvme {
     struct sw_tier tier;
     struct sw_tier_nvme_config config;
+    struct sw_nvme_file_ops file_ops; /* config.files */
     struct sw_tier_nvme_info info;
     struct sw_nvme_files files;
     struct sw_manifest *manifest; /* belongs to the thread once `io` exists */
+    struct sw_ledger *ledger;     /* belongs to the thread of `keep` once this exists */
+    struct sw_nvme_keep *keep;
     struct sw_nvme_io *io;
     int io_pipe; /* -1: none */
     pthread_mutex_t lock;
@@ -189,6 +193,25 @@ static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
     if (io->kind == SW_TIER_READ)
         memcpy(io->key, r->entry.key, sizeof io->key);
     sw_nvme_io_submit(nvme_of(tier)->io, io, !r->entry.encrypted);
+}
+
+/* --- durable regions --- */
+
+static int nvme_may_keep(struct sw_tier *tier, struct sw_err *err) {
+    if (nvme_of(tier)->encrypts)
+        return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST,
+                          "the NVMe tier is encrypted, and its key ends with the unit");
+    return 0;
+}
+
+static void nvme_change(struct sw_tier *tier, struct sw_tier_change *change) {
+    sw_nvme_keep_submit(nvme_of(tier)->keep, change);
+}
+
+static int nvme_visit_kept(struct sw_tier *tier,
+                           int (*visit)(void *arg, const struct sw_tier_record *record, struct sw_err *err), void *arg,
+                           struct sw_err *err) {
+    return sw_ledger_visit(nvme_of(tier)->ledger, visit, arg, err);
 }
 
 /* --- frames of a predecessor --- */
@@ -380,7 +403,9 @@ static void forget(struct tier_nvme *t, struct sw_list *list) {
 /* Closes the tier, also a half-opened one. */
 static void nvme_close(struct sw_tier *tier) {
     struct tier_nvme *t = nvme_of(tier);
+    sw_nvme_keep_close(t->keep);
     sw_nvme_io_close(t->io);
+    sw_ledger_close(t->ledger);
     sw_manifest_close(t->manifest);
     forget(t, &t->found);
     forget(t, &t->held);
@@ -393,8 +418,10 @@ static void nvme_close(struct sw_tier *tier) {
     sw_free(t);
 }
 
-const struct sw_tier_kind sw_tier_nvme_kind = {
-    .name = "nvme", .id = 2, .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_VIA};
+const struct sw_tier_kind sw_tier_nvme_kind = {.name = "nvme",
+                                               .id = 2,
+                                               .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_VIA,
+                                               .durability = SW_DURABILITY_HOST};
 
 static const struct sw_tier_ops nvme_ops = {
     .reserve = nvme_reserve,
@@ -403,6 +430,9 @@ static const struct sw_tier_ops nvme_ops = {
     .locate = nvme_locate,
     .submit = nvme_submit,
     .recover = nvme_recover,
+    .may_keep = nvme_may_keep,
+    .change = nvme_change,
+    .visit_kept = nvme_visit_kept,
     .close = nvme_close,
 };
 
@@ -457,12 +487,15 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
                                           .encrypted = frames == SW_NVME_FRAMES_LOST ||
                                                        (config->key && frames != SW_NVME_FRAMES_PLAIN),
                                           .lost = frames == SW_NVME_FRAMES_LOST,
+                                          .flushes = sw_ledger_n_records(t->ledger) > 0,
                                           .found = found,
                                           .arg = t};
     t->encrypts = config->key != NULL;
     rc = sw_manifest_open(&t->manifest, &manifest, err);
     if (!rc && frames != SW_NVME_FRAMES_OURS) {
         rc = sw_manifest_encrypt(t->manifest, err);
+        if (!rc && manifest.flushes) /* before the mark says something else about its frames */
+            rc = sw_manifest_flush(t->manifest, err);
         if (!rc)
             rc = sw_nvme_key_mark(config->key, directory, err);
     }
@@ -498,12 +531,24 @@ static int start_over(struct tier_nvme *t, struct sw_err *err) {
     return sw_nvme_error(cause);
 }
 
+static int open_keep(struct tier_nvme *t, struct sw_err *err) {
+    const struct sw_nvme_keep_config config = {
+        .files = &t->files, .ops = &t->file_ops, .manifest = t->manifest, .ledger = t->ledger};
+    return sw_nvme_keep_open(&t->keep, &config, err);
+}
+
 static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *err) {
     const struct sw_tier_nvme_config *config = &t->config;
     struct sw_err cause = {0};
     int rc = sw_nvme_files_open(&t->files, directory, err);
+    if (!rc)
+        rc = sw_ledger_open(&t->ledger, t->files.directory, config->files, err);
     if (rc)
         return rc;
+    const bool has_kept = sw_ledger_n_records(t->ledger) > 0;
+    t->info.damaged_names = sw_ledger_n_damaged(t->ledger);
+    t->config.unwanted &= !has_kept;
+    t->config.keep_plain |= has_kept;
     if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     rc = open_manifest(t, &cause);
@@ -519,10 +564,8 @@ static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *e
         rc = sw_nvme_files_allocate(&t->files, config->capacity_bytes, config->file_bytes, err);
     if (!rc)
         rc = open_io(t, err);
-    return rc;
+    return rc ? rc : open_keep(t, err);
 }
-
-static const struct sw_nvme_file_ops system_files = {.pwrite = pwrite, .pread = pread};
 
 int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *config, struct sw_err *err) {
     const uint64_t capacity = config->capacity_bytes - config->capacity_bytes % BLOCK_BYTES;
@@ -539,8 +582,8 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
     t->config = *config;
     t->config.capacity_bytes = capacity;
     t->config.directory = NULL; /* borrowed for this call only */
-    if (!config->files)
-        t->config.files = &system_files;
+    t->file_ops = sw_nvme_file_ops_of(config->files);
+    t->config.files = &t->file_ops;
     t->files.directory = t->files.lock = -1;
     (void)pthread_mutex_init(&t->lock, NULL);
     sw_extents_init(&t->extents);

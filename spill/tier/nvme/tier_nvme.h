@@ -2,9 +2,9 @@
  *
  * Invariant: a frame whose write was reported done, and whose release has not begun, is found with the same bytes by
  * the next process that opens the directory, whenever and however this process ends, kill -9 at any moment included. A
- * frame that is found was written completely. A crash of the machine is not covered: frames are not synced to the disk,
- * so after a power cut the directory may hold anything, and no frame in it can be wanted. MANIFEST.md describes the
- * files and why this holds.
+ * frame that is found was written completely. A region that is kept (sw_tier_ops.change) is found after a power cut,
+ * too, with all of its frames. Other frames are not flushed: after a power cut no one knows them. MANIFEST.md describes
+ * the files, what is promised, and why this holds.
  *
  * Writes and reads only go through submit(), and bypass the page cache where the file system allows it (O_DIRECT). A
  * failing disk or a full file system only fails the transfer. Released space can be reused at once, so release a frame
@@ -49,6 +49,7 @@ struct sw_tier_nvme_info {
     bool reserved;                    /* false: the file system cannot reserve space; it is taken by writes */
     struct sw_err emptied;            /* code 0, or why everything there was removed */
     struct sw_manifest_damage damage; /* of the manifest as it was found; n_places 0: none */
+    size_t damaged_names;             /* places of the ledger that were no whole record */
 };
 
 /* Opens the tier and reserves all of its space in the file system, if possible. Waits for this, and for transfers of a
