@@ -31,6 +31,7 @@ struct phrase_code {
     using lookup = sw_phrase_index;
     static constexpr uint32_t RING_WORDS = 2 * SW_PHRASE_MAX_BYTES / 4, RING_COPIES = 0;
     static constexpr uint32_t MOST_THREADS = 1024, SLOT_PIECES = 1; /* phrases are chosen for much shorter frames */
+    static constexpr uint32_t SPARE_ROWS = 2; /* run() passes its last row by one, and writes one that is not full */
     const lookup &index;
 
     /* First expand the texts as bytes. Then convert their words to numbers that are ordered like the bytes. */

@@ -17,12 +17,13 @@
  *     RING_WORDS, RING_COPIES                   of a thread's ring
  *     MOST_THREADS                              of a block
  *     SLOT_PIECES                               pieces of a warp's slot: 1 or 2
+ *     SPARE_ROWS                                of a slot: run() passes row `stop` by at most so many
  *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronizes
  *     CODE(const lookup &, const sw_params &)
  *     begin<ALIGN>(cursor &, source)            fills the ring from the cursor's position on
  *     run<ALIGN>(cursor &, source, stop, put)
- *         encodes until the segment's end, or until row `stop`, which it passes by at most a row; calls put(row, word)
- *         for each word, at the segment's end also for the last one, which is not full
+ *         encodes until the segment's end, or until row `stop`; calls put(row, word) for each word, at the segment's
+ *         end also for the last one, which is not full
  * }
  * Each codec's encoder includes this file, and has its own copy of everything in it. */
 #ifndef SW_STREAMS_ENCODE_CUH
@@ -35,7 +36,6 @@ namespace {
 
 constexpr uint32_t ALL_LANES = 0xFFFFFFFFu;
 constexpr uint32_t MIN_THREADS = 128;
-constexpr uint32_t SPARE_ROWS = 2; /* of a slot: run() passes its last row by one, and writes a word that is not full */
 
 template <class CODE> size_t shared_bytes(uint32_t threads) {
     return sizeof(typename CODE::lookup) + (CODE::RING_WORDS + CODE::RING_COPIES) * sizeof(uint32_t) * threads;
@@ -161,8 +161,20 @@ struct tile_place {
     uint32_t *out;
     uint32_t lanes, lane, shortest, tail_at;
 
-    __device__ inline void put(uint32_t row, uint32_t word) const {
+    __device__ inline void operator()(uint32_t row, uint32_t word) const {
         out[row < shortest ? row * lanes + lane : tail_at + row - shortest] = word;
+    }
+};
+
+/* A lane's column of a slot. */
+struct slot_place {
+    uint32_t *rows;
+    uint32_t lane;
+    bool writes; /* else the words are only counted */
+
+    __device__ inline void operator()(uint32_t row, uint32_t word) const {
+        if (writes)
+            rows[row * SW_WARP + lane] = word;
     }
 };
 
@@ -193,7 +205,7 @@ template <int ALIGN> __device__ void place_raw_segment(const tile_place &place, 
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             if (at + 4 * i < in_bytes)
-                place.put(at / 4 + i, w[i]);
+                place(at / 4 + i, w[i]);
     }
 }
 
@@ -232,15 +244,12 @@ __global__ void __launch_bounds__(THREADS, 1)
         cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, sw_hash_segment_seed(tile, lane)};
         code.template begin<ALIGN>(c, in);
         uint32_t *rows = slots.rows(slot);
-        const uint32_t most_rows = slot == NO_SLOT ? 0 : CODE::SLOT_PIECES * slots.piece_rows - SPARE_ROWS;
+        const uint32_t most_rows = slot == NO_SLOT ? 0 : CODE::SLOT_PIECES * slots.piece_rows - CODE::SPARE_ROWS;
         cursor again = c; /* where the lane begins if it has to encode again */
         bool writes = most_rows > 0, is_again = !writes;
         for (;;) {
             code.template run<ALIGN>(c, in, writes ? min(most_rows, n_raw_words) : n_raw_words,
-                                     [&](uint32_t row, uint32_t word) {
-                                         if (writes)
-                                             rows[row * SW_WARP + lane] = word;
-                                     });
+                                     slot_place{rows, lane, writes});
             const bool is_cut = c.at < c.end && c.row < n_raw_words;
             if (!__any_sync(ALL_LANES, is_cut))
                 break;
@@ -279,7 +288,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             place_raw_segment<ALIGN>(to, in.in, in_bytes);
         if (is_again) {
             code.template begin<ALIGN>(again, in);
-            code.template run<ALIGN>(again, in, n_raw_words, [&](uint32_t row, uint32_t word) { to.put(row, word); });
+            code.template run<ALIGN>(again, in, n_raw_words, to);
         }
         const uint64_t all_units = __shfl_sync(ALL_LANES, (unsigned long long)room.all_units, 0);
         if (all_units != SW_GPU_NOT_LAST)

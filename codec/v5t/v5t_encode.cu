@@ -136,6 +136,7 @@ struct v5t_code {
     using lookup = ::lookup;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
     static constexpr uint32_t MOST_THREADS = 512, SLOT_PIECES = 2;
+    static constexpr uint32_t SPARE_ROWS = 2; /* run() passes its last row by one, and writes one that is not full */
     const lookup &tables;
     const uint32_t n2;
 
