@@ -177,8 +177,8 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
     return 0;
 }
 
-static const char *const value_types[SW_VALUE_NR] = {"none", "u8",  "u16", "u32", "u64", "i8",
-                                                     "i16",  "i32", "i64", "f32", "f64"};
+static const char *const value_types[SW_VALUE_NR] = {"none", "u8",  "u16", "u32",  "u64", "i8", "i16",   "i32",
+                                                     "i64",  "f32", "f64", "bf16", "f16", "f8", "dec128"};
 
 const char *sw_codec_name(enum sw_codec_id codec) {
     const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
@@ -193,11 +193,13 @@ bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
     case SW_TAKES_BYTES:
         return type == SW_VALUE_NONE;
     case SW_TAKES_NUMBERS:
-        return type >= SW_VALUE_U8;
+        return type >= SW_VALUE_U8 && sw_value_bits(type) <= 64;
     case SW_TAKES_LONG_NUMBERS:
-        return type >= SW_VALUE_U8 && sw_value_bits(type) >= 32;
+        return type >= SW_VALUE_U8 && (sw_value_bits(type) == 32 || sw_value_bits(type) == 64);
     case SW_TAKES_FLOATS:
-        return type >= SW_VALUE_F32;
+        return type == SW_VALUE_F32 || type == SW_VALUE_F64;
+    case SW_TAKES_PARTS:
+        return type == SW_VALUE_NONE || type >= SW_VALUE_F32;
     }
     return false;
 }

@@ -45,15 +45,20 @@ enum sw_value_type {
     SW_VALUE_I64,
     SW_VALUE_F32, /* IEEE 754 */
     SW_VALUE_F64,
+    SW_VALUE_BF16,   /* the upper half of an F32 */
+    SW_VALUE_F16,    /* IEEE 754 */
+    SW_VALUE_F8,     /* of any format */
+    SW_VALUE_DEC128, /* signed whole numbers of 128 bits */
     SW_VALUE_NR
 };
 
 /* The value types that a codec's frames may have. */
 enum sw_codec_values {
     SW_TAKES_BYTES,
-    SW_TAKES_NUMBERS,      /* of any type */
+    SW_TAKES_NUMBERS,      /* of up to 64 bits */
     SW_TAKES_LONG_NUMBERS, /* of 32 and 64 bits */
-    SW_TAKES_FLOATS
+    SW_TAKES_FLOATS,       /* of 32 and 64 bits */
+    SW_TAKES_PARTS         /* values whose bytes are worth a look of their own: floats, decimals, and bytes */
 };
 
 /* The frame format of a codec: its row in codecs.def. */

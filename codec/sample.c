@@ -19,9 +19,10 @@ uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned pie
     if (raw_bytes <= SW_SAMPLE_MAX_BYTES)
         return (uint64_t)piece * piece_bytes;
     /* Take one piece from each of equal strata, at a pseudo-random place, so that no period in the column can hide from
-     * the sample. The place is a multiple of 8, where a value of any type begins. */
+     * the sample. A value of any type begins at a long piece, and one of up to 64 bits at a short one. */
     const uint64_t stratum = raw_bytes / (SW_SAMPLE_MAX_BYTES / piece_bytes);
-    return (stratum * piece + mix64(piece) % (stratum - piece_bytes + 1)) / 8 * 8;
+    const uint64_t align = piece_bytes == SW_SAMPLE_LONG_PIECE_BYTES ? 16 : 8;
+    return (stratum * piece + mix64(piece) % (stratum - piece_bytes + 1)) / align * align;
 }
 
 size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes, unsigned piece_bytes) {

@@ -165,11 +165,12 @@ DEFINE_RANGE(int64_t, uint64_t)
 
 struct sw_range sw_vector_range(const uint8_t *content, unsigned n, enum sw_value_type type) {
     static struct sw_range (*const range[SW_VALUE_NR])(const uint8_t *, unsigned) = {
-        [SW_VALUE_U8] = range_uint8_t,   [SW_VALUE_U16] = range_uint16_t, [SW_VALUE_U32] = range_uint32_t,
-        [SW_VALUE_U64] = range_uint64_t, [SW_VALUE_I8] = range_int8_t,    [SW_VALUE_I16] = range_int16_t,
-        [SW_VALUE_I32] = range_int32_t,  [SW_VALUE_I64] = range_int64_t,  [SW_VALUE_F32] = range_uint32_t,
-        [SW_VALUE_F64] = range_uint64_t,
+        [SW_VALUE_U8] = range_uint8_t,   [SW_VALUE_U16] = range_uint16_t,  [SW_VALUE_U32] = range_uint32_t,
+        [SW_VALUE_U64] = range_uint64_t, [SW_VALUE_I8] = range_int8_t,     [SW_VALUE_I16] = range_int16_t,
+        [SW_VALUE_I32] = range_int32_t,  [SW_VALUE_I64] = range_int64_t,   [SW_VALUE_F32] = range_uint32_t,
+        [SW_VALUE_F64] = range_uint64_t, [SW_VALUE_BF16] = range_uint16_t, [SW_VALUE_F16] = range_uint16_t,
+        [SW_VALUE_F8] = range_uint8_t,
     };
-    SW_ASSERT(type > SW_VALUE_NONE && type < SW_VALUE_NR);
+    SW_ASSERT(type > SW_VALUE_NONE && type < SW_VALUE_NR && range[type]);
     return range[type](content, n);
 }

@@ -41,7 +41,8 @@ void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, 
     sw_plan_init_raw(ret);
     for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
         struct sw_plan plan = {.codec = (enum sw_codec_id)codec};
-        if (!sw_codec_takes(plan.codec, SW_VALUE_NONE) || !sw_codec_ops(plan.codec)->learn)
+        if (!sw_codec_takes(plan.codec, SW_VALUE_NONE) || !sw_codec_ops(plan.codec)->learn ||
+            sw_codec_ops(plan.codec)->refine)
             continue;
         sw_plan_learn(&plan, sample, sample_bytes);
         plan.raw_bytes = raw_bytes;
@@ -101,7 +102,8 @@ void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_byte
             (best.codec == plan->codec || finer.expected_ratio > best.expected_ratio))
             best = finer;
     }
-    const double ratio = best.codec == plan->codec ? estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes) : 0;
+    const bool stays = best.codec == plan->codec && plan->codec != SW_CODEC_RAW;
+    const double ratio = stays ? estimate_ratio(plan, sample, sample_bytes, plan->raw_bytes) : 0;
     if (ratio > 0) /* 0: out of memory, or another plan is better */
         best.expected_ratio = ratio;
     *plan = best;
@@ -124,6 +126,18 @@ static bool gains(const struct sw_codec_ops *ops, const struct sw_plan *plan, do
     return ratio >= ops->least_gain * plan->expected_ratio && 1 / plan->expected_ratio - 1 / ratio >= LEAST_SAVED;
 }
 
+/* Whether a codec with symbols gets the plan's room for them. The codec that had it can then no longer be chosen. */
+static bool takes_symbols(struct sw_plan *plan, const struct sw_codec_ops *ops, double ratio) {
+    for (unsigned other = 0; other < SW_CODEC_NR; other++) {
+        if (plan->ratios[other] <= 0 || !sw_codec_has_symbols((enum sw_codec_id)other))
+            continue;
+        if (plan->codec == other ? !gains(ops, plan, ratio) : ratio <= plan->ratios[other])
+            return false;
+        plan->ratios[other] = 0;
+    }
+    return true;
+}
+
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes) {
     struct sw_frame_layout layout;
@@ -142,6 +156,8 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
         const double data_per_byte = sw_codec_ops(plan.codec)->estimate(&plan, sample, sample_bytes, raw_bytes);
         const double ratio = (double)raw_bytes / ((double)layout.data_offset + (double)raw_bytes * data_per_byte);
         if (ratio < MIN_RATIO)
+            continue;
+        if (has_symbols && !takes_symbols(ret, sw_codec_ops(plan.codec), ratio))
             continue;
         ret->value_type = type;
         ret->raw_bytes = raw_bytes;

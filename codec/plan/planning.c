@@ -37,6 +37,7 @@ void sw_planning_learn(struct sw_planning *p, const void *sample) {
         end_or_refine(p);
         return;
     }
+    p->plan.raw_bytes = p->raw_bytes;
     if (p->value_type == SW_VALUE_NONE)
         sw_plan_refine(&p->plan, sample, bytes);
     else
@@ -46,10 +47,7 @@ void sw_planning_learn(struct sw_planning *p, const void *sample) {
 
 void sw_planning_probed(struct sw_planning *p, bool is_hopeless) {
     SW_ASSERT(p->step == SW_PLANNING_PROBE);
-    if (is_hopeless)
-        end_or_refine(p);
-    else
-        p->step = SW_PLANNING_TRAIN;
+    p->step = is_hopeless ? SW_PLANNING_DONE : SW_PLANNING_TRAIN;
 }
 
 void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, size_t coded_bytes) {

@@ -21,7 +21,11 @@ enum spillway_value_type {
     SPILLWAY_I32, /* also dates */
     SPILLWAY_I64, /* also decimals */
     SPILLWAY_F32, /* IEEE 754 */
-    SPILLWAY_F64
+    SPILLWAY_F64,
+    SPILLWAY_BF16,  /* the upper half of an F32 */
+    SPILLWAY_F16,   /* IEEE 754 */
+    SPILLWAY_F8,    /* of any format */
+    SPILLWAY_DEC128 /* decimals of 128 bits: signed whole numbers, little endian */
 };
 
 /* The codec of a chunk. There are more codecs than these. A chunk of another codec can only be unpacked. */

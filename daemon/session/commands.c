@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_F64 == (int)SW_VALUE_F64,
+_Static_assert((int)SPILLWAY_BYTES == (int)SW_VALUE_NONE && (int)SPILLWAY_DEC128 == (int)SW_VALUE_NR - 1,
                "the API and the codecs number value types alike");
 
 /* ---- memories ---------------------------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static int check_buffer(const struct spillway_buffer *b, bool is_spill, struct s
         return invalid(err, "reserved fields of a buffer are not 0");
     if (!b->data && b->bytes)
         return invalid(err, "NULL is no memory");
-    if (is_spill && b->type > SPILLWAY_F64)
+    if (is_spill && b->type > SPILLWAY_DEC128)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "type %u of values is unknown", (unsigned)b->type);
     return 0;
 }

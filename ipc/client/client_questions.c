@@ -262,7 +262,7 @@ static bool take_packed(struct spillway_ticket *t, const struct sw_msg *msg) {
     ret->n_all = m->n_all;
     for (uint32_t i = 0; i < ret->n; i++) {
         const struct sw_wire_frame *f = &m->frames[i];
-        if (f->value_type > SPILLWAY_F64 || f->n_symbols > UINT16_MAX)
+        if (f->value_type > SPILLWAY_DEC128 || f->n_symbols > UINT16_MAX)
             return false;
         ret->chunk[i] = (struct spillway_packed_chunk){.offset = f->offset,
                                                        .bytes = f->bytes,

@@ -24,11 +24,12 @@ static void unlock_changed(struct spillway_pool *pool) {
 /* ---- new handles ------------------------------------------------------------------------------------------------- */
 
 static int check_options(const struct spillway_handle_options *o, struct sw_err *err) {
-    static const uint8_t value_bytes[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8}; /* by enum spillway_value_type */
+    static const uint8_t value_bytes[] = {1, 1, 2, 4, 8, 1, 2, 4,
+                                          8, 4, 8, 2, 2, 1, 16}; /* by enum spillway_value_type */
     if (o->flags & ~(uint32_t)(SPILLWAY_HANDLE_STAYS | SPILLWAY_HANDLE_CONSTANT) || o->reserved)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "handle: unknown flags 0x%x, or reserved field is not 0",
                           (unsigned)o->flags);
-    if (!o->bytes || o->type > SPILLWAY_F64 || o->bytes % value_bytes[o->type])
+    if (!o->bytes || o->type > SPILLWAY_DEC128 || o->bytes % value_bytes[o->type])
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "handle: %llu bytes are no values of type %u",
                           (unsigned long long)o->bytes, (unsigned)o->type);
     return 0;

@@ -582,9 +582,9 @@ static void usage(FILE *out) {
         "COLUMN: a file, tiled to the size; tpch: generated l_comment; characters of a string column of lineitem or "
         "orders by\n"
         "  its name; random; numbers, as TYPE:KIND:BITS:\n"
-        "  u8 to i64, f32 or f64; uniform, equal, extremes, outlier, sorted, nearly, falling, runs, mixed, rare, "
-        "often,\n"
-        "  reals, few, steps or orders; 0 to 64;\n"
+        "  u8 to i64, f32, f64, bf16, f16, f8 or dec128; uniform, equal, extremes, outlier, sorted, nearly, falling, "
+        "runs,\n"
+        "  mixed, rare, often, reals, few, steps, orders, sentinel, multiples or weights; 0 to 64;\n"
         "  lz:SYMBOL_BYTES:WINDOW: and any of these: by lz alone\n"
         "  -s, --size BYTES        bytes of each column (default 1000000000)\n"
         "  -b, --batch N           N inputs of --size bytes each in one batch\n"
@@ -604,7 +604,7 @@ static bool is_codec_of_numbers(const char *name) {
     for (int codec = 0; codec < SW_CODEC_NR; codec++)
         if (strcmp(name, sw_codec_name((enum sw_codec_id)codec)) == 0)
             return sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, SW_VALUE_U32) ||
-                   sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, SW_VALUE_F64);
+                   sw_plan_init_numbers(&plan, (enum sw_codec_id)codec, SW_VALUE_F64); /* or other floats */
     return false;
 }
 

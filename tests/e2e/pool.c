@@ -106,7 +106,7 @@ START_TEST(refuses_bad_options) {
         {.size = 1, .bytes = BYTES},
         {.size = sizeof bad[0]},
         {.size = sizeof bad[0], .bytes = 7, .type = SPILLWAY_I32},
-        {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_F64 + 1},
+        {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_DEC128 + 1},
         {.size = sizeof bad[0], .bytes = 8, .flags = 0x80},
     };
     open_pool();

@@ -123,7 +123,7 @@ START_TEST(the_library_works_with_a_small_stack) {
         go_round(SPILLWAY_BYTES, false);
         go_round(SPILLWAY_BYTES, true);
     }
-    for (unsigned type = SPILLWAY_U8; type <= SPILLWAY_F64; type++)
+    for (unsigned type = SPILLWAY_U8; type <= SPILLWAY_DEC128; type++)
         for (unsigned kind = 0; kind < SW_NUMBERS_NR; kind++) {
             sw_numbers_fill(memory, 0, REGION_BYTES, (enum sw_value_type)type, (enum sw_numbers)kind, 5, 7);
             go_round((enum spillway_value_type)type, kind % 2);

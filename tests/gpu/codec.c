@@ -509,7 +509,7 @@ int main(void) {
     TCase *damage = tcase_create("damage");
     tcase_add_test(damage, made_up_tables);
     tcase_add_loop_test(damage, tables_that_change, 0, SW_GPU_N_OF_BYTES);
-    tcase_add_loop_test(damage, codes_without_a_symbol_are_refused, 0, SW_GPU_N_OF_BYTES);
+    tcase_add_loop_test(damage, codes_without_a_symbol_are_refused, 0, SW_GPU_N_OF_SYMBOLS);
     tcase_add_test(damage, damaged_frames);
     tcase_add_test(damage, refusals);
     tcase_add_test(damage, scratch_is_bounded);

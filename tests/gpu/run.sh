@@ -98,7 +98,8 @@ alprd f64:reals:16
 dict u32:few:6
 sfor u32:steps:8
 pfor i32:outlier:12 i32:rare:9 i64:multiples:12 u32:multiples:17
-pdfor i32:sentinel:8 u64:sentinel:8"
+pdfor i32:sentinel:8 u64:sentinel:8
+huffman bf16:weights:0 f32:weights:0 f8:weights:0 dec128:uniform:24"
     step codec_lz "$build/tests/bench/bench_codec" -s 2000000000 -r 7 -j "$out/codec_lz.json" lz:4:32:u32:orders:1 \
         lz:1:255:u32:orders:1 lz:1:255:tpch
     step fused "$build/tests/bench/bench_fused"

@@ -49,7 +49,7 @@ int sw_gpu_codec_start(void) {
 const size_t sw_gpu_sizes[SW_GPU_N_SIZES] = {
     0,   1,    2,    3,    4,     7,     8,    9,    15,   16,    17,    63,    255,    256,     257,     511,
     512, 1023, 1024, 1025, 32767, 32768, 8191, 8193, 5000, 32769, 65537, 99991, 262144, 1000003, 8388607, 40000001};
-const enum sw_codec_id sw_gpu_of_bytes[SW_GPU_N_OF_BYTES] = {SW_CODEC_V5T, SW_CODEC_PHRASE};
+const enum sw_codec_id sw_gpu_of_bytes[SW_GPU_N_OF_BYTES] = {SW_CODEC_V5T, SW_CODEC_PHRASE, SW_CODEC_HUFFMAN};
 
 bool sw_gpu_small_run(void) {
     return getenv("SW_TEST_SMALL") != NULL;
@@ -63,8 +63,10 @@ void sw_gpu_plan_of(struct sw_plan *ret, enum sw_codec_id codec, const uint8_t *
     *ret = (struct sw_plan){.codec = codec, .segment_log2 = segment_log2, .raw_bytes = n, .expected_ratio = 1};
     if (codec == SW_CODEC_V5T)
         sw_v5t_table_train(&ret->params, sample, sample_bytes, piece_bytes);
-    else
+    else if (codec == SW_CODEC_PHRASE)
         sw_phrases_learn(&ret->params, sample, sample_bytes);
+    else
+        sw_plan_learn(ret, sample, sample_bytes); /* its segments have one length */
     sw_free(sample);
 }
 

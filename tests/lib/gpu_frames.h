@@ -16,7 +16,7 @@ int sw_gpu_codec_start(void);
 /* $SW_TEST_SMALL: leave out the larger sizes. */
 bool sw_gpu_small_run(void);
 /* Lengths of inputs that tests go through, and the codecs of bytes. */
-enum { SW_GPU_N_SIZES = 32, SW_GPU_N_OF_BYTES = 2 };
+enum { SW_GPU_N_SIZES = 32, SW_GPU_N_OF_BYTES = 3, SW_GPU_N_OF_SYMBOLS = 2 }; /* the first ones have symbols */
 extern const size_t sw_gpu_sizes[SW_GPU_N_SIZES];
 extern const enum sw_codec_id sw_gpu_of_bytes[SW_GPU_N_OF_BYTES];
 /* A plan of a codec of bytes even if sw_plan_init would choose another: the worst case must work as well. */

@@ -1,6 +1,7 @@
 /* numbers.h - seeded columns of numbers of every type, of kinds that matter to the codecs of numbers.
  *
- * Floats are hundredths: the integers of the kind, of 32 or 64 bits, divided by 100.
+ * Floats are hundredths: the integers of the kind, of 32 or 64 bits, divided by 100. 8-bit floats have four bits of
+ * exponent. Decimals of 128 bits are integers of 64 bits.
  *
  * Deterministic: same arguments, same bytes on every machine. thread: any. */
 #ifndef SW_TEST_NUMBERS_H
@@ -31,6 +32,7 @@ enum sw_numbers {
     SW_NUMBERS_ORDERS,    /* keys of orders by their rows: ascending, eight of 32 numbers, each of them 1 to 7 times */
     SW_NUMBERS_SENTINEL,  /* sorted, but for the type's greatest value once in 1024 */
     SW_NUMBERS_MULTIPLES, /* uniform multiples of 40, of days in nanoseconds if a value has 64 bits */
+    SW_NUMBERS_WEIGHTS,   /* floats: normal, with a deviation of 0.02, of 8-bit floats 100; else as uniform */
     SW_NUMBERS_NR
 };
 

@@ -34,6 +34,8 @@ static enum sw_numbers numbers_of(enum sw_codec_id codec) {
         return SW_NUMBERS_OUTLIER;
     case SW_CODEC_PDFOR:
         return SW_NUMBERS_SENTINEL;
+    case SW_CODEC_HUFFMAN:
+        return SW_NUMBERS_WEIGHTS;
     default:
         return SW_NUMBERS_MIXED;
     }
@@ -71,11 +73,11 @@ static void victim_free(struct victim *v) {
 }
 
 /* Kinds of bytes; the kinds from NUMBERS on are those of numbers_kinds[]. */
-enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, PHRASE, PHRASE_FOREIGN, RAW, NUMBERS };
+enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, PHRASE, PHRASE_FOREIGN, HUFFMAN, RAW, NUMBERS };
 
 /* Values of every length. Floats are tried only with codecs that take nothing else. */
-static const enum sw_value_type numbers_types[] = {SW_VALUE_U8,  SW_VALUE_I16, SW_VALUE_I32,
-                                                   SW_VALUE_U64, SW_VALUE_F32, SW_VALUE_F64};
+static const enum sw_value_type numbers_types[] = {SW_VALUE_U8,  SW_VALUE_I16, SW_VALUE_I32,  SW_VALUE_U64,
+                                                   SW_VALUE_F32, SW_VALUE_F64, SW_VALUE_BF16, SW_VALUE_DEC128};
 enum { N_NUMBERS_TYPES = sizeof numbers_types / sizeof numbers_types[0] };
 
 static struct {
@@ -118,6 +120,8 @@ static void victim_of_kind(struct victim *v, int kind) {
         plan.codec = SW_CODEC_PHRASE;
         sw_phrase_learn(&plan.params, &symbols, sample, sizeof sample, SW_SAMPLE_LONG_PIECE_BYTES, 1 << 20);
     }
+    if (kind == HUFFMAN)
+        (void)sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_NONE, sample, sizeof sample);
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
     victim_new(v, &plan, tile + tile / 2 + 333,
                kind == V5T_FOREIGN || kind == PHRASE_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);

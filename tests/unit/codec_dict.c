@@ -199,12 +199,12 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("codec_dict");
     TCase *tests = tcase_create("all");
-    tcase_add_loop_test(tests, test_every_number_of_values, 1, SW_VALUE_NR);
-    tcase_add_loop_test(tests, test_frequent_values, 1, SW_VALUE_NR);
-    tcase_add_loop_test(tests, test_unknown_values, 1, SW_VALUE_NR);
+    tcase_add_loop_test(tests, test_every_number_of_values, 1, SW_VALUE_DEC128);
+    tcase_add_loop_test(tests, test_frequent_values, 1, SW_VALUE_DEC128);
+    tcase_add_loop_test(tests, test_unknown_values, 1, SW_VALUE_DEC128);
     tcase_add_test(tests, test_no_dictionary);
-    tcase_add_loop_test(tests, test_special_floats, SW_VALUE_F32, SW_VALUE_NR);
-    tcase_add_loop_test(tests, test_all_ones, 1, SW_VALUE_NR);
+    tcase_add_loop_test(tests, test_special_floats, SW_VALUE_F32, SW_VALUE_F64 + 1);
+    tcase_add_loop_test(tests, test_all_ones, 1, SW_VALUE_DEC128);
     tcase_add_test(tests, test_damaged_dictionary);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -58,6 +58,12 @@ static const struct golden {
     {"v1-pfor-u64.spwf", SW_CODEC_PFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_MULTIPLES},
     {"v1-pdfor-u32.spwf", SW_CODEC_PDFOR, 10, 0, 42003, SW_VALUE_U32, SW_NUMBERS_SENTINEL},
     {"v1-pdfor-i64.spwf", SW_CODEC_PDFOR, 10, 0, 30000, SW_VALUE_I64, SW_NUMBERS_MIXED},
+    {"v1-huffman-bytes.spwf", SW_CODEC_HUFFMAN, 10, SW_CONTENT_HEX, 35003, SW_VALUE_NONE, 0},
+    {"v1-huffman-f8.spwf", SW_CODEC_HUFFMAN, 10, 0, 5003, SW_VALUE_F8, SW_NUMBERS_WEIGHTS},
+    {"v1-huffman-bf16.spwf", SW_CODEC_HUFFMAN, 10, 0, 9003, SW_VALUE_BF16, SW_NUMBERS_WEIGHTS},
+    {"v1-huffman-f32.spwf", SW_CODEC_HUFFMAN, 10, 0, 9002, SW_VALUE_F32, SW_NUMBERS_WEIGHTS},
+    {"v1-huffman-f64.spwf", SW_CODEC_HUFFMAN, 10, 0, 35003, SW_VALUE_F64, SW_NUMBERS_UNIFORM},
+    {"v1-huffman-dec128.spwf", SW_CODEC_HUFFMAN, 10, 0, 35003, SW_VALUE_DEC128, SW_NUMBERS_OUTLIER},
     {"v1-sfor-u64.spwf", SW_CODEC_SFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_NEARLY},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))

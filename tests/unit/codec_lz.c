@@ -202,7 +202,7 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, test_every_period, 0, N_TYPES * N_WINDOWS);
     tcase_add_loop_test(tests, test_every_length, 0, N_TYPES);
-    tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_NR);
+    tcase_add_loop_test(tests, test_any_content, 1, SW_VALUE_DEC128);
     tcase_add_loop_test(tests, test_extremes, 0, N_TYPES);
     tcase_add_loop_test(tests, test_block_ends, 0, N_TYPES);
     tcase_add_test(tests, test_window_levels);

@@ -96,8 +96,39 @@ START_TEST(training_without_gain_gives_a_raw_plan) {
     sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
     sw_planning_probed(&p, false);
     sw_planning_trained(&p, &trained, SW_SAMPLE_MAX_BYTES);
+    ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE); /* its bytes may be worth codes of their own */
+    sw_content_fill(sample, sizeof sample, SW_CONTENT_RANDOM, 1);
+    sw_planning_learn(&p, sample);
     ck_assert_int_eq(p.step, SW_PLANNING_DONE);
     ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
+    ck_assert_double_eq(p.plan.expected_ratio, 1);
+}
+END_TEST
+
+/* Letters that follow each other by chance have no symbols, but few values. */
+START_TEST(bytes_without_symbols_get_codes) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    struct sw_plan plan;
+    uint64_t state = 3;
+    for (size_t i = 0; i < BYTES; i++)
+        region[i] = (uint8_t)letters[sw_random(&state) % 64];
+    sw_plan_make(&plan, SW_VALUE_NONE, region, BYTES, sample);
+    ck_assert_int_eq(plan.codec, SW_CODEC_HUFFMAN);
+    ck_assert_double_ge(plan.expected_ratio, 1.31);
+}
+END_TEST
+
+/* Values of any length are found, and where their bytes differ. */
+START_TEST(bytes_that_are_numbers_get_codes_of_parts) {
+    static const struct {
+        enum sw_value_type type;
+        double ratio;
+    } kinds[] = {{SW_VALUE_BF16, 1.47}, {SW_VALUE_F32, 1.17}};
+    struct sw_plan plan;
+    sw_numbers_fill(region, 0, BYTES, kinds[_i].type, SW_NUMBERS_WEIGHTS, 0, 5);
+    sw_plan_make(&plan, SW_VALUE_NONE, region, BYTES, sample);
+    ck_assert_int_eq(plan.codec, SW_CODEC_HUFFMAN);
+    ck_assert_double_ge(plan.expected_ratio, kinds[_i].ratio);
 }
 END_TEST
 
@@ -146,6 +177,8 @@ int main(void) {
     tcase_add_test(tests, incompressible_bytes_are_not_trained_on);
     tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);
     tcase_add_test(tests, training_without_gain_gives_a_raw_plan);
+    tcase_add_test(tests, bytes_without_symbols_get_codes);
+    tcase_add_loop_test(tests, bytes_that_are_numbers_get_codes_of_parts, 0, 2);
     tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
     suite_add_tcase(suite, tests);

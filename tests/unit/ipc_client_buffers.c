@@ -402,7 +402,7 @@ static const struct {
     uint32_t n_symbols;
 } bad_directories[] = {
     {100, SW_PROTO_MAX_FRAMES + 1, 0, 0}, {3, 4, 0, 0},         {3, 0, 0, 0}, {UINT32_MAX, 200, 0, 0},
-    {3, 3, SPILLWAY_F64 + 1, 0},          {3, 3, 0, UINT32_MAX}};
+    {3, 3, SPILLWAY_DEC128 + 1, 0},       {3, 3, 0, UINT32_MAX}};
 static int bad_directory;
 
 static void serve_a_bad_directory(int socket) {

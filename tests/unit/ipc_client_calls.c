@@ -297,7 +297,7 @@ static void spoil_urgency(void) {
     requests[2].urgency = 1;
 }
 static void spoil_type(void) {
-    buffers[0].type = SPILLWAY_F64 + 1;
+    buffers[0].type = SPILLWAY_DEC128 + 1;
 }
 static void spoil_region(void) {
     requests[0].region.slot = 1;
@@ -331,7 +331,7 @@ static const struct {
              {spoil_urgency, SPILLWAY_EINVAL, "reserved"},
              {spoil_durability, SPILLWAY_EINVAL, "durability 3"},
              {spoil_nameless, SPILLWAY_EINVAL, "needs a name"},
-             {spoil_type, SPILLWAY_EINVAL, "type 11"},
+             {spoil_type, SPILLWAY_EINVAL, "type 15"},
              {spoil_region, SPILLWAY_EINVAL, "region"},
              {spoil_memory, SPILLWAY_EINVAL, "NULL"}};
 

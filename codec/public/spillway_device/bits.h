@@ -97,6 +97,8 @@ SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
 #define SW_FLOATS_COUNT_BYTES(kinds) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_FLOAT_VECTORS, true)
 
 SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
+    if (type >= SPILLWAY_BF16)
+        return type == SPILLWAY_DEC128 ? 128 : type == SPILLWAY_F8 ? 8 : 16;
     return type >= SPILLWAY_F32 ? 32u << (type - SPILLWAY_F32) : 8u << (type - SPILLWAY_U8) % 4;
 }
 
