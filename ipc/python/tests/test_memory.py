@@ -53,7 +53,8 @@ class Dlpack:
         ("m8[s]", "i64"),
         ("c8", "f32"),
         ("c16", "f64"),
-        ("f2", "bytes"),
+        ("f2", "f16"),
+        (">f2", "bytes"),
         (">i4", "bytes"),
         (">i1", "i8"),
         ("S3", "bytes"),
@@ -163,11 +164,15 @@ def test_torch_is_asked_but_not_imported(monkeypatch):
     torch = types.SimpleNamespace(Tensor=FakeTensor, strided="strided", bool="torch.bool")
     torch.cuda = types.SimpleNamespace(current_stream=current_stream)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    for dtype, name in (("f4", "f32"), ("u1", "u8"), ("?", "u8"), ("i8", "i64"), ("f2", "bytes")):
+    for dtype, name in (("f4", "f32"), ("u1", "u8"), ("?", "u8"), ("i8", "i64"), ("f2", "f16")):
         a = numpy.zeros((3, 4), dtype)
         found = memory_of(FakeTensor(a, "cuda"))
         assert (found.address, found.nbytes, found.stream) == (a.ctypes.data, a.nbytes, 0x77)
         assert TYPES[found.type] == name
+    for dtype, name in (("bfloat16", "bf16"), ("float8_e4m3fn", "f8"), ("float8_e5m2", "f8")):
+        tensor = FakeTensor(a, "cpu")
+        tensor.dtype = f"torch.{dtype}"
+        assert TYPES[memory_of(tensor).type] == name
     assert memory_of(FakeTensor(a, "cpu")).stream == 0 and streams == ["cuda"] * 5
     with pytest.raises(spillway.EINVAL, match=r"is not contiguous"):
         memory_of(FakeTensor(a.T, "cuda"))

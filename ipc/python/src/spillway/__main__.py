@@ -56,7 +56,9 @@ def main() -> int:
         description="Spills a file to the service (a private one if none runs), restores it, and compares every byte.",
     )  # fmt: skip
     probe.add_argument("file", help="raw values, text, or a NumPy file (.npy), whose dtype counts")
-    probe.add_argument("--type", help="of the values: bytes (default), u8 to u64, i8 to i64, f32, f64")
+    probe.add_argument(
+        "--type", help="of the values: bytes (default), u8 to u64, i8 to i64, f32, f64, bf16, f16, f8, dec128"
+    )
     arguments = parser.parse_args()
     try:
         if arguments.command == "doctor":

@@ -46,7 +46,7 @@ _HOST, _CUDA = (1, 3), (2, 13)  # ARROW_DEVICE_CPU, CUDA_HOST; CUDA, CUDA_MANAGE
 _ALIGN = 64
 _FIXED = {  # format: type, bytes
     "c": ("i8", 1), "C": ("u8", 1), "s": ("i16", 2), "S": ("u16", 2), "i": ("i32", 4), "I": ("u32", 4), "l": ("i64", 8),
-    "L": ("u64", 8), "e": ("bytes", 2), "f": ("f32", 4), "g": ("f64", 8), "tdD": ("i32", 4), "tdm": ("i64", 8),
+    "L": ("u64", 8), "e": ("f16", 2), "f": ("f32", 4), "g": ("f64", 8), "tdD": ("i32", 4), "tdm": ("i64", 8),
     "tts": ("i32", 4), "ttm": ("i32", 4), "ttu": ("i64", 8), "ttn": ("i64", 8), "tiM": ("i32", 4), "tiD": ("i32", 8),
     "tin": ("bytes", 16),
 }  # fmt: skip
@@ -96,7 +96,7 @@ def _fixed(form: str) -> tuple[str, int] | None:
     if form.startswith("d:"):
         parts = form[2:].split(",")
         size = int(parts[2]) // 8 if len(parts) > 2 else 16
-        return {4: "i32", 8: "i64"}.get(size, "bytes"), size
+        return {4: "i32", 8: "i64", 16: "dec128"}.get(size, "bytes"), size
     return _FIXED.get(form)
 
 

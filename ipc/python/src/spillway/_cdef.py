@@ -130,6 +130,10 @@ CONSTANTS = {
     "I64": 8,
     "F32": 9,
     "F64": 10,
+    "BF16": 11,
+    "F16": 12,
+    "F8": 13,
+    "DEC128": 14,
     "VERSION_MAJOR": MAJOR,
     "VERSION_MINOR": MINOR,
 }

@@ -184,7 +184,8 @@ class Connection:
         obj: one contiguous array (`__cuda_array_interface__`, DLPack, the buffer protocol, the Arrow C interfaces), or
         a table of them: a dict, a list or a tuple makes one region.
         name: makes the region durable: it outlives the connection. See adopt(), list(), drop().
-        type: of the values, if it is not that of the array: "bytes", "u8" ... "i64", "f32", "f64".
+        type: of the values, if it is not that of the array: "bytes", "u8" ... "i64", "f32", "f64", "bf16",
+            "f16", "f8" or "dec128" (decimals of 128 bits).
         stream: the work queued there is waited for. None: the one that the array names, else the framework's current.
         timeout: in seconds; then the call is canceled and fails with ETIMEDOUT.
         """

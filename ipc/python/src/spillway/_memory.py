@@ -17,7 +17,7 @@ from ._cdef import CONSTANTS
 from ._library import ffi
 from .errors import EINVAL
 
-TYPES = ("bytes", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64")
+TYPES = ("bytes", "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64", "bf16", "f16", "f8", "dec128")
 
 
 @dataclass
@@ -67,8 +67,13 @@ def type_number(name: str | None) -> int | None:
     return CONSTANTS[name.upper()]
 
 
-def _type(kind: str, itemsize: int, byteorder: str = "<") -> int:
-    """Returns the type for a kind of numpy's array interface; what is no number counts as bytes."""
+def _type(kind: str, itemsize: int, byteorder: str = "<", name: str = "") -> int:
+    """Returns the type for a kind of numpy's array interface; what is no number counts as bytes. name: the dtype's, for
+    those that numpy does not have."""
+    if name.endswith("bfloat16"):
+        return CONSTANTS["BF16"]
+    if "float8" in name:
+        return CONSTANTS["F8"]
     if kind in "Mm":  # dates and durations are counted in 64 bits
         kind = "i"
     elif kind == "c":
@@ -119,7 +124,7 @@ def _of_interface(obj: Any, interface: dict[str, Any]) -> Memory:
         nbytes=math.prod(shape) * itemsize,
         readonly=bool(data[1]),
         keep=obj,
-        type=_type(kind, itemsize, typestr[0]),
+        type=_type(kind, itemsize, typestr[0], str(getattr(obj, "dtype", ""))),
         stream=None if stream is None else int(stream),
     )
 
@@ -164,7 +169,7 @@ def _of_torch(obj: Any) -> Memory:
         address=t.data_ptr(),
         nbytes=t.numel() * t.element_size(),
         keep=obj,
-        type=_type(kind, t.element_size()),
+        type=_type(kind, t.element_size(), name=str(t.dtype)),
         stream=frameworks.current_stream(t) if device.type == "cuda" else 0,
         make=lambda: torch.empty(shape, dtype=dtype, device=device),
     )
@@ -183,7 +188,7 @@ def _of_jax(obj: Any) -> Memory:
     return Memory(
         address=obj.unsafe_buffer_pointer(),
         nbytes=obj.nbytes,
-        type=_type(dtype.kind, dtype.itemsize),
+        type=_type(dtype.kind, dtype.itemsize, name=str(dtype)),
         keep=obj,
         readonly=True,
         make=make,
@@ -196,7 +201,7 @@ def _of_buffer(obj: Any) -> Memory:
         raise _not_contiguous(obj, view.shape, view.strides)
     # Bytes without a type are text more often than numbers.
     order, letter = (view.format[0], view.format[1:]) if view.format[0] in "@=<>!" else ("=", view.format)
-    kind = "i" if letter in set("bhilqn") else "u" if letter in set("HILQN?") else "f" if letter in set("fd") else "V"
+    kind = "i" if letter in set("bhilqn") else "u" if letter in set("HILQN?") else "f" if letter in set("efd") else "V"
     nbytes, form, shape = view.nbytes, view.format, view.shape or ()
 
     def make() -> Any:
@@ -235,7 +240,7 @@ class _DLTensor(ctypes.Structure):
 
 _DL_HOST = (1, 3)  # kDLCPU, kDLCUDAHost
 _DL_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
-_DL_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "u"}
+_DL_KINDS = {0: "i", 1: "u", 2: "f", 4: "bfloat", 5: "c", 6: "u"}  # 7 to 14: floats of 8 bits
 _DEFAULT_STREAM = 1  # for DLPack, which has no name for "not said"
 
 
@@ -254,12 +259,13 @@ def _of_dlpack(obj: Any) -> Memory:
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(s * itemsize for s in tensor.strides[: tensor.ndim]) if tensor.strides else None
     _check_contiguous(obj, shape, strides, itemsize)
-    kind_letter = _DL_KINDS.get(tensor.code, "V") if tensor.lanes == 1 else "V"
+    kind_of_code = "V" if tensor.lanes > 1 else "f" if 7 <= tensor.code <= 14 else _DL_KINDS.get(tensor.code, "V")
+    name = "bfloat16" if kind_of_code == "bfloat" else ""
     return Memory(
         address=(tensor.data or 0) + tensor.byte_offset,
         nbytes=math.prod(shape) * itemsize,
         stream=stream,
-        type=_type(kind_letter, itemsize),
+        type=_type(kind_of_code[0], itemsize, name=name),
         keep=(obj, capsule),
     )  # the capsule gives the memory back
 
