@@ -125,6 +125,26 @@ static json_t *tier_to_json(const struct sw_engine *engine, const struct sw_tier
     return tier;
 }
 
+static json_t *store_to_json(const struct sw_tier_shown *shown) {
+    const struct sw_tier_store_stats *stats = &shown->store;
+    json_t *store = json_pack("{s:s, s:b}", "tier", shown->name, "out", (int)stats->is_out);
+    add(store, "backlog_bytes", stats->backlog_bytes);
+    add(store, "puts", stats->puts);
+    add(store, "gets", stats->gets);
+    add(store, "lists", stats->lists);
+    add(store, "deletes", stats->deletes);
+    add(store, "failed", stats->failed_requests);
+    add(store, "repeated", stats->repeated_requests);
+    add(store, "sent_bytes", stats->sent_bytes);
+    add(store, "received_bytes", stats->received_bytes);
+    add(store, "buffer_used_bytes", stats->buffer_used_bytes);
+    add(store, "buffer_peak_bytes", stats->buffer_peak_bytes);
+    add(store, "orphans", stats->orphans);
+    add(store, "foreign", stats->foreign);
+    (void)json_object_set_new(store, "last_error", stats->last.code ? json_string(stats->last.msg) : json_null());
+    return store;
+}
+
 int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                         json_t **ret_result, struct sw_err *err) {
     const struct sw_service *service = ((struct sw_control_context *)context)->service;
@@ -132,10 +152,16 @@ int sw_on_control_tiers(void *context, struct sw_rpc_caller *caller, const struc
     (void)caller;
     (void)args;
     (void)err;
-    json_t *array = json_array();
-    for (unsigned i = 0; sw_tiers_show(service, i, &shown); i++)
+    json_t *array = json_array(), *stores = json_array();
+    for (unsigned i = 0; sw_tiers_show(service, i, &shown); i++) {
         if (shown.tier)
             (void)json_array_append_new(array, tier_to_json(service->engine, &shown));
+        if (shown.tier && shown.has_store)
+            (void)json_array_append_new(stores, store_to_json(&shown));
+    }
     *ret_result = json_pack("{s:o}", "tiers", array);
+    if (json_array_size(stores))
+        (void)json_object_set(*ret_result, "stores", stores);
+    json_decref(stores);
     return 0;
 }

@@ -70,6 +70,46 @@ static uint64_t number_at(const void *record, size_t offset) {
     return *(const uint64_t *)(const void *)((const char *)record + offset);
 }
 
+/* Of tiers in a store behind a network. */
+static void put_stores(FILE *out, const struct sw_service *service) {
+    static const struct {
+        const char *name, *help;
+        enum kind kind;
+        size_t offset;
+    } rows[] = {
+        {"spillway_store_puts_total", "Objects that were sent, or attempts of it.", COUNTER,
+         offsetof(struct sw_tier_store_stats, puts)},
+        {"spillway_store_gets_total", "Parts of objects that were asked for.", COUNTER,
+         offsetof(struct sw_tier_store_stats, gets)},
+        {"spillway_store_lists_total", "Requests for lists of names.", COUNTER,
+         offsetof(struct sw_tier_store_stats, lists)},
+        {"spillway_store_deletes_total", "Requests to delete objects.", COUNTER,
+         offsetof(struct sw_tier_store_stats, deletes)},
+        {"spillway_store_failed_requests_total", "Requests that failed; most are repeated.", COUNTER,
+         offsetof(struct sw_tier_store_stats, failed_requests)},
+        {"spillway_store_sent_bytes_total", "Bytes of objects that were sent.", COUNTER,
+         offsetof(struct sw_tier_store_stats, sent_bytes)},
+        {"spillway_store_received_bytes_total", "Bytes of objects that were received.", COUNTER,
+         offsetof(struct sw_tier_store_stats, received_bytes)},
+        {"spillway_store_backlog_bytes", "Bytes of frames that are to be sent or received.", GAUGE,
+         offsetof(struct sw_tier_store_stats, backlog_bytes)},
+        {"spillway_store_buffer_used_bytes", "Memory for objects on their way (remote_tier_buffer_bytes).", GAUGE,
+         offsetof(struct sw_tier_store_stats, buffer_used_bytes)},
+        {"spillway_store_orphans", "Objects that could not be deleted; the next start deletes them.", GAUGE,
+         offsetof(struct sw_tier_store_stats, orphans)},
+        {"spillway_store_out", "1 while the store does not answer, or refuses everything.", GAUGE,
+         offsetof(struct sw_tier_store_stats, is_out)},
+    };
+    struct sw_tier_shown tier;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin(out, rows[i].name, rows[i].kind, rows[i].help);
+        for (unsigned k = 0; sw_tiers_show(service, k, &tier); k++)
+            if (tier.has_store)
+                (void)fprintf(out, "%s{tier=\"%s\"} %" PRIu64 "\n", rows[i].name, tier.name,
+                              number_at(&tier.store, rows[i].offset));
+    }
+}
+
 static void put_tiers(FILE *out, const struct sw_service *service, const struct sw_engine_stats *stats) {
     static const struct {
         const char *name, *help;
@@ -231,6 +271,7 @@ char *sw_metrics_text(const struct sw_service *service, const struct sw_events *
     put_service(out, service, events);
     put_engine(out, &stats, service->config->scratch_bytes * service->n_gpus);
     put_tiers(out, service, &stats);
+    put_stores(out, service);
     put_statistics(out, service);
     put_tenants(out, service);
     const bool failed = ferror(out) != 0;

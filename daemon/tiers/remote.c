@@ -61,14 +61,14 @@ static bool goes_on_without(const struct sw_service *service, int rc, const stru
 }
 
 static void log_remote(const struct sw_config *config, struct sw_tier *tier, const char *host) {
-    struct sw_tier_remote_info info;
+    struct sw_tier_store_stats stats;
     char endpoint[600];
-    sw_tier_remote_info(tier, &info);
+    tier->ops->store_stats(tier, &stats);
     sw_log(SW_LOG_INFO, "tier.ready",
            "tier=remote endpoint=%s bucket=%s prefix=%s host=%s bytes=%" PRIu64 " frames=%" PRIu64 " foreign=%" PRIu64,
            sw_log_quote(endpoint, sizeof endpoint, config->remote_tier_endpoint), config->remote_tier_bucket,
            config->remote_tier_prefix, host, config->remote_tier_bytes, sw_tier_stats_of(tier).committed_frames,
-           info.n_foreign);
+           stats.foreign);
 }
 
 static int open_remote(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {

@@ -74,7 +74,10 @@ bool sw_tiers_show(const struct sw_service *service, unsigned i, struct sw_tier_
     *ret = (struct sw_tier_shown){.name = sw_tier_rows[i]->kind->name,
                                   .tier = tier,
                                   .stats = sw_tier_stats_of(tier),
+                                  .has_store = (sw_tier_rows[i]->kind->capabilities & SW_TIER_SHARED) != 0,
                                   .flows = tier ? tier->rank : SW_STATISTICS_TIER_NR};
+    if (tier && ret->has_store)
+        tier->ops->store_stats(tier, &ret->store);
     return true;
 }
 

@@ -60,6 +60,8 @@ struct sw_tier_shown {
     const char *name;
     const struct sw_tier *tier; /* NULL: it does not exist, and its statistics are 0 */
     struct sw_tier_stats stats;
+    bool has_store; /* it is of a kind in a store behind a network, with the next statistics */
+    struct sw_tier_store_stats store;
     unsigned flows; /* index into the flows of struct sw_op_statistics; SW_STATISTICS_TIER_NR: there are none */
 };
 /* Gets the i-th; returns false after the last one. */

@@ -61,6 +61,19 @@ struct sw_tier_stats {
     uint64_t write_bytes_per_s, read_bytes_per_s;
 };
 
+/* What a tier in a store behind a network has asked of it, since it was opened. */
+struct sw_tier_store_stats {
+    uint64_t puts, gets, lists, deletes; /* requests, as stores charge for them; repeated ones, too */
+    uint64_t failed_requests, repeated_requests;
+    uint64_t sent_bytes, received_bytes;                         /* of bodies */
+    uint64_t backlog_frames, backlog_bytes;                      /* submitted, and not ended */
+    uint64_t buffer_bytes, buffer_used_bytes, buffer_peak_bytes; /* memory for what is on its way: bound, now, most */
+    uint64_t orphans;                                            /* objects that could not be deleted */
+    uint64_t foreign;                                            /* objects among the tier's that it did not make */
+    uint64_t is_out;    /* 1: the store does not answer, or refuses everything; nothing new is stored there */
+    struct sw_err last; /* the last failed request's error */
+};
+
 enum { SW_TIER_FILE_BYTES = 32 };
 enum { SW_TIER_KEY_BYTES = 32, SW_TIER_IO_ALIGN = 4096 };
 enum sw_tier_io_kind { SW_TIER_WRITE, SW_TIER_READ };
@@ -143,6 +156,8 @@ struct sw_tier_ops {
     /* Releases the space and empties *stored; an empty one is a no-op. thread: any. */
     void (*release)(struct sw_tier *tier, struct sw_stored *stored);
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
+    /* Statistics of the store of a shared tier. thread: any. NULL: it has none. */
+    void (*store_stats)(struct sw_tier *tier, struct sw_tier_store_stats *ret);
     /* Gets where a frame begins, for diagnosis: the name of the file, or of the memory, and the offset in it. thread:
      * any. NULL: not available. */
     void (*locate)(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],

@@ -301,13 +301,13 @@ uint64_t sw_remote_io_rate(const struct sw_remote_io *io, enum sw_tier_io_kind k
     return atomic_load(&io->rates[kind]);
 }
 
-void sw_remote_io_stats(struct sw_remote_io *io, struct sw_remote_io_stats *ret) {
+void sw_remote_io_add_stats(struct sw_remote_io *io, struct sw_tier_store_stats *ret) {
     (void)pthread_mutex_lock(&io->lock);
-    *ret = (struct sw_remote_io_stats){.n_transfers = io->n_transfers,
-                                       .transfer_bytes = io->transfer_bytes,
-                                       .pool_bytes = io->config.pool_bytes,
-                                       .pool_used_bytes = io->used_bytes,
-                                       .pool_peak_bytes = io->peak_bytes};
+    ret->backlog_frames = io->n_transfers;
+    ret->backlog_bytes = io->transfer_bytes;
+    ret->buffer_bytes = io->config.pool_bytes;
+    ret->buffer_used_bytes = io->used_bytes;
+    ret->buffer_peak_bytes = io->peak_bytes;
     (void)pthread_mutex_unlock(&io->lock);
 }
 

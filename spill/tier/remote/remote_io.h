@@ -32,11 +32,6 @@ struct sw_remote_io_config {
     void *arg;
 };
 
-struct sw_remote_io_stats {
-    uint64_t n_transfers, transfer_bytes; /* that have not ended */
-    uint64_t pool_bytes, pool_used_bytes, pool_peak_bytes;
-};
-
 /* Starts the threads. errors: -SW_ENOMEM. */
 int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_config *config, struct sw_err *err);
 /* Submits a transfer; one with an error ends at once with it. `done` is called on a thread of this or of the client.
@@ -44,7 +39,8 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
 void sw_remote_io_submit(struct sw_remote_io *io, struct sw_tier_io *transfer, struct sw_remote_place *place);
 /* Returns bytes per second, 0: not known. thread: any. */
 uint64_t sw_remote_io_rate(const struct sw_remote_io *io, enum sw_tier_io_kind kind);
-void sw_remote_io_stats(struct sw_remote_io *io, struct sw_remote_io_stats *ret);
+/* Fills in backlog and buffers. */
+void sw_remote_io_add_stats(struct sw_remote_io *io, struct sw_tier_store_stats *ret);
 /* Ends the threads. No transfer may be under way. NULL: a no-op. */
 void sw_remote_io_stop(struct sw_remote_io *io);
 /* Frees it; it must have been stopped, and the client be closed. NULL: a no-op. */

@@ -297,21 +297,25 @@ static void remote_locate(struct sw_tier *tier, const struct sw_stored *stored, 
     *ret_offset = 0;
 }
 
-void sw_tier_remote_info(struct sw_tier *tier, struct sw_tier_remote_info *ret) {
+static void remote_store_stats(struct sw_tier *tier, struct sw_tier_store_stats *ret) {
     struct tier_remote *t = remote_of(tier);
-    struct sw_remote_io_stats io;
-    *ret = (struct sw_tier_remote_info){.n_orphans = 0};
-    sw_object_client_stats(t->client, &ret->store);
-    sw_remote_io_stats(t->io, &io);
+    struct sw_object_stats store;
+    sw_object_client_stats(t->client, &store);
+    *ret = (struct sw_tier_store_stats){.puts = store.n_attempts[SW_OBJECT_PUT] + store.n_attempts[SW_OBJECT_COPY],
+                                        .gets = store.n_attempts[SW_OBJECT_GET] + store.n_attempts[SW_OBJECT_HEAD],
+                                        .lists = store.n_attempts[SW_OBJECT_LIST],
+                                        .deletes = store.n_attempts[SW_OBJECT_DELETE],
+                                        .failed_requests = store.n_failed,
+                                        .repeated_requests = store.n_repeated,
+                                        .sent_bytes = store.sent_bytes,
+                                        .received_bytes = store.received_bytes,
+                                        .is_out = store.is_out,
+                                        .last = store.last};
+    sw_remote_io_add_stats(t->io, ret);
     (void)pthread_mutex_lock(&t->lock);
-    ret->n_orphans = t->n_orphans;
-    ret->n_foreign = t->n_foreign;
+    ret->orphans = t->n_orphans;
+    ret->foreign = t->n_foreign;
     (void)pthread_mutex_unlock(&t->lock);
-    ret->backlog_frames = io.n_transfers;
-    ret->backlog_bytes = io.transfer_bytes;
-    ret->pool_bytes = io.pool_bytes;
-    ret->pool_used_bytes = io.pool_used_bytes;
-    ret->pool_peak_bytes = io.pool_peak_bytes;
 }
 
 /* ---- life ---- */
@@ -340,6 +344,7 @@ static void remote_close(struct sw_tier *tier) {
 static const struct sw_tier_ops remote_ops = {.reserve = remote_reserve,
                                               .release = remote_release,
                                               .stats = remote_stats,
+                                              .store_stats = remote_store_stats,
                                               .locate = remote_locate,
                                               .submit = remote_submit,
                                               .recover = remote_recover,

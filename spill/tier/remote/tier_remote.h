@@ -32,19 +32,10 @@ struct sw_tier_remote_config {
     uint64_t capacity_bytes, pool_bytes;
 };
 
-struct sw_tier_remote_info {
-    struct sw_object_stats store;
-    uint64_t backlog_frames, backlog_bytes; /* submitted, and not ended */
-    uint64_t pool_bytes, pool_used_bytes, pool_peak_bytes;
-    uint64_t n_orphans; /* releases whose object could not be deleted */
-    uint64_t n_foreign; /* objects among the tier's that it did not make; they stay */
-};
-
 /* Opens the tier and lists its objects, for which it waits: until the store is out if it does not answer.
  * All but `host` and the texts of `store` are copied. thread: any, but the loop only before it runs. errors: those of
  * sw_object_client_open(), sw_object_keyring_open() and sw_object_list(); -SW_EBUSY (another process of this machine
  * uses the same bucket, prefix and host). */
 int sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *config, struct sw_err *err);
-void sw_tier_remote_info(struct sw_tier *tier, struct sw_tier_remote_info *ret);
 
 #endif
