@@ -1,0 +1,120 @@
+/* How fast frames get to and from an object store: bench_remote ENDPOINT [FRAMES [MIB]]
+ *
+ * Credentials come from the environment, the bucket is "bucket". All frames are submitted at once; each must come back
+ * unchanged. tests/e2e/remote_servers.sh shows curl's rates beside it, which neither encrypts nor hashes. */
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "spill/tier/remote/tier_remote.h"
+#include "tests/lib/content.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEY_FILE "bench_remote.key"
+
+struct frame {
+    struct sw_stored stored;
+    struct sw_tier_io io;
+    struct sw_extent memory;
+};
+
+struct bench {
+    struct sw_tier *tier;
+    struct frame *frames;
+    uint8_t *expected;
+    unsigned n, n_ended;
+    uint64_t bytes; /* of a frame */
+    pthread_mutex_t lock;
+    pthread_cond_t all;
+};
+
+static void ended(struct sw_tier_io *io, void *arg) {
+    struct bench *b = arg;
+    if (io->err.code)
+        (void)fprintf(stderr, "%s\n", io->err.msg);
+    SW_ASSERT(io->err.code == 0);
+    (void)pthread_mutex_lock(&b->lock);
+    b->n_ended++;
+    (void)pthread_cond_signal(&b->all);
+    (void)pthread_mutex_unlock(&b->lock);
+}
+
+/* Returns MB/s. */
+static double transfer(struct bench *b, enum sw_tier_io_kind kind) {
+    const uint64_t from_us = sw_clock_us();
+    b->n_ended = 0;
+    for (unsigned i = 0; i < b->n; i++) {
+        struct frame *f = &b->frames[i];
+        f->io = (struct sw_tier_io){
+            .kind = kind, .stored = &f->stored, .memory = &f->memory, .n_memory = 1, .done = ended, .arg = b};
+        f->io.key[0] = (uint8_t)i;
+        b->tier->ops->submit(b->tier, &f->io);
+    }
+    (void)pthread_mutex_lock(&b->lock);
+    while (b->n_ended < b->n)
+        (void)pthread_cond_wait(&b->all, &b->lock);
+    (void)pthread_mutex_unlock(&b->lock);
+    return (double)b->n * (double)b->bytes / (double)(sw_clock_us() - from_us);
+}
+
+static void write_key(void) {
+    const int fd = open(KEY_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    SW_ASSERT(fd >= 0 && dprintf(fd, "%064x\n", 1) == 65 && close(fd) == 0);
+}
+
+static void open_tier(struct bench *b, const char *endpoint) {
+    struct sw_tier_remote_config config = {
+        .host = "bench", .key_file = KEY_FILE, .capacity_bytes = UINT64_C(1) << 40, .pool_bytes = 512 << 20};
+    struct sw_err err = {0};
+    sw_object_config_init(&config.store);
+    config.store.endpoint = endpoint;
+    config.store.bucket = "bucket";
+    write_key();
+    if (sw_tier_remote_open(&b->tier, &config, &err)) {
+        (void)fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    (void)unlink(KEY_FILE);
+}
+
+int main(int argc, char **argv) {
+    struct bench b = {.n = argc > 2 ? (unsigned)atoi(argv[2]) : 16,
+                      .bytes = (argc > 3 ? (uint64_t)atoi(argv[3]) : 32) << 20,
+                      .lock = PTHREAD_MUTEX_INITIALIZER,
+                      .all = PTHREAD_COND_INITIALIZER};
+    if (argc < 2 || b.n == 0 || b.bytes == 0) {
+        (void)fprintf(stderr, "usage: bench_remote ENDPOINT [FRAMES [MIB]]\n");
+        return 1;
+    }
+    open_tier(&b, argv[1]);
+    b.frames = sw_alloc_array(b.n, sizeof *b.frames);
+    b.expected = sw_alloc(b.bytes);
+    SW_ASSERT(b.frames && b.expected);
+    for (unsigned i = 0; i < b.n; i++) {
+        SW_ASSERT(b.tier->ops->reserve(b.tier, b.bytes, &b.frames[i].stored, NULL) == 0);
+        b.frames[i].memory = (struct sw_extent){.memory = aligned_alloc(SW_TIER_IO_ALIGN, b.bytes), .bytes = b.bytes};
+        SW_ASSERT(b.frames[i].memory.memory);
+        sw_content_fill(b.frames[i].memory.memory, b.bytes, SW_CONTENT_RANDOM, i);
+    }
+    const double out = transfer(&b, SW_TIER_WRITE);
+    for (unsigned i = 0; i < b.n; i++)
+        memset(b.frames[i].memory.memory, 0, b.bytes);
+    const double back = transfer(&b, SW_TIER_READ);
+    for (unsigned i = 0; i < b.n; i++) {
+        sw_content_fill(b.expected, b.bytes, SW_CONTENT_RANDOM, i);
+        SW_ASSERT(memcmp(b.expected, b.frames[i].memory.memory, b.bytes) == 0);
+        free(b.frames[i].memory.memory);
+        b.tier->ops->release(b.tier, &b.frames[i].stored);
+    }
+    (void)printf("spillway: %u objects of %.0f MiB: out %.0f MB/s, back %.0f MB/s\n", b.n, (double)b.bytes / 1048576,
+                 out, back);
+    b.tier->ops->close(b.tier);
+    sw_free(b.frames);
+    sw_free(b.expected);
+    return 0;
+}
