@@ -80,7 +80,8 @@ struct slot {
     bool lends_frame; /* the frame buffer is the caller's */
     uint64_t raw_cap_bytes, frame_cap_bytes;
     struct sw_memfd_writer writer;
-    struct sw_plan plan; /* the last one made */
+    const struct sw_mapping *written; /* to which the writer's window belongs; NULL: it has none. Under the lock */
+    struct sw_plan plan;              /* the last one made */
 };
 
 struct device_host {
@@ -199,6 +200,7 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         memcpy(slot->frame + step->frame_offset, step->from, step->bytes);
         return 0;
     case STEP_PLACE:
+        slot->writer.may_fill_holes = false;
         return sw_host_write(&slot->writer, step->mapping, slot->frame + step->frame_offset, step->bytes, step->offset,
                              err);
     case STEP_FETCH:
@@ -227,6 +229,35 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     return 0;
 }
 
+/* Whether the step writes to a client's memory. */
+static bool is_write(const struct step *step) {
+    switch (step->kind) {
+    case STEP_PLACE:
+    case STEP_DECODE:
+    case STEP_RESTORE_GROUP:
+    case STEP_RESTORE_RAW:
+    case STEP_GIVE_FRAME:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Lock held. */
+static void end_window(struct slot *slot) {
+    sw_memfd_writer_end(&slot->writer);
+    slot->written = NULL;
+}
+
+/* The window stays from one step to the next with the same mapping, until that is unmapped. So while a step runs, the
+ * window is that of its own mapping, or the step does not use it. Lock held. */
+static void prepare_window(struct slot *slot, const struct step *step) {
+    if (is_write(step) && slot->written != step->mapping) {
+        end_window(slot);
+        slot->written = step->mapping;
+    }
+}
+
 static void *slot_main(void *arg) {
     struct slot *slot = arg;
     (void)pthread_mutex_lock(&slot->lock);
@@ -239,10 +270,12 @@ static void *slot_main(void *arg) {
         struct sw_slot_result result = slot->result;
         struct sw_err err = {0};
         bool skip = slot->err.code != 0;
+        prepare_window(slot, &step);
         (void)pthread_mutex_unlock(&slot->lock);
         if (!skip)
             (void)run_step(slot, &step, &result, &err);
-        sw_memfd_writer_end(&slot->writer);
+        if (step.kind == STEP_RESTORE_GROUP) /* of many mappings */
+            sw_memfd_writer_end(&slot->writer);
         sw_free(step.plan);
         (void)pthread_mutex_lock(&slot->lock);
         slot->result = result;
@@ -521,12 +554,25 @@ static void slot_fini(struct slot *slot) {
         (void)pthread_cond_destroy(&slot->work);
         (void)pthread_cond_destroy(&slot->idle);
         (void)pthread_mutex_destroy(&slot->lock);
+        sw_memfd_writer_end(&slot->writer);
     }
     sw_free(slot->steps);
     sw_free(slot->raw);
     if (!slot->lends_frame)
         sw_free(slot->frame);
     sw_free(slot->sample);
+}
+
+static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
+    struct device_host *d = host_of(device);
+    for (unsigned s = 0; mapping && s < d->info.n_slots; s++) {
+        struct slot *slot = &d->slots[s];
+        (void)pthread_mutex_lock(&slot->lock);
+        if (slot->written == mapping)
+            end_window(slot);
+        (void)pthread_mutex_unlock(&slot->lock);
+    }
+    sw_host_unmap(mapping);
 }
 
 static void host_close(struct sw_device *device) {
@@ -628,7 +674,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
 static const struct sw_device_ops host_ops = {
     .info = host_info,
     .map = sw_host_map,
-    .unmap = sw_host_unmap,
+    .unmap = host_unmap,
     .adopt = sw_host_adopt,
     .pin = host_pin,
     .unpin = host_unpin,

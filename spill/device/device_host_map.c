@@ -54,8 +54,7 @@ int sw_host_adopt(struct sw_device *device, void *data, uint64_t bytes, struct s
     return 0;
 }
 
-void sw_host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
-    (void)device;
+void sw_host_unmap(struct sw_mapping *mapping) {
     if (mapping && !mapping->data)
         sw_closer_close(mapping->fd, mapping->uid); /* closing the last descriptor of a large memory takes long */
     sw_free(mapping);

@@ -10,7 +10,8 @@
 /* The operations of device.h. thread: gpu. */
 int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);
 int sw_host_adopt(struct sw_device *device, void *data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
-void sw_host_unmap(struct sw_device *device, struct sw_mapping *mapping);
+/* No writer has a window of it. */
+void sw_host_unmap(struct sw_mapping *mapping);
 
 /* Copy from the mapping, and to it. errors: those of sw_memfd_read() and sw_memfd_write(). thread: the slot's. */
 int sw_host_read(const struct sw_mapping *mapping, void *to, uint64_t bytes, uint64_t offset, struct sw_err *err);

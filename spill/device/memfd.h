@@ -24,7 +24,7 @@ int sw_memfd_check(int fd, uint64_t bytes, struct sw_err *err);
 int sw_memfd_read(int fd, void *to, uint64_t bytes, uint64_t offset, struct sw_err *err);
 
 /* A writer. All zero at first, apart from is_guarded: set it if you have taken the guard. The window stays as long as
- * writes fall into it, since one step of a slot writes to many places of the same memfd. */
+ * writes fall into it: mapping it takes longer than a write of 64 KiB. */
 struct sw_memfd_writer {
     bool is_guarded;
     bool may_fill_holes; /* the next writes use pwrite() */
@@ -36,7 +36,8 @@ struct sw_memfd_writer {
  * descriptor does not allow it), -SW_ENOMEM, -SW_EIMPORT; a part may have been copied. thread: the writer's. */
 int sw_memfd_write(struct sw_memfd_writer *writer, int fd, const void *from, uint64_t bytes, uint64_t offset,
                    struct sw_err *err);
-/* Unmaps the window, and clears may_fill_holes. Call it before a memfd that was written to is closed. */
+/* Unmaps the window, and clears may_fill_holes. Call it before a memfd that was written to is closed, since the next one
+ * may have the same descriptor. */
 void sw_memfd_writer_end(struct sw_memfd_writer *writer);
 
 #endif
