@@ -304,9 +304,26 @@ static void add_piece(struct pieces *sum, const struct encoder *e, const uint8_t
 /* Only every fourth piece is measured; every eighth if a piece is measured as a whole vector. This compares codecs as
  * well as measuring all pieces, which would take milliseconds of the device's worker. Codecs that widen a vector for
  * one outlier are quick to measure, and need all pieces, because outliers are rare. */
+static bool is_quick(const struct encoder *e) {
+    return !e->codec->has_runs && !has_more(e->codec);
+}
+
 static size_t pieces_apart(const struct encoder *e) {
-    const bool is_quick = !e->codec->has_runs && !has_more(e->codec);
-    return e->codec->chooses_by_vector ? 8 : is_quick ? 1 : 4;
+    return e->codec->chooses_by_vector ? 8 : is_quick(e) ? 1 : 4;
+}
+
+/* Returns the width of a vector with values of all parts of the sample. If neighbors are alike, real vectors have a
+ * smaller one; only outliers may make it larger, but then pieces have it, too. */
+static unsigned mixed_width(const struct encoder *e, const uint8_t *sample, size_t sample_bytes) {
+    uint8_t room[SW_VECTOR_MAX_BYTES];
+    const unsigned bits = sw_value_bits(e->type), full = sw_vector_bytes(bits);
+    const size_t n_pieces = sample_bytes / SW_SAMPLE_LONG_PIECE_BYTES, each = full / n_pieces;
+    struct sw_vector_head head;
+    for (size_t i = 0; i < n_pieces; i++)
+        memcpy(room + i * each, sample + i * SW_SAMPLE_LONG_PIECE_BYTES, each);
+    const struct sw_vector v = {room, full, SW_VECTOR_VALUES, bits, e->type, &e->dictionary, &e->grid};
+    e->codec->measure(&v, &head);
+    return head.width;
 }
 
 /* Estimates the data's length from pieces. A vector is longer than a piece, and its range is larger if values drift.
@@ -330,6 +347,10 @@ static double estimate_by_pieces(const struct encoder *e, const uint8_t *sample,
         for (unsigned n = values; n < SW_VECTOR_VALUES; n *= 2)
             width += growth;
         width = growth < DRIFT_BITS && width > sum.widest ? sum.widest : width;
+        if (is_quick(e)) {
+            const unsigned most = mixed_width(e, sample, sample_bytes);
+            width = width > most && width > sum.widest ? (most > sum.widest ? most : sum.widest) : width;
+        }
     }
     const double packed_bytes = sum.n_packed * (double)values * (width < bits ? width : bits) / 8;
     return (sum.other_bytes + packed_bytes) / (double)seen_bytes;

@@ -7,6 +7,7 @@
 #include "tests/lib/frames.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/tpch_tables.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -195,6 +196,25 @@ START_TEST(test_choice) {
 }
 END_TEST
 
+/* Products have a range that a piece of the sample seldom has whole, but the sample has. */
+START_TEST(test_prices_are_packed) {
+    struct sw_tpch *tpch = sw_tpch_new(0.1, 1);
+    ck_assert_ptr_nonnull(tpch);
+    const uint64_t orders = sw_tpch_orders(tpch), rows = sw_tpch_rows(tpch, SW_L_EXTENDEDPRICE, 0, orders);
+    uint8_t *data = malloc(sw_tpch_bound_bytes(SW_L_EXTENDEDPRICE, rows)), *sample = malloc(SW_SAMPLE_MAX_BYTES);
+    ck_assert(data && sample);
+    const uint64_t bytes = sw_tpch_fill(tpch, SW_L_EXTENDEDPRICE, 0, orders, data, NULL);
+    struct sw_plan plan;
+    sw_plan_init_typed(&plan, SW_VALUE_I64, sample, sw_sample_gather(sample, data, bytes, SW_SAMPLE_LONG_PIECE_BYTES),
+                       bytes);
+    ck_assert_msg(plan.codec == SW_CODEC_FOR, "%s", sw_codec_name(plan.codec));
+    ck_assert_double_ge(plan.expected_ratio, 64 / 24.2);
+    free(sample);
+    free(data);
+    sw_tpch_free(tpch);
+}
+END_TEST
+
 /* Noise in one piece of the sample is an exception, not the rule. */
 static const struct {
     enum sw_numbers kind;
@@ -240,6 +260,7 @@ int main(void) {
     tcase_add_test(tests, test_outliers_cost_their_vector);
     tcase_add_loop_test(tests, test_alignment, 0, SW_CODEC_NR);
     tcase_add_loop_test(choice, test_choice, 0, (int)N_OF(choices));
+    tcase_add_test(choice, test_prices_are_packed);
     tcase_add_loop_test(choice, test_choice_with_an_odd_piece, 0, (int)N_OF(choices_with_an_odd_piece));
     tcase_add_test(tests, test_refused_types);
     suite_add_tcase(suite, tests);
