@@ -28,6 +28,8 @@ void sw_world_setup(void) {
     sw_world.high_pct = 60;
     sw_world.low_pct = 40;
     sw_world.files = NULL;
+    sw_world.method = SW_TIER_NVME_AUTO;
+    sw_world.unwanted = false;
     sw_world.open_last = NULL;
     memset(&sw_world.observer, 0, sizeof sw_world.observer);
     sw_world.host_bytes = 4 << 20;
@@ -76,6 +78,8 @@ static void open_tiers(struct sw_life *life, uint64_t nvme_bytes) {
                                              .capacity_bytes = nvme_bytes,
                                              .file_bytes = nvme_bytes,
                                              .queue_depth = 16,
+                                             .method = sw_world.method,
+                                             .unwanted = sw_world.unwanted,
                                              .files = sw_world.files};
     life->nvme = nvme_bytes ? sw_nvme_open(&nvme) : NULL;
     life->last = sw_world.open_last ? sw_world.open_last() : NULL;

@@ -26,6 +26,8 @@ struct sw_world {
     struct sw_region_id ids[SW_WORLD_REGIONS];
     struct sw_observer observer;          /* of the lives to come */
     const struct sw_nvme_file_ops *files; /* the same; NULL: the system's */
+    enum sw_tier_nvme_method method;      /* of the disk */
+    bool unwanted;                        /* as in struct sw_tier_nvme_config */
     struct sw_tier *(*open_last)(void);   /* makes a tier behind the others, for each of them; NULL: there is none */
     const char *spill_as;                 /* name of regions that are spilled now; NULL: they are not durable */
 };

@@ -10,7 +10,9 @@
 #include "tests/lib/transfer.h"
 
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -376,6 +378,66 @@ START_TEST(the_file_does_not_grow) {
 }
 END_TEST
 
+static atomic_int syncs_left; /* the call at 1 fails */
+
+static int failing_sync(int fd, bool is_directory) {
+    (void)fd;
+    (void)is_directory;
+    if (atomic_fetch_sub(&syncs_left, 1) != 1)
+        return 0;
+    errno = EIO;
+    return -1;
+}
+
+/* Each flush in turn. Nothing is reported durable, and the next spill is. */
+START_TEST(a_flush_that_fails_fails_the_spill) {
+    static const struct sw_nvme_file_ops files = {.sync = failing_sync};
+    struct sw_test_op op;
+    sw_world.files = &files;
+    atomic_store(&syncs_left, 0);
+    begin_life();
+    if (_i % 2)
+        spill_host("before", 3);
+    atomic_store(&syncs_left, 1 + _i / 2);
+    const int rc = spill_as("a", SW_DURABILITY_HOST, 0, &op);
+    const bool was_reached = atomic_load(&syncs_left) <= 0;
+    ck_assert_int_eq(rc, was_reached ? -SW_EIO : 0);
+    sw_engine_check(life.engine);
+    ck_assert_int_eq(is_there("a"), !was_reached);
+    if (!was_reached)
+        ck_there("a", 0);
+    else
+        spill_host("a", 1);
+    end_life();
+    reboot();
+    begin_life();
+    ck_there("a", was_reached);
+    if (_i % 2)
+        ck_there("before", 3);
+    end_life();
+}
+END_TEST
+
+/* A region that cannot be forgotten comes back, whole. */
+START_TEST(a_drop_that_is_not_recorded_is_undone_by_the_next_start) {
+    static const struct sw_nvme_file_ops files = {.sync = failing_sync};
+    sw_world.files = &files;
+    atomic_store(&syncs_left, 0);
+    begin_life();
+    spill_host("a", 0);
+    atomic_store(&syncs_left, 1);
+    ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), 0);
+    while (life.engine->keeper.n_changes)
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    ck_assert(!is_there("a"));
+    sw_life_end(&life, session);
+    reboot();
+    begin_life();
+    ck_there("a", 0);
+    end_life();
+}
+END_TEST
+
 /* The kept memory is of another service than the disk. */
 START_TEST(two_services_do_not_mix) {
     begin_life();
@@ -434,6 +496,8 @@ int main(void) {
     tcase_add_loop_test(tcase, damage_costs_what_it_hits, 0, 2);
     tcase_add_test(tcase, the_file_does_not_grow);
     tcase_add_test(tcase, two_services_do_not_mix);
+    tcase_add_loop_test(tcase, a_flush_that_fails_fails_the_spill, 0, 14);
+    tcase_add_test(tcase, a_drop_that_is_not_recorded_is_undone_by_the_next_start);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
