@@ -133,7 +133,13 @@ static const struct option options[] = {
      .help = "on: the data in the NVMe tier is encrypted (AES-256-XTS). The key is created at the start and never "
              "written to disk, so the data is unreadable on a disk that is taken away. If a restart turns encryption "
              "on, it applies to new data; old data stays unencrypted until its space is reused. Turning it off takes "
-             "effect only after the unit was stopped."},
+             "effect only after the unit was stopped, and not at all with nvme_key_file. Without nvme_key_file, spills "
+             "that ask for durability are refused (EDURABILITY)."},
+    {FIELD(nvme_key_file), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Master keys of the encrypted NVMe tier: a file with a line of 64 hexadecimal digits for each, which no "
+             "other user may access, or credential: the unit's credential spillway-nvme-key. The first one wraps the "
+             "data's key, which is then kept in the tier's folder and survives the end of the unit and of the machine; "
+             "the others only open what they have wrapped. none: the data's key ends with the unit."},
     {FIELD(remote_tier_endpoint), .type = TYPE_TEXT, .fallback = "none",
      .help = "Object store of the remote tier, which holds what the tiers before it cannot hold: http:// or https://, "
              "host and perhaps port, of a store that speaks the protocol of S3, such as "

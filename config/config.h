@@ -49,8 +49,9 @@ struct sw_config {
     uint64_t host_tier_slab_bytes;
     char nvme_tier_directory[SW_CONFIG_DIRECTORY_BYTES]; /* "none": there is no NVMe tier */
     uint64_t nvme_tier_bytes;
-    char nvme_encrypt[16];          /* "off", "on" */
-    char remote_tier_endpoint[256]; /* "none": there is no remote tier */
+    char nvme_encrypt[16];                         /* "off", "on" */
+    char nvme_key_file[SW_CONFIG_DIRECTORY_BYTES]; /* "none", "credential", or a file */
+    char remote_tier_endpoint[256];                /* "none": there is no remote tier */
     char remote_tier_bucket[64], remote_tier_prefix[65], remote_tier_region[64];
     char remote_tier_host[33]; /* "auto" */
     uint64_t remote_tier_bytes;

@@ -34,6 +34,7 @@ const char *const sw_event_names[] = {
     "metrics.exposed",
     "notify.failed",
     "nvme.encrypted",
+    "nvme.key_rewrapped",
     "region.adopted",
     "region.lost",
     "region.not_forgotten",

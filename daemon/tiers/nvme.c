@@ -18,6 +18,7 @@ enum { NVME_QUEUE_DEPTH = 64 };
 #define NVME_FILE_BYTES ((uint64_t)4 << 30)
 
 #define NVME_KEY_NAME "nvme-key"
+#define MASTER_KEY_CREDENTIAL "spillway-nvme-key"
 
 /* Takes the predecessor's key, if it was kept. Without it the kept frames cannot be read, so they stay encrypted
  * whatever the option says now. */
@@ -61,10 +62,13 @@ static void log_damage(const struct sw_manifest_damage *damage) {
                damage->at, damage->what, damage->n_places, damage->n_doubtful, damage->n_dropped);
 }
 
-static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool encrypt) {
+static void log_nvme(const struct sw_config *config, struct sw_tier *tier) {
     struct sw_tier_nvme_info info;
     char directory[600];
     sw_tier_nvme_info(tier, &info);
+    if (info.is_rewrapped)
+        sw_log(SW_LOG_INFO, "nvme.key_rewrapped",
+               "then=\"the first master key of nvme_key_file opens the folder; the others can be removed\"");
     log_damage(&info.damage);
     if (info.damaged_names)
         sw_log(SW_LOG_WARNING, "tier.damaged",
@@ -83,12 +87,13 @@ static void log_nvme(const struct sw_config *config, struct sw_tier *tier, bool 
     sw_log(SW_LOG_INFO, "tier.ready", "tier=nvme directory=%s bytes=%" PRIu64 " method=%s direct=%s encrypted=%s",
            sw_log_quote(directory, sizeof directory, config->nvme_tier_directory), config->nvme_tier_bytes,
            info.method == SW_TIER_NVME_URING ? "io_uring" : "threads", info.direct ? "yes" : "no",
-           encrypt ? "yes" : "no");
+           info.is_encrypted ? "yes" : "no");
 }
 
 /* The tier's own data. */
 struct own {
-    struct sw_nvme_key key; /* empty without encryption */
+    struct sw_nvme_key key;       /* empty without encryption */
+    struct sw_nvme_key unwrapped; /* the folder's own; empty if it has none */
     char io_pipe[SW_IO_PIPE_NAME_BYTES];
 };
 
@@ -104,8 +109,22 @@ static uint64_t count_files(const struct sw_config *config) {
     return (bytes_of(config) + NVME_FILE_BYTES - 1) / NVME_FILE_BYTES;
 }
 
+/* ret: NULL: there are no master keys. */
+static int open_keyring(const struct sw_config *config, struct sw_object_keyring **ret, struct sw_err *err) {
+    static const struct sw_object_keyring_use use = {MASTER_KEY_CREDENTIAL, "NVMe"};
+    const bool is_credential = strcmp(config->nvme_key_file, "credential") == 0;
+    *ret = NULL;
+    if (strcmp(config->nvme_key_file, "none") == 0)
+        return 0;
+    return sw_object_keyring_open_for(ret, is_credential ? NULL : config->nvme_key_file, &use, err);
+}
+
 static int open_folder(struct sw_service *service, struct own *own, bool encrypt, struct sw_tier **ret,
                        struct sw_err *err) {
+    struct sw_object_keyring *keyring;
+    int rc = open_keyring(service->config, &keyring, err);
+    if (rc)
+        return rc;
     const int io_pipe = sw_io_pipe_make(service, own->io_pipe);
     const struct sw_tier_nvme_config config = {.directory = service->config->nvme_tier_directory,
                                                .capacity_bytes = service->config->nvme_tier_bytes,
@@ -116,9 +135,12 @@ static int open_folder(struct sw_service *service, struct own *own, bool encrypt
                                                                                            : SW_TIER_NVME_AUTO,
                                                .io_pipe = io_pipe < 0 ? NULL : &io_pipe,
                                                .key = encrypt ? &own->key : NULL,
+                                               .keyring = keyring,
+                                               .unwrapped = &own->unwrapped,
                                                .unwanted = !sw_catalogue_is_adopted(service->catalogue),
                                                .keep_plain = service->catalogue != NULL};
-    const int rc = sw_tier_nvme_open(ret, &config, err);
+    rc = sw_tier_nvme_open(ret, &config, err);
+    sw_object_keyring_close(keyring);
     if (io_pipe >= 0)
         (void)close(io_pipe);
     if (rc)
@@ -130,7 +152,18 @@ static void nvme_closed(void *arg) {
     struct own *own = arg;
     sw_io_pipe_forget(own->io_pipe);
     sw_nvme_key_fini(&own->key);
+    sw_nvme_key_fini(&own->unwrapped);
     sw_free(own);
+}
+
+/* Not before the folder is in its encryption. A key that is in the folder itself need not be kept. */
+static void keep_key(const struct own *own, struct sw_tier *tier) {
+    struct sw_tier_nvme_info info;
+    sw_tier_nvme_info(tier, &info);
+    if (info.is_wrapped)
+        sw_fdstore_forget(NVME_KEY_NAME);
+    else if (info.is_encrypted && own->key.is_new)
+        (void)sw_fdstore_keep(NVME_KEY_NAME, own->key.fd);
 }
 
 static int open_nvme(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
@@ -148,9 +181,9 @@ static int open_nvme(struct sw_service *service, struct sw_tier **ret, void **re
         rc = open_folder(service, own, encrypt, ret, err);
     if (rc)
         return goes_on_without(service, rc, err) ? 0 : rc;
-    if (encrypt && own->key.is_new && service->catalogue) /* not before the folder is in its encryption */
-        (void)sw_fdstore_keep(NVME_KEY_NAME, own->key.fd);
-    log_nvme(service->config, *ret, encrypt);
+    if (service->catalogue)
+        keep_key(own, *ret);
+    log_nvme(service->config, *ret);
     return 0;
 }
 

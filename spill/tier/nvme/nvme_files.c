@@ -94,7 +94,8 @@ static int open_directory(struct sw_nvme_files *files, const char *path, struct 
 
 /* Returns whether a tier would write to a file of this name, or remove it. */
 static bool is_tiers_name(const char *name) {
-    static const char *const names[] = {"manifest", "manifest.new", "key-check", "key-check.new", "names", "names.new"};
+    static const char *const names[] = {"manifest", "manifest.new", "key-check",   "key-check.new",
+                                        "names",    "names.new",    "key-wrapped", "key-wrapped.new"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;

@@ -53,17 +53,34 @@ static bool fill(const struct sw_nvme_key *key) {
     return true;
 }
 
-int sw_nvme_key_make(struct sw_nvme_key *ret, struct sw_err *err) {
+/* Makes the page, without a key in it. */
+static int make_page(struct sw_nvme_key *ret, struct sw_err *err) {
     const int fd = memfd_create("spillway-nvme-key", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     memset(ret, 0, sizeof *ret);
     if (fd < 0)
         return failed(err, "memfd_create");
     int rc = ftruncate(fd, SW_NVME_KEY_BYTES) < 0 || fcntl(fd, F_ADD_SEALS, KEY_SEALS) < 0 ? failed(err, "ftruncate")
                                                                                            : map(ret, fd, err);
-    if (rc < 0) {
+    if (rc < 0)
         (void)close(fd);
+    return rc;
+}
+
+int sw_nvme_key_set(struct sw_nvme_key *ret, const uint8_t first[SW_NVME_KEY_BYTES / 2],
+                    const uint8_t second[SW_NVME_KEY_BYTES / 2], struct sw_err *err) {
+    const int rc = make_page(ret, err);
+    if (rc < 0)
         return rc;
-    }
+    memcpy((void *)ret->bytes, first, SW_NVME_KEY_BYTES / 2);
+    memcpy((uint8_t *)ret->bytes + SW_NVME_KEY_BYTES / 2, second, SW_NVME_KEY_BYTES / 2);
+    (void)mprotect((void *)ret->bytes, SW_NVME_KEY_BYTES, PROT_READ);
+    return 0;
+}
+
+int sw_nvme_key_make(struct sw_nvme_key *ret, struct sw_err *err) {
+    int rc = make_page(ret, err);
+    if (rc < 0)
+        return rc;
     if (!fill(ret)) {
         rc = failed(err, "getrandom");
         sw_nvme_key_fini(ret);

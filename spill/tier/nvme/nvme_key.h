@@ -1,4 +1,5 @@
-/* nvme_key.h - the key that encrypts the NVMe tier's blocks: made at random, never written to a file.
+/* nvme_key.h - the key that encrypts the NVMe tier's blocks: made at random, written to no file, or only wrapped
+ * (nvme_wrap.h).
  *
  * It lies in a memfd, one locked page that is left out of core dumps, and it is gone with the memfd's last descriptor.
  * To let the tier's frames outlive the process, keep the descriptor and hand it to the next process. thread: any, but
@@ -21,6 +22,9 @@ struct sw_nvme_key {
 
 /* Makes a key. errors: -SW_ENOMEM (too little lockable memory: RLIMIT_MEMLOCK), -SW_EIO; *ret is then empty. */
 int sw_nvme_key_make(struct sw_nvme_key *ret, struct sw_err *err);
+/* Makes a key of two halves of 32 bytes. errors: the same. */
+int sw_nvme_key_set(struct sw_nvme_key *ret, const uint8_t first[SW_NVME_KEY_BYTES / 2],
+                    const uint8_t second[SW_NVME_KEY_BYTES / 2], struct sw_err *err);
 /* Adopts a predecessor's key. fd: moved, also on error. errors: -SW_EINVAL (it is no key's), -SW_ENOMEM, -SW_EIO. */
 int sw_nvme_key_adopt(struct sw_nvme_key *ret, int fd, struct sw_err *err);
 /* Frees a key. An empty one (all zero) is a no-op. */

@@ -198,9 +198,10 @@ static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
 /* --- durable regions --- */
 
 static int nvme_may_keep(struct sw_tier *tier, struct sw_err *err) {
-    if (nvme_of(tier)->encrypts)
+    const struct tier_nvme *t = nvme_of(tier);
+    if (t->encrypts && !t->info.is_wrapped)
         return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST,
-                          "the NVMe tier is encrypted, and its key ends with the unit");
+                          "the NVMe tier is encrypted, and its key ends with the unit: set nvme_key_file");
     return 0;
 }
 
@@ -502,6 +503,38 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
     return rc ? rc : place_found(t, err);
 }
 
+/* Finds the folder's own key. Nothing is wanted of a folder whose key cannot be opened, or the start ends. */
+static int unwrap(struct tier_nvme *t, bool has_kept, struct sw_err *err) {
+    struct sw_tier_nvme_config *config = &t->config;
+    const int directory = t->files.directory;
+    if (!sw_nvme_wrap_exists(directory))
+        return 0;
+    int rc = config->keyring
+                 ? sw_nvme_wrap_read(directory, config->keyring, config->unwrapped, &t->info.is_rewrapped, err)
+                 : sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                              "the NVMe tier's key is wrapped by a master key: set nvme_key_file");
+    if (!rc) {
+        config->key = config->unwrapped;
+        t->info.is_wrapped = true;
+    } else if (!has_kept && config->unwanted && rc != -SW_EIO && rc != -SW_ENOMEM) {
+        if (err)
+            memset(err, 0, sizeof *err);
+        rc = sw_nvme_wrap_remove(directory, err);
+    }
+    return rc;
+}
+
+/* Wraps the key, when the folder is in its encryption. */
+static int wrap(struct tier_nvme *t, struct sw_err *err) {
+    const struct sw_tier_nvme_config *config = &t->config;
+    t->info.is_encrypted = config->key != NULL;
+    if (!config->keyring || !config->key || (t->info.is_wrapped && !t->info.is_rewrapped))
+        return 0;
+    const int rc = sw_nvme_wrap_write(t->files.directory, config->keyring, config->key, err);
+    t->info.is_wrapped = rc == 0;
+    return rc;
+}
+
 /* Returns whether the content of the directory is at fault, not the system. */
 static bool is_of_content(int rc) {
     return rc == -SW_ECHECKSUM || rc == -SW_EVERSION || rc == -SW_ECONFIG;
@@ -549,6 +582,9 @@ static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *e
     t->info.damaged_names = sw_ledger_n_damaged(t->ledger);
     t->config.unwanted &= !has_kept;
     t->config.keep_plain |= has_kept;
+    rc = unwrap(t, has_kept, err);
+    if (rc)
+        return rc;
     if (sw_extents_add(&t->extents, 0, config->capacity_bytes / BLOCK_BYTES, NULL, &t->all_space))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the NVMe tier");
     rc = open_manifest(t, &cause);
@@ -560,6 +596,8 @@ static int open_all(struct tier_nvme *t, const char *directory, struct sw_err *e
     if (rc && err)
         *err = cause;
     t->handed_over = sw_list_empty(&t->found);
+    if (!rc)
+        rc = wrap(t, err);
     if (!rc)
         rc = sw_nvme_files_allocate(&t->files, config->capacity_bytes, config->file_bytes, err);
     if (!rc)
@@ -596,6 +634,7 @@ int sw_tier_nvme_open(struct sw_tier **ret, const struct sw_tier_nvme_config *co
                               "the NVMe tier's in-flight I/O pipe cannot be duplicated: %s", strerror(errno))
                  : open_all(t, config->directory, err);
     t->config.key = NULL;
+    t->config.keyring = NULL;
     t->config.io_pipe = NULL;
     t->info.direct = t->files.direct;
     t->info.reserved = t->files.reserved;

@@ -15,6 +15,7 @@
 #include "spill/tier/nvme/manifest.h"
 #include "spill/tier/nvme/nvme_file_ops.h"
 #include "spill/tier/nvme/nvme_key.h"
+#include "spill/tier/nvme/nvme_wrap.h"
 #include "spill/tier/tier.h"
 
 extern const struct sw_tier_kind sw_tier_nvme_kind;
@@ -33,6 +34,11 @@ struct sw_tier_nvme_config {
     unsigned queue_depth; /* requests of up to 1 MiB at the disk at once, 1 ... 1024 */
     enum sw_tier_nvme_method method;
     const struct sw_nvme_key *key; /* encrypts blocks; NULL: no encryption; borrowed for the call */
+    /* Master keys, borrowed for the call; NULL: none. The tier's key is then kept in the folder, wrapped by the first
+     * one: the folder's own if it has one, whatever `key` says, and else `key`. Without them a folder that has a
+     * wrapped key is refused. */
+    const struct sw_object_keyring *keyring;
+    struct sw_nvme_key *unwrapped; /* with a keyring: gets the folder's own key; the caller's, also on error */
     /* No catalogue knows the frames in the directory. A directory that is damaged, or cannot be taken as it is (another
      * version, key or size), is emptied instead of being salvaged or refused; the info says so. */
     bool unwanted;
@@ -44,6 +50,9 @@ struct sw_tier_nvme_config {
 };
 
 struct sw_tier_nvme_info {
+    bool is_encrypted;
+    bool is_wrapped;                  /* its key is in the folder, wrapped: it does not end with the unit */
+    bool is_rewrapped;                /* by a new master key: the old one is of no use any more */
     enum sw_tier_nvme_method method;  /* URING or THREADS */
     bool direct;                      /* false: the file system refused O_DIRECT, transfers go through the page cache */
     bool reserved;                    /* false: the file system cannot reserve space; it is taken by writes */
@@ -61,6 +70,7 @@ struct sw_tier_nvme_info {
  * - -SW_ENOTSUP: URING is not allowed here
  * - -SW_ECONFIG: capacity_bytes or file_bytes contradict the frames that are there
  * - -SW_ECHECKSUM: the frames are of another key
+ * - -SW_ECONFIG, -SW_EACCES: the folder's key is wrapped, and the master key is missing
  * - -SW_EVERSION: the manifest is of another version
  *
  * The last three change nothing, and do not occur with `unwanted`. A damaged manifest is no error: the frames that it

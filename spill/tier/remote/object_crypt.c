@@ -128,15 +128,21 @@ static struct sw_object_keyring *keyring_new(void) {
 }
 
 int sw_object_keyring_open(struct sw_object_keyring **ret, const char *path, struct sw_err *err) {
-    char where[SW_SECRET_PATH_BYTES];
+    static const struct sw_object_keyring_use use = {SW_OBJECT_KEY_CREDENTIAL_NAME, "remote"};
+    return sw_object_keyring_open_for(ret, path, &use, err);
+}
+
+int sw_object_keyring_open_for(struct sw_object_keyring **ret, const char *path,
+                               const struct sw_object_keyring_use *use, struct sw_err *err) {
+    char where[SW_SECRET_PATH_BYTES], what[64];
     FILE *file;
-    int rc = sw_secret_open(&file, where, path, SW_OBJECT_KEY_CREDENTIAL_NAME, "master keys of the remote tier", err);
+    (void)snprintf(what, sizeof what, "master keys of the %s tier", use->tier);
+    int rc = sw_secret_open(&file, where, path, use->credential, what, err);
     if (rc)
         return rc;
     if (!file)
-        return sw_err_set(
-            err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-            "the remote tier needs a master key: a file, or the credential " SW_OBJECT_KEY_CREDENTIAL_NAME);
+        return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                          "the %s tier needs a master key: a file, or the credential %s", use->tier, use->credential);
     struct sw_object_keyring *keyring = keyring_new();
     rc = keyring ? read_keys(keyring, file, where, err)
                  : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON,

@@ -24,9 +24,16 @@ enum { SW_OBJECT_SEGMENT_BYTES = 1 << 20, SW_OBJECT_TAG_BYTES = 16, SW_OBJECT_KE
 /* The master keys, in a locked page that is left out of core dumps. */
 struct sw_object_keyring;
 
+/* The credential, and what the keys are of, for errors. */
+struct sw_object_keyring_use {
+    const char *credential, *tier;
+};
 /* Reads the master keys: lines of 64 hexadecimal digits (head -c 32 /dev/urandom | xxd -p -c 64). The first one wraps;
  * the others, at most 15, only open what they have wrapped. path NULL: the systemd credential. errors: -SW_ECONFIG
  * (none, or a malformed line), -SW_EACCES, -SW_EIO, -SW_ENOMEM (RLIMIT_MEMLOCK). */
+int sw_object_keyring_open_for(struct sw_object_keyring **ret, const char *path,
+                               const struct sw_object_keyring_use *use, struct sw_err *err);
+/* The same, for the remote tier. */
 int sw_object_keyring_open(struct sw_object_keyring **ret, const char *path, struct sw_err *err);
 void sw_object_keyring_close(struct sw_object_keyring *keyring);
 
