@@ -2,6 +2,7 @@
 #include "codec/codec.h"
 
 #include "base/alloc.h"
+#include "codec/plan/plan.h"
 #include "codec/sample.h"
 #include "codec/v5t/table.h"
 #include "tests/lib/phrases.h"
