@@ -15,6 +15,7 @@ struct writer {
     const struct sw_codec_ops *ops;
     struct sw_frame_layout layout;
     uint8_t *frame;
+    uint64_t data_bytes; /* of the tiles so far */
 };
 
 static void put_record(struct writer *w, uint32_t tile, uint64_t data_at, uint32_t hash) {
@@ -22,39 +23,63 @@ static void put_record(struct writer *w, uint32_t tile, uint64_t data_at, uint32
     memcpy(w->frame + w->layout.records_offset + sizeof record * tile, &record, sizeof record);
 }
 
-static void put_head(struct writer *w, const struct sw_params *params) {
+static void put_head(struct writer *w, const struct sw_plan *plan) {
     struct sw_frame_header header;
     uint64_t records_end = w->layout.records_offset + sizeof(struct sw_tile_record) * w->layout.n_tiles;
     memset(w->frame + records_end, 0, w->layout.counts_offset - records_end);
     uint64_t counts_end = w->layout.counts_offset + (uint64_t)w->layout.count_bytes * w->layout.n_tiles;
     memset(w->frame + counts_end, 0, w->layout.data_offset - counts_end);
     if (sw_codec_has_symbols(w->layout.codec))
-        sw_params_write(params, w->frame + SW_FRAME_HEADER_BYTES);
+        sw_params_write(&plan->params, w->frame + SW_FRAME_HEADER_BYTES);
+    if (sw_codec_has_dictionary(w->layout.codec))
+        memcpy(w->frame + w->layout.dictionary_offset, plan->dictionary->data, w->layout.dictionary_bytes);
     sw_frame_header_init(&header, &w->layout, w->frame + SW_FRAME_HEADER_BYTES);
     memcpy(w->frame, &header, sizeof header);
 }
 
+static size_t tile_bytes_of(const struct sw_frame_layout *layout, uint32_t tile) {
+    const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << layout->segment_log2;
+    return min_size(layout->raw_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
+}
+
+/* Whether a frame of most_bytes has room for tile `tile`, or for nothing more after the last tile. */
+static bool has_room(const struct writer *w, uint32_t tile, uint64_t most_bytes) {
+    const uint64_t next = tile < w->layout.n_tiles ? tile_bytes_of(&w->layout, tile) : 0;
+    return w->layout.data_offset + w->data_bytes + next <= most_bytes;
+}
+
+static void put_tile(struct writer *w, const void *encoder, const uint8_t *in, uint32_t tile) {
+    const unsigned log2 = w->layout.segment_log2;
+    const uint8_t *from = in + (((uint64_t)SW_TILE_SEGMENTS << log2) * tile);
+    const size_t bytes = tile_bytes_of(&w->layout, tile);
+    put_record(w, tile, w->data_bytes, w->ops->hash_tile(from, bytes, log2, tile));
+    w->data_bytes += w->ops->encode_tile(encoder, from, bytes, log2, w->frame + w->layout.data_offset + w->data_bytes,
+                                         w->frame + w->layout.counts_offset + (uint64_t)w->layout.count_bytes * tile);
+}
+
+/* Encodes into a frame. Codecs with a dictionary may need more than sw_frame_bound_bytes(): then no frame is written,
+ * and *ret_frame_bytes is that bound. */
 static int encode_with(const struct sw_plan *plan, const uint8_t *in, uint64_t in_bytes, uint8_t *out,
                        uint64_t *ret_frame_bytes, struct sw_err *err) {
+    const uint64_t most_bytes = sw_frame_bound_bytes(in_bytes);
     struct writer w = {.ops = sw_codec_ops(plan->codec), .frame = out};
     void *encoder = w.ops->encoder_new(plan);
     if (!encoder)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the encoder's tables");
     sw_frame_layout_init(&w.layout, plan->codec, plan->segment_log2, in_bytes, sw_plan_symbols(plan));
     w.layout.value_type = plan->value_type;
+    if (sw_codec_has_dictionary(plan->codec))
+        sw_frame_layout_add_dictionary(&w.layout, plan->dictionary->bytes);
 
-    const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << plan->segment_log2;
-    uint64_t data_at = 0;
-    for (uint32_t tile = 0; tile < w.layout.n_tiles; tile++) {
-        const uint8_t *from = in + (uint64_t)tile_bytes * tile;
-        size_t bytes = min_size(in_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
-        put_record(&w, tile, data_at, w.ops->hash_tile(from, bytes, plan->segment_log2, tile));
-        data_at += w.ops->encode_tile(encoder, from, bytes, plan->segment_log2, out + w.layout.data_offset + data_at,
-                                      out + w.layout.counts_offset + (uint64_t)w.layout.count_bytes * tile);
-    }
+    uint32_t tile = 0;
+    while (has_room(&w, tile, most_bytes) && tile < w.layout.n_tiles)
+        put_tile(&w, encoder, in, tile), tile++;
     w.ops->encoder_free(encoder);
-    w.layout.frame_bytes = w.layout.data_offset + data_at;
-    put_head(&w, &plan->params);
+    *ret_frame_bytes = most_bytes;
+    if (!has_room(&w, tile, most_bytes))
+        return 0;
+    w.layout.frame_bytes = w.layout.data_offset + w.data_bytes;
+    put_head(&w, plan);
     *ret_frame_bytes = w.layout.frame_bytes;
     return 0;
 }
@@ -77,6 +102,9 @@ int sw_codec_encode(const struct sw_plan *plan, const void *in, uint64_t in_byte
                           "frame for %llu bytes may need %llu bytes, but the buffer has %llu",
                           (unsigned long long)in_bytes, (unsigned long long)sw_frame_bound_bytes(in_bytes),
                           (unsigned long long)out_cap_bytes);
+    if (sw_codec_has_dictionary(plan->codec) && !plan->dictionary)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a plan by codec %s needs a dictionary",
+                          sw_codec_name(plan->codec));
     int r = encode_with(plan, in, in_bytes, out, &frame_bytes, err);
     if (r < 0)
         return r;
@@ -105,13 +133,8 @@ static int reader_open(struct reader *ret, const void *frame, uint64_t frame_byt
         return r;
     ret->frame = frame;
     ret->ops = sw_codec_ops(ret->layout.codec);
-    r = ret->ops->decoder_init(ret->decoder, &ret->layout, ret->frame + SW_FRAME_HEADER_BYTES);
+    r = ret->ops->decoder_init(ret->decoder, &ret->layout, ret->frame);
     return r < 0 ? sw_err_set(err, r, SW_SCOPE_REQUEST, "frame's symbol table is invalid") : 0;
-}
-
-static size_t reader_tile_bytes(const struct reader *r, uint32_t tile) {
-    const size_t tile_bytes = (size_t)SW_TILE_SEGMENTS << r->layout.segment_log2;
-    return min_size(r->layout.raw_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
 }
 
 /* Finds the stored bytes of an existing tile. */
@@ -127,7 +150,7 @@ static int reader_tile(const struct reader *r, uint32_t tile, struct sw_tile_vie
         .data_bytes = (size_t)(data_bytes - offset),
         .counts = r->frame + r->layout.counts_offset + (uint64_t)r->layout.count_bytes * tile,
         .segment_log2 = r->layout.segment_log2,
-        .tile_bytes = reader_tile_bytes(r, tile),
+        .tile_bytes = tile_bytes_of(&r->layout, tile),
         .hash = record.hash,
     };
     return 0;
@@ -216,11 +239,11 @@ int sw_codec_decode_tile(const void *frame, uint64_t frame_bytes, uint32_t tile,
         return r;
     if (tile >= reader.layout.n_tiles)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "frame has no tile %u", tile);
-    r = check_room(reader_tile_bytes(&reader, tile), out_cap_bytes, err);
+    r = check_room(tile_bytes_of(&reader.layout, tile), out_cap_bytes, err);
     if (r == 0)
         r = reader_decode_tile(&reader, tile, out, err);
     if (r < 0)
         return r;
-    *ret_bytes = reader_tile_bytes(&reader, tile);
+    *ret_bytes = tile_bytes_of(&reader.layout, tile);
     return 0;
 }

@@ -18,7 +18,7 @@ struct sw_tile_view {
     uint32_t hash;     /* from the tile's record */
 };
 
-/* Room for a codec's decoder, aligned for any object. decoder_init() makes it from a frame's symbols and type. Check by
+/* Room for a codec's decoder, aligned for any object. decoder_init() makes it from a frame. Check by
  * SW_CHECK_DECODER() beside the row that a decoder fits. */
 enum { SW_DECODER_BYTES = 17 << 10 };
 #define SW_CHECK_DECODER(type) _Static_assert(sizeof(type) <= SW_DECODER_BYTES, "SW_DECODER_BYTES is too small")
@@ -60,9 +60,9 @@ struct sw_codec_ops {
 
     /* ---- decoding ---- */
 
-    /* Makes a decoder in SW_DECODER_BYTES of room. layout: the frame's; section: its symbol table. errors: -SW_EFRAME.
-     */
-    int (*decoder_init)(void *ret, const struct sw_frame_layout *layout, const void *section);
+    /* Makes a decoder in SW_DECODER_BYTES of room. layout: the frame's, whose sections lie in the frame. The decoder
+     * may borrow the frame. errors: -SW_EFRAME. */
+    int (*decoder_init)(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame);
     /* Decodes a tile: writes exactly tile_bytes. errors: -SW_EFRAME. */
     int (*decode_tile)(const void *decoder, const struct sw_tile_view *tile, uint8_t *out);
     /* Decodes one existing segment of a tile. errors: -SW_EFRAME. */

@@ -41,7 +41,7 @@ static uint64_t tiles_of(uint64_t raw_bytes, unsigned segment_log2) {
 #define FIRST_TILE_EXTRA_BYTES (SW_NUMBERS_COUNT_BYTES(0, true) - SW_TILE_SEGMENTS)
 
 /* The bounds below hold only for codecs whose counts are at most this long. */
-#define SW_CODEC(id, NAME, name, takes, least_log2, most_log2, symbols, counts)                                        \
+#define SW_CODEC(id, NAME, name, takes, least_log2, most_log2, symbols, counts, dictionary)                            \
     _Static_assert((counts) <= SW_TILE_SEGMENTS << ((least_log2)-SW_FRAME_MIN_SEGMENT_LOG2) &&                         \
                        (!(symbols) || (counts) <= SW_TILE_SEGMENTS + FIRST_TILE_EXTRA_BYTES),                          \
                    #name " has longer counts than sw_frame_bound_bytes() assumes");
@@ -88,8 +88,14 @@ void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, u
     ret->records_offset = sw_frame_records_offset(n_symbols);
     ret->counts_offset = sw_frame_counts_offset(ret->records_offset, tiles);
     ret->data_offset = sw_frame_data_offset(ret->counts_offset, count_bytes, tiles);
+    ret->dictionary_offset = ret->data_offset;
     if (!count_bytes)
         ret->frame_bytes = ret->data_offset + align16(raw_bytes);
+}
+
+void sw_frame_layout_add_dictionary(struct sw_frame_layout *layout, uint32_t bytes) {
+    layout->dictionary_bytes = bytes;
+    layout->data_offset = align_to(layout->dictionary_offset + bytes, SW_FRAME_DATA_ALIGN);
 }
 
 static uint32_t header_hash(const void *header, const void *table, uint32_t n_symbols) {
@@ -108,6 +114,7 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
         .n_tiles = layout->n_tiles,
         .n_symbols = layout->n_symbols,
         .value_type = (uint8_t)layout->value_type,
+        .dictionary16 = (uint16_t)(layout->dictionary_bytes / SW_FRAME_ALIGN),
     };
     ret->header_hash = header_hash(ret, table, layout->n_symbols);
 }
@@ -116,7 +123,7 @@ void sw_frame_header_init(struct sw_frame_header *ret, const struct sw_frame_lay
  * overflow.
  */
 static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
-    static const uint8_t zeros[sizeof h->reserved];
+    static const uint8_t zeros[sizeof h->more_reserved];
     const struct sw_codec_format *format = sw_codec_format_of(h->codec);
     if (!format)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "the frame's codec %u is unknown", h->codec);
@@ -135,8 +142,11 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
     if (!sw_codec_takes((enum sw_codec_id)h->codec, (enum sw_value_type)h->value_type))
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has values of the wrong type %u", format->name,
                           h->value_type);
-    if (memcmp(h->reserved, zeros, sizeof zeros) != 0)
+    if (h->reserved || memcmp(h->more_reserved, zeros, sizeof zeros) != 0)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "reserved header bytes are not zero");
+    if (h->dictionary16 > format->max_dictionary_bytes / SW_FRAME_ALIGN)
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "%s frame has too long a dictionary: %u units",
+                          format->name, h->dictionary16);
     return 0;
 }
 
@@ -164,6 +174,7 @@ int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_by
 
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, (enum sw_codec_id)h.codec, h.segment_log2, h.raw_bytes, h.n_symbols);
+    sw_frame_layout_add_dictionary(&layout, (uint32_t)SW_FRAME_ALIGN * h.dictionary16);
     bool fits = layout.frame_bytes ? h.frame_bytes == layout.frame_bytes : h.frame_bytes >= layout.data_offset;
     if (!fits || h.frame_bytes % SW_FRAME_ALIGN)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame's sections do not fit into its %llu bytes",
@@ -207,6 +218,11 @@ bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type) {
 bool sw_codec_has_symbols(enum sw_codec_id codec) {
     const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
     return format && format->max_symbols;
+}
+
+bool sw_codec_has_dictionary(enum sw_codec_id codec) {
+    const struct sw_codec_format *format = sw_codec_format_of((unsigned)codec);
+    return format && format->max_dictionary_bytes;
 }
 
 bool sw_codec_has_segments(enum sw_codec_id codec) {

@@ -25,6 +25,8 @@ extern "C" {
 /* Bounds of the symbol table. */
 #define SW_FRAME_MAX_SYMBOLS 255
 #define SW_FRAME_SYMBOL_BYTES 8
+/* The longest dictionary section. */
+#define SW_FRAME_MAX_DICTIONARY_BYTES (69u << 10)
 
 enum sw_codec_id {
 #define SW_CODEC(id, NAME, ...) SW_CODEC_##NAME = (id),
@@ -68,6 +70,7 @@ struct sw_codec_format {
     unsigned min_segment_log2, max_segment_log2;
     uint32_t max_symbols;
     uint32_t count_bytes; /* per tile, in the counts section; 0: a frame's length follows from raw_bytes */
+    uint32_t max_dictionary_bytes;
 };
 
 /* Returns a codec's frame format; NULL: there is no such codec. */
@@ -80,7 +83,9 @@ struct sw_frame_header {
     uint64_t raw_bytes, frame_bytes;
     uint32_t n_tiles, n_symbols;
     uint8_t value_type; /* codecs of numbers; else 0 */
-    uint8_t reserved[27];
+    uint8_t reserved;
+    uint16_t dictionary16; /* length of the dictionary section in units of 16 bytes */
+    uint8_t more_reserved[24];
     uint32_t header_hash;
 };
 
@@ -93,6 +98,7 @@ struct sw_frame_layout {
     uint32_t count_bytes; /* per tile, in the counts section */
     uint64_t raw_bytes, frame_bytes;
     uint64_t records_offset, counts_offset, data_offset; /* the symbol table is at SW_FRAME_HEADER_BYTES */
+    uint64_t dictionary_offset, dictionary_bytes;        /* 0 bytes: there is no such section */
 };
 
 /* Returns the largest possible length of a frame of raw_bytes, for any codec and content. It is less than
@@ -109,6 +115,8 @@ uint64_t sw_frame_least_bytes(uint64_t raw_bytes);
  * for a codec of numbers the caller sets it. Nothing else in the layout depends on it. */
 void sw_frame_layout_init(struct sw_frame_layout *ret, enum sw_codec_id codec, unsigned segment_log2,
                           uint64_t raw_bytes, uint32_t n_symbols);
+/* Adds a dictionary section to a layout without one. bytes: a multiple of 16, at most the codec's maximum. */
+void sw_frame_layout_add_dictionary(struct sw_frame_layout *layout, uint32_t bytes);
 
 /* Makes the header for a layout whose frame_bytes is final. table: the symbol table section, align16(9 * n_symbols)
  * bytes. */
@@ -133,6 +141,9 @@ const char *sw_codec_name(enum sw_codec_id codec);
 
 /* Whether a codec's frames may have a symbol table. */
 bool sw_codec_has_symbols(enum sw_codec_id codec);
+
+/* Whether a codec's frames have a dictionary section. */
+bool sw_codec_has_dictionary(enum sw_codec_id codec);
 
 /* Whether a codec supports several segment lengths; short segments suit short inputs. */
 bool sw_codec_has_segments(enum sw_codec_id codec);

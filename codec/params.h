@@ -27,6 +27,13 @@ void sw_params_write(const struct sw_params *params, void *section);
  * is not 1 … max_length. */
 int sw_params_read(struct sw_params *ret, const void *section, uint32_t n_symbols, unsigned max_length);
 
+/* What a codec has learned that is too long for params. Frames carry it whole, as their dictionary section: only the
+ * codec knows what it means. */
+struct sw_frame_dictionary {
+    uint32_t bytes; /* a multiple of 16 */
+    uint8_t data[SW_FRAME_MAX_DICTIONARY_BYTES];
+};
+
 struct sw_plan {
     enum sw_codec_id codec;
     unsigned segment_log2;         /* segment length of the frames */
@@ -35,6 +42,8 @@ struct sw_plan {
     double expected_ratio;         /* raw bytes per frame byte of that region, estimated from the sample; 1 for raw */
     double ratios[SW_CODEC_NR];    /* the expected ratio of each suitable codec of numbers; 0: it is not suitable */
     struct sw_params params;       /* for `codec`, or for a codec in `ratios` that has learned something */
+    /* For codecs with a dictionary; else NULL. Borrowed: it must live until the last encode by the plan. */
+    const struct sw_frame_dictionary *dictionary;
 };
 
 /* Makes the plan that stores bytes raw. */

@@ -87,8 +87,8 @@ int sw_numbers_decode_segment(const void *decoder, const struct sw_tile_view *ti
     static void *encoder_new(const struct sw_plan *plan) {                                                             \
         return sw_numbers_encoder_new(&sw_numbers_##id, plan);                                                         \
     }                                                                                                                  \
-    static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {                    \
-        return sw_numbers_decoder_init(&sw_numbers_##id, ret, layout, section);                                        \
+    static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {                   \
+        return sw_numbers_decoder_init(&sw_numbers_##id, ret, layout, frame + SW_FRAME_HEADER_BYTES);                  \
     }                                                                                                                  \
     const struct sw_codec_ops sw_##id##_ops = {.hash_tile = sw_hash_tile_rows,                                         \
                                                .estimate = estimate,                                                   \

@@ -264,8 +264,8 @@ struct decoder {
 };
 SW_CHECK_DECODER(struct decoder);
 
-static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
-    (void)section;
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {
+    (void)frame;
     *(struct decoder *)ret = (struct decoder){sw_lz_symbol_bytes(layout->value_type)};
     return 0;
 }

@@ -85,9 +85,9 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return sw_streams_put(&streams, out);
 }
 
-static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {
     struct sw_params table;
-    const int r = sw_params_read(&table, section, layout->n_symbols, SW_PHRASE_MAX_BYTES);
+    const int r = sw_params_read(&table, frame + SW_FRAME_HEADER_BYTES, layout->n_symbols, SW_PHRASE_MAX_BYTES);
     return r < 0 ? r : sw_phrase_book_read(ret, &table);
 }
 

@@ -24,8 +24,8 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return in_bytes + padding;
 }
 
-static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
-    (void)ret, (void)layout, (void)section;
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {
+    (void)ret, (void)layout, (void)frame;
     return 0;
 }
 

@@ -25,9 +25,9 @@ static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_byte
     return sw_v5t_encode_tile(encoder, in, in_bytes, segment_log2, out, counts);
 }
 
-static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {
     struct sw_params table;
-    int r = sw_params_read(&table, section, layout->n_symbols, SW_V5T_MAX_SYMBOL_BYTES);
+    int r = sw_params_read(&table, frame + SW_FRAME_HEADER_BYTES, layout->n_symbols, SW_V5T_MAX_SYMBOL_BYTES);
     if (r == 0)
         sw_v5t_decoder_init(ret, &table);
     return r;

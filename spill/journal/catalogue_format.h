@@ -37,7 +37,7 @@ struct sw_region_head {
 
 struct sw_chunk_head {
     uint64_t frame_bytes, identity;
-    uint32_t n_extents, n_symbols;
+    uint32_t n_extents, n_symbols, dictionary_bytes;
     unsigned codec, value_type, segment_log2;
     uint8_t tier; /* sw_tier_kind.id; 0: none */
     bool is_packed, is_clients;

@@ -48,7 +48,8 @@ struct chunk_body {
     uint32_t n_extents, n_symbols;
     uint8_t codec, tier, value_type, segment_log2;
     uint8_t has; /* IS_PACKED; since version 3: IS_CLIENTS */
-    uint8_t zeros[3];
+    uint8_t zero;
+    uint16_t dictionary16; /* the frame's; 0 for all codecs that there were before onpair */
 };
 _Static_assert(sizeof(struct chunk_body) == 32, "the format");
 
@@ -103,6 +104,7 @@ static int add_chunk(struct sw_catalogue_content *content, const struct sw_frame
         .tier = tier_of(stored),
         .value_type = (uint8_t)layout->value_type,
         .segment_log2 = (uint8_t)layout->segment_log2,
+        .dictionary16 = (uint16_t)(layout->dictionary_bytes / SW_FRAME_ALIGN),
         .has = (uint8_t)((packed && packed->is_packed ? IS_PACKED : 0) | (frames->are_clients[i] ? IS_CLIENTS : 0))};
     int rc = sw_catalogue_add(content, &body, sizeof body);
     for (unsigned e = 0; !rc && e < stored->n_extents; e++) {
@@ -211,8 +213,7 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
 
 static bool take_chunk_3(struct sw_catalogue_reader *r, struct sw_chunk_head *ret) {
     struct chunk_body body;
-    if (!sw_catalogue_take(r, &body, sizeof body) || !are_zeros(body.zeros, sizeof body.zeros) ||
-        body.has & ~(IS_PACKED | IS_CLIENTS))
+    if (!sw_catalogue_take(r, &body, sizeof body) || body.zero || body.has & ~(IS_PACKED | IS_CLIENTS))
         return false;
     *ret = (struct sw_chunk_head){.frame_bytes = body.frame_bytes,
                                   .identity = body.identity,
@@ -222,6 +223,7 @@ static bool take_chunk_3(struct sw_catalogue_reader *r, struct sw_chunk_head *re
                                   .tier = body.tier,
                                   .value_type = body.value_type,
                                   .segment_log2 = body.segment_log2,
+                                  .dictionary_bytes = SW_FRAME_ALIGN * (uint32_t)body.dictionary16,
                                   .is_packed = body.has & IS_PACKED,
                                   .is_clients = body.has & IS_CLIENTS};
     return true;
@@ -259,7 +261,7 @@ _Static_assert(SW_CATALOGUE_VERSION == 3, "the last one is written");
 
 static bool makes_sense(const struct sw_chunk_head *head) {
     return head->codec < SW_CODEC_NR && head->value_type < SW_VALUE_NR && head->n_symbols < 1u << 16 &&
-           head->segment_log2 < 32 &&
+           head->segment_log2 < 32 && head->dictionary_bytes <= sw_codec_format_of(head->codec)->max_dictionary_bytes &&
            sw_codec_takes((enum sw_codec_id)head->codec, (enum sw_value_type)head->value_type) &&
            (head->tier || head->n_extents == 0);
 }
@@ -309,6 +311,7 @@ static int read_chunk(const struct sw_catalogue_format *format, struct sw_catalo
         return -SW_EFRAME;
     sw_frame_layout_init(&frames->layouts[i], (enum sw_codec_id)head.codec, head.segment_log2,
                          sw_frames_chunk_bytes(frames, i), head.n_symbols);
+    sw_frame_layout_add_dictionary(&frames->layouts[i], head.dictionary_bytes);
     frames->layouts[i].value_type = (enum sw_value_type)head.value_type;
     frames->layouts[i].frame_bytes = head.frame_bytes;
     frames->identities[i] = head.identity;

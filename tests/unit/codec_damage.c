@@ -305,10 +305,16 @@ START_TEST(test_named_errors) {
     memcpy(v.frame.data, &h, sizeof h);
     ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err),
                      -SW_ECHECKSUM);
-    h = good, h.reserved[26] = 1;
-    memcpy(v.frame.data, &h, sizeof h);
-    rehash(v.frame.data, v.frame_bytes);
-    ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), -SW_EFRAME);
+    for (unsigned i = 0; i < 3; i++) {
+        h = good;
+        h.reserved = i == 0;
+        h.more_reserved[23] = i == 1;
+        h.dictionary16 = i == 2; /* v5t has no dictionary */
+        memcpy(v.frame.data, &h, sizeof h);
+        rehash(v.frame.data, v.frame_bytes);
+        ck_assert_int_eq(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err),
+                         -SW_EFRAME);
+    }
     h = good, h.codec = SW_CODEC_NR;
     memcpy(v.frame.data, &h, sizeof h);
     rehash(v.frame.data, v.frame_bytes);
