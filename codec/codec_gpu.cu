@@ -114,6 +114,12 @@ static int check_plan(const struct sw_gpu_plan *plan, uint64_t in_bytes, const v
                           (int)plan->codec, (int)plan->value_type, (unsigned long long)in_bytes);
     if ((uintptr_t)d_frame % SW_FRAME_ALIGN)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "frame is not aligned to %d", SW_FRAME_ALIGN);
+    if (sw_codec_has_dictionary(plan->codec) != (plan->d_dictionary && plan->d_index && plan->dictionary_bytes))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a plan by codec %s %s a dictionary",
+                          sw_codec_name(plan->codec), plan->dictionary_bytes ? "has" : "lacks");
+    if (codecs[plan->codec]->can_encode && !codecs[plan->codec]->can_encode(plan))
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "the device has too little shared memory for a dictionary of 2^%u symbols", plan->index_log2);
     return 0;
 }
 
@@ -130,11 +136,19 @@ static unsigned layout_value_bits(const struct sw_frame_layout &layout) {
     return layout.value_type == SW_VALUE_NONE ? 0 : sw_value_bits(layout.value_type);
 }
 
-static void init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes) {
+/* Computes the layout of a plan's frame. errors: -SW_EINVAL: the head alone would be longer than a raw frame, which
+ * only a dictionary can cause. */
+static int init_layout(struct sw_frame_layout *ret, const struct sw_gpu_plan *plan, uint64_t raw_bytes,
+                       struct sw_err *err) {
     sw_frame_layout_init(ret, plan->codec,
                          sw_codec_has_segments(plan->codec) ? plan->segment_log2 : SW_RAW_SEGMENT_LOG2, raw_bytes,
                          sw_codec_has_symbols(plan->codec) ? plan->n_symbols : 0);
     ret->value_type = plan->value_type;
+    sw_frame_layout_add_dictionary(ret, plan->dictionary_bytes);
+    if (plan->dictionary_bytes && ret->data_offset > sw_gpu_raw_frame_bytes(raw_bytes))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are too short for a dictionary of %u bytes",
+                          (unsigned long long)raw_bytes, plan->dictionary_bytes);
+    return 0;
 }
 
 template <class ITEMS>
@@ -162,13 +176,16 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
     if (rc < 0)
         return rc;
     sw_gpu_single items = {};
-    init_layout(&items.item.layout, plan, in_bytes);
+    rc = init_layout(&items.item.layout, plan, in_bytes, err);
+    if (rc < 0)
+        return rc;
     items.item.d_raw = (void *)d_in;
     items.item.d_frame = d_frame;
     items.d_progress = d_progress;
     items.results = d_result;
     items.n_units = items.item.layout.n_tiles;
     items.d_params = plan->d_params;
+    items.d_dictionary = (const uint4 *)plan->d_dictionary;
     const sw_gpu_encode_job<sw_gpu_single> job = {items, (uintptr_t)d_in, plan, slots_of(pool), stream};
     return queue_encode(&job, 1, !in_bytes, err);
 }
@@ -253,7 +270,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
         some_are_empty |= !h_items[i].layout.raw_bytes;
         rc = check_plan(plan, h_items[i].layout.raw_bytes, h_items[i].d_frame, err);
         if (rc == 0)
-            init_layout(&h_items[i].layout, plan, h_items[i].layout.raw_bytes);
+            rc = init_layout(&h_items[i].layout, plan, h_items[i].layout.raw_bytes, err);
         h_items[i].progress = {};
     }
     if (rc == 0)
@@ -267,6 +284,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     job.items.codec = plan->codec;
     job.items.n_units = units[plan->codec];
     job.items.d_params = plan->d_params;
+    job.items.d_dictionary = (const uint4 *)plan->d_dictionary;
     return rc < 0 ? rc : queue_encode(&job, n, some_are_empty, err);
 }
 

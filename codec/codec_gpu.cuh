@@ -31,6 +31,15 @@ static inline uint32_t sw_gpu_processors() {
     return (uint32_t)processors;
 }
 
+/* Returns the length of the raw frame of some content, as sw_frame_layout_init() computes it. */
+__host__ __device__ static inline uint64_t sw_gpu_raw_frame_bytes(uint64_t raw_bytes) {
+    const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2;
+    const uint64_t counts_offset =
+        sw_frame_counts_offset(sw_frame_records_offset(0), (raw_bytes + tile_bytes - 1) / tile_bytes);
+    return sw_frame_data_offset(counts_offset, 0, 0) +
+           (raw_bytes + SW_FRAME_ALIGN - 1) / SW_FRAME_ALIGN * SW_FRAME_ALIGN;
+}
+
 /* Returns how wide the memory at an address, or at several or-ed addresses, may be accessed. An alignment of 2 bytes
  * counts as none. */
 static inline int sw_gpu_alignment(uintptr_t a) {
@@ -93,6 +102,7 @@ struct sw_gpu_single {
     sw_gpu_result *results;
     uint32_t n_units;
     const sw_params *d_params; /* encode: of the plan */
+    const uint4 *d_dictionary;
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t) const {
         return {item, 0, unit};
@@ -111,6 +121,7 @@ struct sw_gpu_batch {
     sw_gpu_result *results;
     uint32_t n_units;
     const sw_params *d_params; /* encode: of the plan */
+    const uint4 *d_dictionary;
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t lane) const {
         const uint32_t i = sw_warp_find_last(n, unit, lane, [&](uint32_t k) { return d_items[k].first_unit[codec]; });
@@ -157,6 +168,16 @@ __device__ inline void sw_gpu_zero_words(uint8_t *frame, uint64_t from, uint64_t
         *(uint32_t *)(frame + at) = 0;
 }
 
+/* Copies a tile's part of the dictionary to the frame. All lanes of its warp call it. */
+template <class ITEMS>
+__device__ inline void sw_gpu_put_dictionary(const ITEMS &items, const sw_gpu_place &place, uint32_t lane) {
+    const sw_frame_layout &layout = place.item.layout;
+    uint4 *to = (uint4 *)((uint8_t *)place.item.d_frame + layout.dictionary_offset);
+    for (uint32_t i = place.unit * SW_WARP + lane; i < layout.dictionary_bytes / SW_FRAME_ALIGN;
+         i += layout.n_tiles * SW_WARP)
+        to[i] = items.d_dictionary[i];
+}
+
 /* Writes header, symbol table and padding of an item's frame, and its result. The warp that has taken the last place
  * calls it with all lanes; data_units: sw_gpu_room.all_units. */
 template <class ITEMS>
@@ -177,6 +198,7 @@ __device__ void sw_gpu_finish_frame(const ITEMS &items, uint32_t index, uint64_t
     h.header.n_tiles = layout.n_tiles;
     h.header.n_symbols = layout.n_symbols;
     h.header.value_type = (uint8_t)layout.value_type;
+    h.header.dictionary16 = (uint16_t)(layout.dictionary_bytes / SW_FRAME_ALIGN);
     uint32_t hash = 0;
 #pragma unroll
     for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4 - 1; i++)
@@ -194,8 +216,9 @@ __device__ void sw_gpu_finish_frame(const ITEMS &items, uint32_t index, uint64_t
     h.header.header_hash = sw_hash_finish(hash);
     sw_gpu_zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset,
                       lane);
-    sw_gpu_zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles, layout.data_offset,
-                      lane);
+    sw_gpu_zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles,
+                      layout.dictionary_offset, lane);
+    sw_gpu_zero_words(frame, layout.dictionary_offset + layout.dictionary_bytes, layout.data_offset, lane);
     if (lane)
         return;
 #pragma unroll
@@ -247,6 +270,8 @@ struct sw_gpu_codec {
     cudaError_t (*init)() = nullptr;
     /* Returns how many pieces of a pool the encoder's warps can have at a time on the current device; nullptr: none. */
     uint32_t (*most_pieces)() = nullptr;
+    /* Whether the current device can encode by a plan of this codec; nullptr: by any. */
+    bool (*can_encode)(const sw_gpu_plan *plan) = nullptr;
 };
 
 /* Defines the row from the function templates sw_<name>_gpu_encode and sw_<name>_gpu_decode. The further arguments are

@@ -43,6 +43,11 @@ struct sw_gpu_plan {
     uint32_t n_symbols;
     uint32_t own[SW_PARAMS_OWN]; /* the params' */
     const struct sw_params *d_params;
+    /* Codecs with a dictionary; else NULL and 0. The caller sets them: copies in device memory of the plan's
+     * dictionary, and of what the codec's encoder makes of it (onpair: sw_onpair_index_new()). Both are aligned to 16,
+     * and live as long as d_params. */
+    const void *d_dictionary, *d_index;
+    uint32_t dictionary_bytes, index_log2;
 };
 
 /* Makes a plan for a device. */
@@ -55,6 +60,8 @@ static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, co
     for (int i = 0; i < SW_PARAMS_OWN; i++)
         ret.own[i] = plan->params.own[i];
     ret.d_params = sw_codec_has_symbols(plan->codec) ? d_params : NULL;
+    ret.d_dictionary = ret.d_index = NULL;
+    ret.dictionary_bytes = ret.index_log2 = 0;
     return ret;
 }
 
@@ -120,7 +127,9 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
 /* Encodes into one frame, in one launch. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). d_progress: no two
  * encodes at a time use it. A v5t plan always makes a v5t
  * frame, in which segments that do not shrink are stored raw. To fall back to a raw frame, the caller compares
- * frame_bytes with the raw frame's length. */
+ * frame_bytes with the raw frame's length. A frame with a dictionary that would be longer than the raw frame is not
+ * written whole: the caller must fall back. errors: -SW_EINVAL also for content that is too short for the plan's
+ * dictionary, -SW_ENOTSUP: the device has too little shared memory for the plan's index. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
                         struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err);

@@ -116,7 +116,7 @@ struct decoder {
 };
 SW_CHECK_DECODER(struct decoder);
 
-static int decoder_init(void *ret, const struct sw_frame_layout *layout, const void *section) {
+static int decoder_init(void *ret, const struct sw_frame_layout *layout, const uint8_t *frame) {
     uint64_t words[SW_HUFFMAN_TABLES + SW_HUFFMAN_MAX_TABLES * SW_HUFFMAN_TABLE_WORDS];
     struct decoder *d = ret;
     sw_huffman_lengths length;
@@ -126,7 +126,7 @@ static int decoder_init(void *ret, const struct sw_frame_layout *layout, const v
         return 0; /* all segments are raw */
     if (layout->n_symbols < SW_HUFFMAN_TABLES || layout->n_symbols > sizeof words / sizeof words[0])
         return -SW_EFRAME;
-    memcpy(words, section, layout->n_symbols * sizeof words[0]);
+    memcpy(words, frame + SW_FRAME_HEADER_BYTES, layout->n_symbols * sizeof words[0]);
     if (!sw_huffman_shape_read(&d->shape, words, layout->n_symbols))
         return -SW_EFRAME;
     for (unsigned table = 0; table < d->shape.n_tables; table++) {

@@ -40,23 +40,23 @@ struct bits_reader {
     }
 };
 
-struct huffman_code {
+struct huffman_code : small_tables {
     struct lookup {
         uint16_t entry[SW_HUFFMAN_MAX_TABLES][SW_HUFFMAN_ENTRIES];
         sw_huffman_section section;
     };
 
     template <uint32_t THREADS>
-    static __device__ inline void build(lookup &shared, const uint8_t *section, uint32_t n_symbols) {
+    static __device__ inline void build(lookup &shared, const uint8_t *frame, const sw_frame_layout &layout) {
         for (uint32_t i = threadIdx.x; i < sizeof shared.entry / 16; i += THREADS)
             ((uint4 *)shared.entry)[i] = make_uint4(0, 0, 0, 0);
-        sw_huffman_read_section<THREADS>(shared.section, (const uint64_t *)section, n_symbols,
-                                         [&](uint32_t table, uint32_t symbol, uint32_t start, uint32_t length) {
-                                             const uint16_t entry = sw_huffman_entry(symbol, length);
-                                             for (uint32_t i = sw_huffman_bits(start, length); i < SW_HUFFMAN_ENTRIES;
-                                                  i += 1u << length)
-                                                 shared.entry[table][i] = entry;
-                                         });
+        sw_huffman_read_section<THREADS>(
+            shared.section, (const uint64_t *)(frame + SW_FRAME_HEADER_BYTES), layout.n_symbols,
+            [&](uint32_t table, uint32_t symbol, uint32_t start, uint32_t length) {
+                const uint16_t entry = sw_huffman_entry(symbol, length);
+                for (uint32_t i = sw_huffman_bits(start, length); i < SW_HUFFMAN_ENTRIES; i += 1u << length)
+                    shared.entry[table][i] = entry;
+            });
     }
 
     /* Takes a table's next entry; 0: there is no such code. */

@@ -7,7 +7,7 @@
 
 namespace {
 
-struct huffman_code {
+struct huffman_code : learned_params {
     struct lookup {
         uint16_t code[SW_HUFFMAN_MAX_TABLES][SW_HUFFMAN_SYMBOLS + 7]; /* 16-byte aligned rows */
         sw_huffman_section section;

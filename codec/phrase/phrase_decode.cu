@@ -8,14 +8,16 @@ namespace {
 static_assert(8 * STAGE_PAIRS - 8 - SW_PHRASE_MAX_BYTES >= FLUSH_BYTES - 8,
               "else nothing could go, and it had no room");
 
-struct phrase_code {
+struct phrase_code : small_tables {
     struct lookup {
         uint64_t word[256][SW_PHRASE_STRIDE];
         uint8_t length[256]; /* 0: not a phrase */
     };
 
     template <uint32_t THREADS>
-    static __device__ inline void build(lookup &shared, const uint8_t *section, uint32_t n_symbols) {
+    static __device__ inline void build(lookup &shared, const uint8_t *frame, const sw_frame_layout &layout) {
+        const uint8_t *section = frame + SW_FRAME_HEADER_BYTES;
+        const uint32_t n_symbols = layout.n_symbols;
         sw_phrase_write_out<THREADS>(shared.word, shared.length, (const uint64_t *)section, section + 8 * n_symbols,
                                      n_symbols);
     }

@@ -27,7 +27,7 @@ __device__ inline uint64_t window_word(const void *p, uint32_t i) {
     return (uint64_t)__byte_perm(low, 0, 0x0123) << 32 | __byte_perm(high, 0, 0x0123);
 }
 
-struct phrase_code {
+struct phrase_code : learned_params {
     using lookup = sw_phrase_index;
     static constexpr uint32_t RING_WORDS = 2 * SW_PHRASE_MAX_BYTES / 4, RING_COPIES = 0;
     static constexpr uint32_t MOST_THREADS = 1024, SLOT_PIECES = 1; /* phrases are chosen for much shorter frames */

@@ -10,7 +10,10 @@
  *
  * struct CODE {
  *     struct lookup;                                          in shared memory; 16-byte aligned
- *     build<THREADS>(lookup &, section, n_symbols)            all threads of the block; the caller synchronizes
+ *     MOST_WARPS                                              of a block: 16 or 32
+ *     MANY_TILES                                              for each multiprocessor: blocks have 16 warps
+ *     IS_PERSISTENT                                           then a block decodes more than a tile for each warp
+ *     build<THREADS>(lookup &, frame, layout)                 all threads of the block; the caller synchronizes
  *     decode_segment<ALIGN>(lookup &, words &, writer &, out_bytes)
  *         decodes a coded segment; true if it has exactly out_bytes; the caller then writes the writer's last bytes
  * }
@@ -23,9 +26,15 @@
 
 namespace {
 
-/* Warps of a block. Three blocks of 16 warps fill the shared memory of an sm_90. Smaller blocks spread inputs that are
- * too short for a few such blocks on every multiprocessor. */
+/* Warps of a block. Smaller blocks spread short inputs on every multiprocessor. */
 constexpr uint32_t MANY_WARPS = 16, FEW_WARPS = SW_STREAMS_UNIT_TILES;
+
+/* For a CODE with tables so small that three blocks of 16 warps have room on a multiprocessor of an sm_90. */
+struct small_tables {
+    static constexpr uint32_t MOST_WARPS = MANY_WARPS, MANY_TILES = 3 * MANY_WARPS;
+    static constexpr bool IS_PERSISTENT = false;
+};
+
 /* Output waits in the stage until a lane has 64 bytes, two full sectors, which are stored at once. With stores of 16
  * bytes all lanes together would have 200,000 half-written lines, more than the L2 cache holds (measured: 377 GB/s). */
 constexpr uint32_t FLUSH_BYTES = 64;
@@ -106,21 +115,13 @@ template <int ALIGN> __device__ void copy_segment(const words &in, writer &w, ui
     }
 }
 
-/* A block decodes WARPS tiles of one item. */
+/* Decodes tile first_tile + index, whose content is the index-th of those at d_raw. A warp calls it. */
 template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS>
-__global__ void __launch_bounds__(WARPS *SW_WARP)
-    decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
-    extern __shared__ __align__(16) uint8_t shared_bytes[];
-    shared_state<CODE, WARPS> &shared = *(shared_state<CODE, WARPS> *)shared_bytes;
-    const uint32_t lane = threadIdx.x % SW_WARP;
-    const sw_gpu_place place = items.find(blockIdx.x, lane);
+__device__ inline void decode_tile(shared_state<CODE, WARPS> &shared, const ITEMS &items, const sw_gpu_place &place,
+                                   uint32_t first_tile, uint32_t index, uint32_t lane) {
     const sw_frame_layout &layout = place.item.layout;
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
-    CODE::template build<WARPS * SW_WARP>(shared.tables, frame + SW_FRAME_HEADER_BYTES, layout.n_symbols);
-    __syncthreads();
-    const uint32_t index = place.unit * WARPS + threadIdx.x / SW_WARP, tile = first_tile + index;
-    if (tile >= layout.n_tiles)
-        return;
+    const uint32_t tile = first_tile + index;
     const uint32_t segment_bytes = 1u << layout.segment_log2;
     const uint64_t at = ((uint64_t)tile * SW_TILE_SEGMENTS + lane) << layout.segment_log2;
     const uint32_t out_bytes =
@@ -159,6 +160,26 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
         atomicAdd(&items.results[place.index].bad_tiles, 1);
 }
 
+/* A block decodes WARPS tiles of one item, or, if it is persistent, every so many-th WARPS tiles. */
+template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS>
+__global__ void __launch_bounds__(WARPS *SW_WARP)
+    decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
+    extern __shared__ __align__(16) uint8_t shared_bytes[];
+    shared_state<CODE, WARPS> &shared = *(shared_state<CODE, WARPS> *)shared_bytes;
+    const uint32_t lane = threadIdx.x % SW_WARP;
+    const sw_gpu_place place = items.find(blockIdx.x, lane);
+    const sw_frame_layout &layout = place.item.layout;
+    CODE::template build<WARPS * SW_WARP>(shared.tables, (const uint8_t *)place.item.d_frame, layout);
+    __syncthreads();
+    uint32_t index = place.unit * WARPS + threadIdx.x / SW_WARP;
+    if constexpr (CODE::IS_PERSISTENT && std::is_same_v<ITEMS, sw_gpu_single>) {
+        for (; first_tile + index < layout.n_tiles; index += gridDim.x * WARPS)
+            decode_tile<CODE, ALIGN, WARPS>(shared, items, place, first_tile, index, lane);
+    } else if (first_tile + index < layout.n_tiles) {
+        decode_tile<CODE, ALIGN, WARPS>(shared, items, place, first_tile, index, lane);
+    }
+}
+
 template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS> cudaError_t allow_shared() {
     return cudaFuncSetAttribute(decode_tiles<CODE, ALIGN, WARPS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)sizeof(shared_state<CODE, WARPS>));
@@ -178,12 +199,28 @@ template <class CODE, uint32_t WARPS, class ITEMS> void launch(const sw_gpu_deco
     });
 }
 
+/* Launches blocks of WARPS warps for a single item. Of large persistent blocks each multiprocessor has one. */
+template <class CODE, uint32_t WARPS> void launch_single(const sw_gpu_decode_job<sw_gpu_single> *job) {
+    const uint32_t blocks = (job->items.n_units + WARPS - 1) / WARPS;
+    launch<CODE, WARPS>(job, CODE::IS_PERSISTENT && WARPS != FEW_WARPS ? min(blocks, sw_gpu_processors()) : blocks);
+}
+
+/* Whether blocks of WARPS warps fit on the current device. */
+template <class CODE, uint32_t WARPS> bool fits() {
+    int device = 0, shared = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return sizeof(shared_state<CODE, WARPS>) <= (size_t)shared;
+}
+
 template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_single> *job) {
-    const uint32_t n_tiles = job->items.n_units;
-    if (n_tiles >= 3 * MANY_WARPS * sw_gpu_processors())
-        launch<CODE, MANY_WARPS>(job, (n_tiles + MANY_WARPS - 1) / MANY_WARPS);
+    const uint32_t n_tiles = job->items.n_units, processors = sw_gpu_processors();
+    if (CODE::MOST_WARPS > MANY_WARPS && n_tiles >= 2 * CODE::MOST_WARPS * processors && fits<CODE, CODE::MOST_WARPS>())
+        launch_single<CODE, CODE::MOST_WARPS>(job);
+    else if (n_tiles >= CODE::MANY_TILES * processors && fits<CODE, MANY_WARPS>())
+        launch_single<CODE, MANY_WARPS>(job);
     else
-        launch<CODE, FEW_WARPS>(job, (n_tiles + FEW_WARPS - 1) / FEW_WARPS);
+        launch_single<CODE, FEW_WARPS>(job);
 }
 
 template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
@@ -191,7 +228,11 @@ template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
 }
 
 template <class CODE> cudaError_t init_decoder() {
-    cudaError_t e = allow_shared_all<CODE, MANY_WARPS, sw_gpu_single>();
+    cudaError_t e = cudaSuccess;
+    if (CODE::MOST_WARPS > MANY_WARPS && fits<CODE, CODE::MOST_WARPS>())
+        e = allow_shared_all<CODE, CODE::MOST_WARPS, sw_gpu_single>();
+    if (e == cudaSuccess && fits<CODE, MANY_WARPS>())
+        e = allow_shared_all<CODE, MANY_WARPS, sw_gpu_single>();
     if (e == cudaSuccess)
         e = allow_shared_all<CODE, FEW_WARPS, sw_gpu_single>();
     return e == cudaSuccess ? allow_shared_all<CODE, FEW_WARPS, sw_gpu_batch>() : e;

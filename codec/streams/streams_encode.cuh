@@ -14,12 +14,14 @@
  *
  * struct CODE {
  *     struct lookup;                            in shared memory; 16-byte aligned
+ *     source_t, source_of(plan)                 what the lookup is built from, in device memory
+ *     HAS_DICTIONARY                            the frame may be too long: then it is not written whole
  *     RING_WORDS, RING_COPIES                   of a thread's ring
  *     MOST_THREADS                              of a block
  *     SLOT_PIECES                               pieces of a warp's slot: 1 or 2
  *     SPARE_ROWS                                of a slot: run() passes row `stop` by at most so many
- *     build<THREADS>(lookup &, const sw_params &)   all threads of the block; the caller synchronizes
- *     CODE(const lookup &, const sw_params &)
+ *     build<THREADS>(lookup &, const source_t &)    all threads of the block; the caller synchronizes
+ *     CODE(const lookup &, const source_t &)
  *     begin<ALIGN>(cursor &, source)            fills the ring from the cursor's position on
  *     run<ALIGN>(cursor &, source, stop, put)
  *         encodes until the segment's end, or until row `stop`; calls put(row, word) for each word, at the segment's
@@ -33,6 +35,15 @@
 #include "codec/streams/streams.h"
 
 namespace {
+
+/* For a CODE whose lookup is built from a plan's params. */
+struct learned_params {
+    static constexpr bool HAS_DICTIONARY = false;
+    using source_t = sw_params;
+    static const sw_params *source_of(const sw_gpu_plan *plan) {
+        return plan->d_params;
+    }
+};
 
 constexpr uint32_t ALL_LANES = 0xFFFFFFFFu;
 constexpr uint32_t MIN_THREADS = 128;
@@ -79,7 +90,7 @@ template <class PUT> __device__ inline void append_rest(cursor &c, PUT &put) {
     }
 }
 
-/* With COPIES 2, words 0 and 1 of the ring are repeated after its end, so that a window never wraps. */
+/* The ring's first COPIES words (0, 2 or 4) are repeated after its end, so that a window never wraps. */
 template <uint32_t WORDS, uint32_t COPIES>
 __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_bytes, uint4 v) {
     const uint32_t i = at_bytes / 4 % WORDS;
@@ -91,8 +102,54 @@ __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_by
     if (COPIES && i == 0) {
         ring[WORDS * threads] = v.x;
         ring[(WORDS + 1) * threads] = v.y;
+        if (COPIES > 2) {
+            ring[(WORDS + 2) * threads] = v.z;
+            ring[(WORDS + 3) * threads] = v.w;
+        }
     }
 }
+
+/* Fills a ring of 16 words from the cursor's position on. */
+template <class CODE, int ALIGN> __device__ inline void fill_ring(cursor &c, const source &in) {
+    c.loaded = c.at / 8 / 16 * 16;
+#pragma unroll
+    for (uint32_t u = 0; u < CODE::RING_WORDS / 4; u++) {
+        const uint4 v = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+        put_unit<CODE::RING_WORDS, CODE::RING_COPIES>(in.ring, in.threads, c.loaded, v);
+        if (c.loaded < in.in_bytes)
+            c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in.in_bytes - c.loaded));
+        c.loaded += 16;
+    }
+}
+
+/* Refills a ring. Two units are loaded ahead, a group of symbols before they are put into the ring. A group takes at
+ * most two units. */
+template <class CODE, int ALIGN> struct units_ahead {
+    uint4 next, after_next;
+
+    __device__ inline units_ahead(const cursor &c, const source &in) {
+        next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+        after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
+    }
+
+    /* Puts the segment's next unit into the ring, if there is a unit and room for it. */
+    static __device__ inline bool put(cursor &c, const source &in, uint4 unit) {
+        if (c.loaded >= in.in_bytes || c.loaded - c.at / 8 > 4 * CODE::RING_WORDS - 16)
+            return false;
+        put_unit<CODE::RING_WORDS, CODE::RING_COPIES>(in.ring, in.threads, c.loaded, unit);
+        c.hash = sw_hash_partial_unit(c.hash, unit, min(16u, in.in_bytes - c.loaded));
+        c.loaded += 16;
+        return true;
+    }
+
+    __device__ inline void refill(cursor &c, const source &in) {
+        if (!put(c, in, next))
+            return;
+        const bool both = put(c, in, after_next);
+        next = both ? sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes) : after_next;
+        after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
+    }
+};
 
 /* Copies n items from L2, BATCH at a time. Strides in items. */
 template <uint32_t BATCH, class T>
@@ -211,7 +268,7 @@ template <int ALIGN> __device__ void place_raw_segment(const tile_place &place, 
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS>
 __global__ void __launch_bounds__(THREADS, 1)
-    encode_tiles(const sw_params *__restrict__ table, const __grid_constant__ ITEMS items,
+    encode_tiles(const typename CODE::source_t *__restrict__ table, const __grid_constant__ ITEMS items,
                  const __grid_constant__ sw_gpu_slots slots) {
     extern __shared__ __align__(16) uint8_t shared[];
     typename CODE::lookup &tables = *(typename CODE::lookup *)shared;
@@ -272,19 +329,25 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (lane == 0)
             ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
         frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(is_raw ? 0 : words);
+        bool has_room = true;
+        if (CODE::HAS_DICTIONARY) { /* a frame buffer may have no room for more than a raw frame */
+            sw_gpu_put_dictionary(items, place, lane);
+            has_room = layout.data_offset + (unit + (total + 3) / 4) * SW_FRAME_ALIGN <=
+                       sw_gpu_raw_frame_bytes(layout.raw_bytes);
+        }
 
         const uint32_t shortest = __reduce_min_sync(ALL_LANES, lane < lanes ? words : ALL_LANES);
         const tile_place to = {(uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lanes, lane, shortest,
                                shortest * lanes + sw_warp_exclusive_sum(lane < lanes ? words - shortest : 0, lane)};
-        if (lane < (0u - total) % 4)
+        if (has_room && lane < (0u - total) % 4)
             to.out[total + lane] = 0; /* padding to 16 bytes */
-        is_again = is_again && !is_raw;
+        is_again = is_again && !is_raw && has_room;
         /* Of a raw segment any words are moved with whole rows, and then replaced. */
         const uint32_t any = __all_sync(ALL_LANES, is_raw) || !in_bytes ? 0 : min(shortest, most_rows);
-        if (slot != NO_SLOT)
+        if (slot != NO_SLOT && has_room)
             place_words<THREADS>(rows, to, is_again ? again.row : is_raw ? any : words);
         __syncwarp();
-        if (is_raw)
+        if (is_raw && has_room)
             place_raw_segment<ALIGN>(to, in.in, in_bytes);
         if (is_again) {
             code.template begin<ALIGN>(again, in);
@@ -340,7 +403,7 @@ template <class CODE, uint32_t THREADS, class ITEMS> void launch(const sw_gpu_en
     blocks = min(blocks, (job->items.n_units + WARPS - 1) / WARPS);
     sw_gpu_with_alignment(job->raw_address, [&](auto align) {
         encode_tiles<CODE, align.value, THREADS><<<blocks, THREADS, shared_bytes<CODE>(THREADS), job->stream>>>(
-            job->plan->d_params, job->items, job->slots);
+            CODE::source_of(job->plan), job->items, job->slots);
     });
 }
 

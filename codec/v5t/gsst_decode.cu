@@ -20,14 +20,16 @@ constexpr uint32_t LITERAL = 256;
 constexpr uint32_t ROWS_PER_FLUSH = 2;
 static_assert(8 * STAGE_PAIRS >= FLUSH_BYTES - 8 + 7 + ROWS_PER_FLUSH * 32, "left over, in acc, and from each row");
 
-struct v5t_code {
+struct v5t_code : small_tables {
     struct lookup {
         uint2 value[2 * LITERAL];
         uint8_t length[2 * LITERAL];
     };
 
     template <uint32_t THREADS>
-    static __device__ inline void build(lookup &shared, const uint8_t *section, uint32_t n_symbols) {
+    static __device__ inline void build(lookup &shared, const uint8_t *frame, const sw_frame_layout &layout) {
+        const uint8_t *section = frame + SW_FRAME_HEADER_BYTES;
+        const uint32_t n_symbols = layout.n_symbols;
         for (uint32_t c = threadIdx.x; c < LITERAL; c += THREADS) {
             uint2 v = make_uint2(0, 0);
             uint32_t length = c == SW_STREAMS_ESCAPE ? 0 : UNKNOWN_CODE_BYTES;

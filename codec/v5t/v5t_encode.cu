@@ -91,23 +91,10 @@ template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32
     return s;
 }
 
-/* Puts the segment's next unit into the ring, if there is a unit and room for it. */
-__device__ inline bool refill(cursor &c, uint32_t *ring, uint32_t threads, uint4 unit, uint32_t in_bytes) {
-    if (c.loaded >= in_bytes || c.loaded - c.at / 8 > 4 * RING_WORDS - 16)
-        return false;
-    put_unit<RING_WORDS, RING_COPIES>(ring, threads, c.loaded, unit);
-    c.hash = sw_hash_partial_unit(c.hash, unit, min(16u, in_bytes - c.loaded));
-    c.loaded += 16;
-    return true;
-}
-
 /* Encodes from the cursor's position on, until row `stop` or the segment's end (streams_encode.cuh). */
-template <int ALIGN, class PUT>
+template <class CODE, int ALIGN, class PUT>
 __device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &in, uint32_t stop, PUT put) {
-    /* Two units are loaded ahead, a group of symbols before they are put into the ring. A group takes at most two
-     * units. */
-    uint4 next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
-    uint4 after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
+    units_ahead<CODE, ALIGN> ahead(c, in);
     /* Four symbols take at most 32 bytes, so a group needs only one check of the segment's end and of the ring. */
     while (c.at + 4 * 64 <= c.end && c.row < stop) {
 #pragma unroll
@@ -118,11 +105,7 @@ __device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &
             c.at += t.input_bits;
             append(c, put, s.code | t.code << s.code_bits, s.code_bits + t.code_bits);
         }
-        if (refill(c, in.ring, in.threads, next, in.in_bytes)) {
-            const bool both = refill(c, in.ring, in.threads, after_next, in.in_bytes);
-            next = both ? sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes) : after_next;
-            after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
-        }
+        ahead.refill(c, in);
     }
     while (c.at < c.end && c.row < stop) {
         const symbol s = match<true>(tables, n2, window(in.ring, in.threads, c.at), c.end - c.at);
@@ -132,7 +115,7 @@ __device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &
     append_rest(c, put);
 }
 
-struct v5t_code {
+struct v5t_code : learned_params {
     using lookup = ::lookup;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
     static constexpr uint32_t MOST_THREADS = 512, SLOT_PIECES = 2;
@@ -146,19 +129,11 @@ struct v5t_code {
     __device__ inline v5t_code(const lookup &tables, const sw_params &table)
         : tables(tables), n2(table.own[SW_V5T_N2]) {}
     template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
-        c.loaded = c.at / 8 / 16 * 16;
-#pragma unroll
-        for (uint32_t u = 0; u < RING_WORDS / 4; u++) {
-            const uint4 v = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
-            put_unit<RING_WORDS, RING_COPIES>(in.ring, in.threads, c.loaded, v);
-            if (c.loaded < in.in_bytes)
-                c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in.in_bytes - c.loaded));
-            c.loaded += 16;
-        }
+        fill_ring<v5t_code, ALIGN>(c, in);
     }
     template <int ALIGN, class PUT>
     __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
-        ::run<ALIGN>(tables, n2, c, in, stop, put);
+        ::run<v5t_code, ALIGN>(tables, n2, c, in, stop, put);
     }
 };
 

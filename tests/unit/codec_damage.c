@@ -4,6 +4,7 @@
 #include "codec/bitpack/bitpack_core.h"
 #include "codec/checksum.h"
 #include "codec/codec.h"
+#include "codec/onpair/onpair.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
@@ -73,7 +74,19 @@ static void victim_free(struct victim *v) {
 }
 
 /* Kinds of bytes; the kinds from NUMBERS on are those of numbers_kinds[]. */
-enum { V5T_256, V5T_1024, V5T_FEW_SYMBOLS, V5T_FOREIGN, PHRASE, PHRASE_FOREIGN, HUFFMAN, RAW, NUMBERS };
+enum {
+    V5T_256,
+    V5T_1024,
+    V5T_FEW_SYMBOLS,
+    V5T_FOREIGN,
+    PHRASE,
+    PHRASE_FOREIGN,
+    HUFFMAN,
+    ONPAIR,
+    ONPAIR_FOREIGN,
+    RAW,
+    NUMBERS
+};
 
 /* Values of every length. Floats are tried only with codecs that take nothing else. */
 static const enum sw_value_type numbers_types[] = {SW_VALUE_U8,  SW_VALUE_I16, SW_VALUE_I32,  SW_VALUE_U64,
@@ -102,7 +115,9 @@ static void list_numbers(void) {
 /* Frames of two tiles, the second one not full. */
 static void victim_of_kind(struct victim *v, int kind) {
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = kind == V5T_1024 ? 10 : 8};
+    static struct sw_frame_dictionary dictionary;
     uint8_t sample[20000];
+    const bool is_foreign = kind == V5T_FOREIGN || kind == PHRASE_FOREIGN || kind == ONPAIR_FOREIGN;
     sw_content_fill(sample, sizeof sample, SW_CONTENT_TEXT, 21);
     if (kind >= NUMBERS)
         plan = (struct sw_plan){.codec = numbers_kinds[kind - NUMBERS].codec,
@@ -110,7 +125,7 @@ static void victim_of_kind(struct victim *v, int kind) {
                                 .value_type = numbers_kinds[kind - NUMBERS].type};
     else if (kind == RAW)
         sw_plan_init_raw(&plan);
-    else if (kind == V5T_FOREIGN || kind == PHRASE_FOREIGN) /* mixed: stored and coded segments side by side */
+    else if (is_foreign) /* mixed: stored and coded segments side by side */
         sw_content_fill(sample, sizeof sample, SW_CONTENT_MIXED, 21);
     if (plan.codec == SW_CODEC_V5T)
         sw_v5t_table_train(&plan.params, sample, kind == V5T_FEW_SYMBOLS ? 300 : sizeof sample,
@@ -122,9 +137,12 @@ static void victim_of_kind(struct victim *v, int kind) {
     }
     if (kind == HUFFMAN)
         (void)sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_NONE, sample, sizeof sample);
+    if (kind == ONPAIR || kind == ONPAIR_FOREIGN) {
+        plan = (struct sw_plan){.codec = SW_CODEC_ONPAIR, .segment_log2 = 10, .dictionary = &dictionary};
+        ck_assert_int_eq(sw_onpair_learn(&dictionary, sample, sizeof sample, SW_ONPAIR_PIECE_BYTES, 50), 0);
+    }
     size_t tile = (size_t)SW_TILE_SEGMENTS << plan.segment_log2;
-    victim_new(v, &plan, tile + tile / 2 + 333,
-               kind == V5T_FOREIGN || kind == PHRASE_FOREIGN ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
+    victim_new(v, &plan, tile + tile / 2 + 333, is_foreign ? SW_CONTENT_MIXED : SW_CONTENT_TEXT);
 }
 
 static void rehash(uint8_t *frame, size_t frame_bytes) {

@@ -1,6 +1,7 @@
 /* Frames that earlier versions wrote decode for ever. The files in tests/golden/ are never rewritten; a new format
  * version or codec adds files. `unit_codec_golden --write DIR` makes the files that DIR lacks. */
 #include "codec/codec.h"
+#include "codec/onpair/onpair.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
@@ -64,6 +65,8 @@ static const struct golden {
     {"v1-huffman-f32.spwf", SW_CODEC_HUFFMAN, 10, 0, 9002, SW_VALUE_F32, SW_NUMBERS_WEIGHTS},
     {"v1-huffman-f64.spwf", SW_CODEC_HUFFMAN, 10, 0, 35003, SW_VALUE_F64, SW_NUMBERS_UNIFORM},
     {"v1-huffman-dec128.spwf", SW_CODEC_HUFFMAN, 10, 0, 35003, SW_VALUE_DEC128, SW_NUMBERS_OUTLIER},
+    {"v1-onpair-text.spwf", SW_CODEC_ONPAIR, 10, SW_CONTENT_TEXT, 40007, SW_VALUE_NONE, 0},
+    {"v1-onpair-hex.spwf", SW_CODEC_ONPAIR, 10, SW_CONTENT_HEX, 20003, SW_VALUE_NONE, 0},
     {"v1-sfor-u64.spwf", SW_CODEC_SFOR, 10, 0, 30000, SW_VALUE_U64, SW_NUMBERS_NEARLY},
 };
 #define N_GOLDENS ((int)(sizeof goldens / sizeof goldens[0]))
@@ -125,6 +128,10 @@ static void plan_of(struct sw_plan *ret, const struct golden *g, const uint8_t *
         struct sw_params symbols;
         sw_v5t_table_train(&symbols, data, g->bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
         sw_phrase_learn(&ret->params, &symbols, data, g->bytes, SW_SAMPLE_LONG_PIECE_BYTES, g->bytes);
+    } else if (g->codec == SW_CODEC_ONPAIR) {
+        static struct sw_frame_dictionary dictionary;
+        (void)sw_onpair_learn(&dictionary, data, g->bytes, SW_ONPAIR_PIECE_BYTES, 200);
+        ret->dictionary = &dictionary;
     } else { /* of numbers a small part, which leaves exceptions */
         sw_plan_learn(ret, data, g->type ? 400 : g->bytes);
     }

@@ -50,6 +50,11 @@ static struct sw_frames *frames_new(unsigned n, bool packed, uint64_t seed) {
             frames->layouts[i].frame_bytes = 7000;
             frames->layouts[i].value_type = SW_VALUE_I64;
         }
+        if (i % 7 == 6) {
+            sw_frame_layout_init(&frames->layouts[i], SW_CODEC_ONPAIR, 10, CHUNK_BYTES, 0);
+            sw_frame_layout_add_dictionary(&frames->layouts[i], 16 * (1 + i % 4400));
+            frames->layouts[i].frame_bytes = 90000;
+        }
         frames->identities[i] = sw_random(&seed);
         frames->are_clients[i] = sw_random(&seed) % 2;
         if (packed) {

@@ -1,0 +1,12 @@
+/* onpair_gpu.cuh - what onpair's encoder needs of its decoder, for the row. */
+#ifndef SW_ONPAIR_GPU_CUH
+#define SW_ONPAIR_GPU_CUH
+
+#include "codec/codec_gpu.cuh"
+#include "codec/onpair/onpair_core.h"
+
+/* onpair_decode.cu */
+cudaError_t sw_onpair_gpu_init_decoder();
+template <class ITEMS> void sw_onpair_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
+
+#endif
