@@ -20,6 +20,8 @@ sw_control_fn sw_on_control_sessions, sw_on_control_regions, sw_on_control_snaps
     sw_on_control_demote, sw_on_control_promote, sw_on_control_drop;
 /* control_tenants.c */
 sw_control_fn sw_on_control_tenants;
+/* control_remote.c */
+sw_control_fn sw_on_control_remote_gc, sw_on_control_remote_rewrap;
 /* control_stats.c */
 sw_control_fn sw_on_control_stats, sw_on_control_tiers;
 

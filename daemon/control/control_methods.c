@@ -83,6 +83,17 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
         .help = "Removes a region and frees its space. Its bytes are lost, and its client gets ESTALE when it asks for "
                 "them.",
         {REGION}},
+    [SW_CONTROL_REMOTE_GC] = {"remote.gc", SW_CONTROL_ALL,
+        .help = "Looks for orphans in the object store of the remote tier: objects that no region has, left by a "
+                "service that was killed, or by deletions that failed. find: begins to count them, and changes "
+                "nothing. remove: begins to delete them. Without a mode: shows how far it is, or its last result.",
+        {{"mode", SW_PARAM_CHOICE, .choices = "find, remove", .help = "What to do. Try find first."}}},
+    [SW_CONTROL_REMOTE_REWRAP] = {"remote.rewrap", SW_CONTROL_ALL,
+        .help = "After a new master key was put first (remote_tier_keys): has the keys of all objects wrapped by it. No "
+                "object's body is sent again. Afterwards the old master key is no longer needed. find: begins to count "
+                "objects of older master keys. replace: begins to wrap their keys. Without a mode: shows how far it "
+                "is, or its last result.",
+        {{"mode", SW_PARAM_CHOICE, .choices = "find, replace", .help = "What to do."}}},
     [SW_CONTROL_LOG_LEVEL] = {"log.level", SW_CONTROL_ALL,
         .help = "Sets which log lines are printed, like the option log_level; without a level, shows the present one.",
         {{"level", SW_PARAM_CHOICE, .choices = "error, warning, info, debug",

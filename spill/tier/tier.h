@@ -74,6 +74,19 @@ struct sw_tier_store_stats {
     struct sw_err last; /* the last failed request's error */
 };
 
+/* What an operator may have done to the objects of a shared tier. */
+enum sw_tier_care {
+    SW_TIER_CARE_GC,     /* objects that no frame has are deleted */
+    SW_TIER_CARE_REWRAP, /* keys of objects are wrapped by the newest master key */
+};
+struct sw_tier_care_state {
+    enum sw_tier_care what;
+    bool has_begun, is_running;                    /* has_begun: ever; then the rest is of the last one */
+    bool changes;                                  /* false: it only finds */
+    uint64_t objects, found, found_bytes, changed; /* looked at; to be changed; changed */
+    struct sw_err err;                             /* it ended early; code 0: it did not */
+};
+
 enum { SW_TIER_FILE_BYTES = 32 };
 enum { SW_TIER_KEY_BYTES = 32, SW_TIER_IO_ALIGN = 4096 };
 enum sw_tier_io_kind { SW_TIER_WRITE, SW_TIER_READ };
@@ -158,6 +171,11 @@ struct sw_tier_ops {
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
     /* Statistics of the store of a shared tier. thread: any. NULL: it has none. */
     void (*store_stats)(struct sw_tier *tier, struct sw_tier_store_stats *ret);
+    /* Begins a task of care. changes: false: only finds what there is to do. thread: loop. errors: -SW_EBUSY (the last
+     * one has not ended), -SW_ENOMEM. NULL: there is none. */
+    int (*care)(struct sw_tier *tier, enum sw_tier_care what, bool changes, struct sw_err *err);
+    /* thread: any. */
+    void (*care_state)(struct sw_tier *tier, struct sw_tier_care_state *ret);
     /* Gets where a frame begins, for diagnosis: the name of the file, or of the memory, and the offset in it. thread:
      * any. NULL: not available. */
     void (*locate)(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],

@@ -171,6 +171,32 @@ START_TEST(objects_of_a_killed_service_are_deleted) {
 }
 END_TEST
 
+static void await_care(struct sw_ctl *ctl, const char *method, const char *mode, long long changed) {
+    json_decref(sw_control_ask(ctl, method, mode));
+    for (bool is_over = false; !is_over; (void)usleep(1000)) {
+        json_t *state = sw_control_ask(ctl, method, NULL);
+        is_over = strcmp(json_string_value(json_object_get(state, "state")), "running") != 0;
+        ck_assert_str_ne(json_string_value(json_object_get(state, "state")), "failed");
+        json_decref(state);
+    }
+    ck_assert_int_eq(sw_control_number(ctl, method, NULL, "changed"), changed);
+}
+
+START_TEST(an_operator_looks_for_orphans) {
+    const int n_remote = spill_all();
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    await_care(ctl, "remote.gc", "{\"mode\": \"find\"}", 0);
+    ck_assert_int_ge(sw_control_number(ctl, "remote.gc", NULL, "objects"), n_remote * 8);
+    ck_assert_int_eq(sw_control_number(ctl, "remote.gc", NULL, "found"), 0);
+    await_care(ctl, "remote.gc", "{\"mode\": \"remove\"}", 0);
+    await_care(ctl, "remote.rewrap", "{\"mode\": \"replace\"}", 0);
+    ck_assert_int_ge(sw_control_number(ctl, "remote.rewrap", NULL, "objects"), n_remote * 8);
+    sw_ctl_close(ctl);
+    for (int i = 0; i < N; i++)
+        restore(i);
+}
+END_TEST
+
 /* What fits into the host tier is stored there; the rest is refused, with its memory unchanged. */
 START_TEST(a_full_bucket_stops_no_local_spill) {
     bool is_remote = false;
@@ -196,6 +222,9 @@ START_TEST(a_service_starts_without_a_silent_store) {
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.unreadable tier=remote name=ETIMEDOUT"), 1);
     ck_assert_int_eq(try_to_spill(0, &is_remote), 0);
     restore(0);
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    ck_assert_ptr_nonnull(strstr(sw_control_ck_fails(ctl, "remote.gc", NULL, SW_ENOTSUP), "there is no remote tier"));
+    sw_ctl_close(ctl);
     spillway_close(connection);
 }
 END_TEST
@@ -219,6 +248,7 @@ int main(void) {
     tcase_add_checked_fixture(started, setup_started, teardown_started);
     tcase_add_test(started, regions_go_to_the_store_and_come_back);
     tcase_add_test(started, objects_of_a_killed_service_are_deleted);
+    tcase_add_test(started, an_operator_looks_for_orphans);
     if (is_ours)
         tcase_add_test(started, a_full_bucket_stops_no_local_spill);
     suite_add_tcase(suite, started);

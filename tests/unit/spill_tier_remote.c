@@ -2,15 +2,18 @@
  * object is left. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "tests/lib/child.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/object_store.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { FRAME_BYTES = (20 << 20) + 12345, PARTS = 3 };
@@ -36,6 +39,14 @@ static void teardown(void) {
     sw_object_store_end(&store);
     sw_nvme_folder_free(&folder);
     ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+static void write_keys(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fchmod(fileno(file), 0600), 0);
+    ck_assert_int_ge(fputs(text, file), 0);
+    ck_assert_int_eq(fclose(file), 0);
 }
 
 static void put(uint64_t bytes, uint64_t seed, struct sw_stored *ret) {
@@ -180,10 +191,7 @@ START_TEST(frames_of_another_master_key_are_not_lost) {
     char other[600];
     put(1000, 5, &stored);
     (void)snprintf(other, sizeof other, "%s/other", folder.path);
-    FILE *file = fopen(other, "w");
-    ck_assert_int_gt(fprintf(file, "%064x\n", 1), 0);
-    ck_assert_int_eq(fchmod(fileno(file), 0600), 0);
-    ck_assert_int_eq(fclose(file), 0);
+    write_keys(other, "0000000000000000000000000000000000000000000000000000000000000001\n");
     const char *right = config.key_file;
     config.key_file = other;
     reopen(0);
@@ -306,6 +314,118 @@ START_TEST(objects_that_cannot_be_deleted_are_orphans_until_the_next_process) {
 }
 END_TEST
 
+/* ---- care ---- */
+
+static struct sw_tier_care_state care(enum sw_tier_care what, bool changes) {
+    struct sw_tier_care_state state = {.is_running = true};
+    ck_assert_int_eq(tier->ops->care(tier, what, changes, NULL), 0);
+    for (; state.is_running; tier->ops->care_state(tier, &state))
+        (void)usleep(1000);
+    return state;
+}
+
+START_TEST(orphans_are_found_and_then_deleted) {
+    struct sw_stored stored[3];
+    struct sw_tier_care_state state;
+    tier->ops->care_state(tier, &state);
+    ck_assert(!state.has_begun);
+    for (uint64_t i = 0; i < 3; i++)
+        put(1000, i + 1, &stored[i]);
+    sw_object_store_tell(&store, "fault delete 403 1");
+    tier->ops->release(tier, &stored[1]);
+    while (info().orphans == 0)
+        (void)usleep(1000);
+    state = care(SW_TIER_CARE_GC, false);
+    ck_assert_int_eq(state.err.code, 0);
+    ck_assert_uint_eq(state.objects, 3);
+    ck_assert_uint_eq(state.found, 1);
+    ck_assert_uint_eq(state.found_bytes, 1016);
+    ck_assert_uint_eq(state.changed, 0);
+    sw_object_store_await(&store, 3);
+    state = care(SW_TIER_CARE_GC, true);
+    ck_assert_uint_eq(state.changed, 1);
+    sw_object_store_await(&store, 2);
+    ck_assert_int_eq(get(&stored[0], 1, NULL), 0);
+    ck_assert_int_eq(get(&stored[2], 3, NULL), 0);
+    ck_assert_uint_eq(care(SW_TIER_CARE_GC, true).found, 0);
+    sw_object_store_tell(&store, "fault list 403 1");
+    ck_assert_int_eq(care(SW_TIER_CARE_GC, true).err.code, -SW_EACCES);
+    tier->ops->release(tier, &stored[0]);
+    tier->ops->release(tier, &stored[2]);
+}
+END_TEST
+
+START_TEST(a_new_master_key_rewraps_and_the_old_one_can_go) {
+    struct sw_stored stored;
+    struct sw_tier_care_state state;
+    char path[600], keys[200];
+    put(FRAME_BYTES, 5, &stored);
+    (void)snprintf(path, sizeof path, "%s/rotated", folder.path);
+    (void)snprintf(keys, sizeof keys, "%064x\n%064x\n", 2, 0x5117);
+    write_keys(path, keys);
+    config.key_file = path;
+    reopen(0);
+    ck_assert_uint_eq(found.n, 1);
+    state = care(SW_TIER_CARE_REWRAP, false);
+    ck_assert_uint_eq(state.found, 1);
+    ck_assert_uint_eq(state.changed, 0);
+    const uint64_t sent_bytes = info().sent_bytes;
+    state = care(SW_TIER_CARE_REWRAP, true);
+    ck_assert_int_eq(state.err.code, 0);
+    ck_assert_uint_eq(state.changed, 1);
+    ck_assert_uint_eq(info().sent_bytes, sent_bytes); /* no body was sent */
+    ck_assert_uint_eq(care(SW_TIER_CARE_REWRAP, true).found, 0);
+    (void)snprintf(keys, sizeof keys, "%064x\n", 2);
+    write_keys(path, keys);
+    reopen(0);
+    ck_assert_int_eq(get(&found.stored[0], 5, NULL), 0);
+    tier->ops->release(tier, &found.stored[0]);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* ---- a process that is killed while it writes ---- */
+
+static void live(unsigned i, int socket) {
+    struct sw_stored stored;
+    config.host = "killed";
+    open_tier();
+    put(1 << 20, 1, &stored);
+    ck_assert_int_eq(write(socket, "x", 1), 1);
+    (void)i;
+    (void)sw_nvme_put(tier, FRAME_BYTES, 2, &stored, NULL);
+    (void)pause();
+    _exit(0);
+}
+
+/* Before the body is read, within it, after the object is there but before the reply, and after that. */
+static const char *const states[] = {"stall-early", "stall", "lost-reply", "none"};
+enum { N_STATES = sizeof states / sizeof states[0] };
+
+START_TEST(a_killed_process_leaves_whole_frames_and_no_orphan) {
+    char byte;
+    sw_object_store_tell(&store, "fault put none 1");
+    sw_object_store_tell(&store, "fault put %s 1", states[_i]);
+    struct sw_child child = sw_child_begin(live, 0);
+    sw_child_hear(&child, &byte, 1, "the writer");
+    while (sw_object_store_count(&store, "put") < 2)
+        (void)usleep(1000);
+    (void)usleep(20000u * (unsigned)_i);
+    ck_assert_int_eq(kill(child.pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child.pid, NULL, 0), child.pid);
+    (void)close(child.socket);
+    config.host = "killed";
+    reopen(2); /* no catalogue names the second frame */
+    ck_assert_uint_eq(found.n, 1);
+    ck_assert_int_eq(get(&found.stored[0], 1, NULL), 0);
+    (void)usleep(100000); /* a store may go on with what it has */
+    (void)care(SW_TIER_CARE_GC, true);
+    sw_object_store_await(&store, 1);
+    tier->ops->release(tier, &found.stored[0]);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 /* ---- many at once, in a small pool ---- */
 
 enum { FRAMES = 24 };
@@ -391,6 +511,9 @@ int main(void) {
     tcase_add_test(tests, during_an_outage_writes_fail_at_once_and_reads_wait);
     tcase_add_test(tests, a_store_that_is_out_at_the_start_is_named);
     tcase_add_test(tests, objects_that_cannot_be_deleted_are_orphans_until_the_next_process);
+    tcase_add_test(tests, orphans_are_found_and_then_deleted);
+    tcase_add_test(tests, a_new_master_key_rewraps_and_the_old_one_can_go);
+    tcase_add_loop_test(tests, a_killed_process_leaves_whole_frames_and_no_orphan, 0, N_STATES);
     tcase_add_test(tests, the_pool_is_bounded);
     Suite *suite = suite_create("spill_tier_remote");
     suite_add_tcase(suite, tests);

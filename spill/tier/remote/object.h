@@ -37,6 +37,7 @@ struct sw_object_request {
     uint64_t offset;                   /* GET */
     char hash[SW_OBJECT_HASH_BYTES];   /* PUT: of the body (sw_object_hash()); the store checks it */
     bool if_absent;                    /* PUT: fails with -SW_EEXIST if there is an object of this name */
+    bool is_impatient;                 /* it ends when the store is out; PUT and LIST always do */
     char meta[SW_OBJECT_META_BYTES];   /* PUT, COPY: kept with the object, "" for none; GET, HEAD: filled in */
     char token[SW_OBJECT_TOKEN_BYTES]; /* LIST: "" for the first page; then the next page's, "" after the last */
     /* LIST: called on the client's thread, before `done`, for each object of the page. name: below the prefix. */

@@ -63,7 +63,8 @@ static uint64_t next_random(struct sw_object_client *c) {
 
 /* What a store is asked for that may be out: others wait for it. */
 static bool waits(const struct sw_object_request *request) {
-    return request->client.is_probe || (request->verb != SW_OBJECT_PUT && request->verb != SW_OBJECT_LIST);
+    return request->client.is_probe ||
+           (request->verb != SW_OBJECT_PUT && request->verb != SW_OBJECT_LIST && !request->is_impatient);
 }
 
 static bool is_out(const struct sw_object_client *c, uint64_t now_us) {

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "spill/tier/remote/remote_care.h"
 #include "spill/tier/remote/remote_io.h"
 
 #include <errno.h>
@@ -32,6 +33,7 @@ struct tier_remote {
     struct sw_object_client *client;
     struct sw_object_keyring *keyring;
     struct sw_remote_io *io;
+    struct sw_remote_care *care;
     pthread_mutex_t lock;
     atomic_ullong next_number;  /* of objects; begins at random, so no two processes have the same */
     struct sw_list found, held; /* places: of a predecessor, not handed over yet; reserved or committed */
@@ -203,7 +205,9 @@ static void remote_submit(struct sw_tier *tier, struct sw_tier_io *io) {
         memcpy(io->key, place->key, sizeof io->key);
     } else {
         memcpy(place->key, io->key, sizeof io->key);
+        (void)pthread_mutex_lock(&t->lock); /* gc compares names */
         name_object(t, place);
+        (void)pthread_mutex_unlock(&t->lock);
     }
     sw_remote_io_submit(t->io, io, place);
 }
@@ -271,6 +275,66 @@ static int remote_recover(struct sw_tier *tier, const struct sw_tier_recovery *w
     }
 }
 
+/* ---- care ---- */
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+/* Copies the names in `list` to ret[n ...], unless ret is NULL. Returns their number. Under the lock. */
+static size_t copy_names(const struct sw_list *list, char (*ret)[SW_OBJECT_NAME_BYTES], size_t n) {
+    for (const struct sw_list *node = list->next; node != list; node = node->next) {
+        const struct sw_remote_place *place = SW_CONTAINER_OF(node, struct sw_remote_place, node);
+        if (place->name[0] && ret)
+            memcpy(ret[n], place->name, sizeof ret[n]);
+        n += place->name[0] != 0;
+    }
+    return n;
+}
+
+static int list_names(void *arg, char (**ret)[SW_OBJECT_NAME_BYTES], size_t *ret_n) {
+    struct tier_remote *t = arg;
+    (void)pthread_mutex_lock(&t->lock);
+    const size_t n = copy_names(&t->held, NULL, copy_names(&t->found, NULL, 0));
+    *ret = sw_alloc_array(n + 1, sizeof **ret);
+    if (*ret)
+        (void)copy_names(&t->held, *ret, copy_names(&t->found, *ret, 0));
+    (void)pthread_mutex_unlock(&t->lock);
+    *ret_n = n;
+    if (*ret)
+        qsort(*ret, n, sizeof **ret, compare_names);
+    return *ret ? 0 : -SW_ENOMEM;
+}
+
+static bool list_has_name(const struct sw_list *list, const char *name) {
+    for (const struct sw_list *node = list->next; node != list; node = node->next)
+        if (strcmp(SW_CONTAINER_OF(node, struct sw_remote_place, node)->name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool has_name(void *arg, const char *name) {
+    struct tier_remote *t = arg;
+    (void)pthread_mutex_lock(&t->lock);
+    const bool has = list_has_name(&t->held, name) || list_has_name(&t->found, name);
+    (void)pthread_mutex_unlock(&t->lock);
+    return has;
+}
+
+static bool is_name(const char *name) {
+    uint8_t key[SW_TIER_KEY_BYTES];
+    struct sw_extent extent;
+    return read_name(name, key, &extent);
+}
+
+static int remote_care(struct sw_tier *tier, enum sw_tier_care what, bool changes, struct sw_err *err) {
+    return sw_remote_care_begin(remote_of(tier)->care, what, changes, err);
+}
+
+static void remote_care_state(struct sw_tier *tier, struct sw_tier_care_state *ret) {
+    sw_remote_care_state(remote_of(tier)->care, ret);
+}
+
 /* ---- statistics ---- */
 
 static void remote_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
@@ -329,6 +393,7 @@ static void forget(struct sw_list *list) {
 /* Closes the tier, also a half-opened one. The threads of `io` submit to the client, which calls them back. */
 static void remote_close(struct sw_tier *tier) {
     struct tier_remote *t = remote_of(tier);
+    sw_remote_care_close(t->care);
     sw_remote_io_stop(t->io);
     sw_object_client_close(t->client);
     sw_remote_io_free(t->io);
@@ -345,6 +410,8 @@ static const struct sw_tier_ops remote_ops = {.reserve = remote_reserve,
                                               .release = remote_release,
                                               .stats = remote_stats,
                                               .store_stats = remote_store_stats,
+                                              .care = remote_care,
+                                              .care_state = remote_care_state,
                                               .locate = remote_locate,
                                               .submit = remote_submit,
                                               .recover = remote_recover,
@@ -395,6 +462,15 @@ static int open_parts(struct tier_remote *t, const struct sw_tier_remote_config 
         .client = t->client, .keyring = t->keyring, .pool_bytes = config->pool_bytes, .committed = committed, .arg = t};
     if (!rc)
         rc = sw_remote_io_open(&t->io, &io, err);
+    const struct sw_remote_care_config care = {.client = t->client,
+                                               .keyring = t->keyring,
+                                               .folder = t->folder,
+                                               .list_names = list_names,
+                                               .has_name = has_name,
+                                               .is_name = is_name,
+                                               .arg = t};
+    if (!rc)
+        rc = sw_remote_care_open(&t->care, &care, err);
     if (!rc)
         rc = list_objects(t, err);
     return rc;

@@ -217,6 +217,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.check_signature()
             if kind == "reset-early":  # while the body comes
                 self.cut()
+            if kind == "stall-early":
+                time.sleep(0.5)
             self.body = self.read_body()
             if kind:
                 self.spoil(kind)
