@@ -36,8 +36,8 @@ struct sw_memfd_writer {
  * descriptor does not allow it), -SW_ENOMEM, -SW_EIMPORT; a part may have been copied. thread: the writer's. */
 int sw_memfd_write(struct sw_memfd_writer *writer, int fd, const void *from, uint64_t bytes, uint64_t offset,
                    struct sw_err *err);
-/* Unmaps the window, and clears may_fill_holes. Call it before a memfd that was written to is closed, since the next one
- * may have the same descriptor. */
+/* Unmaps the window, and clears may_fill_holes. Call it before a memfd that was written to is closed, since the next
+ * one may have the same descriptor. */
 void sw_memfd_writer_end(struct sw_memfd_writer *writer);
 
 #endif
