@@ -32,13 +32,13 @@ struct sw_coded {
     enum stage stage;
     struct sw_coder_link *link;
     void (*fall_back)(struct sw_transfer *x);
-    bool is_under_way;              /* MOVE: the coder has been given something to do */
-    uint32_t next_item, next_piece; /* the next run to be added */
-    uint32_t first_run;             /* the first one that is not over */
-    uint32_t n_runs;                /* that were added */
-    struct sw_coder_run *runs;      /* [call->n_buffers], by the index of the piece */
-    bool falls_back;                /* it cannot be done here: once nothing is left, the service does it */
-    uint32_t *order;                /* [n_runs]: the pieces in the order in which they were added */
+    bool is_under_way;               /* MOVE: the coder has been given something to do */
+    uint32_t next_item, next_buffer; /* the next run to be added */
+    uint32_t first_run;              /* the first one that is not over */
+    uint32_t n_runs;                 /* that were added */
+    struct sw_coder_run *runs;       /* [call->n_buffers], by the index of the buffer */
+    bool falls_back;                 /* it cannot be done here: once nothing is left, the service does it */
+    uint32_t *order;                 /* [n_runs]: the buffers in the order in which they were added */
 };
 
 static struct sw_coded *coded_of(struct sw_way *way) {
@@ -140,7 +140,7 @@ static bool send_event(struct sw_coder_event *event) {
                                            .offset = op->link->frames_offset + event->at[i],
                                            .mem = op->link->mem,
                                            .frame_bytes = (uint32_t)event->bytes[i],
-                                           .buffer = (uint16_t)run->piece};
+                                           .buffer = (uint16_t)run->buffer_index};
     const unsigned flags = event->kind == SW_CODER_FETCH && event->is_disputed ? SW_READ_DISPUTED : 0;
     struct spillway_ticket *t =
         sw_way_send_chunks(&op->way, run->item, flags, chunks, event->n, NULL, take_frames, frames_done);
@@ -172,30 +172,30 @@ static bool send_events(struct sw_coder_link *link) {
     return sent;
 }
 
-static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece);
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_item_buffer *b);
 
 /* ---- runs ---------------------------------------------------------------------------------------------------------
  */
 
-static uint64_t bytes_to_move(const struct sw_coded *op, const struct sw_piece *piece) {
-    return sw_way_is_spill(&op->way) ? piece->bytes : piece->stored_bytes;
+static uint64_t bytes_to_move(const struct sw_coded *op, const struct sw_item_buffer *b) {
+    return sw_way_is_spill(&op->way) ? b->bytes : b->stored_bytes;
 }
 
-static int add_run(struct sw_coded *op, uint32_t item, uint32_t piece, struct sw_err *err) {
+static int add_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_err *err) {
     const struct sw_transfer *x = op->way.transfer;
-    const struct sw_piece *p = sw_way_piece(&op->way, item, piece);
-    const struct spillway_buffer *buffer = &x->items[item].request->buffers[piece];
+    const struct sw_item_buffer *p = sw_way_buffer(&op->way, item, k);
+    const struct spillway_buffer *buffer = &x->items[item].request->buffers[k];
     const uint64_t bytes = bytes_to_move(op, p);
-    struct sw_coder_run *run = &op->runs[x->items[item].first + piece];
+    struct sw_coder_run *run = &op->runs[x->items[item].first + k];
     run->user = &op->link->user;
     run->owner = op;
     run->item = item;
-    run->piece = piece;
+    run->buffer_index = k;
     run->request = (struct sw_request){.operation = sw_way_is_spill(&op->way) ? SW_OP_SPILL : SW_OP_RESTORE,
                                        .session = sw_way_connection(&op->way)->number,
                                        .may_fill_holes = true};
     run->buffer.type = (enum sw_value_type)buffer->type;
-    run->buffer.number = x->items[item].request->n_buffers > 1 ? piece + 1 : 0;
+    run->buffer.number = x->items[item].request->n_buffers > 1 ? k + 1 : 0;
     if (sw_way_is_spill(&op->way))
         run->buffer.chunk_bytes = chunk_bytes(&op->way, p);
     else if (!(run->run.frames = sw_frames_new(bytes, p->chunk_bytes, false)))
@@ -215,20 +215,20 @@ static void fail_item(struct sw_coded *op, uint32_t item, const struct sw_err *e
 static void add_runs(struct sw_coded *op) {
     const struct sw_transfer *x = op->way.transfer;
     while (op->next_item < sw_way_n_items(&op->way) && op->n_runs - op->first_run < MOST_RUNS) {
-        const uint32_t item = op->next_item, piece = op->next_piece;
+        const uint32_t item = op->next_item, k = op->next_buffer;
         struct sw_err err = {0};
-        if (piece == x->items[item].request->n_buffers) {
+        if (k == x->items[item].request->n_buffers) {
             op->next_item++;
-            op->next_piece = 0;
+            op->next_buffer = 0;
             continue;
         }
-        op->next_piece++;
-        if (x->results[item].code || !bytes_to_move(op, sw_way_piece(&op->way, item, piece)))
+        op->next_buffer++;
+        if (x->results[item].code || !bytes_to_move(op, sw_way_buffer(&op->way, item, k)))
             continue;
-        if (add_run(op, item, piece, &err) < 0)
+        if (add_run(op, item, k, &err) < 0)
             fail_item(op, item, &err);
         else
-            op->order[op->n_runs++] = x->items[item].first + piece;
+            op->order[op->n_runs++] = x->items[item].first + k;
     }
 }
 
@@ -265,7 +265,7 @@ static bool is_sent(const struct sw_coded *op, uint32_t item) {
     const struct sw_item *it = &op->way.transfer->items[item];
     for (uint32_t k = 0; k < it->request->n_buffers; k++) {
         const struct sw_coder_run *run = &op->runs[it->first + k];
-        const uint64_t bytes = sw_way_piece(&op->way, item, k)->bytes;
+        const uint64_t bytes = sw_way_buffer(&op->way, item, k)->bytes;
         /* The run has frames, which the coder's thread makes, once one of them has been handed to this thread. */
         if (bytes && (!run->n_sent || run->n_sent < run->run.frames->n_chunks))
             return false;
@@ -310,7 +310,7 @@ static bool is_ready(struct sw_coded *op) {
     const struct sw_transfer *x = op->way.transfer;
     bool all = sw_way_connection(&op->way)->link == SW_LINK_UP && op->link->state == SW_CODER_READY;
     for (uint32_t i = 0; i < x->call->n_buffers; i++)
-        all = is_reached(&x->pieces[i].mark) && all;
+        all = is_reached(&x->buffers[i].mark) && all;
     return all;
 }
 
@@ -399,16 +399,16 @@ static void cancel(struct sw_way *way) {
 }
 
 /* Short enough for all slots to have some, so that one chunk is encoded while others are copied. */
-static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece) {
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_item_buffer *b) {
     const struct sw_coder_link *link = SW_CONTAINER_OF(way, const struct sw_coded, way)->link;
-    return (uint32_t)sw_rules_chunk_bytes(piece->bytes, link->chunk_bytes, sw_coder_slots(link->coder));
+    return (uint32_t)sw_rules_chunk_bytes(b->bytes, link->chunk_bytes, sw_coder_slots(link->coder));
 }
 
-static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
+static int check_buffer(struct sw_way *way, const struct sw_item_buffer *b, struct sw_err *err) {
     struct sw_coded *op = coded_of(way);
-    const uint64_t longest = piece->stored_bytes < piece->chunk_bytes ? piece->stored_bytes : piece->chunk_bytes;
+    const uint64_t longest = b->stored_bytes < b->chunk_bytes ? b->stored_bytes : b->chunk_bytes;
     (void)err;
-    op->falls_back |= longest > sw_coder_chunk_bytes(coder_of(op)) || (piece->stored_bytes && !piece->chunk_bytes);
+    op->falls_back |= longest > sw_coder_chunk_bytes(coder_of(op)) || (b->stored_bytes && !b->chunk_bytes);
     return 0;
 }
 
@@ -436,7 +436,7 @@ static void coded_free(struct sw_way *way) {
         if (result->code)
             continue;
         if (sw_way_is_spill(way)) {
-            if (run->piece == 0) /* the service only knows who has encoded it */
+            if (run->buffer_index == 0) /* the service only knows who has encoded it */
                 result->reason[0] = 0;
             sw_client_combine(result->reason, sizeof result->reason, sw_cost_reason_text(run->run.outcome.reason));
         }
@@ -453,7 +453,7 @@ static const struct sw_way_ops coded_ops = {.has_ended = has_ended,
                                             .cancel = cancel,
                                             .advance = advance_way,
                                             .chunk_bytes = chunk_bytes,
-                                            .check_piece = check_piece,
+                                            .check_buffer = check_buffer,
                                             .free = coded_free};
 
 /* The coder of all of the call's memory. NULL: there is none, and the call goes another way. */
@@ -484,30 +484,30 @@ static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err
 static int mark_request(struct sw_transfer *x, uint32_t i, struct sw_err *err) {
     struct spillway *c = x->ticket->connection;
     const struct sw_call_request *r = &x->call->requests[i];
-    struct sw_piece *pieces = &x->pieces[x->items[i].first];
+    struct sw_item_buffer *buffers = &x->buffers[x->items[i].first];
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
     uint32_t k = 0;
     while (k + 1 < r->n_buffers && !r->buffers[k].bytes)
         k++;
     const int rc = sw_export_order(&e, &c->cuda, NULL, r->buffers[k].data, r->stream, err);
     for (k = 0; e.mark && k < r->n_buffers; k++)
-        pieces[k].mark = sw_mark_ref(e.mark);
+        buffers[k].mark = sw_mark_ref(e.mark);
     sw_mark_unref(e.mark);
     return rc;
 }
 
-static int mark_pieces(struct sw_transfer *x, bool is_gpu, struct sw_err *err) {
+static int mark_buffers(struct sw_transfer *x, bool is_gpu, struct sw_err *err) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < x->call->n; i++) {
         const struct sw_call_request *r = &x->call->requests[i];
         for (uint32_t k = 0; k < r->n_buffers; k++) {
-            struct sw_piece *piece = &x->pieces[x->items[i].first + k];
+            struct sw_item_buffer *b = &x->buffers[x->items[i].first + k];
             struct sw_export e = {0};
             /* Registered memory is in use until the call has ended. */
             const struct sw_registered *registered =
                 sw_registered_find(x->ticket->connection, r->buffers[k].data, r->buffers[k].bytes, &e);
-            piece->bytes = r->buffers[k].bytes;
-            piece->mem = registered ? registered->mem : 0;
+            b->bytes = r->buffers[k].bytes;
+            b->mem = registered ? registered->mem : 0;
         }
         if (is_gpu)
             rc = mark_request(x, i, err);
@@ -534,5 +534,5 @@ int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer
     op->link = link;
     op->fall_back = fall_back;
     x->way = &op->way;
-    return mark_pieces(x, link->place.context != NULL, err);
+    return mark_buffers(x, link->place.context != NULL, err);
 }

@@ -9,7 +9,7 @@
 #include "ipc/client/client_transfer.h"
 
 /* Makes a call a coded one, if a coder works on all of its memory and it pays: sets transfer->way, and the marks of its
- * pieces. Returns 0 also if the call goes another way. fall_back: called when nothing of the call is open any more and
+ * buffers. Returns 0 also if the call goes another way. fall_back: called when nothing of the call is open any more and
  * its way is of no more use, since the service has to encode or decode; it gives the call another way. errors: those of
  * spillway_spill() about memory and streams. */
 int sw_coded_prepare(struct sw_transfer *transfer, void (*fall_back)(struct sw_transfer *transfer), struct sw_err *err);

@@ -61,7 +61,7 @@ void sw_transfer_drop_unseen(struct sw_transfer *x) {
 uint64_t sw_item_bytes(const struct sw_transfer *x, uint32_t i) {
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < x->items[i].request->n_buffers; k++)
-        bytes += x->pieces[x->items[i].first + k].bytes;
+        bytes += x->buffers[x->items[i].first + k].bytes;
     return bytes;
 }
 
@@ -98,10 +98,10 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
     return true;
 }
 
-void sw_pieces_release_marks(struct sw_piece *pieces, uint32_t n) {
+void sw_item_buffers_release_marks(struct sw_item_buffer *buffers, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        sw_mark_unref(pieces[i].mark);
-        pieces[i].mark = NULL;
+        sw_mark_unref(buffers[i].mark);
+        buffers[i].mark = NULL;
     }
 }
 
@@ -133,7 +133,7 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
     struct sw_transfer *x = t->own.owner;
     x->n_in_flight--;
     if (!x->way)
-        sw_pieces_release_marks(&x->pieces[x->items[t->own.part].first], t->transfer.n_buffers);
+        sw_item_buffers_release_marks(&x->buffers[x->items[t->own.part].first], t->transfer.n_buffers);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
     for (uint32_t i = t->own.part; t->error.code && i < t->own.part + t->transfer.n_items; i++) {
@@ -168,16 +168,16 @@ int sw_transfer_make_ready(struct sw_transfer *x, uint32_t first, uint32_t n, st
     bool has_marks = false;
     int rc = 0;
     for (uint32_t i = first; !rc && i < first + n; i++) {
-        has_marks |= x->pieces[i].mark != NULL;
-        if (i == first || x->pieces[i].mem != x->pieces[i - 1].mem)
-            rc = sw_registered_ready(c, x->pieces[i].mem, err);
+        has_marks |= x->buffers[i].mark != NULL;
+        if (i == first || x->buffers[i].mem != x->buffers[i - 1].mem)
+            rc = sw_registered_ready(c, x->buffers[i].mem, err);
     }
     return !rc && has_marks ? sw_client_share_marks(c, err) : rc;
 }
 
-bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
+bool sw_item_buffers_use(const struct sw_item_buffer *buffers, uint32_t n, uint32_t mem) {
     for (uint32_t i = 0; i < n; i++)
-        if (pieces[i].mem == mem)
+        if (buffers[i].mem == mem)
             return true;
     return false;
 }
@@ -185,5 +185,5 @@ bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem) {
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem) {
     const struct sw_transfer *x = t->own.owner;
     return x->way ? t->transfer.mem == mem
-                  : sw_pieces_use(&x->pieces[x->items[t->own.part].first], t->transfer.n_buffers, mem);
+                  : sw_item_buffers_use(&x->buffers[x->items[t->own.part].first], t->transfer.n_buffers, mem);
 }

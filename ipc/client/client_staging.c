@@ -28,9 +28,9 @@ enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_END, STAGE_OVER };
 struct sw_staged {
     struct sw_way way;
     enum stage stage;
-    uint32_t item, piece; /* the next one to move; piece: of the item's pieces */
-    uint64_t at;          /* in that piece */
-    unsigned n_held;      /* places */
+    uint32_t item, buffer_index; /* of the next buffer to move; the index is within the item */
+    uint64_t at;                 /* in that buffer */
+    unsigned n_held;             /* places */
 };
 
 struct sw_staging {
@@ -98,15 +98,15 @@ static void come_back(struct round *round, long ns) {
 
 /* ---- one chunk --------------------------------------------------------------------------------------------------- */
 
-static uint8_t *data_of(const struct sw_staged *op, uint32_t item, uint32_t piece) {
-    return op->way.transfer->items[item].request->buffers[piece].data;
+static uint8_t *data_of(const struct sw_staged *op, uint32_t item, uint32_t k) {
+    return op->way.transfer->items[item].request->buffers[k].data;
 }
 
 static struct sw_arena *arena_of(const struct sw_staged *op, const struct spillway_ticket *t) {
     struct sw_arena *arena = NULL;
     for (uint32_t k = 0; !arena && k < op->way.transfer->call->n_buffers; k++)
-        if (op->way.transfer->pieces[k].arena && op->way.transfer->pieces[k].arena->mem == t->transfer.mem)
-            arena = op->way.transfer->pieces[k].arena;
+        if (op->way.transfer->buffers[k].arena && op->way.transfer->buffers[k].arena->mem == t->transfer.mem)
+            arena = op->way.transfer->buffers[k].arena;
     return arena;
 }
 
@@ -172,31 +172,31 @@ static uint64_t at_most(uint64_t bytes, uint64_t most) {
     return bytes < most ? bytes : most;
 }
 
-/* Returns how much of a piece is moved at a time, and how many places of the arena that takes. A restore moves whole
+/* Returns how much of a buffer is moved at a time, and how many places of the arena that takes. A restore moves whole
  * chunks of the region. */
-static uint64_t bytes_at_once(const struct sw_staged *op, const struct sw_piece *piece, unsigned *ret_places) {
-    const uint64_t left = (is_spill(op) ? piece->bytes : piece->stored_bytes) - op->at,
-                   unit = is_spill(op) || piece->chunk_bytes <= SW_PIECE_BYTES ? SW_PIECE_BYTES : piece->chunk_bytes,
-                   whole = is_spill(op) || !piece->chunk_bytes ? unit : unit / piece->chunk_bytes * piece->chunk_bytes,
+static uint64_t bytes_at_once(const struct sw_staged *op, const struct sw_item_buffer *b, unsigned *ret_places) {
+    const uint64_t left = (is_spill(op) ? b->bytes : b->stored_bytes) - op->at,
+                   unit = is_spill(op) || b->chunk_bytes <= SW_PIECE_BYTES ? SW_PIECE_BYTES : b->chunk_bytes,
+                   whole = is_spill(op) || !b->chunk_bytes ? unit : unit / b->chunk_bytes * b->chunk_bytes,
                    bytes = at_most(left, whole);
     *ret_places = bytes ? (unsigned)((bytes + SW_PIECE_BYTES - 1) / SW_PIECE_BYTES) : 1;
     return bytes;
 }
 
-/* Moves the next part of a copied piece. Returns false if it has to wait. */
-static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct round *round) {
-    struct sw_arena *arena = piece->arena;
+/* Moves the next bytes of a copied buffer. Returns false if it has to wait. */
+static bool move_copied(struct sw_staged *op, struct sw_item_buffer *b, struct round *round) {
+    struct sw_arena *arena = b->arena;
     struct sw_export e = {0};
     struct sw_err err = {0};
     unsigned n;
-    const uint64_t bytes = bytes_at_once(op, piece, &n);
+    const uint64_t bytes = bytes_at_once(op, b, &n);
     const int first = arena->wanted ? -1 : sw_arena_find_places(arena, n);
     if (first < 0 || (is_spill(op) && !may_copy(arena, round))) {
         arena->wanted = true;
         return false;
     }
     const unsigned place = (unsigned)first;
-    sw_arena_take(arena, place, n, op, data_of(op, op->item, op->piece) + op->at);
+    sw_arena_take(arena, place, n, op, data_of(op, op->item, op->buffer_index) + op->at);
     op->n_held++;
     int rc =
         is_spill(op) ? sw_arena_copy(arena, place, 0, bytes, true, &err) : sw_arena_make(arena, place, bytes, &err);
@@ -211,7 +211,7 @@ static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct rou
                                         .raw_bytes = bytes,
                                         .offset = e.offset + place * SW_PIECE_BYTES,
                                         .mem = arena->mem,
-                                        .buffer = (uint16_t)op->piece};
+                                        .buffer = (uint16_t)op->buffer_index};
     const bool sent = !rc && send_chunk(op, &chunk, e.mark, place);
     sw_mark_unref(e.mark);
     if (!sent)
@@ -220,18 +220,18 @@ static bool move_copied(struct sw_staged *op, struct sw_piece *piece, struct rou
     return sent;
 }
 
-/* Moves a piece whose memory the daemon opens, as one chunk. */
-static bool move_whole(struct sw_staged *op, const struct sw_piece *piece) {
+/* Moves a buffer whose memory the daemon opens, as one chunk. */
+static bool move_whole(struct sw_staged *op, const struct sw_item_buffer *b) {
     const struct sw_wire_chunk chunk = {
-        .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)op->piece};
-    if (!send_chunk(op, &chunk, piece->mark, SW_ARENA_PIECES))
+        .raw_bytes = b->bytes, .offset = b->offset, .mem = b->mem, .buffer = (uint16_t)op->buffer_index};
+    if (!send_chunk(op, &chunk, b->mark, SW_ARENA_PIECES))
         return false;
-    op->at = piece->bytes;
+    op->at = b->bytes;
     return true;
 }
 
-static bool is_moved(const struct sw_staged *op, const struct sw_piece *piece) {
-    return op->at >= (is_spill(op) || !piece->arena ? piece->bytes : piece->stored_bytes);
+static bool is_moved(const struct sw_staged *op, const struct sw_item_buffer *b) {
+    return op->at >= (is_spill(op) || !b->arena ? b->bytes : b->stored_bytes);
 }
 
 /* Goes on with the next item. With SPILLWAY_EACH, commits the item whose bytes were all sent. Returns false if it has
@@ -244,7 +244,7 @@ static bool next_item(struct sw_staged *op) {
     if (each)
         op->way.n_ended = op->item + 1;
     op->item++;
-    op->piece = 0;
+    op->buffer_index = 0;
     op->at = 0;
     return true;
 }
@@ -254,22 +254,22 @@ static bool move_next(struct sw_staged *op, struct round *round) {
     const struct sw_transfer *x = op->way.transfer;
     if (must_stop(op) || op->item == sw_way_n_items(&op->way))
         return false;
-    const uint32_t n_pieces = x->items[op->item].request->n_buffers;
+    const uint32_t n_buffers = x->items[op->item].request->n_buffers;
     if (x->results[op->item].code) /* with SPILLWAY_EACH the other items go on */
         return next_item(op);
-    if (op->piece == n_pieces) {
+    if (op->buffer_index == n_buffers) {
         const bool is_begun = !is_spill(op) || x->items[op->item].number;
         return (is_begun || (sw_way_may_send(&op->way) && sw_way_begin_empty(&op->way, op->item))) && next_item(op);
     }
-    struct sw_piece *piece = sw_way_piece(&op->way, op->item, op->piece);
-    if (is_moved(op, piece)) {
-        op->piece++;
+    struct sw_item_buffer *b = sw_way_buffer(&op->way, op->item, op->buffer_index);
+    if (is_moved(op, b)) {
+        op->buffer_index++;
         op->at = 0;
         return true;
     }
     if (!sw_way_may_send(&op->way))
         return false;
-    return piece->arena ? move_copied(op, piece, round) : move_whole(op, piece);
+    return b->arena ? move_copied(op, b, round) : move_whole(op, b);
 }
 
 /* ---- restore ----------------------------------------------------------------------------------------------------- */
@@ -307,17 +307,17 @@ static bool is_reached(struct sw_mark **mark, struct round *round) {
     return true;
 }
 
-/* Waits for the streams and arenas of copied pieces. The daemon waits for the streams of other pieces. */
+/* Waits for the streams and arenas of copied buffers. The daemon waits for the streams of other buffers. */
 static bool is_ready(struct sw_staged *op, struct round *round) {
     struct sw_transfer *x = op->way.transfer;
     bool all = connection_of(op)->link == SW_LINK_UP;
     for (uint32_t i = 0; i < x->call->n_buffers; i++) {
-        struct sw_piece *piece = &x->pieces[i];
-        if (!piece->arena)
+        struct sw_item_buffer *b = &x->buffers[i];
+        if (!b->arena)
             continue;
-        if (piece->arena->error.code)
-            sw_client_note_error(&x->error, &piece->arena->error);
-        all = is_reached(&piece->mark, round) && piece->arena->open && all;
+        if (b->arena->error.code)
+            sw_client_note_error(&x->error, &b->arena->error);
+        all = is_reached(&b->mark, round) && b->arena->open && all;
     }
     return all || must_stop(op) || x->error.code;
 }
@@ -327,17 +327,17 @@ static void begin_end(struct sw_staged *op) {
     struct sw_transfer *x = op->way.transfer;
     op->stage = STAGE_END;
     for (uint32_t i = 0; i < x->call->n_buffers; i++) {
-        struct sw_piece *piece = &x->pieces[i];
+        struct sw_item_buffer *b = &x->buffers[i];
         struct sw_export e = {0};
         struct sw_err err = {0};
-        const bool is_first = i == 0 || x->pieces[i - 1].arena != piece->arena;
-        if (!piece->arena)
+        const bool is_first = i == 0 || x->buffers[i - 1].arena != b->arena;
+        if (!b->arena)
             continue;
-        sw_mark_unref(piece->mark); /* of the caller's stream, for which nothing waits after an error */
-        piece->mark = NULL;
-        if (is_first && sw_arena_mark(connection_of(op), piece->arena, &e, &err) < 0)
+        sw_mark_unref(b->mark); /* of the caller's stream, for which nothing waits after an error */
+        b->mark = NULL;
+        if (is_first && sw_arena_mark(connection_of(op), b->arena, &e, &err) < 0)
             sw_client_note_err(&x->error, &err);
-        piece->mark = e.mark;
+        b->mark = e.mark;
     }
 }
 
@@ -355,8 +355,8 @@ static bool is_all_back(const struct sw_staged *op) {
 static void copy_all_out(struct sw_staged *op, struct round *round) {
     const struct sw_transfer *x = op->way.transfer;
     for (uint32_t i = 0; !is_spill(op) && op->n_held && i < x->call->n_buffers; i++)
-        if (x->pieces[i].arena && (i == 0 || x->pieces[i - 1].arena != x->pieces[i].arena))
-            copy_out(op, x->pieces[i].arena, round);
+        if (x->buffers[i].arena && (i == 0 || x->buffers[i - 1].arena != x->buffers[i].arena))
+            copy_out(op, x->buffers[i].arena, round);
 }
 
 static void move(struct sw_staged *op, struct round *round) {
@@ -379,8 +379,8 @@ static bool are_copies_made(struct sw_staged *op, struct round *round) {
     struct sw_transfer *x = op->way.transfer;
     bool all = true;
     for (uint32_t i = 0; i < x->call->n_buffers; i++)
-        if (x->pieces[i].arena)
-            all = is_reached(&x->pieces[i].mark, round) && all;
+        if (x->buffers[i].arena)
+            all = is_reached(&x->buffers[i].mark, round) && all;
     return all;
 }
 
@@ -422,32 +422,32 @@ static void cancel(struct sw_way *way) {
     wake_after(sw_way_connection(way), AT_ONCE_NS);
 }
 
-static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_piece *piece) {
+static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_item_buffer *b) {
     (void)way;
-    return piece->arena ? (uint32_t)SW_PIECE_BYTES : 0;
+    return b->arena ? (uint32_t)SW_PIECE_BYTES : 0;
 }
 
-static int check_piece(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err) {
+static int check_buffer(struct sw_way *way, const struct sw_item_buffer *b, struct sw_err *err) {
     (void)way;
-    if (piece->arena && piece->chunk_bytes > SW_ARENA_BYTES)
+    if (b->arena && b->chunk_bytes > SW_ARENA_BYTES)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "chunks of %llu bytes are longer than the staging arena of %llu",
-                          (unsigned long long)piece->chunk_bytes, (unsigned long long)SW_ARENA_BYTES);
+                          (unsigned long long)b->chunk_bytes, (unsigned long long)SW_ARENA_BYTES);
     return 0;
 }
 
 static void staged_free(struct sw_way *way) {
     const struct sw_transfer *x = way->transfer;
-    for (uint32_t i = 0; x->pieces && x->call && i < x->call->n_buffers; i++)
-        if (x->pieces[i].arena)
-            x->pieces[i].arena->n_users--;
+    for (uint32_t i = 0; x->buffers && x->call && i < x->call->n_buffers; i++)
+        if (x->buffers[i].arena)
+            x->buffers[i].arena->n_users--;
     sw_free(staged_of(way));
 }
 
 static const struct sw_way_ops staged_ops = {.has_ended = has_ended,
                                              .cancel = cancel,
                                              .chunk_bytes = chunk_bytes,
-                                             .check_piece = check_piece,
+                                             .check_buffer = check_buffer,
                                              .free = staged_free};
 
 struct sw_staged *sw_staged_of(const struct sw_transfer *x) {
@@ -467,7 +467,7 @@ int sw_staged_new(struct sw_transfer *x, struct sw_err *err) {
     return 0;
 }
 
-int sw_staged_prepare(struct sw_staged *op, struct sw_piece *piece, const struct spillway_buffer *buffer,
+int sw_staged_prepare(struct sw_staged *op, struct sw_item_buffer *b, const struct spillway_buffer *buffer,
                       struct CUstream_st *stream, bool is_marked, struct sw_err *err) {
     struct spillway *c = connection_of(op);
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
@@ -481,12 +481,12 @@ int sw_staged_prepare(struct sw_staged *op, struct sw_piece *piece, const struct
     if (!rc && place != SW_CUDA_UNKNOWN && !is_marked)
         rc = sw_export_order(&e, &c->cuda, NULL, buffer->data, stream, err);
     if (!rc)
-        rc = sw_arena_get(c, &c->staging->arenas, gpu.ordinal, buffer->data, &piece->arena, err);
+        rc = sw_arena_get(c, &c->staging->arenas, gpu.ordinal, buffer->data, &b->arena, err);
     if (!rc) {
-        piece->arena->n_users++;
-        piece->mem = piece->arena->mem;
+        b->arena->n_users++;
+        b->mem = b->arena->mem;
         if (!is_marked)
-            piece->mark = e.mark;
+            b->mark = e.mark;
         e.mark = NULL;
     }
     sw_mark_unref(e.mark);

@@ -20,9 +20,9 @@ struct sw_staged;
 int sw_staged_new(struct sw_transfer *transfer, struct sw_err *err);
 /* Returns NULL if the call is not staged. */
 struct sw_staged *sw_staged_of(const struct sw_transfer *transfer);
-/* Finds the arena for a buffer's memory, and marks the request's stream, unless the piece is marked already. errors:
+/* Finds the arena for a buffer's memory, and marks the request's stream, unless the buffer is marked already. errors:
  * -SW_EMEMKIND, -SW_ERANGE, -SW_ENOMEM, -SW_ELIMIT, those of CUDA. */
-int sw_staged_prepare(struct sw_staged *staged, struct sw_piece *piece, const struct spillway_buffer *buffer,
+int sw_staged_prepare(struct sw_staged *staged, struct sw_item_buffer *b, const struct spillway_buffer *buffer,
                       struct CUstream_st *stream, bool is_marked, struct sw_err *err);
 
 /* ---- of a connection ---- */

@@ -30,17 +30,18 @@ static bool drops_at_end(const struct sw_transfer *x) {
 
 /* ---- packets ----------------------------------------------------------------------------------------------------- */
 
-/* Returns how many of the next items fit into one packet, and the number of their pieces. 0: the first one has to wait.
+/* Returns how many of the next items fit into one packet, and the number of their buffers. 0: the first one has to
+ * wait.
  */
-static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_pieces) {
-    uint32_t n = 0, pieces = 0;
+static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_n_buffers) {
+    uint32_t n = 0, n_buffers = 0;
     for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
         const uint32_t more = x->items[i].request->n_buffers;
-        if (pieces + more > SW_PROTO_MAX_ITEMS || c->n_buffers + pieces + more > c->max_buffers)
+        if (n_buffers + more > SW_PROTO_MAX_ITEMS || c->n_buffers + n_buffers + more > c->max_buffers)
             break;
-        pieces += more;
+        n_buffers += more;
     }
-    *ret_pieces = pieces;
+    *ret_n_buffers = n_buffers;
     return n;
 }
 
@@ -55,12 +56,12 @@ static void add_item(struct sw_transfer *x, struct sw_arrays *a, uint32_t i) {
         sw_arrays_add_item(
             a, item, SW_READ_BEGIN | SW_READ_END | (keep ? SW_READ_KEEP : 0u) | (in_place ? SW_READ_IN_PLACE : 0u));
     for (uint32_t k = 0; k < r->n_buffers; k++) {
-        const struct sw_piece *piece = &x->pieces[item->first + k];
+        const struct sw_item_buffer *b = &x->buffers[item->first + k];
         const struct sw_wire_chunk chunk = {
-            .raw_bytes = piece->bytes, .offset = piece->offset, .mem = piece->mem, .buffer = (uint16_t)k};
+            .raw_bytes = b->bytes, .offset = b->offset, .mem = b->mem, .buffer = (uint16_t)k};
         if (is_spill(x))
-            sw_arrays_add_buffer(a, piece->bytes, 0, r->buffers[k].type);
-        sw_arrays_add_chunk(a, &chunk, piece->mark);
+            sw_arrays_add_buffer(a, b->bytes, 0, r->buffers[k].type);
+        sw_arrays_add_chunk(a, &chunk, b->mark);
     }
 }
 
@@ -114,7 +115,7 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     t->own.part = x->n_sent;
     t->transfer.n_items = n;
     t->transfer.n_buffers = n_buffers;
-    t->transfer.mem = x->pieces[x->items[x->n_sent].first].mem;
+    t->transfer.mem = x->buffers[x->items[x->n_sent].first].mem;
     t->transfer.is_of_call = true;
     t->transfer.is_each = sw_transfer_is_each(x);
     t->transfer.is_of_opened = x->n_opened && x->opened[0].is_open;
@@ -176,7 +177,7 @@ static void finish(struct spillway *c, struct sw_transfer *x) {
         x->error = x->open_error;
     set_codes(x);
     x->ticket->error = x->error;
-    sw_pieces_release_marks(x->pieces, x->call->n_buffers);
+    sw_item_buffers_release_marks(x->buffers, x->call->n_buffers);
     if (is_spill(x) && !sw_transfer_is_each(x) && x->error.code)
         sw_transfer_drop_stored(x);
     else if (drops_at_end(x) && !x->error.code)
@@ -301,7 +302,7 @@ void sw_transfer_told(struct sw_transfer *x) {
 bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
         const struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
-        if (sw_pieces_use(x->pieces, x->call->n_buffers, mem))
+        if (sw_item_buffers_use(x->buffers, x->call->n_buffers, mem))
             return true;
     }
     return false;
@@ -310,15 +311,15 @@ bool sw_transfers_use(const struct spillway *c, uint32_t mem) {
 void sw_transfer_free(struct sw_transfer *x) {
     if (!x)
         return;
-    if (x->pieces && x->call)
-        sw_pieces_release_marks(x->pieces, x->call->n_buffers);
+    if (x->buffers && x->call)
+        sw_item_buffers_release_marks(x->buffers, x->call->n_buffers);
     sw_list_remove(&x->ending);
     end_way(x);
     for (uint32_t i = 0; i < x->n_opened; i++)
         sw_export_fini(&x->opened[i].export);
     sw_free(x->opened);
     sw_free(x->items);
-    sw_free(x->pieces);
+    sw_free(x->buffers);
     sw_free(x->results);
     sw_call_free(x->call);
     sw_free(x);
@@ -387,7 +388,7 @@ struct preparation {
     struct sw_marks marks; /* of the current stream, borrowed: one for each context */
     uint32_t mem;          /* of the previous buffer of this stream; 0: none */
     struct sw_mark *mark;  /* its mark, borrowed */
-    bool is_marked;        /* the pieces have their marks, or their streams have got there */
+    bool is_marked;        /* the buffers have their marks, or their streams have got there */
 };
 
 static void note_mark(struct preparation *p, struct sw_mark *mark) {
@@ -431,42 +432,41 @@ static int find_memory(struct preparation *p, const struct spillway_buffer *buff
 }
 
 /* Has the library copy the buffer, if its memory is readable or writable. */
-static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+static int stage_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_item_buffer *b,
                         struct sw_err *err) {
     struct sw_transfer *x = p->x;
     const int rc = x->way ? 0 : sw_staged_new(x, err);
-    piece->bytes = buffer->bytes;
-    return rc < 0 ? rc : sw_staged_prepare(sw_staged_of(x), piece, buffer, p->stream, p->is_marked, err);
+    b->bytes = buffer->bytes;
+    return rc < 0 ? rc : sw_staged_prepare(sw_staged_of(x), b, buffer, p->stream, p->is_marked, err);
 }
 
-static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_piece *piece,
+static int prepare_buffer(struct preparation *p, const struct spillway_buffer *buffer, struct sw_item_buffer *b,
                           const struct sw_call_request *r, struct sw_err *err) {
     const bool in_place = r->flags & SPILLWAY_IN_PLACE, is_written = !is_spill(p->x) || in_place;
     struct sw_export e = {0};
     const void *inside;
     bool is_copied = false;
-    int rc = find_memory(p, buffer, &e, &piece->mem, &inside, in_place, &is_copied, err);
+    int rc = find_memory(p, buffer, &e, &b->mem, &inside, in_place, &is_copied, err);
     if (is_copied) {
         sw_export_fini(&e);
         err->code = 0;
-        return stage_buffer(p, buffer, piece, err);
+        return stage_buffer(p, buffer, b, err);
     }
     if (!rc && p->is_marked)
-        e.mark = piece->mark;
-    else if (!rc &&
-             piece->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
+        e.mark = b->mark;
+    else if (!rc && b->mem == p->mem) /* of one memory and stream one mark is enough, and the driver is asked once */
         e.mark = p->mark ? sw_mark_ref(p->mark) : NULL;
     else if (!rc)
         rc = sw_export_order(&e, &p->c->cuda, &p->marks, inside, p->stream, err);
     if (!rc && is_written)
         rc = sw_export_make_pages(&e, buffer->data, buffer->bytes, err);
     if (p->is_marked && rc)
-        e.mark = NULL; /* stays the piece's */
+        e.mark = NULL; /* stays the buffer's */
     if (!rc) {
-        piece->offset = e.offset;
-        piece->bytes = buffer->bytes;
-        piece->mark = p->mark = e.mark;
-        p->mem = piece->mem;
+        b->offset = e.offset;
+        b->bytes = buffer->bytes;
+        b->mark = p->mark = e.mark;
+        p->mem = b->mem;
         note_mark(p, e.mark);
         e.mark = NULL;
     }
@@ -477,7 +477,7 @@ static int prepare_buffer(struct preparation *p, const struct spillway_buffer *b
 /* Empty buffers have no memory, and perhaps no address. They use the memory of another buffer. */
 static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     const struct sw_call_request *r = p->x->items[i].request;
-    struct sw_piece *pieces = &p->x->pieces[p->x->items[i].first];
+    struct sw_item_buffer *buffers = &p->x->buffers[p->x->items[i].first];
     uint32_t some = r->n_buffers;
     int rc = 0;
     if (r->stream != p->stream)
@@ -486,7 +486,7 @@ static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
     for (uint32_t k = 0; !rc && k < r->n_buffers; k++) {
         if (!r->buffers[k].bytes && r->n_buffers > 1)
             continue;
-        rc = prepare_buffer(p, &r->buffers[k], &pieces[k], r, err);
+        rc = prepare_buffer(p, &r->buffers[k], &buffers[k], r, err);
         if (rc < 0 && r->n_buffers > 1)
             sw_err_context(err, "buffer %u", k + 1);
         some = k;
@@ -495,7 +495,7 @@ static int prepare_item(struct preparation *p, uint32_t i, struct sw_err *err) {
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%u buffers without any bytes", r->n_buffers);
     for (uint32_t k = 0; !rc && k < r->n_buffers; k++)
         if (!r->buffers[k].bytes && k != some)
-            pieces[k].mem = pieces[some].mem;
+            buffers[k].mem = buffers[some].mem;
     if (rc < 0 && p->x->call->n > 1)
         sw_err_context(err, "request %u of %u", i + 1, p->x->call->n);
     return rc;
@@ -510,15 +510,15 @@ static struct sw_transfer *transfer_new(struct spillway *c, struct sw_call *call
         x->call = call;
         x->deadline_us = UINT64_MAX;
         x->items = sw_alloc_array(call->n, sizeof *x->items);
-        x->pieces = sw_alloc_array(call->n_buffers, sizeof *x->pieces);
+        x->buffers = sw_alloc_array(call->n_buffers, sizeof *x->buffers);
         x->results = sw_alloc_array(call->n, sizeof *x->results);
     }
-    if (!x || !t || !x->items || !x->pieces || !x->results) {
+    if (!x || !t || !x->items || !x->buffers || !x->results) {
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a call of %u requests", call->n);
         if (x) {
             x->call = NULL;
             sw_free(x->items);
-            sw_free(x->pieces);
+            sw_free(x->buffers);
             sw_free(x->results);
             sw_free(x);
         }
@@ -634,10 +634,10 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     if (!rc && x->way)
         rc = check_durable(x, err);
     if (rc < 0) {
-        sw_pieces_release_marks(x->pieces, call->n_buffers);
+        sw_item_buffers_release_marks(x->buffers, call->n_buffers);
         end_way(x);
-        sw_free(x->pieces);
-        x->pieces = NULL;
+        sw_free(x->buffers);
+        x->buffers = NULL;
         x->call = NULL; /* still the caller's */
         sw_ticket_destroy(x->ticket);
         return rc;

@@ -1,8 +1,8 @@
 /* client_transfer.h - inside of libspillway: calls of spillway_spill() and spillway_restore().
  *
- * A call has one ticket, and an item for each request. Each buffer of an item is a piece. Packets are tickets of the
- * library's own. sw_transfers_advance() sends them as the daemon's limits allow, and is called wherever packets are
- * received. Memory that is not registered is opened before the first packet, and closed after the last one.
+ * A call has one ticket, and an item for each request. Packets are tickets of the library's own. sw_transfers_advance()
+ * sends them as the daemon's limits allow, and is called wherever packets are received. Memory that is not registered
+ * is opened before the first packet, and closed after the last one.
  *
  * - A whole call (client_transfer.c): the daemon opens all of the memory. A packet has up to SW_PROTO_MAX_ITEMS whole
  *   builds or reads, all or none. If the call has several packets, the library makes it all or nothing: after a failed
@@ -21,7 +21,7 @@ struct sw_arena;
 struct sw_way; /* client_way.h */
 
 /* One buffer of an item, in a memory that the daemon knows by its number. */
-struct sw_piece {
+struct sw_item_buffer {
     uint32_t mem;
     uint64_t offset, bytes;
     struct sw_mark *mark; /* in the request's stream; a reference; NULL: do not wait */
@@ -33,7 +33,7 @@ struct sw_piece {
 /* One request of the call. */
 struct sw_item {
     const struct sw_call_request *request;
-    uint32_t first;  /* of its pieces; it has request->n_buffers of them */
+    uint32_t first;  /* of its buffers; it has request->n_buffers of them */
     uint32_t number; /* the number of its build or read; 0: none yet */
     bool is_stored;  /* spill: the daemon has the region */
     bool is_open;    /* not whole: the daemon has begun it, and it is not committed or ended */
@@ -63,7 +63,7 @@ struct sw_transfer {
     struct sw_opened *opened;
     uint32_t n_sent, n_in_flight;    /* items; tickets of the library's own */
     struct sw_item *items;           /* [call->n] */
-    struct sw_piece *pieces;         /* [call->n_buffers] */
+    struct sw_item_buffer *buffers;  /* [call->n_buffers] */
     struct spillway_result *results; /* [call->n] */
 };
 
@@ -96,15 +96,15 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
 
 /* Gets the ids with which a packet is settled, one for each item; 0:0 for a build. */
 void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret);
-/* Return whether the ticket's packet, or any of these pieces, names this memory. */
+/* Return whether the ticket's packet, or any of these buffers, names this memory. */
 bool sw_transfer_packet_uses(const struct spillway_ticket *t, uint32_t mem);
-bool sw_pieces_use(const struct sw_piece *pieces, uint32_t n, uint32_t mem);
+bool sw_item_buffers_use(const struct sw_item_buffer *buffers, uint32_t n, uint32_t mem);
 /* Drops the regions whose ids the caller has not seen, or all stored regions, without waiting. */
 void sw_transfer_drop_unseen(struct sw_transfer *transfer);
 void sw_transfer_drop_stored(struct sw_transfer *transfer);
 /* Returns the bytes of all buffers of an item. */
 uint64_t sw_item_bytes(const struct sw_transfer *transfer, uint32_t item);
-void sw_pieces_release_marks(struct sw_piece *pieces, uint32_t n);
+void sw_item_buffers_release_marks(struct sw_item_buffer *buffers, uint32_t n);
 /* Handles the reply about a memory that is opened before the packets, or closed after them. */
 void sw_transfer_memory_done(struct spillway_ticket *t);
 /* Takes the results of the items from t->own.part on. Returns false if they do not fit the request. */
@@ -113,7 +113,7 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
 void sw_transfer_packet_done(struct spillway_ticket *t);
 /* Consumes the restored regions that their requests do not keep. */
 void sw_transfer_consume(struct sw_transfer *transfer);
-/* Hands over what these pieces need, before a packet names them. errors: those of sw_registered_ready(). */
-int sw_transfer_make_ready(struct sw_transfer *transfer, uint32_t first_piece, uint32_t n, struct sw_err *err);
+/* Hands over what these buffers need, before a packet names them. errors: those of sw_registered_ready(). */
+int sw_transfer_make_ready(struct sw_transfer *transfer, uint32_t first_buffer, uint32_t n, struct sw_err *err);
 
 #endif

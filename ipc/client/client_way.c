@@ -2,8 +2,8 @@
 #include "ipc/client/client_way.h"
 #include "ipc/client/client_results.h"
 
-struct sw_piece *sw_way_piece(const struct sw_way *way, uint32_t item, uint32_t piece) {
-    return &way->transfer->pieces[way->transfer->items[item].first + piece];
+struct sw_item_buffer *sw_way_buffer(const struct sw_way *way, uint32_t item, uint32_t k) {
+    return &way->transfer->buffers[way->transfer->items[item].first + k];
 }
 
 bool sw_way_must_stop(const struct sw_way *way) {
@@ -37,8 +37,8 @@ static struct sw_arrays *begin_packet(struct sw_way *way, uint32_t item, unsigne
         it->number = sw_client_new_number(sw_way_connection(way));
     sw_arrays_add_item(a, it, begins ? (unsigned)SW_BUILD_BEGIN : flags);
     for (uint32_t k = 0; begins && k < it->request->n_buffers; k++) {
-        const struct sw_piece *piece = sw_way_piece(way, item, k);
-        sw_arrays_add_buffer(a, piece->bytes, way->ops->chunk_bytes(way, piece), it->request->buffers[k].type);
+        const struct sw_item_buffer *b = sw_way_buffer(way, item, k);
+        sw_arrays_add_buffer(a, b->bytes, way->ops->chunk_bytes(way, b), it->request->buffers[k].type);
     }
     return a;
 }
@@ -126,11 +126,11 @@ static int check_buffers(struct sw_way *way, uint32_t item, uint32_t n, struct s
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u has %u buffers, %u were given",
                           r->region.slot, r->region.generation, n, r->n_buffers);
     for (uint32_t k = 0; !rc && k < n; k++) {
-        const struct sw_piece *piece = sw_way_piece(way, item, k);
-        if (piece->stored_bytes > piece->bytes)
+        const struct sw_item_buffer *b = sw_way_buffer(way, item, k);
+        if (b->stored_bytes > b->bytes)
             return sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "region has %llu bytes, the buffer %llu",
-                              (unsigned long long)piece->stored_bytes, (unsigned long long)piece->bytes);
-        rc = way->ops->check_piece(way, piece, err);
+                              (unsigned long long)b->stored_bytes, (unsigned long long)b->bytes);
+        rc = way->ops->check_buffer(way, b, err);
     }
     return rc;
 }
@@ -142,8 +142,8 @@ static void take_begun_item(struct sw_way *way, uint32_t item, const struct sw_w
     struct spillway_result *result = &x->results[item];
     struct sw_err err = {0};
     for (uint32_t k = 0; k < n && k < x->items[item].request->n_buffers; k++) {
-        sw_way_piece(way, item, k)->stored_bytes = buffers[k].raw_bytes;
-        sw_way_piece(way, item, k)->chunk_bytes = buffers[k].chunk_bytes;
+        sw_way_buffer(way, item, k)->stored_bytes = buffers[k].raw_bytes;
+        sw_way_buffer(way, item, k)->chunk_bytes = buffers[k].chunk_bytes;
     }
     result->size = sizeof *result;
     result->region = x->items[item].request->region;

@@ -16,10 +16,10 @@ struct sw_way_ops {
     void (*cancel)(struct sw_way *way);
     /* Goes on with the call, whose chunks do not wait for other calls' copies. NULL: somebody else does. */
     void (*advance)(struct sw_way *way);
-    /* The chunk length that a build asks the service for, of this piece; 0: the service chooses. */
-    uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_piece *piece);
-    /* Checks a piece whose stored_bytes and chunk_bytes have just become known. errors: the call's, or the item's. */
-    int (*check_piece)(struct sw_way *way, const struct sw_piece *piece, struct sw_err *err);
+    /* The chunk length that a build asks the service for, of this buffer; 0: the service chooses. */
+    uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_item_buffer *b);
+    /* Checks a buffer whose stored_bytes and chunk_bytes have just become known. errors: the call's, or the item's. */
+    int (*check_buffer)(struct sw_way *way, const struct sw_item_buffer *b, struct sw_err *err);
     void (*free)(struct sw_way *way);
 };
 
@@ -42,7 +42,7 @@ static inline uint32_t sw_way_n_items(const struct sw_way *way) {
     return way->transfer->call->n;
 }
 
-struct sw_piece *sw_way_piece(const struct sw_way *way, uint32_t item, uint32_t piece);
+struct sw_item_buffer *sw_way_buffer(const struct sw_way *way, uint32_t item, uint32_t k);
 /* Returns true if the call is to stop. Of a call whose requests succeed or fail one by one, only what concerns all
  * stops it. */
 bool sw_way_must_stop(const struct sw_way *way);

@@ -53,7 +53,7 @@ struct sw_coder_run {
     atomic_bool is_abandoned; /* it has failed: its events need not be sent */
     bool is_added;
     void *owner; /* this and the rest: the caller's */
-    uint32_t item, piece;
+    uint32_t item, buffer_index;
     size_t n_sent;          /* chunks */
     bool is_taken;          /* the caller has seen that it is over */
     bool failed_at_service; /* its error is the service's */
