@@ -3,14 +3,16 @@
 #define SW_TEST_ENDLESS_H
 
 #include <cuda_runtime.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Queues a kernel of one block that ends once *flag is not 0; flag: page-locked memory of the host. */
-cudaError_t sw_test_launch_endless(volatile uint32_t *flag, cudaStream_t stream);
+/* Queues a kernel that ends once *flag is not 0; flag: page-locked memory of the host. fills: it occupies the whole
+ * GPU; else it has one small block. */
+cudaError_t sw_test_launch_endless(volatile uint32_t *flag, bool fills, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -210,7 +210,7 @@ static int neighbour(const char *socket, const char *way) {
         spillway_register(connection, d_memory, SMALL_BYTES, &error) < 0)
         return 1;
     *flag = 0;
-    if (sw_test_launch_endless(flag, stream) != cudaSuccess)
+    if (sw_test_launch_endless(flag, false, stream) != cudaSuccess)
         return 1;
     for (unsigned i = 0; strcmp(way, "kernel") != 0 && i < N_QUEUED; i++)
         if (spillway_spill(connection, SW_REQUEST(SW_ONE(d_memory, SMALL_BYTES), .stream = stream), 1, &ticket,
@@ -307,6 +307,33 @@ START_TEST(endless_work_delays_only_its_client) {
 END_TEST
 
 /* Nor does it hold up the service's end. Runs last. */
+/* The engine's own kernel fills the GPU until the calls have ended. */
+START_TEST(calls_end_beside_a_kernel_that_fills_the_gpu) {
+    uint32_t *flag;
+    uint8_t *d_back, *got = malloc(BYTES);
+    ck_assert_ptr_nonnull(got);
+    const cudaStream_t stream = stream_new(NON_BLOCKING), other = stream_new(NON_BLOCKING);
+    CUDA(cudaMalloc((void **)&d_back, BYTES));
+    CUDA(cudaMemcpy(d_data, d_source, BYTES, cudaMemcpyDeviceToDevice));
+    CUDA(cudaMemset(d_back, 0, BYTES));
+    CUDA(cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocDefault));
+    *(volatile uint32_t *)flag = 0;
+    CUDA(cudaDeviceSynchronize());
+    CUDA(sw_test_launch_endless(flag, true, stream));
+    restore(spill(d_data, BYTES, other), d_back, BYTES);
+    ck_assert_int_eq(cudaStreamQuery(stream), cudaErrorNotReady);
+    *(volatile uint32_t *)flag = 1;
+    CUDA(cudaStreamSynchronize(stream));
+    CUDA(cudaMemcpy(got, d_back, BYTES, cudaMemcpyDeviceToHost));
+    ck_assert_int_eq(memcmp(got, content, BYTES), 0);
+    CUDA(cudaFreeHost(flag));
+    CUDA(cudaFree(d_back));
+    stream_free(NON_BLOCKING, other);
+    stream_free(NON_BLOCKING, stream);
+    free(got);
+}
+END_TEST
+
 START_TEST(the_service_ends_beside_endless_work) {
     const pid_t queued = start_neighbour("queued");
     const double begun_us = now_us();
@@ -335,6 +362,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, a_stream_that_is_captured_is_refused, 0, 3);
     tcase_add_loop_test(cases, the_default_stream_works_beside_a_capture, 0, 6);
     tcase_add_test(cases, endless_work_delays_only_its_client);
+    tcase_add_test(cases, calls_end_beside_a_kernel_that_fills_the_gpu);
     tcase_add_test(cases, the_service_ends_beside_endless_work);
     Suite *suite = suite_create("gpu orders");
     suite_add_tcase(suite, cases);
