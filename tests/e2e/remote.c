@@ -19,7 +19,7 @@
 enum { N = 6, WAIT_MS = SW_TEST_WAIT_MS };
 static const size_t region_bytes = (8 << 20) - 77;
 
-static struct sw_object_store store; /* pid 0: it is not ours */
+static struct sw_object_store store;
 static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
@@ -51,10 +51,7 @@ static void start(void) {
 }
 
 static void setup(void) {
-    const char *external = getenv("SW_TEST_STORE");
-    store = external ? (struct sw_object_store){.pid = 0} : sw_object_store_begin(false);
-    if (external)
-        (void)snprintf(store.endpoint, sizeof store.endpoint, "%s", external);
+    store = sw_object_store_begin(false);
     sw_test_folder(folder);
     (void)snprintf(endpoint, sizeof endpoint, "remote_tier_endpoint=%s", store.endpoint);
     (void)snprintf(keys, sizeof keys, "remote_tier_keys=%s", sw_object_store_tier(&store, folder).key_file);
@@ -75,8 +72,7 @@ static void teardown(void) {
     if (daemon_process.pid)
         ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
     sw_test_daemon_clean(&daemon_process);
-    if (store.pid)
-        sw_object_store_end(&store);
+    sw_object_store_end(&store);
     sw_test_remove(folder);
     (void)munmap(data, region_bytes);
     free(expected);
@@ -141,18 +137,12 @@ static void check_statistics(uint64_t least_bytes) {
     sw_ctl_close(ctl);
 }
 
-/* The last deletions may be under way; remote_servers.sh looks into other stores. */
-static void await_objects(unsigned n) {
-    if (store.pid)
-        sw_object_store_await(&store, n);
-}
-
 START_TEST(regions_go_to_the_store_and_come_back) {
     const int n_remote = spill_all();
     ck_assert_int_ge(n_remote, 3);
     for (int i = N; i-- > 0;)
         restore(i);
-    await_objects(0);
+    sw_object_store_await(&store, 0);
     check_statistics((uint64_t)n_remote * region_bytes / 2);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.ready tier=remote"), 1);
 }
@@ -164,7 +154,7 @@ START_TEST(objects_of_a_killed_service_are_deleted) {
     spillway_close(connection);
     sw_test_daemon_clean(&daemon_process);
     start();
-    await_objects(0);
+    sw_object_store_await(&store, 0);
     ck_assert_int_ge(spill_all(), 3);
     for (int i = 0; i < N; i++)
         restore(i);
@@ -241,7 +231,7 @@ START_TEST(a_wrong_configuration_is_refused) {
 END_TEST
 
 int main(void) {
-    const bool is_ours = getenv("SW_TEST_STORE") == NULL;
+    const bool is_ours = sw_object_store_is_ours();
     sw_object_store_needed();
     Suite *suite = suite_create("remote");
     TCase *started = tcase_create("started"), *tests = tcase_create("starts");

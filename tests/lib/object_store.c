@@ -40,10 +40,18 @@ static void read_line(struct sw_object_store *store, char *ret, size_t ret_bytes
     *strchr(ret, '\n') = 0;
 }
 
+bool sw_object_store_is_ours(void) {
+    return getenv("SW_TEST_STORE") == NULL;
+}
+
 struct sw_object_store sw_object_store_begin(bool with_tls) {
     struct sw_object_store store = {.pid = 0};
     int to[2], from[2];
     char port[16];
+    if (!sw_object_store_is_ours()) {
+        (void)snprintf(store.endpoint, sizeof store.endpoint, "%s", getenv("SW_TEST_STORE"));
+        return store;
+    }
     ck_assert_int_eq(pipe2(to, O_CLOEXEC), 0);
     ck_assert_int_eq(pipe2(from, O_CLOEXEC), 0);
     store.pid = fork();
@@ -60,6 +68,8 @@ struct sw_object_store sw_object_store_begin(bool with_tls) {
 }
 
 void sw_object_store_end(struct sw_object_store *store) {
+    if (!store->pid)
+        return;
     (void)fclose(store->to);
     (void)kill(store->pid, SIGKILL); /* its threads may be in the middle of something */
     ck_assert_int_eq(waitpid(store->pid, NULL, 0), store->pid);
@@ -142,6 +152,8 @@ static unsigned count_objects(struct sw_object_store *store) {
 
 void sw_object_store_await(struct sw_object_store *store, unsigned n) {
     unsigned n_now;
+    if (!store->pid)
+        return;
     while ((n_now = count_objects(store)) != n)
         (void)usleep(1000);
 }

@@ -1,5 +1,8 @@
 /* object_store.h - an object store for tests, in a process of its own (object_store/store.py), and a client of it.
  *
+ * With $SW_TEST_STORE, the endpoint of another store with an empty bucket "bucket", this one is used instead
+ * (tests/e2e/remote_servers.sh). It takes no commands, so only some tests are possible.
+ *
  * Every call checks what it does with ck_assert. thread: one at a time. */
 #ifndef SW_TEST_OBJECT_STORE_H
 #define SW_TEST_OBJECT_STORE_H
@@ -9,7 +12,7 @@
 #include <sys/types.h>
 
 struct sw_object_store {
-    pid_t pid;
+    pid_t pid; /* 0: not ours, or none */
     FILE *to, *from;
     char endpoint[40];
 };
@@ -18,6 +21,8 @@ struct sw_object_store {
 bool sw_object_store_is_possible(void);
 /* ... and exits with 77 (skipped) then. Call it first in main(). */
 void sw_object_store_needed(void);
+/* Returns false if $SW_TEST_STORE is used. */
+bool sw_object_store_is_ours(void);
 struct sw_object_store sw_object_store_begin(bool with_tls);
 void sw_object_store_end(struct sw_object_store *store);
 /* Sends a command of store.py. */
@@ -33,7 +38,7 @@ struct sw_object_config sw_object_store_config(const struct sw_object_store *sto
 enum { SW_OBJECT_STORE_POOL_BYTES = 32 << 20 };
 struct sw_tier_remote_config sw_object_store_tier(const struct sw_object_store *store, const char *folder);
 struct sw_tier *sw_object_store_open(const struct sw_tier_remote_config *config);
-/* Waits until there are exactly n objects. */
+/* Waits until there are exactly n objects; does nothing in a store that is not ours. */
 void sw_object_store_await(struct sw_object_store *store, unsigned n);
 
 #endif
