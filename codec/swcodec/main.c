@@ -5,6 +5,7 @@
 #include "base/descriptors.h"
 #include "base/thread.h"
 #include "codec/codec.h"
+#include "codec/onpair/onpair.h"
 #include "codec/plan/planning.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
@@ -28,7 +29,7 @@
 enum { EXIT_USAGE = 2 };
 
 struct options {
-    bool is_forced, is_quiet;
+    bool is_forced, is_quiet, is_dense;
     unsigned threads, chunk_mib;
     double link_gbps;
     enum sw_value_type type; /* of the input's values */
@@ -82,18 +83,41 @@ static int encode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     return r < 0 ? r : chunk->in.bytes > 0;
 }
 
+/* Encodes a chunk by a dictionary of its own. *ret_frame_bytes: UINT64_MAX if another plan expects a shorter frame. */
+static int encode_densely(const struct sw_plan *other, struct sw_chunk *chunk, uint64_t *ret_frame_bytes,
+                          struct sw_err *err) {
+    struct sw_plan plan;
+    struct sw_frame_dictionary *dictionary = sw_alloc(sizeof *dictionary);
+    int r = dictionary ? sw_onpair_plan(&plan, dictionary, chunk->in.data, chunk->in.bytes) : -SW_ENOMEM;
+    if (r < 0)
+        (void)sw_err_set(err, r, SW_SCOPE_REQUEST, "out of memory for a dictionary");
+    else
+        r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, ret_frame_bytes,
+                            err);
+    sw_free(dictionary);
+    if (r == 0 && (double)*ret_frame_bytes * other->expected_ratio > (double)chunk->in.bytes)
+        *ret_frame_bytes = UINT64_MAX;
+    return r;
+}
+
 static int encode_work(void *arg, struct sw_chunk *chunk, struct sw_err *err) {
     struct sw_plan plan;
     struct sw_frame_layout layout;
-    uint64_t frame_bytes;
-    const enum sw_value_type type = ((const struct job *)arg)->options->type;
+    uint64_t frame_bytes = UINT64_MAX;
+    const struct options *options = ((const struct job *)arg)->options;
+    const enum sw_value_type type = options->type;
     int r = sw_buffer_resize(&chunk->out, sw_frame_bound_bytes(chunk->in.bytes), err);
     uint8_t *sample = r == 0 ? sw_alloc(SW_SAMPLE_MAX_BYTES) : NULL;
     if (!sample)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a chunk of %zu bytes", chunk->in.bytes);
     sw_plan_make(&plan, type, chunk->in.data, chunk->in.bytes, sample);
     sw_free(sample);
-    r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes, err);
+    r = 0;
+    if (options->is_dense && type == SW_VALUE_NONE)
+        r = encode_densely(&plan, chunk, &frame_bytes, err);
+    if (r == 0 && frame_bytes == UINT64_MAX)
+        r = sw_codec_encode(&plan, chunk->in.data, chunk->in.bytes, chunk->out.data, chunk->out.bytes, &frame_bytes,
+                            err);
     if (r < 0)
         return r;
     chunk->out.bytes = frame_bytes;
@@ -344,6 +368,8 @@ static void print_help(FILE *to) {
             "  -t, --type TYPE      IN consists of little-endian numbers of this type: u8, u16, u32, u64,\n"
             "                       i8, i16, i32, i64, f32, f64, bf16, f16, f8 or\n"
             "                       dec128\n"
+            "  -d, --dense          learn a dictionary for each chunk of text: a better ratio, at a\n"
+            "                       lower rate. Spills do not do this yet\n"
             "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default: %d)\n"
             "  -q, --quiet          show no progress bar\n"
             "  -h, --help           print this text\n"
@@ -389,6 +415,7 @@ static int parse_options(int argc, char **argv, struct options *ret) {
         {"force", no_argument, NULL, 'f'},
         {"threads", required_argument, NULL, 'T'},
         {"chunk-mib", required_argument, NULL, 'c'},
+        {"dense", no_argument, NULL, 'd'},
         {"link-gbps", required_argument, NULL, OPTION_LINK},
         {"type", required_argument, NULL, 't'},
         {"quiet", no_argument, NULL, 'q'},
@@ -396,7 +423,7 @@ static int parse_options(int argc, char **argv, struct options *ret) {
         {"version", no_argument, NULL, 'V'},
         {0},
     };
-    for (int c; (c = getopt_long(argc, argv, "fT:c:t:qhV", long_options, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "fT:c:dt:qhV", long_options, NULL)) != -1;) {
         if (c == 'h')
             return print_help(stdout), EXIT_SUCCESS;
         if (c == 'V')
@@ -413,6 +440,7 @@ static int parse_options(int argc, char **argv, struct options *ret) {
             return usage("--link-gbps needs a rate above 0, not ", optarg);
         ret->is_forced |= c == 'f';
         ret->is_quiet |= c == 'q';
+        ret->is_dense |= c == 'd';
     }
     return -1;
 }

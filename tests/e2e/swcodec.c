@@ -89,6 +89,31 @@ START_TEST(test_round_trips) {
 }
 END_TEST
 
+/* Lines of a few words from a large vocabulary, which v5t's 255 symbols cannot hold. */
+static void make_lines(const char *name, size_t bytes) {
+    enum { WORDS = 2000, WORD_BYTES = 8 };
+    char *data = malloc(bytes), words[WORDS][WORD_BYTES];
+    uint64_t state = 1;
+    ck_assert_ptr_nonnull(data);
+    for (size_t i = 0; i < sizeof words; i++)
+        words[i / WORD_BYTES][i % WORD_BYTES] = (char)(i % WORD_BYTES ? 'a' + (int)(sw_random(&state) % 26) : ' ');
+    for (size_t i = 0; i < bytes; i += WORD_BYTES)
+        memcpy(data + i, words[sw_random(&state) % WORDS], bytes - i < WORD_BYTES ? bytes - i : WORD_BYTES);
+    write_file(name, data, bytes);
+    free(data);
+}
+
+START_TEST(test_dense) {
+    make_lines("in", (3 << 20) + 77);
+    expect(0, "$SWCODEC encode -c 1 in plain && $SWCODEC encode --dense -c 1 in stored");
+    expect(0, "$SWCODEC decode stored out && cmp in out");
+    ck_assert_uint_lt(file_bytes("stored"), file_bytes("plain") / 2);
+    expect(0, "$SWCODEC probe -d in | grep -q 'codec *onpair'");
+    make_file("short", SW_CONTENT_TEXT, 3000); /* too short for a dictionary */
+    expect(0, "$SWCODEC encode short plain -f && $SWCODEC encode -d short stored -f && cmp plain stored");
+}
+END_TEST
+
 START_TEST(test_existing_output) {
     make_file("in", SW_CONTENT_TEXT, 100000);
     write_file("out", "keep me", 7);
@@ -261,6 +286,7 @@ int main(void) {
     sw_test_slow(tests, 120);
     tcase_add_checked_fixture(tests, enter_folder, leave_folder);
     tcase_add_test(tests, test_round_trips);
+    tcase_add_test(tests, test_dense);
     tcase_add_test(tests, test_existing_output);
     tcase_add_test(tests, test_cut_stream);
     tcase_add_test(tests, test_damaged_stream);
