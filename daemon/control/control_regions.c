@@ -103,8 +103,10 @@ static bool add_region(const struct sw_region_view *view, void *arg) {
                                "idle_us", (json_int_t)(view->used_us ? page->now_us - view->used_us : 0));
     if (view->is_moving)
         (void)json_object_set_new(object, "moved_bytes", json_integer((json_int_t)view->moved_bytes));
-    if (view->name)
+    if (view->name) {
         (void)json_object_set_new(object, "name", sw_rpc_text(view->name));
+        (void)json_object_set_new(object, "durability", json_string(sw_durability_name(view->info.durability)));
+    }
     (void)json_array_append_new(page->regions, object);
     return true;
 }

@@ -64,6 +64,12 @@ static void submit(struct sw_keeper *keeper, struct sw_tier *tier, struct change
 
 /* ---- keep ---- */
 
+/* A session has a uid of its own only if it is recorded. */
+static uint32_t uid_of(const struct sw_region *region) {
+    const struct sw_owner *owner = region->owner;
+    return owner->tenant_owner ? owner->tenant_owner->uid : owner->uid;
+}
+
 static int encode(const struct sw_keeper *keeper, const struct sw_completion *c, struct sw_catalogue_content *ret) {
     const struct sw_region *region = c->region;
     const struct sw_region_table *table = &keeper->store->regions;
@@ -82,7 +88,7 @@ static int encode(const struct sw_keeper *keeper, const struct sw_completion *c,
                                              .reason = (uint8_t)c->sum->reason,
                                              .hints = {.priority = region->priority},
                                              .name = region->name,
-                                             .uid = region->owner->uid,
+                                             .uid = uid_of(region),
                                              .frames = c->frames};
     return sw_kept_encode(ret, &ids, &what);
 }
@@ -99,7 +105,7 @@ static int fill(struct sw_keeper *keeper, struct change *change, const struct sw
         const size_t at = i ? ends[i - 1] : 0;
         change->records[i] = (struct sw_tier_record){.content = change->content.bytes + at,
                                                      .bytes = ends[i] - at,
-                                                     .uid = all[i].region->owner->uid,
+                                                     .uid = uid_of(all[i].region),
                                                      .name = all[i].region->name};
     }
     return rc;
