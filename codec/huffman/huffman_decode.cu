@@ -101,7 +101,7 @@ struct huffman_code : small_tables {
         return bytes < 8 ? v & ~(~0ull << 8 * bytes) : v;
     }
 
-    /* It is called by all kernels, and compiled only once. */
+    /* It is not inlined, as in huffman_encode.cu. */
     template <int ALIGN, uint32_t PARTS>
     static __device__ __noinline__ bool decode_values(const lookup &shared, words in, writer &ret, uint32_t out_bytes) {
         const sw_huffman_shape s = shared.section.shape;
