@@ -15,6 +15,8 @@
 struct dropped {
     struct sw_region_id id;
     uint32_t record;
+    struct sw_tier *tier; /* that still keeps it; NULL: none does */
+    uint64_t number;
 };
 
 struct recovery {
@@ -90,7 +92,7 @@ static void note_dropped(struct recovery *r, const struct sw_catalogue_region *f
         return;
     }
     r->dropped = grown;
-    r->dropped[r->n_dropped++] = (struct dropped){{found->slot, found->gen}, record};
+    r->dropped[r->n_dropped++] = (struct dropped){.id = {found->slot, found->gen}, .record = record};
 }
 
 static bool on_region(void *arg, struct sw_catalogue_region *found, uint32_t record) {
@@ -149,13 +151,14 @@ static struct sw_region *find_region(const struct recovery *r, const struct sw_c
     return region && region->owner && region->id.gen == found->gen ? region : NULL;
 }
 
+/* The tier is asked when all records were visited. */
 static bool goes_on_forgetting(struct recovery *r, const struct sw_catalogue_region *found, uint64_t number) {
     for (size_t i = 0; i < r->n_dropped; i++) {
         struct dropped *dropped = &r->dropped[i];
         if (dropped->id.slot != found->slot || dropped->id.gen != found->gen)
             continue;
-        sw_keeper_forget(r->store->keeper, r->tier, number, NULL, dropped->record);
-        *dropped = r->dropped[--r->n_dropped];
+        dropped->tier = r->tier;
+        dropped->number = number;
         return true;
     }
     return false;
@@ -197,8 +200,13 @@ static int visit_kept(struct recovery *r, struct sw_err *err) {
         if (r->tier->kind->durability > SW_DURABILITY_SERVICE)
             rc = r->tier->ops->visit_kept(r->tier, on_kept, r, err);
     }
-    for (size_t i = 0; !rc && i < r->n_dropped; i++) /* no tier has them any more */
-        sw_catalogue_free(r->catalogue, &r->dropped[i].record);
+    for (size_t i = 0; !rc && i < r->n_dropped; i++) {
+        struct dropped *dropped = &r->dropped[i];
+        if (dropped->tier)
+            sw_keeper_forget(r->store->keeper, dropped->tier, dropped->number, NULL, dropped->record);
+        else
+            sw_catalogue_free(r->catalogue, &dropped->record);
+    }
     sw_free(r->dropped);
     r->dropped = NULL;
     return rc;
