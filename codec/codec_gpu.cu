@@ -255,7 +255,11 @@ static unsigned all_value_bits(const struct sw_gpu_item *items, uint32_t n, unsi
 
 static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results,
                       void *d_scratch, cudaStream_t stream, struct sw_err *err) {
-    *ret = {(sw_gpu_item *)d_scratch, n, SW_CODEC_RAW, results, 0, nullptr};
+    *ret = {};
+    ret->d_items = (sw_gpu_item *)d_scratch;
+    ret->n = n;
+    ret->codec = SW_CODEC_RAW;
+    ret->results = results;
     return sw_gpu_check(cudaMemcpyAsync(d_scratch, h_items, n * sizeof *h_items, cudaMemcpyHostToDevice, stream), err,
                         "cudaMemcpyAsync of a batch's descriptors");
 }

@@ -33,7 +33,7 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) {
 
 /* Reads value i as an unsigned one of the same order. */
 static uint64_t value_at(const uint8_t *sample, size_t i, enum sw_value_type type) {
-    const unsigned bits = sw_value_bits(type);
+    const unsigned bits = sw_value_bits(type) < 64 ? sw_value_bits(type) : 64; /* longer ones have no grid */
     uint64_t v = 0;
     memcpy(&v, sample + i * (bits / 8), bits / 8);
     return v ^ (uint64_t)sw_value_is_signed(type) << (bits - 1);
