@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char output[16384], from_file[sizeof output];
+static char output[65536], from_file[sizeof output];
 
 /* Runs a line of the shell, whose standard output goes to `output`. Returns its exit code. */
 static int run_line(const char *line) {
