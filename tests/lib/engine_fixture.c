@@ -152,6 +152,15 @@ struct sw_mem_desc sw_memory_desc(const struct sw_memory *m) {
     return sw_fixture_describe(m);
 }
 
+struct sw_mapping *sw_memory_map(struct sw_device *device, const struct sw_memory *memory) {
+    struct sw_mem_desc desc = sw_memory_desc(memory);
+    struct sw_mapping *mapping = NULL;
+    struct sw_err err = {0};
+    ck_assert_msg(device->ops->map(device, &desc, &mapping, &err) == 0, "%s", err.msg);
+    sw_mem_desc_fini(&desc);
+    return mapping;
+}
+
 struct sw_mem *sw_fixture_mem(struct sw_fixture *f, struct sw_owner *owner, const struct sw_memory *memory, bool once) {
     struct sw_mem_desc desc = sw_memory_desc(memory);
     struct sw_err err = {0};

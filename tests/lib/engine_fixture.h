@@ -61,6 +61,8 @@ void sw_memory_free(struct sw_memory *memory);
 /* A description of it with a descriptor of its own; as a memfd, and as sw_fixture_describe() has it. */
 struct sw_mem_desc sw_memory_memfd_desc(const struct sw_memory *memory);
 struct sw_mem_desc sw_memory_desc(const struct sw_memory *memory);
+/* Maps the memory on a device. */
+struct sw_mapping *sw_memory_map(struct sw_device *device, const struct sw_memory *memory);
 /* Hands it to the engine. */
 struct sw_mem *sw_fixture_mem(struct sw_fixture *fixture, struct sw_owner *owner, const struct sw_memory *memory,
                               bool once);

@@ -40,14 +40,6 @@ static void teardown(void) {
     ck_assert_uint_eq(sw_count_fds(), fds);
 }
 
-static struct sw_mapping *map(const struct sw_memory *memory) {
-    struct sw_mem_desc desc = sw_memory_desc(memory);
-    struct sw_mapping *mapping = NULL;
-    ck_assert_msg(device->ops->map(device, &desc, &mapping, &err) == 0, "%s", err.msg);
-    sw_mem_desc_fini(&desc);
-    return mapping;
-}
-
 /* Encodes a range on slot s and fetches the frame. */
 static uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, uint8_t *frame) {
     struct sw_slot_result result;
@@ -84,7 +76,7 @@ static int decode(unsigned s, const uint8_t *frame, uint64_t frame_bytes, struct
 START_TEST(test_frames_go_out_and_come_back_on_any_slot) {
     struct sw_memory from = sw_memory_new(CHUNK + 100), to = sw_memory_new(CHUNK + 100);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
-    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct sw_mapping *source = sw_memory_map(device, &from), *target = sw_memory_map(device, &to);
     for (unsigned kind = 0; kind < SW_CONTENT_NR; kind++) {
         sw_content_fill(from.data, from.bytes, (enum sw_content)kind, kind);
         uint64_t bytes = encode(kind % 2, source, kind, CHUNK - kind, frame);
@@ -105,7 +97,7 @@ END_TEST
 START_TEST(test_frames_are_identified) {
     enum { N = SW_HEAD_MAX };
     struct sw_memory memory = sw_memory_new(CHUNK);
-    struct sw_mapping *mapping = map(&memory);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK)), *again = malloc(sw_frame_bound_bytes(CHUNK));
     struct sw_head_item heads[N];
     struct sw_slot_result result;
@@ -135,7 +127,7 @@ END_TEST
 START_TEST(test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable) {
     struct sw_memory memory = sw_memory_new(CHUNK);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK)), untouched[100];
-    struct sw_mapping *mapping = map(&memory);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
     struct sw_slot_result result;
     struct sw_frame_layout layout;
     sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
@@ -239,7 +231,7 @@ END_TEST
 static int restore_to(const struct sw_memory *memory) {
     struct sw_memory source = sw_memory_new(10000);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
-    struct sw_mapping *from = map(&source), *to = map(memory);
+    struct sw_mapping *from = sw_memory_map(device, &source), *to = sw_memory_map(device, memory);
     sw_content_fill(source.data, source.bytes, SW_CONTENT_TEXT, 3);
     uint64_t bytes = encode(0, from, 0, source.bytes, frame);
     int rc = decode(0, frame, bytes, to, 0);
@@ -256,7 +248,7 @@ START_TEST(test_read_only_memory_is_only_read) {
     memory.data = NULL;
     ck_assert_int_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
-    struct sw_mapping *mapping = map(&memory);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
     (void)encode(0, mapping, 0, memory.bytes, frame);
     device->ops->unmap(device, mapping);
     ck_assert_int_eq(restore_to(&memory), -SW_EACCES);
@@ -284,7 +276,7 @@ START_TEST(test_sparse_memory_reads_as_zeros) {
     struct stat st;
     ck_assert_int_eq(fallocate(sparse.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 3 * 4096), 0);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
-    struct sw_mapping *mapping = map(&sparse);
+    struct sw_mapping *mapping = sw_memory_map(device, &sparse);
     uint64_t bytes = encode(0, mapping, 0, sparse.bytes, frame);
     device->ops->unmap(device, mapping);
     ck_assert_uint_gt(bytes, 0);
@@ -329,7 +321,7 @@ START_TEST(test_changing_memory_makes_valid_frames) {
     struct vandal vandal = {.memory = &memory};
     pthread_t thread;
     sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 3);
-    struct sw_mapping *mapping = map(&memory), *target = map(&to);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory), *target = sw_memory_map(device, &to);
     ck_assert_int_eq(pthread_create(&thread, NULL, vandal_main, &vandal), 0);
     for (int i = 0; i < 30; i++) {
         uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
@@ -398,7 +390,8 @@ static void spill_group(struct sw_mapping *const mappings[2], struct sw_group_it
 START_TEST(test_groups_go_out_and_come_back) {
     enum { LEFT_OUT = 2, DAMAGED = 3 };
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, to = sw_memory_new(2 * CHUNK);
-    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])}, *target = map(&to);
+    struct sw_mapping *sources[2] = {sw_memory_map(device, &from[0]), sw_memory_map(device, &from[1])},
+                      *target = sw_memory_map(device, &to);
     struct sw_group_item items[N_ITEMS];
     struct place *places = malloc(N_ITEMS * sizeof *places);
     struct sw_slot_result result;
@@ -432,7 +425,7 @@ END_TEST
 /* A group's frame equals that of its chunk encoded alone. */
 START_TEST(test_a_groups_frames_equal_those_of_chunks) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)};
-    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
+    struct sw_mapping *sources[2] = {sw_memory_map(device, &from[0]), sw_memory_map(device, &from[1])};
     struct sw_group_item items[N_ITEMS];
     struct place *places = malloc(N_ITEMS * sizeof *places);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
@@ -505,7 +498,7 @@ static int restore_raw(unsigned s, struct sw_mapping *mapping, const struct sw_r
 START_TEST(test_raw_frames_equal_encoded_ones) {
     static const uint64_t lengths[] = {1, 4096, RAW_BYTES, CHUNK};
     struct sw_memory from = sw_memory_new(CHUNK + 100), to = sw_memory_new(CHUNK + 100);
-    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct sw_mapping *source = sw_memory_map(device, &from), *target = sw_memory_map(device, &to);
     uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
     sw_content_fill(from.data, from.bytes, SW_CONTENT_RANDOM, 1); /* make_plan chooses raw */
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -540,7 +533,7 @@ START_TEST(test_damaged_raw_frames_are_not_written) {
     enum { N = 3 };
     static const uint8_t zeros[RAW_BYTES];
     struct sw_memory from = sw_memory_new(N * RAW_BYTES), to = sw_memory_new(N * RAW_BYTES);
-    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct sw_mapping *source = sw_memory_map(device, &from), *target = sw_memory_map(device, &to);
     struct raw_place places[N];
     struct sw_raw_item items[N];
     sw_content_fill(from.data, from.bytes, SW_CONTENT_TEXT, 1);
@@ -573,7 +566,7 @@ END_TEST
 
 START_TEST(test_raw_steps_can_be_failed) {
     struct sw_memory memory = sw_memory_new(RAW_BYTES);
-    struct sw_mapping *mapping = map(&memory);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
     struct sw_device *faulty = NULL;
     struct sw_slot_result result;
     struct raw_place place;
@@ -604,7 +597,7 @@ END_TEST
 
 START_TEST(test_unwritable_memory_fails_its_group) {
     struct sw_memory from[2] = {sw_memory_new(CHUNK), sw_memory_new(CHUNK)}, sealed = sw_memory_new(CHUNK);
-    struct sw_mapping *sources[2] = {map(&from[0]), map(&from[1])};
+    struct sw_mapping *sources[2] = {sw_memory_map(device, &from[0]), sw_memory_map(device, &from[1])};
     struct sw_group_item items[N_ITEMS];
     struct place *places = malloc(N_ITEMS * sizeof *places);
     struct sw_slot_result result;
@@ -613,7 +606,7 @@ START_TEST(test_unwritable_memory_fails_its_group) {
     sealed.data = NULL;
     ck_assert_int_eq(fcntl(sealed.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     struct sw_mapping *writable = items[2].mapping;
-    items[2].mapping = map(&sealed);
+    items[2].mapping = sw_memory_map(device, &sealed);
     ck_assert_int_eq(device->ops->restore_group(device, 0, items, N_ITEMS, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EACCES);
     device->ops->unmap(device, items[2].mapping);
@@ -643,7 +636,7 @@ static bool has_pages(const struct sw_memory *memory) {
 START_TEST(test_holes_are_filled_for_raw_items_that_allow_it) {
     enum { HALF = CHUNK / 2 };
     struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
-    struct sw_mapping *source = map(&from), *target = map(&to);
+    struct sw_mapping *source = sw_memory_map(device, &from), *target = sw_memory_map(device, &to);
     struct raw_place places[2];
     struct sw_raw_item items[2];
     struct sw_slot_result result;
@@ -686,7 +679,8 @@ static int restore_group(struct sw_group_item items[N_ITEMS]) {
 
 START_TEST(test_holes_are_filled_for_group_items_that_allow_it) {
     struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);
-    struct sw_mapping *source = map(&from), *target = map(&to), *const sources[2] = {source, source};
+    struct sw_mapping *source = sw_memory_map(device, &from),
+                      *target = sw_memory_map(device, &to), *const sources[2] = {source, source};
     struct sw_group_item items[N_ITEMS];
     struct place *places = malloc(N_ITEMS * sizeof *places);
     const uint64_t first_bytes = item_bytes[0] + item_bytes[1];

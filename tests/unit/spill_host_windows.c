@@ -29,14 +29,6 @@ static void teardown(void) {
     device->ops->close(device);
 }
 
-static struct sw_mapping *map(const struct sw_memory *memory) {
-    struct sw_mem_desc desc = sw_memory_desc(memory);
-    struct sw_mapping *mapping = NULL;
-    ck_assert_msg(device->ops->map(device, &desc, &mapping, &err) == 0, "%s", err.msg);
-    sw_mem_desc_fini(&desc);
-    return mapping;
-}
-
 static int wait_for(unsigned slot) {
     struct sw_slot_result result;
     return device->ops->slot_wait(device, slot, &result, &err);
@@ -59,7 +51,7 @@ static void ck_bytes(const struct sw_memory *memory, uint64_t offset, uint8_t by
 
 START_TEST(a_kept_window_stops_at_holes_that_are_new) {
     struct sw_memory memory = sw_memory_new(BYTES);
-    struct sw_mapping *mapping = map(&memory);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
     struct stat st;
     ck_assert_int_eq(fallocate(memory.fd, 0, 0, BYTES), 0);
     ck_assert_int_eq(place(0, mapping, 0, 1), 0);
@@ -88,7 +80,7 @@ START_TEST(each_window_leads_to_its_own_memory) {
     for (uint8_t round = 1; round <= 20; round++) {
         const int i = round % 3;
         device->ops->unmap(device, mappings[i]);
-        mappings[i] = map(&memories[i]);
+        mappings[i] = sw_memory_map(device, &memories[i]);
         for (unsigned k = 0; k < 3; k++)
             if (mappings[k])
                 ck_assert_int_eq(place(round % 2, mappings[k], round % 2 * CHUNK, (uint8_t)(10 * round + k)), 0);
@@ -114,7 +106,7 @@ static bool is_mapped_here(const struct sw_memory *memory) {
 START_TEST(a_window_ends_when_its_memory_is_unmapped) {
     for (int is_busy = 0; is_busy < 2; is_busy++) {
         struct sw_memory memory = sw_memory_new(BYTES);
-        struct sw_mapping *mapping = map(&memory);
+        struct sw_mapping *mapping = sw_memory_map(device, &memory);
         ck_assert_int_eq(fallocate(memory.fd, 0, 0, BYTES), 0);
         (void)munmap(memory.data, memory.bytes);
         memory.data = NULL;
