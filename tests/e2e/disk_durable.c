@@ -1,9 +1,8 @@
 /* A real spillwayd without a service manager: durable regions are there after it was stopped or killed, with the same
  * bytes, for their user, counted from the start; on an encrypted disk if there is a master key. */
 #include "ipc/spillway.h"
-#include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
-#include "tests/lib/requests.h"
+#include "tests/lib/one_region.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -13,17 +12,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { N = 4, WAIT_MS = SW_TEST_WAIT_MS };
+enum { N = 4 };
 static const size_t region_bytes = (4 << 20) - 77;
 
 static struct sw_test_daemon service;
 static struct spillway *connection;
 static struct spillway_error error;
-static uint8_t *data, *expected;
+static struct sw_one_region memory;
 static struct sw_nvme_folder folder;
 static char directory[128], key_option[160], key_file[128];
 static const char *encrypt = "nvme_encrypt=off";
@@ -62,18 +60,13 @@ static void setup(void) {
     (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
     (void)snprintf(key_file, sizeof key_file, "%s.key", folder.path);
     (void)snprintf(key_option, sizeof key_option, "nvme_key_file=none");
-    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
-    data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    expected = malloc(region_bytes);
-    ck_assert(data != MAP_FAILED && expected);
+    sw_one_region_init(&memory, region_bytes, true);
 }
 
 static void teardown(void) {
     sw_nvme_folder_free(&folder);
     (void)unlink(key_file);
-    (void)munmap(data, region_bytes);
-    free(expected);
+    sw_one_region_fini(&memory);
 }
 
 static void use_key(const char *lines) {
@@ -89,16 +82,7 @@ static const char *name_of(int i) {
 }
 
 static int try_spill(int i, uint8_t durability, struct spillway_result *ret) {
-    struct spillway_ticket *ticket = NULL;
-    *ret = (struct spillway_result){.size = sizeof *ret};
-    sw_content_fill(data, region_bytes, i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, (uint64_t)i);
-    ck_assert_int_eq(
-        spillway_spill(connection, SW_REQUEST(SW_ONE(data, region_bytes), .name = name_of(i), .durability = durability),
-                       1, &ticket, &error),
-        0);
-    const int rc = spillway_wait(ticket, WAIT_MS, ret, 1, &error);
-    spillway_ticket_free(ticket);
-    return rc;
+    return sw_one_region_spill(&memory, connection, (uint64_t)i, name_of(i), durability, ret, &error);
 }
 
 static void spill(int i) {
@@ -109,19 +93,12 @@ static void spill(int i) {
 }
 
 static void restore(int i) {
-    struct spillway_ticket *ticket = NULL;
     struct spillway_region region;
     struct spillway_region_info info = {.size = sizeof info};
     ck_assert_msg(spillway_adopt(connection, name_of(i), &region, &error) == 0, "%s: %s", error.name, error.text);
     ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
     ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_HOST);
-    memset(data, 0xEE, region_bytes);
-    ck_assert_int_eq(
-        spillway_restore(connection, SW_REQUEST(SW_ONE(data, region_bytes), .region = region), 1, &ticket, &error), 0);
-    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
-    spillway_ticket_free(ticket);
-    sw_content_fill(expected, region_bytes, i % 2 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, (uint64_t)i);
-    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+    sw_one_region_restore(&memory, connection, region, (uint64_t)i);
 }
 
 /* Checks which regions are listed, and that they and no others take up room. */

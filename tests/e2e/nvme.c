@@ -1,9 +1,8 @@
 /* A real spillwayd with an NVMe tier: regions without room in the host tier go to disk and come back; frames that a
  * killed service left on disk are released by the next one. */
 #include "ipc/spillway.h"
-#include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
-#include "tests/lib/requests.h"
+#include "tests/lib/one_region.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -12,18 +11,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
-enum { N = 6, WAIT_MS = SW_TEST_WAIT_MS, LOOKED_AT_BYTES = 40 << 20 };
+enum { N = 6, LOOKED_AT_BYTES = 40 << 20 };
 static const size_t region_bytes = (8 << 20) - 77;
 
 static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
 static struct spillway_region regions[N];
-static uint8_t *data, *expected;
+static struct sw_one_region memory;
 static struct sw_nvme_folder folder;
 static char directory[128];
 static const char *encrypt = "nvme_encrypt=off";
@@ -45,11 +43,7 @@ static void start(void) {
 static void setup(void) {
     folder = sw_nvme_folder_new();
     (void)snprintf(directory, sizeof directory, "nvme_tier_directory=%s", folder.path);
-    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
-    data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    expected = malloc(region_bytes);
-    ck_assert(data != MAP_FAILED && expected);
+    sw_one_region_init(&memory, region_bytes, false);
     start();
 }
 
@@ -63,32 +57,21 @@ static void teardown(void) {
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGTERM), 0);
     sw_test_daemon_clean(&daemon_process);
     sw_nvme_folder_free(&folder);
-    (void)munmap(data, region_bytes);
-    free(expected);
+    sw_one_region_fini(&memory);
 }
 
 /* Spills region i; returns whether it went to disk. */
 static bool spill(int i) {
-    struct spillway_ticket *ticket = NULL;
-    struct spillway_result result = {.size = sizeof result};
-    sw_content_fill(data, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
-    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(data, region_bytes)), 1, &ticket, &error), 0);
-    ck_assert_msg(spillway_wait(ticket, WAIT_MS, &result, 1, &error) == 0, "%s: %s", error.name, error.text);
-    spillway_ticket_free(ticket);
+    struct spillway_result result;
+    ck_assert_msg(
+        sw_one_region_spill(&memory, connection, (uint64_t)i, NULL, SPILLWAY_DURABLE_SERVICE, &result, &error) == 0,
+        "%s: %s", error.name, error.text);
     regions[i] = result.region;
     return strcmp(result.tier, "nvme") == 0;
 }
 
 static void restore(int i) {
-    struct spillway_ticket *ticket = NULL;
-    memset(data, 0xEE, region_bytes);
-    ck_assert_int_eq(
-        spillway_restore(connection, SW_REQUEST(SW_ONE(data, region_bytes), .region = regions[i]), 1, &ticket, &error),
-        0);
-    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
-    spillway_ticket_free(ticket);
-    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
-    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+    sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
 }
 
 START_TEST(regions_go_to_disk_and_come_back) {
@@ -135,9 +118,9 @@ START_TEST(the_disk_shows_nothing) {
     ck_assert_uint_eq(fread(disk, 1, LOOKED_AT_BYTES, file), LOOKED_AT_BYTES);
     (void)fclose(file);
     for (int i = 0; i < 4; i++) {
-        sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
+        sw_one_region_expect(&memory, (uint64_t)i);
         for (size_t at = 0; at + 16 <= region_bytes; at += 3 << 20)
-            ck_assert_ptr_null(memmem(disk, LOOKED_AT_BYTES, expected + at, 16));
+            ck_assert_ptr_null(memmem(disk, LOOKED_AT_BYTES, memory.expected + at, 16));
     }
     free(disk);
     for (int i = 0; i < 4; i++)
