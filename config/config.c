@@ -155,6 +155,12 @@ static const struct option options[] = {
      .help = "Name of this host's objects: characters of [a-z0-9-]. No other host may use the same name, bucket and "
              "prefix, because a service deletes objects of its name that it does not need. auto: derived from "
              "/etc/machine-id."},
+    {FIELD(remote_tier_tenants), .type = TYPE_TEXT, .fallback = "none",
+     .help = "Users whose durable regions share their names with users of other hosts on the same bucket, as "
+             "UID=NAME separated by blanks: 1000=etl 1001=reports. NAME (characters of [a-z0-9-]) is the tenant's name "
+             "on all hosts, which need the same remote_tier_keys. A name that another host's region has is refused "
+             "(EEXIST). The bucket must tell who creates an object first (spillwayctl tiers: exclusive), or "
+             "durability remote is refused for these users (EDURABILITY). none: regions are of one host."},
     {FIELD(remote_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 1024 * TIB, .multiple = 4 * KIB,
      .fallback = "1 TiB", .help = "Limit of the bytes in the remote tier."},
     {FIELD(remote_tier_keys), .type = TYPE_TEXT, .fallback = "credential",

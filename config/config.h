@@ -53,7 +53,8 @@ struct sw_config {
     char nvme_key_file[SW_CONFIG_DIRECTORY_BYTES]; /* "none", "credential", or a file */
     char remote_tier_endpoint[256];                /* "none": there is no remote tier */
     char remote_tier_bucket[64], remote_tier_prefix[65], remote_tier_region[64];
-    char remote_tier_host[33]; /* "auto" */
+    char remote_tier_host[33];     /* "auto" */
+    char remote_tier_tenants[256]; /* "none", or UID=NAME ... */
     uint64_t remote_tier_bytes;
     char remote_tier_keys[SW_CONFIG_DIRECTORY_BYTES];        /* "credential", or a file */
     char remote_tier_credentials[SW_CONFIG_DIRECTORY_BYTES]; /* "auto", or a file */

@@ -197,8 +197,8 @@ static int check_durability(const struct sw_owner *owner, const char *name, enum
     if (!keeper)
         return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST, "no tier keeps regions with durability %s: %s",
                           sw_durability_name(durability),
-                          durability == SW_DURABILITY_HOST ? "set nvme_tier_directory" : "there is no remote tier");
-    return keeper->ops->may_keep(keeper, err);
+                          durability == SW_DURABILITY_HOST ? "set nvme_tier_directory" : "set remote_tier_endpoint");
+    return keeper->ops->may_keep(keeper, owner->tenant_owner ? owner->tenant_owner->uid : owner->uid, err);
 }
 
 static int check_name(const struct sw_owner *owner, const char *name, bool in_place, struct sw_err *err) {

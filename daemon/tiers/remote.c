@@ -26,7 +26,7 @@ static uint64_t count_connections(const struct sw_config *config) {
 }
 
 /* Derives a name from the machine's id, which is not to leave the host itself (machine-id(5)). */
-static int derive_host(char ret[SW_TIER_REMOTE_HOST_BYTES], struct sw_err *err) {
+static int derive_host(char ret[SW_REMOTE_HOST_BYTES], struct sw_err *err) {
     static const char what[] = "spillway remote host ";
     char text[sizeof what + 33], hash[SW_OBJECT_HASH_BYTES];
     FILE *file = fopen("/etc/machine-id", "re");
@@ -37,7 +37,7 @@ static int derive_host(char ret[SW_TIER_REMOTE_HOST_BYTES], struct sw_err *err) 
     if (!good || !sw_object_hash(text, strlen(text), hash))
         return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
                           "remote_tier_host is auto, but /etc/machine-id has no id; set a name");
-    (void)snprintf(ret, SW_TIER_REMOTE_HOST_BYTES, "%.16s", hash);
+    (void)snprintf(ret, SW_REMOTE_HOST_BYTES, "%.16s", hash);
     return 0;
 }
 
@@ -65,15 +65,16 @@ static void log_remote(const struct sw_config *config, struct sw_tier *tier, con
     char endpoint[600];
     tier->ops->store_stats(tier, &stats);
     sw_log(SW_LOG_INFO, "tier.ready",
-           "tier=remote endpoint=%s bucket=%s prefix=%s host=%s bytes=%" PRIu64 " frames=%" PRIu64 " foreign=%" PRIu64,
+           "tier=remote endpoint=%s bucket=%s prefix=%s host=%s bytes=%" PRIu64 " frames=%" PRIu64 " foreign=%" PRIu64
+           " writers=%s",
            sw_log_quote(endpoint, sizeof endpoint, config->remote_tier_endpoint), config->remote_tier_bucket,
            config->remote_tier_prefix, host, config->remote_tier_bytes, sw_tier_stats_of(tier).committed_frames,
-           stats.foreign);
+           stats.foreign, stats.is_exclusive ? "several" : "single");
 }
 
 static int open_remote(struct sw_service *service, struct sw_tier **ret, void **ret_own, struct sw_err *err) {
     const struct sw_config *config = service->config;
-    char host[SW_TIER_REMOTE_HOST_BYTES];
+    char host[SW_REMOTE_HOST_BYTES];
     (void)ret_own;
     if (!is_configured(config))
         return 0;
@@ -82,6 +83,7 @@ static int open_remote(struct sw_service *service, struct sw_tier **ret, void **
     if (rc)
         return rc;
     struct sw_tier_remote_config remote = {.host = host,
+                                           .tenants = config->remote_tier_tenants,
                                            .key_file = file_or(config->remote_tier_keys, "credential"),
                                            .capacity_bytes = config->remote_tier_bytes,
                                            .pool_bytes = config->remote_tier_buffer_bytes};

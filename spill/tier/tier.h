@@ -70,8 +70,10 @@ struct sw_tier_store_stats {
     uint64_t buffer_bytes, buffer_used_bytes, buffer_peak_bytes; /* memory for what is on its way: bound, now, most */
     uint64_t orphans;                                            /* objects that could not be deleted */
     uint64_t foreign;                                            /* objects among the tier's that it did not make */
-    uint64_t is_out;    /* 1: the store does not answer, or refuses everything; nothing new is stored there */
-    struct sw_err last; /* the last failed request's error */
+    uint64_t is_out;       /* 1: the store does not answer, or refuses everything; nothing new is stored there */
+    uint64_t is_exclusive; /* 1: of several that create one object at once, exactly one wins; else the bucket is for a
+                              single writer */
+    struct sw_err last;    /* the last failed request's error */
 };
 
 /* What an operator may have done to the objects of a shared tier. */
@@ -150,7 +152,7 @@ struct sw_tier_change {
     enum sw_tier_change_kind { SW_TIER_KEEP, SW_TIER_FORGET } kind;
     struct sw_tier_record *records;
     unsigned n; /* KEEP: a later process finds all of them or none */
-    /* Called once, on a thread of the tier, which must not be blocked. */
+    /* Called once, on any thread, perhaps from change(). It must not block. */
     void (*done)(struct sw_tier_change *change, void *arg);
     void *arg;
     struct sw_err err;   /* code 0: success; else the records are as before, or not known to be */
@@ -191,9 +193,9 @@ struct sw_tier_ops {
      * the capacity has fallen. NULL: it never does. thread: any. */
     uint64_t (*trim)(struct sw_tier *tier);
     /* Tiers that keep regions (kind->durability above SERVICE; NULL elsewhere). */
-    /* Checks whether the tier could keep a region now. errors: -SW_EDURABILITY; the text says why, and what to do.
-     * thread: any. */
-    int (*may_keep)(struct sw_tier *tier, struct sw_err *err);
+    /* Checks whether the tier could keep a region of this user now. errors: -SW_EDURABILITY; the text says why, and
+     * what to do. thread: any. */
+    int (*may_keep)(struct sw_tier *tier, uint32_t uid, struct sw_err *err);
     /* Queues a change and returns. KEEP: `done` reports success when all frames that were committed in this tier before
      * the call, and the records, survive what kind->durability says. FORGET: when the records are gone for good; only
      * then their frames may be released. Changes that wait share their flushes. thread: any. */

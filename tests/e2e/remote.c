@@ -1,10 +1,9 @@
 /* A real spillwayd with a remote tier: regions without room in the host tier go to an object store and come back; what
  * a killed service left there is deleted by the next one; and a store that is gone, full or wrong has a name. */
 #include "ipc/spillway.h"
-#include "tests/lib/content.h"
 #include "tests/lib/control.h"
 #include "tests/lib/object_store.h"
-#include "tests/lib/requests.h"
+#include "tests/lib/one_region.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -12,11 +11,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* Bytes that do not shrink: six regions of 8 MiB, a host tier of 32 MiB of which half is for the way. */
-enum { N = 6, WAIT_MS = SW_TEST_WAIT_MS };
+enum { N = 6 };
 static const size_t region_bytes = (8 << 20) - 77;
 
 static struct sw_object_store store;
@@ -24,7 +22,7 @@ static struct sw_test_daemon daemon_process;
 static struct spillway *connection;
 static struct spillway_error error;
 static struct spillway_region regions[N];
-static uint8_t *data, *expected;
+static struct sw_one_region memory;
 static char folder[SW_TEST_PATH_BYTES], endpoint[96], keys[96];
 static const char *host = "remote_tier_host=test";
 static int exit_code;
@@ -55,12 +53,7 @@ static void setup(void) {
     sw_test_folder(folder);
     (void)snprintf(endpoint, sizeof endpoint, "remote_tier_endpoint=%s", store.endpoint);
     (void)snprintf(keys, sizeof keys, "remote_tier_keys=%s", sw_object_store_tier(&store, folder).key_file);
-    const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert(fd >= 0 && ftruncate(fd, (off_t)region_bytes) == 0);
-    data = mmap(NULL, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    (void)close(fd);
-    expected = malloc(region_bytes);
-    ck_assert(data != MAP_FAILED && expected);
+    sw_one_region_init(&memory, region_bytes, false);
 }
 
 static void setup_started(void) {
@@ -74,8 +67,7 @@ static void teardown(void) {
     sw_test_daemon_clean(&daemon_process);
     sw_object_store_end(&store);
     sw_test_remove(folder);
-    (void)munmap(data, region_bytes);
-    free(expected);
+    sw_one_region_fini(&memory);
 }
 
 static void teardown_started(void) {
@@ -85,12 +77,9 @@ static void teardown_started(void) {
 
 /* Spills region i; *ret_remote: it went to the store. Returns the error's code, or 0. */
 static int try_to_spill(int i, bool *ret_remote) {
-    struct spillway_ticket *ticket = NULL;
-    struct spillway_result result = {.size = sizeof result};
-    sw_content_fill(data, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
-    ck_assert_int_eq(spillway_spill(connection, SW_REQUEST(SW_ONE(data, region_bytes)), 1, &ticket, &error), 0);
-    const int rc = spillway_wait(ticket, WAIT_MS, &result, 1, &error);
-    spillway_ticket_free(ticket);
+    struct spillway_result result;
+    const int rc =
+        sw_one_region_spill(&memory, connection, (uint64_t)i, NULL, SPILLWAY_DURABLE_SERVICE, &result, &error);
     regions[i] = result.region;
     *ret_remote = strcmp(result.tier, "remote") == 0;
     return rc;
@@ -107,15 +96,7 @@ static int spill_all(void) {
 }
 
 static void restore(int i) {
-    struct spillway_ticket *ticket = NULL;
-    memset(data, 0xEE, region_bytes);
-    ck_assert_int_eq(
-        spillway_restore(connection, SW_REQUEST(SW_ONE(data, region_bytes), .region = regions[i]), 1, &ticket, &error),
-        0);
-    ck_assert_msg(spillway_wait(ticket, WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
-    spillway_ticket_free(ticket);
-    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)i);
-    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+    sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
 }
 
 /* What the control socket and the metrics say of the store. */
@@ -161,6 +142,62 @@ START_TEST(objects_of_a_killed_service_are_deleted) {
 }
 END_TEST
 
+/* ---- regions that survive the loss of the host ---- */
+
+static const char *name_of(int i) {
+    static char name[8];
+    (void)snprintf(name, sizeof name, "r%d", i);
+    return name;
+}
+
+static void keep(int i) {
+    struct spillway_result result;
+    ck_assert_msg(sw_one_region_spill(&memory, connection, (uint64_t)i, name_of(i), SPILLWAY_DURABLE_REMOTE, &result,
+                                      &error) == 0,
+                  "%s: %s", error.name, error.text);
+    ck_assert_uint_eq(result.durability, SPILLWAY_DURABLE_REMOTE);
+    ck_assert_str_eq(result.tier, "remote");
+}
+
+/* Nothing of the service is left on this machine: no catalogue, no memory, no folder. */
+static void lose_the_host(int signal) {
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, signal), signal == SIGKILL ? -SIGKILL : 0);
+    spillway_close(connection);
+    sw_test_daemon_clean(&daemon_process);
+    start();
+}
+
+static void restore_kept(int i) {
+    struct spillway_region_info info = {.size = sizeof info};
+    ck_assert_msg(spillway_adopt(connection, name_of(i), &regions[i], &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_int_eq(spillway_query(connection, regions[i], &info, &error), 0);
+    ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_REMOTE);
+    restore(i);
+}
+
+/* _i 0: stopped. 1: killed. */
+START_TEST(durable_regions_survive_the_host) {
+    struct spillway_list_item items[N] = {{.size = sizeof items[0]}};
+    for (int i = 0; i < 3; i++)
+        keep(i);
+    for (int n = 0; n < 2; n++) {
+        lose_the_host(_i ? SIGKILL : SIGTERM);
+        ck_assert_int_eq(spillway_list(connection, NULL, items, N, &error), 3);
+        for (int i = 0; i < 3; i++)
+            restore_kept(i);
+    }
+    ck_assert_int_eq(spillway_drop(connection, regions, 2, &error), 0);
+    keep(0);
+    lose_the_host(SIGTERM);
+    ck_assert_int_eq(spillway_list(connection, NULL, items, N, &error), 2);
+    restore_kept(0);
+    restore_kept(2);
+    ck_assert_int_eq(spillway_drop(connection, &regions[0], 1, &error), 0);
+    ck_assert_int_eq(spillway_drop(connection, &regions[2], 1, &error), 0);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 static void await_care(struct sw_ctl *ctl, const char *method, const char *mode, long long changed) {
     json_decref(sw_control_ask(ctl, method, mode));
     for (bool is_over = false; !is_over; (void)usleep(1000)) {
@@ -197,8 +234,8 @@ START_TEST(a_full_bucket_stops_no_local_spill) {
     ck_assert_int_eq(rc, -SPILLWAY_ENOSPACE);
     ck_assert_ptr_nonnull(strstr(error.text, "the bucket is full"));
     ck_assert_int_ge(n, 2);
-    sw_content_fill(expected, region_bytes, SW_CONTENT_RANDOM, (uint64_t)n - 1);
-    ck_assert_int_eq(memcmp(data, expected, region_bytes), 0);
+    sw_one_region_expect(&memory, (uint64_t)n - 1);
+    ck_assert_int_eq(memcmp(memory.data, memory.expected, region_bytes), 0);
     restore(0);
     ck_assert_int_eq(try_to_spill(0, &is_remote), 0);
     ck_assert(!is_remote);
@@ -238,6 +275,7 @@ int main(void) {
     tcase_add_checked_fixture(started, setup_started, teardown_started);
     tcase_add_test(started, regions_go_to_the_store_and_come_back);
     tcase_add_test(started, objects_of_a_killed_service_are_deleted);
+    tcase_add_loop_test(started, durable_regions_survive_the_host, 0, 2);
     tcase_add_test(started, an_operator_looks_for_orphans);
     if (is_ours)
         tcase_add_test(started, a_full_bucket_stops_no_local_spill);

@@ -178,7 +178,7 @@ START_TEST(what_cannot_be_kept_is_refused) {
     ck_assert_int_eq(spill_as(NULL, SW_DURABILITY_HOST, 0, &op), -SW_EINVAL);
     ck_assert_int_eq(spill_as("a", SW_DURABILITY_NR, 0, &op), -SW_EINVAL);
     ck_assert_int_eq(spill_as("a", SW_DURABILITY_REMOTE, 0, &op), -SW_EDURABILITY);
-    ck_assert_str_eq(error.msg, "no tier keeps regions with durability remote: there is no remote tier");
+    ck_assert_str_eq(error.msg, "no tier keeps regions with durability remote: set remote_tier_endpoint");
     end_life();
     reboot();
     (void)sw_life_next(&life, 0);

@@ -124,7 +124,7 @@ static void keep(void) {
     struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
     struct sw_tier_record record = {.content = "a region", .bytes = 8, .name = "a"};
     struct sw_tier_change change = {.kind = SW_TIER_KEEP, .records = &record, .n = 1, .done = on_done, .arg = &w};
-    ck_assert_int_eq(tier->ops->may_keep(tier, NULL), 0);
+    ck_assert_int_eq(tier->ops->may_keep(tier, 0, NULL), 0);
     tier->ops->change(tier, &change);
     (void)pthread_mutex_lock(&w.lock);
     while (!w.done)
@@ -172,7 +172,7 @@ END_TEST
 START_TEST(a_kept_key_is_wrapped) {
     ck_start(&(struct start){.encrypts = true});
     ck_assert(info.is_encrypted && !info.is_wrapped);
-    ck_assert_int_eq(tier->ops->may_keep(tier, &error), -SW_EDURABILITY);
+    ck_assert_int_eq(tier->ops->may_keep(tier, 0, &error), -SW_EDURABILITY);
     ck_assert_ptr_nonnull(strstr(error.msg, "nvme_key_file"));
     put(1);
     tier->ops->close(tier);
@@ -237,7 +237,7 @@ START_TEST(durable_regions_stay_when_encryption_is_turned_on) {
     keep();
     stop();
     ck_start(&(struct start){.masters = _i ? KEY_A : NULL, .encrypts = true, .unwanted = true});
-    ck_assert_int_eq(tier->ops->may_keep(tier, NULL), _i ? 0 : -SW_EDURABILITY);
+    ck_assert_int_eq(tier->ops->may_keep(tier, 0, NULL), _i ? 0 : -SW_EDURABILITY);
     ck_frames(SW_NVME_FRAMES(1));
     put(2);
     stop();

@@ -197,8 +197,9 @@ static void nvme_submit(struct sw_tier *tier, struct sw_tier_io *io) {
 
 /* --- durable regions --- */
 
-static int nvme_may_keep(struct sw_tier *tier, struct sw_err *err) {
+static int nvme_may_keep(struct sw_tier *tier, uint32_t uid, struct sw_err *err) {
     const struct tier_nvme *t = nvme_of(tier);
+    (void)uid;
     if (t->encrypts && !t->info.is_wrapped)
         return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST,
                           "the NVMe tier is encrypted, and its key ends with the unit: set nvme_key_file");

@@ -348,27 +348,33 @@ void sw_object_submit(struct sw_object_client *c, struct sw_object_request *requ
 struct waiter {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool has_ended;
+    unsigned n_left;
 };
 
 static void wake_waiter(struct sw_object_request *request, void *arg) {
     struct waiter *waiter = arg;
     (void)request;
     (void)pthread_mutex_lock(&waiter->lock);
-    waiter->has_ended = true;
-    (void)pthread_cond_signal(&waiter->ended);
+    if (--waiter->n_left == 0)
+        (void)pthread_cond_signal(&waiter->ended);
     (void)pthread_mutex_unlock(&waiter->lock);
 }
 
-int sw_object_run(struct sw_object_client *c, struct sw_object_request *request) {
-    struct waiter waiter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    request->done = wake_waiter;
-    request->arg = &waiter;
-    sw_object_submit(c, request);
+void sw_object_run_all(struct sw_object_client *c, struct sw_object_request *requests, unsigned n) {
+    struct waiter waiter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, n};
+    for (unsigned i = 0; i < n; i++) {
+        requests[i].done = wake_waiter;
+        requests[i].arg = &waiter;
+        sw_object_submit(c, &requests[i]);
+    }
     (void)pthread_mutex_lock(&waiter.lock);
-    while (!waiter.has_ended)
+    while (waiter.n_left > 0)
         (void)pthread_cond_wait(&waiter.ended, &waiter.lock);
     (void)pthread_mutex_unlock(&waiter.lock);
+}
+
+int sw_object_run(struct sw_object_client *c, struct sw_object_request *request) {
+    sw_object_run_all(c, request, 1);
     return request->err.code;
 }
 

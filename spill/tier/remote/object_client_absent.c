@@ -23,6 +23,11 @@ void sw_object_submit(struct sw_object_client *client, struct sw_object_request 
     SW_ASSERT(client);
 }
 
+void sw_object_run_all(struct sw_object_client *client, struct sw_object_request *requests, unsigned n) {
+    (void)requests, (void)n;
+    SW_ASSERT(client);
+}
+
 int sw_object_run(struct sw_object_client *client, struct sw_object_request *request) {
     sw_object_submit(client, request);
     return 0;

@@ -1,5 +1,6 @@
 #include "spill/tier/remote/object_crypt.h"
 
+#include "base/alloc.h"
 #include "spill/tier/remote/secret_file.h"
 
 #include <openssl/crypto.h>
@@ -305,4 +306,44 @@ int sw_object_unseal(const struct sw_object_key *key, const char *name, uint64_t
                       run_segments(&cipher, name, bytes, first, n, (uint8_t *)body, memory);
     cipher_fini(&cipher);
     return good ? 0 : altered(err, name, "content");
+}
+
+/* ---- whole objects ---- */
+
+int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_extent *memory, uint64_t bytes,
+                           struct sw_object_request *request, struct sw_err *err) {
+    struct sw_object_key key;
+    int rc = sw_object_key_make(&key, err);
+    if (!rc)
+        rc = sw_object_key_wrap(keyring, &key, request->name, request->meta, err);
+    if (!rc)
+        rc = sw_object_seal(&key, request->name, memory, bytes, request->body, err);
+    if (!rc && !sw_object_hash(request->body, request->body_bytes, request->hash))
+        rc = failed(err);
+    sw_object_key_fini(&key);
+    return rc;
+}
+
+int sw_object_unseal_request(const struct sw_object_keyring *keyring, const struct sw_object_request *request,
+                             void **ret, size_t *ret_bytes, struct sw_err *err) {
+    const uint64_t step = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, n = (request->body_bytes + step - 1) / step;
+    struct sw_object_key key;
+    if (request->body_bytes <= n * SW_OBJECT_TAG_BYTES)
+        return altered(err, request->name, "length");
+    const struct sw_extent memory = {.memory = sw_alloc(request->body_bytes),
+                                     .bytes = request->body_bytes - n * SW_OBJECT_TAG_BYTES};
+    if (!memory.memory)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for an object of the remote tier");
+    int rc = sw_object_key_open(keyring, request->name, request->meta, &key, NULL, err);
+    if (!rc) {
+        rc = sw_object_unseal(&key, request->name, memory.bytes, 0, n, request->body, &memory, err);
+        sw_object_key_fini(&key);
+    }
+    if (rc) {
+        sw_free(memory.memory);
+        return rc;
+    }
+    *ret = memory.memory;
+    *ret_bytes = memory.bytes;
+    return 0;
 }

@@ -64,5 +64,13 @@ int sw_object_seal(const struct sw_object_key *key, const char *name, const stru
  * bytes. errors: -SW_ECHECKSUM: not what was encrypted; the memory of these segments is undefined then. */
 int sw_object_unseal(const struct sw_object_key *key, const char *name, uint64_t bytes, uint64_t first, uint64_t n,
                      const uint8_t *body, const struct sw_extent *memory, struct sw_err *err);
+/* Encrypts a whole object with a new data key to request->body, and sets the metadata and the hash of its PUT.
+ * request->name is set, and so are body and body_bytes. errors: -SW_EIO. */
+int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_extent *memory, uint64_t bytes,
+                           struct sw_object_request *request, struct sw_err *err);
+/* Decrypts a whole object that was read, of at least one byte. *ret: allocated by sw_alloc(). errors: those of
+ * sw_object_key_open() and sw_object_unseal(), -SW_ENOMEM. */
+int sw_object_unseal_request(const struct sw_object_keyring *keyring, const struct sw_object_request *request,
+                             void **ret, size_t *ret_bytes, struct sw_err *err);
 
 #endif

@@ -136,6 +136,8 @@ static enum sw_object_outcome other(const struct sw_object_reply *reply, struct 
         return fail(err, -SW_EACCES, reply, "it does not accept the credentials"), SW_OBJECT_CREDENTIALS;
     if (reply->status == 429 || reply->status == 503)
         return fail(err, -SW_ETIMEDOUT, reply, "it asks for fewer requests"), SW_OBJECT_SLOW_DOWN;
+    if (reply->status == 501)
+        return fail(err, -SW_EIO, reply, "it does not know such requests"), SW_OBJECT_FAILED;
     /* XAmzContentSHA256Mismatch and others: the body was altered on its way. */
     if (reply->status >= 500 || reply->status == 408 || reply->status == 409 || strstr(reply->code, "Mismatch") ||
         strcmp(reply->code, "BadDigest") == 0 || strcmp(reply->code, "RequestTimeout") == 0 ||

@@ -25,6 +25,7 @@ struct sw_remote_care {
 struct orphan {
     struct sw_list node;
     uint64_t bytes;
+    bool is_shared; /* perhaps another host's */
     object_name name;
 };
 
@@ -65,11 +66,12 @@ static int compare_names(const void *a, const void *b) {
 static bool look_at(void *arg, const char *name, uint64_t bytes, int64_t modified_s) {
     struct search *search = arg;
     const struct sw_remote_care_config *config = &search->care->config;
+    const enum sw_remote_record_of whose = config->whose(config->arg, name);
     (void)modified_s;
     note(search->care, 1, 0, 0, 0);
     if (atomic_load(&search->care->stop))
         return false;
-    if (!config->is_name(name + strlen(config->folder)) ||
+    if (whose == SW_RECORD_FOREIGN ||
         (search->n_known && bsearch(name, search->known, search->n_known, sizeof search->known[0], compare_names)) ||
         config->has_name(config->arg, name))
         return true;
@@ -78,21 +80,28 @@ static bool look_at(void *arg, const char *name, uint64_t bytes, int64_t modifie
     if (!orphan)
         return false;
     orphan->bytes = bytes;
+    orphan->is_shared = whose == SW_RECORD_SHARED;
     (void)snprintf(orphan->name, sizeof orphan->name, "%s", name);
     sw_list_init(&orphan->node);
     sw_list_append(&search->orphans, &orphan->node);
-    note(search->care, 0, 1, bytes, 0);
     return true;
 }
 
-static void delete_all(struct search *search, struct sw_err *err) {
+static void end_orphan(struct sw_remote_care *care, const struct orphan *orphan, struct sw_err *err) {
+    struct sw_object_request request = {.verb = SW_OBJECT_DELETE};
+    if (orphan->is_shared && !care->config.is_ours(care->config.arg, orphan->name))
+        return;
+    note(care, 0, 1, orphan->bytes, 0);
+    if (care->changes && ask(care, &request, orphan->name, err) == 0)
+        note(care, 0, 0, 0, 1);
+}
+
+static void end_orphans(struct search *search, struct sw_err *err) {
     struct sw_list *node;
     while ((node = sw_list_take_first(&search->orphans))) {
         struct orphan *orphan = SW_CONTAINER_OF(node, struct orphan, node);
-        struct sw_object_request request = {.verb = SW_OBJECT_DELETE};
-        const bool goes_on = search->care->changes && !err->code && !atomic_load(&search->care->stop);
-        if (goes_on && ask(search->care, &request, orphan->name, err) == 0)
-            note(search->care, 0, 0, 0, 1);
+        if (!err->code && !atomic_load(&search->care->stop))
+            end_orphan(search->care, orphan, err);
         sw_free(orphan);
     }
 }
@@ -103,17 +112,17 @@ static void collect_garbage(struct sw_remote_care *care, struct sw_err *err) {
     sw_list_init(&search.orphans);
     if (config->list_names(config->arg, &search.known, &search.n_known))
         search.is_out_of_memory = true;
-    else
-        (void)sw_object_list(config->client, config->folder, look_at, &search, err);
+    for (unsigned i = 0; !search.is_out_of_memory && !err->code && i < 4 && config->folders[i]; i++)
+        (void)sw_object_list(config->client, config->folders[i], look_at, &search, err);
     if (search.is_out_of_memory)
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the names of objects");
-    delete_all(&search, err);
+    end_orphans(&search, err);
     sw_free(search.known);
 }
 
 /* ---- rewrap ---- */
 
-/* A frame may have been released meanwhile. */
+/* A frame or a region may have gone meanwhile. */
 static void rewrap(struct sw_remote_care *care, const char *name, struct sw_err *err) {
     struct sw_object_request head = {.verb = SW_OBJECT_HEAD}, copy = {.verb = SW_OBJECT_COPY};
     struct sw_object_key key;

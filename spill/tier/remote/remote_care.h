@@ -1,6 +1,6 @@
 /* remote_care.h - what an operator has done to the objects of a remote tier, on a thread of its own.
  *
- *   gc       objects with a frame's name that no frame of ours has: orphans. They are found, or deleted.
+ *   gc       objects of this host that are needed no more: orphans. They are found, or deleted.
  *   rewrap   data keys that another master key than the first has wrapped. They are found, or wrapped again.
  *
  * One at a time. While the store is out it ends with an error. */
@@ -9,6 +9,7 @@
 
 #include "spill/tier/remote/object_client.h"
 #include "spill/tier/remote/object_crypt.h"
+#include "spill/tier/remote/remote_record.h"
 #include "spill/tier/tier.h"
 
 struct sw_remote_care;
@@ -16,13 +17,14 @@ struct sw_remote_care;
 struct sw_remote_care_config {
     struct sw_object_client *client;         /* borrowed */
     const struct sw_object_keyring *keyring; /* borrowed */
-    const char *folder;                      /* of the names; borrowed */
-    /* Copies the names of all objects of frames, sorted; *ret: an array of SW_OBJECT_NAME_BYTES each. errors:
+    const char *folders[4];                  /* of the names, up to NULL; borrowed */
+    /* Copies the names of all objects that are needed, sorted; *ret: an array of SW_OBJECT_NAME_BYTES each. errors:
      * -SW_ENOMEM. thread: any. */
     int (*list_names)(void *arg, char (**ret)[SW_OBJECT_NAME_BYTES], size_t *ret_n);
-    /* Returns whether a frame has this object at the moment. thread: any. */
+    /* Returns whether an object is needed at the moment. thread: any. */
     bool (*has_name)(void *arg, const char *name);
-    bool (*is_name)(const char *name); /* below the folder: it is a frame's */
+    enum sw_remote_record_of (*whose)(void *arg, const char *name); /* judged by the name. thread: any */
+    bool (*is_ours)(void *arg, const char *name); /* reads a SHARED one. thread: any but the client's */
     void *arg;
 };
 

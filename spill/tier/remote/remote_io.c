@@ -105,20 +105,6 @@ static void sent(struct sw_object_request *request, void *arg) {
     end_part(part, &err);
 }
 
-static int encrypt(struct part *part, struct sw_err *err) {
-    const struct transfer *t = part->transfer;
-    struct sw_object_key key;
-    int rc = sw_object_key_make(&key, err);
-    if (!rc)
-        rc = sw_object_key_wrap(t->io->config.keyring, &key, t->place->name, part->request.meta, err);
-    if (!rc)
-        rc = sw_object_seal(&key, t->place->name, t->user->memory, t->user->stored->bytes, part->body, err);
-    if (!rc && !sw_object_hash(part->body, part->body_bytes, part->request.hash))
-        rc = sw_err_set(err, -SW_EIO, SW_SCOPE_DAEMON, "libcrypto cannot hash");
-    sw_object_key_fini(&key);
-    return rc;
-}
-
 /* ---- reads ---- */
 
 /* On the client's thread. */
@@ -198,17 +184,17 @@ static void begin(struct part *part) {
         end_part(part, &err);
         return;
     }
-    part->body = sw_alloc(part->body_bytes);
+    part->request.body = part->body = sw_alloc(part->body_bytes);
     if (!part->body)
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to or from the remote tier");
     else if (is_write(part))
-        (void)encrypt(part, &err);
+        (void)sw_object_seal_request(io->config.keyring, part->transfer->user->memory,
+                                     part->transfer->user->stored->bytes, &part->request, &err);
     if (err.code) {
         give_room(part);
         end_part(part, &err);
         return;
     }
-    part->request.body = part->body;
     sw_object_submit(io->config.client, &part->request);
 }
 

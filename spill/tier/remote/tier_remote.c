@@ -6,7 +6,11 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "spill/tier/remote/remote_care.h"
+#include "spill/tier/remote/remote_deletion.h"
 #include "spill/tier/remote/remote_io.h"
+#include "spill/tier/remote/remote_load.h"
+#include "spill/tier/remote/remote_names.h"
+#include "spill/tier/remote/remote_probe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,22 +26,31 @@
 
 #define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
 
-const struct sw_tier_kind sw_tier_remote_kind = {
-    .name = "remote", .id = 3, .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_SHARED | SW_TIER_VIA};
+const struct sw_tier_kind sw_tier_remote_kind = {.name = "remote",
+                                                 .id = 3,
+                                                 .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE |
+                                                                 SW_TIER_SHARED | SW_TIER_VIA,
+                                                 .durability = SW_DURABILITY_REMOTE};
 
 struct tier_remote {
     struct sw_tier tier;
-    char folder[SW_TIER_REMOTE_HOST_BYTES + 8]; /* of the objects' names: "frames/HOST/" */
+    char host[SW_REMOTE_HOST_BYTES];
+    char folder[SW_REMOTE_HOST_BYTES + 8]; /* of the frames' objects: "frames/HOST/" */
+    char batches[SW_REMOTE_HOST_BYTES + 9], probes[SW_REMOTE_HOST_BYTES + 8]; /* folders, too */
+    struct sw_remote_tenants tenants;
+    bool is_exclusive; /* only one of several creates wins */
     uint64_t capacity_bytes;
     int claim; /* a socket whose name stands for the objects' folder */
     struct sw_object_client *client;
     struct sw_object_keyring *keyring;
     struct sw_remote_io *io;
     struct sw_remote_care *care;
+    struct sw_remote_names *names;
     pthread_mutex_t lock;
     atomic_ullong next_number;  /* of objects; begins at random, so no two processes have the same */
     struct sw_list found, held; /* places: of a predecessor, not handed over yet; reserved or committed */
-    uint64_t used_bytes, n_frames, n_orphans, n_foreign;
+    uint64_t used_bytes, n_frames, n_foreign;
+    atomic_ullong n_orphans;
 };
 
 static struct tier_remote *remote_of(struct sw_tier *tier) {
@@ -146,37 +159,6 @@ static int remote_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored
     return 0;
 }
 
-struct deletion {
-    struct sw_object_request request;
-    struct tier_remote *tier;
-};
-
-static void deleted(struct sw_object_request *request, void *arg) {
-    struct deletion *deletion = arg;
-    struct tier_remote *t = deletion->tier;
-    (void)pthread_mutex_lock(&t->lock);
-    t->n_orphans += request->err.code != 0;
-    (void)pthread_mutex_unlock(&t->lock);
-    sw_free(deletion);
-}
-
-/* Deletes an object later. */
-static void delete_object(struct tier_remote *t, const struct sw_remote_place *place) {
-    struct deletion *deletion = sw_alloc(sizeof *deletion);
-    if (!deletion) {
-        (void)pthread_mutex_lock(&t->lock);
-        t->n_orphans++;
-        (void)pthread_mutex_unlock(&t->lock);
-        return;
-    }
-    deletion->tier = t;
-    deletion->request.verb = SW_OBJECT_DELETE;
-    memcpy(deletion->request.name, place->name, sizeof deletion->request.name);
-    deletion->request.done = deleted;
-    deletion->request.arg = deletion;
-    sw_object_submit(t->client, &deletion->request);
-}
-
 static void remote_release(struct sw_tier *tier, struct sw_stored *stored) {
     struct tier_remote *t = remote_of(tier);
     if (stored->extents) {
@@ -187,7 +169,7 @@ static void remote_release(struct sw_tier *tier, struct sw_stored *stored) {
         t->n_frames -= place->is_committed;
         (void)pthread_mutex_unlock(&t->lock);
         if (place->may_exist)
-            delete_object(t, place);
+            sw_remote_delete_later(t->client, place->name, &t->n_orphans);
         sw_free(place);
     }
     memset(stored, 0, sizeof *stored);
@@ -294,16 +276,20 @@ static size_t copy_names(const struct sw_list *list, char (*ret)[SW_OBJECT_NAME_
 
 static int list_names(void *arg, char (**ret)[SW_OBJECT_NAME_BYTES], size_t *ret_n) {
     struct tier_remote *t = arg;
+    struct sw_remote_list *records = sw_remote_names_list(t->names);
     (void)pthread_mutex_lock(&t->lock);
-    const size_t n = copy_names(&t->held, NULL, copy_names(&t->found, NULL, 0));
-    *ret = sw_alloc_array(n + 1, sizeof **ret);
+    const size_t n = copy_names(&t->held, NULL, copy_names(&t->found, NULL, 0)),
+                 n_records = sw_remote_list_copy(records, NULL, 0);
+    *ret = sw_alloc_array(n + n_records + 1, sizeof **ret);
     if (*ret)
         (void)copy_names(&t->held, *ret, copy_names(&t->found, *ret, 0));
     (void)pthread_mutex_unlock(&t->lock);
-    *ret_n = n;
-    if (*ret)
-        qsort(*ret, n, sizeof **ret, compare_names);
-    return *ret ? 0 : -SW_ENOMEM;
+    if (!*ret)
+        return -SW_ENOMEM;
+    const size_t n_copied = sw_remote_list_copy(records, *ret + n, n_records);
+    *ret_n = n + (n_copied < n_records ? n_copied : n_records);
+    qsort(*ret, *ret_n, sizeof **ret, compare_names);
+    return 0;
 }
 
 static bool list_has_name(const struct sw_list *list, const char *name) {
@@ -318,13 +304,27 @@ static bool has_name(void *arg, const char *name) {
     (void)pthread_mutex_lock(&t->lock);
     const bool has = list_has_name(&t->held, name) || list_has_name(&t->found, name);
     (void)pthread_mutex_unlock(&t->lock);
-    return has;
+    return has || sw_remote_list_has(sw_remote_names_list(t->names), name);
 }
 
-static bool is_name(const char *name) {
+static enum sw_remote_record_of whose(void *arg, const char *name) {
+    const struct tier_remote *t = arg;
     uint8_t key[SW_TIER_KEY_BYTES];
     struct sw_extent extent;
-    return read_name(name, key, &extent);
+    if (strncmp(name, t->folder, strlen(t->folder)) == 0)
+        return read_name(name + strlen(t->folder), key, &extent) ? SW_RECORD_OURS : SW_RECORD_FOREIGN;
+    if (strncmp(name, t->batches, strlen(t->batches)) == 0 || strncmp(name, t->probes, strlen(t->probes)) == 0)
+        return sw_remote_record_read_number(name) ? SW_RECORD_OURS : SW_RECORD_FOREIGN;
+    return sw_remote_record_of(name, t->host);
+}
+
+static bool is_ours(void *arg, const char *name) {
+    const struct tier_remote *t = arg;
+    const struct sw_remote_load load = {.client = t->client, .keyring = t->keyring, .host = t->host};
+    struct sw_remote_record *record = NULL;
+    (void)sw_remote_load_one(&load, name, &record, NULL);
+    sw_free(record);
+    return record;
 }
 
 static int remote_care(struct sw_tier *tier, enum sw_tier_care what, bool changes, struct sw_err *err) {
@@ -333,6 +333,29 @@ static int remote_care(struct sw_tier *tier, enum sw_tier_care what, bool change
 
 static void remote_care_state(struct sw_tier *tier, struct sw_tier_care_state *ret) {
     sw_remote_care_state(remote_of(tier)->care, ret);
+}
+
+/* ---- durable regions ---- */
+
+static int remote_may_keep(struct sw_tier *tier, uint32_t uid, struct sw_err *err) {
+    const struct tier_remote *t = remote_of(tier);
+    const char *tenant = sw_remote_tenants_find(&t->tenants, uid);
+    if (!tenant || t->is_exclusive)
+        return 0;
+    return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST,
+                      "the bucket lets several hosts create one object, so tenant %s cannot be shared: remove it from "
+                      "remote_tier_tenants",
+                      tenant);
+}
+
+static void remote_change(struct sw_tier *tier, struct sw_tier_change *change) {
+    sw_remote_names_submit(remote_of(tier)->names, change);
+}
+
+static int remote_visit_kept(struct sw_tier *tier,
+                             int (*visit)(void *arg, const struct sw_tier_record *record, struct sw_err *err),
+                             void *arg, struct sw_err *err) {
+    return sw_remote_list_visit(sw_remote_names_list(remote_of(tier)->names), visit, arg, err);
 }
 
 /* ---- statistics ---- */
@@ -374,10 +397,11 @@ static void remote_store_stats(struct sw_tier *tier, struct sw_tier_store_stats 
                                         .sent_bytes = store.sent_bytes,
                                         .received_bytes = store.received_bytes,
                                         .is_out = store.is_out,
+                                        .is_exclusive = t->is_exclusive,
                                         .last = store.last};
     sw_remote_io_add_stats(t->io, ret);
     (void)pthread_mutex_lock(&t->lock);
-    ret->orphans = t->n_orphans;
+    ret->orphans = atomic_load(&t->n_orphans);
     ret->foreign = t->n_foreign;
     (void)pthread_mutex_unlock(&t->lock);
 }
@@ -397,6 +421,7 @@ static void remote_close(struct sw_tier *tier) {
     sw_remote_io_stop(t->io);
     sw_object_client_close(t->client);
     sw_remote_io_free(t->io);
+    sw_remote_names_free(t->names);
     sw_object_keyring_close(t->keyring);
     forget(&t->found);
     forget(&t->held);
@@ -415,6 +440,9 @@ static const struct sw_tier_ops remote_ops = {.reserve = remote_reserve,
                                               .locate = remote_locate,
                                               .submit = remote_submit,
                                               .recover = remote_recover,
+                                              .may_keep = remote_may_keep,
+                                              .change = remote_change,
+                                              .visit_kept = remote_visit_kept,
                                               .close = remote_close};
 
 /* Two processes of one name would take each other's objects for their own orphans. A socket's name in the abstract
@@ -436,7 +464,7 @@ static int claim_folder(struct tier_remote *t, const struct sw_tier_remote_confi
 
 static int check_host(const char *host, struct sw_err *err) {
     const size_t n = strlen(host);
-    if (n > 0 && n < SW_TIER_REMOTE_HOST_BYTES && strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
+    if (n > 0 && n < SW_REMOTE_HOST_BYTES && strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-") == n)
         return 0;
     return sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
                       "remote tier: the host's name must have 1 to 32 characters of [a-z0-9-]");
@@ -450,8 +478,39 @@ static int begin_numbers(struct tier_remote *t, struct sw_err *err) {
     return 0;
 }
 
+static int probe(struct tier_remote *t, struct sw_err *err) {
+    char name[SW_OBJECT_NAME_BYTES];
+    (void)snprintf(name, sizeof name, "%s", t->probes);
+    sw_remote_record_number(name, atomic_fetch_add(&t->next_number, 1));
+    return sw_remote_probe(t->client, name, &t->is_exclusive, err);
+}
+
+/* What the bucket has, and what it can. */
+static int ask_store(struct tier_remote *t, struct sw_err *err) {
+    const struct sw_remote_list_config list = {
+        .client = t->client, .keyring = t->keyring, .host = t->host, .n_orphans = &t->n_orphans};
+    int rc = list_objects(t, err);
+    if (!rc)
+        rc = probe(t, err);
+    return rc ? rc : sw_remote_names_open(&t->names, &list, &t->tenants, err);
+}
+
+static int open_care(struct tier_remote *t, struct sw_err *err) {
+    const struct sw_remote_care_config care = {.client = t->client,
+                                               .keyring = t->keyring,
+                                               .folders = {t->folder, "names/", t->batches, t->probes},
+                                               .list_names = list_names,
+                                               .has_name = has_name,
+                                               .whose = whose,
+                                               .is_ours = is_ours,
+                                               .arg = t};
+    return sw_remote_care_open(&t->care, &care, err);
+}
+
 static int open_parts(struct tier_remote *t, const struct sw_tier_remote_config *config, struct sw_err *err) {
-    int rc = claim_folder(t, config, err);
+    int rc = sw_remote_tenants_read(&t->tenants, config->tenants ? config->tenants : "none", err);
+    if (!rc)
+        rc = claim_folder(t, config, err);
     if (!rc)
         rc = begin_numbers(t, err);
     if (!rc)
@@ -462,18 +521,9 @@ static int open_parts(struct tier_remote *t, const struct sw_tier_remote_config 
         .client = t->client, .keyring = t->keyring, .pool_bytes = config->pool_bytes, .committed = committed, .arg = t};
     if (!rc)
         rc = sw_remote_io_open(&t->io, &io, err);
-    const struct sw_remote_care_config care = {.client = t->client,
-                                               .keyring = t->keyring,
-                                               .folder = t->folder,
-                                               .list_names = list_names,
-                                               .has_name = has_name,
-                                               .is_name = is_name,
-                                               .arg = t};
     if (!rc)
-        rc = sw_remote_care_open(&t->care, &care, err);
-    if (!rc)
-        rc = list_objects(t, err);
-    return rc;
+        rc = ask_store(t, err);
+    return rc ? rc : open_care(t, err);
 }
 
 int sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *config, struct sw_err *err) {
@@ -484,7 +534,10 @@ int sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config
     if (!t)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
     t->tier = (struct sw_tier){.ops = &remote_ops, .kind = &sw_tier_remote_kind};
-    (void)snprintf(t->folder, sizeof t->folder, "frames/%s/", config->host);
+    (void)snprintf(t->host, sizeof t->host, "%s", config->host);
+    (void)snprintf(t->folder, sizeof t->folder, "frames/%s/", t->host);
+    (void)snprintf(t->batches, sizeof t->batches, "batches/%s/", t->host);
+    (void)snprintf(t->probes, sizeof t->probes, "probe/%s/", t->host);
     t->capacity_bytes = config->capacity_bytes;
     t->claim = -1;
     sw_list_init(&t->found);

@@ -13,21 +13,22 @@
  *   nothing waits for it that could be stored elsewhere. Reads wait as long as the client is patient.
  * - A release deletes the object later. If this cannot be done, or the process ends before, the object is an orphan:
  * the next process finds it, and releases it, since no catalogue names it.
+ * - Durable regions have records in the store (remote_names.h).
  *
  * thread: as in tier.h; reserve, submit, release and stats never wait for the store. */
 #ifndef SW_SPILL_TIER_REMOTE_H
 #define SW_SPILL_TIER_REMOTE_H
 
 #include "spill/tier/remote/object_client.h"
+#include "spill/tier/remote/remote_record.h"
 #include "spill/tier/tier.h"
 
 extern const struct sw_tier_kind sw_tier_remote_kind;
 
-enum { SW_TIER_REMOTE_HOST_BYTES = 33 };
-
 struct sw_tier_remote_config {
     struct sw_object_config store;
     const char *host;     /* 1 to 32 characters of [a-z0-9-]: no other service of any host may have the same name */
+    const char *tenants;  /* of several hosts (remote_record.h); NULL: there are none */
     const char *key_file; /* master keys; NULL: the systemd credential */
     uint64_t capacity_bytes, pool_bytes;
 };

@@ -15,6 +15,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   down | up               the port is closed and its connections are cut | open again
   alter NAME OFFSET       flips a bit of an object
   remove NAME
+  remember | recall       the objects of now; those that are gone come back
   names                   all of them, sorted
   count VERB              requests of this verb so far
   busiest                 most requests at once so far
@@ -39,6 +40,7 @@ class Store:
     def __init__(self):
         self.lock = threading.Lock()
         self.objects = {}  # name: (bytes, metadata, time)
+        self.remembered = {}
         self.faults = []  # [verb, kind, count]
         self.credentials = ("test-id", "test-secret", "")
         self.expired = False
@@ -402,6 +404,11 @@ def run(words, server, tls):
     elif name == "remove":
         with STORE.lock:
             del STORE.objects[args[0]]
+    elif name == "remember":
+        STORE.remembered = dict(STORE.objects)
+    elif name == "recall":
+        with STORE.lock:
+            STORE.objects = {**STORE.remembered, **STORE.objects}
     elif name == "names":
         answer = " ".join(sorted(STORE.objects))
     elif name == "count":
