@@ -60,7 +60,8 @@
  *     buffers name must stay.
  *   - Calls take up to 48 KiB of stack, besides the CUDA driver's.
  *   - The header is plain C and C++ and needs no CUDA header. The library finds the CUDA driver at run time, and works
- *     without it for host memory. If the library was built without nvcc, GPU pointers fail with EMEMKIND.
+ *     without it for host memory. A library that was built without nvcc hands GPU memory over as well,
+ *     but leaves encoding to the service, even with SPILLWAY_CODEC_CLIENT.
  *
  * Memory
  *   - The service opens these kinds of memory itself, and they move at full speed:

@@ -32,8 +32,10 @@ static int mem_open(struct sw_owner *owner, struct sw_mem_desc *desc, bool once,
                           owner->n_mems);
     struct sw_worker *worker = find_worker(engine, desc);
     if (!worker)
-        return sw_err_set(err, -SW_EDEVICE, SW_SCOPE_REQUEST, "no device in use can reach this %s memory",
-                          sw_mem_kind_name(desc->kind));
+        return sw_err_set(
+            err, -SW_EDEVICE, SW_SCOPE_REQUEST,
+            "the service does not use the GPU of this %s memory: event=service.ready in its log lists its devices",
+            sw_mem_kind_name(desc->kind));
     const uint64_t kept_bytes = sizeof(struct sw_mem) + MAPPING_BYTES + (uint64_t)desc->n_parts * PART_BYTES;
     int rc;
     struct sw_mem *mem = sw_budget_alloc(sw_quota_kept(owner->quota), kept_bytes, "a memory", &rc, err);

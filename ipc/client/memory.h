@@ -74,7 +74,7 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
  * it is mapped), others. */
 int sw_memfd_export(struct sw_export *ret, const void *data, uint64_t bytes, struct sw_err *err);
 
-/* ---- memory_cuda.c, cuda_mark.c and cuda_block.c, or memory_nocuda.c in a build without CUDA ---- */
+/* ---- memory_cuda.c, cuda_mark.c and cuda_block.c ---- */
 
 /* Exports GPU memory. Returns 1, or 0 if the pointer is not GPU memory. */
 int sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *data, uint64_t bytes, struct sw_err *err);
@@ -107,8 +107,6 @@ struct CUstream_st *sw_cuda_block_stream(const struct sw_cuda_block *block);
 int sw_cuda_block_copy(struct sw_cuda_block *block, void *to, const void *from, uint64_t bytes, struct sw_err *err);
 /* Waits for the copies, and frees the block. NULL: no-op. */
 void sw_cuda_block_free(struct sw_cuda_block *block);
-/* Returns whether this build has CUDA support, for error texts. */
-int sw_cuda_built(void);
 /* Releases the contexts. All exports and marks must be gone or given back. NULL: no-op. */
 void sw_cuda_free(struct sw_cuda *cuda);
 

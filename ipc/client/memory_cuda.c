@@ -8,10 +8,6 @@
 _Static_assert(sizeof(CUipcMemHandle) == SW_MEM_HANDLE_BYTES, "handles fit the wire's fields");
 _Static_assert(sizeof(CUmemPoolPtrExportData) == SW_MEM_HANDLE_BYTES, "handles fit the wire's fields");
 
-int sw_cuda_built(void) {
-    return 1;
-}
-
 /* Reports a failed call that makes a descriptor. */
 static int fail_export(const struct sw_cuda *cuda, struct sw_err *err, CUresult result, const char *fact,
                        const char *call) {

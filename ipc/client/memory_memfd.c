@@ -99,9 +99,8 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
         return rc;
     if (end == address)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
-                          "address 0x%" PRIx64 " is neither GPU memory nor %s memory of this process%s", address,
-                          writable ? "writable" : "readable",
-                          sw_cuda_built() ? "" : " (and libspillway was built without CUDA)");
+                          "address 0x%" PRIx64 " is neither GPU memory nor %s memory of this process", address,
+                          writable ? "writable" : "readable");
     if (bytes > end - address)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
                           "%" PRIu64 " bytes at 0x%" PRIx64 ", but accessible memory ends after %" PRIu64, bytes,
@@ -136,8 +135,8 @@ static int find_vma(struct vma *ret, uint64_t *ret_end, uint64_t address, struct
     if (rc < 0)
         return rc;
     if (!found)
-        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "address 0x%" PRIx64 " is not mapped in this process%s",
-                          address, sw_cuda_built() ? "" : " (and libspillway was built without CUDA)");
+        return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "address 0x%" PRIx64 " is not mapped in this process",
+                          address);
     if (!ret->shared || !ret->memfd)
         return sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                           "address 0x%" PRIx64 " is neither GPU memory nor a memfd mapped with MAP_SHARED", address);

@@ -1,7 +1,6 @@
 /* pool_gpu.h - what the buffer manager needs of the CUDA driver: events, streams without work, memory.
  *
- * pool_cuda.c, or pool_nocuda.c in a build without CUDA, where sw_pool_gpu_open() finds none. The driver is the one
- * that the process has loaded. thread: any. */
+ * The driver is the one that the process has loaded. thread: any. */
 #ifndef SW_IPC_POOL_POOL_GPU_H
 #define SW_IPC_POOL_POOL_GPU_H
 

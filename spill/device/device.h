@@ -282,7 +282,8 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
 
 /* Returns the number of usable CUDA devices. 0: there is no driver or no GPU, or the build has no CUDA. */
 int sw_device_cuda_count(void);
-/* Checks the version of the NVIDIA driver. Without a driver there is nothing wrong with it. errors: -SW_ENOTSUP (older
+/* Checks the version of the NVIDIA driver. Without a driver there is nothing wrong with it. A build without CUDA fails
+ * if there is a driver. errors: -SW_ENOTSUP (older
  * than the oldest that was tried; it cannot run this build's CUDA, and sw_device_cuda_count() is 0). */
 int sw_device_cuda_check_driver(struct sw_err *err);
 /* Opens a CUDA device by its ordinal. It takes at most config->scratch_bytes of device memory, apart from the context.

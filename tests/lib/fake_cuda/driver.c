@@ -1,4 +1,5 @@
 /* driver.c - the driver's calls on memory of other processes: memfds, mapped into this one. */
+#include "tests/lib/fake_cuda/handle.h"
 #include "tests/lib/fake_cuda/state.h"
 
 #include "base/assert.h"
@@ -10,22 +11,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES] = "fake GPU number";
+const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES] = SW_FAKE_UUID;
 
 struct CUmemPoolHandle_st {
     int fd;
 };
 
-/* In a handle of either kind. */
-struct memory_handle {
-    int pid, fd;
-    uint64_t bytes;
-};
-
 void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes) {
-    const struct memory_handle handle = {.pid = (int)getpid(), .fd = fd, .bytes = bytes};
-    memset(ret, 0, SW_MEM_HANDLE_BYTES);
-    memcpy(ret, &handle, sizeof handle);
+    sw_fake_handle_make(ret, fd, bytes);
 }
 
 void sw_fake_pool_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], uint64_t bytes) {
@@ -185,7 +178,7 @@ static CUresult pointer_attribute(void *ret, CUpointer_attribute attribute, CUde
 }
 
 static CUresult ipc_open(CUdeviceptr *ret, CUipcMemHandle wire, unsigned flags) {
-    struct memory_handle handle;
+    struct sw_fake_handle handle;
     char path[64];
     CUresult result = enter(SW_FAKE_cuIpcOpenMemHandle);
     (void)flags;
@@ -314,7 +307,7 @@ static CUresult import_pool(CUmemoryPool *ret, void *handle, CUmemAllocationHand
 }
 
 static CUresult import_pointer(CUdeviceptr *ret, CUmemoryPool pool, CUmemPoolPtrExportData *data) {
-    struct memory_handle handle;
+    struct sw_fake_handle handle;
     const CUresult result = enter(SW_FAKE_cuMemPoolImportPointer);
     memcpy(&handle, data, sizeof handle);
     return leave(result != CUDA_SUCCESS ? result : map_file(ret, pool->fd, handle.bytes, SW_FAKE_POOL_MEMORY));

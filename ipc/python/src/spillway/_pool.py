@@ -18,7 +18,7 @@ from ._connection import open_error, open_options
 from ._library import ffi, library, new_error, raised, sized, text
 from ._pool_cdef import CONSTANTS
 from ._pool_memory import Allocator, Form
-from .errors import EBUSY, EINVAL, EMEMKIND, SpillwayError
+from .errors import EBUSY, EINVAL, SpillwayError
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
@@ -116,16 +116,6 @@ class Pool:
             raise open_error(raised(error), path) from pool_memory.take_error()
         self._c = ret[0]
         _pools.add(self)
-        if gpu is not None and allocator is None:
-            self._check_gpu()
-
-    def _check_gpu(self) -> None:
-        """A library without CUDA ignores the GPU."""
-        with self.new(1).pin(stream=0) as array:
-            if isinstance(array, pool_memory.GpuArray):
-                return
-        self.close()
-        raise EMEMKIND("gpu= was given, and the library was built without CUDA")
 
     # ---- calls
 

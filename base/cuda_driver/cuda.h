@@ -1,9 +1,10 @@
-/* cuda.h - what the CUDA device needs of the driver's header, for builds without the CUDA Toolkit.
+/* cuda.h - what this project needs of the CUDA driver's header, for builds without the CUDA Toolkit.
  *
- * Only for the tests on the fake: names and numbers are NVIDIA's, so that the same sources compile against either
- * header; there is nothing behind them but fake_cuda. With the Toolkit its own headers are used in place of these. */
-#ifndef SW_FAKE_CUDA_CUDA_H
-#define SW_FAKE_CUDA_CUDA_H
+ * Names and numbers are NVIDIA's, so that the same sources compile against either header: the client library, which
+ * finds the driver at run time, and the CUDA device on the fake of the tests. With the Toolkit its own headers are
+ * used. unit_base_cuda_driver compares the two. */
+#ifndef SW_BASE_CUDA_DRIVER_CUDA_H
+#define SW_BASE_CUDA_DRIVER_CUDA_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,12 +17,16 @@ typedef enum {
     CUDA_ERROR_OPERATING_SYSTEM = 304,
     CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+    CUDA_ERROR_LAUNCH_FAILED = 719,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906
 } CUresult;
 
 typedef int CUdevice;
 typedef struct CUctx_st *CUcontext;
 typedef unsigned long long CUdeviceptr;
+typedef uint64_t cuuint64_t;
+typedef void (*CUhostFn)(void *arg);
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
@@ -48,15 +53,24 @@ typedef enum { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READW
 typedef enum {
     CU_POINTER_ATTRIBUTE_CONTEXT = 1,
     CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,
-    CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12
+    CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE = 17
 } CUpointer_attribute;
 typedef enum { CU_MEMORYTYPE_DEVICE = 2 } CUmemorytype;
-typedef enum { CU_STREAM_CAPTURE_STATUS_NONE = 0, CU_STREAM_CAPTURE_STATUS_ACTIVE = 1 } CUstreamCaptureStatus;
+typedef enum {
+    CU_STREAM_CAPTURE_STATUS_NONE = 0,
+    CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+    CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2
+} CUstreamCaptureStatus;
 typedef enum { CU_STREAM_CAPTURE_MODE_GLOBAL = 0, CU_STREAM_CAPTURE_MODE_RELAXED = 2 } CUstreamCaptureMode;
 typedef enum { CU_GET_PROC_ADDRESS_SUCCESS = 0 } CUdriverProcAddressQueryResult;
 enum { CU_STREAM_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1, CU_EVENT_DISABLE_TIMING = 2 };
+enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 };
+enum { CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2 };
 enum { CU_GET_PROC_ADDRESS_DEFAULT = 0 };
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
@@ -65,7 +79,13 @@ typedef struct {
     CUmemAllocationType type;
     CUmemAllocationHandleType requestedHandleTypes;
     CUmemLocation location;
-} CUmemAllocationProp;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType, gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+} CUmemAllocationProp; /* which the driver fills in: all fields count */
 typedef struct {
     CUmemLocation location;
     CUmemAccess_flags flags;

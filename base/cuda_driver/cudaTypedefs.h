@@ -1,6 +1,6 @@
 /* cudaTypedefs.h - types of the driver's entry points; see cuda.h beside it. */
-#ifndef SW_FAKE_CUDA_TYPEDEFS_H
-#define SW_FAKE_CUDA_TYPEDEFS_H
+#ifndef SW_BASE_CUDA_DRIVER_TYPEDEFS_H
+#define SW_BASE_CUDA_DRIVER_TYPEDEFS_H
 
 #include <cuda.h>
 
@@ -52,5 +52,23 @@ typedef CUresult (*PFN_cuEventSynchronize_v2000)(CUevent);
 typedef CUresult (*PFN_cuEventDestroy_v4000)(CUevent);
 typedef CUresult (*PFN_cuMemAlloc_v3020)(CUdeviceptr *, size_t);
 typedef CUresult (*PFN_cuMemFree_v3020)(CUdeviceptr);
+typedef CUresult (*PFN_cuPointerGetAttributes_v7000)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+typedef CUresult (*PFN_cuIpcGetMemHandle_v4010)(CUipcMemHandle *, CUdeviceptr);
+typedef CUresult (*PFN_cuMemRetainAllocationHandle_v11000)(CUmemGenericAllocationHandle *, void *);
+typedef CUresult (*PFN_cuMemGetAllocationPropertiesFromHandle_v10020)(CUmemAllocationProp *,
+                                                                      CUmemGenericAllocationHandle);
+typedef CUresult (*PFN_cuMemExportToShareableHandle_v10020)(void *, CUmemGenericAllocationHandle,
+                                                            CUmemAllocationHandleType, unsigned long long);
+typedef CUresult (*PFN_cuMemPoolExportToShareableHandle_v11020)(void *, CUmemoryPool, CUmemAllocationHandleType,
+                                                                unsigned long long);
+typedef CUresult (*PFN_cuMemPoolExportPointer_v11020)(CUmemPoolPtrExportData *, CUdeviceptr);
+typedef CUresult (*PFN_cuCtxGetDevice_v2000)(CUdevice *);
+typedef CUresult (*PFN_cuStreamGetFlags_v5050)(CUstream, unsigned *);
+typedef CUresult (*PFN_cuStreamQuery_v2000)(CUstream);
+typedef CUresult (*PFN_cuStreamWriteValue64_v11070)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+typedef CUresult (*PFN_cuLaunchHostFunc_v10000)(CUstream, CUhostFn, void *);
+typedef CUresult (*PFN_cuMemHostRegister_v6050)(void *, size_t, unsigned);
+typedef CUresult (*PFN_cuMemHostGetDevicePointer_v3020)(CUdeviceptr *, void *, unsigned);
+typedef CUresult (*PFN_cuMemcpyAsync_v4000)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 
 #endif
