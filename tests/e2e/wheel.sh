@@ -22,7 +22,7 @@ pip() {
 pip install cffi numpy hatchling >"$build/log" 2>&1 || skip "no index of packages answers"
 
 # Not optimized: it is not for use.
-wheel=$("$source/.ci/wheel" "$build" -DSW_WITH_CUDA=OFF -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O0 2>"$build/log") || {
+wheel=$("$source/.ci/wheel" "$build" -DSW_WITH_CUDA=OFF -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 2>"$build/log") || {
     cat "$build/log"
     fail "not built"
 }
