@@ -148,7 +148,7 @@ void sw_op_post(struct sw_op *op) {
 
 void sw_op_cancel(struct sw_op *op) {
     for (unsigned i = 0; i < op->request.n_buffers; i++)
-        atomic_store(&op->jobs[i].signals.cancel, true);
+        sw_worker_cancel(sw_mem_of(&op->buffers[i])->worker, &op->jobs[i]);
 }
 
 void sw_op_submit(struct sw_op *op, struct sw_region *region, sw_outcome_cb *done, void *arg) {

@@ -257,7 +257,7 @@ static void take_runs(struct sw_coded *op) {
 
 static void cancel_runs(struct sw_coded *op) {
     for (uint32_t i = op->first_run; i < op->n_runs; i++)
-        atomic_store(&run_at(op, i)->signals.cancel, true);
+        sw_coder_cancel(coder_of(op), run_at(op, i));
 }
 
 /* All frames of an item's buffers are with the service, or on their way to it. */

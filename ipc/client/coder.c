@@ -402,6 +402,10 @@ void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, 
     leave(coder, &outer);
 }
 
+void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run) {
+    sw_mover_cancel(coder->mover, &run->signals);
+}
+
 void sw_coder_run_fini(struct sw_coder_run *run) {
     SW_ASSERT(!run->is_added || atomic_load(&run->is_over));
     sw_frames_delete(run->run.frames);

@@ -97,6 +97,8 @@ unsigned sw_coder_slots(const struct sw_coder *coder);
 /* Adds a run on memory of this process. run->user, request.operation, .session and .may_fill_holes, buffer.type and
  * .chunk_bytes, and for a restore run.frames, are filled in. */
 void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes);
+/* Cancels a run that was added. */
+void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run);
 /* Frees what a run that is over still has. */
 void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.

@@ -14,13 +14,14 @@ enum { MAX_MOVES = 4 };
 
 struct move {
     struct sw_move known; /* known to the store */
-    struct sw_job job;    /* comes back from the worker */
+    struct sw_worker *worker;
+    struct sw_job job; /* comes back from the worker */
     struct sw_request request;
 };
 
 static void cancel(struct sw_move *known) {
     struct move *move = SW_CONTAINER_OF(known, struct move, known);
-    atomic_store(&move->job.signals.cancel, true);
+    sw_worker_cancel(move->worker, &move->job);
 }
 
 /* from: the tier to demote from; NULL: a promotion. */
@@ -30,6 +31,7 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
         return -SW_ENOMEM;
     move->known = (struct sw_move){
         .owner = region->owner, .region = region, .cancel = cancel, .moved_bytes = &move->job.signals.moved_bytes};
+    move->worker = balance->worker;
     move->request.operation = SW_OP_MOVE;
     move->request.tenant = region->owner->quota;
     sw_job_init_run(&move->job, &move->request, 0);

@@ -82,7 +82,6 @@ static void send_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
         sw_mover_fail(m, run, cause);
     else if (slot->step == SW_ENCODE_ENCODING && slot->chunk == 0)
         m->first_step_us = sw_clock_us() - slot->encoded_since_us;
-    sw_run_check_canceled(run);
     if (run->outcome.err.code) {
         sw_slot_give(m, slot);
     } else if (sw_encode_ended(m, slot, result)) {
@@ -164,7 +163,6 @@ static int decode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
 /* The step's frames are in the slot's buffer. */
 static void fetched(struct sw_mover *m, struct sw_slot *slot) {
     struct sw_err err = {0};
-    sw_run_check_canceled(slot->run);
     if (!slot->run->outcome.err.code && decode(m, slot, &err))
         sw_slot_fail_at(m, slot, slot->n_chunks, &err);
     if (slot->run->outcome.err.code) {
@@ -177,7 +175,6 @@ static void fetched(struct sw_mover *m, struct sw_slot *slot) {
 
 /* Frames may have been spoilt in the buffer. So the first failure is the sink's to judge. */
 static bool disputes(struct sw_slot *slot, int rc) {
-    sw_run_check_canceled(slot->run);
     const bool is_bad = rc == -SW_ECHECKSUM || rc == -SW_EFRAME;
     if (!is_bad || slot->is_disputed || slot->run->outcome.err.code)
         return false;
@@ -209,6 +206,7 @@ void sw_mover_slot_done(struct sw_mover *m, unsigned s, const struct sw_err *err
     slot->is_away = false;
     slot->run->n_in_sink--;
     m->is_settled = false;
+    sw_mover_note_canceled(m);
     sw_measure_end(m, slot, !err || !err->code);
     if (err && err->code)
         sw_slot_fail_at(m, slot, slot->n_chunks, err);

@@ -40,8 +40,6 @@ static void spill_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const 
     struct sw_err err = {0};
     if (rc)
         sw_mover_fail(m, run, cause);
-    if (slot->step != STORING)
-        sw_run_check_canceled(run);
     if (!run->outcome.err.code && slot->step < SW_ENCODE_STEPS) {
         if (sw_encode_ended(m, slot, result))
             store(m, slot);

@@ -140,8 +140,6 @@ static void give_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
     (void)result;
     if (rc)
         sw_slot_fail_at(m, slot, 1, cause);
-    if (slot->step == VERIFYING)
-        sw_run_check_canceled(run);
     if (!run->outcome.err.code && slot->step == VERIFYING) {
         if (queue_give(m, slot, &err))
             sw_slot_drain(m, slot, 1, &err);

@@ -20,7 +20,7 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        return sw_workflows(m, run->request->operation)->main->wants(m, run);
+        return run->workflows->main->wants(m, run);
     }
     return false;
 }
@@ -121,7 +121,6 @@ static bool has_link(struct sw_mover *m, const struct sw_run *run) {
 static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
     struct sw_mover *m = arg;
     struct sw_run *run = sw_run_of_turn(turn);
-    sw_run_check_canceled(run);
     if (!run_wants_slot(m, run))
         return SW_TURN_REST;
     return has_link(m, run) ? SW_TURN_TAKE : SW_TURN_LATER;

@@ -79,7 +79,8 @@ struct sw_frame_sink {
 /* For sinks in another process: what send() or fetch() asked for is done, and the slot's buffer is the mover's again.
  * err NULL or code 0: success; else the run fails. */
 void sw_mover_slot_done(struct sw_mover *mover, unsigned slot, const struct sw_err *err);
-/* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. */
+/* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. A sink
+ * reports by one of these, by sw_mover_fail() or from abandon() that it has less under way for a run (n_in_sink). */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);
 /* Sets the latest time at which the mover looks again at runs that wait without a report. */
@@ -89,7 +90,4 @@ void sw_mover_look_at(struct sw_mover *mover, uint64_t us);
 void sw_mover_fail(struct sw_mover *mover, struct sw_run *run, const struct sw_err *cause);
 void sw_mover_fail_at(struct sw_mover *mover, struct sw_run *run, size_t chunk, size_t n_chunks,
                       const struct sw_err *cause);
-/* Fails the run with -SW_ECANCELED if its cancellation was asked for. */
-void sw_run_check_canceled(struct sw_run *run);
-
 #endif

@@ -118,7 +118,6 @@ static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first)
         struct sw_run *run = sw_run_of_turn(turn);
         if (run == first)
             continue;
-        sw_run_check_canceled(run);
         if (is_eligible(m, run) && may_join(g, run) && !join(m, g, run))
             break;
     }
@@ -330,10 +329,8 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
     g->plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
     sw_plan_cache_put(&m->planner.plans, g->runs[0]->course.plan_key, longest(g)->buffer->bytes,
                       &g->runs[0]->course.plan_choice, &g->plan);
-    for (unsigned i = 0; i < g->n; i++) {
+    for (unsigned i = 0; i < g->n; i++)
         g->runs[i]->course.plan_choice = g->runs[0]->course.plan_choice;
-        sw_run_check_canceled(g->runs[i]);
-    }
     drop_failed(m, g);
     if (g->n == 0)
         give(m, slot);
@@ -417,7 +414,6 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_run *run = g->runs[i];
-        sw_run_check_canceled(run);
         if (!run->outcome.err.code && accept_frame(m, g, i, mismatches)) {
             g->items[i].stored = &run->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;

@@ -414,7 +414,6 @@ static void pack_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
     }
     if (rc)
         sw_mover_fail(m, run, err);
-    sw_run_check_canceled(run);
     if (run->outcome.err.code)
         sw_slot_give(m, slot);
     else if (sw_encode_ended(m, slot, result))

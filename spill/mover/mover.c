@@ -42,13 +42,13 @@ static bool begin(struct sw_mover *m, struct sw_run *run) {
     }
     find_plan(m, run);
     run->stage = SW_STAGE_RUNNING;
+    sw_run_look_at(m, run); /* without chunks it is complete */
     return true;
 }
 
 /* Serves a run, and charges it for what was dealt. */
 static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
-    const struct sw_workflows *workflows = sw_workflows(m, run->request->operation);
-    const struct sw_workflow *const *next = workflows->first;
+    const struct sw_workflow *const *next = run->workflows->first;
     const uint64_t dealt_bytes = sw_run_dealt_bytes(run);
     /* Shared workflows begin and charge each of their runs. */
     for (; *next && (*next)->is_shared; next++)
@@ -59,7 +59,7 @@ static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *
         while (*next && !(*next)->start(m, slot, run))
             next++;
         if (!*next)
-            (void)workflows->main->start(m, slot, run);
+            (void)run->workflows->main->start(m, slot, run);
     }
     sw_turns_charge(&m->turns, &run->turn, slot->plans ? PLAN_BYTES : sw_run_dealt_bytes(run) - dealt_bytes);
 }
@@ -101,11 +101,19 @@ static bool store_waiting(struct sw_mover *m) {
     bool advanced = false;
     struct sw_slot *slot;
     for (unsigned passed = 0; (slot = next_waiting(m, passed)); passed |= 1u << sw_slot_index(m, slot)) {
-        sw_run_check_canceled(slot->run);
         slot->workflow->resume(m, slot);
         advanced |= !slot->waits;
     }
     return advanced;
+}
+
+static struct sw_run *run_of_due(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_run, due);
+}
+
+/* Returns true if the run goes on without a slot, so that it is looked at in each step. */
+static bool advances(const struct sw_run *run) {
+    return run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && run->workflows->main->advance;
 }
 
 /* Lets the sink do its next work for the runs. */
@@ -114,11 +122,10 @@ static bool transfer(struct sw_mover *m) {
     bool advanced = ops->collect && ops->collect(m->sink);
     advanced |= store_waiting(m);
     advanced |= ops->deal && ops->deal(m->sink);
-    for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
-        struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
-        const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
-        if (run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && main->advance)
-            advanced |= main->advance(m, run);
+    for (struct sw_list *node = m->due.next; node != &m->due; node = node->next) {
+        struct sw_run *run = run_of_due(node);
+        if (advances(run))
+            advanced |= run->workflows->main->advance(m, run);
     }
     return advanced;
 }
@@ -126,42 +133,45 @@ static bool transfer(struct sw_mover *m) {
 /* Failed runs are abandoned in any stage: one may have frames in the sink while a plan is made for its rest. */
 static bool abandon_runs(struct sw_mover *m) {
     bool advanced = false;
-    for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next) {
-        struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
+    for (struct sw_list *node = m->due.next; node != &m->due; node = node->next) {
+        struct sw_run *run = run_of_due(node);
         if (!run->outcome.err.code)
             continue;
-        const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
         if (run->n_in_sink > 0 && m->sink->ops->abandon)
             m->sink->ops->abandon(m->sink, run);
-        if (main->abandon)
-            advanced |= main->abandon(m, run);
+        if (run->workflows->main->abandon)
+            advanced |= run->workflows->main->abandon(m, run);
     }
     return advanced;
 }
 
 /* Returns true if nothing is left to undo. */
-static bool is_abandoned(const struct sw_mover *m, const struct sw_run *run) {
-    return run->is_undone || !sw_workflows(m, run->request->operation)->main->abandon;
+static bool is_abandoned(const struct sw_run *run) {
+    return run->is_undone || !run->workflows->main->abandon;
+}
+
+static bool is_over(const struct sw_run *run) {
+    return run->n_slots == 0 && run->n_in_sink == 0 &&
+           (run->outcome.err.code ? is_abandoned(run) : sw_run_complete(run));
 }
 
 static void finish(struct sw_mover *m, struct sw_run *run) {
-    const struct sw_workflow *main = sw_workflows(m, run->request->operation)->main;
-    if (main->finish)
-        main->finish(run);
+    if (run->workflows->main->finish)
+        run->workflows->main->finish(run);
     sw_run_finish(m, run);
 }
 
+/* Finishes runs that are over. Failed runs are looked at again until then. */
 static bool finish_runs(struct sw_mover *m) {
     bool advanced = false;
-    for (struct sw_list *node = m->runs.next, *next; node != &m->runs; node = next) {
-        struct sw_run *run = SW_CONTAINER_OF(node, struct sw_run, node);
+    for (struct sw_list *node = m->due.next, *next; node != &m->due; node = next) {
+        struct sw_run *run = run_of_due(node);
         next = node->next;
-        if (!sw_run_complete(run))
-            sw_run_check_canceled(run);
-        if (run->n_slots == 0 && run->n_in_sink == 0 &&
-            (run->outcome.err.code ? is_abandoned(m, run) : sw_run_complete(run))) {
+        if (is_over(run)) {
             finish(m, run);
             advanced = true;
+        } else if (!run->outcome.err.code && !advances(run)) {
+            sw_list_remove(node);
         }
     }
     return advanced;
@@ -184,6 +194,7 @@ int sw_mover_new(struct sw_mover **ret, struct sw_device *device, struct sw_fram
     m->planner.has_link = device->ops->info(device)->has_link || sw_mover_sink_is_away(m);
     m->planner.is_beside_data = sw_mover_sink_is_away(m);
     sw_list_init(&m->runs);
+    sw_list_init(&m->due);
     sw_turns_init(&m->turns);
     for (unsigned s = 0; s < n_slots; s++) {
         int rc = sw_group_init(&m->slots[s].group, device->ops->info(device)->group_items, err);
@@ -208,13 +219,18 @@ void sw_mover_free(struct sw_mover *m) {
 
 void sw_mover_add(struct sw_mover *m, struct sw_run *run) {
     struct sw_err err = {0};
+    run->workflows = sw_workflows(m, run->request->operation);
+    sw_list_init(&run->due);
     if (m->lost.code)
         sw_mover_fail(m, run, &m->lost);
+    sw_run_note_canceled(m, run); /* before it has come */
     sw_list_append(&m->runs, &run->node);
-    if (run->request->operation == SW_OP_MOVE)
+    if (run->request->operation == SW_OP_MOVE) {
         run->stage = SW_STAGE_RUNNING; /* nothing to map */
-    else if (sw_run_join_turns(m, run, &err))
+        sw_run_look_at(m, run);
+    } else if (sw_run_join_turns(m, run, &err)) {
         sw_mover_fail(m, run, &err);
+    }
     if (run->buffer)
         run->course.plan_key = sw_plan_key(run->request->session, run->buffer->type, run->buffer->number);
     m->is_settled = false;
@@ -226,6 +242,7 @@ static bool sink_has_news(const struct sw_mover *m) {
 
 bool sw_mover_step(struct sw_mover *m, bool is_polling) {
     bool advanced = false;
+    sw_mover_note_canceled(m);
     for (unsigned s = 0; s < m->n_slots; s++) {
         if (!m->slots[s].runs)
             continue;
@@ -264,6 +281,7 @@ bool sw_mover_wait(struct sw_mover *m) {
     struct sw_err err = {0};
     int rc = m->device->ops->slot_wait(m->device, sw_slot_index(m, oldest), &result, &err);
     const uint64_t woke_us = sw_clock_us();
+    sw_mover_note_canceled(m);
     slot_ended(m, oldest, rc, &result, &err);
     m->is_settled = false;
     m->woke_us = woke_us;

@@ -3,10 +3,11 @@
  * The mover deals chunks of the active runs to free slots, in fair shares by tenant, session and request (turns.h). A
  * slot performs the steps of a workflow (workflows.c). A device error, a full tier or a cancellation ends a run: no
  * more of its chunks are dealt, the slots that work on it finish what is queued, all its reservations are released, and
- * only then is the run finished. Short runs that wait at the same time go through a slot together (group.c).
+ * only then is the run finished. Short runs that wait at the same time go through a slot together (group.c). Only runs to
+ * which something has happened are looked at: thousands may wait.
  *
- * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe: everything runs on the
- * device's worker. */
+ * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe, except for
+ * sw_mover_cancel(): everything runs on the device's worker. */
 #ifndef SW_SPILL_MOVER_H
 #define SW_SPILL_MOVER_H
 
@@ -30,6 +31,8 @@ void sw_mover_free(struct sw_mover *mover);
 
 /* Adds a run. It belongs to the mover until finished() hands it back. */
 void sw_mover_add(struct sw_mover *mover, struct sw_run *run);
+/* Cancels a run that was added, or is about to be, by its signals. thread: any. */
+void sw_mover_cancel(struct sw_mover *mover, struct sw_signals *signals);
 /* Maps a memory that no run uses yet; unmaps one that no run uses any more, which also ends its description. errors:
  * the device's. */
 int sw_mover_map(struct sw_mover *mover, struct sw_run_memory *memory, struct sw_err *err);
@@ -37,8 +40,8 @@ void sw_mover_unmap(struct sw_mover *mover, struct sw_run_memory *memory);
 /* Checks whether the device still works. errors: -SW_EGPU, -SW_EGPULOST. */
 int sw_mover_canary(struct sw_mover *mover, struct sw_err *err);
 /* Advances everything that can advance without waiting. Returns false if nothing did. is_polling: the caller polls, and
- * will soon call once without it. While no slot reports and nothing new has come, polling calls do not look for
- * cancellations, nor for room that others have released. */
+ * will soon call once without it. While no slot reports and nothing new has come, polling calls do not look for room
+ * that others have released. */
 bool sw_mover_step(struct sw_mover *mover, bool is_polling);
 /* Waits for the slot that has been at work longest. Returns false, at once, if no slot has steps queued. */
 bool sw_mover_wait(struct sw_mover *mover);

@@ -111,6 +111,9 @@ struct sw_mover {
     bool is_settled; /* since the last step without progress no slot has reported and no run was added */
     uint64_t next_age;
     struct sw_list runs;   /* the active ones */
+    struct sw_list due;    /* runs to look at: a slot or the sink has reported, they have failed, or they advance without
+                              a slot */
+    atomic_bool has_canceled; /* set by any thread: a run was canceled since the last look */
     struct sw_turns turns; /* turns of the runs that want slots, or may want them */
     struct sw_link links[SW_LINKS];
     uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing waits */
@@ -215,6 +218,14 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* ---- run.c ---- */
 
+/* Has the run looked at in this step: it may be complete, or has failed. */
+static inline void sw_run_look_at(struct sw_mover *m, struct sw_run *run) {
+    if (sw_list_empty(&run->due))
+        sw_list_append(&m->due, &run->due);
+}
+/* Fails runs that were canceled since the last call; fails the run if it was. */
+void sw_mover_note_canceled(struct sw_mover *m);
+void sw_run_note_canceled(struct sw_mover *m, struct sw_run *run);
 /* Adds a run to those that want slots. errors: -SW_ENOMEM. */
 int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
 /* Returns how many bytes of the run's memory were dealt. */

@@ -88,7 +88,7 @@ enum sw_phase { SW_PHASE_STAGING, SW_PHASE_ENCODING, SW_PHASE_STORING };
 
 /* How host and mover communicate during a run. */
 struct sw_signals {
-    atomic_bool cancel;        /* set by the host */
+    atomic_bool cancel;        /* set by sw_mover_cancel() */
     atomic_int phase;          /* enum sw_phase, set by the mover */
     atomic_ullong moved_bytes; /* move: stored bytes whose frames have a new place; set by the sink */
 };
@@ -113,6 +113,8 @@ enum sw_run_stage {
     SW_STAGE_RUNNING    /* chunks may be dealt */
 };
 
+struct sw_workflows;
+
 struct sw_run {
     const struct sw_request *request;
     unsigned index;                 /* the buffer's */
@@ -132,6 +134,8 @@ struct sw_run {
 
     /* The mover's own. */
     struct sw_list node; /* in the list of active runs */
+    struct sw_list due;  /* in the list of runs to look at */
+    const struct sw_workflows *workflows; /* its operation's */
     enum sw_run_stage stage;
     unsigned n_slots;    /* slots that work on it now */
     struct sw_turn turn; /* its place among the runs that want slots */

@@ -5,14 +5,31 @@
 #include "base/log.h"
 #include "spill/planner/rules.h"
 
-static void run_fail(struct sw_run *run, const struct sw_err *cause) {
-    if (!run->outcome.err.code)
-        run->outcome.err = *cause;
+static void run_fail(struct sw_mover *m, struct sw_run *run, const struct sw_err *cause) {
+    if (run->outcome.err.code)
+        return;
+    run->outcome.err = *cause;
+    sw_run_look_at(m, run);
 }
 
-void sw_run_check_canceled(struct sw_run *run) {
-    if (!run->outcome.err.code && atomic_load_explicit(&run->signals->cancel, memory_order_relaxed))
-        (void)sw_err_set(&run->outcome.err, -SW_ECANCELED, SW_SCOPE_REQUEST, "canceled");
+void sw_mover_cancel(struct sw_mover *m, struct sw_signals *signals) {
+    atomic_store(&signals->cancel, true);
+    atomic_store(&m->has_canceled, true);
+}
+
+void sw_run_note_canceled(struct sw_mover *m, struct sw_run *run) {
+    static const struct sw_err canceled = {.code = -SW_ECANCELED, .scope = SW_SCOPE_REQUEST, .msg = "canceled"};
+    if (atomic_load_explicit(&run->signals->cancel, memory_order_relaxed))
+        run_fail(m, run, &canceled);
+}
+
+void sw_mover_note_canceled(struct sw_mover *m) {
+    if (!atomic_load_explicit(&m->has_canceled, memory_order_relaxed))
+        return;
+    (void)atomic_exchange(&m->has_canceled, false); /* before the signals are read */
+    m->is_settled = false;
+    for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next)
+        sw_run_note_canceled(m, SW_CONTAINER_OF(node, struct sw_run, node));
 }
 
 void sw_run_set_phase(struct sw_mover *m, struct sw_run *run, enum sw_phase phase) {
@@ -35,7 +52,7 @@ static void note_lost(struct sw_mover *m, const struct sw_err *cause) {
         return;
     m->lost = *cause;
     for (struct sw_list *node = m->runs.next; node != &m->runs; node = node->next)
-        run_fail(SW_CONTAINER_OF(node, struct sw_run, node), cause);
+        run_fail(m, SW_CONTAINER_OF(node, struct sw_run, node), cause);
 }
 
 static int refuse_lost(const struct sw_mover *m, struct sw_err *err) {
@@ -91,6 +108,7 @@ static void release_frames(struct sw_mover *m, struct sw_run *run) {
 void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     const uint64_t moved_us = sw_clock_us();
     sw_list_remove(&run->node);
+    sw_list_remove(&run->due);
     sw_turns_remove(&m->turns, &run->turn, moved_us);
     if (m->sink->ops->ended)
         m->sink->ops->ended(m->sink, run);
@@ -109,7 +127,7 @@ bool sw_run_complete(const struct sw_run *run) {
 }
 
 void sw_mover_fail(struct sw_mover *m, struct sw_run *run, const struct sw_err *cause) {
-    run_fail(run, cause);
+    run_fail(m, run, cause);
     note_lost(m, cause);
 }
 
@@ -199,11 +217,12 @@ void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planne
 }
 
 void sw_mover_stored(struct sw_mover *m, struct sw_run *run) {
-    (void)m;
     run->n_done++;
+    sw_run_look_at(m, run);
 }
 
 void sw_mover_wake(struct sw_mover *m, struct sw_run *run) {
+    sw_run_look_at(m, run);
     sw_turns_wake(&m->turns, &run->turn);
 }
 

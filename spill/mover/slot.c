@@ -13,6 +13,8 @@ void sw_run_give_slot(struct sw_mover *m, struct sw_run *run) {
     sw_turns_give(&run->turn);
     if (!sw_run_complete(run))
         sw_turns_wake(&m->turns, &run->turn);
+    if (run->n_slots == 0)
+        sw_run_look_at(m, run);
 }
 
 void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run) {

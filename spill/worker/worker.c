@@ -337,6 +337,10 @@ void sw_worker_submit(struct sw_worker *w, struct sw_job *job) {
         post_held(w);
 }
 
+void sw_worker_cancel(struct sw_worker *w, struct sw_job *job) {
+    sw_mover_cancel(w->mover, &job->signals);
+}
+
 void sw_worker_hold(struct sw_worker *w, bool needs_kernels) {
     SW_ASSERT(!w->holds);
     w->holds = true;

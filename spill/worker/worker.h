@@ -20,6 +20,8 @@ void sw_worker_free(struct sw_worker *worker);
 
 /* Hands a job to the worker. thread: loop. */
 void sw_worker_submit(struct sw_worker *worker, struct sw_job *job);
+/* Cancels a job, which comes back soon. thread: loop. */
+void sw_worker_cancel(struct sw_worker *worker, struct sw_job *job);
 /* Between the two calls submitted jobs are collected, and then reach the worker together. So it can group them, and the
  * queue is locked once. Meanwhile the thread wakes up, if it is idle, and wakes its device, if jobs will need kernels.
  * thread: loop. */

@@ -376,7 +376,7 @@ START_TEST(test_a_spill_is_canceled_in_the_middle_of_a_step) {
     while (job.job.run.n_dealt == 0)
         advance();
     ck_assert_uint_gt(job.job.run.n_dealt, N_SLOTS);
-    atomic_store(&job.job.signals.cancel, true);
+    sw_mover_cancel(rig.mover, &job.job.signals);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
     ck_assert_ptr_null(job.job.run.frames);
     rig_close();
@@ -390,7 +390,7 @@ START_TEST(test_a_restore_is_canceled_in_the_middle_of_a_step) {
     add(&job, SW_OP_RESTORE, NULL, spilled.job.run.frames);
     while (job.job.run.n_dealt == 0)
         advance();
-    atomic_store(&job.job.signals.cancel, true);
+    sw_mover_cancel(rig.mover, &job.job.signals);
     ck_assert_int_eq(finish(&job), -SW_ECANCELED);
     end(spilled.job.run.frames);
 }
@@ -438,7 +438,7 @@ START_TEST(test_a_mixed_spill_is_canceled) {
         add(&job, SW_OP_SPILL, NULL, NULL);
         while (job.job.run.n_dealt < n_dealt)
             advance();
-        atomic_store(&job.job.signals.cancel, true);
+        sw_mover_cancel(rig.mover, &job.job.signals);
         ck_assert_int_eq(finish(&job), -SW_ECANCELED);
         ck_assert_ptr_null(job.job.run.frames);
         ck_assert_uint_eq(used_bytes(rig.tier), 0);

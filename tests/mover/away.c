@@ -490,7 +490,7 @@ END_TEST
 static void cancel_after(struct one *one, unsigned n_steps) {
     for (unsigned i = 0; i < n_steps && rig.n_out > 0; i++)
         step();
-    atomic_store(&one->signals.cancel, true);
+    sw_mover_cancel(rig.mover, &one->signals);
     finish();
 }
 
@@ -552,7 +552,7 @@ START_TEST(a_canceled_run_waits_for_the_other_process) {
         step();
     step_for_ms(1);
     ck_assert(!sw_mover_has_steps(rig.mover) && !sw_mover_wait(rig.mover));
-    atomic_store(&held.signals.cancel, true);
+    sw_mover_cancel(rig.mover, &held.signals);
     step_for_ms(20);
     ck_assert_uint_eq(rig.n_out, 1);
     ck_assert_int_eq(held.away.run.outcome.err.code, -SW_ECANCELED);

@@ -468,7 +468,7 @@ START_TEST(test_a_canceled_spill_does_not_wait_for_the_disk) {
     struct client *canceled = &r.clients[0];
     ck_assert(!canceled->is_done && !sw_list_empty(&canceled->job.writes));
     r.stops = canceled->is_canceled = true;
-    atomic_store(&canceled->job.signals.cancel, true);
+    sw_mover_cancel(r.mover, &canceled->job.signals);
     const uint64_t began_ns = sw_sim_now_ns();
     run_until(&r, canceled, began_ns + 1000000000);
     ck_assert(canceled->is_done);
