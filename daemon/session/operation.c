@@ -30,7 +30,7 @@ static struct sw_owner *owner_of(const struct sw_operation *operation) {
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static const char *mixed(const char *all, const char *one) {
-    return !all || strcmp(all, one) == 0 ? one : "mixed";
+    return !all || all == one || strcmp(all, one) == 0 ? one : "mixed"; /* mostly the same static text */
 }
 
 static void log_done(const struct sw_operation *op) {

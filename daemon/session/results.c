@@ -38,12 +38,18 @@ uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
     unsigned i = 0;
     if (!text || !text[0])
         return 0;
-    while (i < texts->n && strncmp(texts->all[i].text, text, sizeof texts->all[i].text) != 0)
+    while (i < texts->n && texts->sources[i] != text)
+        i++;
+    if (i < texts->n)
+        return (uint8_t)(i + 1);
+    for (i = 0; i < texts->n && strncmp(texts->all[i].text, text, sizeof texts->all[i].text) != 0;)
         i++;
     if (i == SW_PROTO_MAX_TEXTS)
         return 0;
-    if (i == texts->n)
-        sw_msg_set_text((uint8_t *)texts->all[texts->n++].text, sizeof texts->all[i].text, text);
+    if (i == texts->n) {
+        sw_msg_set_text((uint8_t *)texts->all[i].text, sizeof texts->all[i].text, text);
+        texts->sources[texts->n++] = text;
+    }
     return (uint8_t)(i + 1);
 }
 

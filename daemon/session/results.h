@@ -59,7 +59,8 @@ int sw_results_reply(struct sw_session *session, const struct sw_msg *request, c
 
 /* The texts of one reply, without duplicates. */
 struct sw_texts {
-    struct sw_wire_text *all; /* borrowed, SW_PROTO_MAX_TEXTS */
+    struct sw_wire_text *all;                /* borrowed, SW_PROTO_MAX_TEXTS */
+    const char *sources[SW_PROTO_MAX_TEXTS]; /* [n]; most results of a reply have the same static texts */
     unsigned n;
 };
 /* Adds a text, if it is new, and returns its number from 1; 0: the text is NULL or empty, or there is no room. */
