@@ -84,8 +84,7 @@ static void take_frames(struct sw_region *region, struct sw_frames *frames, cons
     region->reason = sum->reason;
     owner->raw_bytes += region->raw_bytes;
     owner->stored_bytes += region->stored_bytes;
-    while (region->state != SW_REGION_OUT) /* a region without chunks takes all steps at once */
-        sw_region_move(region, region->state + 1);
+    sw_region_move(region, SW_REGION_OUT);
 }
 
 int sw_regions_complete(const struct sw_completion *all, unsigned n, struct sw_err *err) {

@@ -5,12 +5,12 @@
 #include <string.h>
 
 void sw_op_follow_phase(struct sw_op *op) {
-    static const enum sw_region_state next[] = {SW_REGION_ENCODING, SW_REGION_STORING};
-    struct sw_region *region = op->region;
+    static const enum sw_region_state states[] = {SW_REGION_STAGING, SW_REGION_ENCODING, SW_REGION_STORING};
     if (!sw_operation_encodes(op->request.operation))
         return;
-    for (int phase = (int)(region->state - SW_REGION_STAGING); phase < sw_op_phase(op); phase++)
-        sw_region_move(region, next[phase]);
+    const enum sw_region_state state = states[sw_op_phase(op)];
+    if (op->region->state < state)
+        sw_region_move(op->region, state);
 }
 
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err) {

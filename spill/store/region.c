@@ -15,8 +15,9 @@
 
 static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
     [SW_REGION_IN] = 1u << SW_REGION_STAGING,
-    [SW_REGION_STAGING] = 1u << SW_REGION_ENCODING | 1u << SW_REGION_IN,
-    [SW_REGION_ENCODING] = 1u << SW_REGION_STORING | 1u << SW_REGION_IN,
+    /* A spill's phases are looked up when somebody asks, so some or all may be left out. */
+    [SW_REGION_STAGING] = 1u << SW_REGION_ENCODING | 1u << SW_REGION_STORING | 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
+    [SW_REGION_ENCODING] = 1u << SW_REGION_STORING | 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
     [SW_REGION_STORING] = 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
     [SW_REGION_OUT] = 1u << SW_REGION_RESTORING | 1u << SW_REGION_LOST,
     [SW_REGION_RESTORING] = 1u << SW_REGION_IN | 1u << SW_REGION_OUT | 1u << SW_REGION_LOST,
