@@ -199,12 +199,14 @@ static void on_wake(uv_async_t *async) {
         sw_worker_take(engine->workers[i], &ended);
         ends_soon |= sw_worker_ends_soon(engine->workers[i]);
     }
+    engine->now_us = sw_clock_us();
     if (ends_soon || !sw_list_empty(&ended))
         sw_engine_keep_awake(engine);
     while ((node = sw_list_take_first(&ended)))
         job_ended(engine, SW_CONTAINER_OF(node, struct sw_job, node));
     sw_keeper_take(&engine->keeper);
     sw_series_call_back(engine);
+    engine->now_us = 0;
     close_settled_owners(engine);
     stop_if_due(engine);
 }

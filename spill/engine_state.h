@@ -149,6 +149,7 @@ struct sw_engine {
     uv_async_t async;
     uv_idle_t spin; /* active: the loop does not sleep */
     uint64_t spin_until_us;
+    uint64_t now_us; /* while many operations begin or end at once: their time; 0: otherwise */
     unsigned poll_us; /* the most of all devices' */
     struct sw_engine_config config;
     struct sw_store store;
@@ -353,6 +354,9 @@ void sw_mem_mapped(struct sw_mem *mem);
 void sw_mem_unmapped(struct sw_mem *mem);
 /* ---- workers.c ---- */
 
+/* Returns the time, which is the same for all operations that begin or end at once: reading the clock for each takes as
+ * long as much of their work. */
+uint64_t sw_engine_now_us(const struct sw_engine *engine);
 /* Keeps the loop from sleeping for a while: an operation has begun or ended, or will end soon. */
 void sw_engine_keep_awake(struct sw_engine *engine);
 /* Takes a sign of life that has come back. */

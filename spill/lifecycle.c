@@ -2,7 +2,6 @@
 #include "spill/engine_state.h"
 
 #include "base/assert.h"
-#include "base/clock.h"
 
 /* Takes an id. A region to be packed is recorded, as broken, before its first byte moves: if the process dies, its
  * bytes are lost. Without the record the next process would report them as untouched. */
@@ -78,7 +77,7 @@ static void take_frames(struct sw_region *region, struct sw_frames *frames, cons
     struct sw_owner *owner = region->owner;
     region->frames = frames;
     region->tier = sw_frames_tier(frames, region->tier_bytes);
-    region->used_us = sw_clock_us();
+    region->used_us = sw_engine_now_us(sw_engine_of(owner));
     region->stored_bytes = sum->stored_bytes;
     region->codec = sw_frames_most_used(sum->codec_raw_bytes);
     region->reason = sum->reason;
@@ -129,7 +128,7 @@ void sw_region_come_back(struct sw_region *region, bool keep) {
     struct sw_engine *engine = sw_engine_of(region->owner);
     engine->counters.restores++;
     engine->counters.restored_raw_bytes += region->raw_bytes;
-    region->used_us = sw_clock_us();
+    region->used_us = sw_engine_now_us(engine);
     if (keep) {
         sw_region_move(region, SW_REGION_OUT);
         sw_region_record_hints(engine->config.catalogue, region);

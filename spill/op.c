@@ -5,7 +5,6 @@
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 static uint64_t op_bytes(unsigned n) {
     return sizeof(struct sw_op) + n * (sizeof(struct sw_job) + sizeof(struct sw_buffer));
@@ -74,7 +73,7 @@ static void fill(struct sw_op *op, const struct sw_admission *a) {
     const unsigned n = a->n;
     op->owner = a->owner;
     op->series = a->series;
-    op->submitted_us = sw_clock_us();
+    op->submitted_us = sw_engine_now_us(sw_engine_of(a->owner));
     op->n_left = n;
     op->buffers = (struct sw_buffer *)&op->jobs[n];
     op->request = (struct sw_request){.operation = a->operation,

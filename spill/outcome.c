@@ -1,8 +1,6 @@
 /* outcome.c - the outcome of an operation or a series that has ended, and its part of the statistics. */
 #include "spill/engine_state.h"
 
-#include "base/clock.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +12,7 @@ static const struct sw_tier *tier_of(const struct sw_ended *ended) {
 void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     const struct sw_region *region = ended->region;
     const struct sw_run_outcome *sum = ended->sum;
-    const uint64_t now_us = sw_clock_us(), submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
+    const uint64_t now_us = sw_engine_now_us(ended->engine), submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
     memset(ret, 0, sizeof *ret);
     ret->err = sum->err;
     ret->region = ended->id;

@@ -100,7 +100,7 @@ void sw_series_note_failure(struct sw_series *series, struct sw_op *op) {
 
 void sw_series_op_ended(struct sw_series *series) {
     series->n_ops--;
-    series->idle_us = sw_clock_us();
+    series->idle_us = sw_engine_now_us(sw_engine_of(series->owner));
     sw_series_look(series);
 }
 

@@ -6,12 +6,18 @@
 
 #include <string.h>
 
+uint64_t sw_engine_now_us(const struct sw_engine *engine) {
+    return engine->now_us ? engine->now_us : sw_clock_us();
+}
+
 void sw_engine_hold(struct sw_engine *engine, bool needs_kernels) {
+    engine->now_us = sw_clock_us();
     for (unsigned i = 0; i < engine->config.n_devices; i++)
         sw_worker_hold(engine->workers[i], needs_kernels);
 }
 
 void sw_engine_release(struct sw_engine *engine) {
+    engine->now_us = 0;
     for (unsigned i = 0; i < engine->config.n_devices; i++)
         sw_worker_release(engine->workers[i]);
 }
@@ -27,7 +33,7 @@ static void on_spin(uv_idle_t *spin) {
 void sw_engine_keep_awake(struct sw_engine *engine) {
     if (engine->poll_us == 0)
         return;
-    engine->spin_until_us = sw_clock_us() + engine->poll_us;
+    engine->spin_until_us = sw_engine_now_us(engine) + engine->poll_us;
     (void)uv_idle_start(&engine->spin, on_spin);
 }
 

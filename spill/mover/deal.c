@@ -2,7 +2,6 @@
  * (rules.h), with half of the slots for each of the rule's two groups. */
 #include "spill/mover/mover_state.h"
 
-#include "base/clock.h"
 #include "spill/planner/rules.h"
 
 /* A mixed run deals chunks directly while a plan is being made. */
@@ -128,7 +127,7 @@ static enum sw_turn_answer ask(struct sw_turn *turn, void *arg) {
 
 struct sw_run *sw_mover_next_run(struct sw_mover *m, unsigned n_free) {
     const struct sw_turn_question question = {
-        .ask = ask, .arg = m, .n_free = n_free, .n_slots = m->n_slots, .now_us = sw_clock_us()};
+        .ask = ask, .arg = m, .n_free = n_free, .n_slots = m->n_slots, .now_us = sw_mover_now_us(m)};
     struct sw_turn *turn = sw_turns_next(&m->turns, &question);
     struct sw_run *run = turn ? sw_run_of_turn(turn) : NULL;
     return run && run->request->number ? next_of_op(m, run) : run;

@@ -12,7 +12,6 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/clock.h"
 
 #include <string.h>
 
@@ -205,7 +204,7 @@ static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
     const struct sw_room room = sw_run_room(m, g->runs[0]);
     const struct sw_workload all = workload_of(g, &room);
     const enum sw_cost_reason reason = sw_planner_decide(&m->planner, false, &all, false, &g->plan).reason;
-    const uint64_t now_us = sw_clock_us();
+    const uint64_t now_us = sw_mover_now_us(m);
     for (unsigned i = 0; i < g->n; i++) {
         g->runs[i]->course.reason = reason;
         g->runs[i]->outcome.planned_us = now_us;

@@ -3,7 +3,6 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "base/clock.h"
 
 /* ---- reports ---- */
 
@@ -29,7 +28,7 @@ static void find_plan(struct sw_mover *m, struct sw_run *run) {
     const struct sw_snapshot now = sw_run_snapshot(m, run);
     if (!sw_planner_begin(&m->planner, &run->course, &now))
         return;
-    run->outcome.planned_us = sw_clock_us();
+    run->outcome.planned_us = sw_mover_now_us(m);
     sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
@@ -242,6 +241,7 @@ static bool sink_has_news(const struct sw_mover *m) {
 
 bool sw_mover_step(struct sw_mover *m, bool is_polling) {
     bool advanced = false;
+    m->now_us = 0;
     sw_mover_note_canceled(m);
     for (unsigned s = 0; s < m->n_slots; s++) {
         if (!m->slots[s].runs)
@@ -256,7 +256,7 @@ bool sw_mover_step(struct sw_mover *m, bool is_polling) {
     }
     m->woke_us = 0;
     /* Looking at hundreds of short runs takes longer than polling the slots. */
-    const bool looks = m->look_us && sw_clock_us() >= m->look_us;
+    const bool looks = m->look_us && sw_mover_now_us(m) >= m->look_us;
     if (is_polling && m->is_settled && !advanced && !looks && !sink_has_news(m))
         return false;
     m->look_us = 0;
@@ -265,6 +265,7 @@ bool sw_mover_step(struct sw_mover *m, bool is_polling) {
     advanced |= deal(m);
     advanced |= finish_runs(m);
     m->is_settled = !advanced;
+    m->now_us = 0;
     return advanced;
 }
 
@@ -282,7 +283,9 @@ bool sw_mover_wait(struct sw_mover *m) {
     int rc = m->device->ops->slot_wait(m->device, sw_slot_index(m, oldest), &result, &err);
     const uint64_t woke_us = sw_clock_us();
     sw_mover_note_canceled(m);
+    m->now_us = woke_us;
     slot_ended(m, oldest, rc, &result, &err);
+    m->now_us = 0;
     m->is_settled = false;
     m->woke_us = woke_us;
     return true;

@@ -2,6 +2,7 @@
 #ifndef SW_SPILL_MOVER_STATE_H
 #define SW_SPILL_MOVER_STATE_H
 
+#include "base/clock.h"
 #include "spill/mover/mover.h"
 #include "spill/planner/rules.h"
 
@@ -121,6 +122,7 @@ struct sw_mover {
     struct sw_planner planner;
     uint64_t first_step_us; /* sink in another process: how long the last run's first step has taken; 0: not known */
     uint64_t woke_us;       /* since this time not every slot has been polled; 0: all have */
+    uint64_t now_us;        /* the time of this step; 0: not known yet */
     struct sw_slot slots[];
 };
 
@@ -218,6 +220,12 @@ void sw_link_ended(struct sw_slot *slot);
 
 /* ---- run.c ---- */
 
+/* Returns the time of this step. Reading the clock takes as long as much of the work for a short run. */
+static inline uint64_t sw_mover_now_us(struct sw_mover *m) {
+    if (!m->now_us)
+        m->now_us = sw_clock_us();
+    return m->now_us;
+}
 /* Has the run looked at in this step: it may be complete, or has failed. */
 static inline void sw_run_look_at(struct sw_mover *m, struct sw_run *run) {
     if (sw_list_empty(&run->due))

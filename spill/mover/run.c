@@ -1,7 +1,6 @@
 /* run.c - how a run begins and ends in the mover, and what it shares in between. */
 #include "spill/mover/mover_state.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "spill/planner/rules.h"
 
@@ -42,6 +41,7 @@ void sw_mover_unmap(struct sw_mover *m, struct sw_run_memory *memory) {
         m->device->ops->unmap(m->device, memory->mapping);
         memory->mapping = NULL;
         m->n_mapped--;
+        m->now_us = 0; /* it takes a while */
     }
     sw_mem_desc_fini(&memory->desc); /* still there if mapping has failed */
 }
@@ -70,6 +70,7 @@ static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *
     if (rc)
         return rc;
     m->n_mapped++;
+    m->now_us = 0; /* it takes a while */
     sw_mem_desc_fini(&memory->desc); /* the mapping has what it needs, and descriptors are scarce */
     return 0;
 }
@@ -106,7 +107,7 @@ static void release_frames(struct sw_mover *m, struct sw_run *run) {
 }
 
 void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
-    const uint64_t moved_us = sw_clock_us();
+    const uint64_t moved_us = sw_mover_now_us(m);
     sw_list_remove(&run->node);
     sw_list_remove(&run->due);
     sw_turns_remove(&m->turns, &run->turn, moved_us);
@@ -118,7 +119,7 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     if (run->buffer && run->buffer->memory->once)
         sw_mover_unmap(m, run->buffer->memory);
     if (run->outcome.started_us)
-        run_log(run, moved_us, sw_clock_us());
+        run_log(run, moved_us, sw_mover_now_us(m));
     m->host.finished(run, m->host.arg);
 }
 
@@ -190,12 +191,11 @@ static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_e
 }
 
 int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
-    const bool was_mapped = run->buffer->memory->mapping != NULL;
-    run->outcome.started_us = sw_clock_us();
+    run->outcome.started_us = sw_mover_now_us(m);
     int rc = map(m, run->buffer->memory, err);
     if (rc)
         return rc;
-    run->outcome.mapped_us = was_mapped ? run->outcome.started_us : sw_clock_us();
+    run->outcome.mapped_us = sw_mover_now_us(m);
     if (sw_operation_encodes(run->request->operation))
         return make_frames(m, run, err);
     rc = check_chunks(m, least(run->frames->raw_bytes, run->frames->chunk_bytes), err);
@@ -244,7 +244,7 @@ int sw_run_join_turns(struct sw_mover *m, struct sw_run *run, struct sw_err *err
                                     .request = run->buffer->frame_bytes ? 0 : run->request->number,
                                     .step_bytes = range_bytes < chunk_bytes ? range_bytes : chunk_bytes,
                                     .lane = comes_back ? SW_TURN_BACK : SW_TURN_OUT};
-    return sw_turns_add(&m->turns, &run->turn, &key, sw_clock_us(), err);
+    return sw_turns_add(&m->turns, &run->turn, &key, sw_mover_now_us(m), err);
 }
 
 uint64_t sw_run_dealt_bytes(const struct sw_run *run) {

@@ -49,6 +49,8 @@ void sw_transit_wake(struct sw_transit *transit, struct sw_job *job) {
 
 void sw_transit_leave(struct sw_transit *transit, struct sw_job *job) {
     sw_list_remove(&job->waiting);
+    if (!job->transit_turn.session)
+        return;
     sw_turns_remove(&transit->turns[sw_transit_kind(job)], &job->transit_turn, sw_clock_us());
 }
 
