@@ -149,7 +149,7 @@ struct sw_engine {
     uv_async_t async;
     uv_idle_t spin; /* active: the loop does not sleep */
     uint64_t spin_until_us;
-    uint64_t now_us; /* while many operations begin or end at once: their time; 0: otherwise */
+    uint64_t now_us;  /* while many operations begin or end at once: their time; 0: otherwise */
     unsigned poll_us; /* the most of all devices' */
     struct sw_engine_config config;
     struct sw_store store;

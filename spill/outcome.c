@@ -12,7 +12,8 @@ static const struct sw_tier *tier_of(const struct sw_ended *ended) {
 void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     const struct sw_region *region = ended->region;
     const struct sw_run_outcome *sum = ended->sum;
-    const uint64_t now_us = sw_engine_now_us(ended->engine), submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
+    const uint64_t now_us = sw_engine_now_us(ended->engine),
+                   submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
     memset(ret, 0, sizeof *ret);
     ret->err = sum->err;
     ret->region = ended->id;

@@ -53,7 +53,7 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
  * for the last one's decoding the restore does. */
 static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
-    struct sw_plan plan = run->course.plan;
+    struct sw_plan plan = *run->course.plan;
     if (sw_codec_has_segments(plan.codec) && slot->n_chunks < run->frames->n_chunks && slot->chunk == 0)
         plan.segment_log2 = plan.segment_log2 < URGENT_SEGMENT_LOG2 ? plan.segment_log2 : URGENT_SEGMENT_LOG2;
     for (unsigned i = 0; i < slot->n_chunks; i++)
@@ -67,7 +67,7 @@ static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_e
 
 static int encode_one(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
-    return m->device->ops->encode(m->device, sw_slot_index(m, slot), &run->course.plan, run->buffer->memory->mapping,
+    return m->device->ops->encode(m->device, sw_slot_index(m, slot), run->course.plan, run->buffer->memory->mapping,
                                   run->buffer->offset + slot->chunk * run->frames->chunk_bytes,
                                   sw_frames_chunk_bytes(run->frames, slot->chunk), err);
 }
@@ -83,10 +83,10 @@ static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
     slot->step = SW_ENCODE_ENCODING;
     slot->encoded_since_us = sw_clock_us();
     slot->plan_number = run->course.plan_number;
-    slot->compresses = run->course.plan.codec != SW_CODEC_RAW;
-    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan.codec,
+    slot->compresses = run->course.plan->codec != SW_CODEC_RAW;
+    sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan->codec,
                      sw_frames_chunk_bytes(run->frames, slot->chunk), raw_bytes);
-    sw_planner_set_segments(&m->planner, &run->course.plan, chunk_bytes);
+    sw_planner_set_segments(&m->planner, run->course.plan, chunk_bytes);
     if (sw_mover_sink_is_away(m) ? encode_together(m, slot, &err) : encode_one(m, slot, &err))
         sw_slot_drain(m, slot, 0, &err);
 }
@@ -94,12 +94,12 @@ static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
 /* Records a frame that is complete on the device, and checks whether the data have drifted. */
 static void note_encoded(struct sw_mover *m, const struct sw_slot *slot, size_t chunk) {
     struct sw_run *run = slot->run;
-    sw_run_note_frame(run, chunk, run->course.plan.codec, &slot->frame);
+    sw_run_note_frame(run, chunk, run->course.plan->codec, &slot->frame);
     if (run->n_encoded == run->frames->n_chunks)
         sw_run_set_phase(m, run, SW_PHASE_STORING);
     const struct sw_snapshot now = sw_run_snapshot(m, run);
     struct sw_rules_drift drift = {
-        .expected_ratio = sw_plan_data_ratio(&run->course.plan),
+        .expected_ratio = sw_plan_data_ratio(run->course.plan),
         .raw_bytes = slot->frame.raw_bytes,
         .data_bytes = slot->frame.frame_bytes - slot->frame.data_offset,
         .rest_bytes = rest_bytes(run),
@@ -169,7 +169,7 @@ bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_w
     run->n_dealt += n;
     encode_chunks(m, slot);
     if (run->course.trial == SW_TRIAL_NEXT_CHUNK && run->n_dealt < run->frames->n_chunks)
-        sw_plan_init_raw(&run->course.plan);
+        sw_plan_init_raw(run->course.plan);
     run->course.trial = SW_TRIAL_NONE;
     return true;
 }

@@ -244,7 +244,7 @@ static bool find_plan(struct sw_mover *m, struct sw_group *g) {
                                         .choice = &first->course.plan_choice};
     if (!first->regroups)
         return sw_planner_find(&m->planner, &query, &g->plan) == SW_PLAN_USABLE;
-    g->plan = first->course.plan;
+    g->plan = *first->course.plan;
     return first->course.plan_state != SW_PLAN_STATE_MISSING;
 }
 
@@ -347,6 +347,19 @@ static enum sw_plan_mismatch check_frame(struct sw_mover *m, const struct sw_gro
                                          struct mismatches *mismatches) {
     struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
+    if (run->course.plan_state != SW_PLAN_STATE_UNPROVEN)
+        return SW_MISMATCH_ACCEPT;
+    if (!sw_planner_is_stale(&g->plan, frame)) {
+        sw_plan_cache_note_match(&m->planner.plans, run->course.plan_key, &run->course.plan_choice);
+        return SW_MISMATCH_ACCEPT;
+    }
+    if (!sw_run_get_plan(m, run))
+        return SW_MISMATCH_ACCEPT;
+    if (mismatches->first && mismatches->answer != SW_MISMATCH_ACCEPT) {
+        *run->course.plan = *mismatches->first->course.plan;
+        run->course.plan_choice = mismatches->first->course.plan_choice;
+        return mismatches->answer;
+    }
     const struct sw_room room = sw_run_room(m, run);
     const struct sw_plan_query query = {.what = {.raw_bytes = run->buffer->bytes,
                                                  .chunk_bytes = g->raw_bytes,
@@ -356,20 +369,9 @@ static enum sw_plan_mismatch check_frame(struct sw_mover *m, const struct sw_gro
                                         .key = run->course.plan_key,
                                         .bytes = run->buffer->bytes,
                                         .choice = &run->course.plan_choice};
-    if (run->course.plan_state != SW_PLAN_STATE_UNPROVEN)
-        return SW_MISMATCH_ACCEPT;
-    if (!sw_planner_is_stale(&g->plan, frame)) {
-        sw_plan_cache_note_match(&m->planner.plans, run->course.plan_key, &run->course.plan_choice);
-        return SW_MISMATCH_ACCEPT;
-    }
-    if (mismatches->first && mismatches->answer != SW_MISMATCH_ACCEPT) {
-        run->course.plan = mismatches->first->course.plan;
-        run->course.plan_choice = mismatches->first->course.plan_choice;
-        return mismatches->answer;
-    }
-    run->course.plan = g->plan;
+    *run->course.plan = g->plan;
     mismatches->first = run;
-    mismatches->answer = sw_planner_handle_mismatch(&m->planner, &query, frame, &run->course.plan);
+    mismatches->answer = sw_planner_handle_mismatch(&m->planner, &query, frame, run->course.plan);
     return mismatches->answer;
 }
 
@@ -391,9 +393,13 @@ static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, str
         regroup(run, mismatch);
         return false;
     }
+    if (run->outcome.err.code)
+        return false;
     if (!m->sink->ops->rests(m->sink, run,
                              frame->frame_bytes)) { /* the tier has filled up meanwhile; the run keeps the plan */
-        run->course.plan = g->plan;
+        if (!sw_run_get_plan(m, run))
+            return false;
+        *run->course.plan = g->plan;
         run->n_dealt = 0;
         return false;
     }

@@ -82,8 +82,8 @@ struct sw_rules_stages sw_run_stages(struct sw_mover *m, const struct sw_run *ru
     const bool is_back = run->request->operation == SW_OP_RESTORE;
     const double raw = (double)sw_frames_chunk_bytes(frames, run->n_dealt),
                  stored = is_back ? (double)frames->layouts[run->n_dealt].frame_bytes
-                                  : raw / run->course.plan.expected_ratio;
-    const enum sw_codec_id codec = is_back ? frames->layouts[run->n_dealt].codec : run->course.plan.codec;
+                                  : raw / run->course.plan->expected_ratio;
+    const enum sw_codec_id codec = is_back ? frames->layouts[run->n_dealt].codec : run->course.plan->codec;
     const struct sw_cost_rates rates = sw_planner_rates(&m->planner, (uint64_t)raw, false);
     const double coder = is_back ? rates.restore[codec] : rates.encode[codec];
     if (coder <= 0 || rates.link_out <= 0)

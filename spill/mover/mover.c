@@ -23,7 +23,7 @@ static void slot_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
 #define PLAN_BYTES ((uint64_t)16 << 20)
 
 static void find_plan(struct sw_mover *m, struct sw_run *run) {
-    if (!sw_run_needs_plan(run))
+    if (!sw_run_needs_plan(run) || !sw_run_get_plan(m, run))
         return;
     const struct sw_snapshot now = sw_run_snapshot(m, run);
     if (!sw_planner_begin(&m->planner, &run->course, &now))
@@ -40,6 +40,8 @@ static bool begin(struct sw_mover *m, struct sw_run *run) {
         return false;
     }
     find_plan(m, run);
+    if (run->outcome.err.code)
+        return false;
     run->stage = SW_STAGE_RUNNING;
     sw_run_look_at(m, run); /* without chunks it is complete */
     return true;

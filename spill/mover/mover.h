@@ -3,8 +3,8 @@
  * The mover deals chunks of the active runs to free slots, in fair shares by tenant, session and request (turns.h). A
  * slot performs the steps of a workflow (workflows.c). A device error, a full tier or a cancellation ends a run: no
  * more of its chunks are dealt, the slots that work on it finish what is queued, all its reservations are released, and
- * only then is the run finished. Short runs that wait at the same time go through a slot together (group.c). Only runs to
- * which something has happened are looked at: thousands may wait.
+ * only then is the run finished. Short runs that wait at the same time go through a slot together (group.c). Only runs
+ * to which something has happened are looked at: thousands may wait.
  *
  * Invariant: memory is unmapped and space released only when no slot uses it. Not thread safe, except for
  * sw_mover_cancel(): everything runs on the device's worker. */

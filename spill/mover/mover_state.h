@@ -111,11 +111,11 @@ struct sw_mover {
     unsigned n_slots, n_mapped;
     bool is_settled; /* since the last step without progress no slot has reported and no run was added */
     uint64_t next_age;
-    struct sw_list runs;   /* the active ones */
-    struct sw_list due;    /* runs to look at: a slot or the sink has reported, they have failed, or they advance without
-                              a slot */
+    struct sw_list runs; /* the active ones */
+    struct sw_list due;  /* runs to look at: a slot or the sink has reported, they have failed, or they advance without
+                            a slot */
     atomic_bool has_canceled; /* set by any thread: a run was canceled since the last look */
-    struct sw_turns turns; /* turns of the runs that want slots, or may want them */
+    struct sw_turns turns;    /* turns of the runs that want slots, or may want them */
     struct sw_link links[SW_LINKS];
     uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing waits */
     struct sw_err lost; /* code 0: the device works */
@@ -246,6 +246,8 @@ void sw_run_set_phase(struct sw_mover *m, struct sw_run *run, enum sw_phase phas
 /* Returns the chunk length of a spill or pack: as the device allows, and as the path to the disk has room for a frame.
  */
 uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run);
+/* Gives the run a plan of its own, until it ends. Returns false, and fails the run, if there is no memory for it. */
+bool sw_run_get_plan(struct sw_mover *m, struct sw_run *run);
 /* Maps the memory and lays out the chunks. */
 int sw_run_start(struct sw_mover *m, struct sw_run *run, struct sw_err *err);
 /* Records a frame that is complete on the device. planned: the codec that was to be used; the frame is raw if the codec

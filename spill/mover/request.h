@@ -133,8 +133,8 @@ struct sw_run {
     unsigned n_placeless; /* slots whose frames wait for a place */
 
     /* The mover's own. */
-    struct sw_list node; /* in the list of active runs */
-    struct sw_list due;  /* in the list of runs to look at */
+    struct sw_list node;                  /* in the list of active runs */
+    struct sw_list due;                   /* in the list of runs to look at */
     const struct sw_workflows *workflows; /* its operation's */
     enum sw_run_stage stage;
     unsigned n_slots;    /* slots that work on it now */

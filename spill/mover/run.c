@@ -1,6 +1,7 @@
 /* run.c - how a run begins and ends in the mover, and what it shares in between. */
 #include "spill/mover/mover_state.h"
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "spill/planner/rules.h"
 
@@ -70,7 +71,7 @@ static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *
     if (rc)
         return rc;
     m->n_mapped++;
-    m->now_us = 0; /* it takes a while */
+    m->now_us = 0;                   /* it takes a while */
     sw_mem_desc_fini(&memory->desc); /* the mapping has what it needs, and descriptors are scarce */
     return 0;
 }
@@ -106,6 +107,24 @@ static void release_frames(struct sw_mover *m, struct sw_run *run) {
     run->frames = NULL;
 }
 
+/* It is long, and most short runs need none. */
+bool sw_run_get_plan(struct sw_mover *m, struct sw_run *run) {
+    struct sw_err err = {0};
+    int rc;
+    if (!run->course.plan)
+        run->course.plan = sw_budget_alloc(run->request->kept, sizeof *run->course.plan, "a plan", &rc, &err);
+    if (!run->course.plan)
+        sw_mover_fail(m, run, &err);
+    return run->course.plan != NULL;
+}
+
+static void free_plan(struct sw_run *run) {
+    if (run->course.plan)
+        sw_budget_give(run->request->kept, sizeof *run->course.plan);
+    sw_free(run->course.plan);
+    run->course.plan = NULL;
+}
+
 void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     const uint64_t moved_us = sw_mover_now_us(m);
     sw_list_remove(&run->node);
@@ -114,6 +133,7 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
     if (m->sink->ops->ended)
         m->sink->ops->ended(m->sink, run);
     run->outcome.reason = run->course.reason;
+    free_plan(run);
     if (run->outcome.err.code && sw_operation_encodes(run->request->operation))
         release_frames(m, run);
     if (run->buffer && run->buffer->memory->once)

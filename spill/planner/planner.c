@@ -162,11 +162,11 @@ static struct sw_plan_query query_of(struct sw_course *course, const struct sw_s
 void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first) {
     const struct sw_workload rest = part_of(now, first);
     const struct sw_plan_decision decision =
-        sw_planner_decide(p, now->is_pack, &rest, course->trial == SW_TRIAL_WANTED, &course->plan);
+        sw_planner_decide(p, now->is_pack, &rest, course->trial == SW_TRIAL_WANTED, course->plan);
     course->reason = decision.reason;
     course->is_direct = decision.is_direct;
     course->is_mixed = decision.is_mixed;
-    course->trial = decision.reason == SW_COST_RETRY && course->plan.codec != SW_CODEC_RAW && !decision.is_mixed
+    course->trial = decision.reason == SW_COST_RETRY && course->plan->codec != SW_CODEC_RAW && !decision.is_mixed
                         ? SW_TRIAL_NEXT_CHUNK
                         : SW_TRIAL_NONE;
 }
@@ -178,14 +178,14 @@ void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const
     if (now->is_pack || (course->reason != SW_COST_PAYS && course->reason != SW_COST_UNKNOWN) || !now->is_running ||
         course->plan_state == SW_PLAN_STATE_MISSING || now->n_dealt == now->n_chunks || !p->has_link)
         return;
-    const struct sw_cost_question question = sw_planner_ask(p, &all, course->plan.codec, course->plan.expected_ratio);
+    const struct sw_cost_question question = sw_planner_ask(p, &all, course->plan->codec, course->plan->expected_ratio);
     if (!sw_cost_stops_paying(&question, &answer))
         return;
     course->reason = answer.reason;
     course->is_mixed = answer.reason == SW_COST_PARTIAL;
     if (course->is_mixed)
         return;
-    sw_plan_init_raw(&course->plan);
+    sw_plan_init_raw(course->plan);
     course->plan_number++; /* frames under way say nothing about the new plan */
     course->is_direct = answer.direct;
 }
@@ -357,7 +357,7 @@ static bool skip_planning(struct sw_planner *p, struct sw_course *course, const 
         course->is_mixed = sw_contention_can_compress_partially(&question) && outlasts_plan(p, &answer);
         return false;
     }
-    sw_plan_init_raw(&course->plan);
+    sw_plan_init_raw(course->plan);
     course->plan_state = SW_PLAN_STATE_SETTLED;
     course->is_direct = answer.direct;
     return true;
@@ -366,7 +366,7 @@ static bool skip_planning(struct sw_planner *p, struct sw_course *course, const 
 /* Lets chunks go directly while the run's kept plan is made anew, if partial compression pays. */
 static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course *course,
                                          const struct sw_workload *rest) {
-    const struct sw_cost_question question = sw_planner_ask(p, rest, course->plan.codec, course->plan.expected_ratio);
+    const struct sw_cost_question question = sw_planner_ask(p, rest, course->plan->codec, course->plan->expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
     course->is_mixed = answer.reason == SW_COST_PARTIAL && outlasts_plan(p, &answer);
@@ -375,7 +375,7 @@ static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course 
 
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
     const struct sw_plan_query query = query_of(course, now, now->n_dealt);
-    switch (sw_planner_find(p, &query, &course->plan)) {
+    switch (sw_planner_find(p, &query, course->plan)) {
     case SW_PLAN_USABLE:
         course->plan_state = SW_PLAN_STATE_UNPROVEN;
         sw_planner_evaluate(p, course, now, now->n_dealt);
@@ -395,7 +395,7 @@ bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const stru
 static void accept(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                    const struct sw_frame_layout *frame) {
     course->plan_state = SW_PLAN_STATE_SETTLED;
-    course->plan.expected_ratio = ratio_of(frame);
+    course->plan->expected_ratio = ratio_of(frame);
     if (now->n_dealt < now->n_chunks) {
         course->plan_number++; /* chunks under way had a higher estimate */
         sw_planner_evaluate(p, course, now, now->n_dealt);
@@ -409,7 +409,7 @@ static void accept(struct sw_planner *p, struct sw_course *course, const struct 
 static bool plan_matches(const struct sw_planner *p, const struct sw_course *course, const struct sw_snapshot *now,
                          const struct sw_frame_layout *frame) {
     if (!now->is_pack)
-        return !sw_planner_is_stale(&course->plan, frame);
+        return !sw_planner_is_stale(course->plan, frame);
     const double seen = sw_plan_cache_seen(&p->plans, course->plan_key, &course->plan_choice),
                  ratio = data_ratio_of(frame);
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
@@ -421,11 +421,11 @@ enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_cou
     const bool is_by_current = plan_number == course->plan_number;
     if (course->plan_state != SW_PLAN_STATE_UNPROVEN) {
         if (is_by_current)
-            sw_plan_cache_saw(&p->plans, course->plan_key, &course->plan_choice, &course->plan, data_ratio_of(frame));
+            sw_plan_cache_saw(&p->plans, course->plan_key, &course->plan_choice, course->plan, data_ratio_of(frame));
         return SW_MISMATCH_ACCEPT;
     }
     if (plan_matches(p, course, now, frame)) {
-        if (is_by_current && course->plan.codec != SW_CODEC_RAW) {
+        if (is_by_current && course->plan->codec != SW_CODEC_RAW) {
             sw_plan_cache_note_match(&p->plans, course->plan_key, &course->plan_choice);
             course->plan_state = SW_PLAN_STATE_SETTLED;
         }
@@ -435,7 +435,7 @@ enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_cou
         return SW_MISMATCH_RETRY;
     const struct sw_plan_query query =
         query_of(course, now, now->n_encoded); /* includes the chunks under way by that plan */
-    const enum sw_plan_mismatch mismatch = sw_planner_handle_mismatch(p, &query, frame, &course->plan);
+    const enum sw_plan_mismatch mismatch = sw_planner_handle_mismatch(p, &query, frame, course->plan);
     if (mismatch == SW_MISMATCH_RETRY) {
         course->plan_number++;
         sw_planner_evaluate(p, course, now, now->n_encoded);
@@ -449,7 +449,7 @@ void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, con
                              const struct sw_frame_layout *frame) {
     const struct sw_workload rest = part_of(now, now->n_dealt);
     struct sw_cost_answer answer;
-    struct sw_cost_question question = sw_planner_ask(p, &rest, course->plan.codec, course->plan.expected_ratio);
+    struct sw_cost_question question = sw_planner_ask(p, &rest, course->plan->codec, course->plan->expected_ratio);
     question.plan_s = p->plan_s;
     if (counts_time(p, now->is_pack) && sw_cost_is_hopeless(&question, &answer)) {
         accept(p, course, now, frame);
@@ -472,7 +472,7 @@ static bool goes_directly(struct sw_planner *p, const struct sw_course *course, 
         return false;
     if (course->is_mixed)
         return !now->has_copying; /* one slot copies, the others encode */
-    if (!course->is_direct || course->plan.codec != SW_CODEC_RAW)
+    if (!course->is_direct || course->plan->codec != SW_CODEC_RAW)
         return false;
     return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_out(costs, raw_bytes, step_bytes);
 }
@@ -516,7 +516,7 @@ enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *c
 
 void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first,
                           const struct sw_plan *plan) {
-    course->plan = *plan;
+    *course->plan = *plan;
     course->plan_state = SW_PLAN_STATE_SETTLED;
     sw_plan_cache_put(&p->plans, course->plan_key, now->raw_bytes, &course->plan_choice, plan);
     if (first < now->n_chunks) /* otherwise the plan came too late for this run */

@@ -37,7 +37,7 @@ struct sw_course {
     enum sw_plan_state plan_state;
     enum sw_trial trial;
     unsigned plan_number, n_retrained;
-    struct sw_plan plan;
+    struct sw_plan *plan; /* the mover's; NULL: restores, and runs that are encoded by other runs' plans */
     struct sw_plan_choice plan_choice;
     enum sw_cost_reason reason; /* why the last plan compresses, or does not */
     enum sw_restore_path restore_path;

@@ -15,29 +15,28 @@ struct step_case {
     enum sw_step step;
 };
 
+static struct sw_plan v5t = {.codec = SW_CODEC_V5T}, raw = {.codec = SW_CODEC_RAW};
+
 static const struct step_case cases[] = {
     {"no plan yet", {.plan_state = SW_PLAN_STATE_MISSING}, {.is_running = true}, SW_STEP_PLAN},
     {"a plan is being made", {.plan_state = SW_PLAN_STATE_MISSING}, {.is_running = false}, SW_STEP_ENCODE},
     {"a plan is being made, others go", {.is_mixed = true}, {.is_running = false}, SW_STEP_COPY},
-    {"by its plan",
-     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = {.codec = SW_CODEC_V5T}},
-     {.is_running = true},
-     SW_STEP_ENCODE},
-    {"raw, by kernels", {.plan_state = SW_PLAN_STATE_SETTLED}, {.is_running = true}, SW_STEP_ENCODE},
+    {"by its plan", {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &v5t}, {.is_running = true}, SW_STEP_ENCODE},
+    {"raw, by kernels", {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &raw}, {.is_running = true}, SW_STEP_ENCODE},
     {"raw, long, directly",
-     {.plan_state = SW_PLAN_STATE_SETTLED, .is_direct = true},
+     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &raw, .is_direct = true},
      {.is_running = true},
      SW_STEP_COPY},
     {"in part, and no slot copies",
-     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = {.codec = SW_CODEC_V5T}, .is_mixed = true},
+     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &v5t, .is_mixed = true},
      {.is_running = true},
      SW_STEP_COPY},
     {"in part, and a slot copies",
-     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = {.codec = SW_CODEC_V5T}, .is_mixed = true},
+     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &v5t, .is_mixed = true},
      {.is_running = true, .has_copying = true},
      SW_STEP_ENCODE},
     {"a pack never copies",
-     {.plan_state = SW_PLAN_STATE_SETTLED, .is_direct = true},
+     {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &raw, .is_direct = true},
      {.is_running = true, .is_pack = true},
      SW_STEP_ENCODE},
     {"nothing is left", {.plan_state = SW_PLAN_STATE_MISSING}, {.is_running = true, .n_dealt = N_CHUNKS}, SW_STEP_WAIT},
@@ -98,9 +97,9 @@ static struct sw_snapshot spill_of(size_t n_chunks, size_t n_dealt) {
 }
 
 static struct sw_course course_of(void) {
-    return (struct sw_course){.plan_state = SW_PLAN_STATE_SETTLED,
-                              .reason = SW_COST_PAYS,
-                              .plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = CHUNK_BYTES}};
+    static struct sw_plan plan;
+    plan = (struct sw_plan){.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = CHUNK_BYTES};
+    return (struct sw_course){.plan_state = SW_PLAN_STATE_SETTLED, .reason = SW_COST_PAYS, .plan = &plan};
 }
 
 /* The last chunk overlaps with nothing: an encoder that is hardly faster than the link does not pay any more. */
@@ -113,7 +112,7 @@ START_TEST(the_rest_is_decided_by_itself) {
     ck_assert_int_eq(course.reason, SW_COST_PAYS);
     sw_planner_evaluate(&planner, &course, &now, 4);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
-    ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
+    ck_assert_int_eq(course.plan->codec, SW_CODEC_RAW);
 }
 END_TEST
 
@@ -124,13 +123,13 @@ START_TEST(a_spill_that_stops_paying_changes_its_path) {
     struct sw_course course = course_of();
     measure(&planner, 30 * GB, 165 * GB);
     sw_planner_reevaluate(&planner, &course, &now);
-    ck_assert_int_eq(course.plan.codec, SW_CODEC_RAW);
+    ck_assert_int_eq(course.plan->codec, SW_CODEC_RAW);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
     ck_assert_uint_eq(course.plan_number, 1);
     now = spill_of(N_CHUNKS, 2); /* long enough to go in part, by the same plan */
     course = course_of();
     sw_planner_reevaluate(&planner, &course, &now);
-    ck_assert_int_eq(course.plan.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(course.plan->codec, SW_CODEC_V5T);
     ck_assert(course.is_mixed);
     ck_assert_uint_eq(course.plan_number, 0);
 }
@@ -147,7 +146,7 @@ START_TEST(time_does_not_count_for_packs_or_without_a_link) {
         planner.has_link = i != 1;
         now.is_running = i != 2;
         sw_planner_reevaluate(&planner, &course, &now);
-        ck_assert_msg(course.plan.codec == SW_CODEC_V5T && course.reason == SW_COST_PAYS, "%d", i);
+        ck_assert_msg(course.plan->codec == SW_CODEC_V5T && course.reason == SW_COST_PAYS, "%d", i);
     }
 }
 END_TEST
@@ -187,9 +186,9 @@ START_TEST(drifting_bytes_use_the_ratio_seen) {
         struct sw_course course = course_of();
         sw_planner_handle_drift(&planner, &course, &now, &frame);
         ck_assert_int_eq(course.plan_state, SW_PLAN_STATE_SETTLED);
-        ck_assert_int_eq(course.plan.codec, shrinks ? SW_CODEC_V5T : SW_CODEC_RAW);
+        ck_assert_int_eq(course.plan->codec, shrinks ? SW_CODEC_V5T : SW_CODEC_RAW);
         ck_assert_int_eq(course.reason, shrinks ? SW_COST_PAYS : SW_COST_NO_GAIN);
-        ck_assert_double_eq_tol(course.plan.expected_ratio, shrinks ? 2 : 1, 1e-3);
+        ck_assert_double_eq_tol(course.plan->expected_ratio, shrinks ? 2 : 1, 1e-3);
         ck_assert_uint_eq(course.plan_number, 1); /* chunks under way had a higher estimate */
     }
 }
@@ -199,15 +198,17 @@ END_TEST
 START_TEST(a_late_plan_is_kept_for_other_runs) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(4, 4);
-    const struct sw_plan plan = course_of().plan;
-    struct sw_course course = {.plan_key = 7, .reason = SW_COST_ENCODER}, other = {.plan_key = 7};
+    const struct sw_plan plan = *course_of().plan;
+    struct sw_plan plans[2];
+    struct sw_course course = {.plan_key = 7, .plan = &plans[0], .reason = SW_COST_ENCODER},
+                     other = {.plan_key = 7, .plan = &plans[1]};
     measure(&planner, 700 * GB, 165 * GB);
     planner.plan_s = 0.01;
     sw_planner_take_plan(&planner, &course, &now, now.n_chunks, &plan);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
     const struct sw_snapshot next = spill_of(4, 0);
     ck_assert(sw_planner_begin(&planner, &other, &next));
-    ck_assert_int_eq(other.plan.codec, SW_CODEC_V5T);
+    ck_assert_int_eq(other.plan->codec, SW_CODEC_V5T);
 }
 END_TEST
 
@@ -309,17 +310,17 @@ START_TEST(beside_the_data_all_compressible_bytes_are_compressed) {
     measure(&planner, c->encode, 165 * GB);
     planner.is_beside_data = true;
     planner.plan_s = c->plan_s;
-    course.plan.expected_ratio = c->ratio;
+    course.plan->expected_ratio = c->ratio;
     sw_planner_evaluate(&planner, &course, &now, 0);
-    ck_assert_msg(course.plan.codec == codec && !course.is_mixed, "%s: %s", c->name,
+    ck_assert_msg(course.plan->codec == codec && !course.is_mixed, "%s: %s", c->name,
                   sw_cost_reason_text(course.reason));
     sw_planner_reevaluate(&planner, &course, &now);
-    ck_assert_msg(course.plan.codec == codec && !course.is_mixed, "%s: later: %s", c->name,
+    ck_assert_msg(course.plan->codec == codec && !course.is_mixed, "%s: later: %s", c->name,
                   sw_cost_reason_text(course.reason));
     now = spill_of(c->n_chunks, 1);
     const struct sw_frame_layout frame = frame_of(c->ratio * 0.8);
     course = course_of();
-    course.plan.expected_ratio = c->ratio;
+    course.plan->expected_ratio = c->ratio;
     sw_planner_handle_drift(&planner, &course, &now, &frame);
     ck_assert_msg((course.plan_state == SW_PLAN_STATE_MISSING) == c->plans && !course.is_mixed, "%s: plans: %d",
                   c->name, !c->plans);
@@ -335,15 +336,15 @@ START_TEST(beside_the_data_a_plan_must_pay) {
     planner.plan_s = 2e-3;
     for (unsigned i = 0; i < 300; i++) {
         const struct sw_snapshot now = spill_of(N_CHUNKS, 0);
-        struct sw_course course = {.plan_key = 7};
-        struct sw_plan plan;
+        struct sw_plan plan, own;
+        struct sw_course course = {.plan_key = 7, .plan = &own};
         if (!sw_planner_begin(&planner, &course, &now)) {
             sw_plan_init_raw(&plan);
             plan.raw_bytes = now.raw_bytes;
             sw_planner_take_plan(&planner, &course, &now, 0, &plan);
             n_planned++;
         }
-        ck_assert(!course.is_mixed && course.plan.codec == SW_CODEC_RAW);
+        ck_assert(!course.is_mixed && course.plan->codec == SW_CODEC_RAW);
         ck_assert(i >= 4 || n_planned == i + 1);
     }
     ck_assert(n_planned > 4 && n_planned < 60);
