@@ -3,6 +3,8 @@
 #include "spill/balance/policy.h"
 #include "spill/engine_state.h"
 
+#include <string.h>
+
 void sw_owner_set_tag(struct sw_owner *owner, void *tag) {
     owner->tag = tag;
 }
@@ -84,6 +86,23 @@ int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err 
     engine->balance.room_bytes = bytes;
     sw_balance_look(&engine->balance);
     return 0;
+}
+
+int sw_engine_drain(struct sw_engine *engine, const char *name, struct sw_err *err) {
+    const struct sw_tiers *tiers = &engine->store.place.tiers;
+    struct sw_tier *to = NULL;
+    for (unsigned i = 1; name && i < tiers->n; i++)
+        to = strcmp(tiers->at[i]->kind->name, name) == 0 ? tiers->at[i] : to;
+    if (name && !to)
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "there is no tier %s behind others", name);
+    sw_balance_drain(&engine->balance, to);
+    return 0;
+}
+
+void sw_engine_drain_state(const struct sw_engine *engine, struct sw_engine_drain *ret) {
+    const struct sw_balance *balance = &engine->balance;
+    *ret = (struct sw_engine_drain){
+        .to = balance->drain_to, .left_bytes = sw_balance_drain_left(balance), .err = balance->drain_err};
 }
 
 void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions) {

@@ -47,6 +47,16 @@ uint64_t sw_engine_room_bytes(const struct sw_engine *engine);
  * it, or nothing can leave it. errors: -SW_ENOTSUP (there is no tier behind). */
 int sw_engine_make_room(struct sw_engine *engine, uint64_t bytes, struct sw_err *err);
 
+struct sw_engine_drain {
+    const struct sw_tier *to; /* NULL: none is under way */
+    uint64_t left_bytes;      /* stored bytes in the tiers before */
+    struct sw_err err;        /* the last one has ended early; code 0: it has not */
+};
+/* Begins to move all regions from the tiers before this one to it, or one behind it. name NULL: ends that. errors:
+ * -SW_ENOTSUP (there is no such tier, or none before it). */
+int sw_engine_drain(struct sw_engine *engine, const char *name, struct sw_err *err);
+void sw_engine_drain_state(const struct sw_engine *engine, struct sw_engine_drain *ret);
+
 /* Changes the watermarks and the limit of regions per owner. Existing regions stay. */
 void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions);
 

@@ -5,6 +5,7 @@
 #include "daemon/control/event_names.h"
 #include "daemon/control/metrics.h"
 #include "daemon/reload.h"
+#include "spill/operator.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,17 +93,31 @@ static int on_config_reload(void *context, struct sw_rpc_caller *caller, const s
 static int on_drain(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
                     json_t **ret_result, struct sw_err *err) {
     struct sw_service *service = ((struct sw_control_context *)context)->service;
+    const struct sw_control_arg *mode = &args->arg[0], *to = &args->arg[1];
     struct sw_engine_stats stats;
+    struct sw_engine_drain drain;
     (void)caller;
-    (void)err;
-    if (args->arg[0].given) {
-        service->draining = strcmp(args->arg[0].text, "on") == 0;
-        sw_log(SW_LOG_INFO, "drain.set", "mode=%s", args->arg[0].text);
+    const bool ends = mode->given && strcmp(mode->text, "off") == 0;
+    if (ends && to->given)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "to: not with mode off");
+    const int rc = ends || to->given ? sw_engine_drain(service->engine, ends ? NULL : to->text, err) : 0;
+    if (rc)
+        return rc;
+    if (mode->given || to->given) {
+        service->draining = !ends;
+        sw_log(SW_LOG_INFO, "drain.set", "mode=%s%s%s", ends ? "off" : "on", to->given ? " to=" : "",
+               to->given ? to->text : "");
     }
     sw_engine_stats(service->engine, &stats);
+    sw_engine_drain_state(service->engine, &drain);
     *ret_result =
         json_pack("{s:b, s:I, s:I, s:I}", "draining", service->draining, "sessions", (json_int_t)service->n_sessions,
                   "regions", (json_int_t)stats.n_regions, "operations", (json_int_t)stats.n_ops);
+    if (drain.to)
+        (void)json_object_update_new(*ret_result, json_pack("{s:s, s:I}", "to", drain.to->kind->name, "left_bytes",
+                                                            (json_int_t)drain.left_bytes));
+    if (drain.err.code)
+        (void)json_object_set_new(*ret_result, "error", json_string(drain.err.msg));
     return 0;
 }
 

@@ -66,8 +66,13 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
                 "differ but keep their old value until a restart. If anything is wrong, nothing changes."},
     [SW_CONTROL_DRAIN] = {"drain", SW_CONTROL_ALL,
         .help = "on: the service accepts no new spills (EDRAINING); restores and drops go on. off: it accepts spills "
-                "again. Without a mode: shows whether the service is draining, and what is still stored.",
-        {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do."}}},
+                "again. With `to`: it also moves all regions from the tiers before this one to it; if a move fails, "
+                "`error` says why, and the rest stays. off ends that as well. Without a parameter: shows whether the "
+                "service is draining, and what is still stored.",
+        {{"mode", SW_PARAM_CHOICE, .choices = "on, off", .help = "What to do; on if `to` is given."},
+         {"to", SW_PARAM_CHOICE, .by_name = true, .choices = sw_tier_names,
+          .help = "Where regions are to go: nvme, remote. spillwayctl waits until they are there, and shows a bar on a "
+                  "terminal."}}},
     [SW_CONTROL_SPILL] = {"spill", SW_CONTROL_ALL,
         .help = "Makes room in the first tier (host): begins to move regions to a tier behind it (nvme), in the order "
                 "in which they would leave by themselves, until about this many stored bytes have left. With a name "

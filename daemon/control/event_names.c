@@ -24,6 +24,7 @@ const char *const sw_event_names[] = {
     "device.lost",
     "device.silent",
     "device.skipped",
+    "drain.failed",
     "drain.set",
     "fdstore.failed",
     "fdstore.unknown",

@@ -21,6 +21,7 @@ struct wait {
     struct sw_ctl *ctl;
     enum sw_control_method method;
     json_t **result;
+    bool has_target; /* drain: to a tier */
     double most; /* the most that has been left so far */
 };
 
@@ -35,6 +36,19 @@ static void set_left(struct wait *w, double left, struct progress *ret) {
     ret->done = w->most - left;
 }
 
+/* Regions go to another tier. */
+static int look_at_moves(struct wait *w, struct progress *ret, struct sw_err *err) {
+    const json_t *error = json_object_get(*w->result, "error"), *left = json_object_get(*w->result, "left_bytes");
+    char text[32];
+    if (error || !left)
+        return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the regions stay where they are: %.90s",
+                          error ? json_string_value(error) : "the drain was ended");
+    set_left(w, json_number_value(left), ret);
+    ret->has_ended = json_number_value(left) <= 0;
+    (void)snprintf(ret->text, sizeof ret->text, "%s left", sw_ctl_bytes(text, sizeof text, json_number_value(left)));
+    return 0;
+}
+
 static int look_at_drain(struct wait *w, struct progress *ret, struct sw_err *err) {
     json_t *now = NULL;
     const int rc = sw_ctl_call(w->ctl, "drain", NULL, &now, err);
@@ -44,6 +58,8 @@ static int look_at_drain(struct wait *w, struct progress *ret, struct sw_err *er
     *w->result = now;
     if (!json_is_true(json_object_get(now, "draining")))
         return sw_err_set(err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the service is not draining");
+    if (w->has_target)
+        return look_at_moves(w, ret, err);
     const double regions = number(now, "regions"), operations = number(now, "operations");
     set_left(w, regions, ret);
     ret->has_ended = regions <= 0 && operations <= 0;
@@ -123,6 +139,7 @@ int sw_ctl_wait(struct sw_ctl *ctl, const struct sw_control_row *row, struct jso
     struct wait w = {.ctl = ctl, .method = (enum sw_control_method)(row - sw_control_rows), .result = result};
     const bool is_terminal = isatty(STDERR_FILENO);
     struct progress progress;
+    w.has_target = json_object_get(*result, "to") != NULL;
     int rc;
     while ((rc = look(&w, &progress, err)) == 0) {
         if (is_terminal)

@@ -24,8 +24,9 @@ static void cancel(struct sw_move *known) {
     sw_worker_cancel(move->worker, &move->job);
 }
 
-/* from: the tier to demote from; NULL: a promotion. */
-static int start_move(struct sw_balance *balance, struct sw_region *region, struct sw_tier *from) {
+/* from: the tier to demote from, to one behind `behind`; NULL: a promotion. */
+static int start_move(struct sw_balance *balance, struct sw_region *region, struct sw_tier *from,
+                      const struct sw_tier *behind) {
     struct move *move = sw_alloc(sizeof *move);
     if (!move)
         return -SW_ENOMEM;
@@ -36,6 +37,7 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     move->request.tenant = region->owner->quota;
     sw_job_init_run(&move->job, &move->request, 0);
     move->job.from = from;
+    move->job.behind = behind;
     move->job.run.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
@@ -54,21 +56,23 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     return 0;
 }
 
+static bool rests(const struct sw_region *region, unsigned rank) {
+    return region->state == SW_REGION_OUT && !region->op && !region->move && !region->kept &&
+           region->frames->packed == NULL && region->tier_bytes[rank] > 0 && !sw_owner_is_ending(region->owner);
+}
+
 static size_t candidates(struct sw_balance *balance, unsigned rank, struct sw_policy_candidate *ret, size_t max) {
     size_t n = 0;
     for (struct sw_list *o = balance->store->owners.next; o != &balance->store->owners; o = o->next) {
         struct sw_owner *owner = SW_CONTAINER_OF(o, struct sw_owner, node);
         for (struct sw_list *node = owner->regions.next; node != &owner->regions && n < max; node = node->next) {
             const struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
-            const bool rests = region->state == SW_REGION_OUT && !region->op && !region->move && !region->kept &&
-                               region->frames->packed == NULL && region->tier_bytes[rank] > 0 &&
-                               !sw_owner_is_ending(owner);
             ret[n++] = (struct sw_policy_candidate){.index = region->id.slot,
                                                     .stored_bytes = region->tier_bytes[rank],
                                                     .used_us = region->used_us,
                                                     .priority = region->priority,
                                                     .pinned = region->pinned,
-                                                    .rests = rests};
+                                                    .rests = rests(region, rank)};
         }
     }
     return n;
@@ -97,7 +101,8 @@ static uint64_t make_room(struct sw_balance *balance, unsigned rank, const struc
     const size_t n_victims = sw_policy_victims(level, all, n, victims, MAX_MOVES);
     for (size_t i = 0; i < n_victims; i++) { /* a move that cannot start now is tried another time */
         struct sw_region *region = &balance->store->regions.regions[all[victims[i]].index];
-        if (start_move(balance, region, balance->store->place.tiers.at[rank]) == 0)
+        struct sw_tier *from = balance->store->place.tiers.at[rank];
+        if (start_move(balance, region, from, from) == 0)
             moved_bytes += all[victims[i]].stored_bytes;
     }
     sw_free(all);
@@ -115,8 +120,53 @@ static void balance_first(struct sw_balance *balance) {
     balance->room_bytes = moved_bytes && moved_bytes < room_bytes ? room_bytes - moved_bytes : 0;
 }
 
+/* ---- drain ---- */
+
+static void end_drain(struct sw_balance *balance, const struct sw_err *err) {
+    if (!balance->drain_to)
+        return;
+    sw_log(SW_LOG_WARNING, "drain.failed", "to=%s name=%s text=\"%s\" then=\"regions stay where they are\"",
+           balance->drain_to->kind->name, sw_err_name(err->code), err->msg);
+    balance->drain_to = NULL;
+    balance->drain_err = *err;
+}
+
+/* Begins the next moves. */
+static void drain(struct sw_balance *balance) {
+    const struct sw_tiers *tiers = &balance->store->place.tiers;
+    const struct sw_region_table *table = &balance->store->regions;
+    for (unsigned rank = 0; balance->drain_to && rank < balance->drain_to->rank; rank++)
+        for (uint32_t i = 0; balance->drain_to && i < table->n_touched && balance->n_moves < MAX_MOVES; i++) {
+            struct sw_region *region = &table->regions[i];
+            struct sw_err err = {0};
+            if (region->owner && rests(region, rank) &&
+                start_move(balance, region, tiers->at[rank], tiers->at[balance->drain_to->rank - 1])) {
+                (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
+                end_drain(balance, &err);
+            }
+        }
+}
+
+uint64_t sw_balance_drain_left(const struct sw_balance *balance) {
+    const struct sw_region_table *table = &balance->store->regions;
+    uint64_t bytes = 0;
+    for (unsigned rank = 0; balance->drain_to && rank < balance->drain_to->rank; rank++)
+        for (uint32_t i = 0; i < table->n_touched; i++)
+            bytes += table->regions[i].owner && !table->regions[i].kept ? table->regions[i].tier_bytes[rank] : 0;
+    return bytes;
+}
+
+void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to) {
+    balance->drain_to = to;
+    memset(&balance->drain_err, 0, sizeof balance->drain_err);
+    sw_balance_look(balance);
+}
+
 void sw_balance_look(struct sw_balance *balance) {
     if (balance->store->place.tiers.n < 2 || balance->n_moves > 0 || balance->is_off)
+        return;
+    drain(balance);
+    if (balance->n_moves > 0)
         return;
     balance_first(balance);
     for (unsigned rank = 1; balance->n_moves == 0 && rank + 1 < balance->store->place.tiers.n; rank++) {
@@ -164,6 +214,7 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
                      job->run.frames, &job->run.outcome);
     settle_replaced(balance->catalogue, region, job);
     const bool failed = has_failed(job);
+    const struct sw_err failure = job->run.outcome.err;
     if (!job->run.outcome.err.code)
         ++*(job->from ? &balance->demotions : &balance->promotions);
     if (failed)
@@ -183,6 +234,7 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
     if (failed) { /* a full or broken tier: not again until the next spill */
         memset(balance->is_demoting, 0, sizeof balance->is_demoting);
         balance->room_bytes = 0;
+        end_drain(balance, &failure);
     } else {
         sw_balance_look(balance);
     }
@@ -203,7 +255,7 @@ static int refuse_moving(const struct sw_region *region, struct sw_err *err) {
 }
 
 static int begin_move(struct sw_balance *balance, struct sw_region *region, struct sw_tier *from, struct sw_err *err) {
-    if (start_move(balance, region, from))
+    if (start_move(balance, region, from, from))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
     return 0;
 }

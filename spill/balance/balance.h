@@ -20,6 +20,8 @@ struct sw_balance {
     unsigned n_moves;
     uint64_t room_bytes; /* bytes that an operator wants moved from the first tier, and whose move has not begun */
     bool is_demoting[SW_TIERS_MAX]; /* regions leave a tier until it has reached the low watermark */
+    struct sw_tier *drain_to;       /* regions go from all tiers before this one to it; NULL: nothing is drained */
+    struct sw_err drain_err;        /* why the last drain has ended early; code 0: it has not */
     uint64_t demotions, promotions; /* moves that have succeeded */
     /* Called when a region's move has ended: an operation that waits for this may continue. */
     void (*moved)(struct sw_region *region);
@@ -35,5 +37,11 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job);
  */
 int sw_balance_prefetch(struct sw_balance *balance, struct sw_region *region, struct sw_err *err);
 int sw_balance_demote(struct sw_balance *balance, struct sw_region *region, struct sw_err *err);
+
+/* Begins to move all regions at rest from the tiers before `to`, in the order of their ids, also those that come to rest
+ * there later; NULL: ends it, but for moves under way. If a move fails, it ends with drain_err. */
+void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to);
+/* Returns how many stored bytes are left. */
+uint64_t sw_balance_drain_left(const struct sw_balance *balance);
 
 #endif

@@ -26,6 +26,7 @@ struct sw_job {
     uint32_t region_slot, region_gen; /* stored in the records of durable tiers */
     enum sw_durability durability;    /* spill: above SERVICE, all frames go to the tier that keeps the region */
     struct sw_tier *from;             /* move: the tier to demote from; NULL: a promotion */
+    const struct sw_tier *behind;     /* demotion: chunks go to a tier behind this one */
     struct sw_stored *replaced;       /* move: [n_chunks], frames that were replaced; NULL: they are released at once */
     /* Chunks in transit to or from tiers behind memory (transfer.h); the worker's. */
     unsigned n_transfers, n_ahead; /* in flight; read ahead, including the ready ones */

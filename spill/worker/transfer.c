@@ -448,7 +448,7 @@ static int demote(struct sw_transfer *t, struct sw_err *err) {
     struct sw_placement *place = t->sink->place;
     struct sw_stored *stored = &t->job->run.frames->stored[t->chunk];
     t->is_relayed = sw_stored_is_away(stored);
-    int rc = sw_placement_reserve_behind(place, stored->tier, stored->bytes, &t->target, err);
+    int rc = sw_placement_reserve_behind(place, t->job->behind, stored->bytes, &t->target, err);
     if (!rc && t->is_relayed)
         rc = sw_transit_reserve(&t->sink->transit, t->job, stored->bytes, &t->staged, err);
     if (rc) {
@@ -525,7 +525,7 @@ static bool may_move(struct sw_tier_sink *s, const struct sw_job *job, const str
 static bool may_begin(struct sw_tier_sink *s, const struct sw_job *job, const struct sw_stored *stored) {
     if (sw_stored_is_away(stored))
         return may_move(s, job, stored->tier, SW_TIER_READ, stored->bytes);
-    const struct sw_tier *behind = sw_placement_next_behind(s->place, stored->tier, stored->bytes);
+    const struct sw_tier *behind = sw_placement_next_behind(s->place, job->behind, stored->bytes);
     return may_move(s, job, behind, SW_TIER_WRITE, stored->bytes);
 }
 

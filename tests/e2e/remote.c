@@ -25,6 +25,7 @@ static struct spillway_region regions[N];
 static struct sw_one_region memory;
 static char folder[SW_TEST_PATH_BYTES], endpoint[96], keys[96];
 static const char *host = "remote_tier_host=test";
+static char disk[96] = "nvme_tier_directory=none";
 static int exit_code;
 
 static bool try_to_start(void) {
@@ -36,6 +37,8 @@ static bool try_to_start(void) {
                              endpoint,
                              keys,
                              host,
+                             disk,
+                             "nvme_tier_bytes=32 MiB",
                              "remote_tier_bucket=bucket",
                              "remote_tier_bytes=128 MiB",
                              "remote_tier_buffer_bytes=16 MiB",
@@ -58,6 +61,12 @@ static void setup(void) {
 
 static void setup_started(void) {
     setup();
+    start();
+}
+
+static void setup_with_disk(void) {
+    setup();
+    (void)snprintf(disk, sizeof disk, "nvme_tier_directory=%s/disk", folder);
     start();
 }
 
@@ -126,6 +135,39 @@ START_TEST(regions_go_to_the_store_and_come_back) {
     sw_object_store_await(&store, 0);
     check_statistics((uint64_t)n_remote * region_bytes / 2);
     ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=tier.ready tier=remote"), 1);
+}
+END_TEST
+
+/* The host tier and the disk become empty, by the command that an operator types. _i 1: the store refuses it. */
+START_TEST(a_drain_moves_all_regions_to_the_store) {
+    char command[400];
+    ck_assert_int_lt(spill_all(), 4); /* and two are on the disk */
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    if (_i)
+        sw_object_store_tell(&store, "fault put 403 1");
+    (void)snprintf(command, sizeof command, "%s --socket %s drain --to remote >/dev/null 2>&1", SW_SPILLWAYCTL_PATH,
+                   daemon_process.control);
+    ck_assert_int_eq(system(command) == 0, !_i); /* NOLINT(cert-env33-c) */
+    if (_i) {
+        json_t *state = sw_control_ask(ctl, "drain", NULL);
+        ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(state, "error")), "not permitted"));
+        ck_assert_ptr_null(json_object_get(state, "to"));
+        json_decref(state);
+        ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=drain.failed"), 1);
+        ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+    }
+    ck_assert_int_eq(sw_control_number(ctl, "drain", NULL, "left_bytes"), 0);
+    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(json_object_get(tiers, "tiers"), i);
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "used_bytes")), 0);
+    }
+    json_decref(tiers);
+    bool is_remote;
+    ck_assert_int_eq(try_to_spill(0, &is_remote), -SPILLWAY_EDRAINING);
+    sw_ctl_close(ctl);
+    for (int i = 1; i < N; i++)
+        restore(i);
 }
 END_TEST
 
@@ -271,7 +313,7 @@ int main(void) {
     const bool is_ours = sw_object_store_is_ours();
     sw_object_store_needed();
     Suite *suite = suite_create("remote");
-    TCase *started = tcase_create("started"), *tests = tcase_create("starts");
+    TCase *started = tcase_create("started"), *tests = tcase_create("starts"), *drained = tcase_create("drained");
     tcase_add_checked_fixture(started, setup_started, teardown_started);
     tcase_add_test(started, regions_go_to_the_store_and_come_back);
     tcase_add_test(started, objects_of_a_killed_service_are_deleted);
@@ -280,6 +322,10 @@ int main(void) {
     if (is_ours)
         tcase_add_test(started, a_full_bucket_stops_no_local_spill);
     suite_add_tcase(suite, started);
+    tcase_add_checked_fixture(drained, setup_with_disk, teardown_started);
+    if (is_ours)
+        tcase_add_loop_test(drained, a_drain_moves_all_regions_to_the_store, 0, 2);
+    suite_add_tcase(suite, drained);
     tcase_add_checked_fixture(tests, setup, teardown);
     if (is_ours) {
         tcase_add_test(tests, a_service_starts_without_a_silent_store);

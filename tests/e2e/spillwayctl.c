@@ -74,6 +74,8 @@ static const struct {
     {"drain", 0, "draining    no\n"},
     {"drain on", 0, "draining    yes\n"},
     {"drain --mode=off", 0, "draining    no\n"},
+    {"drain --to remote", 1, "ENOTSUP: there is no tier remote behind others\n"},
+    {"drain off --to nvme", 1, "EINVAL: to: not with mode off\n"},
     {"drain maybe", 1, "EINVAL: mode: \"maybe\" is not one of on, off\n"},
     {"spill 4MiB", 1, "ENOTSUP: there is no tier behind host"},
     {"spill 1.5G", 1, "ENOTSUP: there is no tier behind host"},
