@@ -195,6 +195,30 @@ def test_durable(service):
         c.drop(*names)
 
 
+def test_durability(python, tmp_path):
+    program = f"""
+        import numpy, pytest, spillway
+        a = numpy.arange(100000)
+        disk = {{"nvme_tier_directory": "{tmp_path}/disk", "nvme_tier_bytes": "64MiB"}}
+        for life in range(2):  # the second service finds it on the disk
+            with spillway.start(device="host", host_tier_bytes="64MiB", scratch_bytes="64MiB", slots=2, **disk):
+                with spillway.Connection() as c:
+                    if life == 0:
+                        c.spill(a, name="a", durability="host").wait()
+                        c.spill_batch([b"x", b"y"], names=["b", "c"], durability="host").wait()
+                        with pytest.raises(spillway.EDURABILITY, match="remote_tier_endpoint"):
+                            c.spill(a, name="d", durability="remote").wait()
+                        with pytest.raises(spillway.EINVAL, match="durability='disk'"):
+                            c.spill(a, name="d", durability="disk")
+                        with pytest.raises(spillway.EINVAL, match="needs a name"):
+                            c.spill(a, durability="host").wait()
+                    assert [(n.name, n.durability) for n in c.list()] == [(n, "host") for n in "abc"]
+                    assert (c.adopt("a").restore(like=a).wait() == a).all()
+        print("found")
+    """
+    assert python(program) == "found\n"
+
+
 def test_register(connection):
     import mmap
 

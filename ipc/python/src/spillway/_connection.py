@@ -38,6 +38,16 @@ class Named:
     stored_bytes: int
     state: str
     tier: str
+    durability: str = "service"  # that it has reached: service, host or remote
+
+
+_DURABILITIES = ("service", "host", "remote")
+
+
+def _durability_number(durability: str | None) -> int:
+    if durability is not None and durability not in _DURABILITIES:
+        raise EINVAL(f"durability={durability!r}, must be one of {', '.join(_DURABILITIES)}")
+    return _DURABILITIES.index(durability) if durability else 0
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,7 @@ class Connection:
         obj: Any,
         *,
         name: str | None = None,
+        durability: str | None = None,
         type: str | None = None,
         stream: Any = None,
         timeout: float | None = None,
@@ -184,18 +195,22 @@ class Connection:
         obj: one contiguous array (`__cuda_array_interface__`, DLPack, the buffer protocol, the Arrow C interfaces), or
         a table of them: a dict, a list or a tuple makes one region.
         name: makes the region durable: it outlives the connection. See adopt(), list(), drop().
+        durability: what a region with a name survives: "service" (if omitted), a restart of the service; "host", the
+            end of the service and of the machine, on its disk; "remote", the loss of the machine, in an object store.
+            The ticket completes when the region has it. EDURABILITY: the service cannot reach it.
         type: of the values, if it is not that of the array: "bytes", "u8" ... "i64", "f32", "f64", "bf16",
             "f16", "f8" or "dec128" (decimals of 128 bits).
         stream: the work queued there is waited for. None: the one that the array names, else the framework's current.
         timeout: in seconds; then the call is canceled and fails with ETIMEDOUT.
         """
-        return self._spill([obj], [name], type, stream, timeout, each=None)
+        return self._spill([obj], [name], durability, type, stream, timeout, each=None)
 
     def spill_batch(
         self,
         objects: Iterable[Any],
         *,
         names: Sequence[str | None] | None = None,
+        durability: str | None = None,
         each: bool = False,
         stream: Any = None,
         timeout: float | None = None,
@@ -203,25 +218,26 @@ class Connection:
         """Starts to store each object to a region of its own, in one call. The outcome is a list of regions.
 
         All or nothing, unless each=True: then each succeeds or fails by itself, and the list has a SpillwayError in
-        place of each region that failed.
+        place of each region that failed. durability: of all, as in spill().
         """
         objs = list(objects)
         given: list[str | None] = list(names) if names is not None else [None] * len(objs)
         if len(given) != len(objs):
             raise EINVAL(f"{len(given)} names for {len(objs)} objects")
-        return self._spill(objs, given, None, stream, timeout, each=each)
+        return self._spill(objs, given, durability, None, stream, timeout, each=each)
 
     def _spill(
         self,
         objs: list[Any],
         names: list[str | None],
+        durability: str | None,
         type_: str | None,
         stream: Any,
         timeout: float | None,
         each: bool | None,
     ) -> Ticket[Any]:
         call, contents, counts = _Call(), [], []
-        number = memory.type_number(type_)
+        number, level = memory.type_number(type_), _durability_number(durability)
         for obj, name in zip(objs, names):
             content = content_of(obj)
             if number is not None:
@@ -234,7 +250,7 @@ class Connection:
                 )
             named = ffi.NULL if name is None else ffi.new("char[]", name.encode())
             call.keep.append(named)
-            counts.append(call.add(content, [b.nbytes for b in content.buffers], stream, name=named))
+            counts.append(call.add(content, [b.nbytes for b in content.buffers], stream, name=named, durability=level))
             contents.append(content)
         if each and max(counts, default=1) > 1:
             raise EINVAL(f"each=True takes objects of at most {MAX_BUFFERS} arrays", hint="split the table")
@@ -394,7 +410,11 @@ class Connection:
             items = sized("spillway_list_item", most)
             after = found[-1].name.encode() if found else ffi.NULL
             n = self._session.ask(self._lib.spillway_list, after, items, most)
-            found += [Named(text(i.name), i.raw_bytes, i.stored_bytes, text(i.state), text(i.tier)) for i in items[0:n]]
+            for i in items[0:n]:
+                durability = _DURABILITIES[i.durability]
+                found.append(
+                    Named(text(i.name), i.raw_bytes, i.stored_bytes, text(i.state), text(i.tier), durability)
+                )
             if n < most:
                 return found
 
