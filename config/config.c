@@ -159,7 +159,7 @@ static const struct option options[] = {
      .help = "Users whose durable regions share their names with users of other hosts on the same bucket, as "
              "UID=NAME separated by blanks: 1000=etl 1001=reports. NAME (characters of [a-z0-9-]) is the tenant's name "
              "on all hosts, which need the same remote_tier_keys. A name that another host's region has is refused "
-             "(EEXIST). The bucket must tell who creates an object first (spillwayctl tiers: exclusive), or "
+             "(EEXIST). The bucket must tell who creates an object first (spillwayctl tiers: writers), or "
              "durability remote is refused for these users (EDURABILITY). none: regions are of one host."},
     {FIELD(remote_tier_bytes), .type = TYPE_BYTES, .min = 16 * MIB, .max = 1024 * TIB, .multiple = 4 * KIB,
      .fallback = "1 TiB", .help = "Limit of the bytes in the remote tier."},

@@ -45,9 +45,9 @@ const struct sw_control_row sw_control_rows[SW_CONTROL_METHOD_NR] = {
          {"cursor", SW_PARAM_NUMBER, .max = UINT32_MAX - 1, .help = "`next` of the previous page."}}},
     [SW_CONTROL_TIERS] = {"tiers", SW_CONTROL_READ,
         .help = "Shows where frames are stored: capacity, use, watermarks, the longest free run. `stores` has what the "
-                "object store of a remote tier was asked for: requests, which it may charge for, bytes, errors. exclusive: "
-                "false: the bucket is for a single writer, because it lets several requests create one object; no "
-                "tenant may be shared between hosts then (remote_tier_tenants)."},
+                "object store of a remote tier was asked for: requests, which it may charge for, bytes, errors. `writers`: "
+                "single: the bucket lets several requests create one object, so no tenant may be shared between hosts "
+                "(remote_tier_tenants)."},
     [SW_CONTROL_SNAPSHOT] = {"snapshot", SW_CONTROL_READ,
         .help = "Prints how full the first tier (host) is, and all stored regions, as a file for spillwayd --dry-run. "
                 "spillwayctl collects all pages; on the socket, `next` is the cursor of the next one.",

@@ -127,8 +127,8 @@ static json_t *tier_to_json(const struct sw_engine *engine, const struct sw_tier
 
 static json_t *store_to_json(const struct sw_tier_shown *shown) {
     const struct sw_tier_store_stats *stats = &shown->store;
-    json_t *store = json_pack("{s:s, s:b, s:b}", "tier", shown->name, "out", (int)stats->is_out, "exclusive",
-                              (int)stats->is_exclusive);
+    json_t *store = json_pack("{s:s, s:b, s:s}", "tier", shown->name, "out", (int)stats->is_out, "writers",
+                              stats->is_exclusive ? "several" : "single");
     add(store, "backlog_bytes", stats->backlog_bytes);
     add(store, "puts", stats->puts);
     add(store, "gets", stats->gets);

@@ -4,6 +4,7 @@
 #include "tests/lib/control.h"
 #include "tests/lib/object_store.h"
 #include "tests/lib/one_region.h"
+#include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
 
@@ -115,6 +116,8 @@ static void check_statistics(uint64_t least_bytes) {
     const json_t *row = json_array_get(json_object_get(tiers, "stores"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(row, "tier")), "remote");
     ck_assert(json_is_false(json_object_get(row, "out")));
+    if (sw_object_store_is_ours())
+        ck_assert_str_eq(json_string_value(json_object_get(row, "writers")), "several");
     ck_assert_uint_ge((uint64_t)json_integer_value(json_object_get(row, "sent_bytes")), least_bytes);
     ck_assert_uint_ge((uint64_t)json_integer_value(json_object_get(row, "received_bytes")), least_bytes);
     ck_assert_int_gt(json_integer_value(json_object_get(row, "puts")), 0);
@@ -192,13 +195,19 @@ static const char *name_of(int i) {
     return name;
 }
 
-static void keep(int i) {
+static void keep(const char *name, uint64_t seed) {
     struct spillway_result result;
-    ck_assert_msg(sw_one_region_spill(&memory, connection, (uint64_t)i, name_of(i), SPILLWAY_DURABLE_REMOTE, &result,
-                                      &error) == 0,
+    ck_assert_msg(sw_one_region_spill(&memory, connection, seed, name, SPILLWAY_DURABLE_REMOTE, &result, &error) == 0,
                   "%s: %s", error.name, error.text);
     ck_assert_uint_eq(result.durability, SPILLWAY_DURABLE_REMOTE);
     ck_assert_str_eq(result.tier, "remote");
+}
+
+static void find(const char *name, int i) {
+    struct spillway_region_info info = {.size = sizeof info};
+    ck_assert_msg(spillway_adopt(connection, name, &regions[i], &error) == 0, "%s: %s", error.name, error.text);
+    ck_assert_int_eq(spillway_query(connection, regions[i], &info, &error), 0);
+    ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_REMOTE);
 }
 
 /* Nothing of the service is left on this machine: no catalogue, no memory, no folder. */
@@ -210,10 +219,7 @@ static void lose_the_host(int signal) {
 }
 
 static void restore_kept(int i) {
-    struct spillway_region_info info = {.size = sizeof info};
-    ck_assert_msg(spillway_adopt(connection, name_of(i), &regions[i], &error) == 0, "%s: %s", error.name, error.text);
-    ck_assert_int_eq(spillway_query(connection, regions[i], &info, &error), 0);
-    ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_REMOTE);
+    find(name_of(i), i);
     restore(i);
 }
 
@@ -221,7 +227,7 @@ static void restore_kept(int i) {
 START_TEST(durable_regions_survive_the_host) {
     struct spillway_list_item items[N] = {{.size = sizeof items[0]}};
     for (int i = 0; i < 3; i++)
-        keep(i);
+        keep(name_of(i), (uint64_t)i);
     for (int n = 0; n < 2; n++) {
         lose_the_host(_i ? SIGKILL : SIGTERM);
         ck_assert_int_eq(spillway_list(connection, NULL, items, N, &error), 3);
@@ -229,7 +235,7 @@ START_TEST(durable_regions_survive_the_host) {
             restore_kept(i);
     }
     ck_assert_int_eq(spillway_drop(connection, regions, 2, &error), 0);
-    keep(0);
+    keep(name_of(0), 0);
     lose_the_host(SIGTERM);
     ck_assert_int_eq(spillway_list(connection, NULL, items, N, &error), 2);
     restore_kept(0);
@@ -309,10 +315,34 @@ START_TEST(a_wrong_configuration_is_refused) {
 }
 END_TEST
 
-int main(void) {
+static char **args; /* of systemd_remote.sh: SOCKET keep|find NAME */
+
+START_TEST(a_client_keeps_or_finds_a_region) {
+    ck_assert_msg(spillway_open(&connection, SW_OPTIONS(.socket_path = args[0]), &error) == 0, "%s: %s", error.name,
+                  error.text);
+    sw_one_region_init(&memory, region_bytes, false);
+    if (strcmp(args[1], "keep") == 0) {
+        keep(args[2], 7);
+    } else {
+        find(args[2], 0);
+        sw_one_region_restore(&memory, connection, regions[0], 7);
+    }
+    sw_one_region_fini(&memory);
+    spillway_close(connection);
+}
+END_TEST
+
+int main(int argc, char **argv) {
     const bool is_ours = sw_object_store_is_ours();
-    sw_object_store_needed();
     Suite *suite = suite_create("remote");
+    if (argc == 5 && strcmp(argv[1], "client") == 0) {
+        args = argv + 2;
+        TCase *client = tcase_create("client");
+        tcase_add_test(client, a_client_keeps_or_finds_a_region);
+        suite_add_tcase(suite, client);
+        return sw_test_run(suite, CK_NOFORK);
+    }
+    sw_object_store_needed();
     TCase *started = tcase_create("started"), *tests = tcase_create("starts"), *drained = tcase_create("drained");
     tcase_add_checked_fixture(started, setup_started, teardown_started);
     tcase_add_test(started, regions_go_to_the_store_and_come_back);

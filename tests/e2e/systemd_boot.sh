@@ -50,6 +50,7 @@ become_init() {
     printf '[Unit]\nRequires=sysinit.target\nAfter=sysinit.target\nAllowIsolate=yes\n' >etc/systemd/system/spillbox.target
     pivot_root . mnt
     umount -l /mnt
+    mount --make-rshared / # else the mounts in which systemd hands over credentials do not reach the services
     exec setpriv --bounding-set=-sys_module,-sys_boot,-sys_time,-sys_rawio,-mknod env -i container=other \
         PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --unit=spillbox.target
 }

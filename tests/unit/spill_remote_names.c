@@ -327,6 +327,7 @@ START_TEST(a_careless_bucket_is_for_a_single_writer) {
     struct sw_err err;
     struct attempt attempt;
     ck_assert(info().is_exclusive);
+    ck_assert_uint_eq(info().failed_requests, 0);
     config.tenants = "1000=etl";
     sw_object_store_tell(&store, "careless");
     reopen();

@@ -119,15 +119,17 @@ static void note_load(struct sw_object_client *c, enum sw_object_outcome outcome
 
 static void count(struct sw_object_client *c, const struct sw_object_attempt *a, enum sw_object_outcome outcome,
                   bool is_repeated) {
+    /* That there is an object is an answer. */
+    const bool has_failed = outcome != SW_OBJECT_DONE && a->request->err.code != -SW_EEXIST;
     (void)pthread_mutex_lock(&c->lock);
     c->stats.n_attempts[a->request->verb]++;
-    c->stats.n_failed += outcome != SW_OBJECT_DONE;
+    c->stats.n_failed += has_failed;
     c->stats.n_repeated += is_repeated;
     c->stats.sent_bytes += a->sent_bytes;
     c->stats.received_bytes += a->received_bytes;
     c->stats.n_allowed = (unsigned)c->allowed;
     c->stats.failing_us = c->failing_us;
-    if (outcome != SW_OBJECT_DONE)
+    if (has_failed)
         c->stats.last = a->request->err;
     (void)pthread_mutex_unlock(&c->lock);
 }

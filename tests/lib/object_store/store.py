@@ -354,8 +354,8 @@ class Server(http.server.ThreadingHTTPServer):
         pass
 
 
-def listen(port, tls):
-    server = Server(("127.0.0.1", port), Handler)
+def listen(address, tls):
+    server = Server(address, Handler)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls + "/certificate.pem", tls + "/key.pem")
@@ -381,7 +381,7 @@ def run(words, server, tls):
         server.server_close()
         cut_all()
     elif name == "up":
-        server = listen(server.server_address[1], tls)
+        server = listen(server.server_address, tls)
     elif name == "fault":
         with STORE.lock:
             STORE.faults.append([args[0], args[1], int(args[2])])
@@ -421,8 +421,8 @@ def run(words, server, tls):
 
 
 def main():
-    tls = sys.argv[1] if len(sys.argv) > 1 else None
-    server = listen(0, tls)
+    tls = sys.argv[1] if len(sys.argv) > 1 else None  # a folder with a certificate; "": none
+    server = listen((sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1", 0), tls)
     print(server.server_address[1], flush=True)
     for line in sys.stdin:
         answer, server = run(line.split(), server, tls)
