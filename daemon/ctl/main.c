@@ -85,7 +85,8 @@ static int run_method(struct sw_ctl *ctl, const struct sw_ctl_arguments *argumen
     int rc = sw_ctl_call(ctl, arguments->row->name, json_incref(arguments->params), &result, err);
     if (rc == 0 && is_snapshot)
         rc = sw_ctl_collect(ctl, result, err);
-    const bool drains_to = arguments->row == &sw_control_rows[SW_CONTROL_DRAIN] && json_object_get(arguments->params, "to");
+    const bool drains_to =
+        arguments->row == &sw_control_rows[SW_CONTROL_DRAIN] && json_object_get(arguments->params, "to");
     if (rc == 0 && (arguments->given[SW_CTL_OPTION_WAIT] || drains_to))
         rc = sw_ctl_wait(ctl, arguments->row, &result, err);
     if (rc == 0 && !is_events && (is_snapshot || arguments->given[SW_CTL_OPTION_JSON]))

@@ -22,7 +22,7 @@ struct wait {
     enum sw_control_method method;
     json_t **result;
     bool has_target; /* drain: to a tier */
-    double most; /* the most that has been left so far */
+    double most;     /* the most that has been left so far */
 };
 
 static double number(const json_t *object, const char *name) {
