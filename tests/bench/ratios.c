@@ -1,4 +1,5 @@
-/* ratios.c - what the columns of TPC-H's lineitem and orders shrink to, by the plans that the service would choose.
+/* ratios.c - what the columns of TPC-H's lineitem, orders and partsupp shrink to, by the plans that the service would
+ * choose.
  *
  * ratios [-s SCALE] [-d DIRECTORY]: prints a line per buffer: column, role, type, codec, its bytes and its frames'
  * bytes, separated by tabs. Frames are decoded and compared. With -d each buffer is also written to
@@ -76,11 +77,11 @@ static void bench_buffer(const struct bench *b, const char *column, const char *
 static void bench_column(const struct bench *b, const struct sw_tpch *tpch, enum sw_tpch_column column) {
     const char *name = sw_tpch_column_name(column);
     const enum sw_value_type type = sw_tpch_column_type(column);
-    const uint64_t orders = sw_tpch_orders(tpch), rows = sw_tpch_rows(tpch, column, 0, orders);
+    const uint64_t keys = sw_tpch_keys(tpch, column), rows = sw_tpch_rows(tpch, column, 0, keys);
     const bool is_string = type == SW_VALUE_NONE;
     uint8_t *data = need(sw_tpch_bound_bytes(column, rows));
     int32_t *offsets = is_string ? need((rows + 1) * sizeof *offsets) : NULL;
-    const uint64_t bytes = sw_tpch_fill(tpch, column, 0, orders, data, offsets);
+    const uint64_t bytes = sw_tpch_fill(tpch, column, 0, keys, data, offsets);
     if (is_string)
         bench_buffer(b, name, "offsets", SW_VALUE_I32, (const uint8_t *)offsets, (rows + 1) * sizeof *offsets);
     bench_buffer(b, name, is_string ? "characters" : "values", type, data, bytes);

@@ -10,6 +10,7 @@
 
 #define TEXT_BYTES (256u * SW_TPCH_TEXT_BLOCK_BYTES)
 #define MAX_LINES 7
+#define PART_SUPPLIERS 4
 #define MAX_STRING_BYTES 79
 /* Days since 1970 of clause 4.2.2.12. */
 #define START_DATE 8035   /* 1992-01-01 */
@@ -73,6 +74,10 @@ static const struct {
     [SW_L_SHIPINSTRUCT] = {"l_shipinstruct", SW_VALUE_NONE},
     [SW_L_SHIPMODE] = {"l_shipmode", SW_VALUE_NONE},
     [SW_L_COMMENT] = {"l_comment", SW_VALUE_NONE},
+    [SW_PS_PARTKEY] = {"ps_partkey", SW_VALUE_I64},
+    [SW_PS_SUPPKEY] = {"ps_suppkey", SW_VALUE_I64},
+    [SW_PS_AVAILQTY] = {"ps_availqty", SW_VALUE_I32},
+    [SW_PS_SUPPLYCOST] = {"ps_supplycost", SW_VALUE_I64},
 };
 
 const char *sw_tpch_column_name(enum sw_tpch_column column) {
@@ -120,6 +125,10 @@ uint64_t sw_tpch_orders(const struct sw_tpch *t) {
     return t->orders;
 }
 
+uint64_t sw_tpch_keys(const struct sw_tpch *t, enum sw_tpch_column column) {
+    return column < SW_TPCH_LINEITEM_END ? t->orders : t->parts;
+}
+
 /* A number from least to most. */
 static int64_t draw(uint64_t *state, int64_t least, int64_t most) {
     return least + (int64_t)(sw_random(state) % (uint64_t)(most - least + 1));
@@ -130,11 +139,15 @@ static int64_t retail_price(int64_t part) {
     return 90000 + part / 10 % 20001 + 100 * (part % 1000);
 }
 
-static void make_line(const struct sw_tpch *t, uint64_t *state, int32_t order_date, struct line *ret) {
+/* Supplier i of a part. */
+static int64_t supplier_of(const struct sw_tpch *t, int64_t part, int64_t i) {
     const int64_t suppliers = (int64_t)t->suppliers;
+    return (part + i * (suppliers / PART_SUPPLIERS + (part - 1) / suppliers)) % suppliers + 1;
+}
+
+static void make_line(const struct sw_tpch *t, uint64_t *state, int32_t order_date, struct line *ret) {
     ret->part = draw(state, 1, (int64_t)t->parts);
-    const int64_t step = suppliers / 4 + (ret->part - 1) / suppliers;
-    ret->supplier = (ret->part + draw(state, 0, 3) * step) % suppliers + 1;
+    ret->supplier = supplier_of(t, ret->part, draw(state, 0, PART_SUPPLIERS - 1));
     ret->quantity = 100 * draw(state, 1, 50);
     ret->price = ret->quantity / 100 * retail_price(ret->part);
     ret->discount = draw(state, 0, 10);
@@ -254,11 +267,27 @@ static size_t put_line(const struct sw_tpch *t, const struct order *o, unsigned 
     }
 }
 
+/* Writes the rows of a part. */
+static size_t put_part(const struct sw_tpch *t, uint64_t i, enum sw_tpch_column column, char *ret) {
+    uint64_t state = t->seed ^ (i + 1) * 0x8CB92BA72F3D8DD7u;
+    size_t at = 0;
+    for (int64_t k = 0; k < PART_SUPPLIERS; k++) {
+        const int64_t part = (int64_t)i + 1, quantity = draw(&state, 1, 9999), cost = draw(&state, 100, 100000);
+        at += column == SW_PS_PARTKEY    ? put_number(part, 8, ret + at)
+              : column == SW_PS_SUPPKEY  ? put_number(supplier_of(t, part, k), 8, ret + at)
+              : column == SW_PS_AVAILQTY ? put_number(quantity, 4, ret + at)
+                                         : put_number(cost, 8, ret + at);
+    }
+    return at;
+}
+
 uint64_t sw_tpch_rows(const struct sw_tpch *t, enum sw_tpch_column column, uint64_t first, uint64_t n) {
     struct order order;
     uint64_t rows = 0;
     if (column < SW_TPCH_ORDERS_COLUMNS)
         return n;
+    if (column >= SW_TPCH_LINEITEM_END)
+        return PART_SUPPLIERS * n;
     for (uint64_t i = first; i < first + n; i++) {
         make_order(t, i, &order);
         rows += order.n_lines;
@@ -278,6 +307,10 @@ uint64_t sw_tpch_fill(const struct sw_tpch *t, enum sw_tpch_column column, uint6
     struct order order;
     if (offsets)
         *offsets++ = 0;
+    for (uint64_t i = first; column >= SW_TPCH_LINEITEM_END && i < first + n; i++)
+        at += put_part(t, i, column, to + at);
+    if (column >= SW_TPCH_LINEITEM_END)
+        return at;
     for (uint64_t i = first; i < first + n; i++) {
         make_order(t, i, &order);
         const unsigned rows = column < SW_TPCH_ORDERS_COLUMNS ? 1 : order.n_lines;

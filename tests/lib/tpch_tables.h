@@ -1,10 +1,12 @@
-/* tpch_tables.h - the columns of TPC-H's lineitem and orders, at any scale factor, as an engine would hold them.
+/* tpch_tables.h - the columns of TPC-H's lineitem and orders, and the numbers of partsupp, at any scale factor, as an
+ * engine would hold them.
  *
  * Types and distributions are those of the TPC-H specification, revision 3, clause 4.2.3 (keys, dates, prices, flags,
  * and how they depend on each other) with the lists of 4.2.2.13; comments are pieces of a text by 4.2.2.10
  * (tpch_text.h). The rows are not those of the reference generator. Orders do not depend on each other: any range of
- * them is made alone, and several threads can make a range each. Deterministic: same table, same range, same bytes on
- * every machine.
+ * them is made alone, and several threads can make a range each. The same holds for parts, each of which has four rows
+ * of partsupp; what is said of orders below holds for the parts of its columns. Deterministic: same table, same range,
+ * same bytes on every machine.
  *
  * Layout, as Arrow's: keys and decimals (cents, or hundredths) int64, dates int32 days since 1970, strings as int32
  * offsets, one more than rows, and characters. thread: any, after new. */
@@ -44,10 +46,15 @@ enum sw_tpch_column {
     SW_L_SHIPINSTRUCT,
     SW_L_SHIPMODE,
     SW_L_COMMENT,
+    SW_TPCH_LINEITEM_END,
+    SW_PS_PARTKEY = SW_TPCH_LINEITEM_END,
+    SW_PS_SUPPKEY,
+    SW_PS_AVAILQTY,
+    SW_PS_SUPPLYCOST,
     SW_TPCH_COLUMNS
 };
 
-/* "o_orderkey" ... "l_comment". */
+/* "o_orderkey" ... "ps_supplycost". */
 const char *sw_tpch_column_name(enum sw_tpch_column column);
 /* Of the values; SW_VALUE_NONE for strings. */
 enum sw_value_type sw_tpch_column_type(enum sw_tpch_column column);
@@ -58,6 +65,8 @@ struct sw_tpch *sw_tpch_new(double scale_factor, uint64_t seed);
 void sw_tpch_free(struct sw_tpch *t);
 
 uint64_t sw_tpch_orders(const struct sw_tpch *t);
+/* The orders, or parts, of a column's table. */
+uint64_t sw_tpch_keys(const struct sw_tpch *t, enum sw_tpch_column column);
 /* Rows of the column's table for orders [first, first + n). */
 uint64_t sw_tpch_rows(const struct sw_tpch *t, enum sw_tpch_column column, uint64_t first, uint64_t n);
 /* Bytes that so many values or characters take at most. */

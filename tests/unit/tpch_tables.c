@@ -17,6 +17,10 @@ struct tables {
     int32_t *offsets[SW_TPCH_COLUMNS];
 };
 
+static uint64_t rows_of(const struct tables *s, enum sw_tpch_column column) {
+    return sw_tpch_rows(s->t, column, 0, sw_tpch_keys(s->t, column));
+}
+
 static struct tables make(double scale_factor) {
     struct tables s = {.t = sw_tpch_new(scale_factor, 3)};
     ck_assert_ptr_nonnull(s.t);
@@ -24,12 +28,12 @@ static struct tables make(double scale_factor) {
     s.lines = sw_tpch_rows(s.t, SW_L_TAX, 0, s.orders);
     for (int c = 0; c < SW_TPCH_COLUMNS; c++) {
         const enum sw_tpch_column column = (enum sw_tpch_column)c;
-        const uint64_t rows = c < SW_TPCH_ORDERS_COLUMNS ? s.orders : s.lines;
+        const uint64_t rows = rows_of(&s, column);
         const bool is_string = sw_tpch_column_type(column) == SW_VALUE_NONE;
         s.values[c] = malloc(sw_tpch_bound_bytes(column, rows));
         s.offsets[c] = is_string ? malloc((rows + 1) * sizeof(int32_t)) : NULL;
         ck_assert(s.values[c] && (s.offsets[c] || !is_string));
-        const uint64_t bytes = sw_tpch_fill(s.t, column, 0, s.orders, s.values[c], s.offsets[c]);
+        const uint64_t bytes = sw_tpch_fill(s.t, column, 0, sw_tpch_keys(s.t, column), s.values[c], s.offsets[c]);
         ck_assert_uint_le(bytes, sw_tpch_bound_bytes(column, rows));
         ck_assert_uint_eq(bytes, is_string ? (uint64_t)s.offsets[c][rows] : sw_tpch_bound_bytes(column, rows));
     }
@@ -56,7 +60,7 @@ static char letter(const struct tables *s, enum sw_tpch_column column, uint64_t 
 }
 
 static void check_range(const struct tables *s, enum sw_tpch_column column, int64_t least, int64_t most) {
-    const uint64_t rows = column < SW_TPCH_ORDERS_COLUMNS ? s->orders : s->lines;
+    const uint64_t rows = rows_of(s, column);
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (uint64_t i = 0; i < rows; i++) {
         const int64_t v = number(s, column, i);
@@ -87,12 +91,16 @@ START_TEST(test_ranges) {
     check_range(&s, SW_L_SHIPDATE, 8036, 10561);
     check_range(&s, SW_L_COMMITDATE, 8065, 10530);
     check_range(&s, SW_L_RECEIPTDATE, 8037, 10591);
+    check_range(&s, SW_PS_PARTKEY, 1, 4000);
+    check_range(&s, SW_PS_SUPPKEY, 1, 200);
+    check_range(&s, SW_PS_AVAILQTY, 1, 9999);
+    check_range(&s, SW_PS_SUPPLYCOST, 100, 100000);
     drop(&s);
 }
 END_TEST
 
 static void check_strings(const struct tables *s, enum sw_tpch_column column, int32_t least, int32_t most) {
-    const uint64_t rows = column < SW_TPCH_ORDERS_COLUMNS ? s->orders : s->lines;
+    const uint64_t rows = rows_of(s, column);
     int32_t shortest = INT32_MAX, longest = 0;
     for (uint64_t i = 0; i < rows; i++) {
         const int32_t bytes = s->offsets[column][i + 1] - s->offsets[column][i];
@@ -161,15 +169,28 @@ START_TEST(test_lines_of_orders) {
 }
 END_TEST
 
+/* A part has four rows, each of another supplier, and so has a part of lineitem. */
+START_TEST(test_suppliers_of_parts) {
+    struct tables s = make(SCALE_FACTOR);
+    for (uint64_t row = 0; row < rows_of(&s, SW_PS_PARTKEY); row++) {
+        const int64_t part = number(&s, SW_PS_PARTKEY, row), i = (int64_t)row % 4;
+        ck_assert_int_eq(part, (int64_t)row / 4 + 1);
+        ck_assert_int_eq(number(&s, SW_PS_SUPPKEY, row), (part + i * (200 / 4 + (part - 1) / 200)) % 200 + 1);
+    }
+    drop(&s);
+}
+END_TEST
+
 START_TEST(test_ranges_make_the_whole) {
     struct tables s = make(0.001);
     char *part = malloc(sw_tpch_bound_bytes(SW_L_COMMENT, s.lines));
     ck_assert_ptr_nonnull(part);
     for (int c = 0; c < SW_TPCH_COLUMNS; c++) {
         const enum sw_tpch_column column = (enum sw_tpch_column)c;
+        const uint64_t keys = sw_tpch_keys(s.t, column);
         uint64_t at = 0;
-        for (uint64_t first = 0, n; first < s.orders; first += n) {
-            n = 1 + first % 97 < s.orders - first ? 1 + first % 97 : s.orders - first;
+        for (uint64_t first = 0, n; first < keys; first += n) {
+            n = 1 + first % 97 < keys - first ? 1 + first % 97 : keys - first;
             const uint64_t bytes = sw_tpch_fill(s.t, column, first, n, part, NULL);
             ck_assert_msg(!memcmp(part, s.values[c] + at, bytes), "%s", sw_tpch_column_name(column));
             at += bytes;
@@ -187,6 +208,7 @@ int main(void) {
     tcase_add_test(tests, test_ranges);
     tcase_add_test(tests, test_strings);
     tcase_add_test(tests, test_lines_of_orders);
+    tcase_add_test(tests, test_suppliers_of_parts);
     tcase_add_test(tests, test_ranges_make_the_whole);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
