@@ -31,7 +31,7 @@ void *sw_numbers_encoder_new(const struct sw_numbers_codec *codec, const struct 
 struct decoder {
     const struct sw_numbers_codec *codec;
     enum sw_value_type type;
-    struct sw_dictionary dictionary; /* empty for all codecs except dict */
+    struct sw_dictionary dictionary; /* empty for codecs without symbols */
 };
 SW_CHECK_DECODER(struct decoder);
 
@@ -98,15 +98,23 @@ static bool has_more(const struct sw_numbers_codec *codec) {
     return codec->has_sizes || codec->units;
 }
 
+static size_t count_bytes(const struct sw_numbers_codec *codec) {
+    return codec->tags_alone ? SW_TAGS_COUNT_BYTES(codec->n_bases, codec->max_vectors)
+                             : SW_VECTORS_COUNT_BYTES(codec->n_bases, codec->max_vectors, has_more(codec));
+}
+
 static void write_head(const struct sw_numbers_codec *codec, const struct sw_vector_head *head, unsigned bits,
                        unsigned vector, uint8_t *counts) {
     const size_t value_bytes = bits / 8;
     for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
         memcpy(counts + vector * value_bytes, &head->base[i], value_bytes);
-    counts[vector] = (uint8_t)head->width;
+    if (!codec->tags_alone) {
+        counts[vector] = (uint8_t)head->width;
+        counts += codec->max_vectors;
+    }
     const uint16_t more = (uint16_t)(codec->units ? head->tag : head->units);
     if (has_more(codec))
-        memcpy(counts + codec->max_vectors + sizeof more * vector, &more, sizeof more);
+        memcpy(counts + sizeof more * vector, &more, sizeof more);
 }
 
 /* Reads a vector's head. bytes: the length of its content. errors: -SW_EFRAME. */
@@ -117,13 +125,14 @@ static int read_head(const struct sw_numbers_codec *codec, struct sw_vector_head
     *ret = (struct sw_vector_head){.units = 0};
     for (unsigned i = 0; i < codec->n_bases; i++, counts += SW_TILE_BASES_BYTES)
         memcpy(&ret->base[i], counts + vector * value_bytes, value_bytes);
-    ret->width = counts[vector];
+    if (has_more(codec))
+        memcpy(&more, counts + (codec->tags_alone ? 0 : codec->max_vectors) + sizeof more * vector, sizeof more);
+    ret->width = !codec->tags_alone ? counts[vector] : more ? 0 : bits;
     if (ret->width > bits)
         return -SW_EFRAME;
     ret->units = sw_packed_units(bits, ret->width, (unsigned)bytes);
     if (!has_more(codec))
         return 0;
-    memcpy(&more, counts + codec->max_vectors + sizeof more * vector, sizeof more);
     if (!codec->units) {
         if (more > ret->units)
             return -SW_EFRAME;
@@ -146,7 +155,7 @@ size_t sw_numbers_encode_tile(const void *encoder, const uint8_t *in, size_t in_
     const unsigned bits = sw_value_bits(e->type), n = sw_tile_vectors(bits, in_bytes);
     size_t at = 0;
     (void)segment_log2;
-    memset(counts, 0, SW_VECTORS_COUNT_BYTES(e->codec->n_bases, e->codec->max_vectors, has_more(e->codec)));
+    memset(counts, 0, count_bytes(e->codec));
     for (unsigned i = 0; i < n; i++) {
         const uint8_t *from = in + (size_t)i * sw_vector_bytes(bits);
         const size_t bytes = sw_tile_vector_bytes(bits, in_bytes, i);

@@ -8,6 +8,7 @@
  *   uint32_t KINDS           number of kinds of bases: 0, 1 or 2
  *   bool HAS_SIZES           whether the counts section has vectors' sizes
  *   bool HAS_TAGS            whether it has vectors' tags instead, from which units() computes the sizes
+ *   bool TAGS_ALONE          whether it has no widths beside the tags: the width is 0, or with tag 0 BITS
  *   uint32_t MAX_VECTORS     of a tile
  *   uint32_t LEAST_BITS      of a value; kernels for shorter values are not compiled
  *   bool IN_ORDER            whether measure() and store() get values in a row instead of units by turns (decode.cuh)
@@ -35,6 +36,7 @@
  * The names on the host (numbers.h) correspond to these:
  *   n_bases, max_vectors, has_sizes    KINDS, MAX_VECTORS, HAS_SIZES
  *   units, NULL or not                 units(), HAS_TAGS
+ *   tags_alone                         TAGS_ALONE
  *   head.base[0], head.base[1]         head.base, head.step; decode() gets 0 for a base that KINDS does not have
  *   head.dictionary                    the data that begin_encode() and begin_decode() have kept
  *   the value type's sign              content.flip
@@ -122,9 +124,10 @@ __device__ void sw_place_tile(sw_tile_state &state, const sw_gpu_place &place, s
     }
     counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
     if (lane < CODEC::MAX_VECTORS) {
-        counts[lane] = (uint8_t)head.width;
+        if (!CODEC::TAGS_ALONE)
+            counts[lane] = (uint8_t)head.width;
         if (sw_has_more<CODEC>)
-            ((uint16_t *)(counts + CODEC::MAX_VECTORS))[lane] = (uint16_t)(CODEC::HAS_TAGS ? head.tag : head.units);
+            sw_tags<CODEC>(counts)[lane] = (uint16_t)(CODEC::HAS_TAGS ? head.tag : head.units);
     }
     const uint32_t hash = sw_warp_sum(lane < sw_share<BITS>::PER_TILE ? state.hash[lane] : 0);
     if (lane == SW_WARP - 1)

@@ -66,8 +66,14 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     return 0;
 }
 
+static unsigned code_bits(unsigned n) {
+    return 32 * sw_width_of(n - 1);
+}
+
 static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
-    sw_dictionary_learn(&plan->params, sample, sample_bytes, sw_value_bits(plan->value_type));
+    const unsigned bits = sw_value_bits(plan->value_type), most = 1u << sw_dict_max_width(bits);
+    sw_dictionary_learn(&plan->params, sample, sample_bytes, bits, code_bits,
+                        most < SW_DICT_MAX_VALUES ? most : SW_DICT_MAX_VALUES);
 }
 
 static const struct sw_numbers_codec sw_numbers_dict = {

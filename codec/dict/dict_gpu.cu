@@ -1,110 +1,15 @@
-/* dict_gpu.cu - dictionary on the GPU.
- *
- * Encoding: the dictionary is in shared memory as a balanced search tree, level after level. All lanes read the upper
- * levels at the same time; of 32-bit values the first six levels have no bank conflicts. A lane walks all levels, with
- * one load, one comparison and two other instructions for each, and compares at the end. With 255 values that is about
- * 45 instructions per value. At 1500 GB/s, 132 multiprocessors have 158 instructions for a value of 64 bits, and 79 for
- * one of 32 bits. The search runs only once: measure() keeps the codes in shared memory until store(), a byte each, 255
- * for values without a code.
- *
- * Decoding (decode.cuh) takes a load from shared memory for each value. Exceptions are patched as in codecs of floats.
- */
-#include "codec/alp/exceptions_gpu.cuh"
-#include "codec/dict/dict_core.h"
+/* dict_gpu.cu - dictionary on the GPU. finder_gpu.cuh says how codes are found. Decoding (decode.cuh) takes a load from
+ * shared memory for each value. Exceptions are patched as in codecs of floats. */
+#include "codec/dict/finder_gpu.cuh"
 
 namespace {
 
-constexpr uint32_t NO_CODE = SW_DICT_MAX_VALUES;
-
-/* The dictionary of a frame being encoded, and its tile's codes. */
-template <unsigned BITS> struct finder {
-    sw_value_of<BITS> node[256]; /* from 1 on: the children of k are 2k and 2k + 1 */
-    uint32_t n, levels;
-    uint32_t codes[SW_NUMBERS_TILE_BYTES / BITS * 8 / 4]; /* a word has four codes of a lane; lanes take turns */
-
-    /* Builds the tree. All threads of the block call it. */
-    __device__ inline void init(const uint64_t *values, uint32_t n_values) {
-        const uint32_t n_codes = min(n_values, min(1u << sw_dict_max_width(BITS), NO_CODE));
-        const uint32_t n_levels = sw_width_of(n_codes);
-        if (threadIdx.x == 0) {
-            n = n_codes;
-            levels = n_levels;
-        }
-        for (uint32_t k = 1 + threadIdx.x; k >> n_levels == 0; k += sw_share<BITS>::PER_TILE * SW_WARP) {
-            const uint32_t depth = 31 - __clz((int)k), above = 1u << depth;
-            const uint32_t rank = ((2 * (k - above) + 1) << (n_levels - 1 - depth)) - 1;
-            node[k] = rank < n_codes ? (sw_value_of<BITS>)values[rank] : (sw_value_of<BITS>)~0ull;
-        }
-    }
-
-    __device__ inline uint32_t code(uint64_t value) const {
-        const sw_value_of<BITS> v = (sw_value_of<BITS>)value;
-        uint32_t k = 1;
-        for (uint32_t level = 0; level < levels; level++)
-            k = 2 * k + (node[k] < v);
-        const uint32_t rank = k - (1u << levels);
-        const uint32_t last = k >> __ffs((int)~k); /* the node where the walk last went to the left */
-        return rank < n && node[last] == v ? rank : NO_CODE;
-    }
-};
-
-/* Each kernel has its own. */
-template <unsigned BITS> __device__ inline finder<BITS> &shared_finder() {
-    __shared__ finder<BITS> f;
-    return f;
-}
-
-/* The values of the frame being decoded. */
-template <unsigned BITS> __device__ inline sw_value_of<BITS> *shared_values() {
-    __shared__ sw_value_of<BITS> values[256];
-    return values;
-}
-struct shared_dictionary {
-    static constexpr bool IS_STAGED = false;
-
-    template <unsigned BITS>
-    __device__ static inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &, uint32_t, uint32_t) {
-        return shared_values<BITS>();
-    }
-};
-
-struct codec_dict : sw_dict_codec {
-    template <unsigned BITS> __device__ static inline void begin_encode(const uint64_t *values, uint32_t n_values) {
-        shared_finder<BITS>().init(values, n_values);
-        __syncthreads();
-    }
-
-    template <unsigned BITS> __device__ static inline void begin_decode(const uint64_t *values, uint32_t n_values) {
-        for (uint32_t i = threadIdx.x; i < 256; i += SW_DECODE_WARPS * SW_WARP)
-            shared_values<BITS>()[i] = i < n_values ? (sw_value_of<BITS>)values[i] : (sw_value_of<BITS>)~0ull;
-        __syncthreads();
-    }
-
-    /* Returns a lane's codes of a vector: word w has the codes of its values 4w ... 4w + 3. */
-    template <unsigned BITS> __device__ static inline uint32_t &codes(uint32_t vector, unsigned w, uint32_t lane) {
-        return shared_finder<BITS>().codes[(vector * (32 / 4) + w) * SW_WARP + lane];
-    }
-
+struct codec_dict : sw_codec_of_codes<sw_dict_codec> {
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
                                                           uint32_t lane) {
-        const finder<BITS> &f = shared_finder<BITS>();
-        uint32_t all = 0, n = 0;
-#pragma unroll
-        for (unsigned w = 0; w < 32 / 4; w++) {
-            uint32_t word = 0;
-#pragma unroll
-            for (unsigned k = 0; k < 4; k++) {
-                const unsigned i = 4 * w + k;
-                const bool is_there = sw_value_place(BITS, i, lane) < content.n_values;
-                const uint32_t code = is_there ? f.code(sw_get_value<BITS>(x, i)) : 0;
-                all |= code < NO_CODE ? code : 0;
-                n += code == NO_CODE;
-                word |= code << 8 * k;
-            }
-            codes<BITS>(content.vector, w, lane) = word;
-        }
-        sw_gpu_head head = {0, 0, sw_width_of(__reduce_or_sync(0xFFFFFFFFu, all)), 0, sw_warp_sum(n)};
+        const sw_gpu_codes codes = sw_find_codes<BITS>(x, content, lane);
+        sw_gpu_head head = {0, 0, sw_width_of(codes.most), 0, codes.n_exceptions};
         head.units = units(BITS, head);
         return head;
     }
@@ -119,23 +24,17 @@ struct codec_dict : sw_dict_codec {
             uint32_t code[PER_UNIT], bad = 0;
 #pragma unroll
             for (unsigned k = 0; k < PER_UNIT; k++) {
-                code[k] = codes<BITS>(content.vector, (i + k) / 4, lane) >> 8 * ((i + k) % 4) & 0xFF;
-                bad |= (uint32_t)(code[k] == NO_CODE) << k;
+                code[k] = sw_codes<BITS>(content.vector, (i + k) / 4, lane) >> 8 * ((i + k) % 4) & 0xFF;
+                bad |= (uint32_t)(code[k] == SW_NO_CODE) << k;
             }
             if (rest.n)
                 rest.template put<BITS>(i, bad, lane, [&](unsigned k) { return sw_get_value<BITS>(x, i + k); });
 #pragma unroll
             for (unsigned k = 0; k < PER_UNIT; k++)
-                sw_set_value<BITS>(x, i + k, code[k] == NO_CODE ? 0 : code[k]);
+                sw_set_value<BITS>(x, i + k, code[k] == SW_NO_CODE ? 0 : code[k]);
         }
         rest.pad(to + head.units * SW_UNIT_BYTES, lane);
         sw_pack_rows<shape<BITS>::FIELD, shape<BITS>::STEP, shape<BITS>::MAX_WIDTH>(head.width, x, to, lane);
-    }
-
-    template <unsigned BITS>
-    __device__ static __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
-                                                  uint32_t lane, uint32_t *x) {
-        return decode_by<BITS>(shared_dictionary(), head, from, stage, lane, x);
     }
 };
 

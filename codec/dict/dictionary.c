@@ -111,25 +111,24 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Returns how many of the most frequent candidates make the sample shortest. */
-static unsigned choose(const struct counting *c, unsigned bits) {
+static unsigned choose(const struct counting *c, unsigned bits, unsigned (*code_bits)(unsigned n), unsigned most) {
     const uint64_t exception_bits = sw_dict_stored_bits(bits) + 16;
     uint64_t total = 0, covered = 0, best_bits;
-    unsigned best = 0, done = 0;
+    unsigned best = 0;
     for (unsigned i = 0; i < c->n; i++)
         total += c->candidate[i].count;
-    best_bits = total * bits;
-    for (unsigned width = 0; width <= sw_dict_max_width(bits); width++) {
-        const unsigned n = least_of(c->n, least_of(1u << width, SW_DICT_MAX_VALUES));
-        while (done < n)
-            covered += c->candidate[done++].count;
-        const uint64_t takes = total * width + (total - covered) * exception_bits;
+    best_bits = 32 * total * bits;
+    for (unsigned n = 1; n <= least_of(c->n, most); n++) {
+        covered += c->candidate[n - 1].count;
+        const uint64_t takes = total * code_bits(n) + 32 * (total - covered) * exception_bits;
         best = takes < best_bits ? n : best;
         best_bits = takes < best_bits ? takes : best_bits;
     }
     return best;
 }
 
-void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
+void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits,
+                         unsigned (*code_bits)(unsigned n), unsigned most) {
     struct counting *c = sw_alloc(sizeof *c);
     memset(ret, 0, sizeof *ret);
     if (!c)
@@ -137,7 +136,7 @@ void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sa
     memset(c, 0, sizeof *c);
     if (count_sample(c, sample, sample_bytes, bits)) {
         qsort(c->candidate, c->n, sizeof c->candidate[0], by_count);
-        ret->n_symbols = choose(c, bits);
+        ret->n_symbols = choose(c, bits, code_bits, most);
         qsort(c->candidate, ret->n_symbols, sizeof c->candidate[0], by_value);
     }
     for (uint32_t i = 0; i < ret->n_symbols; i++) {

@@ -22,7 +22,9 @@ int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t 
 unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value);
 
 /* Learns a table from a sample: the number of most frequent values that makes the sample shortest. The table is empty
- * if no dictionary makes the sample shorter, if the sample has too many different values, or if memory is out. */
-void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits);
+ * if no dictionary makes the sample shorter, if the sample has too many different values, or if memory is out.
+ * code_bits: returns the bits of 32 codes of a dictionary of n values. most: the largest n. */
+void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits,
+                         unsigned (*code_bits)(unsigned n), unsigned most);
 
 #endif

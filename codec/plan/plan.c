@@ -9,7 +9,7 @@
 #define MIN_RATIO 1.05
 
 /* A codec with a least gain must save this part of the content. */
-#define LEAST_SAVED 0.002
+#define LEAST_SAVED 0.001
 
 /* The codec that GPUs train (sw_gpu_train_async()). */
 #define TRAINED SW_CODEC_V5T

@@ -40,7 +40,7 @@
 #define SPILLWAY_READS_VALUES                                                                                          \
     (SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR) | SPILLWAY_READS(SPILLWAY_CODEC_SFOR) |                \
      SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD) | \
-     SPILLWAY_READS(SPILLWAY_CODEC_PFOR))
+     SPILLWAY_READS(SPILLWAY_CODEC_PFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RADIX))
 #define SPILLWAY_READS_ALL                                                                                             \
     (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_PDFOR))
 
@@ -146,6 +146,9 @@ __device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &p
     if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_PDFOR) && BITS >= sw_patched_codec::LEAST_BITS)
         if (place.codec == SPILLWAY_CODEC_PDFOR)
             return use(sw_pdfor_decoder());
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RADIX) && BITS >= sw_radix_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_RADIX)
+            return use(sw_radix_decoder(place.dictionary));
     return false;
 }
 
@@ -158,6 +161,7 @@ __device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
            : codec == SPILLWAY_CODEC_ALP   ? sw_count_bytes<sw_alp_decoder>
            : codec == SPILLWAY_CODEC_ALPRD ? sw_count_bytes<sw_alprd_decoder>
            : codec == SPILLWAY_CODEC_PFOR  ? sw_count_bytes<sw_pfor_decoder>
+           : codec == SPILLWAY_CODEC_RADIX ? sw_count_bytes<sw_radix_codec>
                                            : sw_count_bytes<sw_pdfor_decoder>;
 }
 
@@ -481,6 +485,19 @@ __device__ inline bool spillway_encoded_value(const sw_pfor_decoder &, const sw_
     const sw_patched_rest<BITS> rest(head, from, 1);
     if (!rest.exceptions.find(n, ret))
         *ret = head.base + spillway_packed_value<BITS>(from, head.width, n) * rest.step;
+    return true;
+}
+
+template <unsigned BITS>
+__device__ inline bool spillway_encoded_value(const sw_radix_decoder &codec, const sw_gpu_head &head,
+                                              const uint8_t *from, uint32_t n, uint64_t *ret) {
+    const uint32_t base = sw_radix_base(head.tag), digits = sw_radix_digits(base);
+    const spillway_owner owner = spillway_owner_of<BITS>(n);
+    uint32_t number = sw_radix_codec::number(base, from, owner.i / digits, owner.lane);
+    for (uint32_t i = owner.i % digits; i > 0; i--)
+        number /= base;
+    if (!sw_radix_codec::rest<BITS>(head, from).find(n, ret))
+        *ret = codec.dictionary.get<BITS>(number % base);
     return true;
 }
 

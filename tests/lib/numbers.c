@@ -75,6 +75,9 @@ static uint64_t next_value(struct column *c, enum sw_numbers kind, uint64_t i) {
         return c->middle + draw * (c->value_bits == 64 ? 86400000000000 : 40);
     case SW_NUMBERS_FEW:
         return low_bits((draw + 1) * 0x9E3779B97F4A7C15u, c->value_bits);
+    case SW_NUMBERS_ODD:
+        return low_bits((sw_random(&c->state) % (low_bits(UINT64_MAX, c->bits) + 2) + 1) * 0x9E3779B97F4A7C15u,
+                        c->value_bits);
     case SW_NUMBERS_STEPS:
         return c->value = i % (1u << c->bits / 3) ? c->value + 1 : c->middle + draw;
     case SW_NUMBERS_RUNS:
@@ -184,8 +187,8 @@ void sw_numbers_fill(void *ret, uint64_t first, size_t bytes, enum sw_value_type
 
 bool sw_numbers_parse(const char *name, enum sw_value_type *ret_type, enum sw_numbers *ret_kind, unsigned *ret_bits) {
     static const char *const kinds[SW_NUMBERS_NR] = {
-        "uniform", "equal", "extremes", "outlier", "sorted", "nearly", "falling",  "runs",      "mixed",
-        "rare",    "often", "reals",    "few",     "steps",  "orders", "sentinel", "multiples", "weights"};
+        "uniform", "equal", "extremes", "outlier", "sorted", "nearly",   "falling",   "runs",    "mixed", "rare",
+        "often",   "reals", "few",      "steps",   "orders", "sentinel", "multiples", "weights", "odd"};
     char type[8], kind[16], rest;
     if (sscanf(name, "%7[^:]:%15[^:]:%2u%c", type, kind, ret_bits, &rest) != 3)
         return false;

@@ -33,6 +33,7 @@ enum sw_numbers {
     SW_NUMBERS_SENTINEL,  /* sorted, but for the type's greatest value once in 1024 */
     SW_NUMBERS_MULTIPLES, /* uniform multiples of 40, of days in nanoseconds if a value has 64 bits */
     SW_NUMBERS_WEIGHTS,   /* floats: normal, with a deviation of 0.02, of 8-bit floats 100; else as uniform */
+    SW_NUMBERS_ODD,       /* as few, but one value more */
     SW_NUMBERS_NR
 };
 

@@ -29,6 +29,8 @@ static enum sw_numbers numbers_of(enum sw_codec_id codec) {
     switch (codec) {
     case SW_CODEC_DICT:
         return SW_NUMBERS_FEW;
+    case SW_CODEC_RADIX:
+        return SW_NUMBERS_ODD;
     case SW_CODEC_SFOR:
         return SW_NUMBERS_STEPS;
     case SW_CODEC_PFOR: /* it takes integers and floats, but few floats make it shorter */
@@ -50,7 +52,8 @@ static void victim_new(struct victim *v, struct sw_plan *plan, size_t bytes, enu
     ck_assert(v->data && v->good);
     if (plan->value_type) {
         const enum sw_numbers numbers = numbers_of(plan->codec);
-        sw_numbers_fill(v->data, 0, bytes, plan->value_type, numbers, numbers == SW_NUMBERS_FEW ? 4 : 7, 21);
+        sw_numbers_fill(v->data, 0, bytes, plan->value_type, numbers,
+                        numbers == SW_NUMBERS_FEW || numbers == SW_NUMBERS_ODD ? 4 : 7, 21);
         sw_plan_learn(plan, v->data, (size_t)5 * sw_value_bits(plan->value_type)); /* 40 values: it leaves exceptions */
     } else
         sw_content_fill(v->data, bytes, kind, 21);

@@ -1,5 +1,5 @@
 /* spillway_device/bits.h - the layout of packed chunks, as far as readers need it, for host and device (codec/FORMAT.md
- * and FORMAT.md in codec/bitpack, codec/alp, codec/alprd, codec/dict).
+ * and FORMAT.md in codec/bitpack, codec/alp, codec/alprd, codec/dict, codec/radix).
  *
  * The codecs and spillway_device.cuh share it. It is no part of the API. */
 #ifndef SPILLWAY_DEVICE_BITS_H
@@ -95,6 +95,8 @@ SW_HOST_DEVICE static inline uint32_t sw_hash_finish(uint32_t h) {
     ((kinds)*SW_TILE_BASES_BYTES + (vectors) * ((has_more) ? 3u : 1u))
 #define SW_NUMBERS_COUNT_BYTES(kinds, has_sizes) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_VECTORS, has_sizes)
 #define SW_FLOATS_COUNT_BYTES(kinds) SW_VECTORS_COUNT_BYTES(kinds, SW_TILE_MAX_FLOAT_VECTORS, true)
+/* The same, with only the 16 bits for each vector, the tag. */
+#define SW_TAGS_COUNT_BYTES(kinds, vectors) ((kinds)*SW_TILE_BASES_BYTES + (vectors)*2u)
 
 SW_HOST_DEVICE static inline unsigned sw_value_bits(unsigned type) {
     if (type >= SPILLWAY_BF16)
@@ -255,6 +257,52 @@ SW_HOST_DEVICE static inline unsigned sw_dict_units(unsigned bits, unsigned widt
     if (width > sw_dict_max_width(bits) || n_exceptions > SW_VECTOR_VALUES)
         return ~0u;
     return sw_packed_units(bits, width, 0) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
+}
+
+/* ---- digits ---- */
+
+/* A tag has the base of a vector's digits in the lower byte, and the number of exceptions in the upper one. */
+#define SW_RADIX_MAX_EXCEPTIONS 255u
+
+SW_HOST_DEVICE static inline unsigned sw_radix_base(unsigned tag) {
+    return tag & 0xFF;
+}
+
+SW_HOST_DEVICE static inline unsigned sw_radix_exceptions(unsigned tag) {
+    return tag >> 8;
+}
+
+/* Returns how many digits to a base a packed number has. */
+SW_HOST_DEVICE static inline unsigned sw_radix_digits(unsigned base) {
+    return base < 16 ? 8 : 4;
+}
+
+/* Returns the largest packed number. */
+SW_HOST_DEVICE static inline uint32_t sw_radix_most(unsigned base) {
+    const uint32_t square = base * base, fourth = square * square;
+    return (base < 16 ? fourth * fourth : fourth) - 1;
+}
+
+/* Returns the number of bits of a packed number: 32 at most. */
+SW_HOST_DEVICE static inline unsigned sw_radix_width(unsigned base) {
+    const uint32_t most = sw_radix_most(base);
+    unsigned width = 0;
+    for (unsigned step = 16; step; step /= 2)
+        width += most >> width >> (step - 1) ? step : 0;
+    return width + (most >> width);
+}
+
+/* Returns the length of a vector's packed numbers: a lane has 32 digits. */
+SW_HOST_DEVICE static inline unsigned sw_radix_packed_units(unsigned base) {
+    return 32 / sw_radix_digits(base) * sw_radix_width(base) * SW_VECTOR_LANES / 8 / SW_UNIT_BYTES;
+}
+
+/* Returns the length of a packed vector; more than any content if no such vector can exist. */
+SW_HOST_DEVICE static inline unsigned sw_radix_units(unsigned bits, unsigned tag) {
+    const unsigned bytes = sw_radix_exceptions(tag) * (bits / 8 + 2);
+    if (!sw_radix_base(tag))
+        return ~0u;
+    return sw_radix_packed_units(sw_radix_base(tag)) + (bytes + SW_UNIT_BYTES - 1) / SW_UNIT_BYTES;
 }
 
 #endif

@@ -287,18 +287,25 @@ struct sw_plain_codec {
 /* Codecs of values of any length. */
 struct sw_integer_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_VECTORS, LEAST_BITS = 8;
-    static constexpr bool HAS_TAGS = false;
+    static constexpr bool HAS_TAGS = false, TAGS_ALONE = false;
 };
 
 /* Codecs of values of 32 and 64 bits. A vector's size follows from its tag. */
 struct sw_float_codec : sw_plain_codec {
     static constexpr uint32_t MAX_VECTORS = SW_TILE_MAX_FLOAT_VECTORS, LEAST_BITS = 32;
-    static constexpr bool HAS_TAGS = true, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
+    static constexpr bool HAS_TAGS = true, TAGS_ALONE = false, HAS_SIZES = false, IN_ORDER = false, HAS_STAGE = true;
 };
 
 template <class CODEC> constexpr bool sw_has_more = CODEC::HAS_SIZES || CODEC::HAS_TAGS;
 template <class CODEC>
-constexpr uint32_t sw_count_bytes = SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
+constexpr uint32_t sw_count_bytes = CODEC::TAGS_ALONE
+                                        ? SW_TAGS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS)
+                                        : SW_VECTORS_COUNT_BYTES(CODEC::KINDS, CODEC::MAX_VECTORS, sw_has_more<CODEC>);
+
+/* Returns the 16 bits of each vector, which may come after the widths. */
+template <class CODEC> __device__ inline uint16_t *sw_tags(const uint8_t *widths) {
+    return (uint16_t *)(widths + (CODEC::TAGS_ALONE ? 0 : CODEC::MAX_VECTORS));
+}
 
 /* A vector's entry in the counts section. */
 struct sw_gpu_head {
@@ -409,9 +416,10 @@ __device__ __forceinline__ bool sw_load_head(sw_gpu_head *ret, const uint8_t *co
     if (CODEC::KINDS == 2)
         head.step = sw_load_value<BITS>(counts + SW_TILE_BASES_BYTES, i);
     counts += CODEC::KINDS * SW_TILE_BASES_BYTES;
-    head.width = counts[i];
+    const uint16_t *tags = sw_tags<CODEC>(counts);
+    head.width = !CODEC::TAGS_ALONE ? counts[i] : tags[i] ? 0 : BITS;
     const uint32_t packed = sw_packed_units(BITS, head.width, bytes);
-    const uint32_t more = sw_has_more<CODEC> ? ((const uint16_t *)(counts + CODEC::MAX_VECTORS))[i] : packed;
+    const uint32_t more = sw_has_more<CODEC> ? tags[i] : packed;
     bool is_good;
     if constexpr (CODEC::HAS_TAGS) {
         head.tag = more;
@@ -980,12 +988,11 @@ struct sw_stored_dictionary {
         return code < n ? __ldg((const sw_value_of<BITS> *)(values + code)) : (sw_value_of<BITS>)~0ull;
     }
 
-    /* Makes a table of the values in shared memory, for codes of `width` bits. A lane has no registers for 32
-     * addresses. */
+    /* Makes a table of the values of the first codes in shared memory. A lane has no registers for 32 addresses. */
     template <unsigned BITS>
-    __device__ inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &stage, uint32_t width, uint32_t lane) const {
+    __device__ inline const sw_value_of<BITS> *by_code(sw_stage<BITS> &stage, uint32_t n_codes, uint32_t lane) const {
         sw_value_of<BITS> *table = (sw_value_of<BITS> *)&stage;
-        for (uint32_t code = lane; code >> width == 0; code += SW_WARP)
+        for (uint32_t code = lane; code < n_codes; code += SW_WARP)
             table[code] = get<BITS>(code);
         __syncwarp();
         return table;
@@ -1015,7 +1022,7 @@ struct sw_dict_codec : sw_integer_codec {
                                                      uint32_t *x) {
         constexpr unsigned PER_UNIT = shape<BITS>::PER_UNIT;
         const sw_stored_exceptions<shape<BITS>::STORED> rest(from + head.width * SW_WARP * 4, head.tag);
-        const sw_value_of<BITS> *values = dictionary.template by_code<BITS>(stage, head.width, lane);
+        const sw_value_of<BITS> *values = dictionary.template by_code<BITS>(stage, 1u << head.width, lane);
         sw_unpack_rows<shape<BITS>::FIELD, shape<BITS>::STEP, shape<BITS>::MAX_WIDTH>(head.width, from, lane, x);
 #pragma unroll
         for (unsigned i = 0; i < 32; i += PER_UNIT) {
@@ -1037,6 +1044,103 @@ struct sw_dict_decoder : sw_dict_codec {
     sw_stored_dictionary dictionary;
 
     __device__ inline explicit sw_dict_decoder(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
+
+    template <unsigned BITS>
+    __device__ __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
+                                           uint32_t lane, uint32_t *x) const {
+        return decode_by<BITS>(dictionary, head, from, stage, lane, x);
+    }
+};
+
+/* ---- codec radix ---- */
+
+/* Divides numbers by `by`, which is at least 1. A product with its inverse is at most one too small. */
+struct sw_divider {
+    uint32_t by, inverse;
+
+    __device__ inline explicit sw_divider(uint32_t divisor) : by(divisor), inverse(~0u / divisor) {}
+
+    /* Returns the quotient, and replaces the number by the rest. */
+    __device__ inline uint32_t divide(uint32_t *number) const {
+        uint32_t quotient = __umulhi(*number, inverse), rest = *number - quotient * by;
+        if (rest >= by) {
+            quotient++;
+            rest -= by;
+        }
+        *number = rest;
+        return quotient;
+    }
+};
+
+/* The common part of encoder and decoder. */
+struct sw_radix_codec : sw_float_codec { /* the values may be of any type, but have the lengths of floats */
+    static constexpr uint32_t KINDS = 0;
+    static constexpr bool TAGS_ALONE = true;
+    static constexpr uint32_t DECODE_BLOCKS = 6;
+
+    __device__ static inline uint32_t units(unsigned bits, const sw_gpu_head &head) {
+        return sw_radix_units(bits, head.tag);
+    }
+
+    /* Unpacks a lane's digits: those of its values 4 i ... 4 i + 3 are in the bytes of word i. All are below the base.
+     */
+    __device__ static __forceinline__ void unpack(uint32_t base, const uint8_t *from, uint32_t lane,
+                                                  uint32_t (&digits)[8]) {
+        const sw_divider one(base), two(base * base), four(base < 16 ? two.by * two.by : 1);
+        if (base < 16) {
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i += 2) {
+                uint32_t low = number(base, from, i / 2, lane);
+                const uint32_t high = four.divide(&low);
+                digits[i] = four_digits(one, two, low);
+                digits[i + 1] = four_digits(one, two, high);
+            }
+        } else {
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++)
+                digits[i] = four_digits(one, two, number(base, from, i, lane));
+        }
+    }
+
+    template <unsigned BITS, class DICTIONARY>
+    __device__ static __forceinline__ bool decode_by(const DICTIONARY &dictionary, const sw_gpu_head &head,
+                                                     const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
+                                                     uint32_t *x) {
+        const uint32_t base = sw_radix_base(head.tag);
+        const sw_value_of<BITS> *values = dictionary.template by_code<BITS>(stage, base, lane);
+        uint32_t digits[8];
+        unpack(base, from, lane, digits);
+#pragma unroll
+        for (unsigned i = 0; i < 32; i++)
+            sw_set_value<BITS>(x, i, values[digits[i / 4] >> i % 4 * 8 & 0xFF]);
+        if (DICTIONARY::IS_STAGED)
+            __syncwarp();
+        return rest<BITS>(head, from).template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t v) { return v; });
+    }
+
+    template <unsigned BITS>
+    __device__ static inline sw_stored_exceptions<BITS> rest(const sw_gpu_head &head, const uint8_t *from) {
+        return {from + sw_radix_packed_units(sw_radix_base(head.tag)) * SW_UNIT_BYTES, sw_radix_exceptions(head.tag)};
+    }
+
+    /* Returns number i of a lane. */
+    __device__ static inline uint32_t number(uint32_t base, const uint8_t *from, uint32_t i, uint32_t lane) {
+        const uint32_t width = sw_radix_width(base);
+        return min((uint32_t)sw_load_bits<32>((const uint32_t *)from + i * width, lane, width), sw_radix_most(base));
+    }
+
+  private:
+    __device__ static inline uint32_t four_digits(const sw_divider &one, const sw_divider &two, uint32_t low) {
+        uint32_t high = two.divide(&low);
+        const uint32_t second = one.divide(&low), fourth = one.divide(&high);
+        return low | second << 8 | high << 16 | fourth << 24;
+    }
+};
+
+struct sw_radix_decoder : sw_radix_codec {
+    sw_stored_dictionary dictionary;
+
+    __device__ inline explicit sw_radix_decoder(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
 
     template <unsigned BITS>
     __device__ __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
