@@ -31,7 +31,10 @@ struct piece_offsets {
     uint64_t at[SW_SAMPLE_MAX_PIECES];
 };
 
-__global__ void gather_pieces(const uint8_t *region, uint64_t raw_bytes, piece_offsets offsets, uint8_t *sample) {
+__global__ void gather_pieces(const uint8_t *region, uint64_t raw_bytes, piece_offsets offsets, uint8_t *sample,
+                              sw_gpu_pass pass) {
+    if (sw_gpu_is_refused(pass, threadIdx.x % SW_WARP))
+        return;
     const uint64_t from = offsets.at[blockIdx.x] + threadIdx.x;
     if (from < raw_bytes)
         sample[blockIdx.x * blockDim.x + threadIdx.x] = region[from];
@@ -97,14 +100,15 @@ int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *s
 }
 
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
-                        struct CUstream_st *stream, struct sw_err *err) {
+                        struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err) {
     piece_offsets offsets;
     const unsigned n = sw_sample_pieces(raw_bytes, piece_bytes);
     for (unsigned i = 0; i < n; i++)
         offsets.at[i] = sw_sample_offset(raw_bytes, piece_bytes, i);
     if (!n)
         return 0;
-    gather_pieces<<<n, piece_bytes, 0, stream>>>((const uint8_t *)d_region, raw_bytes, offsets, (uint8_t *)d_sample);
+    gather_pieces<<<n, piece_bytes, 0, stream>>>((const uint8_t *)d_region, raw_bytes, offsets, (uint8_t *)d_sample,
+                                                 pass);
     return sw_gpu_launched(err, "gather_pieces");
 }
 
@@ -168,7 +172,8 @@ static int queue_encode(const sw_gpu_encode_job<ITEMS> *job, uint32_t n_items, b
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err) {
+                        struct sw_gpu_progress *d_progress, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                        struct sw_err *err) {
     int rc = check_plan(plan, in_bytes, d_frame, err);
     if (rc == 0 && frame_cap_bytes < sw_frame_bound_bytes(in_bytes))
         rc = sw_err_set(err, -SW_ETOOSMALL, SW_SCOPE_REQUEST, "frame buffer of %llu bytes, %llu needed",
@@ -186,13 +191,14 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
     items.n_units = items.item.layout.n_tiles;
     items.d_params = plan->d_params;
     items.d_dictionary = (const uint4 *)plan->d_dictionary;
+    items.pass = pass;
     const sw_gpu_encode_job<sw_gpu_single> job = {items, (uintptr_t)d_in, plan, slots_of(pool), stream};
     return queue_encode(&job, 1, !in_bytes, err);
 }
 
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
-                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
-                        struct sw_err *err) {
+                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct sw_gpu_pass pass,
+                        struct CUstream_st *stream, struct sw_err *err) {
     if (first_tile > layout->n_tiles || n_tiles > layout->n_tiles - first_tile)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "tiles %u + %u of %u", first_tile, n_tiles,
                           layout->n_tiles);
@@ -207,6 +213,7 @@ int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_fram
     items.item.d_frame = (void *)d_frame;
     items.results = d_result;
     items.n_units = n_tiles;
+    items.pass = pass;
     const sw_gpu_decode_job<sw_gpu_single> job = {items, (uintptr_t)d_out, first_tile, layout_value_bits(*layout),
                                                   stream};
     codecs[layout->codec]->decode_single(&job);
@@ -266,7 +273,8 @@ static int copy_items(sw_gpu_batch *ret, const struct sw_gpu_item *h_items, uint
 
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err) {
     uint32_t units[SW_CODEC_NR];
     bool some_are_empty = false;
     int rc = 0;
@@ -289,6 +297,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     job.items.n_units = units[plan->codec];
     job.items.d_params = plan->d_params;
     job.items.d_dictionary = (const uint4 *)plan->d_dictionary;
+    job.items.pass = pass;
     return rc < 0 ? rc : queue_encode(&job, n, some_are_empty, err);
 }
 
@@ -298,7 +307,8 @@ int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {
 }
 
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err) {
     uint32_t units[SW_CODEC_NR];
     int rc = check_scratch(d_scratch, scratch_bytes, n * sizeof *h_items, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++)
@@ -310,6 +320,7 @@ int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw
         return rc;
     sw_gpu_decode_job<sw_gpu_batch> job = {{}, 0, 0, 0, stream};
     rc = copy_items(&job.items, h_items, n, results, d_scratch, stream, err);
+    job.items.pass = pass;
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++) {
         if (!units[codec])
             continue;

@@ -87,6 +87,29 @@ template <class F> __device__ inline uint32_t sw_warp_find_last(uint32_t n, uint
     return from;
 }
 
+/* Decides on a ticket at an undecided gate (gpu.h). Returns the gate's word. */
+__device__ inline unsigned long long sw_gpu_decide(const sw_gpu_pass &pass, unsigned long long before) {
+    *(volatile uint64_t *)&pass.d_gate->come = pass.ticket;
+    __threadfence_system(); /* sequentially consistent: the caller's copies are in the order of its stream */
+    const bool is_closed = *(volatile uint64_t *)&pass.d_gate->closed == pass.ticket;
+    const unsigned long long mine = 2 * pass.ticket + is_closed;
+    const unsigned long long old = atomicCAS((unsigned long long *)&pass.d_gate->decided, before, mine);
+    return old == before ? mine : old;
+}
+
+/* Whether the kernel has to end at once. Every warp asks before it touches raw bytes or a frame; all get one answer. */
+__device__ inline bool sw_gpu_is_refused(const sw_gpu_pass &pass, uint32_t lane) {
+    if (!pass.d_gate)
+        return false;
+    unsigned long long decided = 0;
+    if (lane == 0) {
+        decided = *(volatile uint64_t *)&pass.d_gate->decided;
+        if (decided / 2 != pass.ticket)
+            decided = sw_gpu_decide(pass, decided);
+    }
+    return __shfl_sync(0xFFFFFFFFu, decided, 0) & 1;
+}
+
 /* The work of a warp or a block: unit `unit` of an item. */
 struct sw_gpu_place {
     const sw_gpu_item &item;
@@ -103,6 +126,7 @@ struct sw_gpu_single {
     uint32_t n_units;
     const sw_params *d_params; /* encode: of the plan */
     const uint4 *d_dictionary;
+    sw_gpu_pass pass;
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t) const {
         return {item, 0, unit};
@@ -122,6 +146,7 @@ struct sw_gpu_batch {
     uint32_t n_units;
     const sw_params *d_params; /* encode: of the plan */
     const uint4 *d_dictionary;
+    sw_gpu_pass pass;
 
     __device__ inline sw_gpu_place find(uint32_t unit, uint32_t lane) const {
         const uint32_t i = sw_warp_find_last(n, unit, lane, [&](uint32_t k) { return d_items[k].first_unit[codec]; });

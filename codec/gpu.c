@@ -20,9 +20,9 @@
     CALL(int, sw_gpu_pool_init_async,                                                                                  \
          (const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err), (pool, stream, err))        \
     CALL(int, sw_gpu_sample_async,                                                                                     \
-         (const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample, struct CUstream_st *stream,  \
-          struct sw_err *err),                                                                                         \
-         (d_region, raw_bytes, piece_bytes, d_sample, stream, err))                                                    \
+         (const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample, struct sw_gpu_pass pass,     \
+          struct CUstream_st *stream, struct sw_err *err),                                                             \
+         (d_region, raw_bytes, piece_bytes, d_sample, pass, stream, err))                                              \
     CALL(int, sw_gpu_probe_async,                                                                                      \
          (const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,                 \
           struct sw_err *err),                                                                                         \
@@ -35,22 +35,24 @@
     CALL(int, sw_gpu_encode_async,                                                                                     \
          (const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,                          \
           uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,                    \
-          struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err),                         \
-         (plan, d_in, in_bytes, d_frame, frame_cap_bytes, d_result, pool, d_progress, stream, err))                    \
+          struct sw_gpu_progress *d_progress, struct sw_gpu_pass pass, struct CUstream_st *stream,                     \
+          struct sw_err *err),                                                                                         \
+         (plan, d_in, in_bytes, d_frame, frame_cap_bytes, d_result, pool, d_progress, pass, stream, err))              \
     CALL(int, sw_gpu_decode_async,                                                                                     \
          (const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile, uint32_t n_tiles,            \
-          void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream, struct sw_err *err),                \
-         (layout, d_frame, first_tile, n_tiles, d_out, d_result, stream, err))                                         \
+          void *d_out, struct sw_gpu_result *d_result, struct sw_gpu_pass pass, struct CUstream_st *stream,            \
+          struct sw_err *err),                                                                                         \
+         (layout, d_frame, first_tile, n_tiles, d_out, d_result, pass, stream, err))                                   \
     CALL(size_t, sw_gpu_batch_scratch_bytes, (uint32_t n), (n))                                                        \
     CALL(int, sw_gpu_encode_batch_async,                                                                               \
          (const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results,      \
-          const struct sw_gpu_pool *pool, void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream,           \
-          struct sw_err *err),                                                                                         \
-         (plan, h_items, n, results, pool, d_scratch, scratch_bytes, stream, err))                                     \
+          const struct sw_gpu_pool *pool, void *d_scratch, size_t scratch_bytes, struct sw_gpu_pass pass,              \
+          struct CUstream_st *stream, struct sw_err *err),                                                             \
+         (plan, h_items, n, results, pool, d_scratch, scratch_bytes, pass, stream, err))                               \
     CALL(int, sw_gpu_decode_batch_async,                                                                               \
          (struct sw_gpu_item * h_items, uint32_t n, struct sw_gpu_result * results, void *d_scratch,                   \
-          size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err),                                       \
-         (h_items, n, results, d_scratch, scratch_bytes, stream, err))                                                 \
+          size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err),              \
+         (h_items, n, results, d_scratch, scratch_bytes, pass, stream, err))                                           \
     CALL(int, sw_gpu_identify_async,                                                                                   \
          (const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities, struct CUstream_st *stream,         \
           struct sw_err *err),                                                                                         \

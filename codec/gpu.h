@@ -27,6 +27,34 @@ extern "C" {
 
 struct CUstream_st;
 
+/* Lets the kernels of a slow queue go again: a caller that gets tired of waiting for kernels that have not begun, since
+ * others fill the GPU, closes the gate. Then they end at once whenever they do begin, and touch neither raw bytes nor
+ * frames. In device memory, which a copy engine can reach while kernels fill the GPU; zero before the first use.
+ *
+ * The first block that comes and the caller each write a word and then read the other's, so at least one sees the
+ * other. The block's decision holds for all kernels of its ticket. */
+struct sw_gpu_gate {
+    uint64_t come;    /* the ticket of the last block that came to an undecided gate */
+    uint64_t closed;  /* the ticket that may not pass: the caller writes it */
+    uint64_t decided; /* twice the last ticket that was decided on, plus 1 if it may not pass */
+};
+/* What kernels of a call show at a gate. Tickets of one gate grow, and kernels with different tickets never run at the
+ * same time. d_gate NULL: there is no gate. */
+struct sw_gpu_pass {
+    struct sw_gpu_gate *d_gate;
+    uint64_t ticket;
+};
+
+enum sw_gpu_verdict { SW_GPU_UNDECIDED, SW_GPU_PASSES, SW_GPU_REFUSED };
+
+/* Returns what has become of a ticket, by a copy of its gate that was made after the gate was closed to it. Undecided:
+ * a block is at the gate, and another copy will tell. */
+static inline enum sw_gpu_verdict sw_gpu_verdict_of(const struct sw_gpu_gate *copy, uint64_t ticket) {
+    if (copy->decided / 2 == ticket)
+        return copy->decided % 2 ? SW_GPU_REFUSED : SW_GPU_PASSES;
+    return copy->come == ticket ? SW_GPU_UNDECIDED : SW_GPU_REFUSED;
+}
+
 /* The result of a call, in memory that the GPU can write to: its own, or pinned host memory, which saves a copy. */
 struct sw_gpu_result {
     uint64_t frame_bytes; /* encode: the frame's length */
@@ -102,7 +130,7 @@ struct sw_gpu_progress {
 /* Gathers the sample of a region (sample.h) into d_sample, which has room for SW_SAMPLE_MAX_BYTES. piece_bytes: short
  * or long. */
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
-                        struct CUstream_st *stream, struct sw_err *err);
+                        struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err);
 
 /* Tests whether training on a sample of sw_gpu_sample_async() would be useless. It takes less than a tenth of
  * training's time. *d_hopeless, in memory that the GPU can write to, becomes 1 if the bytes show no pattern that a
@@ -132,15 +160,16 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
  * dictionary, -SW_ENOTSUP: the device has too little shared memory for the plan's index. */
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err);
+                        struct sw_gpu_progress *d_progress, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                        struct sw_err *err);
 
 /* Decodes tiles [first_tile, first_tile + n_tiles) of a frame and verifies their hashes. result->bad_tiles must be 0
  * before the call, and is still 0 on success. layout: the host's sw_frame_parse() of the same frame. d_out: the first
  * tile's first byte; it has room for exactly these tiles. The frame is not trusted: the call reads nothing outside
  * d_frame[0..layout->frame_bytes), and writes nothing outside d_out. */
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
-                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
-                        struct sw_err *err);
+                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct sw_gpu_pass pass,
+                        struct CUstream_st *stream, struct sw_err *err);
 
 /* ---- batches ---- */
 
@@ -165,13 +194,15 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n);
  * of item i, in memory that the GPU can write to. errors: -SW_EINVAL also for 2^31 tiles or more. */
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err);
 
 /* Decodes n whole frames, of any codecs and symbol tables, and verifies them, in one launch per codec. results[i]
  * counts the bad tiles of item i, and must be zero before the call. Frames are not trusted, as in
  * sw_gpu_decode_async(); a bad frame does not affect the others. */
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err);
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err);
 
 /* Raw bytes to be hashed, of any alignment. */
 struct sw_gpu_source {

@@ -182,6 +182,8 @@ __global__ void __launch_bounds__(sw_share<BITS>::PER_TILE *SW_WARP)
     __shared__ sw_stage<BITS> stages[CODEC::IN_ORDER ? share::PER_TILE : 1];
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
     sw_stage<BITS> &stage = stages[CODEC::IN_ORDER ? warp : 0]; /* only these codecs encode with a stage */
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     CODEC::template begin_encode<BITS>(plan.symbols, layout.n_symbols);
@@ -240,6 +242,8 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, BITS == 64 ? 4 : COD
     const sw_frame_layout &layout = place.item.layout;
     if (sw_value_bits(layout.value_type) != BITS)
         return; /* in a batch, another launch processes this item */
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     const uint32_t tile = first_tile + place.unit, tile_bytes = sw_tile_bytes(layout, tile);
     const uint8_t *frame = (const uint8_t *)place.item.d_frame;
     CODEC::template begin_decode<BITS>((const uint64_t *)(frame + SW_FRAME_HEADER_BYTES), layout.n_symbols);

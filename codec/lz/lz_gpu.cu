@@ -395,6 +395,8 @@ __global__ void __launch_bounds__(ENCODE_THREADS) encode_tile(const __grid_const
     __shared__ __align__(16) encode_stage<BYTES, WORDS_BACK> stages[SW_LZ_TILE_BLOCKS];
     __shared__ tile_state state;
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     encode_stage<BYTES, WORDS_BACK> &stage = stages[warp];
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
@@ -572,6 +574,8 @@ __global__ void __launch_bounds__(SW_DECODE_WARPS *SW_WARP, 6)
     __shared__ __align__(16) decode_stage stages[SW_DECODE_WARPS];
     __shared__ uint32_t sums[SW_DECODE_WARPS];
     const uint32_t lane = threadIdx.x % SW_WARP, warp = threadIdx.x / SW_WARP;
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     const sw_gpu_place place = items.find(blockIdx.x, lane);
     const sw_frame_layout &layout = place.item.layout;
     if (sw_lz_symbol_bytes(layout.value_type) != BYTES)

@@ -20,8 +20,8 @@ static size_t sample_bytes(const struct sw_gpu_planning *p) {
 }
 
 static int gather(const struct sw_gpu_planning *p, struct sw_err *err) {
-    return sw_gpu_sample_async(p->d_region, p->planning.raw_bytes, p->planning.piece_bytes, p->room.d_sample, p->stream,
-                               err);
+    return sw_gpu_sample_async(p->d_region, p->planning.raw_bytes, p->planning.piece_bytes, p->room.d_sample,
+                               p->room.pass, p->stream, err);
 }
 
 static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
@@ -65,6 +65,10 @@ int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, co
     p->stream = stream;
     sw_planning_begin(&p->planning, type, raw_bytes, true);
     return queue_step(p, err);
+}
+
+bool sw_gpu_planning_reads_region(const struct sw_gpu_planning *p) {
+    return p->planning.step == SW_PLANNING_SAMPLE || p->planning.step == SW_PLANNING_PROBE;
 }
 
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p) {

@@ -83,7 +83,7 @@ __device__ uint32_t copy_tile(const uint8_t *from, uint8_t *to, uint32_t tile, u
 template <int ALIGN, class ITEMS>
 __global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ ITEMS items) {
     const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
-    if (index >= items.n_units)
+    if (index >= items.n_units || sw_gpu_is_refused(items.pass, lane))
         return;
     const sw_gpu_place place = items.find(index, lane);
     const sw_frame_layout &layout = place.item.layout;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(THREADS) encode_tiles(const __grid_constant__ 
 template <int ALIGN, class ITEMS>
 __global__ void __launch_bounds__(THREADS) decode_tiles(const __grid_constant__ ITEMS items, uint32_t first_tile) {
     const uint32_t lane = threadIdx.x % SW_WARP, index = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
-    if (index >= items.n_units)
+    if (index >= items.n_units || sw_gpu_is_refused(items.pass, lane))
         return;
     const sw_gpu_place place = items.find(index, lane);
     const sw_frame_layout &layout = place.item.layout;

@@ -171,6 +171,8 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
     const sw_frame_layout &layout = place.item.layout;
     CODE::template build<WARPS * SW_WARP>(shared.tables, (const uint8_t *)place.item.d_frame, layout);
     __syncthreads();
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     uint32_t index = place.unit * WARPS + threadIdx.x / SW_WARP;
     if constexpr (CODE::IS_PERSISTENT && std::is_same_v<ITEMS, sw_gpu_single>) {
         for (; first_tile + index < layout.n_tiles; index += gridDim.x * WARPS)

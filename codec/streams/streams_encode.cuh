@@ -276,6 +276,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     const CODE code(tables, *table);
     const uint32_t lane = threadIdx.x % SW_WARP;
+    if (sw_gpu_is_refused(items.pass, lane))
+        return;
     uint32_t slot = NO_SLOT;
     for (;;) {
         uint32_t next = lane == 0 ? atomicAdd(&items.progress(0)->next_tile, 1) : 0;

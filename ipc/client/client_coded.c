@@ -37,6 +37,7 @@ struct sw_coded {
     uint32_t first_run;              /* the first one that is not over */
     uint32_t n_runs;                 /* that were added */
     struct sw_coder_run *runs;       /* [call->n_buffers], by the index of the buffer */
+    bool is_patient;                 /* some items are committed, each by itself: only the coder can do the rest */
     bool falls_back;                 /* it cannot be done here: once nothing is left, the service does it */
     uint32_t *order;                 /* [n_runs]: the buffers in the order in which they were added */
 };
@@ -273,6 +274,14 @@ static bool is_sent(const struct sw_coded *op, uint32_t item) {
     return true;
 }
 
+/* Once items before `n` are committed, each by itself, the service cannot do the call any more. */
+static void be_patient(struct sw_coded *op, uint32_t n) {
+    if (op->is_patient || n == op->way.n_ended || n == sw_way_n_items(&op->way))
+        return;
+    op->is_patient = true;
+    sw_coder_be_patient(coder_of(op), true);
+}
+
 /* Commits the items that are complete: each by itself as soon as it is, or all of them at the end. */
 static bool commit_sent(struct sw_coded *op) {
     struct sw_way *way = &op->way;
@@ -281,6 +290,7 @@ static bool commit_sent(struct sw_coded *op) {
     uint32_t n = way->n_ended;
     while (n < sw_way_n_items(way)) {
         if (each && x->results[n].code) {
+            be_patient(op, n);
             if (n > way->n_ended && !sw_way_commit(way, n))
                 return false;
             way->n_ended = ++n;
@@ -292,6 +302,8 @@ static bool commit_sent(struct sw_coded *op) {
             return false;
         n++;
     }
+    if (each)
+        be_patient(op, n);
     return (!each && n < sw_way_n_items(way)) || sw_way_commit(way, n);
 }
 
@@ -430,6 +442,8 @@ static void coded_free(struct sw_way *way) {
     struct sw_transfer *x = way->transfer;
     if (op->n_runs > op->first_run)
         finish_runs(op);
+    if (op->is_patient)
+        sw_coder_be_patient(coder_of(op), false);
     for (uint32_t i = 0; i < op->n_runs; i++) {
         struct sw_coder_run *run = run_at(op, i);
         struct spillway_result *result = &x->results[run->item];

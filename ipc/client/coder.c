@@ -41,7 +41,8 @@ struct sw_coder {
     bool has_thread, ends;
     bool is_gone; /* the context, with all that lies in it */
     atomic_bool is_condemned;
-    uint64_t n_steps; /* calls of sw_coder_step() */
+    atomic_uint n_patient; /* calls that the service can no longer do in the coder's place */
+    uint64_t n_steps;      /* calls of sw_coder_step() */
 };
 
 static pthread_mutex_t coders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -143,6 +144,8 @@ static void step(struct sw_coder *coder) {
     if (!sw_mover_busy(coder->mover))
         return;
     enter_context(coder, &outer);
+    if (coder->device->ops->be_patient)
+        coder->device->ops->be_patient(coder->device, atomic_load(&coder->n_patient) > 0);
     while (sw_mover_step(coder->mover, false))
         ;
     sw_coder_context_leave(&outer);
@@ -215,6 +218,7 @@ static void end_thread(struct sw_coder *coder) {
     (void)pthread_cond_broadcast(&coder->change);
     (void)pthread_mutex_unlock(&coder->lock);
     (void)pthread_join(coder->thread, NULL);
+    coder->has_thread = coder->ends = false;
 }
 
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
@@ -303,6 +307,7 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
     coder->place = *place;
     coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES};
     coder->memory.fd = -1;
+    sw_list_init(&coder->node);
     coder->n_users = 1;
     if (fill(coder, err)) {
         coder_free(coder);
@@ -321,14 +326,56 @@ static struct sw_coder *find(const struct sw_coder_place *place) {
     return NULL;
 }
 
+/* Begins work in the coder's context, whatever the calling thread's is. */
+static void enter(struct sw_coder *coder, struct sw_coder_context *outer) {
+    (void)pthread_mutex_lock(&coder->lock);
+    enter_context(coder, outer);
+}
+
+static void leave(struct sw_coder *coder, struct sw_coder_context *outer) {
+    (void)pthread_mutex_unlock(&coder->lock);
+    sw_coder_context_leave(outer);
+}
+
+/* Freeing GPU memory waits for kernels, the engine's, too. */
+static bool may_be_freed(struct sw_coder *coder) {
+    struct sw_coder_context outer;
+    enter(coder, &outer);
+    const bool is_asleep =
+        !coder->is_gone && coder->device->ops->is_asleep && coder->device->ops->is_asleep(coder->device);
+    leave(coder, &outer);
+    return !is_asleep;
+}
+
+/* Frees the coders that nobody uses, where that does not wait. */
+static void free_unused(void) {
+    for (struct sw_list *n = coders.next, *next; n != &coders; n = next) {
+        struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
+        next = n->next;
+        if (coder->n_users > 0 || !may_be_freed(coder))
+            continue;
+        sw_list_remove(n);
+        coder_free(coder);
+    }
+}
+
+/* The thread of a coder that nobody used has ended. */
+static int use(struct sw_coder *coder, struct sw_err *err) {
+    const int rc = coder->has_thread ? 0 : start_thread(coder, err);
+    if (!rc)
+        coder->n_users++;
+    return rc;
+}
+
 int sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err) {
     struct sw_err cause = {0};
     (void)pthread_mutex_lock(&coders_lock);
     struct sw_coder *coder = find(place);
-    if (coder)
-        coder->n_users++;
-    else if ((coder = coder_new(place, &cause)))
+    if (coder && use(coder, &cause))
+        coder = NULL;
+    else if (!coder && (coder = coder_new(place, &cause)))
         sw_list_append(&coders, &coder->node);
+    free_unused();
     (void)pthread_mutex_unlock(&coders_lock);
     if (!coder && err)
         *err = cause;
@@ -341,12 +388,10 @@ void sw_coder_put(struct sw_coder *coder) {
     if (!coder)
         return;
     (void)pthread_mutex_lock(&coders_lock);
-    const bool is_last = --coder->n_users == 0;
-    if (is_last)
-        sw_list_remove(&coder->node);
+    if (--coder->n_users == 0)
+        end_thread(coder);
+    free_unused();
     (void)pthread_mutex_unlock(&coders_lock);
-    if (is_last)
-        coder_free(coder);
 }
 
 void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd) {
@@ -373,17 +418,6 @@ unsigned sw_coder_slots(const struct sw_coder *coder) {
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
-
-/* Begins work on the mover in the coder's context, whatever the calling thread's is. */
-static void enter(struct sw_coder *coder, struct sw_coder_context *outer) {
-    (void)pthread_mutex_lock(&coder->lock);
-    enter_context(coder, outer);
-}
-
-static void leave(struct sw_coder *coder, struct sw_coder_context *outer) {
-    (void)pthread_mutex_unlock(&coder->lock);
-    sw_coder_context_leave(outer);
-}
 
 void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes) {
     struct sw_coder_context outer;
@@ -435,6 +469,13 @@ void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, c
     event->is_pending = false;
     sw_mover_slot_done(coder->mover, event->slot, err);
     leave(coder, &outer);
+}
+
+void sw_coder_be_patient(struct sw_coder *coder, bool is_patient) {
+    if (is_patient)
+        atomic_fetch_add(&coder->n_patient, 1);
+    else
+        atomic_fetch_sub(&coder->n_patient, 1);
 }
 
 void sw_coder_condemn(struct sw_coder *coder) {

@@ -9,6 +9,10 @@
  * the coder's own thread does: it wakes up late, so callers are better at it. The mover tells a connection what to send
  * by events: one for each slot, at most.
  *
+ * Kernels of the engine may fill the GPU until a call has ended. If ours have not begun within 20 ms, a run fails with
+ * -SW_EGPU, and later ones at once, until those have ended: the service is to do the call. A coder that nobody uses any
+ * more is kept until then, since freeing its memory waits for kernels.
+ *
  * If the engine destroys the context, all in it is gone: the coder forgets its handles and GPU memory, runs fail with
  * -SW_EGPULOST, and another context, even with the same handle, gets a coder of its own.
  *
@@ -104,6 +108,9 @@ void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.
  * Another thread may be at it: then it returns true at once. */
 bool sw_coder_step(struct sw_coder *coder);
+/* A call begins or ends for which failing is worse than waiting for the engine's kernels, since the service cannot do it
+ * any more. As long as there is one, no run fails because kernels do not begin. */
+void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
 /* The service may still use a frame buffer of a run that was given up, since it has not answered: no frame goes through
  * the coder any more. Its runs fail with -SW_EIO, and whoever asks for its place gets another coder. */
 void sw_coder_condemn(struct sw_coder *coder);

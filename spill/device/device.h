@@ -231,6 +231,14 @@ struct sw_device_ops {
      * the driver: steps end with -SW_EGPULOST, and close() frees only what the host has. NULL: it has no context. */
     void (*forget)(struct sw_device *device);
 
+    /* A guest's steps fail with -SW_EGPU if their kernels have not begun after 20 ms, since the engine's own may fill
+     * the GPU until its call has ended. The slot sleeps then: its next steps fail at once, until those kernels are
+     * gone. They touch no memory of the client any more. NULL: steps always go on. Returns whether slots sleep: then
+     * close() would wait for the engine's kernels. */
+    bool (*is_asleep)(struct sw_device *device);
+    /* Steps wait as long as it takes, from now on, or no longer. NULL: they always do. */
+    void (*be_patient)(struct sw_device *device, bool is_patient);
+
     void (*close)(struct sw_device *device);
 };
 

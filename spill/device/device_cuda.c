@@ -111,6 +111,7 @@ static void destroy(struct device_cuda *d) {
     stream_free(d->frames_back);
     stream_free(d->canary);
     stream_free(d->waking);
+    stream_free(d->gates);
     if (d->d_memory)
         (void)cudaFree(d->d_memory);
     sw_cuda_driver_fini(&d->driver);
@@ -158,6 +159,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, 
     ret->d_learning = is_short ? carve(base, &at, training) : ret->d_frame;
     ret->d_scratch = carve(base, &at, slot_scratch_bytes(chunk_bytes));
     ret->d_progress = carve(base, &at, sizeof *ret->d_progress);
+    ret->d_gate = carve(base, &at, sizeof *ret->d_gate);
     ret->d_sample = carve(base, &at, SW_SAMPLE_MAX_BYTES);
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
@@ -318,6 +320,8 @@ static const struct sw_device_ops cuda_ops = {
     .unpack = sw_cuda_unpack,
     .identify = sw_cuda_identify,
     .wake = sw_cuda_wake,
+    .is_asleep = sw_cuda_is_asleep,
+    .be_patient = sw_cuda_be_patient,
     .encode_group = sw_cuda_encode_group,
     .store_group = sw_cuda_store_group,
     .restore_group = sw_cuda_restore_group,
@@ -366,15 +370,25 @@ static int make_streams(struct device_cuda *d, struct sw_err *err) {
         e = stream_new(&d->canary);
     if (e == cudaSuccess)
         e = stream_new(&d->waking);
+    if (e == cudaSuccess)
+        e = stream_new(&d->gates);
     return check(e, err, "cudaStreamCreateWithFlags");
 }
 
-/* Makes the pool, and the slots' progress zero. Waits, since the slots' streams do not. */
+/* Makes what encodes and gates need at first zero. */
+static int clear(const struct parts *parts, cudaStream_t stream, struct sw_err *err) {
+    const int rc = check(cudaMemsetAsync(parts->d_progress, 0, sizeof *parts->d_progress, stream), err,
+                         "cudaMemsetAsync of a slot's progress");
+    return rc < 0 ? rc
+                  : check(cudaMemsetAsync(parts->d_gate, 0, sizeof *parts->d_gate, stream), err,
+                          "cudaMemsetAsync of a gate");
+}
+
+/* Makes the pool, and clears what belongs to slots. Waits, since the slots' streams do not. */
 static int make_pool(struct device_cuda *d, struct sw_err *err) {
     int rc = sw_gpu_pool_init_async(&d->pool, d->canary, err);
     for (unsigned s = 0; rc == 0 && s < d->info.n_slots; s++)
-        rc = check(cudaMemsetAsync(d->slots[s].parts.d_progress, 0, sizeof *d->slots[s].parts.d_progress, d->canary),
-                   err, "cudaMemsetAsync of a slot's progress");
+        rc = clear(&d->slots[s].parts, d->canary, err);
     return rc < 0 ? rc : check(cudaStreamSynchronize(d->canary), err, "cudaStreamSynchronize");
 }
 

@@ -10,7 +10,7 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, struct sw_gr
                  struct sw_err *err) {
     struct slot *slot = &d->slots[s];
     uint64_t bytes = 0;
-    const int rc = enter(d, err);
+    const int rc = enter_slot(d, &d->slots[s], err);
     if (rc < 0)
         return rc;
     for (unsigned i = 0; i < n; i++)
@@ -51,7 +51,7 @@ static int queue_encode(struct device_cuda *d, struct slot *slot, const struct s
         at += sw_group_item_bytes(item->bytes);
     }
     return sw_cuda_check_lost(sw_gpu_encode_batch_async(plan, h->items, n, h->results, &d->pool, slot->parts.d_scratch,
-                                                        d->scratch_bytes, slot->stream, err),
+                                                        d->scratch_bytes, sw_cuda_pass(d, slot), slot->stream, err),
                               err);
 }
 
@@ -174,7 +174,7 @@ int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_
     rc = queue_copies(d, slot, false, err);
     if (rc == 0)
         rc = sw_cuda_check_lost(sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch,
-                                                          d->scratch_bytes, slot->stream, err),
+                                                          d->scratch_bytes, (struct sw_gpu_pass){0}, slot->stream, err),
                                 err);
     return end(slot, rc);
 }

@@ -12,7 +12,7 @@ static void learn(void *arg) {
 
 /* Continues make_plan. Another thread does work of milliseconds, so that the worker can serve other slots. -SW_EAGAIN:
  * the slot runs again, or waits for this thread. */
-static int finish_plan(struct slot *slot, struct sw_err *err) {
+static int finish_plan(const struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     if (slot->work == WORK_PLAN && sw_gpu_planning_waits(&slot->planning)) {
         slot->work = WORK_LEARN;
         const int rc = sw_sealer_run(slot->sealer, learn, &slot->planning, err);
@@ -21,6 +21,7 @@ static int finish_plan(struct slot *slot, struct sw_err *err) {
     if (slot->work == WORK_LEARN && !sw_sealer_ended(slot->sealer))
         return -SW_EAGAIN;
     slot->work = WORK_PLAN;
+    slot->planning.room.pass = sw_cuda_pass(d, slot);
     return sw_cuda_check_lost(sw_gpu_planning_go_on(&slot->planning, err), err);
 }
 
@@ -62,7 +63,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     switch (slot->work) {
     case WORK_PLAN:
     case WORK_LEARN:
-        return finish_plan(slot, err);
+        return finish_plan(d, slot, err);
     case WORK_ENCODE:
         return finish_encode(d, slot, ret, err);
     case WORK_DECODE:
@@ -91,6 +92,7 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
 /* Notes that the slot has no more work. */
 static void end_work(struct slot *slot) {
     slot->work = WORK_NONE;
+    slot->begin = BEGIN_SEEN;
     slot->copies = NULL;
     slot->heads = NULL;
 }
@@ -141,6 +143,21 @@ static cudaError_t query(const struct slot *slot) {
     return e != cudaSuccess || only_copies_run(slot) ? e : cudaStreamQuery(slot->stream);
 }
 
+/* Polling needs no event; the next query reports a dead context. */
+static int mark_and_wait(struct slot *slot) {
+    if (mark(slot) != cudaSuccess)
+        (void)cudaGetLastError();
+    return -SW_EAGAIN;
+}
+
+/* A step that is given up ends, although its kernels are still in the stream. */
+static int poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    const int rc = sw_cuda_poll_begin(d, slot, err);
+    if (rc != -SW_EAGAIN)
+        end_work(slot);
+    return rc;
+}
+
 int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
@@ -152,9 +169,7 @@ int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_resul
     const cudaError_t e = query(slot);
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
-        if (!d->is_guest && mark(slot) != cudaSuccess)
-            (void)cudaGetLastError(); /* polling needs no event; the next query reports a dead context */
-        return -SW_EAGAIN;
+        return d->is_guest ? poll_begin(d, slot, err) : mark_and_wait(slot);
     }
     if (e == cudaSuccess)
         return finish(d, slot, ret, err);

@@ -17,7 +17,9 @@ enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITE
 struct exchange {
     struct sw_gpu_result result;          /* of the encode, written by the kernels themselves */
     struct sw_gpu_planning_host planning; /* of make_plan */
-    struct sw_params params;              /* of the plan in use; a copy of them is, or will be, on the device */
+    struct sw_gpu_gate gate; /* a copy of the slot's, which was made after `closed` had been copied to it */
+    uint64_t closed;
+    struct sw_params params; /* of the plan in use; a copy of them is, or will be, on the device */
     /* Of a group, or of the frames to decode: the kernels' input, and their results. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
@@ -33,6 +35,7 @@ struct parts {
     uint8_t *d_learning; /* training's scratch: d_frame, if that is long enough */
     uint8_t *d_scratch, *d_sample;
     struct sw_gpu_progress *d_progress;
+    struct sw_gpu_gate *d_gate;
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     struct sw_gpu_run *d_runs;
@@ -54,6 +57,9 @@ enum work {
     WORK_VERIFY   /* verify_frame, by one of the sealer's threads */
 };
 
+/* What is known of the kernels that a guest has queued. SEEN: they have begun, or there are none. */
+enum begin { BEGIN_UNKNOWN, BEGIN_CLOSING, BEGIN_SEEN };
+
 struct slot {
     cudaStream_t stream;
     /* The stream of the last spill_raw, restore_raw, take_frame or give_frame; NULL: none since the last report. */
@@ -68,6 +74,10 @@ struct slot {
     struct parts parts;
     bool has_params;                 /* the device's params are h->params */
     enum work work;                  /* the step queued since the last report, apart from copies */
+    uint64_t ticket;                 /* of the kernels that were queued last; guests only, like the next three */
+    uint64_t queued_us;              /* when that was */
+    enum begin begin;                /* whether they have begun */
+    bool is_asleep;                  /* kernels of a step that was given up are in the stream */
     struct sw_gpu_planning planning; /* of the last plan */
     const uint8_t *d_in;             /* WORK_ENCODE: the source, in case it must be encoded again as a raw frame */
     uint64_t in_bytes;
@@ -85,7 +95,8 @@ struct device_cuda {
     struct sw_device_info info;
     int ordinal;
     bool is_gone;  /* the context, with all handles and memory in it: they are forgotten */
-    bool is_guest; /* its slots are polled, and nobody sleeps on them */
+    bool is_guest; /* its slots are polled, and nobody sleeps on them; steps may be given up */
+    bool is_patient;
     struct sw_cuda_driver driver;
     uint64_t scratch_bytes;               /* per slot */
     struct sw_gpu_pool pool;              /* of all slots */
@@ -93,6 +104,7 @@ struct device_cuda {
     void *d_memory;                       /* all slots' parts, and the pool */
     cudaStream_t canary;                  /* waits for no other stream */
     cudaStream_t waking;                  /* no other stream waits for it */
+    cudaStream_t gates;                   /* copies to gates and from them: never behind a kernel */
     cudaStream_t copies_out, copies_back; /* copies of all slots, in the order in which they are queued */
     /* Every other copy of a client's frame: between two copies of one stream the link rests for 2 to 4 us (H200). */
     cudaStream_t frames_out, frames_back;
@@ -131,6 +143,22 @@ static inline struct sw_frame_layout raw_layout(uint64_t raw_bytes) {
 static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
     return raw_layout(raw_bytes).frame_bytes;
 }
+
+/* device_cuda_gate.c: steps of a guest that are given up, since other kernels fill the GPU. */
+/* Returns what kernels that are queued now show, and starts the time after which they are given up. */
+struct sw_gpu_pass sw_cuda_pass(const struct device_cuda *d, struct slot *slot);
+/* Before a step is queued. errors: -SW_EGPU: the slot still has kernels of a step that was given up. */
+int sw_cuda_rouse(const struct device_cuda *d, struct slot *slot, struct sw_err *err);
+/* Polls a step that has not ended. errors: -SW_EAGAIN: it goes on; -SW_EGPU: it was given up. */
+int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *err);
+/* Begins to queue a step with kernels. */
+static inline int enter_slot(const struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    const int rc = enter(d, err);
+    return rc < 0 ? rc : sw_cuda_rouse(d, slot, err);
+}
+
+bool sw_cuda_is_asleep(struct sw_device *device);
+void sw_cuda_be_patient(struct sw_device *device, bool is_patient);
 
 /* device_cuda_steps.c: the operations of device.h. */
 int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,

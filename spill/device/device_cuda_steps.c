@@ -8,7 +8,7 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                       uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    int rc = enter(d, err);
+    int rc = enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
@@ -16,7 +16,8 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                                               .d_params = slot->parts.d_params,
                                               .d_training = slot->parts.d_training,
                                               .d_scratch = slot->parts.d_learning,
-                                              .scratch_bytes = sw_gpu_train_scratch_bytes()};
+                                              .scratch_bytes = sw_gpu_train_scratch_bytes(),
+                                              .pass = sw_cuda_pass(d, slot)};
     slot->has_params = false; /* training overwrites them */
     rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
     if (rc == 0 && bytes)
@@ -34,7 +35,8 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
-                                                  &slot->h->result, &d->pool, p->d_progress, slot->stream, err),
+                                                  &slot->h->result, &d->pool, p->d_progress, sw_cuda_pass(d, slot),
+                                                  slot->stream, err),
                               err);
 }
 
@@ -56,7 +58,7 @@ int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *p
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     struct sw_gpu_plan gpu_plan;
-    int rc = enter(d, err);
+    int rc = enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     SW_ASSERT(bytes <= d->info.chunk_bytes);
@@ -128,7 +130,8 @@ static int end_decode(struct slot *slot, int rc, struct sw_err *err) {
 static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_frame_layout *layout,
                      const uint8_t *d_frame, void *d_out, struct sw_err *err) {
     SW_ASSERT(layout->raw_bytes <= d->info.chunk_bytes && layout->frame_bytes <= d->info.buffer_bytes);
-    return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, slot->stream, err);
+    return sw_gpu_decode_async(layout, d_frame, 0, layout->n_tiles, d_out, slot->h->results, sw_cuda_pass(d, slot),
+                               slot->stream, err);
 }
 
 /* Queues the decoding of the frames at d_base, in one launch: a single chunk leaves most of the GPU idle, and on a busy
@@ -142,14 +145,14 @@ static int queue_decode(struct device_cuda *d, struct slot *slot, uint8_t *d_bas
                                                  .d_raw = sw_cuda_at(mapping, items[i].offset),
                                                  .d_frame = d_base + items[i].frame_at};
     return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
-                                     slot->stream, err);
+                                     sw_cuda_pass(d, slot), slot->stream, err);
 }
 
 int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                    unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    const int rc = enter(d, err);
+    const int rc = enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     SW_ASSERT(n > 0 && n <= SW_DECODE_MAX &&

@@ -206,14 +206,16 @@ static void measure_copy(struct bench *b) {
 static void queue_encode(struct bench *b, const struct sw_plan *plan, const uint8_t *d_in) {
     struct sw_err err;
     const struct sw_gpu_plan p = sw_gpu_plan_from(plan, b->d_params);
-    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, &b->pool, b->d_progress, b->stream,
-                              &err),
+    sw_ok(sw_gpu_encode_async(&p, d_in, b->n, b->d_frame, b->frame_cap, b->d_result, &b->pool, b->d_progress,
+                              (struct sw_gpu_pass){0}, b->stream, &err),
           &err);
 }
 
 static void queue_decode(struct bench *b, const struct sw_frame_layout *layout) {
     struct sw_err err;
-    sw_ok(sw_gpu_decode_async(layout, b->d_frame, 0, layout->n_tiles, b->d_out, b->d_result, b->stream, &err), &err);
+    sw_ok(sw_gpu_decode_async(layout, b->d_frame, 0, layout->n_tiles, b->d_out, b->d_result, (struct sw_gpu_pass){0},
+                              b->stream, &err),
+          &err);
 }
 
 static struct sw_frame_layout read_layout(struct bench *b) {
@@ -272,7 +274,9 @@ static void time_step(struct bench *b, const char *column, const char *what, enu
 static void make_plan(struct bench *b, struct sw_plan *plan, const uint8_t *d_in, struct sw_gpu_training *h_training) {
     struct sw_err err;
     const size_t bytes = b->n < SW_SAMPLE_MAX_BYTES ? b->n : SW_SAMPLE_MAX_BYTES;
-    sw_ok(sw_gpu_sample_async(d_in, b->n, SW_SAMPLE_SHORT_PIECE_BYTES, b->d_sample, b->stream, &err), &err);
+    sw_ok(sw_gpu_sample_async(d_in, b->n, SW_SAMPLE_SHORT_PIECE_BYTES, b->d_sample, (struct sw_gpu_pass){0}, b->stream,
+                              &err),
+          &err);
     sw_ok(sw_gpu_train_async(b->d_sample, bytes, b->d_params, b->d_training, b->d_scratch, b->scratch_bytes, b->stream,
                              &err),
           &err);
@@ -381,7 +385,8 @@ static void queue_on_streams(struct bench *b, const struct sw_gpu_plan *plan, ui
     for (uint32_t i = 0; i < b->options.batch; i++) {
         CUDA(cudaStreamWaitEvent(b->streams[i], b->begun, 0));
         sw_ok(sw_gpu_encode_async(plan, d_in + i * b->options.size, b->options.size, b->d_frame + i * b->frame_stride,
-                                  b->frame_stride, &b->results[i], &b->pool, &b->d_progress[i], b->streams[i], &err),
+                                  b->frame_stride, &b->results[i], &b->pool, &b->d_progress[i], (struct sw_gpu_pass){0},
+                                  b->streams[i], &err),
               &err);
         CUDA(cudaEventRecord(b->ended, b->streams[i]));
         CUDA(cudaStreamWaitEvent(b->stream, b->ended, 0));
@@ -400,7 +405,7 @@ static void queue_batch_encode(struct bench *b, const struct sw_plan *plan, uint
                                            .d_raw = d_in + i * b->options.size,
                                            .d_frame = b->d_frame + i * b->frame_stride};
     sw_ok(sw_gpu_encode_batch_async(&p, b->items, b->options.batch, b->results, &b->pool, b->d_scratch,
-                                    b->scratch_bytes, b->stream, &err),
+                                    b->scratch_bytes, (struct sw_gpu_pass){0}, b->stream, &err),
           &err);
 }
 
@@ -413,8 +418,8 @@ static void queue_batch_decode(struct bench *b) {
         sw_ok(sw_frame_parse(&b->items[i].layout, b->h_frames + at, bytes, bytes, &err), &err);
         b->results[i].bad_tiles = 0;
     }
-    sw_ok(sw_gpu_decode_batch_async(b->items, b->options.batch, b->results, b->d_scratch, b->scratch_bytes, b->stream,
-                                    &err),
+    sw_ok(sw_gpu_decode_batch_async(b->items, b->options.batch, b->results, b->d_scratch, b->scratch_bytes,
+                                    (struct sw_gpu_pass){0}, b->stream, &err),
           &err);
 }
 

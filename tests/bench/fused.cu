@@ -98,7 +98,7 @@ class packed_column {
         const struct sw_gpu_plan gpu = sw_gpu_plan_from(&plan, table.data().get());
         frame.resize(sw_frame_bound_bytes(bytes));
         sw_ok(sw_gpu_encode_async(&gpu, d_values, bytes, frame.data().get(), frame.size(), result.data().get(),
-                                  &no_pool, progress.data().get(), nullptr, &err),
+                                  &no_pool, progress.data().get(), sw_gpu_pass{}, nullptr, &err),
               err);
         const sw_gpu_result done = result[0];
         std::vector<uint8_t> head(std::min<size_t>(done.frame_bytes, 1 << 16));
@@ -110,7 +110,7 @@ class packed_column {
     void decode(void *d_values) {
         struct sw_err err;
         sw_ok(sw_gpu_decode_async(&layout, frame.data().get(), 0, layout.n_tiles, d_values, result.data().get(),
-                                  nullptr, &err),
+                                  sw_gpu_pass{}, nullptr, &err),
               err);
     }
     bool is_whole() const {

@@ -3,6 +3,7 @@
 #include "ipc/client/coder.h"
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "ipc/client/coder_memory.h"
 #include "tests/lib/content.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
@@ -380,6 +381,111 @@ START_TEST(a_condemned_coder_passes_no_frame_on) {
 }
 END_TEST
 
+/* ---- other kernels fill the GPU ---------------------------------------------------------------------------------- */
+
+static void fill_gpu(bool is_full) {
+    atomic_store(&sw_fake_cuda->is_full, is_full);
+    if (!is_full) /* waits for all that is queued */
+        sw_fake_memory_free(sw_fake_memory_new(1));
+}
+
+/* The run's call is the service's to do, and its memory is the caller's. Returns how long that took. */
+static uint64_t ck_is_given_up(enum sw_operation operation) {
+    struct sw_coder_run run;
+    const uint64_t begun_us = sw_clock_us();
+    memcpy(data, original, BYTES);
+    add(&run, operation);
+    ck_assert_int_eq(finish(&run), -SW_EGPU);
+    const uint64_t took_us = sw_clock_us() - begun_us;
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    return took_us;
+}
+
+/* The loop's index: a spill, or a restore. Its kernels do nothing when they begin at last: not even look at memory that
+ * is no longer there. */
+START_TEST(a_run_whose_kernels_do_not_begin_is_given_up) {
+    const enum sw_operation operation = _i ? SW_OP_RESTORE : SW_OP_SPILL;
+    open_coder();
+    there_and_back();
+    for (int round = 0; round < 3; round++) {
+        uint8_t *const kept = data;
+        fill_gpu(true);
+        const uint64_t took_us = ck_is_given_up(operation);
+        ck_assert_uint_ge(took_us, 20000);
+        ck_assert_uint_lt(took_us, 500000);
+        for (int again = 0; again < 4; again++)
+            ck_assert_uint_lt(ck_is_given_up(SW_OP_SPILL), 500000);
+        memset(data, 0xA5, BYTES);
+        if (round == 1) {
+            data = sw_fake_memory_new(BYTES);
+            ck_assert_ptr_nonnull(data);
+        }
+        fill_gpu(false);
+        for (size_t i = 0; i < BYTES; i++)
+            ck_assert_int_eq(kept[i], 0xA5);
+        if (round == 1)
+            sw_fake_memory_free(kept);
+        there_and_back();
+    }
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
+    close_coder();
+}
+END_TEST
+
+/* What nobody else can do waits; what is canceled ends. */
+START_TEST(a_patient_run_waits_for_the_gpu) {
+    struct sw_coder_run run;
+    open_coder();
+    memcpy(data, original, BYTES);
+    fill_gpu(true);
+    sw_coder_be_patient(coder, true);
+    add(&run, SW_OP_SPILL);
+    for (const uint64_t begun_us = sw_clock_us(); sw_clock_us() - begun_us < 60000;)
+        (void)sw_coder_step(coder);
+    ck_assert(!is_over(&run));
+    fill_gpu(false);
+    ck_assert_int_eq(finish(&run), 0);
+    sw_coder_be_patient(coder, false);
+    ck_assert_int_eq(restore(), 0);
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    close_coder();
+}
+END_TEST
+
+/* Freeing the coder's memory would wait for its kernels. The loop's index: who frees it then. */
+START_TEST(closing_does_not_wait_for_a_full_gpu) {
+    char status[4096];
+    const int before = held();
+    open_coder();
+    struct sw_coder *first = coder;
+    const int with_one = held();
+    fill_gpu(true);
+    (void)ck_is_given_up(SW_OP_SPILL);
+    close_coder();
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
+    ck_assert_int_eq(held(), with_one);
+    ck_assert_uint_eq(count_threads(status, sizeof status), 0);
+    open_coder(); /* the same, as long as it is there */
+    ck_assert_ptr_eq(coder, first);
+    (void)ck_is_given_up(SW_OP_SPILL);
+    if (_i == 0) {
+        fill_gpu(false);
+        there_and_back();
+        close_coder();
+    } else {
+        struct sw_coder *host = NULL;
+        struct sw_err err = {0};
+        close_coder();
+        ck_assert_int_eq(sw_coder_get(&host, &(struct sw_coder_place){0}, &err), 0);
+        ck_assert_int_eq(held(), with_one);
+        fill_gpu(false);
+        sw_coder_put(host);
+    }
+    ck_assert_int_eq(held(), before);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("coder");
     TCase *tcase = tcase_create("coder");
@@ -393,6 +499,9 @@ int main(void) {
     tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
     tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
     tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
+    tcase_add_loop_test(tcase, a_run_whose_kernels_do_not_begin_is_given_up, 0, 2);
+    tcase_add_test(tcase, a_patient_run_waits_for_the_gpu);
+    tcase_add_loop_test(tcase, closing_does_not_wait_for_a_full_gpu, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

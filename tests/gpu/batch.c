@@ -95,7 +95,7 @@ static void batch_encode(struct batch *b, const struct sw_plan *plan) {
                                            .d_frame = d_frames.data + b->frame_at[i]};
     memset(b->results, 0xEE, b->n * sizeof *b->results);
     ck_assert_msg(!sw_gpu_encode_batch_async(&p.gpu, b->items, b->n, b->results, &pool.gpu, d_scratch.data,
-                                             d_scratch.bytes, NULL, &err),
+                                             d_scratch.bytes, (struct sw_gpu_pass){0}, NULL, &err),
                   "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(b->frames, d_frames.data, b->frames_image_bytes, cudaMemcpyDeviceToHost));
@@ -144,7 +144,8 @@ static void batch_decode(struct batch *b) {
                                       b->frame_bytes[i], &err),
                       "item %u: %s", i, err.msg);
     }
-    ck_assert_msg(!sw_gpu_decode_batch_async(b->items, b->n, b->results, d_scratch.data, d_scratch.bytes, NULL, &err),
+    ck_assert_msg(!sw_gpu_decode_batch_async(b->items, b->n, b->results, d_scratch.data, d_scratch.bytes,
+                                             (struct sw_gpu_pass){0}, NULL, &err),
                   "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(out, d_raw.data, b->raw_image_bytes, cudaMemcpyDeviceToHost));
@@ -295,16 +296,21 @@ START_TEST(batches_refused) {
     for (unsigned i = 0; i < 3; i++)
         b.items[i] =
             (struct sw_gpu_item){.layout.raw_bytes = bytes[i], .d_raw = d, .d_frame = d + (size_t)80000 * (i + 1)};
-    ck_assert_int_eq(
-        sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch - 1, NULL, &err),
-        -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch - 1,
+                                               (struct sw_gpu_pass){0}, NULL, &err),
+                     -SW_ETOOSMALL);
     b.items[1].d_frame = d + 8;
-    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch, NULL, &err),
+    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 3, b.results, &no_pool, d_scratch, scratch,
+                                               (struct sw_gpu_pass){0}, NULL, &err),
                      -SW_EINVAL);
-    ck_assert_int_eq(sw_gpu_decode_batch_async(b.items, 3, b.results, d_scratch, scratch, NULL, &err), -SW_EINVAL);
-    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 0, b.results, &no_pool, d_scratch, scratch, NULL, &err),
+    ck_assert_int_eq(
+        sw_gpu_decode_batch_async(b.items, 3, b.results, d_scratch, scratch, (struct sw_gpu_pass){0}, NULL, &err),
+        -SW_EINVAL);
+    ck_assert_int_eq(sw_gpu_encode_batch_async(&p.gpu, b.items, 0, b.results, &no_pool, d_scratch, scratch,
+                                               (struct sw_gpu_pass){0}, NULL, &err),
                      0);
-    ck_assert_int_eq(sw_gpu_decode_batch_async(b.items, 0, b.results, d_scratch, scratch, NULL, &err), 0);
+    ck_assert_int_eq(
+        sw_gpu_decode_batch_async(b.items, 0, b.results, d_scratch, scratch, (struct sw_gpu_pass){0}, NULL, &err), 0);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaFree(d));
     CUDA(cudaFree(p.d_params));

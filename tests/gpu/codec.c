@@ -153,7 +153,8 @@ START_TEST(tables_that_change) {
             tables[section + i] = (uint8_t)(sw_random(&state) >> 32);
         for (int i = 0; i < DECODES; i++)
             ck_assert_int_eq(sw_gpu_decode_async(&layout, d_frame.data, 0, layout.n_tiles, d_out.data,
-                                                 (struct sw_gpu_result *)d_result.data, decodes, NULL),
+                                                 (struct sw_gpu_result *)d_result.data, (struct sw_gpu_pass){0},
+                                                 decodes, NULL),
                              0);
         for (int i = 0; i < CHANGES; i++)
             CUDA(cudaMemcpyAsync(d_frame.data + SW_FRAME_HEADER_BYTES, tables + (i % 2 ? section : 0), section,
@@ -359,11 +360,15 @@ START_TEST(refusals) {
     CUDA(cudaMalloc(&d, 1 << 22));
     const uint64_t cap = sw_frame_bound_bytes(n);
     const struct sw_gpu_pool no_pool = {0};
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap - 1, d, &no_pool, d, NULL, &err), -SW_ETOOSMALL);
-    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, cap, d, &no_pool, d, NULL, &err), -SW_EINVAL);
+    ck_assert_int_eq(sw_gpu_encode_async(&p.gpu, d, n, d, cap - 1, d, &no_pool, d, (struct sw_gpu_pass){0}, NULL, &err),
+                     -SW_ETOOSMALL);
+    ck_assert_int_eq(
+        sw_gpu_encode_async(&p.gpu, d, n, (uint8_t *)d + 8, cap, d, &no_pool, d, (struct sw_gpu_pass){0}, NULL, &err),
+        -SW_EINVAL);
     struct sw_frame_layout layout;
     sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, n, 0);
-    ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, NULL, &err), -SW_EINVAL);
+    ck_assert_int_eq(sw_gpu_decode_async(&layout, d, 1, layout.n_tiles, d, d, (struct sw_gpu_pass){0}, NULL, &err),
+                     -SW_EINVAL);
     CUDA(cudaFree(d));
     CUDA(cudaFree(p.d_params));
 }
@@ -464,7 +469,7 @@ START_TEST(streams_share_a_pool) {
             CUDA(cudaMemsetAsync(d_frames[s].data, 0xEE, cap, streams[s]));
             ck_assert_msg(!sw_gpu_encode_async(&plans[(round + s) % N_YIELDS].gpu, d_in[(round + s) % N_YIELDS], n,
                                                d_frames[s].data, cap, &results[s], &pool.gpu, &d_progress[s],
-                                               streams[s], &err),
+                                               (struct sw_gpu_pass){0}, streams[s], &err),
                           "%s", err.msg);
         }
         CUDA(cudaDeviceSynchronize());

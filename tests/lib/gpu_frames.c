@@ -141,7 +141,8 @@ uint64_t sw_gpu_encode_frame(const struct sw_plan *plan, const uint8_t *in, size
     CUDA(cudaMemset(d_progress.data, 0, d_progress.bytes));
     CUDA(cudaMemcpy(d_in.data, in, n, cudaMemcpyHostToDevice));
     ck_assert_msg(!sw_gpu_encode_async(&p.gpu, d_in.data, n, d_frame.data, d_frame.bytes, d_result, &pool.gpu,
-                                       (struct sw_gpu_progress *)(void *)d_progress.data, NULL, &err),
+                                       (struct sw_gpu_progress *)(void *)d_progress.data, (struct sw_gpu_pass){0}, NULL,
+                                       &err),
                   "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
@@ -173,8 +174,9 @@ uint32_t sw_gpu_decode_layout(const struct sw_frame_layout *layout, const uint8_
     struct sw_gpu_result result, *const d_result = gpu_alloc(sizeof *d_result);
     CUDA(cudaMemset(d_result, 0, sizeof *d_result));
     CUDA(cudaMemcpy(d_frame.data, frame, frame_bytes, cudaMemcpyHostToDevice));
-    ck_assert_msg(!sw_gpu_decode_async(layout, d_frame.data, first, count, d_out.data, d_result, NULL, &err), "%s",
-                  err.msg);
+    ck_assert_msg(!sw_gpu_decode_async(layout, d_frame.data, first, count, d_out.data, d_result,
+                                       (struct sw_gpu_pass){0}, NULL, &err),
+                  "%s", err.msg);
     CUDA(cudaDeviceSynchronize());
     CUDA(cudaMemcpy(&result, d_result, sizeof result, cudaMemcpyDeviceToHost));
     CUDA(cudaMemcpy(out, d_out.data, out_bytes, cudaMemcpyDeviceToHost));

@@ -73,6 +73,7 @@ struct sw_fake_cuda {
     atomic_int fired;      /* calls that failed by it */
     atomic_int dead;       /* the error that killed the context, or 0 */
     atomic_int violations; /* times that work reached memory that was not there */
+    atomic_bool is_full;   /* no kernel begins; copies do */
     atomic_int stuck;      /* times that a call would have waited for one of them */
     int error;             /* cudaError_t */
     enum sw_fake_way way;

@@ -32,10 +32,13 @@ static int end(int rc) {
 }
 
 /* Ends one that queues work. A call that fails may have launched some of its kernels: taken for all of them. */
-static int queue(int rc, cudaStream_t stream, void (*work)(const void *args), const void *args, size_t bytes) {
-    (void)sw_fake_queue(stream, work, args, bytes);
+static int queue(int rc, cudaStream_t stream, void (*work)(const void *args), const void *args, size_t bytes,
+                 struct sw_gpu_pass pass) {
+    (void)sw_fake_queue_kernel(stream, work, args, bytes, pass);
     return end(rc);
 }
+
+static const struct sw_gpu_pass no_gate;
 
 int sw_gpu_codec_init(struct sw_err *err) {
     return end(begin(SW_FAKE_sw_gpu_codec_init, err));
@@ -56,7 +59,7 @@ static void do_nothing(const void *args) {
 
 int sw_gpu_pool_init_async(const struct sw_gpu_pool *pool, struct CUstream_st *stream, struct sw_err *err) {
     (void)pool;
-    return queue(begin(SW_FAKE_sw_gpu_pool_init_async, err), stream, do_nothing, NULL, 0);
+    return queue(begin(SW_FAKE_sw_gpu_pool_init_async, err), stream, do_nothing, NULL, 0, no_gate);
 }
 
 size_t sw_gpu_train_scratch_bytes(void) {
@@ -68,7 +71,7 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n) {
 }
 
 int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err) {
-    return queue(begin(SW_FAKE_sw_gpu_wake_async, err), stream, do_nothing, NULL, 0);
+    return queue(begin(SW_FAKE_sw_gpu_wake_async, err), stream, do_nothing, NULL, 0, no_gate);
 }
 
 /* ---- plans ---- */
@@ -87,10 +90,10 @@ static void do_sample(const void *args) {
 }
 
 int sw_gpu_sample_async(const void *d_region, uint64_t raw_bytes, unsigned piece_bytes, void *d_sample,
-                        struct CUstream_st *stream, struct sw_err *err) {
+                        struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err) {
     const struct sample s = {
         .d_region = d_region, .raw_bytes = raw_bytes, .piece_bytes = piece_bytes, .d_sample = d_sample};
-    return queue(begin(SW_FAKE_sw_gpu_sample_async, err), stream, do_sample, &s, sizeof s);
+    return queue(begin(SW_FAKE_sw_gpu_sample_async, err), stream, do_sample, &s, sizeof s, pass);
 }
 
 /* Writes to both ends of memory that is the call's own: what a device has there by mistake is lost. */
@@ -159,7 +162,7 @@ static void do_probe(const void *args) {
 int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,
                        struct sw_err *err) {
     const struct training t = {.d_sample = d_sample, .sample_bytes = sample_bytes, .d_hopeless = d_hopeless};
-    return queue(begin(SW_FAKE_sw_gpu_probe_async, err), stream, do_probe, &t, sizeof t);
+    return queue(begin(SW_FAKE_sw_gpu_probe_async, err), stream, do_probe, &t, sizeof t, no_gate);
 }
 
 static void do_train(const void *args) {
@@ -184,7 +187,7 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
                                .d_scratch = d_scratch,
                                .scratch_bytes = scratch_bytes};
     SW_ASSERT(scratch_bytes >= sw_gpu_train_scratch_bytes());
-    return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t);
+    return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t, no_gate);
 }
 
 /* ---- frames ---- */
@@ -230,7 +233,8 @@ static void do_encode(const void *args) {
 
 int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,
                         uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,
-                        struct sw_gpu_progress *d_progress, struct CUstream_st *stream, struct sw_err *err) {
+                        struct sw_gpu_progress *d_progress, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                        struct sw_err *err) {
     const struct encode e = {.plan = *plan,
                              .d_in = d_in,
                              .in_bytes = in_bytes,
@@ -239,7 +243,7 @@ int sw_gpu_encode_async(const struct sw_gpu_plan *plan, const void *d_in, uint64
                              .d_progress = d_progress,
                              .pool = *pool};
     SW_ASSERT(frame_cap_bytes >= sw_frame_bound_bytes(in_bytes) && pool->bytes >= sw_gpu_pool_bytes(in_bytes));
-    return queue(begin(SW_FAKE_sw_gpu_encode_async, err), stream, do_encode, &e, sizeof e);
+    return queue(begin(SW_FAKE_sw_gpu_encode_async, err), stream, do_encode, &e, sizeof e, pass);
 }
 
 struct decode {
@@ -271,11 +275,11 @@ static struct decode decode_of(const struct sw_frame_layout *layout, const void 
 }
 
 int sw_gpu_decode_async(const struct sw_frame_layout *layout, const void *d_frame, uint32_t first_tile,
-                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct CUstream_st *stream,
-                        struct sw_err *err) {
+                        uint32_t n_tiles, void *d_out, struct sw_gpu_result *d_result, struct sw_gpu_pass pass,
+                        struct CUstream_st *stream, struct sw_err *err) {
     const struct decode d = decode_of(layout, d_frame, d_out, d_result);
     SW_ASSERT(first_tile == 0 && n_tiles == layout->n_tiles); /* the device decodes whole frames */
-    return queue(begin(SW_FAKE_sw_gpu_decode_async, err), stream, do_decode, &d, sizeof d);
+    return queue(begin(SW_FAKE_sw_gpu_decode_async, err), stream, do_decode, &d, sizeof d, pass);
 }
 
 /* ---- batches, whose descriptors are read when the stream comes to them ---- */
@@ -303,7 +307,8 @@ static void do_encode_batch(const void *args) {
 
 int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item *h_items, uint32_t n,
                               struct sw_gpu_result *results, const struct sw_gpu_pool *pool, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err) {
     const struct batch b = {.plan = *plan, .h_items = h_items, .n = n, .results = results, .pool = *pool};
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
@@ -312,7 +317,7 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
                              plan->d_params ? plan->n_symbols : 0);
         h_items[i].layout.value_type = plan->value_type;
     }
-    return queue(begin(SW_FAKE_sw_gpu_encode_batch_async, err), stream, do_encode_batch, &b, sizeof b);
+    return queue(begin(SW_FAKE_sw_gpu_encode_batch_async, err), stream, do_encode_batch, &b, sizeof b, pass);
 }
 
 static void do_decode_batch(const void *args) {
@@ -325,11 +330,12 @@ static void do_decode_batch(const void *args) {
 }
 
 int sw_gpu_decode_batch_async(struct sw_gpu_item *h_items, uint32_t n, struct sw_gpu_result *results, void *d_scratch,
-                              size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err) {
+                              size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream,
+                              struct sw_err *err) {
     const struct batch b = {.h_items = h_items, .n = n, .results = results};
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
-    return queue(begin(SW_FAKE_sw_gpu_decode_batch_async, err), stream, do_decode_batch, &b, sizeof b);
+    return queue(begin(SW_FAKE_sw_gpu_decode_batch_async, err), stream, do_decode_batch, &b, sizeof b, pass);
 }
 
 struct hashes {
@@ -362,7 +368,7 @@ int sw_gpu_hash_async(const struct sw_gpu_source *ranges, uint32_t n, uint32_t *
     const int rc = begin(SW_FAKE_sw_gpu_hash_async, err);
     SW_ASSERT(n <= SW_GPU_HASH_MAX);
     memcpy(h.ranges, ranges, n * sizeof *ranges);
-    return n ? queue(rc, stream, do_hash, &h, sizeof h) : end(rc);
+    return n ? queue(rc, stream, do_hash, &h, sizeof h, no_gate) : end(rc);
 }
 
 struct runs {
@@ -385,7 +391,7 @@ int sw_gpu_copy_async(struct sw_gpu_run *h_runs, uint32_t n, void *d_scratch, si
     const struct runs r = {.h_runs = h_runs, .n = n};
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_runs);
-    return queue(begin(SW_FAKE_sw_gpu_copy_async, err), stream, do_copies, &r, sizeof r);
+    return queue(begin(SW_FAKE_sw_gpu_copy_async, err), stream, do_copies, &r, sizeof r, no_gate);
 }
 
 struct identities {
@@ -405,5 +411,5 @@ int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uin
                           struct CUstream_st *stream, struct sw_err *err) {
     const struct identities j = {.h_sources = h_sources, .n = n, .identities = identities};
     const int rc = begin(SW_FAKE_sw_gpu_identify_async, err);
-    return n ? queue(rc, stream, do_identify, &j, sizeof j) : end(rc);
+    return n ? queue(rc, stream, do_identify, &j, sizeof j, no_gate) : end(rc);
 }

@@ -10,6 +10,8 @@ enum { MAX_RANGES = 1024 };
 struct work {
     struct work *next;
     void (*run)(const void *args);
+    bool is_kernel;
+    struct sw_gpu_pass pass;
     _Alignas(16) uint8_t args[SW_FAKE_ARGS_BYTES];
 };
 
@@ -181,26 +183,54 @@ static void kill_by_work(const void *args) {
     sw_fake_kill((cudaError_t)sw_fake_cuda->error);
 }
 
-cudaError_t sw_fake_queue(cudaStream_t stream, void (*run)(const void *args), const void *args, size_t bytes) {
-    struct work *work = malloc(sizeof *work);
+static struct work *add_work(cudaStream_t stream, void (*run)(const void *args), const void *args, size_t bytes) {
+    struct work *work = calloc(1, sizeof *work);
     SW_ASSERT(work && bytes <= sizeof work->args);
-    work->next = NULL;
     work->run = kills_next ? kill_by_work : run;
     if (bytes)
         memcpy(work->args, args, bytes);
     *stream->last = work;
     stream->last = &work->next;
     stream->n_queued++;
+    return work;
+}
+
+cudaError_t sw_fake_queue(cudaStream_t stream, void (*run)(const void *args), const void *args, size_t bytes) {
+    (void)add_work(stream, run, args, bytes);
     return cudaSuccess;
+}
+
+cudaError_t sw_fake_queue_kernel(cudaStream_t stream, void (*run)(const void *args), const void *args, size_t bytes,
+                                 struct sw_gpu_pass pass) {
+    struct work *work = add_work(stream, run, args, bytes);
+    work->is_kernel = true;
+    work->pass = pass;
+    return cudaSuccess;
+}
+
+/* As the kernels' first block: see struct sw_gpu_gate. */
+static bool may_pass(const struct sw_gpu_pass *pass) {
+    struct sw_gpu_gate *gate = pass->d_gate;
+    if (!gate)
+        return true;
+    if (!sw_fake_reach(gate, sizeof *gate))
+        return false;
+    gate->come = pass->ticket;
+    if (gate->decided / 2 != pass->ticket)
+        gate->decided = 2 * pass->ticket + (gate->closed == pass->ticket);
+    return gate->decided % 2 == 0;
 }
 
 static void run_to(struct CUstream_st *stream, uint64_t n) {
     while (stream->first && stream->n_done < n && !dead()) {
         struct work *work = stream->first;
+        if (work->is_kernel && atomic_load(&sw_fake_cuda->is_full))
+            break;
         stream->first = work->next;
         if (!stream->first)
             stream->last = &stream->first;
-        work->run(work->args);
+        if (may_pass(&work->pass))
+            work->run(work->args);
         free(work);
         stream->n_done++;
     }
@@ -292,6 +322,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (e != cudaSuccess || !stream->first)
         return sw_fake_leave(e);
     run_to(stream, stream->n_done + 1);
+    if (stream->first && stream->first->is_kernel) /* it begins as soon as it can */
+        run_to(stream, stream->n_done + 1);
     return sw_fake_leave(dead() ? dead() : cudaErrorNotReady);
 }
 

@@ -3,6 +3,7 @@
 #ifndef SW_TEST_FAKE_CUDA_STATE_H
 #define SW_TEST_FAKE_CUDA_STATE_H
 
+#include "codec/gpu.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -34,6 +35,9 @@ void sw_fake_kill(cudaError_t error);
 
 /* Queues work with a copy of its arguments. */
 cudaError_t sw_fake_queue(cudaStream_t stream, void (*work)(const void *args), const void *args, size_t bytes);
+/* Queues a kernel, which begins only while the GPU is not full, and then does nothing if it may not pass. */
+cudaError_t sw_fake_queue_kernel(cudaStream_t stream, void (*work)(const void *args), const void *args, size_t bytes,
+                                 struct sw_gpu_pass pass);
 /* Does what is queued, all of it; on every stream. */
 cudaError_t sw_fake_run(cudaStream_t stream);
 void sw_fake_run_all(void);
