@@ -22,6 +22,10 @@
 #define LEAST_BYTES ((uint64_t)1 << 20)
 _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
 
+/* From one look at the caller's streams to the next. */
+#define LEAST_PAUSE_US ((uint64_t)100)
+#define MOST_PAUSE_US ((uint64_t)5000)
+
 /* Runs of a call that are in the coder at a time. */
 enum { MOST_RUNS = 64 };
 
@@ -37,6 +41,7 @@ struct sw_coded {
     uint32_t first_run;              /* the first one that is not over */
     uint32_t n_runs;                 /* that were added */
     struct sw_coder_run *runs;       /* [call->n_buffers], by the index of the buffer */
+    uint64_t waits_since_us;         /* READY: for the streams; 0: not yet */
     bool is_patient;                 /* some items are committed, each by itself: only the coder can do the rest */
     bool falls_back;                 /* it cannot be done here: once nothing is left, the service does it */
     uint32_t *order;                 /* [n_runs]: the buffers in the order in which they were added */
@@ -318,12 +323,28 @@ static bool is_reached(struct sw_mark **mark) {
     return true;
 }
 
+/* Nothing tells of a stream that has got there: the coder's thread comes back, less and less often. */
+static void look_again(struct sw_coded *op) {
+    const uint64_t now_us = sw_clock_us();
+    if (!op->waits_since_us)
+        op->waits_since_us = now_us;
+    const uint64_t pause_us = (now_us - op->waits_since_us) / 8;
+    sw_coder_wake_at(coder_of(op), &op->link->user,
+                     now_us + (pause_us < LEAST_PAUSE_US  ? LEAST_PAUSE_US
+                               : pause_us > MOST_PAUSE_US ? MOST_PAUSE_US
+                                                          : pause_us));
+}
+
 static bool is_ready(struct sw_coded *op) {
     const struct sw_transfer *x = op->way.transfer;
-    bool all = sw_way_connection(&op->way)->link == SW_LINK_UP && op->link->state == SW_CODER_READY;
+    bool are_reached = true;
+    if (sw_way_connection(&op->way)->link != SW_LINK_UP || op->link->state != SW_CODER_READY)
+        return false;
     for (uint32_t i = 0; i < x->call->n_buffers; i++)
-        all = is_reached(&x->buffers[i].mark) && all;
-    return all;
+        are_reached = is_reached(&x->buffers[i].mark) && are_reached;
+    if (!are_reached)
+        look_again(op);
+    return are_reached;
 }
 
 static void move(struct sw_coded *op) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -164,6 +165,35 @@ static void serve_users(struct sw_coder *coder) {
     }
 }
 
+/* Wakes users whose time has come; returns false if there is none. *ret_next_us: when the next one's comes; 0: never.
+ */
+static bool wake_users(struct sw_coder *coder, uint64_t *ret_next_us) {
+    const uint64_t now_us = sw_clock_us();
+    bool some = false;
+    *ret_next_us = 0;
+    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
+        struct sw_coder_user *user = SW_CONTAINER_OF(node, struct sw_coder_user, node);
+        const uint64_t at_us = atomic_load(&user->wake_at_us);
+        if (at_us && at_us <= now_us) {
+            atomic_store(&user->wake_at_us, 0);
+            user->wake(user);
+            some = true;
+        } else if (at_us && (!*ret_next_us || at_us < *ret_next_us)) {
+            *ret_next_us = at_us;
+        }
+    }
+    return some;
+}
+
+/* Sleeps while the mover has nothing to do. */
+static void sleep_until(struct sw_coder *coder, uint64_t us) {
+    const struct timespec at = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    if (us)
+        (void)pthread_cond_timedwait(&coder->change, &coder->lock, &at);
+    else
+        (void)pthread_cond_wait(&coder->change, &coder->lock);
+}
+
 /* Works while no caller does. */
 static void *run_thread(void *arg) {
     struct sw_coder *coder = arg;
@@ -171,8 +201,13 @@ static void *run_thread(void *arg) {
     (void)pthread_mutex_lock(&coder->lock);
     while (!coder->ends) {
         const uint64_t n_steps = coder->n_steps;
+        uint64_t next_us;
+        if (wake_users(coder, &next_us)) {
+            serve_users(coder);
+            continue;
+        }
         if (!sw_mover_busy(coder->mover)) {
-            (void)pthread_cond_wait(&coder->change, &coder->lock);
+            sleep_until(coder, next_us);
             continue;
         }
         (void)pthread_mutex_unlock(&coder->lock);
@@ -219,6 +254,15 @@ static void end_thread(struct sw_coder *coder) {
     (void)pthread_mutex_unlock(&coder->lock);
     (void)pthread_join(coder->thread, NULL);
     coder->has_thread = coder->ends = false;
+}
+
+void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us) {
+    if (atomic_load(&user->wake_at_us))
+        return;
+    (void)pthread_mutex_lock(&coder->lock);
+    atomic_store(&user->wake_at_us, us);
+    (void)pthread_cond_broadcast(&coder->change);
+    (void)pthread_mutex_unlock(&coder->lock);
 }
 
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
@@ -302,7 +346,11 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
         return NULL;
     }
     (void)pthread_mutex_init(&coder->lock, NULL);
-    (void)pthread_cond_init(&coder->change, NULL);
+    pthread_condattr_t attributes;
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&coder->change, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
     sw_list_init(&coder->users);
     coder->place = *place;
     coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES};

@@ -37,8 +37,9 @@ struct sw_coder_place {
 /* What tells a connection about its runs. */
 struct sw_coder_user {
     /* Both guarded by the coder's lock, as are the calls of wake(). */
-    struct sw_list node;   /* of the coder's users */
-    struct sw_list events; /* sw_coder_event.node: what it has to send */
+    struct sw_list node;         /* of the coder's users */
+    struct sw_list events;       /* sw_coder_event.node: what it has to send */
+    _Atomic uint64_t wake_at_us; /* 0: never */
     /* An event has come, or a run has ended. thread: any. It must call nothing of the coder. */
     void (*wake)(struct sw_coder_user *user);
     /* Goes on with what the user has, if no other thread does. thread: the coder's, without its lock. */
@@ -89,6 +90,10 @@ void sw_coder_put(struct sw_coder *coder);
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user);
 void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
 
+/* Has the coder's thread wake the user at this time of sw_clock_us(), once: for what only polling shows. Does nothing
+ * if that is still to come from an earlier call. */
+void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us);
+
 /* The frame buffers, which the service is to open: their memory and length; of the host device also the memfd. */
 void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd);
 /* The longest chunk that it decodes. */
@@ -108,8 +113,8 @@ void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.
  * Another thread may be at it: then it returns true at once. */
 bool sw_coder_step(struct sw_coder *coder);
-/* A call begins or ends for which failing is worse than waiting for the engine's kernels, since the service cannot do it
- * any more. As long as there is one, no run fails because kernels do not begin. */
+/* A call begins or ends for which failing is worse than waiting for the engine's kernels, since the service cannot do
+ * it any more. As long as there is one, no run fails because kernels do not begin. */
 void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
 /* The service may still use a frame buffer of a run that was given up, since it has not answered: no frame goes through
  * the coder any more. Its runs fail with -SW_EIO, and whoever asks for its place gets another coder. */

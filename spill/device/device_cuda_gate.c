@@ -9,6 +9,8 @@
 
 /* Kernels that have not begun after so long may well never begin before the call ends. */
 #define BEGIN_US 20000
+/* Training is two dozen launches, each of which may wait for kernels of the engine. */
+#define TRAIN_US 500000
 
 struct sw_gpu_pass sw_cuda_pass(const struct device_cuda *d, struct slot *slot) {
     if (!d->is_guest)
@@ -30,7 +32,10 @@ static bool is_busy(cudaStream_t stream) {
     return e == cudaErrorNotReady;
 }
 
-int sw_cuda_rouse(const struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+int sw_cuda_enter_slot(const struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    const int rc = enter(d, err);
+    if (rc < 0)
+        return rc;
     slot->is_asleep = slot->is_asleep && !d->is_patient && is_busy(slot->stream);
     return slot->is_asleep ? fail_asleep(err) : 0;
 }
@@ -82,9 +87,10 @@ int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *
         return -SW_EAGAIN;
     if (slot->begin == BEGIN_CLOSING)
         return is_busy(d->gates) ? -SW_EAGAIN : judge(d, slot, err);
-    if (d->is_patient || sw_clock_us() - slot->queued_us < BEGIN_US)
+    const bool gated = has_gate(slot);
+    if (d->is_patient || sw_clock_us() - slot->queued_us < (gated ? BEGIN_US : TRAIN_US))
         return -SW_EAGAIN;
-    return has_gate(slot) ? close_gate(d, slot, err) : fall_asleep(slot, err);
+    return gated ? close_gate(d, slot, err) : fall_asleep(slot, err);
 }
 
 bool sw_cuda_is_asleep(struct sw_device *device) {

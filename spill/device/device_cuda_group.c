@@ -10,7 +10,7 @@ static int begin(struct device_cuda *d, unsigned s, enum work work, struct sw_gr
                  struct sw_err *err) {
     struct slot *slot = &d->slots[s];
     uint64_t bytes = 0;
-    const int rc = enter_slot(d, &d->slots[s], err);
+    const int rc = sw_cuda_enter_slot(d, &d->slots[s], err);
     if (rc < 0)
         return rc;
     for (unsigned i = 0; i < n; i++)

@@ -147,16 +147,11 @@ static inline uint64_t raw_frame_bytes(uint64_t raw_bytes) {
 /* device_cuda_gate.c: steps of a guest that are given up, since other kernels fill the GPU. */
 /* Returns what kernels that are queued now show, and starts the time after which they are given up. */
 struct sw_gpu_pass sw_cuda_pass(const struct device_cuda *d, struct slot *slot);
-/* Before a step is queued. errors: -SW_EGPU: the slot still has kernels of a step that was given up. */
-int sw_cuda_rouse(const struct device_cuda *d, struct slot *slot, struct sw_err *err);
+/* Enters the context for a step with kernels. errors: those of enter(), and -SW_EGPU: the slot still has kernels of a
+ * step that was given up. */
+int sw_cuda_enter_slot(const struct device_cuda *d, struct slot *slot, struct sw_err *err);
 /* Polls a step that has not ended. errors: -SW_EAGAIN: it goes on; -SW_EGPU: it was given up. */
 int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *err);
-/* Begins to queue a step with kernels. */
-static inline int enter_slot(const struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    const int rc = enter(d, err);
-    return rc < 0 ? rc : sw_cuda_rouse(d, slot, err);
-}
-
 bool sw_cuda_is_asleep(struct sw_device *device);
 void sw_cuda_be_patient(struct sw_device *device, bool is_patient);
 

@@ -8,7 +8,7 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                       uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    int rc = enter_slot(d, slot, err);
+    int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
@@ -58,7 +58,7 @@ int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *p
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     struct sw_gpu_plan gpu_plan;
-    int rc = enter_slot(d, slot, err);
+    int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     SW_ASSERT(bytes <= d->info.chunk_bytes);
@@ -152,7 +152,7 @@ int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapp
                    unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    const int rc = enter_slot(d, slot, err);
+    const int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
     SW_ASSERT(n > 0 && n <= SW_DECODE_MAX &&

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CHUNK = 256 << 10, BYTES = 5 * CHUNK + 777, MOST_CHUNKS = 8 };
@@ -381,6 +380,34 @@ START_TEST(a_condemned_coder_passes_no_frame_on) {
 }
 END_TEST
 
+/* ---- what only polling shows ------------------------------------------------------------------------------------- */
+
+static atomic_int n_woken;
+
+static void count_wake(struct sw_coder_user *u) {
+    (void)u;
+    atomic_fetch_add(&n_woken, 1);
+}
+
+/* Although the mover has nothing to do, and no caller comes. */
+START_TEST(the_thread_wakes_a_user_once_at_its_time) {
+    open_coder();
+    user.wake = count_wake;
+    const uint64_t begun_us = sw_clock_us();
+    sw_coder_wake_at(coder, &user, begun_us + 30000);
+    sw_coder_wake_at(coder, &user, begun_us + 1);
+    while (!atomic_load(&n_woken))
+        (void)usleep(100);
+    ck_assert_uint_ge(sw_clock_us() - begun_us, 30000);
+    (void)usleep(20000);
+    ck_assert_int_eq(atomic_load(&n_woken), 1);
+    sw_coder_wake_at(coder, &user, sw_clock_us());
+    while (atomic_load(&n_woken) < 2)
+        (void)usleep(100);
+    close_coder();
+}
+END_TEST
+
 /* ---- other kernels fill the GPU ---------------------------------------------------------------------------------- */
 
 static void fill_gpu(bool is_full) {
@@ -499,6 +526,7 @@ int main(void) {
     tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
     tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
     tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
+    tcase_add_test(tcase, the_thread_wakes_a_user_once_at_its_time);
     tcase_add_loop_test(tcase, a_run_whose_kernels_do_not_begin_is_given_up, 0, 2);
     tcase_add_test(tcase, a_patient_run_waits_for_the_gpu);
     tcase_add_loop_test(tcase, closing_does_not_wait_for_a_full_gpu, 0, 2);
