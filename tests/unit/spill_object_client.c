@@ -266,6 +266,20 @@ START_TEST(what_passes_is_tried_again) {
 }
 END_TEST
 
+/* The store's stall ends the connection after three seconds; the client does not wait for that. */
+START_TEST(a_read_that_stalls_is_soon_tried_again) {
+    config.stall_us = 20000000;
+    config.first_read_us = 1000000;
+    reopen();
+    ck_assert_int_eq(put("stalls", BODY_BYTES, NULL), 0);
+    sw_object_store_tell(&store, "fault get stall 1");
+    const uint64_t from_us = sw_clock_us();
+    ck_assert_int_eq(get("stalls", 0, BODY_BYTES, NULL), 0);
+    ck_assert_uint_lt(sw_clock_us() - from_us, 2700000);
+    ck_assert_uint_eq(stats().n_repeated, 1);
+}
+END_TEST
+
 START_TEST(a_name_is_created_once) {
     struct sw_object_request request;
     fill_put(&request, "once", 100);
@@ -507,6 +521,7 @@ int main(void) {
     tcase_add_test(tests, a_store_that_asks_for_less_gets_less);
     tcase_add_test(tests, a_pause_that_the_store_asks_for_is_kept);
     tcase_add_loop_test(tests, what_passes_is_tried_again, 0, N_PASSING);
+    tcase_add_test(tests, a_read_that_stalls_is_soon_tried_again);
     tcase_add_test(tests, a_name_is_created_once);
     tcase_add_test(tests, a_full_bucket_is_named);
     tcase_add_test(tests, what_is_not_permitted_is_named);

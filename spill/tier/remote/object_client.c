@@ -422,6 +422,7 @@ void sw_object_config_init(struct sw_object_config *ret) {
                                      .max_requests = 32,
                                      .connect_us = 5000000,
                                      .stall_us = 15000000,
+                                     .first_read_us = 2000000,
                                      .pause_us = 100000,
                                      .max_pause_us = 5000000,
                                      .outage_us = 10000000,

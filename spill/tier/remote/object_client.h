@@ -1,7 +1,7 @@
 /* object_client.h - sends requests to an object store, on a thread of its own (libcurl's multi interface).
  *
  * - A failed attempt is repeated after a pause (object_reply.h), until the client's patience ends. Each attempt may
- * take as long as bytes flow.
+ *   take as long as bytes flow. A read without bytes is soon tried again, since a second connection often answers.
  * - Reads, writes and deletions take turns. At most max_requests are under way; while the store asks for fewer
  *   (SlowDown), half as many, and then slowly more again.
  * - If no request has succeeded for outage_us although some were tried, the store is out. PUTs and LISTs then fail at
@@ -27,6 +27,7 @@ struct sw_object_config {
     unsigned max_requests;           /* at once; 1 ... 256 */
     uint64_t bytes_per_s;            /* at most, in each direction; 0: no limit */
     uint64_t connect_us, stall_us;   /* an attempt ends if it does not connect, or if no byte flows, for so long */
+    uint64_t first_read_us;          /* ... the first attempt of a read; each further one twice as long */
     uint64_t pause_us, max_pause_us; /* between attempts */
     uint64_t outage_us, patience_us;
 };

@@ -192,8 +192,16 @@ static bool set_verb(struct sw_object_attempt *a) {
     return good;
 }
 
+/* Returns how long an attempt may see no byte. A read is soon tried again; each attempt waits twice as long. */
+static uint64_t stall_us(const struct sw_object_request *request, const struct sw_object_config *config) {
+    uint64_t us = request->verb == SW_OBJECT_GET ? config->first_read_us : config->stall_us;
+    for (unsigned i = 1; i < request->client.n_attempts && us < config->stall_us; i++)
+        us *= 2;
+    return us < config->stall_us ? us : config->stall_us;
+}
+
 static bool set_limits(struct sw_object_attempt *a, const struct sw_object_config *config) {
-    const long stall_s = ms(config->stall_us) / 1000 > 0 ? ms(config->stall_us) / 1000 : 1;
+    const long stall_ms = ms(stall_us(a->request, config)), stall_s = stall_ms / 1000 > 0 ? stall_ms / 1000 : 1;
     bool good = true;
     SET(CONNECTTIMEOUT_MS, ms(config->connect_us));
     SET(LOW_SPEED_LIMIT, 1024L);
