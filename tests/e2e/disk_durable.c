@@ -98,7 +98,7 @@ static void restore(int i) {
     ck_assert_msg(spillway_adopt(connection, name_of(i), &region, &error) == 0, "%s: %s", error.name, error.text);
     ck_assert_int_eq(spillway_query(connection, region, &info, &error), 0);
     ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_HOST);
-    sw_one_region_restore(&memory, connection, region, (uint64_t)i);
+    (void)sw_one_region_restore(&memory, connection, region, (uint64_t)i);
 }
 
 /* Checks which regions are listed, and that they and no others take up room. */

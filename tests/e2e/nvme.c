@@ -71,7 +71,7 @@ static bool spill(int i) {
 }
 
 static void restore(int i) {
-    sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
+    (void)sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
 }
 
 START_TEST(regions_go_to_disk_and_come_back) {

@@ -106,7 +106,7 @@ static int spill_all(void) {
 }
 
 static void restore(int i) {
-    sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
+    (void)sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
 }
 
 /* What the control socket and the metrics say of the store. */
@@ -325,7 +325,7 @@ START_TEST(a_client_keeps_or_finds_a_region) {
         keep(args[2], 7);
     } else {
         find(args[2], 0);
-        sw_one_region_restore(&memory, connection, regions[0], 7);
+        (void)sw_one_region_restore(&memory, connection, regions[0], 7);
     }
     sw_one_region_fini(&memory);
     spillway_close(connection);

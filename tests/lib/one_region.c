@@ -1,5 +1,6 @@
 #include "tests/lib/one_region.h"
 
+#include "base/clock.h"
 #include "tests/lib/content.h"
 #include "tests/lib/requests.h"
 #include "tests/lib/run.h"
@@ -48,16 +49,19 @@ int sw_one_region_spill(const struct sw_one_region *region, struct spillway *con
     return rc;
 }
 
-void sw_one_region_restore(const struct sw_one_region *region, struct spillway *connection, struct spillway_region from,
-                           uint64_t seed) {
+double sw_one_region_restore(const struct sw_one_region *region, struct spillway *connection,
+                             struct spillway_region from, uint64_t seed) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_error error;
     memset(region->data, 0xEE, region->bytes);
+    const uint64_t from_us = sw_clock_us();
     ck_assert_int_eq(spillway_restore(connection, SW_REQUEST(SW_ONE(region->data, region->bytes), .region = from), 1,
                                       &ticket, &error),
                      0);
     ck_assert_msg(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, "%s: %s", error.name, error.text);
+    const double took_ms = (double)(sw_clock_us() - from_us) / 1e3;
     spillway_ticket_free(ticket);
     sw_one_region_expect(region, seed);
     ck_assert_int_eq(memcmp(region->data, region->expected, region->bytes), 0);
+    return took_ms;
 }

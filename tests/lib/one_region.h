@@ -22,9 +22,9 @@ void sw_one_region_fini(struct sw_one_region *region);
 int sw_one_region_spill(const struct sw_one_region *region, struct spillway *connection, uint64_t seed,
                         const char *name, uint8_t durability, struct spillway_result *ret,
                         struct spillway_error *error);
-/* Restores and compares. */
-void sw_one_region_restore(const struct sw_one_region *region, struct spillway *connection, struct spillway_region from,
-                           uint64_t seed);
+/* Restores and compares. Returns how long the restore took, in ms. */
+double sw_one_region_restore(const struct sw_one_region *region, struct spillway *connection,
+                             struct spillway_region from, uint64_t seed);
 /* Fills `expected`. */
 void sw_one_region_expect(const struct sw_one_region *region, uint64_t seed);
 

@@ -9,6 +9,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   expire                  says that the credentials have expired, until there are others
   clock S                 its clock is S seconds ahead
   latency MS              of each request
+  stalls N MS             every N-th request gets no answer, and its connection ends after MS ms; 0: none
   page N                  names on a page of a list
   quota BYTES             all objects together
   careless                from now on, If-None-Match is checked some time before the object is created
@@ -46,6 +47,7 @@ class Store:
         self.expired = False
         self.ahead_s = 0
         self.latency_s = 0.0
+        self.stalls, self.stall_s, self.n_requests = 0, 0.0, 0
         self.page = 1000
         self.quota = None
         self.careless = False
@@ -56,6 +58,11 @@ class Store:
 
     def now(self):
         return datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=self.ahead_s)
+
+    def is_stalled(self):
+        with self.lock:
+            self.n_requests += 1
+            return self.stalls > 0 and self.n_requests % self.stalls == 0
 
     def fault(self, verb):
         with self.lock:
@@ -215,6 +222,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             STORE.busiest = max(STORE.busiest, STORE.active)
         try:
             time.sleep(STORE.latency_s)
+            if STORE.is_stalled():
+                time.sleep(STORE.stall_s)
+                self.cut()
             kind = STORE.fault(verb)
             self.check_signature()
             if kind == "reset-early":  # while the body comes
@@ -394,6 +404,8 @@ def run(words, server, tls):
         STORE.ahead_s = int(args[0])
     elif name == "latency":
         STORE.latency_s = int(args[0]) / 1000
+    elif name == "stalls":
+        STORE.stalls, STORE.stall_s = int(args[0]), int(args[1]) / 1000
     elif name in ("page", "quota"):
         setattr(STORE, name, int(args[0]))
     elif name == "alter":

@@ -1,0 +1,137 @@
+/* How long restores from a slow object store take, as a client sees them: bench_remote_restore [LATENCY_MS [STALLS]]
+ *
+ * Starts a service and a store (tests/lib/object_store/store.py), each of whose requests takes LATENCY_MS (100); every
+ * STALLS-th request (100) gets no answer at all. Restores regions one after the other, of one chunk each: without
+ * prefetch, and with the next ones prefetched. Every byte is compared. */
+#include "ipc/spillway.h"
+#include "tests/lib/control.h"
+#include "tests/lib/object_store.h"
+#include "tests/lib/one_region.h"
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/served.h"
+
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REGIONS = 200, AHEAD = 8, REGION_BYTES = 4 << 20 };
+
+static struct sw_object_store store;
+static struct sw_test_daemon service;
+static struct sw_ctl *ctl;
+static struct spillway *connection;
+static struct spillway_error error;
+static struct sw_one_region memory;
+static struct spillway_region regions[REGIONS];
+static char folder[SW_TEST_PATH_BYTES], endpoint[96], keys[96];
+
+static double now_ms(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void start(void) {
+    store = sw_object_store_begin(false);
+    sw_test_folder(folder);
+    (void)snprintf(endpoint, sizeof endpoint, "remote_tier_endpoint=%s", store.endpoint);
+    (void)snprintf(keys, sizeof keys, "remote_tier_keys=%s", sw_object_store_tier(&store, folder).key_file);
+    const char *options[] = {"chunk_bytes=4 MiB",
+                             "host_tier_bytes=256 MiB",
+                             "host_tier_slab_bytes=16 MiB",
+                             "remote_tier_host=bench",
+                             "remote_tier_bucket=bucket",
+                             "remote_tier_bytes=4 GiB",
+                             "host_tier_high_pct=100",
+                             endpoint,
+                             keys,
+                             NULL};
+    sw_test_daemon_start(&service, SW_SPILLWAYD_PATH, options);
+    connection = sw_served_connect(&service);
+    ctl = sw_control_connect(&service);
+    sw_one_region_init(&memory, REGION_BYTES, false);
+}
+
+static void stop(void) {
+    sw_ctl_close(ctl);
+    spillway_close(connection);
+    (void)sw_test_daemon_stop(&service, SIGTERM);
+    sw_test_daemon_clean(&service);
+    sw_object_store_end(&store);
+    sw_test_remove(folder);
+    sw_one_region_fini(&memory);
+}
+
+/* All regions are in the store afterwards. */
+static void spill_all(void) {
+    struct spillway_result result;
+    for (unsigned i = 0; i < REGIONS; i++) {
+        if (sw_one_region_spill(&memory, connection, i, NULL, SPILLWAY_DURABLE_SERVICE, &result, &error)) {
+            (void)fprintf(stderr, "%s: %s\n", error.name, error.text);
+            exit(1);
+        }
+        regions[i] = result.region;
+    }
+    json_decref(sw_control_ask(ctl, "drain", "{\"to\": \"remote\"}"));
+    while (sw_control_number(ctl, "drain", NULL, "left_bytes") > 0)
+        (void)usleep(10000);
+    json_decref(sw_control_ask(ctl, "drain", "[\"off\"]"));
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void prefetch(unsigned i) {
+    if (i < REGIONS && spillway_advise(connection, regions[i], SPILLWAY_ADVICE_PREFETCH, 0, &error))
+        (void)fprintf(stderr, "prefetch: %s: %s\n", error.name, error.text);
+}
+
+static void measure(bool ahead) {
+    static double times_ms[REGIONS];
+    const double from_ms = now_ms();
+    for (unsigned i = 0; ahead && i < AHEAD; i++)
+        prefetch(i);
+    for (unsigned i = 0; i < REGIONS; i++) {
+        if (ahead)
+            prefetch(i + AHEAD);
+        times_ms[i] = sw_one_region_restore(&memory, connection, regions[i], i);
+    }
+    const double all_s = (now_ms() - from_ms) / 1e3;
+    qsort(times_ms, REGIONS, sizeof times_ms[0], by_value);
+    (void)printf("%s: %d restores of %d MiB: p50 %.1f ms, p99 %.1f ms, slowest %.0f ms, all %.1f s\n",
+                 ahead ? "prefetched" : "not prefetched", REGIONS, REGION_BYTES >> 20, times_ms[REGIONS / 2],
+                 times_ms[REGIONS * 99 / 100 - 1], times_ms[REGIONS - 1], all_s);
+}
+
+static const char *latency_ms = "100", *stalls = "100";
+
+START_TEST(restores_from_a_slow_store) {
+    start();
+    for (unsigned ahead = 0; ahead < 2; ahead++) {
+        spill_all();
+        sw_object_store_tell(&store, "latency %s", latency_ms);
+        sw_object_store_tell(&store, "stalls %s 60000", stalls);
+        measure(ahead);
+        sw_object_store_tell(&store, "stalls 0 0");
+        sw_object_store_tell(&store, "latency 0");
+    }
+    stop();
+}
+END_TEST
+
+int main(int argc, char **argv) {
+    latency_ms = argc > 1 ? argv[1] : latency_ms;
+    stalls = argc > 2 ? argv[2] : stalls;
+    sw_object_store_needed();
+    Suite *suite = suite_create("remote_restore");
+    TCase *tcase = tcase_create("remote_restore");
+    tcase_add_test(tcase, restores_from_a_slow_store);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_NOFORK);
+}
