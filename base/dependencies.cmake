@@ -60,8 +60,7 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     # A kind of GPU for each major, whose later minors run it as well; the last one also as PTX, for what comes then.
-    # 7.5 is left out: its blocks have 64 KiB of shared memory, and the kernels need 98.
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90-real 100-real 120)
   endif()
   include(CheckLanguage)
   check_language(CUDA)

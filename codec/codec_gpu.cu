@@ -70,13 +70,37 @@ sw_gpu_slots slots_of(const sw_gpu_pool *pool) {
 
 } // namespace
 
+size_t sw_gpu_shared_bytes() {
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    static const char *const kib = secure_getenv("SPILLWAY_TEST_SHARED_KIB");
+    static const size_t most = kib ? strtoul(kib, nullptr, 10) << 10 : SIZE_MAX;
+    return min((size_t)bytes, most);
+}
+
+cudaError_t sw_gpu_allow_shared(const void *kernel, size_t bytes) {
+    cudaFuncAttributes attributes;
+    const cudaError_t e = cudaFuncGetAttributes(&attributes, kernel);
+    if (e != cudaSuccess)
+        return e;
+    if (bytes + attributes.sharedSizeBytes > sw_gpu_shared_bytes())
+        return cudaErrorNotSupported;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
+size_t sw_gpu_codec_shared_bytes(enum sw_codec_id codec, size_t limit) {
+    return codecs[codec]->shared_bytes ? codecs[codec]->shared_bytes(limit) : 1;
+}
+
 int sw_gpu_codec_init(struct sw_err *err) {
-    for (const sw_gpu_codec *codec : codecs) {
-        const cudaError_t e = codec->init ? codec->init() : cudaSuccess;
-        if (e == cudaErrorNotSupported)
+    for (int i = 0; i < SW_CODEC_NR; i++) {
+        const size_t limit = sw_gpu_shared_bytes();
+        if (!sw_gpu_codec_shared_bytes((enum sw_codec_id)i, limit))
             return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DEVICE,
-                              "device has less than 98 KiB of shared memory per block");
-        const int rc = sw_gpu_check(e, err, "cudaFuncSetAttribute");
+                              "device has %zu KiB of shared memory per block, too little for codec %s", limit >> 10,
+                              sw_codec_name((enum sw_codec_id)i));
+        const int rc = codecs[i]->init ? sw_gpu_check(codecs[i]->init(), err, "cudaFuncSetAttribute") : 0;
         if (rc < 0)
             return rc;
     }

@@ -31,6 +31,18 @@ static inline uint32_t sw_gpu_processors() {
     return (uint32_t)processors;
 }
 
+/* Returns the shared memory that a block may have on the current device. $SPILLWAY_TEST_SHARED_KIB, for tests, makes it
+ * less: 64 is that of sm_75, 99 that of sm_86, sm_89 and sm_120. */
+size_t sw_gpu_shared_bytes();
+/* Lets the kernel's blocks have so many bytes of dynamic shared memory. cudaErrorNotSupported: more than
+ * sw_gpu_shared_bytes() with the kernel's own. */
+cudaError_t sw_gpu_allow_shared(const void *kernel, size_t bytes);
+
+/* Returns the larger of two blocks, or 0 if one of them does not fit. */
+static inline size_t sw_gpu_larger(size_t a, size_t b) {
+    return !a || !b ? 0 : a < b ? b : a;
+}
+
 /* Returns the length of the raw frame of some content, as sw_frame_layout_init() computes it. */
 __host__ __device__ static inline uint64_t sw_gpu_raw_frame_bytes(uint64_t raw_bytes) {
     const uint64_t tile_bytes = (uint64_t)SW_TILE_SEGMENTS << SW_RAW_SEGMENT_LOG2;
@@ -291,8 +303,11 @@ struct sw_gpu_codec {
     /* Tiles of a unit in the decoding of a batch, where a block has one item's tables. A single item's units are tiles.
      */
     uint32_t unit_tiles;
-    /* Sets attributes of the kernels; nullptr: there are none. cudaErrorNotSupported: too little shared memory. */
+    /* Sets attributes of the kernels; nullptr: there are none. */
     cudaError_t (*init)() = nullptr;
+    /* Returns the dynamic shared memory of the largest block that is launched on a device where blocks may have
+     * `limit`; 0: no block fits. nullptr: no launch has any. */
+    size_t (*shared_bytes)(size_t limit) = nullptr;
     /* Returns how many pieces of a pool the encoder's warps can have at a time on the current device; nullptr: none. */
     uint32_t (*most_pieces)() = nullptr;
     /* Whether the current device can encode by a plan of this codec; nullptr: by any. */

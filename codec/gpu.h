@@ -95,8 +95,12 @@ static inline struct sw_gpu_plan sw_gpu_plan_from(const struct sw_plan *plan, co
 
 /* Loads the kernels, once for the process, and sets their attributes for the current device. errors: -SW_ENOTSUP:
  * libspillway-kernels.so is missing or has another version (err->msg says which), or the device has too little shared
- * memory (less than 98 KiB per block); -SW_EGPU. */
+ * memory (less than 64 KiB per block); -SW_EGPU. */
 int sw_gpu_codec_init(struct sw_err *err);
+
+/* Returns the dynamic shared memory of the largest block that the codec launches on a device where a block may have
+ * `limit`; 0: no block fits. Needs no GPU. */
+size_t sw_gpu_codec_shared_bytes(enum sw_codec_id codec, size_t limit);
 
 /* Queues an empty kernel, which makes the GPU switch from another process to this one. Meanwhile the host can prepare
  * the next work. */

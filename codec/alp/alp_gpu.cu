@@ -76,16 +76,15 @@ template <unsigned BITS> __device__ __forceinline__ choice choose(const uint32_t
         const bool is_exact = scale<BITS>(i).number(v, &number);
         const uint32_t n = __popc(__ballot_sync(0xFFFFFFFFu, !is_exact));
         const int at = in_order(__ll2float_rn(number));
-        const int low = __reduce_min_sync(0xFFFFFFFFu, is_exact ? at : INT32_MAX);
-        const int high = __reduce_max_sync(0xFFFFFFFFu, is_exact ? at : INT32_MIN);
+        const int low = sw_warp_min(is_exact ? at : INT32_MAX);
+        const int high = sw_warp_max(is_exact ? at : INT32_MIN);
         exceptions = lane == i ? n : exceptions;
         least = lane == i ? low : least;
         most = lane == i ? high : most;
     }
     const float range = exceptions < SW_WARP ? __fsub_rn(from_order(most), from_order(least)) : 0;
     const uint32_t cost = sw_alp_cost(BITS, exceptions, __float_as_uint(range));
-    const uint32_t best =
-        __reduce_min_sync(0xFFFFFFFFu, lane < sw_alp_choices(BITS) ? cost << 5 | lane : ~0u) % SW_WARP;
+    const uint32_t best = sw_warp_min(lane < sw_alp_choices(BITS) ? cost << 5 | lane : ~0u) % SW_WARP;
     const bool is_exact = scale<BITS>(best).number(v, &number);
     const int64_t none = BITS == 64 ? INT64_MAX : INT32_MAX;
     return {best, sw_warp_min_signed<BITS>(is_exact ? number : none),

@@ -31,7 +31,7 @@ struct ranking {
     /* Takes the next part and returns its count. When all have been taken: 0, and the first lane's part, as on the
      * host. */
     __device__ inline uint32_t take(uint32_t *ret_part) {
-        const uint32_t best = __reduce_max_sync(0xFFFFFFFFu, key);
+        const uint32_t best = sw_warp_max(key);
         *ret_part = __shfl_sync(0xFFFFFFFFu, part, best ? SW_WARP - 1 - best % SW_WARP : 0);
         key = key == best ? 0 : key;
         return best >> 5;

@@ -67,7 +67,7 @@ __device__ inline uint64_t sw_warp_min64(uint64_t v) {
 template <unsigned BITS> __device__ inline int64_t sw_warp_min_signed(int64_t v) {
     if constexpr (BITS == 64)
         return (int64_t)(sw_warp_min64((uint64_t)v ^ 1ull << 63) ^ 1ull << 63);
-    return __reduce_min_sync(0xFFFFFFFFu, (int)v);
+    return sw_warp_min((int)v);
 }
 
 struct sw_gpu_range {
@@ -104,8 +104,8 @@ template <unsigned BITS> __device__ __forceinline__ sw_gpu_range sw_vector_range
             low = min(low, least >> at & sw_low_bits(BITS));
             high = max(high, most >> at & sw_low_bits(BITS));
         }
-        low = __reduce_min_sync(0xFFFFFFFFu, low);
-        high = __reduce_max_sync(0xFFFFFFFFu, high);
+        low = sw_warp_min(low);
+        high = sw_warp_max(high);
         return {low ^ (uint32_t)flip, high - low};
     }
 }

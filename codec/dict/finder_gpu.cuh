@@ -115,7 +115,7 @@ __device__ __forceinline__ sw_gpu_codes sw_find_codes(const uint32_t *x, const s
         }
         sw_codes<BITS>(content.vector, w, lane) = word;
     }
-    return {__reduce_max_sync(0xFFFFFFFFu, most), sw_warp_sum(n)};
+    return {sw_warp_max(most), sw_warp_sum(n)};
 }
 
 #endif

@@ -160,6 +160,10 @@ cudaError_t sw_huffman_gpu_init_decoder() {
     return init_decoder<huffman_code>();
 }
 
+size_t sw_huffman_gpu_decoder_bytes(size_t limit) {
+    return decoder_bytes<huffman_code>(limit);
+}
+
 template <class ITEMS> void sw_huffman_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     decode<huffman_code>(job);
 }

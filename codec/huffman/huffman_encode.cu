@@ -178,4 +178,8 @@ template <class ITEMS> static void sw_huffman_gpu_encode(const sw_gpu_encode_job
     encode<huffman_code>(job);
 }
 
-SW_GPU_CODEC(huffman, SW_STREAMS_UNIT_TILES, init, most_pieces<huffman_code>);
+static size_t shared_bytes(size_t limit) {
+    return sw_gpu_larger(encoder_bytes<huffman_code>(limit), sw_huffman_gpu_decoder_bytes(limit));
+}
+
+SW_GPU_CODEC(huffman, SW_STREAMS_UNIT_TILES, init, shared_bytes, most_pieces<huffman_code>);

@@ -7,6 +7,7 @@
 
 /* huffman_decode.cu, for the row. */
 cudaError_t sw_huffman_gpu_init_decoder();
+size_t sw_huffman_gpu_decoder_bytes(size_t limit);
 template <class ITEMS> void sw_huffman_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 /* A section in shared memory. */

@@ -162,7 +162,7 @@ template <unsigned BYTES, unsigned DISTANCES> __device__ inline uint32_t find_ma
 #pragma unroll
     for (uint32_t i = 0; i < DISTANCES; i++)
         begins |= ~(BYTES == 1 ? m.now[i] | m.from(i, 1) : m.now[i]);
-    return __reduce_or_sync(ALL, begins);
+    return sw_warp_or(begins);
 }
 
 /* Returns the number of symbols (0 ... 32) from `at` on for which a distance holds. */
@@ -173,7 +173,7 @@ __device__ inline uint32_t run_of(const masks<DISTANCES> &m, uint32_t at, uint32
     for (uint32_t i = 0; i < DISTANCES; i++)
         if (window_shape<BYTES, WORDS_BACK>::distance(i, lane) == distance)
             word = m.from(i, at);
-    return __clz(__reduce_or_sync(ALL, word));
+    return __clz(sw_warp_or(word));
 }
 
 /* Returns the distance that holds for most symbols from `at` on; on a tie, the smallest one. */
@@ -185,13 +185,13 @@ __device__ inline uint32_t best_distance(const masks<DISTANCES> &m, uint32_t at,
         word[i] = m.from(i, at);
         least = min(least, word[i]);
     }
-    const uint32_t run = __clz(__reduce_min_sync(ALL, least));
+    const uint32_t run = __clz(sw_warp_min(least));
     const uint32_t most = symbols_from(run); /* the largest word with as many leading zeros */
 #pragma unroll
     for (uint32_t i = DISTANCES; i-- > 0;) /* a lane's distances ascend */
         nearest = word[i] <= most ? window_shape<BYTES, WORDS_BACK>::distance(i, lane) : nearest;
     *ret_run = run;
-    return __reduce_min_sync(ALL, nearest);
+    return sw_warp_min(nearest);
 }
 
 /* The state of reading tokens. The chunk's first `at` symbols belong to an earlier match. open: this match's distance
@@ -338,7 +338,7 @@ __device__ __forceinline__ void store_tokens(const encode_stage<BYTES, WORDS_BAC
             to[parts.distances + n_matches + match] = (uint8_t)value;
         else if (begins >> lane & 1)
             ((symbol *)(to + parts.literals))[kinds.n_tokens - n_matches + token - match] = (symbol)value;
-        kinds.put(__reduce_or_sync(ALL, is_match ? 1u << token : 0), __popc(begins), lane);
+        kinds.put(sw_warp_or(is_match ? 1u << token : 0), __popc(begins), lane);
         n_matches += __popc(matches);
     }
     kinds.finish(lane);

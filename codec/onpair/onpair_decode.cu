@@ -1,6 +1,7 @@
 /* onpair_decode.cu - decodes by a dictionary on the GPU: onpair's part of streams_decode.cuh.
  *
- * The symbols' texts are in shared memory, 16 bytes each, so that a code takes one wide load. Lanes decode a code each
+ * The symbols' texts are in shared memory, 16 bytes each, so that a code takes one wide load. If a block has less than
+ * 85 KiB, only their places are there, and texts come from the frame's dictionary. Lanes decode a code each
  * in step, so they are at nearly the same place of their streams, and load neighboring words. */
 #include "codec/onpair/onpair_gpu.cuh"
 #include "codec/streams/streams_decode.cuh"
@@ -43,14 +44,43 @@ __device__ inline uint4 cut_text(uint4 v, uint32_t bytes) {
     return make_uint4(cut(v.x, 0), cut(v.y, 4), cut(v.z, 8), cut(v.w, 12));
 }
 
-struct onpair_code {
+/* A text is padded with zeros, or else what is too much would leak into what follows. */
+struct near_texts {
+    uint4 text[NUMBERS];
+
+    __device__ inline void begin(const uint8_t *) {}
+    __device__ inline void put(const uint8_t *section, uint32_t number, uint32_t at, uint32_t length) {
+        text[number] = length ? cut_text(load_text(section, at), length) : make_uint4(0, 0, 0, 0);
+    }
+    __device__ inline uint4 get(uint32_t number, uint32_t) const {
+        return text[number];
+    }
+};
+struct far_texts {
+    const uint8_t *section;
+    uint32_t at[NUMBERS];
+
+    __device__ inline void begin(const uint8_t *frames_section) {
+        section = frames_section;
+    }
+    __device__ inline void put(const uint8_t *, uint32_t number, uint32_t where, uint32_t) {
+        at[number] = where;
+    }
+    __device__ inline uint4 get(uint32_t number, uint32_t length) const {
+        if (length - 1 >= SW_ONPAIR_MAX_BYTES)
+            return make_uint4(0, 0, 0, 0);
+        return cut_text(load_text(section, at[number]), length);
+    }
+};
+
+template <class TEXTS, uint32_t MOST> struct onpair_code {
     struct lookup {
-        uint4 text[NUMBERS]; /* padded with zeros, or else what is too much would leak into what follows */
+        TEXTS texts;
         uint32_t classes[SW_ONPAIR_CLASSES];
         uint32_t sums[SW_WARP];
         uint8_t length[NUMBERS + 16]; /* 0: the escape; the last ones: of all greater numbers */
     };
-    static constexpr uint32_t MOST_WARPS = 32, MANY_TILES = 8;
+    static constexpr uint32_t MOST_WARPS = MOST, MANY_TILES = 8;
     static constexpr bool IS_PERSISTENT = true;
 
     /* Reads the dictionary, which is not trusted: any text lies in the section, and any length is valid or
@@ -68,6 +98,8 @@ struct onpair_code {
         const uint32_t n = is_good ? said : 0, first = threadIdx.x * EACH;
         if (threadIdx.x < SW_ONPAIR_CLASSES)
             shared.classes[threadIdx.x] = is_good ? class_of(section, threadIdx.x) : 0;
+        if (threadIdx.x == 0)
+            shared.texts.begin(section);
         if (threadIdx.x < 16)
             shared.length[NUMBERS + threadIdx.x] = NO_SYMBOL_BYTES;
         uint32_t length[EACH], sum = 0;
@@ -90,7 +122,7 @@ struct onpair_code {
             shared.length[first + i] = is_symbol                   ? (uint8_t)length[i]
                                        : is_good && first + i == n ? 0
                                                                    : (uint8_t)NO_SYMBOL_BYTES;
-            shared.text[first + i] = is_symbol ? cut_text(load_text(section, at), length[i]) : make_uint4(0, 0, 0, 0);
+            shared.texts.put(section, first + i, at, is_symbol ? length[i] : 0);
             at += length[i];
         }
     }
@@ -110,7 +142,7 @@ struct onpair_code {
                 const uint32_t raw = bits >> SW_ONPAIR_CLASS_BITS & ((1u << raw_bits) - 1);
                 const uint32_t number = min((cls >> 4) + raw, NUMBERS);
                 uint32_t length = shared.length[number];
-                uint4 text = shared.text[number % NUMBERS];
+                uint4 text = shared.texts.get(number % NUMBERS, length);
                 at += SW_ONPAIR_CLASS_BITS + raw_bits;
                 if (length == 0) { /* the escape: a byte follows */
                     text.x = bits >> (SW_ONPAIR_CLASS_BITS + raw_bits) & 0xFF;
@@ -137,14 +169,25 @@ struct onpair_code {
     }
 };
 
+using large = onpair_code<near_texts, 2 * MANY_WARPS>;
+using small = onpair_code<far_texts, FEW_WARPS>;
+
 } // namespace
 
 cudaError_t sw_onpair_gpu_init_decoder() {
-    return init_decoder<onpair_code>();
+    return fits<large, FEW_WARPS>() ? init_decoder<large>() : init_decoder<small>();
+}
+
+size_t sw_onpair_gpu_decoder_bytes(size_t limit) {
+    const size_t bytes = decoder_bytes<large>(limit);
+    return bytes ? bytes : decoder_bytes<small>(limit);
 }
 
 template <class ITEMS> void sw_onpair_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
-    decode<onpair_code>(job);
+    if (fits<large, FEW_WARPS>())
+        decode<large>(job);
+    else
+        decode<small>(job);
 }
 template void sw_onpair_gpu_decode(const sw_gpu_decode_job<sw_gpu_single> *job);
 template void sw_onpair_gpu_decode(const sw_gpu_decode_job<sw_gpu_batch> *job);

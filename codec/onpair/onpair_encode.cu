@@ -71,16 +71,12 @@ using small = onpair_code<SW_ONPAIR_MIN_LOG2>;
 using large = onpair_code<SW_ONPAIR_MAX_LOG2>;
 static_assert(SW_ONPAIR_MAX_LOG2 == SW_ONPAIR_MIN_LOG2 + 1, "two shapes");
 
-template <class CODE> cudaError_t init_if_it_fits() {
-    return shape_for<CODE>(UINT32_MAX / 2).threads ? init_encoder<CODE>() : cudaSuccess;
-}
-
 } // namespace
 
 static cudaError_t init() {
-    cudaError_t e = init_if_it_fits<small>();
+    cudaError_t e = init_encoder<small>();
     if (e == cudaSuccess)
-        e = init_if_it_fits<large>();
+        e = init_encoder<large>();
     return e == cudaSuccess ? sw_onpair_gpu_init_decoder() : e;
 }
 
@@ -101,4 +97,10 @@ template <class ITEMS> static void sw_onpair_gpu_encode(const sw_gpu_encode_job<
         encode<small>(job);
 }
 
-SW_GPU_CODEC(onpair, SW_STREAMS_UNIT_TILES, init, most_pieces_of_both, can_encode);
+/* Encoding may fit for no dictionary (can_encode). */
+static size_t shared_bytes(size_t limit) {
+    const size_t decoder = sw_onpair_gpu_decoder_bytes(limit);
+    return decoder ? max(decoder, max(encoder_bytes<small>(limit), encoder_bytes<large>(limit))) : 0;
+}
+
+SW_GPU_CODEC(onpair, SW_STREAMS_UNIT_TILES, init, shared_bytes, most_pieces_of_both, can_encode);

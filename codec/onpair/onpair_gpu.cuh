@@ -7,6 +7,7 @@
 
 /* onpair_decode.cu */
 cudaError_t sw_onpair_gpu_init_decoder();
+size_t sw_onpair_gpu_decoder_bytes(size_t limit);
 template <class ITEMS> void sw_onpair_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 #endif

@@ -12,7 +12,7 @@ template <unsigned BITS> __device__ inline sw_gpu_number<BITS> sw_warp_least(sw_
     if constexpr (BITS == 64)
         return sw_warp_min64(v);
     else
-        return __reduce_min_sync(0xFFFFFFFFu, v);
+        return sw_warp_min(v);
 }
 
 /* Returns the smallest number of each group of lanes, in all lanes of the group. */

@@ -55,6 +55,10 @@ cudaError_t sw_phrase_gpu_init_decoder() {
     return init_decoder<phrase_code>();
 }
 
+size_t sw_phrase_gpu_decoder_bytes(size_t limit) {
+    return decoder_bytes<phrase_code>(limit);
+}
+
 template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     decode<phrase_code>(job);
 }

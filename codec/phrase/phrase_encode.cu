@@ -108,4 +108,8 @@ template <class ITEMS> static void sw_phrase_gpu_encode(const sw_gpu_encode_job<
     encode<phrase_code>(job);
 }
 
-SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init, most_pieces<phrase_code>);
+static size_t shared_bytes(size_t limit) {
+    return sw_gpu_larger(encoder_bytes<phrase_code>(limit), sw_phrase_gpu_decoder_bytes(limit));
+}
+
+SW_GPU_CODEC(phrase, SW_STREAMS_UNIT_TILES, init, shared_bytes, most_pieces<phrase_code>);

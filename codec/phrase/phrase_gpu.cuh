@@ -7,6 +7,7 @@
 
 /* phrase_decode.cu, for the row. */
 cudaError_t sw_phrase_gpu_init_decoder();
+size_t sw_phrase_gpu_decoder_bytes(size_t limit);
 template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
 /* Whether all parts of a phrase have been expanded and have `length` together. Values and lengths are not trusted. */

@@ -67,7 +67,7 @@ struct codec_sfor : sw_sfor_decoder {
         if constexpr (BITS == 64)
             return sw_warp_min64(v);
         else
-            return __reduce_min_sync(0xFFFFFFFFu, v);
+            return sw_warp_min(v);
     }
 };
 

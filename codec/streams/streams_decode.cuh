@@ -10,7 +10,7 @@
  *
  * struct CODE {
  *     struct lookup;                                          in shared memory; 16-byte aligned
- *     MOST_WARPS                                              of a block: 16 or 32
+ *     MOST_WARPS                                              of a block: FEW_WARPS, 16 or 32
  *     MANY_TILES                                              for each multiprocessor: blocks have 16 warps
  *     IS_PERSISTENT                                           then a block decodes more than a tile for each warp
  *     build<THREADS>(lookup &, frame, layout)                 all threads of the block; the caller synchronizes
@@ -134,7 +134,7 @@ __device__ inline void decode_tile(shared_state<CODE, WARPS> &shared, const ITEM
     in.count = n_words;
     in.lane = lane;
     in.row_words = __popc(__ballot_sync(0xFFFFFFFFu, out_bytes > 0));
-    in.rows = __reduce_min_sync(0xFFFFFFFFu, out_bytes ? n_words : 0xFFFFFFFFu);
+    in.rows = sw_warp_min(out_bytes ? n_words : 0xFFFFFFFFu);
     in.tail_at = in.rows * in.row_words + sw_warp_exclusive_sum(out_bytes ? n_words - in.rows : 0, lane);
     in.base = (const uint32_t *)(frame + layout.data_offset + (uint64_t)record.offset16 * SW_FRAME_ALIGN);
     const uint64_t end = (uint64_t)record.offset16 * SW_FRAME_ALIGN + 4ull * sw_warp_sum(out_bytes ? n_words : 0);
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(WARPS *SW_WARP)
 }
 
 template <class CODE, int ALIGN, uint32_t WARPS, class ITEMS> cudaError_t allow_shared() {
-    return cudaFuncSetAttribute(decode_tiles<CODE, ALIGN, WARPS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)sizeof(shared_state<CODE, WARPS>));
+    return sw_gpu_allow_shared((const void *)decode_tiles<CODE, ALIGN, WARPS, ITEMS>,
+                               sizeof(shared_state<CODE, WARPS>));
 }
 
 template <class CODE, uint32_t WARPS, class ITEMS> cudaError_t allow_shared_all() {
@@ -207,34 +207,45 @@ template <class CODE, uint32_t WARPS> void launch_single(const sw_gpu_decode_job
     launch<CODE, WARPS>(job, CODE::IS_PERSISTENT && WARPS != FEW_WARPS ? min(blocks, sw_gpu_processors()) : blocks);
 }
 
+/* Returns the shared memory of the largest block that is at most `limit`; 0: there is none. */
+template <class CODE> size_t decoder_bytes(size_t limit) {
+    const size_t most = sizeof(shared_state<CODE, CODE::MOST_WARPS>), few = sizeof(shared_state<CODE, FEW_WARPS>);
+    const size_t many = CODE::MOST_WARPS > MANY_WARPS ? sizeof(shared_state<CODE, MANY_WARPS>) : few;
+    return most <= limit ? most : many <= limit ? many : few <= limit ? few : 0;
+}
+
 /* Whether blocks of WARPS warps fit on the current device. */
 template <class CODE, uint32_t WARPS> bool fits() {
-    int device = 0, shared = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return sizeof(shared_state<CODE, WARPS>) <= (size_t)shared;
+    return sizeof(shared_state<CODE, WARPS>) <= sw_gpu_shared_bytes();
 }
 
 template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_single> *job) {
     const uint32_t n_tiles = job->items.n_units, processors = sw_gpu_processors();
-    if (CODE::MOST_WARPS > MANY_WARPS && n_tiles >= 2 * CODE::MOST_WARPS * processors && fits<CODE, CODE::MOST_WARPS>())
-        launch_single<CODE, CODE::MOST_WARPS>(job);
-    else if (n_tiles >= CODE::MANY_TILES * processors && fits<CODE, MANY_WARPS>())
-        launch_single<CODE, MANY_WARPS>(job);
-    else
-        launch_single<CODE, FEW_WARPS>(job);
+    if constexpr (CODE::MOST_WARPS > MANY_WARPS)
+        if (n_tiles >= 2 * CODE::MOST_WARPS * processors && fits<CODE, CODE::MOST_WARPS>())
+            return launch_single<CODE, CODE::MOST_WARPS>(job);
+    [[maybe_unused]] const bool has_many = n_tiles >= CODE::MANY_TILES * processors;
+    if constexpr (CODE::MOST_WARPS >= MANY_WARPS)
+        if (has_many && fits<CODE, MANY_WARPS>())
+            return launch_single<CODE, MANY_WARPS>(job);
+    launch_single<CODE, FEW_WARPS>(job);
 }
 
 template <class CODE> void decode(const sw_gpu_decode_job<sw_gpu_batch> *job) {
     launch<CODE, FEW_WARPS>(job, job->items.n_units);
 }
 
+/* A no-op if no block fits. */
 template <class CODE> cudaError_t init_decoder() {
     cudaError_t e = cudaSuccess;
-    if (CODE::MOST_WARPS > MANY_WARPS && fits<CODE, CODE::MOST_WARPS>())
-        e = allow_shared_all<CODE, CODE::MOST_WARPS, sw_gpu_single>();
-    if (e == cudaSuccess && fits<CODE, MANY_WARPS>())
-        e = allow_shared_all<CODE, MANY_WARPS, sw_gpu_single>();
+    if (!fits<CODE, FEW_WARPS>())
+        return e;
+    if constexpr (CODE::MOST_WARPS > MANY_WARPS)
+        if (fits<CODE, CODE::MOST_WARPS>())
+            e = allow_shared_all<CODE, CODE::MOST_WARPS, sw_gpu_single>();
+    if constexpr (CODE::MOST_WARPS >= MANY_WARPS)
+        if (e == cudaSuccess && fits<CODE, MANY_WARPS>())
+            e = allow_shared_all<CODE, MANY_WARPS, sw_gpu_single>();
     if (e == cudaSuccess)
         e = allow_shared_all<CODE, FEW_WARPS, sw_gpu_single>();
     return e == cudaSuccess ? allow_shared_all<CODE, FEW_WARPS, sw_gpu_batch>() : e;

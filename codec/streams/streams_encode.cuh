@@ -243,7 +243,7 @@ template <uint32_t THREADS> __device__ void place_words(const uint32_t *rows, co
     const uint32_t lane = place.lane, lanes = place.lanes, shortest = place.shortest;
     uint32_t from = 0;
     if (lanes == SW_WARP) { /* rows that all lanes have are moved as they are */
-        from = __reduce_min_sync(ALL_LANES, min(have, shortest));
+        from = sw_warp_min(min(have, shortest));
         copy_batched<BATCH>((const uint4 *)rows + lane, SW_WARP, (uint4 *)place.out + lane, SW_WARP,
                             (from * (SW_WARP / 4) + SW_WARP - 1 - lane) / SW_WARP);
     }
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                        sw_gpu_raw_frame_bytes(layout.raw_bytes);
         }
 
-        const uint32_t shortest = __reduce_min_sync(ALL_LANES, lane < lanes ? words : ALL_LANES);
+        const uint32_t shortest = sw_warp_min(lane < lanes ? words : ALL_LANES);
         const tile_place to = {(uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lanes, lane, shortest,
                                shortest * lanes + sw_warp_exclusive_sum(lane < lanes ? words - shortest : 0, lane)};
         if (has_room && lane < (0u - total) % 4)
@@ -363,34 +363,41 @@ __global__ void __launch_bounds__(THREADS, 1)
     give_slot_back<CODE::SLOT_PIECES>(slots, slot, lane);
 }
 
+/* Returns the threads of the largest block whose shared memory is at most `limit`; 0: even the smallest one has more.
+ */
+template <class CODE> uint32_t most_threads(size_t limit) {
+    uint32_t threads = CODE::MOST_THREADS;
+    while (threads >= MIN_THREADS && shared_bytes<CODE>(threads) > limit)
+        threads /= 2;
+    return threads >= MIN_THREADS ? threads : 0;
+}
+
+/* Returns the shared memory of that block; 0: there is none. */
+template <class CODE> size_t encoder_bytes(size_t limit) {
+    const uint32_t threads = most_threads<CODE>(limit);
+    return threads ? shared_bytes<CODE>(threads) : 0;
+}
+
 /* The launch's shape for the current device; threads 0: the device is too small.
  *
- * The lookup tables take most of a block's shared memory, so blocks are as large as this allows: 256 threads if it is
- * 99 KiB (sm_86, sm_89). If the input is too short to give every multiprocessor a block, blocks are smaller, so that no
- * multiprocessor is idle. They are not as small as would be best for an input that has the device to itself: several
- * chunks are mostly encoded at a time, and only few small blocks fit beside each other. */
+ * The lookup tables take most of a block's shared memory, so blocks are as large as this allows. If the input is too
+ * short to give every multiprocessor a block, blocks are smaller, so that no multiprocessor is idle. They are not as
+ * small as would be best for an input that has the device to itself: several chunks are mostly encoded at a time, and
+ * only few small blocks fit beside each other. */
 struct shape {
     uint32_t threads, blocks;
 };
 
 template <class CODE> shape shape_for(uint32_t n_tiles) {
-    int device = 0, shared = 0;
-    const uint32_t processors = sw_gpu_processors();
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    const uint32_t most = (size_t)shared >= shared_bytes<CODE>(CODE::MOST_THREADS) ? CODE::MOST_THREADS
-                          : (size_t)shared >= shared_bytes<CODE>(256)              ? 256
-                                                                                   : 0;
-    const uint32_t tiles_each = (n_tiles + processors - 1) / processors;
-    uint32_t threads = most;
+    const uint32_t processors = sw_gpu_processors(), tiles_each = (n_tiles + processors - 1) / processors;
+    uint32_t threads = most_threads<CODE>(sw_gpu_shared_bytes());
     while (threads > MIN_THREADS && threads / SW_WARP >= 4 * tiles_each)
         threads /= 2;
     return {threads, processors};
 }
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS> cudaError_t allow_shared() {
-    return cudaFuncSetAttribute(encode_tiles<CODE, ALIGN, THREADS, ITEMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                (int)shared_bytes<CODE>(THREADS));
+    return sw_gpu_allow_shared((const void *)encode_tiles<CODE, ALIGN, THREADS, ITEMS>, shared_bytes<CODE>(THREADS));
 }
 
 template <class CODE, uint32_t THREADS, class ITEMS> cudaError_t allow_shared_all() {
@@ -427,9 +434,10 @@ template <class CODE, class F> void with_threads(uint32_t threads, F use) {
     }
 }
 
+/* A no-op if no block fits. */
 template <class CODE> cudaError_t init_encoder() {
-    const uint32_t most = shape_for<CODE>(UINT32_MAX / 2).threads;
-    cudaError_t e = most ? cudaSuccess : cudaErrorNotSupported;
+    const uint32_t most = most_threads<CODE>(sw_gpu_shared_bytes());
+    cudaError_t e = cudaSuccess;
     for (uint32_t threads = MIN_THREADS; e == cudaSuccess && threads <= most; threads *= 2)
         with_threads<CODE>(threads, [&](auto t) {
             e = allow_shared_all<CODE, t.value, sw_gpu_single>();

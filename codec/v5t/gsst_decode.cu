@@ -106,6 +106,10 @@ cudaError_t sw_v5t_gpu_init_decoder() {
     return init_decoder<v5t_code>();
 }
 
+size_t sw_v5t_gpu_decoder_bytes(size_t limit) {
+    return decoder_bytes<v5t_code>(limit);
+}
+
 template <class ITEMS> void sw_v5t_gpu_decode(const sw_gpu_decode_job<ITEMS> *job) {
     decode<v5t_code>(job);
 }

@@ -2,8 +2,10 @@
  *
  * It follows V5T and FSST (Boncz, Neumann, Leis, PVLDB 13(11), 2020). Three loads and two funnel shifts get a window of
  * 8 bytes at any position of the ring of 16 words. Two lookups in shared memory find the longest symbol: in a hash
- * table with entries of 8 bytes for symbols of 3 or more bytes, and in a 64 KiB table of 2-byte prefixes. */
+ * table with entries of 8 bytes for symbols of 3 or more bytes, and in a 64 KiB table of 2-byte prefixes. On a GPU
+ * whose blocks have less than 98 KiB of shared memory another table of prefixes takes 11 KiB. */
 #include "codec/streams/streams_encode.cuh"
+#include "codec/v5t/pairs_gpu.cuh"
 #include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
 
@@ -17,30 +19,60 @@ constexpr uint32_t RING_COPIES = 2; /* words 0 and 1 again, so that a window nev
 constexpr uint32_t EMPTY_ENTRY = 7u << SW_V5T_TAG_BITS;
 static_assert(SW_V5T_TAG_BITS == 13, "the entry has room for 13 bits of tag");
 
-struct lookup {
-    uint8_t prefix[65536]; /* first two bytes -> code of 1 or 2 bytes, or the escape */
+/* First two bytes -> code of 1 or 2 bytes, or the escape. All threads of the block call build(); the caller
+ * synchronizes. */
+struct prefixes {
+    uint8_t code[65536];
+
+    __device__ inline uint32_t find(uint32_t pair) const {
+        return code[pair];
+    }
+    __device__ void build(const sw_params &table, uint32_t threads) {
+        for (uint32_t i = threadIdx.x; i < sizeof code / 16; i += threads)
+            ((uint4 *)code)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+        __syncthreads();
+        for (uint32_t c = threadIdx.x / 64; c < table.own[SW_V5T_N1]; c += threads / 64) {
+            const uint32_t n = table.own[SW_V5T_N2] + c, byte = (uint32_t)table.value[n];
+            for (uint32_t b = threadIdx.x % 64; b < 256; b += 64)
+                code[byte | b << 8] = (uint8_t)n;
+        }
+        __syncthreads(); /* a 2-byte symbol replaces the 1-byte symbol that it starts with */
+        for (uint32_t c = threadIdx.x; c < table.own[SW_V5T_N2]; c += threads)
+            code[table.value[c]] = (uint8_t)c;
+    }
+};
+struct small_prefixes {
+    sw_v5t_pairs two;
+    uint8_t one[256];
+
+    __device__ inline uint32_t find(uint32_t pair) const {
+        const uint32_t code = two.find(pair);
+        return code != two.NONE ? code : one[pair & 0xFF];
+    }
+    __device__ void build(const sw_params &table, uint32_t threads) {
+        for (uint32_t i = threadIdx.x; i < 256; i += threads)
+            one[i] = SW_STREAMS_ESCAPE;
+        two.build(table, threads); /* which synchronizes */
+        for (uint32_t c = threadIdx.x; c < table.own[SW_V5T_N1]; c += threads)
+            one[table.value[table.own[SW_V5T_N2] + c]] = (uint8_t)(table.own[SW_V5T_N2] + c);
+    }
+};
+
+template <class PREFIXES> struct lookup {
+    PREFIXES prefix;
     uint2 longer[1 << SW_V5T_HASH_LOG2];
 };
 
 /* Builds the tables. All threads of the block call it; the caller synchronizes. */
-__device__ void build_lookup(lookup &tables, const sw_params &table, uint32_t threads) {
-    for (uint32_t i = threadIdx.x; i < sizeof tables.prefix / 16; i += threads)
-        ((uint4 *)tables.prefix)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+template <class PREFIXES>
+__device__ void build_lookup(lookup<PREFIXES> &tables, const sw_params &table, uint32_t threads) {
     for (uint32_t i = threadIdx.x; i < 1u << SW_V5T_HASH_LOG2; i += threads)
         tables.longer[i] = make_uint2(EMPTY_ENTRY, 0);
-    __syncthreads();
+    tables.prefix.build(table, threads); /* which synchronizes */
     const uint32_t n_short = table.own[SW_V5T_N2] + table.own[SW_V5T_N1];
-    for (uint32_t c = threadIdx.x / 64; c < table.own[SW_V5T_N1]; c += threads / 64) {
-        const uint32_t code = table.own[SW_V5T_N2] + c, byte = (uint32_t)table.value[code];
-        for (uint32_t b = threadIdx.x % 64; b < 256; b += 64)
-            tables.prefix[byte | b << 8] = (uint8_t)code;
-    }
-    __syncthreads(); /* a 2-byte symbol replaces the 1-byte symbol that it starts with */
     for (uint32_t c = threadIdx.x; c < table.n_symbols; c += threads) {
         const uint32_t low = (uint32_t)table.value[c], high = (uint32_t)(table.value[c] >> 32);
-        if (c < table.own[SW_V5T_N2]) {
-            tables.prefix[low] = (uint8_t)c;
-        } else if (c >= n_short) {
+        if (c >= n_short) {
             const uint32_t tag = sw_v5t_mix3(low) & ((1u << SW_V5T_TAG_BITS) - 1);
             tables.longer[sw_v5t_hash3(low)] =
                 make_uint2(tag | (table.length[c] - 3u) << SW_V5T_TAG_BITS | c << 16 | (low & 0xFF000000u), high);
@@ -64,10 +96,11 @@ __device__ inline uint32_t shift_left_clamped(uint32_t v, uint32_t bits) {
 }
 
 /* Finds the longest symbol at the window. TAIL: it must not be longer than left_bits. */
-template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32_t n2, uint2 w, uint32_t left_bits) {
+template <bool TAIL, class PREFIXES>
+__device__ inline symbol match(const lookup<PREFIXES> &tables, uint32_t n2, uint2 w, uint32_t left_bits) {
     const uint32_t mix = sw_v5t_mix3(w.x);
     const uint2 entry = tables.longer[mix >> SW_V5T_TAG_BITS & ((1u << SW_V5T_HASH_LOG2) - 1)];
-    const uint32_t prefix = tables.prefix[w.x & 0xFFFF];
+    const uint32_t prefix = tables.prefix.find(w.x & 0xFFFF);
     const uint32_t more = entry.x >> SW_V5T_TAG_BITS & 7; /* bytes past the third */
     uint32_t differ = (mix ^ entry.x) & ((1u << SW_V5T_TAG_BITS) - 1);
     differ |= shift_left_clamped(w.y ^ entry.y, 40 - 8 * more);
@@ -93,7 +126,8 @@ template <bool TAIL> __device__ inline symbol match(const lookup &tables, uint32
 
 /* Encodes from the cursor's position on, until row `stop` or the segment's end (streams_encode.cuh). */
 template <class CODE, int ALIGN, class PUT>
-__device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &in, uint32_t stop, PUT put) {
+__device__ void run(const typename CODE::lookup &tables, uint32_t n2, cursor &c, const source &in, uint32_t stop,
+                    PUT put) {
     units_ahead<CODE, ALIGN> ahead(c, in);
     /* Four symbols take at most 32 bytes, so a group needs only one check of the segment's end and of the ring. */
     while (c.at + 4 * 64 <= c.end && c.row < stop) {
@@ -115,8 +149,8 @@ __device__ void run(const lookup &tables, uint32_t n2, cursor &c, const source &
     append_rest(c, put);
 }
 
-struct v5t_code : learned_params {
-    using lookup = ::lookup;
+template <class PREFIXES> struct v5t_code : learned_params {
+    using lookup = ::lookup<PREFIXES>;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
     static constexpr uint32_t MOST_THREADS = 512, SLOT_PIECES = 2;
     static constexpr uint32_t SPARE_ROWS = 2; /* run() passes its last row by one, and writes one that is not full */
@@ -129,25 +163,44 @@ struct v5t_code : learned_params {
     __device__ inline v5t_code(const lookup &tables, const sw_params &table)
         : tables(tables), n2(table.own[SW_V5T_N2]) {}
     template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
-        fill_ring<v5t_code, ALIGN>(c, in);
+        fill_ring<v5t_code<PREFIXES>, ALIGN>(c, in);
     }
     template <int ALIGN, class PUT>
     __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
-        ::run<v5t_code, ALIGN>(tables, n2, c, in, stop, put);
+        ::run<v5t_code<PREFIXES>, ALIGN>(tables, n2, c, in, stop, put);
     }
 };
+
+using large = v5t_code<prefixes>;
+using small = v5t_code<small_prefixes>;
+
+bool is_large(size_t limit) {
+    return most_threads<large>(limit);
+}
 
 } // namespace
 
 static cudaError_t init() {
-    cudaError_t e = init_encoder<v5t_code>();
+    cudaError_t e = is_large(sw_gpu_shared_bytes()) ? init_encoder<large>() : init_encoder<small>();
     if (e == cudaSuccess)
         e = sw_v5t_gpu_init_decoder();
     return e == cudaSuccess ? sw_v5t_gpu_init_training() : e;
 }
 
 template <class ITEMS> static void sw_v5t_gpu_encode(const sw_gpu_encode_job<ITEMS> *job) {
-    encode<v5t_code>(job);
+    if (is_large(sw_gpu_shared_bytes()))
+        encode<large>(job);
+    else
+        encode<small>(job);
 }
 
-SW_GPU_CODEC(v5t, SW_STREAMS_UNIT_TILES, init, most_pieces<v5t_code>);
+static size_t shared_bytes(size_t limit) {
+    const size_t encoder = is_large(limit) ? encoder_bytes<large>(limit) : encoder_bytes<small>(limit);
+    return sw_gpu_larger(encoder, sw_gpu_larger(sw_v5t_gpu_decoder_bytes(limit), sw_v5t_gpu_training_bytes(limit)));
+}
+
+static uint32_t most_pieces_here() {
+    return is_large(sw_gpu_shared_bytes()) ? most_pieces<large>() : most_pieces<small>();
+}
+
+SW_GPU_CODEC(v5t, SW_STREAMS_UNIT_TILES, init, shared_bytes, most_pieces_here);

@@ -8,6 +8,7 @@
  * There are two differences from train.c. Several threads parse a piece, each from its own start, so the result is not
  * that of a single parse. And select considers only the best SORTED candidates. The tables are as good (TUNING.md), but
  * not the same. */
+#include "codec/v5t/pairs_gpu.cuh"
 #include "codec/v5t/table.h"
 #include "codec/v5t/v5t_gpu.cuh"
 
@@ -37,26 +38,43 @@ struct state {
     uint32_t gain[2 * MAP_SLOTS];          /* 0: slot not in use */
 };
 
-struct symbol_index {
-    uint8_t two[65536], one[256], longer[HASH3_SLOTS];
+/* Symbols of two bytes. GPUs whose blocks have no room for them use sw_v5t_pairs. */
+struct pairs {
+    uint8_t code[65536];
+
+    __device__ inline uint32_t find(uint32_t pair) const {
+        return code[pair];
+    }
+    __device__ void build(const sw_params &table, uint32_t threads) {
+        for (uint32_t i = threadIdx.x; i < sizeof code / 16; i += threads)
+            ((uint4 *)code)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+        __syncthreads();
+        for (uint32_t c = threadIdx.x; c < table.n_symbols; c += threads)
+            if (table.length[c] == 2)
+                code[table.value[c]] = (uint8_t)c;
+    }
+};
+static_assert(sw_v5t_pairs::NONE == NONE, "both name it alike");
+
+template <class PAIRS> struct symbol_index {
+    PAIRS two;
+    uint8_t one[256], longer[HASH3_SLOTS];
     uint64_t value[256];
     uint8_t length[256];
 };
 
-__device__ void build_index(symbol_index &ix, const sw_params &table) {
-    for (uint32_t i = threadIdx.x; i < (sizeof ix.two + sizeof ix.one + sizeof ix.longer) / 16; i += blockDim.x)
-        ((uint4 *)ix.two)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
-    __syncthreads();
+template <class PAIRS> __device__ void build_index(symbol_index<PAIRS> &ix, const sw_params &table) {
+    for (uint32_t i = threadIdx.x; i < (sizeof ix.one + sizeof ix.longer) / 16; i += blockDim.x)
+        ((uint4 *)ix.one)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+    ix.two.build(table, blockDim.x); /* which synchronizes */
     for (uint32_t c = threadIdx.x; c < table.n_symbols; c += blockDim.x) {
         const uint64_t value = table.value[c];
         const uint32_t length = table.length[c];
         ix.value[c] = value;
         ix.length[c] = (uint8_t)length;
-        if (length == 2)
-            ix.two[value] = (uint8_t)c;
-        else if (length == 1)
+        if (length == 1)
             ix.one[value] = (uint8_t)c;
-        else
+        else if (length > 2)
             ix.longer[sw_v5t_hash3((uint32_t)value)] = (uint8_t)c;
     }
     __syncthreads();
@@ -81,9 +99,10 @@ __device__ inline uint64_t load_window(const uint8_t *p, uint32_t left) {
 }
 
 /* Returns the id of the symbol at the window, and its length, as match() in train.c does. */
-__device__ inline uint32_t match(const symbol_index &ix, uint64_t window, uint32_t left, uint32_t *ret_length) {
+template <class PAIRS>
+__device__ inline uint32_t match(const symbol_index<PAIRS> &ix, uint64_t window, uint32_t left, uint32_t *ret_length) {
     /* Look up all tables at once, so that their latencies overlap. */
-    const uint32_t c = ix.longer[sw_v5t_hash3((uint32_t)window)], two = ix.two[window & 0xFFFF];
+    const uint32_t c = ix.longer[sw_v5t_hash3((uint32_t)window)], two = ix.two.find((uint32_t)window & 0xFFFF);
     const uint32_t one = ix.one[window & 0xFF], length = ix.length[c];
     if (c != NONE && length <= left && ((window ^ ix.value[c]) & length_mask(length)) == 0) {
         *ret_length = length;
@@ -98,8 +117,9 @@ __device__ inline uint32_t match(const symbol_index &ix, uint64_t window, uint32
 }
 
 /* Parses from `at` until past `stop`; the last symbol may reach up to `end`. Returns the length of the codes. */
-__device__ uint32_t count_parse(const symbol_index &ix, state *s, const uint8_t *sample, uint32_t at, uint32_t stop,
-                                uint32_t end) {
+template <class PAIRS>
+__device__ uint32_t count_parse(const symbol_index<PAIRS> &ix, state *s, const uint8_t *sample, uint32_t at,
+                                uint32_t stop, uint32_t end) {
     uint32_t previous = IDS, coded = 0, length;
     for (; at < stop; at += length) {
         const uint64_t window = load_window(sample + at, end - at);
@@ -118,12 +138,13 @@ __device__ uint32_t count_parse(const symbol_index &ix, state *s, const uint8_t 
     return coded;
 }
 
+template <class PAIRS>
 __global__ void __launch_bounds__(COUNT_THREADS)
     count_symbols(state *s, const uint8_t *sample, uint32_t sample_bytes, uint32_t piece_bytes) {
     extern __shared__ __align__(16) uint8_t shared[];
     if (s->hopeless)
         return;
-    symbol_index &ix = *(symbol_index *)shared;
+    symbol_index<PAIRS> &ix = *(symbol_index<PAIRS> *)shared;
     build_index(ix, s->table);
     /* Only two lanes of each warp parse, because their steps differ, and more lanes would wait for each other. */
     constexpr uint32_t STRIDE = COUNT_THREADS / PARSES_PER_BLOCK;
@@ -405,12 +426,10 @@ constexpr double HOPELESS_MEETINGS = 2; /* times the number by chance; random by
 __global__ void __launch_bounds__(PROBE_THREADS)
     count_meetings(const uint8_t *sample, uint32_t sample_bytes, uint32_t *ret_hopeless) {
     extern __shared__ __align__(16) uint8_t shared[];
-    __shared__ unsigned long long meetings;
     uint32_t *count = (uint32_t *)shared;
+    unsigned long long *meetings = (unsigned long long *)shared; /* in the end, in their place */
     for (uint32_t i = threadIdx.x; i < 1u << PAIR_BUCKETS_LOG2; i += PROBE_THREADS)
         count[i] = 0;
-    if (threadIdx.x == 0)
-        meetings = 0;
     __syncthreads();
     for (uint32_t i = threadIdx.x; i + 1 < sample_bytes; i += PROBE_THREADS) {
         const uint32_t pair = sample[i] | (uint32_t)sample[i + 1] << 8;
@@ -420,22 +439,47 @@ __global__ void __launch_bounds__(PROBE_THREADS)
     unsigned long long mine = 0;
     for (uint32_t i = threadIdx.x; i < 1u << PAIR_BUCKETS_LOG2; i += PROBE_THREADS)
         mine += (unsigned long long)count[i] * (count[i] - 1ull);
-    atomicAdd(&meetings, mine);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *meetings = 0;
+    __syncthreads();
+    atomicAdd(meetings, mine);
     __syncthreads();
     if (threadIdx.x)
         return;
     const double pairs = sample_bytes - 1.0, by_chance = pairs * (pairs - 1) / (1u << PAIR_BUCKETS_LOG2);
-    *ret_hopeless = sample_bytes >= MIN_PROBED_BYTES && (double)meetings < HOPELESS_MEETINGS * by_chance;
+    *ret_hopeless = sample_bytes >= MIN_PROBED_BYTES && (double)*meetings < HOPELESS_MEETINGS * by_chance;
 }
 
 } // namespace
 
+/* Whether a block has room for all pairs. */
+static bool is_large(size_t limit) {
+    return sizeof(symbol_index<pairs>) <= limit;
+}
+
+size_t sw_v5t_gpu_training_bytes(size_t limit) {
+    const size_t index = is_large(limit) ? sizeof(symbol_index<pairs>) : sizeof(symbol_index<sw_v5t_pairs>);
+    return PROBE_SHARED_BYTES <= limit ? sw_gpu_larger(index, PROBE_SHARED_BYTES) : 0;
+}
+
 cudaError_t sw_v5t_gpu_init_training() {
     const cudaError_t e =
-        cudaFuncSetAttribute(count_symbols, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(symbol_index));
-    return e != cudaSuccess ? e
-                            : cudaFuncSetAttribute(count_meetings, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                   (int)PROBE_SHARED_BYTES);
+        is_large(sw_gpu_shared_bytes())
+            ? sw_gpu_allow_shared((const void *)count_symbols<pairs>, sizeof(symbol_index<pairs>))
+            : sw_gpu_allow_shared((const void *)count_symbols<sw_v5t_pairs>, sizeof(symbol_index<sw_v5t_pairs>));
+    return e == cudaSuccess ? sw_gpu_allow_shared((const void *)count_meetings, PROBE_SHARED_BYTES) : e;
+}
+
+/* Launches count_symbols() by the larger index that fits. */
+static void count(state *s, const uint8_t *sample, uint32_t bytes, struct CUstream_st *stream) {
+    const uint32_t blocks = bytes / (PARSE_BYTES * PARSES_PER_BLOCK) + 1;
+    if (is_large(sw_gpu_shared_bytes()))
+        count_symbols<pairs><<<blocks, COUNT_THREADS, sizeof(symbol_index<pairs>), stream>>>(
+            s, sample, bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
+    else
+        count_symbols<sw_v5t_pairs><<<blocks, COUNT_THREADS, sizeof(symbol_index<sw_v5t_pairs>), stream>>>(
+            s, sample, bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
 }
 
 int sw_gpu_probe_async(const void *d_sample, size_t sample_bytes, uint32_t *d_hopeless, struct CUstream_st *stream,
@@ -460,11 +504,9 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
                           sample_bytes, scratch_bytes);
     state *s = (state *)d_scratch;
     const uint32_t bytes = (uint32_t)sample_bytes;
-    const uint32_t blocks = bytes / (PARSE_BYTES * PARSES_PER_BLOCK) + 1;
     int rc = sw_gpu_check(cudaMemsetAsync(s, 0, sizeof *s, stream), err, "cudaMemsetAsync");
     for (uint32_t round = 0; rc == 0 && round <= ROUNDS; round++) {
-        count_symbols<<<blocks, COUNT_THREADS, sizeof(symbol_index), stream>>>(s, (const uint8_t *)d_sample, bytes,
-                                                                               SW_SAMPLE_SHORT_PIECE_BYTES);
+        count(s, (const uint8_t *)d_sample, bytes, stream);
         if (round < ROUNDS)
             gather_candidates<<<GATHER_BLOCKS, GATHER_THREADS, 0, stream>>>(s, 2 + 2 * round);
         select_symbols<<<1, SORTED, 0, stream>>>(s, round, bytes, d_params, d_training);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU from a finished build: tests, sanitizers, benchmarks. Builds nothing, needs no network.
 #
-#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test sanitize demo codec roundtrip load busy nvme (default: all)
+#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test small sanitize demo codec roundtrip load busy nvme (default: all)
 #
 # PART       what is run
 # test       gpu_packed         a query's kernels on packed regions
@@ -17,6 +17,7 @@
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
 #            ..._coded          the two before with the codec in the client
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
+# small      gpu_codec, gpu_batch, gpu_device, gpu_roundtrip as on GPUs whose blocks have 64 and 99 KiB of shared memory
 # sanitize   gpu_codec, gpu_batch, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under
 #            memcheck and racecheck, on small inputs
 # demo       what `make demo` shows
@@ -38,7 +39,7 @@ set -uo pipefail
 build=${1:?usage: run.sh BUILD OUT [PART...]}
 out=${2:?usage: run.sh BUILD OUT [PART...]}
 shift 2
-parts=${*:-test sanitize demo codec roundtrip load coded busy nvme}
+parts=${*:-test small sanitize demo codec roundtrip load coded busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 mkdir -p "$out"
@@ -62,6 +63,16 @@ if wants test; then
     SPILLWAY_CODEC=client step gpu_restart_coded "$build/tests/gpu_restart" "$daemon"
     SPILLWAY_CODEC=client step gpu_client_death_coded "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     step gpu_worker_death "$build/tests/gpu_worker_death" "${WORKER_DEATHS:-10000}" "$daemon"
+fi
+if wants small; then
+    for kib in 64 99; do
+        export SPILLWAY_TEST_SHARED_KIB=$kib
+        for name in codec batch device; do
+            step "gpu_${name}_$kib" "$build/tests/gpu_$name"
+        done
+        step "gpu_roundtrip_$kib" "$build/tests/gpu_roundtrip" "$daemon"
+    done
+    unset SPILLWAY_TEST_SHARED_KIB
 fi
 if wants sanitize; then
     export SW_TEST_SMALL=1

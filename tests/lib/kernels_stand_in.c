@@ -19,6 +19,7 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n) {
 #define NAME(name)                                                                                                     \
     void name(void);                                                                                                   \
     void name(void) {}
+NAME(sw_gpu_codec_shared_bytes)
 NAME(sw_gpu_wake_async)
 NAME(sw_gpu_full_segments)
 NAME(sw_gpu_pool_bytes)

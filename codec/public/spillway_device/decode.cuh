@@ -25,7 +25,11 @@ __device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
  * its whole segment. */
 __device__ inline uint4 sw_load_ahead(const uint4 *p) {
     uint4 v;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    v = __ldg(p); /* which has no such hint */
+#else
     asm("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+#endif
     return v;
 }
 
@@ -94,9 +98,32 @@ __device__ inline void sw_store_tail(uint8_t *p, uint4 v, uint32_t bytes) {
 
 /* ---- warps ---- */
 
+/* Reductions over all lanes of a warp; T: int or uint32_t. GPUs before sm_80 have no instruction for them. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SW_WARP_REDUCE(instruction, operation)                                                                         \
+    for (int d = SW_WARP / 2; d; d /= 2) {                                                                             \
+        const T other = __shfl_xor_sync(0xFFFFFFFFu, v, d);                                                            \
+        v = operation;                                                                                                 \
+    }                                                                                                                  \
+    return v
+#else
+#define SW_WARP_REDUCE(instruction, operation) return instruction(0xFFFFFFFFu, v)
+#endif
 __device__ inline uint32_t sw_warp_sum(uint32_t v) {
-    return __reduce_add_sync(0xFFFFFFFFu, v);
+    using T = uint32_t;
+    SW_WARP_REDUCE(__reduce_add_sync, v + other);
 }
+template <class T> __device__ inline T sw_warp_min(T v) {
+    SW_WARP_REDUCE(__reduce_min_sync, min(v, other));
+}
+template <class T> __device__ inline T sw_warp_max(T v) {
+    SW_WARP_REDUCE(__reduce_max_sync, max(v, other));
+}
+__device__ inline uint32_t sw_warp_or(uint32_t v) {
+    using T = uint32_t;
+    SW_WARP_REDUCE(__reduce_or_sync, v | other);
+}
+#undef SW_WARP_REDUCE
 
 /* T: uint32_t or uint64_t. */
 template <class T> __device__ inline T sw_warp_exclusive_sum(T v, uint32_t lane) {
