@@ -2,7 +2,7 @@
 SIZE ?= 268435456
 FILE ?=
 export SIZE FILE
-.PHONY: help demo test soak build deb wheel deps lint format clean
+.PHONY: help demo test soak build deb wheel plots deps lint format clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make soak                the long tests: fuzzing (with clang), thousands of deaths, a day of load; an hour'
 	@echo 'make build               build everything in build/, with CUDA if nvcc is found'
 	@echo 'make deb                 build the Debian packages in build-deb/'
+	@echo 'make plots               measure latency and rate over size, draw tests/bench/plots/*.svg (matplotlib)'
 	@echo 'make wheel               build the Python package spillway_gpu-*.whl in build-wheel/'
 	@echo 'make deps                install the packages that these need (Debian 12, Ubuntu 24.04)'
 	@echo 'make lint, make format   check style and includes of the sources, format them'
@@ -31,6 +32,13 @@ deb: | deps
 
 wheel: | deps
 	@.ci/wheel build-wheel
+
+# PLOTS: what another machine has measured by tests/bench/plots/measure.sh; measured here if it is empty.
+PLOTS ?=
+plots:
+	@python3 -c 'import matplotlib' || { echo 'plots: apt-get install python3-matplotlib, or pip install matplotlib'; exit 1; }
+	@if [ -z "$(PLOTS)" ]; then $(MAKE) --no-print-directory build && tests/bench/plots/measure.sh build build/plots; fi
+	@tests/bench/plots/draw.py "$(or $(PLOTS),build/plots)"
 
 # For the GPU that is there, or none: kernels for every kind take many minutes to compile.
 build-demo/build.ninja: | deps
