@@ -88,24 +88,37 @@ contain() {
             --no-new-privs "$@"' bash "$@"
 }
 
-(echo "$BASHPID" >"$group/cgroup.procs"
-    contain "$folder/service" $UID_OF_SERVICE /usr/bin/spillwayd --set device=host --set "scratch_bytes=64 MiB" \
-        --set host_tier_bytes=$SHARE% --set "host_tier_initial_bytes=4 MiB" --set metrics_port=9464 \
-        --set metrics_address=0.0.0.0) 2>"$folder/log" &
-service=$!
-for ((i = 0; i < 200; i++)); do
-    grep -q 'event=service.ready ' "$folder/log" && break
-    kill -0 "$service" 2>/dev/null || fail "it does not start"
-    sleep 0.1
-done
+# start_service [COMMAND]...: COMMAND is run by the process that becomes the service.
+start_service() {
+    : >"$folder/log"
+    ("$@"
+        contain "$folder/service" $UID_OF_SERVICE /usr/bin/spillwayd --set device=host --set "scratch_bytes=64 MiB" \
+            --set host_tier_bytes=$SHARE% --set "host_tier_initial_bytes=4 MiB" --set metrics_port=9464 \
+            --set metrics_address=0.0.0.0) 2>"$folder/log" &
+    service=$!
+    for ((i = 0; i < 200; i++)); do
+        grep -q 'event=service.ready ' "$folder/log" && return
+        kill -0 "$service" 2>/dev/null || fail "it does not start"
+        sleep 0.1
+    done
+}
+
+# check_share LIMIT_MIB: the tier is the share of the group's limit, not of the machine.
+check_share() {
+    local tier most
+    tier=$(SPILLWAY_SERVICE_UID=$UID_OF_SERVICE "$build/daemon/ctl/spillwayctl" -s "$socket/control.sock" --json status |
+        grep -oE '"host_capacity_bytes":[0-9]+')
+    most=$((($1 << 20) * SHARE / 100))
+    if [ "${tier#*:}" -gt $most ] || [ "${tier#*:}" -le $((most - (4 << 20))) ]; then
+        fail "$tier, not $SHARE % of $1 MiB"
+    fi
+}
+
+join_group() { echo "$BASHPID" >"$group/cgroup.procs"; }
+start_service join_group
 grep -q 'event=metrics.exposed ' "$folder/log" || fail "nothing warns of the address"
 
-# The share is of the group's limit, not of the machine.
-tier=$(SPILLWAY_SERVICE_UID=$UID_OF_SERVICE "$build/daemon/ctl/spillwayctl" -s "$socket/control.sock" --json status | grep -oE '"host_capacity_bytes":[0-9]+')
-most=$(((LIMIT_MIB << 20) * SHARE / 100))
-if [ "${tier#*:}" -gt $most ] || [ "${tier#*:}" -le $((most - (4 << 20))) ]; then
-    fail "$tier, not $SHARE % of $LIMIT_MIB MiB"
-fi
+check_share $LIMIT_MIB
 
 # A probe comes from outside of the root folder, but to the same network.
 inner=$(pgrep -x -P "$service" spillwayd || pgrep -x -P "$service" '.*')
@@ -129,3 +142,16 @@ done
 (gid=1003 contain "$folder/engine1" 1003 /usr/bin/spillway-bench --count 1) >"$folder/engine3.out" 2>&1 &&
     fail "a user of no group is served"
 grep -q EACCES "$folder/engine3.out" || fail "a user of no group is refused otherwise"
+
+# A kernel that has its memory controller in version 1 cannot have it in version 2 as well. There a container of version
+# 2 sees a file that limits nothing; what the service reads is the same.
+if [ "$below" = /memory ]; then
+    kill "$inner"
+    wait "$service" || fail "it does not stop"
+    service=
+    mkdir "$folder/v2"
+    echo $((LIMIT_MIB << 21)) >"$folder/v2/memory.max"
+    see_version_2() { group=$folder/v2 below=; }
+    start_service see_version_2
+    check_share $((LIMIT_MIB * 2))
+fi
