@@ -33,36 +33,42 @@ static int check_lengths(const struct sw_msg_build *m, struct sw_err *err) {
     return 0;
 }
 
-/* Counts the builds that have the flag. */
-static unsigned count(const struct sw_msg_build *m, uint32_t flag) {
-    unsigned n = 0;
-    for (unsigned i = 0; i < m->n_builds; i++)
-        n += (m->builds[i].flags & flag) != 0;
-    return n;
+/* The flags of a packet's builds: those that any of them has, and those that all have. */
+struct flags {
+    uint32_t any, all;
+};
+
+static struct flags flags_of(const struct sw_msg_build *m) {
+    struct flags flags = {.all = UINT32_MAX};
+    for (unsigned i = 0; i < m->n_builds; i++) {
+        flags.any |= m->builds[i].flags;
+        flags.all &= m->builds[i].flags;
+    }
+    return flags;
 }
 
-static bool is_all(const struct sw_msg_build *m) {
-    return (m->flags & SW_REQ_ALL) && m->n_builds > 1 && count(m, SW_BUILD_COMMIT);
+static bool is_all(const struct sw_msg_build *m, const struct flags *flags) {
+    return (m->flags & SW_REQ_ALL) && m->n_builds > 1 && (flags->any & SW_BUILD_COMMIT);
 }
 
 /* With SW_REQ_ALL, refuses packs, because they cannot be undone, and packets that commit only some of their builds,
  * because after a restart SETTLE could not tell which ones. */
-static int check_all(const struct sw_msg_build *m, struct sw_err *err) {
-    if (!is_all(m))
+static int check_all(const struct sw_msg_build *m, const struct flags *flags, struct sw_err *err) {
+    if (!is_all(m, flags))
         return 0;
-    for (unsigned i = 0; i < m->n_builds; i++)
+    for (unsigned i = 0; !(flags->all & SW_BUILD_COMMIT) && i < m->n_builds; i++)
         if (!(m->builds[i].flags & SW_BUILD_COMMIT))
             return sw_err_set(
                 err, -SW_EINVAL, SW_SCOPE_REQUEST,
                 "request %u of %u: with the flag for all or nothing, a packet commits all of its builds or none", i + 1,
                 (unsigned)m->n_builds);
-    if (count(m, SW_BUILD_IN_PLACE))
+    if (flags->any & SW_BUILD_IN_PLACE)
         return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
                           "a pack cannot be undone, so several packs cannot be all or nothing: pack each by itself");
     return 0;
 }
 
-static int check_packet(const struct sw_msg_build *m, struct sw_err *err) {
+static int check_packet(const struct sw_msg_build *m, const struct flags *flags, struct sw_err *err) {
     int rc = check_lengths(m, err);
     if (rc == 0)
         rc = sw_check_count(m->n_builds, 1, "builds", err);
@@ -74,7 +80,7 @@ static int check_packet(const struct sw_msg_build *m, struct sw_err *err) {
         rc = sw_check_flags(m->flags, SW_REQ_ALL, err);
     if (rc == 0)
         rc = sw_check_reserved(m->reserved, err);
-    return rc == 0 ? check_all(m, err) : rc;
+    return rc == 0 ? check_all(m, flags, err) : rc;
 }
 
 /* ---- one build --------------------------------------------------------------------------------------------------- */
@@ -200,29 +206,29 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
 
 /* Returns whether the engine has to commit the builds as a batch. With SW_REQ_ALL that is so for durable regions and
  * open builds. Other regions are dropped after a failure, because no other session can have seen them. */
-static bool is_batch(const struct sw_msg_build *m) {
-    bool is_plain = count(m, SW_BUILD_BEGIN) == m->n_builds && !m->name_bytes;
+static bool is_batch(const struct sw_msg_build *m, const struct flags *flags) {
+    bool is_plain = (flags->all & SW_BUILD_BEGIN) && !m->name_bytes;
     for (unsigned i = 0; is_plain && i < m->n_buffers; i++)
         is_plain = m->buffers[i].chunk_bytes == 0;
-    return is_all(m) && !is_plain;
+    return is_all(m, flags) && !is_plain;
 }
 
 /* ---- all builds -------------------------------------------------------------------------------------------------- */
 
 static int begin_all(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *m,
-                     struct sw_err *err) {
+                     const struct flags *flags, struct sw_err *err) {
     const struct sw_operation_spec spec = {.is_build = true,
-                                           .begins = count(m, SW_BUILD_BEGIN),
-                                           .ends = count(m, SW_BUILD_COMMIT),
-                                           .only_cancels = count(m, SW_BUILD_ABORT) == m->n_builds,
-                                           .all = is_all(m),
+                                           .begins = flags->any & SW_BUILD_BEGIN,
+                                           .ends = flags->any & SW_BUILD_COMMIT,
+                                           .only_cancels = flags->all & SW_BUILD_ABORT,
+                                           .all = is_all(m, flags),
                                            .needs_kernels =
                                                sw_chunks_count_frames(m->chunks, m->n_chunks) < m->n_chunks,
                                            .n = m->n_builds,
                                            .n_buffers = m->n_buffers > m->n_chunks ? m->n_buffers : m->n_chunks};
     struct sw_operation *operation;
     struct sw_build_batch batch;
-    struct sw_build_record record = {m->builds, m->buffers, m->chunks, m->names, is_batch(m) ? &batch : NULL};
+    struct sw_build_record record = {m->builds, m->buffers, m->chunks, m->names, is_batch(m, flags) ? &batch : NULL};
     struct sw_task *task, *last = NULL;
     const int rc = sw_operation_begin(session, request, &spec, &operation, err);
     if (rc < 0)
@@ -241,9 +247,10 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
 
 int sw_build_packet(struct sw_session *session, const struct sw_msg *request, const struct sw_msg_build *build,
                     struct sw_err *err) {
-    int rc = check_packet(build, err);
+    const struct flags flags = flags_of(build);
+    int rc = check_packet(build, &flags, err);
     if (rc == 0)
-        rc = begin_all(session, request, build, err);
+        rc = begin_all(session, request, build, &flags, err);
     sw_memtable_use_up(&session->mems, build->chunks, build->n_chunks);
     return rc;
 }

@@ -38,19 +38,29 @@ uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
     unsigned i = 0;
     if (!text || !text[0])
         return 0;
-    while (i < texts->n && texts->sources[i] != text)
-        i++;
-    if (i < texts->n)
-        return (uint8_t)(i + 1);
-    for (i = 0; i < texts->n && strncmp(texts->all[i].text, text, sizeof texts->all[i].text) != 0;)
+    while (i < texts->n && strncmp(texts->all[i].text, text, sizeof texts->all[i].text) != 0)
         i++;
     if (i == SW_PROTO_MAX_TEXTS)
         return 0;
-    if (i == texts->n) {
-        sw_msg_set_text((uint8_t *)texts->all[i].text, sizeof texts->all[i].text, text);
-        texts->sources[texts->n++] = text;
-    }
+    if (i == texts->n)
+        sw_msg_set_text((uint8_t *)texts->all[texts->n++].text, sizeof texts->all[i].text, text);
     return (uint8_t)(i + 1);
+}
+
+/* The texts are static. */
+static bool has_last_texts(const struct sw_texts *texts, const struct sw_result *result) {
+    const struct sw_result *last = &texts->last;
+    return last->codec == result->codec && last->tier == result->tier && last->reason == result->reason &&
+           last->coder == result->coder && last->state == result->state;
+}
+
+static void take_texts(struct sw_texts *texts, const struct sw_result *result) {
+    texts->last = *result;
+    texts->last_wire = (struct sw_wire_result){.codec = sw_text_number(texts, result->codec),
+                                               .tier = sw_text_number(texts, result->tier),
+                                               .reason = sw_text_number(texts, result->reason),
+                                               .coder = sw_text_number(texts, result->coder),
+                                               .state = sw_text_number(texts, result->state)};
 }
 
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts) {
@@ -61,11 +71,13 @@ struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct s
         return wire;
     }
     wire.durability = (uint8_t)result->durability;
-    wire.codec = sw_text_number(texts, result->codec);
-    wire.tier = sw_text_number(texts, result->tier);
-    wire.reason = sw_text_number(texts, result->reason);
-    wire.coder = sw_text_number(texts, result->coder);
-    wire.state = sw_text_number(texts, result->state);
+    if (!has_last_texts(texts, result))
+        take_texts(texts, result);
+    wire.codec = texts->last_wire.codec;
+    wire.tier = texts->last_wire.tier;
+    wire.reason = texts->last_wire.reason;
+    wire.coder = texts->last_wire.coder;
+    wire.state = texts->last_wire.state;
     wire.raw_bytes = result->raw_bytes;
     wire.stored_bytes = result->stored_bytes;
     wire.n_buffers = (uint16_t)result->n_buffers;

@@ -59,9 +59,10 @@ int sw_results_reply(struct sw_session *session, const struct sw_msg *request, c
 
 /* The texts of one reply, without duplicates. */
 struct sw_texts {
-    struct sw_wire_text *all;                /* borrowed, SW_PROTO_MAX_TEXTS */
-    const char *sources[SW_PROTO_MAX_TEXTS]; /* [n]; most results of a reply have the same static texts */
+    struct sw_wire_text *all; /* borrowed, SW_PROTO_MAX_TEXTS */
     unsigned n;
+    struct sw_result last; /* most results of a reply have the texts of the one before */
+    struct sw_wire_result last_wire;
 };
 /* Adds a text, if it is new, and returns its number from 1; 0: the text is NULL or empty, or there is no room. */
 uint8_t sw_text_number(struct sw_texts *texts, const char *text);
