@@ -159,8 +159,11 @@ static void drop_failed(struct sw_mover *m, struct sw_group *g) {
             leave(m, g, i);
             continue;
         }
-        g->runs[n] = g->runs[i];
-        g->items[n++] = g->items[i];
+        if (n < i) {
+            g->runs[n] = g->runs[i];
+            g->items[n] = g->items[i];
+        }
+        n++;
     }
     g->n = n;
 }
@@ -303,18 +306,19 @@ static bool start(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first
     if (!gather(m, g, first))
         return false;
     take(m, slot);
+    struct sw_turns_sum charged = {.session = NULL};
+    struct sw_err err = {0};
     for (unsigned i = 0; i < g->n; i++) {
-        struct sw_err err = {0};
-        sw_turns_charge(&m->turns, &g->runs[i]->turn, g->runs[i]->buffer->bytes);
+        sw_turns_sum_add(&m->turns, &charged, &g->runs[i]->turn, g->runs[i]->buffer->bytes);
         if (begin(m, g->runs[i], &g->items[i], &err))
             sw_mover_fail(m, g->runs[i], &err);
     }
+    sw_turns_sum_end(&m->turns, &charged);
     drop_failed(m, g);
     if (g->n == 0) {
         give(m, slot);
         return true;
     }
-    struct sw_err err = {0};
     if (g->kind == SW_OP_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
         fail_slot(m, slot, &err);
     return true;
@@ -387,7 +391,7 @@ static void regroup(struct sw_run *run, enum sw_plan_mismatch why) {
 static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct mismatches *mismatches) {
     struct sw_run *run = g->runs[i];
     const struct sw_frame_layout *frame = &g->items[i].frame;
-    struct sw_err err = {0};
+    struct sw_err err;
     const enum sw_plan_mismatch mismatch = check_frame(m, g, i, &mismatches[frame->codec == SW_CODEC_RAW]);
     if (mismatch != SW_MISMATCH_ACCEPT) {
         regroup(run, mismatch);
@@ -440,9 +444,9 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
 }
 
 static void stored(struct sw_mover *m, struct sw_group *g) {
+    struct sw_err err = {0};
     for (unsigned i = 0; i < g->n; i++) {
         struct sw_run *run = g->runs[i];
-        struct sw_err err = {0};
         if (!run || run->outcome.err.code)
             continue;
         struct sw_stored *frame = &run->frames->stored[0];
@@ -455,8 +459,8 @@ static void stored(struct sw_mover *m, struct sw_group *g) {
 }
 
 static void restored(struct sw_mover *m, struct sw_group *g) {
+    struct sw_err err;
     for (unsigned i = 0; i < g->n; i++) {
-        struct sw_err err = {0};
         if (!g->items[i].is_damaged) {
             g->runs[i]->n_done = 1;
             continue;

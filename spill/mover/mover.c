@@ -114,7 +114,8 @@ static struct sw_run *run_of_due(struct sw_list *node) {
 
 /* Returns true if the run goes on without a slot, so that it is looked at in each step. */
 static bool advances(const struct sw_run *run) {
-    return run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && run->workflows->main->advance;
+    return run->stage == SW_STAGE_RUNNING && !run->outcome.err.code && run->workflows->main->advance &&
+           !sw_run_complete(run);
 }
 
 /* Lets the sink do its next work for the runs. */
@@ -219,7 +220,7 @@ void sw_mover_free(struct sw_mover *m) {
 }
 
 void sw_mover_add(struct sw_mover *m, struct sw_run *run) {
-    struct sw_err err = {0};
+    struct sw_err err;
     run->workflows = sw_workflows(m, run->request->operation);
     sw_list_init(&run->due);
     if (m->lost.code)

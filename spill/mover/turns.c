@@ -285,20 +285,42 @@ static void charge_peer(struct sw_turn *turn, void *arg) {
         sw_fair_enter(&turn->session->requests, &turn->node);
 }
 
-void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t bytes) {
-    struct sw_turn_session *session = turn->session;
-    if (!session)
-        return;
-    struct sw_turn_tenant *tenant = session->tenant;
-    struct charge charge = {.bytes = bytes > LEAST_BYTES ? bytes : LEAST_BYTES, .first = turn};
-    charge_lane(tenant, session->lane, charge.bytes);
-    turns->now = tenant->at > turns->now ? tenant->at : turns->now;
-    tenant->at += charge.bytes;
-    sw_fair_charge(&tenant->lanes[session->lane].sessions, &session->node, charge.bytes);
-    sw_fair_charge(&session->requests, &turn->node, charge.bytes);
-    sw_turns_each_peer(turn, charge_peer, &charge);
+/* Charges the request. Its turn goes behind the session's others. */
+static void charge_request(struct sw_turn *turn, uint64_t bytes) {
+    struct charge charge = {.bytes = bytes, .first = turn};
+    sw_fair_charge(&turn->session->requests, &turn->node, bytes);
+    if (turn->request)
+        sw_turns_each_peer(turn, charge_peer, &charge);
     sw_list_remove(&turn->line);
-    sw_list_append(&session->line, &turn->line);
+    sw_list_append(&turn->session->line, &turn->line);
+}
+
+void sw_turns_sum_end(struct sw_turns *turns, struct sw_turns_sum *sum) {
+    if (!sum->session)
+        return;
+    struct sw_turn_tenant *tenant = sum->session->tenant;
+    charge_lane(tenant, sum->session->lane, sum->bytes);
+    turns->now = tenant->at > turns->now ? tenant->at : turns->now;
+    tenant->at += sum->bytes;
+    sw_fair_charge(&tenant->lanes[sum->session->lane].sessions, &sum->session->node, sum->bytes);
+}
+
+void sw_turns_sum_add(struct sw_turns *turns, struct sw_turns_sum *sum, struct sw_turn *turn, uint64_t bytes) {
+    const uint64_t charged_bytes = bytes > LEAST_BYTES ? bytes : LEAST_BYTES;
+    if (!turn->session)
+        return;
+    if (turn->session != sum->session) {
+        sw_turns_sum_end(turns, sum);
+        *sum = (struct sw_turns_sum){.session = turn->session};
+    }
+    sum->bytes += charged_bytes;
+    charge_request(turn, charged_bytes);
+}
+
+void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t bytes) {
+    struct sw_turns_sum sum = {.session = NULL};
+    sw_turns_sum_add(turns, &sum, turn, bytes);
+    sw_turns_sum_end(turns, &sum);
 }
 
 /* ---- the next turn ---- */
