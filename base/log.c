@@ -158,8 +158,12 @@ static void deliver_or_count(enum sw_log_level level, struct line *line, size_t 
     (void)pthread_mutex_unlock(&out_lock);
 }
 
+bool sw_log_prints(enum sw_log_level level) {
+    return (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed);
+}
+
 void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) {
-    const bool printed = (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed),
+    const bool printed = sw_log_prints(level),
                tapped = level <= SW_LOG_OPERATION && atomic_load_explicit(&is_tapped, memory_order_relaxed);
     if (!printed && !tapped)
         return;

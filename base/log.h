@@ -41,6 +41,8 @@ typedef void sw_log_tap_fn(enum sw_log_level level, const char *line, void *arg)
  * OPERATION, even if the line is not printed. It is called on the thread that logs, by one thread at a time. */
 void sw_log_set_tap(sw_log_tap_fn *fn, void *arg);
 
+/* Returns whether lines of this level are printed: for callers in inner loops. */
+bool sw_log_prints(enum sw_log_level level);
 /* Logs one line. event: a dotted name. fmt: the rest of the line, "session=%u bytes=%llu". A line is cut at 1024 bytes.
  */
 void sw_log(enum sw_log_level level, const char *event, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

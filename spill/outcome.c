@@ -2,7 +2,6 @@
 #include "spill/engine_state.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* Without a tier it counts for the first one. */
 static const struct sw_tier *tier_of(const struct sw_ended *ended) {
@@ -14,8 +13,14 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     const struct sw_run_outcome *sum = ended->sum;
     const uint64_t now_us = sw_engine_now_us(ended->engine),
                    submitted_us = ended->submitted_us ? ended->submitted_us : now_us;
-    memset(ret, 0, sizeof *ret);
-    ret->err = sum->err;
+    if (sum->err.code) {
+        ret->err = sum->err;
+        sw_err_context(&ret->err, "%s region %u:%u", ended->what, ended->id.slot, ended->id.gen);
+    } else {
+        ret->err.code = ret->err.cuda = 0; /* the texts are long */
+        ret->err.scope = SW_SCOPE_REQUEST;
+        ret->err.msg[0] = ret->err.detail[0] = 0;
+    }
     ret->region = ended->id;
     ret->raw_bytes = region ? region->raw_bytes : 0;
     ret->stored_bytes = region ? region->stored_bytes : 0;
@@ -24,12 +29,11 @@ void sw_outcome_fill(const struct sw_ended *ended, struct sw_outcome *ret) {
     ret->coder = sw_coder_name(region && sw_operation_encodes(ended->operation) && region->reason == SW_COST_CLIENT);
     ret->tier = sw_operation_is_in_place(ended->operation) ? SW_PACKED_TIER_NAME : tier_of(ended)->kind->name;
     ret->total_us = now_us - submitted_us;
+    ret->name[0] = 0;
     if (region && region->name)
         (void)snprintf(ret->name, sizeof ret->name, "%s", region->name);
     ret->durability = region ? sw_region_durability(region) : SW_DURABILITY_SERVICE;
     ret->queued_us = (sum->started_us ? sum->started_us : now_us) - submitted_us;
-    if (ret->err.code)
-        sw_err_context(&ret->err, "%s region %u:%u", ended->what, ended->id.slot, ended->id.gen);
 }
 
 void sw_outcome_note(const struct sw_ended *ended, const struct sw_outcome *outcome) {

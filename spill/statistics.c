@@ -20,9 +20,12 @@ uint64_t sw_histogram_bound_us(unsigned i) {
 }
 
 static void note_latency(struct sw_histogram *histogram, uint64_t us) {
-    unsigned i = 0;
+    unsigned i = histogram->last;
+    while (i > 0 && us <= bounds_us[i - 1])
+        i--;
     while (us > bounds_us[i])
         i++;
+    histogram->last = i;
     histogram->buckets[i]++;
     histogram->count++;
     histogram->sum_us += us;

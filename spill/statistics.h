@@ -18,6 +18,7 @@ enum { SW_HISTOGRAM_BUCKETS = 18 };
 struct sw_histogram {
     uint64_t buckets[SW_HISTOGRAM_BUCKETS]; /* not cumulative */
     uint64_t count, sum_us;
+    unsigned last; /* bucket that was counted last: the next one is mostly near it */
 };
 struct sw_flow {
     uint64_t operations, raw_bytes, stored_bytes;

@@ -138,7 +138,7 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run) {
         release_frames(m, run);
     if (run->buffer && run->buffer->memory->once)
         sw_mover_unmap(m, run->buffer->memory);
-    if (run->outcome.started_us)
+    if (run->outcome.started_us && sw_log_prints(SW_LOG_DEBUG))
         run_log(run, moved_us, sw_mover_now_us(m));
     m->host.finished(run, m->host.arg);
 }

@@ -172,7 +172,8 @@ int sw_region_find_any(const struct sw_region_table *table, struct sw_region_id 
 
 void sw_region_move(struct sw_region *region, enum sw_region_state to) {
     SW_ASSERT((unsigned)to < SW_REGION_STATE_NR && (allowed_moves[region->state] >> to & 1));
-    sw_log(SW_LOG_DEBUG, "region.move", "region=%u:%u from=%s to=%s", region->id.slot, region->id.gen,
-           sw_region_state_name(region->state), sw_region_state_name(to));
+    if (sw_log_prints(SW_LOG_DEBUG))
+        sw_log(SW_LOG_DEBUG, "region.move", "region=%u:%u from=%s to=%s", region->id.slot, region->id.gen,
+               sw_region_state_name(region->state), sw_region_state_name(to));
     region->state = to;
 }

@@ -22,6 +22,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,7 @@ struct tier_host {
     uint64_t ahead_blocks;
     uint64_t bound_bytes; /* as configured; the capacity is larger while a predecessor's slabs exceed it */
     pthread_t thread;
+    atomic_ullong committed_frames;
     pthread_mutex_t lock;   /* guards all fields below */
     pthread_cond_t wanted;  /* for the thread: a slab is wanted, or it is to stop */
     pthread_cond_t changed; /* for reservations: a slab was added or failed, or blocks were released */
@@ -60,7 +62,7 @@ struct tier_host {
     struct sw_extents extents;
     unsigned n_slabs;
     uint64_t next_block; /* of the next slab: after all others */
-    uint64_t backed_bytes, huge_bytes, committed_frames;
+    uint64_t backed_bytes, huge_bytes;
     struct sw_run *held;
     uint64_t held_blocks;
     int *io_pipes;
@@ -371,9 +373,7 @@ static int host_commit(struct sw_tier *tier, struct sw_stored *stored, struct sw
     const struct sw_extent *last = &stored->extents[stored->n_extents - 1];
     if (last->bytes % BLOCK_BYTES) /* clears an earlier frame's bytes, also where whole blocks are copied */
         memset((char *)last->memory + last->bytes, 0, BLOCK_BYTES - last->bytes % BLOCK_BYTES);
-    (void)pthread_mutex_lock(&t->lock);
-    t->committed_frames++;
-    (void)pthread_mutex_unlock(&t->lock);
+    (void)atomic_fetch_add(&t->committed_frames, 1);
     stored->committed = true;
     return 0;
 }
@@ -385,7 +385,7 @@ static void host_release(struct sw_tier *tier, struct sw_stored *stored) {
         (void)pthread_mutex_lock(&t->lock);
         give_blocks(t, r->runs);
         if (stored->committed)
-            t->committed_frames--;
+            (void)atomic_fetch_sub(&t->committed_frames, 1);
         (void)pthread_mutex_unlock(&t->lock);
         sw_free(r);
     }
@@ -403,7 +403,7 @@ static void host_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .held_bytes = t->held_blocks * BLOCK_BYTES,
         .largest_free_bytes = sw_extents_longest(&t->extents) * BLOCK_BYTES,
         .huge_bytes = t->huge_bytes,
-        .committed_frames = t->committed_frames,
+        .committed_frames = atomic_load(&t->committed_frames),
         .n_slabs = t->n_slabs,
         .n_waiting = t->n_waiting,
         .growing = t->growing,
@@ -509,7 +509,7 @@ static int claim_frame(struct tier_host *t, struct sw_stored *frame, const struc
     frame->extents = r->extents;
     frame->committed = true;
     frame->tier = &t->tier;
-    t->committed_frames++;
+    (void)atomic_fetch_add(&t->committed_frames, 1);
     return 0;
 }
 
@@ -625,7 +625,7 @@ static void fini(struct tier_host *t) {
 static void host_close(struct sw_tier *tier) {
     struct tier_host *t = host_of(tier);
     (void)pthread_mutex_lock(&t->lock);
-    SW_ASSERT(t->committed_frames == 0 && t->demand_blocks == 0);
+    SW_ASSERT(atomic_load(&t->committed_frames) == 0 && t->demand_blocks == 0);
     t->stop = true;
     (void)pthread_cond_signal(&t->wanted);
     (void)pthread_mutex_unlock(&t->lock);
