@@ -15,33 +15,33 @@
 static void spill_ended(struct sw_op *op) {
     struct sw_region *region = op->region;
     region->charged_bytes = op->charged_bytes;
-    region->kept_bytes += op->outcome.kept_bytes;
-    if (op->outcome.err.code) {
+    region->kept_bytes += op->outcome->kept_bytes;
+    if (op->outcome->err.code) {
         sw_region_give_up(region);
         return;
     }
-    (void)sw_regions_complete(&(struct sw_completion){region, op->frames, &op->outcome}, 1, &op->outcome.err);
+    (void)sw_regions_complete(&(struct sw_completion){region, op->frames, op->outcome}, 1, &op->outcome->err);
     op->tier = region->tier;
 }
 
 /* Bad frames in packed memory are no loss: the client may put the right ones back. */
 static bool is_lost(const struct sw_op *op) {
-    return op->request.operation == SW_OP_UNPACK ? op->outcome.err.code == -SW_ELOST
-                                                 : sw_restore_proves_loss(op->outcome.err.code);
+    return op->request.operation == SW_OP_UNPACK ? op->outcome->err.code == -SW_ELOST
+                                                 : sw_restore_proves_loss(op->outcome->err.code);
 }
 
 static void restore_ended(struct sw_op *op) {
     struct sw_region *region = op->region;
-    if (!op->outcome.err.code) {
+    if (!op->outcome->err.code) {
         op->tier = region->tier;
         sw_region_come_back(region, op->keep);
         return;
     }
-    if (!op->outcome.mapped_us) /* nothing was written */
+    if (!op->outcome->mapped_us) /* nothing was written */
         region->may_fill_holes = op->request.may_fill_holes;
     if (op->request.operation == SW_OP_RESTORE)
-        sw_damage_report(&sw_engine_of(op->owner)->store.observer, region->id, op->frames, &op->outcome);
-    sw_restore_widen(&op->outcome.err);
+        sw_damage_report(&sw_engine_of(op->owner)->store.observer, region->id, op->frames, op->outcome);
+    sw_restore_widen(&op->outcome->err);
     sw_region_stay_out(region, is_lost(op));
 }
 
@@ -64,7 +64,7 @@ static void settle_op(struct sw_engine *engine, struct sw_op *op, struct sw_outc
                                    .region = region,
                                    .id = id,
                                    .tier = op->tier,
-                                   .sum = &op->outcome,
+                                   .sum = op->outcome,
                                    .submitted_us = op->submitted_us};
     sw_outcome_fill(&ended, ret);
     sw_outcome_note(&ended, ret);
@@ -98,7 +98,7 @@ static void op_ended(struct sw_engine *engine, struct sw_op *op) {
 static void op_kept(const struct sw_err *err, void *arg) {
     struct sw_op *op = arg;
     if (err->code) {
-        op->outcome.err = *err;
+        op->outcome->err = *err;
         sw_frames_free(op->frames);
         op->frames = NULL;
     }
@@ -108,10 +108,10 @@ static void op_kept(const struct sw_err *err, void *arg) {
 /* Has a tier keep the operation's durable region before the operation ends. Returns false if there is nothing to wait
  * for. */
 static bool keep_first(struct sw_engine *engine, struct sw_op *op) {
-    if (op->outcome.err.code || op->series || op->request.operation != SW_OP_SPILL ||
+    if (op->outcome->err.code || op->series || op->request.operation != SW_OP_SPILL ||
         op->region->durability == SW_DURABILITY_SERVICE)
         return false;
-    const struct sw_completion what = {op->region, op->frames, &op->outcome};
+    const struct sw_completion what = {op->region, op->frames, op->outcome};
     struct sw_err err = {0};
     if (sw_keeper_keep(&engine->keeper, &what, 1, op_kept, op, &err))
         op_kept(&err, op);

@@ -13,12 +13,12 @@
 
 /* One spill or restore, from its admission to its callback. */
 struct sw_op {
-    struct sw_request request;     /* does not change once the operation is submitted */
-    struct sw_run_outcome outcome; /* sum of its runs, once the last job has come back */
-    struct sw_frames *frames;      /* spill: of all buffers, once the last job has come back; restore: the region's */
-    uint64_t charged_bytes;        /* to the owner's quota, once the last job has come back */
-    unsigned n_left;               /* jobs that have not come back */
-    struct sw_list node;           /* of the owner's operations */
+    struct sw_request request;      /* does not change once the operation is submitted */
+    struct sw_run_outcome *outcome; /* sum of its runs, once the last job has come back; one run: its own */
+    struct sw_frames *frames;       /* spill: of all buffers, once the last job has come back; restore: the region's */
+    uint64_t charged_bytes;         /* to the owner's quota, once the last job has come back */
+    unsigned n_left;                /* jobs that have not come back */
+    struct sw_list node;            /* of the owner's operations */
     struct sw_owner *owner;
     struct sw_region *region;
     struct sw_series *series; /* NULL: the operation belongs to no series */

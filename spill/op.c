@@ -7,7 +7,8 @@
 #include "base/alloc.h"
 
 static uint64_t op_bytes(unsigned n) {
-    return sizeof(struct sw_op) + n * (sizeof(struct sw_job) + sizeof(struct sw_buffer));
+    const uint64_t sum_bytes = n > 1 ? sizeof(struct sw_run_outcome) : 0;
+    return sizeof(struct sw_op) + n * (sizeof(struct sw_job) + sizeof(struct sw_buffer)) + sum_bytes;
 }
 
 static bool has_several(const struct sw_op *op) {
@@ -68,7 +69,7 @@ static int give_frames(struct sw_op *op, struct sw_frames *frames, struct sw_err
     return rc;
 }
 
-/* The buffers lie behind the jobs. */
+/* The buffers lie behind the jobs, and the sum behind the buffers. */
 static void fill(struct sw_op *op, const struct sw_admission *a) {
     const unsigned n = a->n;
     op->owner = a->owner;
@@ -76,6 +77,7 @@ static void fill(struct sw_op *op, const struct sw_admission *a) {
     op->submitted_us = sw_engine_now_us(sw_engine_of(a->owner));
     op->n_left = n;
     op->buffers = (struct sw_buffer *)&op->jobs[n];
+    op->outcome = n > 1 ? (struct sw_run_outcome *)&op->buffers[n] : &op->jobs[0].run.outcome;
     op->request = (struct sw_request){.operation = a->operation,
                                       .tenant = a->owner->quota,
                                       .session = a->owner->number,
@@ -201,15 +203,16 @@ void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, ui
     sum->planned_us = later(sum->planned_us, outcome->planned_us);
 }
 
-/* Joins the frames of all buffers. */
+/* Joins the frames of several buffers. */
 static void join_frames(struct sw_op *op) {
-    struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS] = {NULL};
+    struct sw_frames *frames[SW_FRAMES_MAX_BUFFERS];
     const unsigned n = op->request.n_buffers;
     for (unsigned i = 0; i < n; i++)
         frames[i] = op->jobs[i].run.frames;
-    op->frames = has_several(op) ? sw_frames_join(frames, n) : frames[0];
+    op->frames = sw_frames_join(frames, n);
     if (!op->frames) {
-        (void)sw_err_set(&op->outcome.err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers", n);
+        (void)sw_err_set(&op->outcome->err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region of %u buffers",
+                         n);
         return;
     }
     for (unsigned i = 0; i < op->frames->n_buffers; i++)
@@ -218,15 +221,24 @@ static void join_frames(struct sw_op *op) {
         op->jobs[i].run.frames = NULL;
 }
 
+static void take_frames(struct sw_op *op) {
+    if (has_several(op)) {
+        join_frames(op);
+        return;
+    }
+    op->frames = op->jobs[0].run.frames;
+    op->jobs[0].run.frames = NULL;
+}
+
 /* The first error is the operation's: the other jobs fail because they are canceled. */
 static void note_failure(struct sw_op *op, const struct sw_run *run) {
-    op->outcome.err = run->outcome.err;
-    op->outcome.failed = run->outcome.failed;
+    op->outcome->err = run->outcome.err;
+    op->outcome->failed = run->outcome.failed;
     if (op->frames)
-        op->outcome.failed.first += sw_frames_buffer(op->frames, run->frames->buffer).first + run->frames->first;
+        op->outcome->failed.first += sw_frames_buffer(op->frames, run->frames->buffer).first + run->frames->first;
     if (!has_several(op))
         return;
-    sw_err_context(&op->outcome.err, "%s %u of %u", op->series ? "part" : "buffer", run->index + 1,
+    sw_err_context(&op->outcome->err, "%s %u of %u", op->series ? "part" : "buffer", run->index + 1,
                    op->request.n_buffers);
     sw_op_cancel(op);
 }
@@ -234,18 +246,19 @@ static void note_failure(struct sw_op *op, const struct sw_run *run) {
 struct sw_op *sw_op_job_ended(const struct sw_job *job) {
     struct sw_op *op = SW_CONTAINER_OF(job->run.request, struct sw_op, request);
     uint64_t most = 0;
-    if (job->run.outcome.err.code && !op->outcome.err.code)
+    if (job->run.outcome.err.code && (!has_several(op) || !op->outcome->err.code))
         note_failure(op, &job->run);
     if (--op->n_left > 0)
         return NULL;
     for (unsigned i = 0; i < op->request.n_buffers; i++) {
         op->charged_bytes += op->jobs[i].charged_bytes;
-        sw_run_outcome_add(&op->outcome, &op->jobs[i].run, &most);
+        if (has_several(op))
+            sw_run_outcome_add(op->outcome, &op->jobs[i].run, &most);
     }
     if (op->series && sw_operation_encodes(op->request.operation)) /* the frames are the build's */
         return op;
-    if (sw_operation_encodes(op->request.operation) && !op->outcome.err.code)
-        join_frames(op);
+    if (sw_operation_encodes(op->request.operation) && !op->outcome->err.code)
+        take_frames(op);
     free_frames(op);
     return op;
 }

@@ -119,24 +119,24 @@ static void count(struct sw_read *read, struct sw_op *op, unsigned i) {
     uint64_t most = UINT64_MAX, stored_bytes = 0; /* the reason is the spill's */
     size_t n;
     const size_t first = chunks_of(frames, &op->buffers[i], &n);
+    sw_run_outcome_add(&read->series.sum, &op->jobs[i].run, &most); /* first: op->outcome may be this run's */
     for (size_t chunk = first; chunk < first + n; chunk++) {
         stored_bytes += frames->layouts[chunk].frame_bytes;
-        op->outcome.codec_raw_bytes[frames->layouts[chunk].codec] += frames->layouts[chunk].raw_bytes;
+        op->outcome->codec_raw_bytes[frames->layouts[chunk].codec] += frames->layouts[chunk].raw_bytes;
     }
-    op->outcome.stored_bytes += stored_bytes;
-    if (!op->outcome.err.code) {
+    op->outcome->stored_bytes += stored_bytes;
+    if (!op->outcome->err.code) {
         read->stored_bytes += stored_bytes;
         read->raw_bytes += op->buffers[i].bytes;
     }
-    sw_run_outcome_add(&read->series.sum, &op->jobs[i].run, &most);
 }
 
 void sw_read_chunks_ended(struct sw_op *op, struct sw_outcome *ret) {
     struct sw_series *series = op->series;
-    sw_restore_widen(&op->outcome.err);
-    of(series)->is_lost |= sw_restore_proves_loss(op->outcome.err.code);
-    if (op->outcome.err.code)
-        sw_damage_report(&sw_engine_of(op->owner)->store.observer, series->id, op->frames, &op->outcome);
+    sw_restore_widen(&op->outcome->err);
+    of(series)->is_lost |= sw_restore_proves_loss(op->outcome->err.code);
+    if (op->outcome->err.code)
+        sw_damage_report(&sw_engine_of(op->owner)->store.observer, series->id, op->frames, op->outcome);
     sw_series_note_failure(series, op);
     for (unsigned i = 0; i < op->request.n_buffers; i++)
         count(of(series), op, i);

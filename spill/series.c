@@ -78,7 +78,7 @@ static struct sw_ended ended_of(const struct sw_series *series, const char *what
 
 void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret) {
     struct sw_ended ended = ended_of(op->series, op->series->kind->op_what, NULL);
-    ended.sum = &op->outcome;
+    ended.sum = op->outcome;
     ended.submitted_us = op->submitted_us;
     sw_outcome_fill(&ended, ret);
     bool is_client = true;
@@ -86,16 +86,16 @@ void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret) {
         is_client &= op->buffers[i].frame_bytes > 0;
     ret->coder = sw_coder_name(is_client);
     ret->raw_bytes = op->raw_bytes;
-    ret->stored_bytes = op->outcome.stored_bytes;
-    ret->codec = sw_frames_most_used(op->outcome.codec_raw_bytes);
-    ret->reason = sw_cost_reason_text(op->outcome.reason);
+    ret->stored_bytes = op->outcome->stored_bytes;
+    ret->codec = sw_frames_most_used(op->outcome->codec_raw_bytes);
+    ret->reason = sw_cost_reason_text(op->outcome->reason);
 }
 
 void sw_series_note_failure(struct sw_series *series, struct sw_op *op) {
     if (series->has_failed) /* the operation was canceled for this; its own outcome does not count */
-        op->outcome.err = series->sum.err;
-    else if (op->outcome.err.code)
-        sw_series_fail(series, &op->outcome.err);
+        op->outcome->err = series->sum.err;
+    else if (op->outcome->err.code)
+        sw_series_fail(series, &op->outcome->err);
 }
 
 void sw_series_op_ended(struct sw_series *series) {
