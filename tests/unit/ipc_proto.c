@@ -393,11 +393,18 @@ static const struct {
     {SW_PROTO_MAX_PACKET_BYTES + 1, 0, -SW_EPROTO},
     {SW_PROTO_MAX_PACKET_BYTES + 1, 3, -SW_EPROTO},
     {SW_PROTO_MAX_PACKET_BYTES * 2, SW_PROTO_MAX_FDS, -SW_EPROTO},
+    {0, 2, -SW_EPROTO},
     {16, SW_PROTO_MAX_FDS + 1, -SW_EFDS},
     {16, 253, -SW_EFDS},
     {SW_PROTO_MAX_PACKET_BYTES + 1, 253, -SW_EFDS},
-    {0, 2, -SW_EPROTO},
 };
+enum { N_ODD_PACKETS = sizeof odd_packets / sizeof *odd_packets, N_WITH_TOO_MANY_FDS = 3 };
+
+/* qemu-aarch64 gives the kernel twice the room for descriptors that the program has given, and then neither closes
+ * those that have no room nor sets MSG_CTRUNC (seen with version 7.2): the last cases would test qemu. */
+static int odd_packets_here(void) {
+    return getenv("SW_TEST_EMULATED") ? N_ODD_PACKETS - N_WITH_TOO_MANY_FDS : N_ODD_PACKETS;
+}
 
 START_TEST(odd_packets_leave_nothing_behind) {
     uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
@@ -480,8 +487,7 @@ int main(void) {
     TCase *packets = tcase_create("packets");
     tcase_add_checked_fixture(packets, setup, teardown);
     tcase_add_test(packets, packet_arrives_with_descriptors);
-    tcase_add_loop_test(packets, odd_packets_leave_nothing_behind, 0,
-                        (int)(sizeof odd_packets / sizeof odd_packets[0]));
+    tcase_add_loop_test(packets, odd_packets_leave_nothing_behind, 0, odd_packets_here());
     tcase_add_test(packets, closed_and_full_sockets);
     tcase_add_test(packets, descriptor_table_full);
     suite_add_tcase(suite, packets);
