@@ -31,7 +31,8 @@ if(NOT SW_STATIC_DEPS)
     sw_find_dependency(sw_microhttpd libmicrohttpd libmicrohttpd.a)
   endif()
 endif()
-# Builds without libcurl, and static builds, have no remote tier: Debian's archive of libcurl needs a dozen others.
+# Builds without libcurl, and static builds, have no remote tier: Debian's archive of libcurl needs a dozen others, and
+# for libgssapi_krb5 Debian has no archive.
 set(SW_HAVE_CURL OFF)
 if(NOT SW_STATIC_DEPS)
   pkg_check_modules(SW_CURL QUIET libcurl>=7.85)
@@ -71,6 +72,11 @@ if(NOT SW_WITH_CUDA STREQUAL "OFF")
   elseif(SW_WITH_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SW_WITH_CUDA=ON, but no working nvcc was found. Set CUDACXX or PATH.")
   endif()
+endif()
+if(SW_STATIC_DEPS)
+  message(STATUS "Spillway: SW_STATIC_DEPS leaves out the remote tier (libcurl) and metrics over HTTP (libmicrohttpd)")
+elseif(NOT SW_HAVE_CURL)
+  message(STATUS "Spillway: without the remote tier: no libcurl of version 7.85 or later was found")
 endif()
 message(STATUS "Spillway: CUDA ${SW_HAVE_CUDA}, HTTP ${SW_HAVE_HTTP}, libcurl ${SW_HAVE_CURL}, "
   "sanitizer '${SW_SANITIZE}', build type ${CMAKE_BUILD_TYPE}")

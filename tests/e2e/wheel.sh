@@ -49,3 +49,13 @@ as_user "$build/fresh/bin/python" "$build/ten_lines.py"
 as_user "$build/fresh/bin/python" -m spillway doctor
 [ "$(as_user "$build/fresh/bin/spillwayd" --version)" = "$(as_user "$build/fresh/bin/spillwayctl" --version | sed s/ctl/d/)" ] ||
     fail "the programs do not run"
+
+# What is linked statically has no libcurl: a service that shall use an object store says so and does not start.
+# shellcheck disable=SC2016 # for the user's shell
+said=$(as_user /bin/sh -c 'umask 077 && od -An -v -tx1 -N 32 /dev/urandom | tr -d " \n" >keys &&
+    exec timeout 20 "$1" --set "data_socket=$PWD/remote.sock" --set remote_tier_endpoint=http://localhost:1 \
+        --set "remote_tier_keys=$PWD/keys" 2>&1' sh "$build/fresh/bin/spillwayd") && fail "a remote tier without libcurl"
+case $said in
+*"built without libcurl"*) ;;
+*) fail "the remote tier's absence is not named: $said" ;;
+esac

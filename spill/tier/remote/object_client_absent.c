@@ -11,7 +11,8 @@ void sw_object_config_init(struct sw_object_config *ret) {
 int sw_object_client_open(struct sw_object_client **ret, const struct sw_object_config *config, struct sw_err *err) {
     (void)ret;
     (void)config;
-    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON, "remote tier: this program was built without libcurl");
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_DAEMON,
+                      "built without libcurl, as static builds and the Python wheel are");
 }
 
 void sw_object_client_close(struct sw_object_client *client) {
