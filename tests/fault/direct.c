@@ -133,22 +133,29 @@ static void rig_close(void) {
     rig.device->ops->close(rig.device);
 }
 
-static void setup_content(enum sw_content content) {
+/* Once for all tests of a case, which only read it: filling it takes longer than most of them. */
+static void fill(enum sw_content content) {
     from = sw_memory_new(REGION_BYTES);
-    to = sw_memory_new(REGION_BYTES);
     sw_content_fill(from.data, REGION_BYTES, content, 7);
 }
 
-static void setup(void) {
-    setup_content(SW_CONTENT_RANDOM);
+static void fill_random(void) {
+    fill(SW_CONTENT_RANDOM);
 }
 
-static void setup_text(void) {
-    setup_content(SW_CONTENT_TEXT);
+static void fill_text(void) {
+    fill(SW_CONTENT_TEXT);
+}
+
+static void free_content(void) {
+    sw_memory_free(&from);
+}
+
+static void setup(void) {
+    to = sw_memory_new(REGION_BYTES);
 }
 
 static void teardown(void) {
-    sw_memory_free(&from);
     sw_memory_free(&to);
 }
 
@@ -599,6 +606,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("direct");
     TCase *tcase = tcase_create("direct");
+    tcase_add_unchecked_fixture(tcase, fill_random, free_content);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_spill_fails, 0, 3);
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
@@ -611,7 +619,8 @@ int main(void) {
     tcase_add_test(tcase, test_a_restore_is_canceled_in_the_middle_of_a_step);
     suite_add_tcase(suite, tcase);
     TCase *mixed = tcase_create("mixed");
-    tcase_add_checked_fixture(mixed, setup_text, teardown);
+    tcase_add_unchecked_fixture(mixed, fill_text, free_content);
+    tcase_add_checked_fixture(mixed, setup, teardown);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_spill_fails, 0, N_SPILL_STEPS);
     tcase_add_loop_test(mixed, test_any_step_of_a_mixed_restore_fails, N_SPILL_STEPS, N_MIXED_STEPS);
     tcase_add_test(mixed, test_a_mixed_spill_is_canceled);
@@ -622,7 +631,8 @@ int main(void) {
     tcase_add_test(mixed, test_room_for_compressed_chunks_only_beside_a_disk);
     suite_add_tcase(suite, mixed);
     TCase *groups = tcase_create("groups");
-    tcase_add_checked_fixture(groups, setup_text, teardown);
+    tcase_add_unchecked_fixture(groups, fill_text, free_content);
+    tcase_add_checked_fixture(groups, setup, teardown);
     tcase_add_loop_test(groups, test_a_quota_has_room_for_a_compressed_group_only, 0, 2);
     suite_add_tcase(suite, groups);
     return sw_test_run(suite, CK_FORK);
