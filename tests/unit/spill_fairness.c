@@ -22,7 +22,7 @@ enum { N_SLOTS = 4, POLL_US = 500, NAP_US = 100 };
 #define DISK_BYTES_PER_S 3e9
 #define STAGING_BYTES (512 * MIB)
 #define STRIPE (1 << 30) /* MiB: text lies before, bytes that do not shrink behind */
-enum { N_TENANTS = 32, MOST_CLIENTS = 8192, MOST_ON_DISK = 256, N_SMALL = 200, N_WARM = 40, MOST_BUFFERS = 8 };
+enum { N_TENANTS = 32, MOST_CLIENTS = 8192, MOST_ON_DISK = 256, N_SMALL = 100, N_WARM = 40, MOST_BUFFERS = 8 };
 
 enum shape { SPILLS, RESTORES, BOTH, MOVES /* down to a disk */ };
 
