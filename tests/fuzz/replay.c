@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* A sanitizer sees the first bad access of the same inputs; without one a part of them shows that the harness works. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { RANDOM_INPUTS = 2000, MUTATIONS = 1000 };
+enum { RANDOM_INPUTS = 1000, MUTATIONS = 400 };
 #else
 enum { RANDOM_INPUTS = 200, MUTATIONS = 100 };
 #endif
