@@ -271,9 +271,9 @@ struct spillway_request {
  *
  * durability
  *   - The spill succeeds only when the region survives what the level says: its bytes and its name are flushed to the
- *     disk. spillway_result.durability is the level that was reached, which may be higher. EDURABILITY: the service
- *     cannot reach it; the text says why.
- *   - Such a region stays on the disk: it is not prefetched to host memory. A restore reads it from there.
+ *     disk, or are objects of the store. spillway_result.durability is the level that was reached, which may be higher.
+ * EDURABILITY: the service cannot reach it; the text says why.
+ *   - Such a region stays where it is: it is not prefetched to host memory. A restore reads it from there.
  *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
  *
  * type

@@ -3,7 +3,10 @@
 
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err) {
     struct sw_region *region;
-    const int rc = sw_engine_find_idle(owner, id, &region, err);
+    int rc = sw_engine_find_idle(owner, id, &region, err);
+    if (!rc && region->kept && region->move) /* two tiers may have a record of it */
+        rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being moved to another tier", id.slot,
+                        id.gen);
     if (!rc)
         sw_region_forget(sw_engine_of(owner)->config.catalogue, region);
     return rc;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "spill/balance/policy.h"
+#include "spill/journal/keeper.h"
 #include "spill/journal/record.h"
 #include "spill/store/owner.h"
 
@@ -13,7 +14,11 @@
 enum { MAX_MOVES = 4 };
 
 struct move {
-    struct sw_move known; /* known to the store */
+    struct sw_balance *balance;
+    struct sw_frames *replaced; /* of a region that tiers keep, while the next one takes it over */
+    struct sw_tier *keeper;     /* that has kept it ... */
+    uint64_t kept;              /* ... under this record */
+    struct sw_move known;       /* known to the store */
     struct sw_worker *worker;
     struct sw_job job; /* comes back from the worker */
     struct sw_request request;
@@ -30,6 +35,7 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     struct move *move = sw_alloc(sizeof *move);
     if (!move)
         return -SW_ENOMEM;
+    move->balance = balance;
     move->known = (struct sw_move){
         .owner = region->owner, .region = region, .cancel = cancel, .moved_bytes = &move->job.signals.moved_bytes};
     move->worker = balance->worker;
@@ -41,9 +47,9 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     move->job.run.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
-    if (region->record) /* the old frames stay until the record names the new ones */
+    if (region->record || region->kept) /* the old frames stay until the record names the new ones */
         move->job.replaced = sw_alloc_array(region->frames->n_chunks, sizeof *move->job.replaced);
-    if (region->record && !move->job.replaced) {
+    if ((region->record || region->kept) && !move->job.replaced) {
         sw_free(move);
         return -SW_ENOMEM;
     }
@@ -57,8 +63,8 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
 }
 
 static bool rests(const struct sw_region *region, unsigned rank) {
-    return region->state == SW_REGION_OUT && !region->op && !region->move && !region->kept &&
-           region->frames->packed == NULL && region->tier_bytes[rank] > 0 && !sw_owner_is_ending(region->owner);
+    return region->state == SW_REGION_OUT && !region->op && !region->move && region->frames->packed == NULL &&
+           region->tier_bytes[rank] > 0 && !sw_owner_is_ending(region->owner);
 }
 
 static size_t candidates(struct sw_balance *balance, unsigned rank, struct sw_policy_candidate *ret, size_t max) {
@@ -72,7 +78,7 @@ static size_t candidates(struct sw_balance *balance, unsigned rank, struct sw_po
                                                     .used_us = region->used_us,
                                                     .priority = region->priority,
                                                     .pinned = region->pinned,
-                                                    .rests = rests(region, rank)};
+                                                    .rests = !region->kept && rests(region, rank)};
         }
     }
     return n;
@@ -131,6 +137,11 @@ static void end_drain(struct sw_balance *balance, const struct sw_err *err) {
     balance->drain_err = *err;
 }
 
+/* Returns whether a drain takes the region along: one that a tier keeps, only to a tier that keeps it better. */
+static bool leaves(const struct sw_balance *balance, const struct sw_region *region) {
+    return region->owner && (!region->kept || balance->drain_to->kind->durability > region->keeper->kind->durability);
+}
+
 /* Begins the next moves. */
 static void drain(struct sw_balance *balance) {
     const struct sw_tiers *tiers = &balance->store->place.tiers;
@@ -139,7 +150,7 @@ static void drain(struct sw_balance *balance) {
         for (uint32_t i = 0; balance->drain_to && i < table->n_touched && balance->n_moves < MAX_MOVES; i++) {
             struct sw_region *region = &table->regions[i];
             struct sw_err err = {0};
-            if (region->owner && rests(region, rank) &&
+            if (leaves(balance, region) && rests(region, rank) &&
                 start_move(balance, region, tiers->at[rank], tiers->at[balance->drain_to->rank - 1])) {
                 (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a move");
                 end_drain(balance, &err);
@@ -152,7 +163,7 @@ uint64_t sw_balance_drain_left(const struct sw_balance *balance) {
     uint64_t bytes = 0;
     for (unsigned rank = 0; balance->drain_to && rank < balance->drain_to->rank; rank++)
         for (uint32_t i = 0; i < table->n_touched; i++)
-            bytes += table->regions[i].owner && !table->regions[i].kept ? table->regions[i].tier_bytes[rank] : 0;
+            bytes += leaves(balance, &table->regions[i]) ? table->regions[i].tier_bytes[rank] : 0;
     return bytes;
 }
 
@@ -203,23 +214,21 @@ static void settle_replaced(struct sw_catalogue *catalogue, struct sw_region *re
     sw_free(job->replaced);
 }
 
-void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
-    struct move *move = SW_CONTAINER_OF(job, struct move, job);
+static void end_move(struct move *move) {
+    struct sw_balance *balance = move->balance;
+    struct sw_job *job = &move->job;
     struct sw_owner *owner = move->known.owner;
     struct sw_region *region = move->known.region;
     const bool makes_room = job->from == sw_placement_memory(&balance->store->place);
-    balance->n_moves--;
-    owner->n_moves--;
-    sw_damage_report(&balance->store->observer, (struct sw_region_id){job->region_slot, job->region_gen},
-                     job->run.frames, &job->run.outcome);
-    settle_replaced(balance->catalogue, region, job);
     const bool failed = has_failed(job);
     const struct sw_err failure = job->run.outcome.err;
-    if (!job->run.outcome.err.code)
+    balance->n_moves--;
+    owner->n_moves--;
+    if (!failure.code)
         ++*(job->from ? &balance->demotions : &balance->promotions);
     if (failed)
         sw_log(SW_LOG_DEBUG, "region.move_failed", "region=%u:%u name=%s text=\"%s\"", job->region_slot,
-               job->region_gen, sw_err_name(job->run.outcome.err.code), job->run.outcome.err.msg);
+               job->region_gen, sw_err_name(failure.code), failure.msg);
     if (!region) {
         sw_frames_free(job->run.frames);
     } else {
@@ -240,6 +249,89 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
     }
     if (makes_room) /* after the next move has begun, so that operations waiting for room wait on */
         sw_placement_demotion_ended(&balance->store->place);
+}
+
+/* ---- regions that a tier keeps ---- */
+
+/* The new frames take the place of the old ones, or make way for them again. */
+static void exchange(struct sw_frames *frames, struct sw_frames *others) {
+    for (size_t i = 0; i < frames->n_chunks; i++) {
+        const struct sw_stored stored = frames->stored[i];
+        if (!others->stored[i].tier)
+            continue;
+        frames->stored[i] = others->stored[i];
+        others->stored[i] = stored;
+    }
+}
+
+/* The next keeper has the region, or not. It may have the record although it could not say so: the next start finds
+ * out that the other record's frames are the whole ones. */
+static void taken_over(const struct sw_err *err, void *arg) {
+    struct move *move = arg;
+    struct sw_region *region = move->known.region;
+    struct sw_balance *balance = move->balance;
+    struct sw_err failure = *err;
+    if (!failure.code && region->record && sw_region_record(balance->catalogue, region, &failure)) {
+        exchange(region->frames, move->replaced);
+        sw_keeper_forget(balance->store->keeper, region->keeper, region->kept, move->replaced, 0);
+        region->keeper = move->keeper;
+        region->kept = move->kept;
+        region->durability = move->keeper->kind->durability;
+    } else if (failure.code) {
+        exchange(region->frames, move->replaced);
+        sw_frames_free(move->replaced);
+    } else {
+        sw_keeper_forget(balance->store->keeper, move->keeper, move->kept, move->replaced, 0);
+    }
+    if (failure.code)
+        move->job.run.outcome.err = failure;
+    end_move(move);
+}
+
+/* Has the tier that all frames are in keep the region. Returns false if they are not, or nothing can be begun: the old
+ * frames are in their place again. */
+static bool take_over(struct move *move) {
+    struct sw_region *region = move->known.region;
+    struct sw_job *job = &move->job;
+    const size_t n = region->frames->n_chunks;
+    struct sw_tier *to = region->frames->stored[0].tier;
+    bool whole = !job->run.outcome.err.code && to->kind->durability > region->keeper->kind->durability;
+    for (size_t i = 0; i < n; i++)
+        whole = whole && region->frames->stored[i].tier == to;
+    move->keeper = region->keeper;
+    move->kept = region->kept;
+    move->replaced = whole ? sw_frames_new(n, 1, false) : NULL;
+    if (move->replaced) {
+        memcpy(move->replaced->stored, job->replaced, n * sizeof job->replaced[0]);
+        if (sw_keeper_move(move->balance->store->keeper, region, to, taken_over, move, &job->run.outcome.err) == 0) {
+            sw_free(job->replaced);
+            return true;
+        }
+        sw_frames_delete(move->replaced);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct sw_stored moved = region->frames->stored[i];
+        if (!job->replaced[i].tier)
+            continue;
+        region->frames->stored[i] = job->replaced[i];
+        sw_stored_release(&moved);
+    }
+    sw_free(job->replaced);
+    return false;
+}
+
+void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
+    struct move *move = SW_CONTAINER_OF(job, struct move, job);
+    struct sw_region *region = move->known.region;
+    sw_damage_report(&balance->store->observer, (struct sw_region_id){job->region_slot, job->region_gen},
+                     job->run.frames, &job->run.outcome);
+    if (region && region->kept) {
+        if (take_over(move))
+            return;
+    } else {
+        settle_replaced(balance->catalogue, region, job);
+    }
+    end_move(move);
 }
 
 /* Returns the stored bytes of a region, at rest, in tiers after the first. */

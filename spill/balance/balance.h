@@ -39,7 +39,8 @@ int sw_balance_prefetch(struct sw_balance *balance, struct sw_region *region, st
 int sw_balance_demote(struct sw_balance *balance, struct sw_region *region, struct sw_err *err);
 
 /* Begins to move all regions at rest from the tiers before `to`, in the order of their ids, also those that come to
- * rest there later; NULL: ends it, but for moves under way. If a move fails, it ends with drain_err. */
+ * rest there later, and those that a tier keeps if `to` keeps them better. NULL: ends it, but for moves under way. If a
+ * move fails, it ends with drain_err. */
 void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to);
 /* Returns how many stored bytes are left. */
 uint64_t sw_balance_drain_left(const struct sw_balance *balance);

@@ -111,9 +111,8 @@ static int fill(struct sw_keeper *keeper, struct change *change, const struct sw
     return rc;
 }
 
-int sw_keeper_keep(struct sw_keeper *keeper, const struct sw_completion *all, unsigned n,
+static int keep_in(struct sw_keeper *keeper, struct sw_tier *tier, const struct sw_completion *all, unsigned n,
                    void (*ended)(const struct sw_err *err, void *arg), void *arg, struct sw_err *err) {
-    struct sw_tier *tier = sw_tiers_keeper(&keeper->store->place.tiers, all[0].region->durability);
     SW_ASSERT(n >= 1 && n <= SW_KEEPER_MAX);
     struct change *change = change_new(keeper, SW_TIER_KEEP, n);
     if (!change || fill(keeper, change, all)) {
@@ -129,10 +128,25 @@ int sw_keeper_keep(struct sw_keeper *keeper, const struct sw_completion *all, un
     return 0;
 }
 
+int sw_keeper_keep(struct sw_keeper *keeper, const struct sw_completion *all, unsigned n,
+                   void (*ended)(const struct sw_err *err, void *arg), void *arg, struct sw_err *err) {
+    struct sw_tier *tier = sw_tiers_keeper(&keeper->store->place.tiers, all[0].region->durability);
+    return keep_in(keeper, tier, all, n, ended, arg, err);
+}
+
+int sw_keeper_move(struct sw_keeper *keeper, struct sw_region *region, struct sw_tier *to,
+                   void (*ended)(const struct sw_err *err, void *arg), void *arg, struct sw_err *err) {
+    struct sw_run_outcome sum = {.stored_bytes = region->stored_bytes, .reason = region->reason};
+    const struct sw_completion what = {region, region->frames, &sum};
+    sum.codec_raw_bytes[region->codec] = 1;
+    return keep_in(keeper, to, &what, 1, ended, arg, err);
+}
+
 static void kept(struct change *change) {
     for (unsigned i = 0; !change->tier.err.code && i < change->tier.n; i++) {
         change->regions[i]->kept = change->records[i].number;
         change->regions[i]->keeper = change->keeper_tier;
+        change->regions[i]->durability = change->keeper_tier->kind->durability;
     }
     change->ended(&change->tier.err, change->arg);
 }

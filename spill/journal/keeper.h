@@ -41,6 +41,10 @@ struct sw_completion {
  * must stay until ended() runs, from sw_keeper_take(). errors: -SW_ENOMEM; later -SW_EIO, -SW_ENOSPACE. */
 int sw_keeper_keep(struct sw_keeper *keeper, const struct sw_completion *all, unsigned n,
                    void (*ended)(const struct sw_err *err, void *arg), void *arg, struct sw_err *err);
+/* Has another tier keep a region whose frames have been moved there, as sw_keeper_keep(). The last tier's record stays:
+ * forget it afterwards. */
+int sw_keeper_move(struct sw_keeper *keeper, struct sw_region *region, struct sw_tier *to,
+                   void (*ended)(const struct sw_err *err, void *arg), void *arg, struct sw_err *err);
 /* Has the tier forget a region that it keeps, and then frees its frames (moved; NULL: none) and the catalogue's record
  * (moved; 0: none). If this fails, the region comes back with the next process. */
 void sw_keeper_forget(struct sw_keeper *keeper, struct sw_tier *tier, uint64_t kept, struct sw_frames *frames,

@@ -19,6 +19,15 @@ struct dropped {
     uint64_t number;
 };
 
+/* A second record of a region, of a tier that was about to take it over from another one. */
+struct second {
+    struct sw_list node;
+    struct sw_region *region;
+    struct sw_frames *frames;
+    struct sw_tier *tier;
+    uint64_t number;
+};
+
 struct recovery {
     struct sw_store *store;
     struct sw_catalogue *catalogue;
@@ -27,6 +36,7 @@ struct recovery {
     struct dropped *dropped;
     size_t n_dropped;
     struct sw_tier *tier; /* whose kept regions are being visited */
+    struct sw_list seconds;
     bool no_memory;
 };
 
@@ -157,11 +167,36 @@ static bool goes_on_forgetting(struct recovery *r, const struct sw_catalogue_reg
         struct dropped *dropped = &r->dropped[i];
         if (dropped->id.slot != found->slot || dropped->id.gen != found->gen)
             continue;
+        if (dropped->tier) { /* two tiers have it */
+            note_dropped(r, found, 0);
+            dropped = &r->dropped[r->n_dropped - 1];
+        }
         dropped->tier = r->tier;
         dropped->number = number;
         return true;
     }
     return false;
+}
+
+/* Returns whether the region's frames are in another tier than this one. */
+static bool is_elsewhere(const struct sw_region *region, const struct sw_tier *tier) {
+    for (size_t i = 0; region->frames && i < region->frames->n_chunks; i++)
+        if (region->frames->stored[i].awaits && region->frames->stored[i].awaits != tier->kind->id)
+            return true;
+    return false;
+}
+
+static int note_second(struct recovery *r, struct sw_region *region, struct sw_frames *frames, uint64_t number,
+                       struct sw_err *err) {
+    struct second *second = sw_alloc(sizeof *second);
+    if (!second) {
+        sw_catalogue_frames_free(frames);
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the durable regions");
+    }
+    *second = (struct second){.region = region, .frames = frames, .tier = r->tier, .number = number};
+    sw_list_init(&second->node);
+    sw_list_append(&r->seconds, &second->node);
+    return 0;
 }
 
 /* A region that the catalogue has, too, is as the catalogue says. It does not have it after the end of the unit, or of
@@ -174,6 +209,8 @@ static int on_kept(void *arg, const struct sw_tier_record *record, struct sw_err
     if (rc)
         return rc;
     struct sw_region *region = find_region(r, &found);
+    if (region && is_elsewhere(region, r->tier))
+        return note_second(r, region, found.frames, record->number, err);
     if (region || goes_on_forgetting(r, &found, record->number)) {
         sw_catalogue_frames_free(found.frames);
     } else {
@@ -237,14 +274,35 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
     return true;
 }
 
+/* What a durable tier has found. */
+struct candidate {
+    struct sw_tier_key key;
+    const struct sw_stored *stored;
+    bool is_doubtful;
+};
+
+/* Returns the frame's place among these; NULL: it has none. */
+static struct sw_stored *find_place(struct sw_frames *frames, const struct candidate *found) {
+    size_t i = 0;
+    struct sw_stored *place = frames && sw_frames_find(frames, found->key.chunk, &i) ? &frames->stored[i] : NULL;
+    const bool fits = place && awaits_frame(place) && place->awaits == found->stored->tier->kind->id &&
+                      is_in_its_place(place, found->stored) &&
+                      (!found->is_doubtful || place->n_extents || sw_tier_key_has_check(found->key.check));
+    return fits ? place : NULL;
+}
+
 /* Returns the place of a durable tier's frame in its region. NULL: no record names it. */
-static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_tier_key *key) {
+static struct sw_stored *find_chunk(const struct recovery *r, const struct candidate *found) {
     const struct sw_region_table *table = &r->store->regions;
-    const struct sw_region *region = key->slot < table->cap ? &table->regions[key->slot] : NULL;
-    size_t chunk = 0;
-    const bool is_named = key->epoch == r->store->place.epoch && region && region->owner && region->frames &&
-                          region->id.gen == key->gen && sw_frames_find(region->frames, key->chunk, &chunk);
-    return is_named ? &region->frames->stored[chunk] : NULL;
+    const struct sw_region *region = found->key.slot < table->cap ? &table->regions[found->key.slot] : NULL;
+    if (found->key.epoch != r->store->place.epoch || !region || !region->owner || region->id.gen != found->key.gen)
+        return NULL;
+    struct sw_stored *place = find_place(region->frames, found);
+    for (struct sw_list *node = r->seconds.next; !place && node != &r->seconds; node = node->next) {
+        const struct second *second = SW_CONTAINER_OF(node, struct second, node);
+        place = second->region == region ? find_place(second->frames, found) : NULL;
+    }
+    return place;
 }
 
 /* Only a damaged manifest has two frames for one chunk. Then the frame in the recorded place counts; for a record of
@@ -253,13 +311,10 @@ static struct sw_stored *find_chunk(const struct recovery *r, const struct sw_ti
 static bool take_frame(void *arg, const uint8_t bytes[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                        bool doubtful) {
     struct recovery *r = arg;
-    struct sw_tier_key key;
-    memcpy(&key, bytes, sizeof key);
-    struct sw_stored *chunk = find_chunk(r, &key);
-    const bool fits = chunk && awaits_frame(chunk) && chunk->awaits == stored->tier->kind->id &&
-                      is_in_its_place(chunk, stored) &&
-                      (!doubtful || chunk->n_extents || sw_tier_key_has_check(key.check));
-    if (!fits) {
+    struct candidate found = {.stored = stored, .is_doubtful = doubtful};
+    memcpy(&found.key, bytes, sizeof found.key);
+    struct sw_stored *chunk = find_chunk(r, &found);
+    if (!chunk) {
         r->result->n_released++;
         return false;
     }
@@ -329,6 +384,50 @@ static int recover_tiers(struct recovery *r, struct sw_err *err) {
         if (r->catalogue || sw_tier_can(tiers->at[i], SW_TIER_DURABLE))
             rc = recover_tier(r, tiers->at[i], err);
     return rc;
+}
+
+static bool is_whole(const struct sw_frames *frames) {
+    bool whole = frames != NULL;
+    for (size_t i = 0; whole && i < frames->n_chunks; i++)
+        whole = frames->stored[i].tier != NULL;
+    return whole;
+}
+
+/* Of two records of a region one counts whose frames are whole: the one that the region has, if possible. */
+static void settle_second(struct recovery *r, struct second *second) {
+    struct sw_region *region = second->region;
+    const bool takes_second = is_whole(second->frames) && (!is_whole(region->frames) || !region->kept);
+    if (takes_second) {
+        const struct second old = {.frames = region->frames, .tier = region->keeper, .number = region->kept};
+        region->frames = second->frames;
+        region->keeper = second->tier;
+        region->kept = second->number;
+        region->durability = second->tier->kind->durability;
+        *second = old;
+        if (region->record)
+            (void)sw_region_record(r->catalogue, region, NULL);
+    }
+    sw_catalogue_free_unclaimed(second->frames);
+    if (second->number && (takes_second || is_whole(region->frames)))
+        sw_keeper_forget(r->store->keeper, second->tier, second->number, second->frames, 0);
+    else if (second->number)
+        sw_frames_leave(second->frames); /* neither is whole: nothing is given up */
+    else
+        sw_frames_free(second->frames);
+}
+
+static void settle_seconds(struct recovery *r, bool good) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(&r->seconds))) {
+        struct second *second = SW_CONTAINER_OF(node, struct second, node);
+        if (good) {
+            settle_second(r, second);
+        } else {
+            sw_catalogue_free_unclaimed(second->frames);
+            sw_frames_leave(second->frames);
+        }
+        sw_free(second);
+    }
 }
 
 static void trim_tiers(struct sw_placement *place) {
@@ -410,6 +509,7 @@ int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, stru
     const struct sw_catalogue_visitor visitor = {.session = on_session, .found = on_region, .arg = &r};
     memset(ret, 0, sizeof *ret);
     SW_ASSERT(store->n_owners == 0);
+    sw_list_init(&r.seconds);
     int rc = 0;
     if (catalogue)
         rc = sw_catalogue_recover(catalogue, &visitor, &ret->n_damaged, err);
@@ -420,6 +520,7 @@ int sw_recovery_run(struct sw_store *store, struct sw_catalogue *catalogue, stru
     if (!rc)
         rc = recover_tiers(&r, err);
     sw_free(r.dropped);
+    settle_seconds(&r, rc == 0);
     if (rc)
         return rc;
     sw_region_table_settle(&store->regions);

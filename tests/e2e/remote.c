@@ -141,39 +141,6 @@ START_TEST(regions_go_to_the_store_and_come_back) {
 }
 END_TEST
 
-/* The host tier and the disk become empty, by the command that an operator types. _i 1: the store refuses it. */
-START_TEST(a_drain_moves_all_regions_to_the_store) {
-    char command[400];
-    ck_assert_int_lt(spill_all(), 4); /* and two are on the disk */
-    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
-    if (_i)
-        sw_object_store_tell(&store, "fault put 403 1");
-    (void)snprintf(command, sizeof command, "%s --socket %s drain --to remote >/dev/null 2>&1", SW_SPILLWAYCTL_PATH,
-                   daemon_process.control);
-    ck_assert_int_eq(system(command) == 0, !_i); /* NOLINT(cert-env33-c) */
-    if (_i) {
-        json_t *state = sw_control_ask(ctl, "drain", NULL);
-        ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(state, "error")), "not permitted"));
-        ck_assert_ptr_null(json_object_get(state, "to"));
-        json_decref(state);
-        ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=drain.failed"), 1);
-        ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
-    }
-    ck_assert_int_eq(sw_control_number(ctl, "drain", NULL, "left_bytes"), 0);
-    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
-    for (unsigned i = 0; i < 2; i++) {
-        const json_t *row = json_array_get(json_object_get(tiers, "tiers"), i);
-        ck_assert_int_eq(json_integer_value(json_object_get(row, "used_bytes")), 0);
-    }
-    json_decref(tiers);
-    bool is_remote;
-    ck_assert_int_eq(try_to_spill(0, &is_remote), -SPILLWAY_EDRAINING);
-    sw_ctl_close(ctl);
-    for (int i = 1; i < N; i++)
-        restore(i);
-}
-END_TEST
-
 START_TEST(objects_of_a_killed_service_are_deleted) {
     ck_assert_int_ge(spill_all(), 3);
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, SIGKILL), -SIGKILL);
@@ -209,6 +176,45 @@ static void find(const char *name, int i) {
     ck_assert_int_eq(spillway_query(connection, regions[i], &info, &error), 0);
     ck_assert_uint_eq(info.durability, SPILLWAY_DURABLE_REMOTE);
 }
+
+/* The host tier and the disk become empty, by the command that an operator types. _i 1: the store refuses it. */
+START_TEST(a_drain_moves_all_regions_to_the_store) {
+    char command[400];
+    struct spillway_result on_disk;
+    ck_assert_int_eq(sw_one_region_spill(&memory, connection, 9, "durable", SPILLWAY_DURABLE_HOST, &on_disk, &error),
+                     0);
+    ck_assert_str_eq(on_disk.tier, "nvme");
+    ck_assert_int_lt(spill_all(), 4); /* and some are on the disk */
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    if (_i)
+        sw_object_store_tell(&store, "fault put 403 1");
+    (void)snprintf(command, sizeof command, "%s --socket %s drain --to remote >/dev/null 2>&1", SW_SPILLWAYCTL_PATH,
+                   daemon_process.control);
+    ck_assert_int_eq(system(command) == 0, !_i); /* NOLINT(cert-env33-c) */
+    if (_i) {
+        json_t *state = sw_control_ask(ctl, "drain", NULL);
+        ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(state, "error")), "not permitted"));
+        ck_assert_ptr_null(json_object_get(state, "to"));
+        json_decref(state);
+        ck_assert_uint_eq(sw_test_daemon_logged(&daemon_process, "event=drain.failed"), 1);
+        ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+    }
+    ck_assert_int_eq(sw_control_number(ctl, "drain", NULL, "left_bytes"), 0);
+    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(json_object_get(tiers, "tiers"), i);
+        ck_assert_int_eq(json_integer_value(json_object_get(row, "used_bytes")), 0);
+    }
+    json_decref(tiers);
+    bool is_remote;
+    ck_assert_int_eq(try_to_spill(0, &is_remote), -SPILLWAY_EDRAINING);
+    sw_ctl_close(ctl);
+    for (int i = 1; i < N; i++)
+        restore(i);
+    find("durable", 0); /* with durability remote */
+    (void)sw_one_region_restore(&memory, connection, regions[0], 9);
+}
+END_TEST
 
 /* Nothing of the service is left on this machine: no catalogue, no memory, no folder. */
 static void lose_the_host(int signal) {

@@ -5,6 +5,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
 
   fault VERB KIND COUNT   the next COUNT requests of this verb (put, get, list, delete, copy; any) go wrong:
                           a number (status) or one of the kinds of `Handler.spoil`
+  calm                    nothing goes wrong any more
   credentials ID SECRET TOKEN   those it accepts from now on; TOKEN "-": none
   expire                  says that the credentials have expired, until there are others
   clock S                 its clock is S seconds ahead
@@ -395,6 +396,9 @@ def run(words, server, tls):
     elif name == "fault":
         with STORE.lock:
             STORE.faults.append([args[0], args[1], int(args[2])])
+    elif name == "calm":
+        with STORE.lock:
+            STORE.faults.clear()
     elif name == "credentials":
         with STORE.lock:
             STORE.credentials, STORE.expired = (args[0], args[1], "" if args[2] == "-" else args[2]), False
