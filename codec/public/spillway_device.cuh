@@ -27,7 +27,7 @@
  * CODECS is a set of SPILLWAY_READS(codec): the codecs that the kernel is compiled for. A kernel for only the codecs of
  * its columns is smaller. SPILLWAY_READS_PLAIN needs no shared memory.
  *
- * Needs CUDA with compute capability 8.0 or above, C++17, and the files beside it. */
+ * Needs CUDA with compute capability 7.5 or above, C++17, and the files beside it. */
 #ifndef SPILLWAY_DEVICE_CUH
 #define SPILLWAY_DEVICE_CUH
 
