@@ -55,6 +55,8 @@ static int hello(struct spillway *c, const char *path, uint64_t deadline_us, str
     }
     c->max_in_flight = ok.max_in_flight;
     c->max_buffers = ok.max_buffers;
+    if (!rc && c->lost.code) /* right behind the greeting, when the connection could not come back yet */
+        rc = sw_client_copy_error(error, &c->lost);
     if (!rc && ok.reconnect_ms && sw_resume_enable(c, path, &ok, &err) < 0)
         rc = sw_client_report(error, &err);
     sw_ticket_destroy(t);

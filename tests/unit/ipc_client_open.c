@@ -13,6 +13,7 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,10 @@ static uint64_t played_clock(void) {
     return now_us;
 }
 
+/* A connect() that returns once the daemon has sent all that it will. */
+static bool awaits_answers;
+static sem_t answered;
+
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes);
 int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
 
@@ -187,8 +192,12 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes) {
     socklen_t timeout_bytes = sizeof timeout;
     if (is_slow)
         offset_us += 9700000;
-    if (!interrupts)
-        return __real_connect(fd, address, bytes);
+    if (!interrupts) {
+        const int rc = __real_connect(fd, address, bytes);
+        while (rc == 0 && awaits_answers && sem_wait(&answered) < 0)
+            continue;
+        return rc;
+    }
     ck_assert_uint_lt(n_attempts, 8);
     ck_assert_int_eq(getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, &timeout_bytes), 0);
     patience_s[n_attempts++] = (long)timeout.tv_sec;
@@ -225,6 +234,32 @@ START_TEST(open_waits_for_ten_seconds_in_all) {
     ck_assert_uint_ge(took_us, 9900000);
     ck_assert_uint_lt(took_us, 14000000);
     sw_play_stop();
+}
+END_TEST
+
+/* The first request of a connection has the number 1. */
+static void greet_and_stop(int socket) {
+    struct sw_msg msg,
+        reply = {
+            .u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = 1, .max_buffers = 1, .reconnect_ms = 1000}};
+    sw_play_put(socket, &reply, SW_MSG_HELLO_OK, 1);
+    sw_play_put_error(socket, 0, "ESHUTDOWN", SW_SCOPE_SESSION, "the service has been stopped");
+    ck_assert_int_eq(sem_post(&answered), 0);
+    sw_play_expect(socket, &msg, SW_MSG_HELLO);
+}
+
+/* Open fails: the connection that it would return could not be used, and would not come back. */
+START_TEST(a_service_that_stops_behind_its_greeting) {
+    const unsigned before = sw_count_fds();
+    ck_assert_int_eq(sem_init(&answered, 0, 0), 0);
+    awaits_answers = true;
+    sw_play_start(greet_and_stop);
+    const int rc =
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error);
+    sw_play_ck_error(rc, SPILLWAY_ESHUTDOWN, SPILLWAY_SCOPE_SESSION, "the service has been stopped");
+    sw_play_stop();
+    ck_assert_uint_eq(sw_count_fds(), before);
+    ck_assert_int_eq(sw_alloc_live(), 0);
 }
 END_TEST
 
@@ -361,6 +396,7 @@ int main(void) {
     tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
     tcase_add_test(tcase, a_server_uid_must_be_a_number);
     tcase_add_loop_test(tcase, a_named_server_user_is_trusted, 0, 2);
+    tcase_add_test(tcase, a_service_that_stops_behind_its_greeting);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
     tcase_add_test(tcase, open_waits_for_ten_seconds_in_all);
     tcase_add_loop_test(tcase, a_service_that_hangs_is_not_waited_for, 0,
