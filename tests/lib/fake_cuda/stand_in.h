@@ -16,7 +16,7 @@ struct CUstream_st;
 void *sw_stand_in_new(enum sw_mem_kind kind, size_t bytes);
 void sw_stand_in_free(void *memory);
 
-/* A blocking stream: what is queued on it is done by _run(), the given function first. */
+/* The one blocking stream of the test: what is queued on it is done by _run(), the given function first. */
 struct CUstream_st *sw_stand_in_stream(void (*work)(void *arg), void *arg);
 void sw_stand_in_run(struct CUstream_st *stream);
 
