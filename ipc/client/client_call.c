@@ -19,8 +19,9 @@ int sw_versioned_copy(void *ret, size_t bytes, size_t least_bytes, const void *f
         if (((const uint8_t *)from)[i])
             return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                               "%s of %zu bytes: this library knows %zu, and what follows is not 0", what, size, bytes);
-    memset(ret, 0, bytes);
-    memcpy(ret, from, size < bytes ? size : bytes);
+    const size_t known = size < bytes ? size : bytes;
+    memcpy(ret, from, known);
+    memset((uint8_t *)ret + known, 0, bytes - known);
     return 0;
 }
 
@@ -35,8 +36,9 @@ int sw_check_size(size_t size, size_t least_bytes, const char *what, struct spil
 void sw_versioned_fill(void *ret, const void *from, size_t bytes) {
     size_t size;
     memcpy(&size, ret, sizeof size);
-    memset(ret, 0, size);
-    memcpy(ret, from, size < bytes ? size : bytes);
+    const size_t known = size < bytes ? size : bytes;
+    memcpy(ret, from, known);
+    memset((uint8_t *)ret + known, 0, size - known);
     memcpy(ret, &size, sizeof size);
 }
 
