@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = SW_TPCH_COLUMNS - SW_TPCH_ORDERS_COLUMNS };
+enum { COLUMNS = SW_TPCH_LINEITEM_END - SW_TPCH_ORDERS_COLUMNS };
 
 /* A column being made by a thread. */
 struct making {

@@ -181,7 +181,7 @@ static void add(struct client *first, unsigned i) {
     sw_job_init_run(&c->job, &first->request, i);
     c->job.run.frames = first->request.operation == SW_OP_SPILL ? NULL : c->stored;
     if (first->request.operation == SW_OP_MOVE)
-        c->job.from = c->rig->tier;
+        c->job.behind = c->job.from = c->rig->tier;
     c->is_done = false;
     c->began_ns = sw_sim_now_ns();
     c->rig->n_under_way++;
