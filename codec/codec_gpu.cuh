@@ -193,16 +193,44 @@ __device__ inline sw_gpu_room sw_gpu_take_room(sw_gpu_progress *progress, const 
     return {unit, (before >> SW_GPU_UNIT_BITS) + 1 == layout.n_tiles ? unit + units : SW_GPU_NOT_LAST};
 }
 
-/* Returns byte i of the symbol table section. */
-__device__ inline uint32_t sw_gpu_table_byte(const sw_params *params, uint32_t n_symbols, uint32_t i) {
-    if (i < 8 * n_symbols)
-        return (uint32_t)(params->value[i / 8] >> 8 * (i % 8)) & 0xFF;
-    return i < 9 * n_symbols ? params->length[i - 8 * n_symbols] : 0;
+/* Returns word i of the symbol table section: values, then lengths, which are zero from n_symbols on. */
+__device__ inline uint32_t sw_gpu_table_word(const sw_params *params, uint32_t n_symbols, uint32_t i) {
+    if (i < 2 * n_symbols)
+        return ((const uint32_t *)params->value)[i];
+    i -= 2 * n_symbols;
+    return i < sizeof params->length / 4 ? ((const uint32_t *)params->length)[i] : 0;
 }
 
 __device__ inline void sw_gpu_zero_words(uint8_t *frame, uint64_t from, uint64_t to, uint32_t lane) {
     for (uint64_t at = from + 4 * lane; at < to; at += 4 * SW_WARP)
         *(uint32_t *)(frame + at) = 0;
+}
+
+/* Writes the symbol table to the frame, and hashes it. The hash is a chain through all words, for which the frame
+ * waits: so all words are loaded before it begins. */
+__device__ inline uint32_t sw_gpu_put_table(const sw_params *params, const sw_frame_layout &layout, uint8_t *frame,
+                                            uint32_t hash, uint32_t lane) {
+    constexpr uint32_t ROUNDS = (9 * SW_FRAME_MAX_SYMBOLS + SW_FRAME_ALIGN) / 4 / SW_WARP + 1;
+    const uint32_t n_words = (uint32_t)(layout.records_offset - SW_FRAME_HEADER_BYTES) / 4;
+    uint32_t word[ROUNDS] = {};
+#pragma unroll
+    for (uint32_t r = 0; r < ROUNDS; r++)
+        if (r * SW_WARP + lane < n_words)
+            word[r] = sw_gpu_table_word(params, layout.n_symbols, r * SW_WARP + lane);
+#pragma unroll
+    for (uint32_t r = 0; r < ROUNDS; r++) {
+        if (r * SW_WARP >= n_words)
+            break;
+        const uint32_t left = n_words - r * SW_WARP;
+        if (lane < left)
+            ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[r * SW_WARP + lane] = word[r];
+#pragma unroll 8
+        for (uint32_t i = 0; i < SW_WARP; i++) {
+            const uint32_t next = __shfl_sync(0xFFFFFFFFu, word[r], i);
+            hash = i < left ? sw_hash_word(hash, next) : hash;
+        }
+    }
+    return hash;
 }
 
 /* Copies a tile's part of the dictionary to the frame. All lanes of its warp call it. */
@@ -240,17 +268,7 @@ __device__ void sw_gpu_finish_frame(const ITEMS &items, uint32_t index, uint64_t
 #pragma unroll
     for (uint32_t i = 0; i < SW_FRAME_HEADER_BYTES / 4 - 1; i++)
         hash = sw_hash_word(hash, h.word[i]);
-    const uint32_t table_words = (uint32_t)(layout.records_offset - SW_FRAME_HEADER_BYTES) / 4;
-    for (uint32_t from = 0; from < table_words; from += SW_WARP) {
-        uint32_t word = 0;
-        for (uint32_t b = 0; b < 4; b++)
-            word |= sw_gpu_table_byte(items.d_params, layout.n_symbols, 4 * (from + lane) + b) << 8 * b;
-        if (from + lane < table_words)
-            ((uint32_t *)(frame + SW_FRAME_HEADER_BYTES))[from + lane] = word;
-        for (uint32_t i = 0; i < min(SW_WARP, table_words - from); i++)
-            hash = sw_hash_word(hash, __shfl_sync(0xFFFFFFFFu, word, i));
-    }
-    h.header.header_hash = sw_hash_finish(hash);
+    h.header.header_hash = sw_hash_finish(sw_gpu_put_table(items.d_params, layout, frame, hash, lane));
     sw_gpu_zero_words(frame, layout.records_offset + sizeof(sw_tile_record) * layout.n_tiles, layout.counts_offset,
                       lane);
     sw_gpu_zero_words(frame, layout.counts_offset + (uint64_t)layout.count_bytes * layout.n_tiles,
