@@ -63,7 +63,7 @@ static void given_back(struct spillway_ticket *t) {
 
 /* Where there is no room now, some may come. What was granted is given back until then. */
 static void refuse(struct sw_coder_link *link, const struct sw_err *err) {
-    const bool lacks_room = err->code == -SW_ELIMIT || err->code == -SW_ENOMEM;
+    const bool lacks_room = err->code == -SW_ELIMIT || err->code == -SW_ENOMEM || err->code == -SW_EBUSY;
     struct sw_err ignored = {0};
     link->state = SW_CODER_REFUSED;
     (void)sw_client_report(&link->error, err);

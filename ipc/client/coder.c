@@ -313,7 +313,10 @@ static int open_device(struct sw_coder *coder, struct sw_err *err) {
     config.scratch_bytes = place->context ? GPU_BYTES - GPU_FRAME_BYTES : HOST_BYTES;
     coder->stride = sw_device_frame_stride(config.chunk_bytes);
     config.frames_bytes = N_SLOTS * coder->stride;
-    const int rc = sw_coder_memory_init(&coder->memory, place->context, place->ordinal, config.frames_bytes, err);
+    int rc = place->context ? sw_device_cuda_check_free(err) : 0;
+    if (rc)
+        return rc;
+    rc = sw_coder_memory_init(&coder->memory, place->context, place->ordinal, config.frames_bytes, err);
     if (rc)
         return rc;
     config.frames = coder->memory.data;

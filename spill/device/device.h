@@ -300,4 +300,9 @@ int sw_device_cuda_check_driver(struct sw_err *err);
  * errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM, -SW_EGPU. */
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
+/* Checks whether kernels begin in the current context. A guest's device waits for kernels while it is opened: for ever,
+ * if those of the engine fill the GPU until the device is there. Waits at most 20 ms. errors: -SW_EBUSY: other kernels
+ * fill the GPU; -SW_ENOTSUP: no kernels; -SW_EGPU. */
+int sw_device_cuda_check_free(struct sw_err *err);
+
 #endif

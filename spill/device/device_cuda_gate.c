@@ -7,8 +7,11 @@
 #include "base/clock.h"
 #include "spill/device/device_cuda_state.h"
 
+#include <unistd.h>
+
 /* Kernels that have not begun after so long may well never begin before the call ends. */
 #define BEGIN_US 20000
+#define LOOK_US 20 /* from one look at a stream to the next */
 /* Training is two dozen launches, each of which may wait for kernels of the engine. */
 #define TRAIN_US 500000
 
@@ -108,4 +111,23 @@ bool sw_cuda_is_asleep(struct sw_device *device) {
 
 void sw_cuda_be_patient(struct sw_device *device, bool is_patient) {
     cuda_of(device)->is_patient = is_patient;
+}
+
+/* The stream may be destroyed with the kernel in it: that waits for nothing. */
+int sw_device_cuda_check_free(struct sw_err *err) {
+    cudaStream_t stream;
+    int rc = sw_gpu_codec_init(err);
+    if (rc == 0)
+        rc = check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), err, "cudaStreamCreateWithFlags");
+    if (rc < 0)
+        return rc;
+    const uint64_t begun_us = sw_clock_us();
+    rc = sw_gpu_wake_async(stream, err);
+    bool busy = rc == 0;
+    while (busy && (busy = is_busy(stream)) && sw_clock_us() - begun_us < BEGIN_US)
+        (void)usleep(LOOK_US);
+    if (busy)
+        rc = sw_err_set(err, -SW_EBUSY, SW_SCOPE_REQUEST, "other kernels fill the GPU");
+    (void)cudaStreamDestroy(stream);
+    return rc;
 }

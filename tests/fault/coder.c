@@ -459,6 +459,24 @@ START_TEST(a_run_whose_kernels_do_not_begin_is_given_up) {
 }
 END_TEST
 
+/* A coder is not made while that would wait for other kernels; nothing stays of the attempt. */
+START_TEST(a_coder_is_not_made_on_a_full_gpu) {
+    struct sw_err err = {0};
+    place.context_id = sw_coder_context_id(place.context);
+    const int before = held();
+    fill_gpu(true);
+    const uint64_t begun_us = sw_clock_us();
+    ck_assert_int_eq(sw_coder_get(&coder, &place, &err), -SW_EBUSY);
+    ck_assert_uint_ge(sw_clock_us() - begun_us, 20000);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
+    fill_gpu(false);
+    ck_assert_int_eq(held(), before);
+    open_coder();
+    there_and_back();
+    close_coder();
+}
+END_TEST
+
 /* What nobody else can do waits; what is canceled ends. */
 START_TEST(a_patient_run_waits_for_the_gpu) {
     struct sw_coder_run run;
@@ -528,6 +546,7 @@ int main(void) {
     tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
     tcase_add_test(tcase, the_thread_wakes_a_user_once_at_its_time);
     tcase_add_loop_test(tcase, a_run_whose_kernels_do_not_begin_is_given_up, 0, 2);
+    tcase_add_test(tcase, a_coder_is_not_made_on_a_full_gpu);
     tcase_add_test(tcase, a_patient_run_waits_for_the_gpu);
     tcase_add_loop_test(tcase, closing_does_not_wait_for_a_full_gpu, 0, 2);
     suite_add_tcase(suite, tcase);
