@@ -471,7 +471,7 @@ static void coded_free(struct sw_way *way) {
         if (result->code)
             continue;
         if (sw_way_is_spill(way)) {
-            if (run->buffer_index == 0) /* the service only knows who has encoded it */
+            if (run->buffer_index == 0) /* the service only knows which side has encoded it */
                 result->reason[0] = 0;
             sw_client_combine(result->reason, sizeof result->reason, sw_cost_reason_text(run->run.outcome.reason));
         }

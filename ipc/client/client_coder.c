@@ -197,7 +197,7 @@ static void link_free(struct sw_coder_link *link) {
     sw_free(link);
 }
 
-/* Closes the frame buffers of contexts that are gone: so the service lets go of GPU memory that nobody can use. */
+/* Closes the frame buffers of contexts that are gone, so that the service releases GPU memory that cannot be used. */
 static void retire_gone(struct spillway *c) {
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);

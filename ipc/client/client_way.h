@@ -12,9 +12,9 @@
 struct sw_way_ops {
     /* Returns true if nothing more is to be sent for the call, or copied. Packets may be under way. */
     bool (*has_ended)(const struct sw_way *way);
-    /* The call was canceled, or nobody waits for it: ends what is open. */
+    /* The call was canceled or abandoned: ends what is open. */
     void (*cancel)(struct sw_way *way);
-    /* Goes on with the call, whose chunks do not wait for other calls' copies. NULL: somebody else does. */
+    /* Goes on with the call, whose chunks do not wait for other calls' copies. NULL: another function does. */
     void (*advance)(struct sw_way *way);
     /* The chunk length that a build asks the service for, of this buffer; 0: the service chooses. */
     uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_item_buffer *b);

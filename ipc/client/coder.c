@@ -398,7 +398,7 @@ static bool may_be_freed(struct sw_coder *coder) {
     return !is_asleep;
 }
 
-/* Frees the coders that nobody uses, where that does not wait. */
+/* Frees unused coders, if that does not wait. */
 static void free_unused(void) {
     for (struct sw_list *n = coders.next, *next; n != &coders; n = next) {
         struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
@@ -410,7 +410,7 @@ static void free_unused(void) {
     }
 }
 
-/* The thread of a coder that nobody used has ended. */
+/* The thread of an unused coder has ended. */
 static int use(struct sw_coder *coder, struct sw_err *err) {
     const int rc = coder->has_thread ? 0 : start_thread(coder, err);
     if (!rc)

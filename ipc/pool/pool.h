@@ -51,7 +51,7 @@ struct spillway_handle {
     struct spillway_handle_options options;
     bool watches; /* memory of options.allocator.alloc is the owner's */
     enum sw_handle_state state;
-    bool wanted; /* LEAVING: somebody waits for it, so it stays live */
+    bool wanted; /* LEAVING: a caller waits for it, so it stays live */
     struct sw_pool_memory memory;
     struct sw_list events; /* sw_pool_event.node: of unpins whose streams may not have passed */
     unsigned n_pins;
@@ -95,7 +95,7 @@ bool sw_pool_wait(struct spillway_pool *pool, uint64_t deadline_us);
 
 /* ---- with the lock held ---- */
 
-/* Has the buffer live, idle if nobody pins it. */
+/* Makes the buffer live; it is idle if it is not pinned. */
 void sw_handle_set_live(struct spillway_handle *h);
 /* Has an idle buffer LEAVING. */
 void sw_handle_set_leaving(struct spillway_handle *h);

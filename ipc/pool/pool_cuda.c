@@ -342,7 +342,7 @@ void sw_pool_event_add(struct sw_list *events, struct sw_pool_event *event, stru
     for (struct sw_list *n = events->next, *next; n != events; n = next) {
         struct sw_pool_event *old = SW_CONTAINER_OF(n, struct sw_pool_event, node);
         next = n->next;
-        if (old->stream != event->stream || old->ended > event->begun) /* nobody knows which was recorded first */
+        if (old->stream != event->stream || old->ended > event->begun) /* it is not known which was recorded first */
             continue;
         sw_list_remove(n);
         sw_list_append(replaced, n);

@@ -95,7 +95,7 @@ struct device_cuda {
     struct sw_device_info info;
     int ordinal;
     bool is_gone;  /* the context, with all handles and memory in it: they are forgotten */
-    bool is_guest; /* its slots are polled, and nobody sleeps on them; steps may be given up */
+    bool is_guest; /* its slots are polled, and no thread sleeps on them; steps may be given up */
     bool is_patient;
     struct sw_cuda_driver driver;
     uint64_t scratch_bytes;               /* per slot */

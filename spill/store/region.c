@@ -15,7 +15,7 @@
 
 static const uint32_t allowed_moves[SW_REGION_STATE_NR] = {
     [SW_REGION_IN] = 1u << SW_REGION_STAGING,
-    /* A spill's phases are looked up when somebody asks, so some or all may be left out. */
+    /* A spill's phases are read only when they are asked for, so a caller may miss some or all. */
     [SW_REGION_STAGING] = 1u << SW_REGION_ENCODING | 1u << SW_REGION_STORING | 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
     [SW_REGION_ENCODING] = 1u << SW_REGION_STORING | 1u << SW_REGION_OUT | 1u << SW_REGION_IN,
     [SW_REGION_STORING] = 1u << SW_REGION_OUT | 1u << SW_REGION_IN,

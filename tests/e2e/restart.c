@@ -335,7 +335,7 @@ static __attribute__((noreturn)) void client_main(struct client *client, pid_t p
                 SW_OPTIONS(.socket_path = load->socket, .flags = client->kind == CODES ? SPILLWAY_CODEC_CLIENT : 0),
                 &error)) == -SPILLWAY_ECONN ||
            rc == -SPILLWAY_ENOSERVICE || rc == -SPILLWAY_ESHUTDOWN)
-        sleep_us(1000); /* killed before it had answered: there was no session to come back to */
+        sleep_us(1000); /* killed or stopped before the session could be resumed */
     MUST(rc == 0, &error);
     do
         rc = client->kind != REGISTERED
@@ -427,7 +427,7 @@ static void restart_under_load(const char *const *options, int signal, uint64_t 
         sleep_us(sw_random(&seed) % 40000);
         ck_assert_int_eq(sw_supervisor_stop(&supervisor, signal), signal == SIGKILL ? -SIGKILL : 0);
         ck_assert(sw_supervisor_spawn(&supervisor));
-        if (round % 3) /* else it may be killed before anybody has come back */
+        if (round % 3) /* else it may be killed before a client has come back */
             await_verified();
     }
     await_verified();

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The runtime's numbers; the header that has them is not to be had everywhere. */
+/* The runtime's numbers; its header is not installed everywhere. */
 enum { OUT_OF_MEMORY = 2, INVALID_VALUE = 1, LAUNCH_FAILURE = 719 };
 
 /* Chunks of 64 KiB; whole pages, as VMM memory has, and a range at an odd place in them. */
@@ -54,7 +54,7 @@ static bool has_fired(void) {
     return atomic_load(&sw_fake_cuda->fired) > 0;
 }
 
-/* A name for each. "Out of memory" may also come from a launch, which is reported as a failed launch. */
+/* Whether this error may cause the code. A launch that runs out of memory is reported as a failed launch. */
 static bool is_named(int rc, int error) {
     if (errors[error].way != SW_FAKE_ONCE)
         return rc == -SW_EGPULOST || rc == -SW_ELOST;
@@ -107,7 +107,7 @@ static void print_row(const char *fault, const char *where, const struct seen *s
     (void)fflush(stdout);
 }
 
-/* Of what a call is. */
+/* The interface that a call belongs to. */
 enum { RUNTIME, DRIVER, KERNELS, N_SIDES };
 static const char *const sides[] = {"each call of the CUDA runtime, at work", "each call of the CUDA driver, at work",
                                     "each launch of a kernel, at work"};
@@ -424,7 +424,7 @@ START_TEST(each_call_kills_the_context) {
 }
 END_TEST
 
-/* Errors after which no call of the process goes well again, by the runtime's numbers. */
+/* Errors after which every call of the process fails, by the runtime's numbers. */
 START_TEST(each_error_of_a_dead_context_is_recognized) {
     static const int ends[] = {LAUNCH_FAILURE, 700, 709, 721, 810, 911, 999};
     struct sw_test_op op;

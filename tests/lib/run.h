@@ -4,7 +4,7 @@
 
 #include <check.h>
 
-/* A sanitizer makes everything several times slower: of very many cases that are alike every tenth is enough there. */
+/* A sanitizer makes everything several times slower: of very many similar cases, each tenth is tried there. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SW_TEST_EVERY 10
 #else

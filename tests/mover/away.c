@@ -365,7 +365,7 @@ END_TEST
 
 /* ---- what fails ---- */
 
-/* Whatever the other process refuses, and whenever, its run ends with that, once it has reported everything. */
+/* If the other process refuses a buffer at any time, the run ends with that error, once all buffers were reported. */
 START_TEST(each_send_and_each_fetch_may_fail) {
     const enum sw_away_how how = _i ? SW_AWAY_INSIDE : SW_AWAY_LATER;
     const uint64_t bytes = 5 * MIB + 1000;
@@ -534,8 +534,8 @@ static void step_for_ms(unsigned ms) {
     }
 }
 
-/* While the other process has a buffer its run stays, canceled or not, is nobody's to wait for, and keeps the slot; the
- * sink hears that the run is given up. A slot that is free serves others meanwhile. */
+/* While the other process has a buffer, its run stays, canceled or not, and keeps the slot; the mover does not wait for
+ * it. The sink is told that the run is canceled. A free slot serves other runs meanwhile. */
 START_TEST(a_canceled_run_waits_for_the_other_process) {
     struct one held, other;
     rig_open(2, CHUNK_BYTES, SW_AWAY_LATER);

@@ -21,7 +21,7 @@ static struct sw_plan plan_of(enum sw_codec_id codec, enum sw_value_type type) {
 
 static uint64_t round_trip(enum sw_codec_id codec, enum sw_value_type type, const uint8_t *data, size_t bytes) {
     struct sw_plan plan = plan_of(codec, type);
-    sw_plan_learn(&plan, data, bytes / 2); /* what the other half has besides is not known */
+    sw_plan_learn(&plan, data, bytes / 2); /* the other half may have values that the plan does not know */
     return sw_frame_round_trip(&plan, data, bytes);
 }
 

@@ -68,7 +68,7 @@ static int code_of(unsigned i) {
     return sw_test_result_code(&rig.reply, i);
 }
 
-/* A build of one buffer of all the rig.memory, in packets of n_chunks chunks of a step each. */
+/* Begins a build of one buffer, which has chunks of a step each. */
 static void begin(uint32_t number, uint64_t raw_bytes) {
     new_packet(0);
     (void)add(number, SW_BUILD_BEGIN);
@@ -798,7 +798,7 @@ END_TEST
 
 enum { N_NAMES = 300, NAME_BYTES = 16 };
 
-/* Their order is not that in which they come to be. */
+/* Their order is not that in which they are built. */
 static const char *name_of(unsigned i, char ret[NAME_BYTES]) {
     (void)snprintf(ret, NAME_BYTES, "name %03u", i * 7 % N_NAMES);
     return ret;

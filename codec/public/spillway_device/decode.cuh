@@ -21,8 +21,8 @@ __device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
     return w;
 }
 
-/* Loads 16 bytes of memory that nobody writes to, and lets L2 prefetch the 256 bytes around them, because a lane reads
- * its whole segment. */
+/* Loads 16 bytes of memory that is not written meanwhile, and lets L2 prefetch the 256 bytes around them, because a
+ * lane reads its whole segment. */
 __device__ inline uint4 sw_load_ahead(const uint4 *p) {
     uint4 v;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800

@@ -214,7 +214,7 @@ static bool set_limits(struct sw_object_attempt *a, const struct sw_object_confi
     return good;
 }
 
-/* The store is whom the configuration names: no proxy of the environment, no redirection, no other protocol. */
+/* Only the configured store is used: no proxy of the environment, no redirection, no other protocol. */
 static bool set_peer(struct sw_object_attempt *a, const struct sw_object_config *config,
                      const struct sw_object_credentials *credentials) {
     char url[URL_BYTES], signing[128];

@@ -1,4 +1,4 @@
-/* remote_deletion.h - deletes an object when the store gets to it; nobody waits for it. */
+/* remote_deletion.h - deletes an object when the store gets to it; no caller waits for it. */
 #ifndef SW_SPILL_REMOTE_DELETION_H
 #define SW_SPILL_REMOTE_DELETION_H
 

@@ -154,7 +154,7 @@ static void created(struct step *step) {
         step_ended(step);
 }
 
-/* An object of our name was read: ours, or who has it? */
+/* An object of our name was read: is it ours, or which service wrote it? */
 static void on_read_back(struct step *step) {
     if (step->request.err.code) {
         step_failed(step, &step->request.err);

@@ -24,7 +24,7 @@ static bool race(struct sw_object_client *client, struct probe *probe, const cha
     return can_hash;
 }
 
-/* Returns the error that says nothing about who has won; NULL: there is none. */
+/* Returns the error that does not tell which write has won; NULL: there is none. */
 static const struct sw_err *find_trouble(const struct probe *probe) {
     for (unsigned i = 0; i < SW_REMOTE_PROBE_RACERS; i++) {
         const struct sw_object_request *racer = &probe->racers[i];

@@ -1,4 +1,4 @@
-/* remote_probe.h - finds out whether a bucket can tell apart who creates an object first. */
+/* remote_probe.h - finds out whether a bucket lets only the first of two writers create an object. */
 #ifndef SW_SPILL_REMOTE_PROBE_H
 #define SW_SPILL_REMOTE_PROBE_H
 

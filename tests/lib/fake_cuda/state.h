@@ -14,7 +14,7 @@ enum { SW_FAKE_ARGS_BYTES = 768 };
 /* Begins a call: takes the lock, which sw_fake_leave() gives back whatever was returned. */
 cudaError_t sw_fake_enter(enum sw_fake_call call);
 cudaError_t sw_fake_leave(cudaError_t result);
-/* What a call of the runtime has returned to this thread since nobody asked: a launch takes it for its own. */
+/* The last error of this thread that was not asked for yet: a launch takes it for its own. */
 cudaError_t sw_fake_take_last_error(void);
 
 /* Memory that work may reach. */
