@@ -4,6 +4,7 @@
 #define SW_ALP_EXCEPTIONS_H
 
 #include "codec/bitpack/bitpack_core.h"
+#include <stdbool.h>
 #include <string.h>
 
 /* Exceptions being written, each value_bytes long. */
@@ -34,6 +35,18 @@ static inline unsigned sw_exceptions_place(const uint8_t *from, unsigned n, size
     uint16_t at;
     memcpy(&at, from + n * value_bytes + i * sizeof at, sizeof at);
     return at;
+}
+
+/* Replaces values by their exceptions; false: the vector is malformed. */
+static inline bool sw_exceptions_replace(const uint8_t *from, unsigned n, size_t value_bytes,
+                                         uint64_t value[SW_VECTOR_VALUES]) {
+    for (unsigned i = 0; i < n; i++) {
+        const unsigned place = sw_exceptions_place(from, n, value_bytes, i);
+        if (place >= SW_VECTOR_VALUES)
+            return false;
+        memcpy(&value[place], from + i * value_bytes, value_bytes);
+    }
+    return true;
 }
 
 #endif

@@ -270,7 +270,15 @@ static void repeat_piece(uint8_t *to, size_t full, const uint8_t *piece, size_t 
     }
 }
 
-/* Measures a piece. Codecs with exceptions measure a vector that repeats the piece. */
+/* Returns the tag of a vector that has `times` as many exceptions. */
+static unsigned tag_of_more(const struct encoder *e, unsigned tag, unsigned times) {
+    const unsigned n = sw_radix_exceptions(tag) * times;
+    if (!e->codec->tags_alone)
+        return tag * times;
+    return n <= SW_RADIX_MAX_EXCEPTIONS ? n << 8 | sw_radix_base(tag) : 0;
+}
+
+/* Measures a piece. Codecs with exceptions that choose by vector measure a vector that repeats the piece. */
 static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size_t bytes, struct sw_vector_head *ret) {
     uint8_t room[SW_VECTOR_MAX_BYTES];
     const unsigned bits = sw_value_bits(e->type), n = (unsigned)bytes * 8 / bits, full = sw_vector_bytes(bits);
@@ -281,7 +289,7 @@ static unsigned measure_piece(const struct encoder *e, const uint8_t *from, size
     }
     e->codec->measure(&v, ret);
     if (has_exceptions(e) && !e->codec->chooses_by_vector) {
-        ret->tag *= SW_VECTOR_VALUES / n;
+        ret->tag = tag_of_more(e, ret->tag, SW_VECTOR_VALUES / n);
         ret->units = e->codec->units(ret, bits);
     }
     const unsigned whole = whole_units(bits, has_exceptions(e) ? full : bytes);

@@ -40,8 +40,10 @@ struct sw_numbers_codec {
     /* Not NULL: the counts section has tags instead of sizes. Returns a vector's length from its tag and its width,
      * which is below `bits`. If no such vector can exist, it returns more than the content's length. */
     unsigned (*units)(const struct sw_vector_head *head, unsigned bits);
-    bool tags_alone; /* the counts section has tags, but no widths: the width is 0, or with tag 0 `bits` */
-    /* True: measure() searches the best parameters for all 1024 values. False: the tag is the number of exceptions, or
+    /* The counts section has tags, but no widths. The tag has a base and exceptions (sw_radix_base()), and the width is
+     * 0; tag 0: the width is `bits`. */
+    bool tags_alone;
+    /* True: measure() searches the best parameters for all 1024 values. False: the tag has the number of exceptions, or
      * belongs to a codec with runs. */
     bool chooses_by_vector;
     /* measure() compares lanes with each other. So they must not all have the same values. */

@@ -56,12 +56,8 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     sw_values_load(value, out, bits, SW_VECTOR_VALUES);
     for (unsigned i = 0; i < VALUES; i++)
         value[i] = d->value[value[i]]; /* the index is below 256: a code has at most 8 bits */
-    for (unsigned i = 0; i < head->tag; i++) {
-        const unsigned place = sw_exceptions_place(rest, head->tag, stored_bytes, i);
-        if (place >= VALUES)
-            return -SW_EFRAME;
-        memcpy(&value[place], rest + i * stored_bytes, stored_bytes);
-    }
+    if (!sw_exceptions_replace(rest, head->tag, stored_bytes, value))
+        return -SW_EFRAME;
     sw_values_store(value, out, bits);
     return 0;
 }
@@ -72,8 +68,8 @@ static unsigned code_bits(unsigned n) {
 
 static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
     const unsigned bits = sw_value_bits(plan->value_type), most = 1u << sw_dict_max_width(bits);
-    sw_dictionary_learn(&plan->params, sample, sample_bytes, bits, code_bits,
-                        most < SW_DICT_MAX_VALUES ? most : SW_DICT_MAX_VALUES);
+    const struct sw_dictionary_use use = {code_bits, most < SW_DICT_MAX_VALUES ? most : SW_DICT_MAX_VALUES, false, 0};
+    sw_dictionary_learn(&plan->params, sample, sample_bytes, bits, &use);
 }
 
 static const struct sw_numbers_codec sw_numbers_dict = {

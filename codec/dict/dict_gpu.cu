@@ -8,7 +8,7 @@ struct codec_dict : sw_codec_of_codes<sw_dict_codec> {
     template <unsigned BITS>
     __device__ static __forceinline__ sw_gpu_head measure(const uint32_t *x, const sw_gpu_content &content,
                                                           uint32_t lane) {
-        const sw_gpu_codes codes = sw_find_codes<BITS>(x, content, lane);
+        const sw_gpu_codes codes = sw_find_codes_of_values<BITS>(x, content, lane);
         sw_gpu_head head = {0, 0, sw_width_of(codes.most), 0, codes.n_exceptions};
         head.units = units(BITS, head);
         return head;

@@ -82,19 +82,24 @@ static size_t pieces_apart(size_t sample_bytes, size_t value_bytes) {
     return sample_bytes < SW_SAMPLE_MAX_BYTES ? 1 : value_bytes < 4 ? 8 / value_bytes : 2;
 }
 
-static bool count_piece(struct counting *c, const uint8_t *from, size_t bytes, unsigned bits) {
+static bool count_piece(struct counting *c, const uint8_t *from, size_t bytes, unsigned bits, bool has_differences) {
+    const size_t value_bytes = bits / 8, first = has_differences ? value_bytes : 0;
     bool good = true;
-    for (size_t at = 0; good && at + bits / 8 <= bytes; at += bits / 8)
-        good = count_value(c, load_value(from + at, bits));
+    for (size_t at = first; good && at + value_bytes <= bytes; at += value_bytes) {
+        const uint64_t before = has_differences ? load_value(from + at - value_bytes, bits) : 0;
+        good = count_value(c, (load_value(from + at, bits) - before) & (~(uint64_t)0 >> (64 - bits)));
+    }
     return good;
 }
 
-static bool count_sample(struct counting *c, const uint8_t *sample, size_t sample_bytes, unsigned bits) {
+static bool count_sample(struct counting *c, const uint8_t *sample, size_t sample_bytes, unsigned bits,
+                         bool has_differences) {
     const size_t step = pieces_apart(sample_bytes, bits / 8) * SW_SAMPLE_LONG_PIECE_BYTES;
     bool good = true;
     for (size_t at = step > SW_SAMPLE_LONG_PIECE_BYTES ? SW_SAMPLE_LONG_PIECE_BYTES : 0; good && at < sample_bytes;
          at += step)
-        good = count_piece(c, sample + at, least_of((unsigned)(sample_bytes - at), SW_SAMPLE_LONG_PIECE_BYTES), bits);
+        good = count_piece(c, sample + at, least_of((unsigned)(sample_bytes - at), SW_SAMPLE_LONG_PIECE_BYTES), bits,
+                           has_differences);
     return good;
 }
 
@@ -111,32 +116,34 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* Returns how many of the most frequent candidates make the sample shortest. */
-static unsigned choose(const struct counting *c, unsigned bits, unsigned (*code_bits)(unsigned n), unsigned most) {
+static unsigned choose(const struct counting *c, unsigned bits, const struct sw_dictionary_use *use) {
     const uint64_t exception_bits = sw_dict_stored_bits(bits) + 16;
     uint64_t total = 0, covered = 0, best_bits;
     unsigned best = 0;
     for (unsigned i = 0; i < c->n; i++)
         total += c->candidate[i].count;
     best_bits = 32 * total * bits;
-    for (unsigned n = 1; n <= least_of(c->n, most); n++) {
+    for (unsigned n = 1; n <= least_of(c->n, use->most); n++) {
         covered += c->candidate[n - 1].count;
-        const uint64_t takes = total * code_bits(n) + 32 * (total - covered) * exception_bits;
-        best = takes < best_bits ? n : best;
-        best_bits = takes < best_bits ? takes : best_bits;
+        const uint64_t takes = total * use->code_bits(n) + 32 * (total - covered) * exception_bits;
+        if (100 * covered < total * use->least_pct || takes >= best_bits)
+            continue;
+        best = n;
+        best_bits = takes;
     }
     return best;
 }
 
 void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits,
-                         unsigned (*code_bits)(unsigned n), unsigned most) {
+                         const struct sw_dictionary_use *use) {
     struct counting *c = sw_alloc(sizeof *c);
     memset(ret, 0, sizeof *ret);
     if (!c)
         return;
     memset(c, 0, sizeof *c);
-    if (count_sample(c, sample, sample_bytes, bits)) {
+    if (count_sample(c, sample, sample_bytes, bits, use->has_differences)) {
         qsort(c->candidate, c->n, sizeof c->candidate[0], by_count);
-        ret->n_symbols = choose(c, bits, code_bits, most);
+        ret->n_symbols = choose(c, bits, use);
         qsort(c->candidate, ret->n_symbols, sizeof c->candidate[0], by_value);
     }
     for (uint32_t i = 0; i < ret->n_symbols; i++) {

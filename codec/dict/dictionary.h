@@ -6,6 +6,7 @@
 
 #include "codec/dict/dict_core.h"
 #include "codec/params.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct sw_dictionary {
@@ -21,10 +22,18 @@ int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t 
 /* Returns a value's code; d->n: it has none. */
 unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value);
 
+/* What a codec does with a dictionary. */
+struct sw_dictionary_use {
+    unsigned (*code_bits)(unsigned n); /* returns the bits of 32 codes of a dictionary of n values */
+    unsigned most;                     /* the largest n */
+    bool has_differences;              /* of neighbors, in place of values */
+    unsigned least_pct;                /* the part of a sample that must have codes */
+};
+
 /* Learns a table from a sample: the number of most frequent values that makes the sample shortest. The table is empty
  * if no dictionary makes the sample shorter, if the sample has too many different values, or if memory is out.
- * code_bits: returns the bits of 32 codes of a dictionary of n values. most: the largest n. */
+ */
 void sw_dictionary_learn(struct sw_params *ret, const uint8_t *sample, size_t sample_bytes, unsigned bits,
-                         unsigned (*code_bits)(unsigned n), unsigned most);
+                         const struct sw_dictionary_use *use);
 
 #endif

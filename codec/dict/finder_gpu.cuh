@@ -96,9 +96,10 @@ struct sw_gpu_codes {
     uint32_t most, n_exceptions; /* most: the largest code */
 };
 
-/* Finds the codes of a vector and keeps them. Missing values have code 0. */
-template <unsigned BITS>
-__device__ __forceinline__ sw_gpu_codes sw_find_codes(const uint32_t *x, const sw_gpu_content &content, uint32_t lane) {
+/* Finds the codes of a vector and keeps them. get(i, &value): gets the lane's value i; false: it is missing, and has
+ * code 0. */
+template <unsigned BITS, class F>
+__device__ __forceinline__ sw_gpu_codes sw_find_codes(const sw_gpu_content &content, uint32_t lane, F get) {
     const sw_finder<BITS> &f = sw_shared_finder<BITS>();
     uint32_t most = 0, n = 0;
 #pragma unroll
@@ -106,9 +107,8 @@ __device__ __forceinline__ sw_gpu_codes sw_find_codes(const uint32_t *x, const s
         uint32_t word = 0;
 #pragma unroll
         for (unsigned k = 0; k < 4; k++) {
-            const unsigned i = 4 * w + k;
-            const bool is_there = sw_value_place(BITS, i, lane) < content.n_values;
-            const uint32_t code = is_there ? f.code(sw_get_value<BITS>(x, i)) : 0;
+            uint64_t value;
+            const uint32_t code = get(4 * w + k, &value) ? f.code(value) : 0;
             most = max(most, code < SW_NO_CODE ? code : 0);
             n += code == SW_NO_CODE;
             word |= code << 8 * k;
@@ -116,6 +116,16 @@ __device__ __forceinline__ sw_gpu_codes sw_find_codes(const uint32_t *x, const s
         sw_codes<BITS>(content.vector, w, lane) = word;
     }
     return {sw_warp_max(most), sw_warp_sum(n)};
+}
+
+/* The same for the values themselves. */
+template <unsigned BITS>
+__device__ __forceinline__ sw_gpu_codes sw_find_codes_of_values(const uint32_t *x, const sw_gpu_content &content,
+                                                                uint32_t lane) {
+    return sw_find_codes<BITS>(content, lane, [&](unsigned i, uint64_t *ret) {
+        *ret = sw_get_value<BITS>(x, i);
+        return sw_value_place(BITS, i, lane) < content.n_values;
+    });
 }
 
 #endif

@@ -42,7 +42,8 @@
      SPILLWAY_READS(SPILLWAY_CODEC_DICT) | SPILLWAY_READS(SPILLWAY_CODEC_ALP) | SPILLWAY_READS(SPILLWAY_CODEC_ALPRD) | \
      SPILLWAY_READS(SPILLWAY_CODEC_PFOR) | SPILLWAY_READS(SPILLWAY_CODEC_RADIX))
 #define SPILLWAY_READS_ALL                                                                                             \
-    (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_PDFOR))
+    (SPILLWAY_READS_VALUES | SPILLWAY_READS(SPILLWAY_CODEC_DFOR) | SPILLWAY_READS(SPILLWAY_CODEC_PDFOR) |              \
+     SPILLWAY_READS(SPILLWAY_CODEC_DRADIX))
 
 /* A packed region, for kernels. */
 struct spillway_column {
@@ -149,20 +150,24 @@ __device__ __forceinline__ bool spillway_with_codec(const spillway_tile_place &p
     if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_RADIX) && BITS >= sw_radix_codec::LEAST_BITS)
         if (place.codec == SPILLWAY_CODEC_RADIX)
             return use(sw_radix_decoder(place.dictionary));
+    if constexpr (CODECS & SPILLWAY_READS(SPILLWAY_CODEC_DRADIX) && BITS >= sw_radix_codec::LEAST_BITS)
+        if (place.codec == SPILLWAY_CODEC_DRADIX)
+            return use(sw_dradix_decoder(place.dictionary));
     return false;
 }
 
 __device__ static inline uint32_t spillway_count_bytes(uint32_t codec) {
-    return codec == SPILLWAY_CODEC_FOR     ? sw_count_bytes<sw_for_decoder>
-           : codec == SPILLWAY_CODEC_DFOR  ? sw_count_bytes<sw_dfor_decoder>
-           : codec == SPILLWAY_CODEC_RFOR  ? sw_count_bytes<sw_rfor_decoder>
-           : codec == SPILLWAY_CODEC_SFOR  ? sw_count_bytes<sw_sfor_decoder>
-           : codec == SPILLWAY_CODEC_DICT  ? sw_count_bytes<sw_dict_codec>
-           : codec == SPILLWAY_CODEC_ALP   ? sw_count_bytes<sw_alp_decoder>
-           : codec == SPILLWAY_CODEC_ALPRD ? sw_count_bytes<sw_alprd_decoder>
-           : codec == SPILLWAY_CODEC_PFOR  ? sw_count_bytes<sw_pfor_decoder>
-           : codec == SPILLWAY_CODEC_RADIX ? sw_count_bytes<sw_radix_codec>
-                                           : sw_count_bytes<sw_pdfor_decoder>;
+    return codec == SPILLWAY_CODEC_FOR      ? sw_count_bytes<sw_for_decoder>
+           : codec == SPILLWAY_CODEC_DFOR   ? sw_count_bytes<sw_dfor_decoder>
+           : codec == SPILLWAY_CODEC_RFOR   ? sw_count_bytes<sw_rfor_decoder>
+           : codec == SPILLWAY_CODEC_SFOR   ? sw_count_bytes<sw_sfor_decoder>
+           : codec == SPILLWAY_CODEC_DICT   ? sw_count_bytes<sw_dict_codec>
+           : codec == SPILLWAY_CODEC_ALP    ? sw_count_bytes<sw_alp_decoder>
+           : codec == SPILLWAY_CODEC_ALPRD  ? sw_count_bytes<sw_alprd_decoder>
+           : codec == SPILLWAY_CODEC_PFOR   ? sw_count_bytes<sw_pfor_decoder>
+           : codec == SPILLWAY_CODEC_RADIX  ? sw_count_bytes<sw_radix_codec>
+           : codec == SPILLWAY_CODEC_DRADIX ? sw_count_bytes<sw_dradix_codec>
+                                            : sw_count_bytes<sw_pdfor_decoder>;
 }
 
 __device__ static inline spillway_tile_place spillway_find_tile(const spillway_column &column, uint32_t tile,

@@ -41,6 +41,7 @@ enum spillway_codec {
     SPILLWAY_CODEC_PFOR = 11,       /* frame of reference with exceptions and a divisor */
     SPILLWAY_CODEC_PDFOR = 12,      /* differences with exceptions */
     SPILLWAY_CODEC_RADIX = 15,      /* the same as DICT, as digits to a base */
+    SPILLWAY_CODEC_DRADIX = 16,     /* the same, of differences */
     SPILLWAY_CODEC_ELSEWHERE = 0xFF /* a part of the chunk did not fit into the region's memory */
 };
 
@@ -50,7 +51,7 @@ struct spillway_packed_chunk {
     uint64_t raw_bytes;
     uint32_t codec;     /* enum spillway_codec */
     uint16_t type;      /* enum spillway_value_type; RAW: 0 */
-    uint16_t n_symbols; /* symbols before its tiles; DICT, RADIX: the values of the dictionary */
+    uint16_t n_symbols; /* symbols before its tiles; DICT, RADIX, DRADIX: those of the dictionary */
 };
 
 #endif

@@ -2,6 +2,7 @@
 #include "codec/alp/exceptions.h"
 #include "codec/bitpack/numbers.h"
 #include "codec/dict/dictionary.h"
+#include "codec/radix/digits.h"
 
 #define VALUES SW_VECTOR_VALUES
 
@@ -24,35 +25,10 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     ret->units = units(ret, v->bits);
 }
 
-/* Writes the numbers of a vector's digits. `out` is zero before. */
-static void pack(uint8_t *out, const uint8_t digit[VALUES], unsigned bits, unsigned base) {
-    const unsigned digits = sw_radix_digits(base), width = sw_radix_width(base);
-    for (unsigned at = 0; at < VALUES * width / digits; at += width) {
-        const unsigned number = at / width, lane = number % SW_VECTOR_LANES, first = number / SW_VECTOR_LANES * digits;
-        uint64_t v = 0;
-        for (unsigned i = digits; i-- > 0;)
-            v = v * base + digit[sw_value_place(bits, first + i, lane)];
-        v <<= at % 8;
-        for (unsigned byte = at / 8; v; byte++, v >>= 8)
-            out[byte] |= (uint8_t)v;
-    }
-}
-
-/* Reads the digits of a vector; false: a number is too large. */
-static bool unpack(uint8_t digit[VALUES], const uint8_t *from, unsigned bits, unsigned base) {
-    const unsigned digits = sw_radix_digits(base), width = sw_radix_width(base);
-    for (unsigned number = 0; number < VALUES / digits; number++) {
-        const unsigned lane = number % SW_VECTOR_LANES, first = number / SW_VECTOR_LANES * digits;
-        const unsigned at = number * width, bytes = (at + width + 7) / 8 - at / 8;
-        uint64_t v = 0;
-        memcpy(&v, from + at / 8, bytes);
-        v = v >> at % 8 & (((uint64_t)1 << width) - 1);
-        for (unsigned i = 0; i < digits; i++, v /= base)
-            digit[sw_value_place(bits, first + i, lane)] = (uint8_t)(v % base);
-        if (v)
-            return false;
-    }
-    return true;
+/* Returns the place of a value among those of all lanes, lane after lane. */
+static unsigned in_lane(unsigned i, unsigned bits) {
+    const unsigned in_unit = SW_UNIT_BYTES * 8 / bits, unit = i / in_unit;
+    return unit % SW_VECTOR_LANES * 32 + unit / SW_VECTOR_LANES * in_unit + i % in_unit;
 }
 
 static void store(const struct sw_vector *v, const struct sw_vector_head *head, uint8_t *out) {
@@ -69,11 +45,10 @@ static void store(const struct sw_vector *v, const struct sw_vector_head *head, 
         if (code == d->n)
             sw_exceptions_put(&rest, &value[i], i);
         else
-            digit[i] = (uint8_t)code;
+            digit[in_lane(i, v->bits)] = (uint8_t)code;
     }
     sw_exceptions_end(&rest, out + (size_t)head->units * SW_UNIT_BYTES);
-    memset(out, 0, packed_bytes);
-    pack(out, digit, v->bits, base);
+    sw_digits_pack(digit, base, out);
 }
 
 static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_t *from, uint8_t *out) {
@@ -82,33 +57,24 @@ static int decode(const struct sw_vector_head *head, unsigned bits, const uint8_
     const uint8_t *rest = from + (size_t)sw_radix_packed_units(base) * SW_UNIT_BYTES;
     uint64_t value[VALUES];
     uint8_t digit[VALUES];
-    if (!unpack(digit, from, bits, base))
+    if (!sw_digits_unpack(from, base, digit))
         return -SW_EFRAME;
     for (unsigned i = 0; i < VALUES; i++)
-        value[i] = d->value[digit[i]];
-    for (unsigned i = 0; i < n; i++) {
-        const unsigned place = sw_exceptions_place(rest, n, bits / 8, i);
-        if (place >= VALUES)
-            return -SW_EFRAME;
-        memcpy(&value[place], rest + i * (bits / 8), bits / 8);
-    }
+        value[i] = d->value[digit[in_lane(i, bits)]];
+    if (!sw_exceptions_replace(rest, n, bits / 8, value))
+        return -SW_EFRAME;
     sw_values_store(value, out, bits);
     return 0;
 }
 
-static unsigned code_bits(unsigned n) {
-    return 32 / sw_radix_digits(n) * sw_radix_width(n);
-}
-
 static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
-    sw_dictionary_learn(&plan->params, sample, sample_bytes, sw_value_bits(plan->value_type), code_bits,
-                        SW_DICT_MAX_VALUES);
+    static const struct sw_dictionary_use use = {sw_digits_bits, SW_DICT_MAX_VALUES, false, 0};
+    sw_dictionary_learn(&plan->params, sample, sample_bytes, sw_value_bits(plan->value_type), &use);
 }
 
 static const struct sw_numbers_codec sw_numbers_radix = {.max_vectors = SW_TILE_MAX_FLOAT_VECTORS,
                                                          .units = units,
                                                          .tags_alone = true,
-                                                         .chooses_by_vector = true,
                                                          .measure = measure,
                                                          .store = store,
                                                          .decode = decode};

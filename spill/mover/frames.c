@@ -241,7 +241,8 @@ _Static_assert((int)SPILLWAY_CODEC_RAW == (int)SW_CODEC_RAW && (int)SPILLWAY_COD
                    (int)SPILLWAY_CODEC_ALP == (int)SW_CODEC_ALP && (int)SPILLWAY_CODEC_ALPRD == (int)SW_CODEC_ALPRD &&
                    (int)SPILLWAY_CODEC_DICT == (int)SW_CODEC_DICT && (int)SPILLWAY_CODEC_SFOR == (int)SW_CODEC_SFOR &&
                    (int)SPILLWAY_CODEC_PFOR == (int)SW_CODEC_PFOR && (int)SPILLWAY_CODEC_PDFOR == (int)SW_CODEC_PDFOR &&
-                   (int)SPILLWAY_CODEC_RADIX == (int)SW_CODEC_RADIX && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
+                   (int)SPILLWAY_CODEC_RADIX == (int)SW_CODEC_RADIX &&
+                   (int)SPILLWAY_CODEC_DRADIX == (int)SW_CODEC_DRADIX && SW_CODEC_NR <= (int)SPILLWAY_CODEC_ELSEWHERE,
                "one list of codecs");
 
 struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i) {

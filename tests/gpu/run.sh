@@ -108,6 +108,7 @@ alp f64:rare:16 f64:often:16 f32:rare:16
 alprd f64:reals:16
 dict u32:few:6
 radix i64:odd:3 i32:odd:5 i32:equal:0
+dradix u32:orders:0 i64:orders:0
 sfor u32:steps:8
 pfor i32:outlier:12 i32:rare:9 i64:multiples:12 u32:multiples:17
 pdfor i32:sentinel:8 u64:sentinel:8

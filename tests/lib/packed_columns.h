@@ -35,6 +35,8 @@ static const struct {
                          {SW_VALUE_I64, SW_NUMBERS_SENTINEL, 7, SPILLWAY_CODEC_PDFOR},
                          {SW_VALUE_I64, SW_NUMBERS_ODD, 3, SPILLWAY_CODEC_RADIX},
                          {SW_VALUE_F32, SW_NUMBERS_ODD, 6, SPILLWAY_CODEC_RADIX},
+                         {SW_VALUE_U32, SW_NUMBERS_ORDERS, 0, SPILLWAY_CODEC_DRADIX},
+                         {SW_VALUE_I64, SW_NUMBERS_ORDERS, 0, SPILLWAY_CODEC_DRADIX},
                          {SW_VALUE_I64, SW_NUMBERS_UNIFORM, 64, SPILLWAY_CODEC_RAW}};
 enum { SW_N_PACKED_COLUMNS = sizeof sw_packed_columns / sizeof sw_packed_columns[0] };
 

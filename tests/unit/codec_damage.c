@@ -31,6 +31,8 @@ static enum sw_numbers numbers_of(enum sw_codec_id codec) {
         return SW_NUMBERS_FEW;
     case SW_CODEC_RADIX:
         return SW_NUMBERS_ODD;
+    case SW_CODEC_DRADIX:
+        return SW_NUMBERS_ORDERS;
     case SW_CODEC_SFOR:
         return SW_NUMBERS_STEPS;
     case SW_CODEC_PFOR: /* it takes integers and floats, but few floats make it shorter */

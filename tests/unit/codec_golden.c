@@ -67,6 +67,8 @@ static const struct golden {
     {"v1-huffman-dec128.spwf", SW_CODEC_HUFFMAN, 10, 0, 35003, SW_VALUE_DEC128, SW_NUMBERS_OUTLIER},
     {"v1-onpair-text.spwf", SW_CODEC_ONPAIR, 10, SW_CONTENT_TEXT, 40007, SW_VALUE_NONE, 0},
     {"v1-onpair-hex.spwf", SW_CODEC_ONPAIR, 10, SW_CONTENT_HEX, 20003, SW_VALUE_NONE, 0},
+    {"v1-dradix-u32.spwf", SW_CODEC_DRADIX, 10, 0, 42003, SW_VALUE_U32, SW_NUMBERS_SORTED},
+    {"v1-dradix-i64.spwf", SW_CODEC_DRADIX, 10, 0, 90000, SW_VALUE_I64, SW_NUMBERS_ORDERS},
     {"v1-radix-i32.spwf", SW_CODEC_RADIX, 10, 0, 42003, SW_VALUE_I32, SW_NUMBERS_ODD},
     {"v1-radix-u64.spwf", SW_CODEC_RADIX, 10, 0, 90000, SW_VALUE_U64, SW_NUMBERS_EXTREMES},
     {"v1-radix-f64.spwf", SW_CODEC_RADIX, 10, 0, 90000, SW_VALUE_F64, SW_NUMBERS_EQUAL},

@@ -1067,18 +1067,6 @@ struct sw_dict_codec : sw_integer_codec {
     }
 };
 
-struct sw_dict_decoder : sw_dict_codec {
-    sw_stored_dictionary dictionary;
-
-    __device__ inline explicit sw_dict_decoder(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
-
-    template <unsigned BITS>
-    __device__ __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
-                                           uint32_t lane, uint32_t *x) const {
-        return decode_by<BITS>(dictionary, head, from, stage, lane, x);
-    }
-};
-
 /* ---- codec radix ---- */
 
 /* Divides numbers by `by`, which is at least 1. A product with its inverse is at most one too small. */
@@ -1129,10 +1117,11 @@ struct sw_radix_codec : sw_float_codec { /* the values may be of any type, but h
         }
     }
 
+    /* Unpacks a lane's 32 values by their digits. */
     template <unsigned BITS, class DICTIONARY>
-    __device__ static __forceinline__ bool decode_by(const DICTIONARY &dictionary, const sw_gpu_head &head,
-                                                     const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
-                                                     uint32_t *x) {
+    __device__ static __forceinline__ void look_up(const DICTIONARY &dictionary, const sw_gpu_head &head,
+                                                   const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
+                                                   uint32_t *x) {
         const uint32_t base = sw_radix_base(head.tag);
         const sw_value_of<BITS> *values = dictionary.template by_code<BITS>(stage, base, lane);
         uint32_t digits[8];
@@ -1142,6 +1131,13 @@ struct sw_radix_codec : sw_float_codec { /* the values may be of any type, but h
             sw_set_value<BITS>(x, i, values[digits[i / 4] >> i % 4 * 8 & 0xFF]);
         if (DICTIONARY::IS_STAGED)
             __syncwarp();
+    }
+
+    template <unsigned BITS, class DICTIONARY>
+    __device__ static __forceinline__ bool decode_by(const DICTIONARY &dictionary, const sw_gpu_head &head,
+                                                     const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
+                                                     uint32_t *x) {
+        look_up<BITS>(dictionary, head, from, stage, lane, x);
         return rest<BITS>(head, from).template patch<BITS>(x, stage, lane, [](uint64_t, uint64_t v) { return v; });
     }
 
@@ -1164,16 +1160,40 @@ struct sw_radix_codec : sw_float_codec { /* the values may be of any type, but h
     }
 };
 
-struct sw_radix_decoder : sw_radix_codec {
+/* Differences of neighbors in place of values. */
+struct sw_dradix_codec : sw_radix_codec {
+    static constexpr uint32_t KINDS = 1;
+    static constexpr bool IN_ORDER = true;
+
+    template <unsigned BITS, class DICTIONARY>
+    __device__ static __forceinline__ bool decode_by(const DICTIONARY &dictionary, const sw_gpu_head &head,
+                                                     const uint8_t *from, sw_stage<BITS> &stage, uint32_t lane,
+                                                     uint32_t *x) {
+        look_up<BITS>(dictionary, head, from, stage, lane, x);
+        if (lane == 0)
+            sw_set_value<BITS>(x, 0, 0); /* the vector's first value is the base */
+        if (!rest<BITS>(head, from).template patch<BITS, true>(x, stage, lane, [](uint64_t, uint64_t v) { return v; }))
+            return false;
+        sw_add_up<BITS>(head.base, 0, x, x, lane);
+        sw_put_by_turns<BITS>(x, stage, lane);
+        return true;
+    }
+};
+
+/* A codec of these, with the dictionary in the frame. */
+template <class CODEC> struct sw_decoder_by_frame : CODEC {
     sw_stored_dictionary dictionary;
 
-    __device__ inline explicit sw_radix_decoder(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
+    __device__ inline explicit sw_decoder_by_frame(const sw_stored_dictionary &of_frame) : dictionary(of_frame) {}
 
     template <unsigned BITS>
     __device__ __forceinline__ bool decode(const sw_gpu_head &head, const uint8_t *from, sw_stage<BITS> &stage,
                                            uint32_t lane, uint32_t *x) const {
-        return decode_by<BITS>(dictionary, head, from, stage, lane, x);
+        return CODEC::template decode_by<BITS>(dictionary, head, from, stage, lane, x);
     }
 };
+using sw_dict_decoder = sw_decoder_by_frame<sw_dict_codec>;
+using sw_radix_decoder = sw_decoder_by_frame<sw_radix_codec>;
+using sw_dradix_decoder = sw_decoder_by_frame<sw_dradix_codec>;
 
 #endif
