@@ -90,7 +90,8 @@ static const struct option options[] = {
     {FIELD(chunk_bytes), .type = TYPE_BYTES, .max = GIB, .multiple = 32 * KIB, .at_most = "scratch_bytes",
      .fallback = "0",
      .help = "Input bytes of a chunk, which is encoded and copied as one; 0: as many as scratch_bytes allows. With an "
-             "NVMe tier, regions get shorter chunks if full ones would not fit into a quarter of host_tier_bytes. "
+             "NVMe tier, regions get shorter chunks if full ones would not fit into a quarter of host_tier_bytes; with a "
+             "remote tier, if they would not fit into objects of 64 MiB. "
              "After a restart, chunks are longer if stored regions have longer ones."},
     {FIELD(slots), .type = TYPE_COUNT, .max = 16, .multiple = 1, .fallback = "0",
      .help = "Chunks that one device processes at the same time; 0: the device chooses. There are fewer if stored "

@@ -119,7 +119,7 @@ static void log_chunks(const struct sw_service *service) {
         if (most < info->chunk_bytes)
             sw_log(SW_LOG_INFO, "tier.smaller_chunks",
                    "device=%s chunk_bytes=%" PRIu64 " then=\"regions are spilled in chunks of %" PRIu64
-                   ", whose frame fits into a quarter of %s_tier_bytes\"",
+                   ", whose frame fits into a quarter of %s_tier_bytes, and into an object of a remote tier\"",
                    info->name, info->chunk_bytes, most, sw_tier_rows[0]->kind->name);
     }
 }

@@ -13,10 +13,11 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SW_TIER_IO_ALIGN - 1) / SW_TIER_IO_ALIGN * SW_TIER_IO_ALIGN;
 }
 
-static uint64_t longest_chunk(uint64_t transit_bytes) {
-    uint64_t chunk = transit_bytes < SW_FRAME_MAX_RAW_BYTES ? transit_bytes : SW_FRAME_MAX_RAW_BYTES;
+/* Returns the longest chunk whose frame is never longer than this. */
+static uint64_t longest_chunk(uint64_t frame_bytes) {
+    uint64_t chunk = frame_bytes < SW_FRAME_MAX_RAW_BYTES ? frame_bytes : SW_FRAME_MAX_RAW_BYTES;
     chunk -= chunk % CHUNK_ALIGN_BYTES;
-    while (chunk > CHUNK_ALIGN_BYTES && whole_blocks(sw_frame_bound_bytes(chunk)) > transit_bytes)
+    while (chunk > CHUNK_ALIGN_BYTES && whole_blocks(sw_frame_bound_bytes(chunk)) > frame_bytes)
         chunk -= CHUNK_ALIGN_BYTES;
     return chunk > CHUNK_ALIGN_BYTES ? chunk : CHUNK_ALIGN_BYTES;
 }
@@ -28,10 +29,15 @@ void sw_placement_init(struct sw_placement *ret, const struct sw_tiers *tiers, u
         ret->capacity_bytes += ret->limit_bytes[i];
     }
     sw_tier_share_init(&ret->share);
+    uint64_t frame_bytes = staging_bytes / 2;
+    for (unsigned i = 0; i < tiers->n; i++) {
+        const uint64_t most = tiers->at[i]->kind->frame_bytes;
+        frame_bytes = most && most < frame_bytes ? most : frame_bytes;
+    }
     if (tiers->n > 1) {
         ret->limit_bytes[0] -= staging_bytes;
         ret->transit_bytes = staging_bytes / 2;
-        ret->chunk_bytes = longest_chunk(ret->transit_bytes);
+        ret->chunk_bytes = longest_chunk(frame_bytes);
     }
 }
 

@@ -45,6 +45,7 @@ struct sw_tier_kind {
     uint8_t id;                    /* recorded in catalogues, so it never changes; 0: none */
     unsigned capabilities;         /* a set of enum sw_tier_capability */
     enum sw_durability durability; /* of regions that the tier keeps (`change`) */
+    uint64_t frame_bytes;          /* chunks are so short that no frame is longer; 0: any length will do */
 };
 
 struct sw_tier_stats {

@@ -2,6 +2,9 @@
  * object is left. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "codec/frame.h"
+#include "spill/store/placement.h"
+#include "spill/tier/remote/object_crypt.h"
 #include "spill/tier/remote/remote_probe.h"
 #include "tests/lib/child.h"
 #include "tests/lib/nvme_fixture.h"
@@ -101,6 +104,15 @@ START_TEST(a_frame_comes_back_and_goes) {
     ck_assert_uint_eq(info().received_bytes, at_start.received_bytes + 2 * sent_bytes);
     ck_assert_uint_ge(sent_bytes, lengths[_i] + 16);
     ck_assert_uint_eq(info().buffer_used_bytes, 0);
+}
+END_TEST
+
+START_TEST(no_object_is_longer_than_64_MiB) {
+    struct sw_placement place;
+    sw_placement_init(&place, &(struct sw_tiers){.at = {tier, tier}, .n = 2}, UINT64_C(1) << 30);
+    const uint64_t most = sw_object_body_bytes(sw_frame_bound_bytes(place.chunk_bytes));
+    ck_assert_uint_le(most, 64 << 20);
+    ck_assert_uint_ge(most, 63 << 20);
 }
 END_TEST
 
@@ -515,6 +527,7 @@ static void add_plain(TCase *tests) {
 }
 
 static void add_others(TCase *tests) {
+    tcase_add_test(tests, no_object_is_longer_than_64_MiB);
     tcase_add_test(tests, what_the_store_has_is_encrypted);
     tcase_add_test(tests, objects_of_others_stay);
     tcase_add_test(tests, a_folder_is_used_by_one_process);

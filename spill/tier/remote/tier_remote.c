@@ -24,13 +24,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define MOST_OBJECT_BYTES (UINT64_C(64) << 20)
 #define BLOCK_BYTES ((uint64_t)SW_TIER_IO_ALIGN)
 
-const struct sw_tier_kind sw_tier_remote_kind = {.name = "remote",
-                                                 .id = 3,
-                                                 .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE |
-                                                                 SW_TIER_SHARED | SW_TIER_VIA,
-                                                 .durability = SW_DURABILITY_REMOTE};
+const struct sw_tier_kind sw_tier_remote_kind = {
+    .name = "remote",
+    .id = 3,
+    .capabilities = SW_TIER_ASYNCHRONOUS | SW_TIER_DURABLE | SW_TIER_SHARED | SW_TIER_VIA,
+    .durability = SW_DURABILITY_REMOTE,
+    .frame_bytes = MOST_OBJECT_BYTES - MOST_OBJECT_BYTES / SW_OBJECT_SEGMENT_BYTES * SW_OBJECT_TAG_BYTES};
 
 struct tier_remote {
     struct sw_tier tier;
