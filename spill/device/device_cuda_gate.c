@@ -121,8 +121,8 @@ int sw_device_cuda_check_free(struct sw_err *err) {
         rc = check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), err, "cudaStreamCreateWithFlags");
     if (rc < 0)
         return rc;
-    const uint64_t begun_us = sw_clock_us();
     rc = sw_gpu_wake_async(stream, err);
+    const uint64_t begun_us = sw_clock_us(); /* the launch may have loaded the kernel, which takes its own time */
     bool busy = rc == 0;
     while (busy && (busy = is_busy(stream)) && sw_clock_us() - begun_us < BEGIN_US)
         (void)usleep(LOOK_US);
