@@ -405,7 +405,7 @@ static void end_load(unsigned rounds) {
         "%u restarts, %lu spills (%lu encoded by their client), %lu restores, %lu to be repeated, %lu lost in "
         "place\n",
         rounds, spills, coded, restores, restarted, lost);
-    if (rounds >= 12) /* under sanitizers there may be none, by chance */
+    if (rounds >= 50) /* of a short load there may be none, by chance: 0 to 5 of 90 */
         ck_assert_uint_gt(coded, 0);
     ck_assert_uint_gt(spills, rounds);
     ck_assert_int_eq(sw_supervisor_stop(&supervisor, SIGTERM), 0);
