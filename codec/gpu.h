@@ -27,12 +27,12 @@ extern "C" {
 
 struct CUstream_st;
 
-/* Lets the kernels of a slow queue go again: a caller that gets tired of waiting for kernels that have not begun, since
- * others fill the GPU, closes the gate. Then they end at once whenever they do begin, and touch neither raw bytes nor
- * frames. In device memory, which a copy engine can reach while kernels fill the GPU; zero before the first use.
+/* Lets a caller give up kernels that have not begun because other kernels fill the GPU. The caller closes the gate;
+ * then its kernels end at once when they begin, and touch neither raw bytes nor frames. A gate is device memory, which
+ * copy engines reach while kernels fill the GPU. It is zero before the first use.
  *
- * The first block that comes and the caller each write a word and then read the other's, so at least one sees the
- * other. The block's decision holds for all kernels of its ticket. */
+ * The first block and the caller each write a word and then read the other's, so at least one of them sees the other.
+ * What the block decides holds for all kernels with its ticket. */
 struct sw_gpu_gate {
     uint64_t come;    /* the ticket of the last block that came to an undecided gate */
     uint64_t closed;  /* the ticket that may not pass: the caller writes it */
