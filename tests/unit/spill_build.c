@@ -2,43 +2,13 @@
 #include "base/alloc.h"
 #include "spill/build.h"
 #include "spill/engine_state.h"
-#include "tests/lib/lives.h"
-#include "tests/lib/numbers.h"
+#include "tests/lib/appends.h"
 #include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/transfer.h"
 
 #include <check.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-enum { CHUNK = 64 << 10, N = 4, BUFFER_BYTES = 8 * CHUNK, N_APPENDS = 5, N_REGIONS = 6 };
-
-/* Buffers with the client's chunk length, with the device's, an empty one, and one that is shorter than its chunk. */
-static const struct sw_build_buffer_config buffers[N] = {{5 * CHUNK + 77, CHUNK, SW_VALUE_NONE},
-                                                         {BUFFER_BYTES, 0, SW_VALUE_U32},
-                                                         {0, 0, SW_VALUE_I64},
-                                                         {1000, CHUNK, SW_VALUE_I8}};
-static const struct sw_build_config config = {.buffers = buffers, .n_buffers = N};
-/* In which the appends come, and how long each is. */
-static const struct {
-    unsigned buffer;
-    uint64_t at, bytes;
-} appends[N_APPENDS] = {
-    {0, 0, CHUNK}, {1, 0, BUFFER_BYTES}, {0, CHUNK, 3 * CHUNK}, {3, 0, 1000}, {0, 4 * CHUNK, CHUNK + 77}};
-
-static void open_with(const struct sw_fixture_config *fixture) {
-    sw_pair_open(fixture, N * BUFFER_BYTES);
-    sw_numbers_fill(sw_pair.from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
-}
-
-static void open_fixture(void) {
-    struct sw_fixture_config fixture = sw_fixture_defaults;
-    fixture.max_owner_regions = N_REGIONS;
-    open_with(&fixture);
-}
 
 /* So little room in memory that frames go to the disk. */
 static void open_with_disk(void) {
@@ -47,70 +17,6 @@ static void open_with_disk(void) {
     fixture.staging_bytes = 900 << 10;
     fixture.nvme_bytes = 64 << 20;
     open_with(&fixture);
-}
-
-static void open_with_busy_disk(void) {
-    sw_pair_open_busy_disk(N * BUFFER_BYTES);
-    sw_numbers_fill(sw_pair.from.data + BUFFER_BYTES, 0, BUFFER_BYTES, SW_VALUE_U32, SW_NUMBERS_SORTED, 3, 1);
-}
-
-static struct sw_build *begin(void) {
-    struct sw_build *build = NULL;
-    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &build, NULL), 0);
-    sw_engine_check(sw_pair.f.engine);
-    return build;
-}
-
-static struct sw_range range_of(unsigned i) {
-    return (struct sw_range){.mem = sw_pair.from_mem,
-                             .offset = appends[i].buffer * (uint64_t)BUFFER_BYTES + appends[i].at,
-                             .bytes = appends[i].bytes,
-                             .buffer = appends[i].buffer,
-                             .at = appends[i].at};
-}
-
-static int append(struct sw_build *build, unsigned i, struct sw_test_op *op) {
-    const struct sw_range range = range_of(i);
-    *op = (struct sw_test_op){0};
-    const int rc = sw_build_append(build, &range, 1, sw_test_op_done, op, NULL);
-    sw_engine_check(sw_pair.f.engine);
-    return rc;
-}
-
-static int commit(struct sw_build *build, struct sw_test_op *op) {
-    *op = (struct sw_test_op){0};
-    ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, op, NULL), 0);
-    ck_assert(!op->done);
-    return sw_pair_wait(op);
-}
-
-static int abort_build(struct sw_build *build, struct sw_test_op *op) {
-    *op = (struct sw_test_op){0};
-    ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, op, NULL), 0);
-    ck_assert(!op->done);
-    return sw_pair_wait(op);
-}
-
-static void restore_and_compare(struct sw_region_id id) {
-    struct sw_range ranges[N];
-    struct sw_test_op op = {0};
-    for (unsigned i = 0; i < N; i++)
-        ranges[i] =
-            (struct sw_range){.mem = sw_pair.to_mem, .offset = i * (uint64_t)BUFFER_BYTES, .bytes = BUFFER_BYTES};
-    memset(sw_pair.to.data, 0, sw_pair.to.bytes);
-    ck_assert_int_eq(sw_engine_restore(sw_pair.f.owner, id, SW_TRANSFER(ranges, N), sw_test_op_done, &op, NULL), 0);
-    ck_assert_int_eq(sw_pair_wait(&op), 0);
-    for (unsigned i = 0; i < N; i++)
-        ck_assert(memcmp(sw_pair.to.data + i * BUFFER_BYTES, sw_pair.from.data + i * BUFFER_BYTES,
-                         buffers[i].raw_bytes) == 0);
-}
-
-static void ck_nothing_left(void) {
-    struct sw_engine_stats stats;
-    sw_engine_stats(sw_pair.f.engine, &stats);
-    ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
-    ck_assert_uint_eq(sw_pair.f.owner->n_series, 0);
-    sw_engine_check(sw_pair.f.engine);
 }
 
 /* ---- what is built ---- */
@@ -329,8 +235,6 @@ START_TEST(a_failed_append_fails_the_build) {
 }
 END_TEST
 
-static const struct sw_err expired = {-SW_ETIMEDOUT, .scope = SW_SCOPE_REQUEST, .msg = "nothing has come for long"};
-
 /* Before, while and after appends are under way; committed or not. */
 START_TEST(builds_that_expire) {
     struct sw_test_op ops[N_APPENDS] = {0}, end;
@@ -396,10 +300,6 @@ START_TEST(no_memory_for_any_part_of_it) {
 }
 END_TEST
 
-static void set_flag(void *arg) {
-    *(bool *)arg = true;
-}
-
 /* An open build, a failed one, one with an append under way, and a sealed one. */
 START_TEST(builds_end_with_their_owner) {
     struct sw_test_op op = {0}, sealed[N_APPENDS] = {0}, end = {0};
@@ -425,390 +325,9 @@ START_TEST(builds_end_with_their_owner) {
 }
 END_TEST
 
-/* ---- batches ---- */
-
-enum { MANY = 5 };
-
-static void commit_all(struct sw_build *const *builds, unsigned n, struct sw_test_op *ops) {
-    struct sw_build_end ends[MANY];
-    for (unsigned i = 0; i < n; i++) {
-        ops[i] = (struct sw_test_op){0};
-        ends[i] = (struct sw_build_end){builds[i], 10 + i, &ops[i]};
-    }
-    ck_assert_int_eq(sw_build_commit_batch(ends, n, 7, sw_test_op_done, NULL), 0);
-    sw_engine_check(sw_pair.f.engine);
-}
-
-/* With all appends of all under way: none of the regions is there before all are. */
-START_TEST(builds_are_committed_together) {
-    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
-    struct sw_build *builds[MANY];
-    struct sw_region_id made[10 + MANY];
-    for (unsigned i = 0; i < MANY; i++) {
-        builds[i] = begin();
-        for (unsigned k = 0; k < N_APPENDS; k++)
-            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
-    }
-    commit_all(builds, MANY, ends);
-    while (!ends[0].done) { /* then the builds are no more */
-        unsigned n_out = 0;
-        for (unsigned i = 0; i < MANY; i++)
-            n_out += builds[i]->series.region == NULL;
-        ck_assert(n_out == 0);
-        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
-    }
-    for (unsigned i = 0; i < MANY; i++)
-        ck_assert_int_eq(sw_pair_wait(&ends[i]), 0);
-    sw_engine_find_by_request(sw_pair.f.owner, 7, made, 10 + MANY);
-    for (unsigned i = 0; i < MANY; i++) {
-        ck_assert(made[10 + i].slot == ends[i].id.slot && made[10 + i].gen == ends[i].id.gen);
-        restore_and_compare(ends[i].id);
-    }
-    ck_nothing_left();
-}
-END_TEST
-
-/* One fails: before the commit, or after it; by an append, or because it is not wanted any more. */
-START_TEST(one_failure_fails_the_batch) {
-    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
-    struct sw_build *builds[MANY];
-    for (unsigned i = 0; i < MANY; i++) {
-        builds[i] = begin();
-        if (_i == 2 && i == 3)
-            sw_device_faulty_arm(sw_pair.f.device, "store", 3, -SW_EGPU, SW_FAULT_LATE);
-        for (unsigned k = 0; k < N_APPENDS; k++)
-            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
-    }
-    if (_i == 0)
-        sw_build_fail(builds[3], &expired);
-    commit_all(builds, MANY, ends);
-    if (_i == 1)
-        sw_build_fail(builds[3], &expired);
-    for (unsigned i = 0; i < MANY; i++)
-        ck_assert_int_eq(sw_pair_wait(&ends[i]), _i == 2 ? -SW_EGPU : -SW_ETIMEDOUT);
-    for (unsigned i = 0; i < MANY; i++)
-        for (unsigned k = 0; k < N_APPENDS; k++)
-            (void)sw_pair_wait(&ops[i][k]);
-    sw_device_faulty_arm(sw_pair.f.device, "store", 0, 0, SW_FAULT_LATE);
-    ck_nothing_left();
-}
-END_TEST
-
-START_TEST(invalid_batches_are_refused) {
-    struct sw_test_op op, ends[MANY] = {0};
-    struct sw_owner *other;
-    struct sw_build *builds[2] = {begin(), begin()}, *others = NULL;
-    for (unsigned k = 0; k < N_APPENDS; k++)
-        for (unsigned i = 0; i < 2; i++) {
-            const struct sw_build_end two[] = {{builds[0], 0, NULL}, {builds[1], 1, NULL}};
-            ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
-            ck_assert_int_eq(append(builds[i], k, &op), 0);
-            ck_assert_int_eq(sw_pair_wait(&op), 0);
-        }
-    ck_assert_int_eq(sw_owner_open(sw_pair.f.engine, &other, NULL), 0);
-    const struct sw_build_config nothing = {.buffers = &buffers[2], .n_buffers = 1};
-    ck_assert_int_eq(sw_build_begin(other, &nothing, &others, NULL), 0);
-    const struct sw_build_end twice[] = {{builds[0], 0, NULL}, {builds[0], 1, NULL}},
-                              mixed[] = {{builds[0], 0, NULL}, {others, 1, NULL}};
-    struct sw_build_end *many = sw_alloc_array(SW_SERIES_MAX_BATCH + 1, sizeof *many);
-    for (unsigned i = 0; i <= SW_SERIES_MAX_BATCH; i++)
-        many[i] = (struct sw_build_end){builds[0], 0, NULL};
-    ck_assert_int_eq(sw_build_commit_batch(twice, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_build_commit_batch(mixed, 2, 7, sw_test_op_done, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_build_commit_batch(many, 0, 7, sw_test_op_done, NULL), -SW_EINVAL);
-    ck_assert_int_eq(sw_build_commit_batch(many, SW_SERIES_MAX_BATCH + 1, 7, sw_test_op_done, NULL), -SW_EINVAL);
-    sw_free(many);
-    commit_all(builds, 2, ends);
-    for (unsigned i = 0; i < 2; i++) {
-        ck_assert_int_eq(sw_pair_wait(&ends[i]), 0);
-        restore_and_compare(ends[i].id);
-    }
-    sw_fixture_close_owner(&sw_pair.f, other);
-    ck_nothing_left();
-}
-END_TEST
-
-START_TEST(no_memory_for_a_batch) {
-    for (unsigned nth = 1; nth < 20; nth++) {
-        struct sw_test_op op, ends[2] = {0};
-        struct sw_build *builds[2] = {begin(), begin()};
-        for (unsigned k = 0; k < N_APPENDS; k++)
-            for (unsigned i = 0; i < 2; i++) {
-                ck_assert_int_eq(append(builds[i], k, &op), 0);
-                ck_assert_int_eq(sw_pair_wait(&op), 0);
-            }
-        const struct sw_build_end two[] = {{builds[0], 0, &ends[0]}, {builds[1], 1, &ends[1]}};
-        sw_alloc_fail_nth(nth);
-        int rc = sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL);
-        sw_alloc_fail_nth(0);
-        if (rc) {
-            ck_assert_int_eq(rc, -SW_ENOMEM);
-            ck_assert_int_eq(sw_build_commit_batch(two, 2, 7, sw_test_op_done, NULL), 0);
-        }
-        rc = sw_pair_wait(&ends[0]);
-        ck_assert_int_eq(sw_pair_wait(&ends[1]), rc);
-        ck_assert(rc == 0 || rc == -SW_ENOMEM);
-        for (unsigned i = 0; !rc && i < 2; i++)
-            restore_and_compare(ends[i].id);
-        ck_nothing_left();
-    }
-}
-END_TEST
-
-/* Its callbacks run, and the memory of the batch is given back. */
-START_TEST(a_batch_ends_with_its_owner) {
-    struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
-    struct sw_build *builds[MANY];
-    bool closed = false;
-    for (unsigned i = 0; i < MANY; i++) {
-        builds[i] = begin();
-        for (unsigned k = 0; k < N_APPENDS && i != 1; k++)
-            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
-        for (unsigned k = 0; k < N_APPENDS && i == 1; k++) {
-            ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
-            ck_assert_int_eq(sw_pair_wait(&ops[i][k]), 0);
-        }
-    }
-    commit_all(builds, MANY, ends);
-    sw_owner_close(sw_pair.f.owner, set_flag, &closed);
-    sw_pair.f.owner = NULL;
-    sw_pair_release_until(&closed);
-    for (unsigned i = 0; i < MANY; i++)
-        ck_assert(ends[i].calls == 1 && ends[i].outcome.err.code == -SW_ECANCELED);
-}
-END_TEST
-
-/* ---- what counts ---- */
-
-START_TEST(an_open_build_counts_for_its_tenant) {
-    static struct sw_quota quota;
-    struct sw_test_op op, end;
-    memset(&quota, 0, sizeof quota);
-    sw_owner_set_quota(sw_pair.f.owner, &quota);
-    const uint64_t kept = atomic_load(&quota.kept.used_bytes);
-    struct sw_build *build = begin();
-    ck_assert_uint_eq(quota.n_regions, 1);
-    ck_assert_uint_ge(atomic_load(&quota.kept.used_bytes),
-                      kept + SW_REGION_KEPT_BYTES + sw_frames_kept_bytes(buffers[0].raw_bytes, CHUNK, false));
-    uint64_t stored = 0;
-    for (unsigned i = 0; i < N_APPENDS; i++) {
-        ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
-        ck_assert_int_eq(append(build, i, &op), 0);
-        ck_assert_int_eq(sw_pair_wait(&op), 0);
-        stored += op.outcome.stored_bytes;
-    }
-    ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
-    if (_i) {
-        ck_assert_int_eq(commit(build, &end), 0);
-        ck_assert_uint_eq(end.outcome.stored_bytes, stored);
-        ck_assert_uint_eq(atomic_load(&quota.bytes), stored);
-        ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes),
-                          kept + SW_REGION_KEPT_BYTES + sw_frames_kept_bytes(buffers[0].raw_bytes, CHUNK, false) +
-                              3 * sw_frames_kept_bytes(0, CHUNK, false) +
-                              sw_frames_kept_bytes(9 * CHUNK, CHUNK, false) - sw_frames_kept_bytes(0, CHUNK, false));
-        restore_and_compare(end.id);
-    } else {
-        sw_build_fail(build, &expired); /* the small record stays, and counts, until the client ends the build */
-        ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
-        ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes),
-                          kept + sizeof(struct sw_build) + N * sizeof(struct sw_build_buffer));
-        ck_assert_int_eq(commit(build, &end), -SW_ETIMEDOUT);
-    }
-    ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
-    ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes), kept);
-    ck_nothing_left();
-}
-END_TEST
-
-START_TEST(limits_of_a_tenant) {
-    static struct sw_quota quota;
-    struct sw_build *build, *second = NULL;
-    struct sw_test_op op, end;
-    memset(&quota, 0, sizeof quota);
-    quota.max_regions = 1;
-    quota.max_bytes = CHUNK;
-    sw_owner_set_quota(sw_pair.f.owner, &quota);
-    build = begin();
-    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &second, NULL), -SW_ETENANTREGIONS);
-    int rc = 0;
-    for (unsigned i = 0; !rc && i < N_APPENDS; i++) {
-        ck_assert_int_eq(append(build, i, &op), 0);
-        rc = sw_pair_wait(&op);
-    }
-    ck_assert_int_eq(rc, -SW_ETENANTBYTES);
-    ck_assert_uint_eq(atomic_load(&quota.bytes), 0);
-    ck_assert_int_eq(commit(build, &end), -SW_ETENANTBYTES);
-    ck_nothing_left();
-}
-END_TEST
-
-START_TEST(as_many_regions_as_an_owner_may_have) {
-    struct sw_build *builds[N_REGIONS] = {NULL}, *more = NULL;
-    struct sw_test_op op;
-    unsigned n = 0;
-    while (n < N_REGIONS)
-        builds[n++] = begin();
-    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &config, &more, NULL), -SW_ELIMIT);
-    while (n > 0)
-        ck_assert_int_eq(abort_build(builds[--n], &op), -SW_ECANCELED);
-    ck_nothing_left();
-}
-END_TEST
-
-/* Once it is there it may have to leave memory, although nothing else begins or ends. */
-START_TEST(committed_regions_move_between_tiers) {
-    struct sw_test_op ops[N_APPENDS], end;
-    struct sw_region_info info;
-    struct sw_build *build = begin();
-    for (unsigned i = 0; i < N_APPENDS; i++) {
-        ck_assert_int_eq(append(build, i, &ops[i]), 0);
-        ck_assert_int_eq(sw_pair_wait(&ops[i]), 0);
-    }
-    ck_assert_int_eq(commit(build, &end), 0);
-    do {
-        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
-        ck_assert_int_eq(sw_engine_query(sw_pair.f.owner, end.id, &info, NULL), 0);
-    } while (strcmp(info.tier, "nvme") != 0);
-    restore_and_compare(end.id);
-    ck_nothing_left();
-}
-END_TEST
-
-/* ---- across lives ---- */
-
-static struct sw_life life;
-
-static struct sw_build *life_begin(struct sw_owner *owner, unsigned n_appends, const char *name, bool is_committed) {
-    static const struct sw_build_buffer_config two[2] = {{SW_WORLD_REGION_BYTES, CHUNK, SW_VALUE_NONE},
-                                                         {SW_WORLD_REGION_BYTES, CHUNK, SW_VALUE_NONE}};
-    const struct sw_build_config durable = {.buffers = two, .n_buffers = 2, .name = name};
-    struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
-    struct sw_build *build = NULL;
-    struct sw_mem *mem;
-    sw_world_fill(sw_world.memory.data, 1);
-    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
-    ck_assert_int_eq(sw_build_begin(owner, &durable, &build, NULL), 0);
-    for (unsigned i = 0; i < n_appends; i++) {
-        const uint64_t at = i / 2 * UINT64_C(2) * CHUNK, left = SW_WORLD_REGION_BYTES - at;
-        const struct sw_range range = {
-            .mem = mem, .offset = at, .bytes = left < 2 * CHUNK ? left : 2 * CHUNK, .buffer = i % 2, .at = at};
-        struct sw_test_op op = {0};
-        ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &op, NULL), 0);
-        sw_life_until(&life, &op.done);
-        ck_assert_int_eq(op.outcome.err.code, 0);
-    }
-    sw_mem_close(mem, NULL, NULL);
-    if (is_committed) {
-        struct sw_test_op op = {0};
-        ck_assert_int_eq(sw_build_commit(build, 5, 0, sw_test_op_done, &op, NULL), 0);
-        sw_life_until(&life, &op.done);
-        ck_assert_int_eq(op.outcome.err.code, 0);
-        sw_world.ids[0] = op.outcome.region;
-    }
-    return build;
-}
-
-static struct sw_tier_stats stats_of(struct sw_tier *tier) {
-    struct sw_tier_stats stats = {0};
-    if (tier)
-        tier->ops->stats(tier, &stats);
-    return stats;
-}
-
-/* Makes the state that outlives the process, as the service manager keeps it. */
-static void make_world(uint64_t disk_bytes) {
-    sw_world.host_bytes = 2 << 20; /* of which one half is for frames on their way to the disk */
-    sw_life_open(&life, disk_bytes);
-    sw_life_await_arena(&life);
-    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
-    sw_life_close(&life, NULL, false);
-}
-
-/* Left in order, or killed with all or some chunks stored. */
-START_TEST(the_next_process_frees_uncommitted_builds) {
-    const uint64_t disk_bytes = sw_life_disks[_i % 2];
-    const unsigned n_appends = disk_bytes ? 9 : 5;
-    int status;
-    make_world(disk_bytes);
-    const pid_t child = fork();
-    ck_assert_int_ge(child, 0);
-    if (child == 0) {
-        sw_life_open(&life, disk_bytes);
-        struct sw_owner *owner = sw_life_new_owner(&life);
-        (void)life_begin(owner, n_appends, NULL, false);
-        ck_assert_uint_gt(stats_of(life.host).used_bytes, 0);
-        ck_assert(!disk_bytes || stats_of(life.nvme).used_bytes > 0);
-        if (_i < 2)
-            (void)kill(getpid(), SIGKILL);
-        sw_life_close(&life, owner, true);
-        _exit(0);
-    }
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
-    ck_assert(_i < 2 ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    sw_life_open(&life, disk_bytes);
-    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
-    ck_assert(life.found.n_sessions == 1 && life.found.n_regions == 0 && life.found.n_damaged == 0);
-    ck_assert(_i < 2 && disk_bytes ? life.found.n_released > 0 : life.found.n_released == 0);
-    ck_assert_uint_eq(stats_of(life.host).used_bytes + stats_of(life.nvme).used_bytes, 0);
-    sw_engine_check(life.engine);
-    sw_life_close(&life, NULL, false);
-}
-END_TEST
-
-static void restore_two(struct sw_owner *owner, struct sw_region_id id) {
-    struct sw_memory two = sw_memory_new(2 * SW_WORLD_REGION_BYTES);
-    struct sw_mem_desc desc = sw_memory_desc(&two);
-    struct sw_test_op op = {0};
-    struct sw_mem *mem;
-    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
-    const struct sw_range ranges[2] = {{.mem = mem, .bytes = SW_WORLD_REGION_BYTES},
-                                       {.mem = mem, .offset = SW_WORLD_REGION_BYTES, .bytes = SW_WORLD_REGION_BYTES}};
-    ck_assert_int_eq(sw_engine_restore(owner, id, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, NULL), 0);
-    sw_life_until(&life, &op.done);
-    ck_assert_int_eq(op.outcome.err.code, 0);
-    sw_world_fill(sw_world.memory.data, 1);
-    for (unsigned i = 0; i < 2; i++)
-        ck_assert(memcmp(two.data + i * SW_WORLD_REGION_BYTES, sw_world.memory.data, SW_WORLD_REGION_BYTES) == 0);
-    sw_mem_close(mem, NULL, NULL);
-    sw_memory_free(&two);
-}
-
-/* Frames that went to the disk append by append are found there as the region's. */
-START_TEST(the_next_process_finds_committed_builds) {
-    struct sw_region_id made;
-    make_world(sw_life_disks[1]);
-    (void)sw_life_next(&life, sw_life_disks[1]);
-    struct sw_owner *owner = sw_life_named_owner(&life, 1000, sw_life_token);
-    (void)life_begin(owner, 10, "a durable one", true);
-    struct sw_build *second = NULL;
-    const struct sw_build_config same = {.buffers = buffers, .n_buffers = N, .name = "a durable one"},
-                                 other = {.buffers = buffers, .n_buffers = N, .name = "another"};
-    ck_assert_int_eq(sw_build_begin(owner, &same, &second, NULL), -SW_EEXIST);
-    ck_assert_int_eq(sw_build_begin(owner, &other, &second, NULL), 0);
-    ck_assert_int_eq(sw_build_begin(owner, &other, &second, NULL), -SW_EEXIST); /* the name is the open build's */
-    ck_assert_int_eq(sw_engine_adopt(owner, "another", &made, NULL), -SW_EBUSY);
-    ck_assert_uint_gt(stats_of(life.nvme).used_bytes, 0);
-    sw_life_end(&life, owner);
-
-    (void)sw_life_next(&life, sw_life_disks[1]);
-    ck_assert(life.found.n_regions == 1 && life.found.n_lost == 0 && life.found.n_released == 0);
-    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
-    ck_assert_ptr_nonnull(owner);
-    sw_engine_find_by_request(owner, 5, &made, 1);
-    ck_assert(made.slot == sw_world.ids[0].slot && made.gen == sw_world.ids[0].gen);
-    restore_two(owner, made);
-    ck_assert_int_eq(sw_engine_drop(owner, made, NULL), 0);
-    while (life.engine->balance.n_moves) /* one may have the frames */
-        (void)uv_run(&life.loop, UV_RUN_ONCE);
-    ck_assert_uint_eq(stats_of(life.host).used_bytes + stats_of(life.nvme).used_bytes, 0);
-    sw_life_end(&life, owner);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("build");
-    TCase *all = tcase_create("all"), *disk = tcase_create("disk"), *lives = tcase_create("lives"),
-          *busy = tcase_create("busy");
+    TCase *all = tcase_create("all"), *disk = tcase_create("disk");
     tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, appends_make_a_region, 0, 3);
     tcase_add_test(all, one_buffer_of_many_appends);
@@ -821,25 +340,10 @@ int main(void) {
     tcase_add_test(all, a_build_is_canceled_by_its_region_id);
     tcase_add_test(all, no_memory_for_any_part_of_it);
     tcase_add_test(all, builds_end_with_their_owner);
-    tcase_add_test(all, builds_are_committed_together);
-    tcase_add_loop_test(all, one_failure_fails_the_batch, 0, 3);
-    tcase_add_test(all, invalid_batches_are_refused);
-    tcase_add_test(all, no_memory_for_a_batch);
-    tcase_add_test(all, a_batch_ends_with_its_owner);
-    tcase_add_loop_test(all, an_open_build_counts_for_its_tenant, 0, 2);
-    tcase_add_test(all, limits_of_a_tenant);
-    tcase_add_test(all, as_many_regions_as_an_owner_may_have);
     tcase_add_checked_fixture(disk, open_with_disk, sw_pair_close);
     tcase_add_loop_test(disk, appends_make_a_region, 0, 3);
     tcase_add_test(disk, a_failed_append_fails_the_build);
-    tcase_add_checked_fixture(busy, open_with_busy_disk, sw_pair_close);
-    tcase_add_test(busy, committed_regions_move_between_tiers);
-    suite_add_tcase(suite, busy);
-    tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
-    tcase_add_loop_test(lives, the_next_process_frees_uncommitted_builds, 0, 4);
-    tcase_add_test(lives, the_next_process_finds_committed_builds);
     suite_add_tcase(suite, all);
     suite_add_tcase(suite, disk);
-    suite_add_tcase(suite, lives);
     return sw_test_run(suite, CK_FORK);
 }

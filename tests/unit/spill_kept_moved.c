@@ -1,0 +1,177 @@
+/* Durable regions that go from the disk to an object store, and back. */
+#include "spill/operator.h"
+#include "tests/lib/kept_regions.h"
+#include "tests/lib/lives.h"
+#include "tests/lib/object_store.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sw_object_store store;
+static struct sw_nvme_folder copy;
+static struct sw_tier_remote_config remote;
+
+static struct sw_tier *open_remote(void) {
+    return sw_object_store_open(&remote);
+}
+
+static void setup_store(void) {
+    sw_world_setup();
+    store = sw_object_store_begin(false);
+    copy = sw_nvme_folder_new();
+    remote = sw_object_store_tier(&store, copy.path);
+    sw_world.open_last = open_remote;
+}
+
+static void run(const char *command) {
+    ck_assert_int_eq(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+
+static void teardown_store(void) {
+    char command[300];
+    (void)snprintf(command, sizeof command, "rm -rf %s/disk", copy.path);
+    run(command);
+    sw_object_store_end(&store);
+    sw_nvme_folder_free(&copy);
+    sw_world_teardown();
+}
+
+static void settle(void) {
+    while (life.engine->balance.n_moves || life.engine->keeper.n_changes)
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    sw_engine_check(life.engine);
+}
+
+static struct sw_err drain(void) {
+    struct sw_engine_drain state;
+    ck_assert_int_eq(sw_engine_drain(life.engine, "remote", NULL), 0);
+    settle();
+    sw_engine_drain_state(life.engine, &state);
+    ck_assert_int_eq(!state.to, state.err.code != 0);
+    ck_assert_uint_eq(state.left_bytes, 0);
+    return state.err;
+}
+
+static uint64_t used_bytes(struct sw_tier *tier) {
+    return sw_tier_stats_of(tier).used_bytes;
+}
+
+/* _i 1: the manager's memory is there, as after a restart of the service. */
+START_TEST(a_drain_takes_regions_of_the_disk_along) {
+    begin_life();
+    spill_host("a", 0);
+    spill_host("b", 1);
+    ck_assert_int_eq(drain().code, 0);
+    ck_assert_uint_eq(used_bytes(life.nvme), 0);
+    wanted = SW_DURABILITY_REMOTE;
+    for (unsigned n = 0; n < 2; n++) {
+        ck_there("a", 0);
+        ck_there("b", 1);
+        end_life();
+        if (!_i)
+            reboot();
+        begin_life();
+        ck_assert_uint_eq(life.found.n_lost, 0);
+    }
+    ck_there("a", 0);
+    drop(0);
+    ck_there("b", 1);
+    drop(1);
+    ck_assert_uint_eq(used_bytes(life.last), 0);
+    end_life();
+    sw_object_store_await(&store, 0);
+    reboot();
+    begin_life();
+    ck_assert(!is_there("a") && !is_there("b"));
+    end_life();
+}
+END_TEST
+
+/* The record is refused when all frames are there. _i 1: nobody knows whether it is. */
+START_TEST(a_region_stays_on_the_disk_if_the_store_does_not_keep_it) {
+    const size_t n_frames = SW_WORLD_REGION_BYTES / 65536 + 1;
+    remote.store.patience_us = 300000;
+    begin_life();
+    spill_host("a", 0);
+    sw_object_store_tell(&store, "fault put none %zu", n_frames);
+    sw_object_store_tell(&store, _i ? "fault put 500 1000" : "fault put 403 1");
+    ck_assert_int_eq(drain().code, _i ? -SW_EIO : -SW_EACCES);
+    ck_there("a", 0);
+    ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), 0);
+    settle();
+    spill_host("b", 1);
+    end_life();
+    reboot();
+    sw_object_store_tell(&store, "calm");
+    begin_life();
+    ck_there("b", 1);
+    ck_assert(!is_there("a"));
+    settle();
+    end_life();
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+static void remove_frames(void) {
+    char found[16 << 10];
+    (void)sw_object_store_ask(&store, found, sizeof found, "names");
+    for (char *name = strtok(found, " "); name; name = strtok(NULL, " "))
+        if (strstr(name, "frames/"))
+            sw_object_store_tell(&store, "remove %s", name);
+}
+
+/* As if the process had been killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue is
+ * there, too. 2: the store has lost its frames. 3: the disk is a new one. */
+START_TEST(of_two_records_a_whole_one_counts) {
+    char command[600];
+    begin_life();
+    spill_host("a", 0);
+    end_life();
+    (void)snprintf(command, sizeof command, "cp -a %s %s/disk", sw_world.folder.path, copy.path);
+    run(command);
+    begin_life();
+    ck_assert_int_eq(drain().code, 0);
+    end_life();
+    (void)snprintf(command, sizeof command, "rm -rf %s/* && cp -a %s/disk/. %s", sw_world.folder.path, copy.path,
+                   sw_world.folder.path);
+    if (_i == 3)
+        command[strcspn(command, "&")] = 0;
+    run(command);
+    if (_i == 2)
+        remove_frames();
+    if (_i != 1)
+        reboot();
+    for (unsigned n = 0; n < 2; n++) {
+        begin_life();
+        ck_assert_uint_eq(life.found.n_lost, 0);
+        wanted = _i == 1 || _i == 3 ? SW_DURABILITY_REMOTE : SW_DURABILITY_HOST;
+        ck_there("a", 0);
+        settle();
+        ck_assert(used_bytes(life.nvme) == 0 || used_bytes(life.last) == 0);
+        if (n == 1)
+            drop(0);
+        end_life();
+        reboot();
+    }
+    sw_object_store_await(&store, 0);
+    begin_life();
+    ck_assert(!is_there("a"));
+    end_life();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("kept regions that move");
+    TCase *tcase = tcase_create("moved");
+    tcase_add_checked_fixture(tcase, setup_store, teardown_store);
+    if (sw_object_store_is_possible()) {
+        tcase_add_loop_test(tcase, a_drain_takes_regions_of_the_disk_along, 0, 2);
+        tcase_add_loop_test(tcase, a_region_stays_on_the_disk_if_the_store_does_not_keep_it, 0, 2);
+        tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 4);
+    }
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
