@@ -31,8 +31,8 @@ struct sw_budget {
     atomic_ullong used_bytes;
 };
 
-/* Takes bytes from a budget and its pool. `what` says in the error what the bytes are for. NULL budget: a no-op.
- * errors: -SW_ETENANTMEMORY: nothing is taken. */
+/* Takes bytes from a budget and its pool. `what` names the use of the bytes, for the error's text. NULL budget: a
+ * no-op. errors: -SW_ETENANTMEMORY: nothing is taken. */
 int sw_budget_take(struct sw_budget *budget, uint64_t bytes, const char *what, struct sw_err *err);
 /* Takes the bytes and allocates them, all zero. NULL: *ret_rc is the error, and nothing is taken. errors: those of
  * sw_budget_take(), -SW_ENOMEM. */

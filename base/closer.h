@@ -27,7 +27,7 @@ void sw_closer_stop(void);
 
 /* Closes a descriptor that came from uid, later. Allocates nothing. owns: takes fd; -1: a no-op. */
 void sw_closer_close(int fd, uint32_t uid);
-/* As sw_closer_close(), but calls end(fd), which must close fd and may block as long as it likes. */
+/* Like sw_closer_close(), but calls end(fd), which must close fd. It may block for any time. */
 void sw_closer_end(int fd, uint32_t uid, void (*end)(int fd));
 
 /* Counts the descriptors from one uid that are not closed yet. */

@@ -3,9 +3,9 @@
  * A thread that sleeps until a message comes wakes up late, by 50 to 250 us in a virtual machine. With a forecast it
  * sleeps until shortly before the expected end, and then polls.
  *
- * There is a forecast only after two operations in a row were about equally fast. So nobody polls in vain under a load
- * whose times vary. After three operations in a row that were equally fast, a single outlier, as a busy GPU causes
- * them, changes nothing. All zero: nothing is known. thread: one at a time. */
+ * There is a forecast only after two operations in a row were about equally fast. So under a load whose times vary, no
+ * thread polls without result. After three operations in a row that were equally fast, a single outlier, as a busy GPU
+ * causes them, changes nothing. All zero: nothing is known. thread: one at a time. */
 #ifndef SW_BASE_FORECAST_H
 #define SW_BASE_FORECAST_H
 

@@ -309,7 +309,7 @@ static uint64_t default_number(const struct option *option) {
     return number;
 }
 
-/* Whether the default depends on another option, its bound. In a file such a default is written as "auto". */
+/* Whether the default depends on another option, its bound. A file writes this default as "auto". */
 static bool follows(const struct option *option) {
     return option->at_most && default_number(option) > find_option(option->at_most)->min;
 }

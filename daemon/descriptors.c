@@ -10,7 +10,7 @@
 /* The daemon's own (standard streams, loop, driver, the lists of a disk) and those of the packet being processed. */
 enum { RESERVED_FDS = 256 + SW_PROTO_MAX_FDS, LEAST_FDS = 128, MOST_FDS = 1 << 20 };
 
-/* Even where all are reserved, this part is for sessions: few of the reserved ones are in use at the same time. */
+/* This part is for sessions even if all descriptors are reserved: few reserved ones are in use at the same time. */
 enum { SESSIONS_DIVISOR = 8 };
 
 void sw_descriptors_share(struct sw_service *service) {

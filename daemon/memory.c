@@ -5,8 +5,8 @@
 #include <string.h>
 
 /* MIB: what the process has without a client: code, threads, its loop and its tables. PART: page tables and the
- * kernel's buffers, in parts of the whole. A quarter of what is left is for bookkeeping, of which clients have as much
- * as they like, up to the bound. */
+ * kernel's buffers, in parts of the whole. A quarter of the rest is for bookkeeping. Clients may use all of it, up to
+ * the bound. */
 enum { OWN_MIB = 24, KERNELS_PART = 64, BOOKKEEPING_PART = 4, LEAST_BOOKKEEPING_MIB = 16, TIER_UNIT_MIB = 2 };
 
 static bool is_known(uint64_t memory_bytes) {

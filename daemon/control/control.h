@@ -1,8 +1,8 @@
 /* control.h - the control socket: who may connect, lines in, lines out.
  *
  * It serves operators beside the data socket, on the same loop. Everything that a peer can accumulate has a limit:
- * connections, the length of a line, unread answers, events. So has the work that all peers together get done before
- * clients have their turn. Everything that a peer sends is answered or ends its connection; nothing that it sends ends
+ * connections, the length of a line, unread answers, events. The work for all peers together is limited, too, so that
+ * clients get their turn. Everything that a peer sends is answered or ends its connection; nothing that it sends ends
  * the service. thread: loop. */
 #ifndef SW_DAEMON_CONTROL_H
 #define SW_DAEMON_CONTROL_H

@@ -12,7 +12,8 @@ struct sw_control_context {
     struct sw_events *events;
 };
 
-/* By method. Their context is a struct sw_control_context; the caller's arg is its struct sw_subscriber. */
+/* The handlers, by method. Their context is a struct sw_control_context; the caller's arg is its struct
+ * sw_subscriber. */
 extern sw_control_fn *const sw_control_handlers[SW_CONTROL_METHOD_NR];
 
 /* control_regions.c */

@@ -129,7 +129,8 @@ int sw_on_control_regions(void *context, struct sw_rpc_caller *caller, const str
 
 /* ---- a snapshot -------------------------------------------------------------------------------------------------- */
 
-/* As snapshot.h describes it. Regions that are not stored completely do not count. */
+/* Adds a region to the page, in the form that snapshot.h describes. Leaves out regions that are not stored
+ * completely. */
 static bool add_to_snapshot(const struct sw_region_view *view, void *arg) {
     struct page *page = arg;
     char region[32];

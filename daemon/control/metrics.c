@@ -70,7 +70,7 @@ static uint64_t number_at(const void *record, size_t offset) {
     return *(const uint64_t *)(const void *)((const char *)record + offset);
 }
 
-/* Of tiers in a store behind a network. */
+/* Metrics of tiers in a store behind a network. */
 static void put_stores(FILE *out, const struct sw_service *service) {
     static const struct {
         const char *name, *help;

@@ -33,7 +33,7 @@ static int check_lengths(const struct sw_msg_build *m, struct sw_err *err) {
     return 0;
 }
 
-/* The flags of a packet's builds: those that any of them has, and those that all have. */
+/* The flags of a packet's builds. any: at least one build has the flag. all: every build has it. */
 struct flags {
     uint32_t any, all;
 };

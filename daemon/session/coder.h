@@ -2,9 +2,9 @@
  *
  * A client's frame buffers are its own GPU memory, which the service cannot take back. It only limits them:
  * gpu_frame_bytes for each GPU. A tenant gets at most three quarters of what other tenants leave of it, and a process
- * three quarters of what the tenant's other processes leave of that. So something is left for those that come later.
- * The sessions of a process share one grant. A grant ends with its sessions, or when the client asks anew; what was
- * granted before others came stays until then. thread: loop. */
+ * three quarters of what the tenant's other processes leave of that. So something is left for later clients. The
+ * sessions of a process share one grant. A grant ends with its sessions, or when the client asks anew; what was granted
+ * before others came stays until then. thread: loop. */
 #ifndef SW_DAEMON_CODER_H
 #define SW_DAEMON_CODER_H
 

@@ -49,7 +49,7 @@ struct sw_results_reply {
     struct sw_wire_text texts[SW_PROTO_MAX_TEXTS];
     uint8_t text[sizeof((struct sw_msg_error *)NULL)->text];
 };
-/* Makes the reply to a request of this type, in this version. At least one result is a success. */
+/* Makes the reply to a request of this type, in this version. Needs at least one result that is a success. */
 void sw_results_fill(struct sw_results_reply *ret, unsigned version, unsigned request,
                      const struct sw_results *results);
 

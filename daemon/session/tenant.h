@@ -43,8 +43,8 @@ void sw_tenants_set_limits(struct sw_service *service);
  * NULL: no connection. */
 unsigned sw_tenant_row(const struct sw_service *service, uid_t uid, const struct sw_peer *peer, int socket);
 
-/* Counts a session of the peer's uid until sw_tenant_leave(). Of the rows of `quotas` that fit the tenant's sessions
- * the first applies to all of them. errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
+/* Counts a session of the peer's uid until sw_tenant_leave(). The first row of `quotas` that fits one of the tenant's
+ * sessions applies to all of them. errors: -SW_ETENANTSESSIONS, -SW_ENOMEM. */
 int sw_tenant_join(struct sw_service *service, const struct sw_peer *peer, int socket, struct sw_tenant **ret,
                    struct sw_err *err);
 /* Ends the counting of a session, when it has released everything. NULL: no-op. */
@@ -79,7 +79,7 @@ unsigned sw_tenants_expire_ended(struct sw_service *service, unsigned *ret_runni
 int sw_tenant_adopt(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner, const char *name,
                     struct sw_region_id *ret, struct sw_err *err);
 /* Closes overdue owners if a request failed for lack of resources that they hold. request: enum sw_msg_type. code: of
- * the failure. For limits and names of the tenant, only the tenant's own. */
+ * the failure. If a limit or a name of the tenant is the cause, it closes only the tenant's own owners. */
 void sw_tenants_reclaim(struct sw_service *service, const struct sw_tenant *tenant, unsigned request, int code);
 /* Frees tenants without sessions and regions. Call it after an operator has dropped a region. */
 void sw_tenants_forget_idle(struct sw_service *service);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the manager keeps it as: this and its version. That of version 1 has no number. */
+/* The manager keeps the catalogue under this name and its version's number. Version 1 has no number. */
 #define FIRST_NAME "catalogue"
 #define CATALOGUE_PREFIX "catalogue-"
 #define CATALOGUE_NAME CATALOGUE_PREFIX "3"

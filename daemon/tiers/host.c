@@ -34,8 +34,8 @@ static void on_tier_report(const struct sw_err *failure, uint64_t backed_bytes, 
         sw_log(SW_LOG_INFO, "tier.ready", "tier=host backed_bytes=%" PRIu64, backed_bytes);
 }
 
-/* Called on the tier's thread. A slab that is not kept is used all the same: its content is lost with this process, and
- * its regions are reported lost then. */
+/* Called on the tier's thread. A slab that is not kept is still used: its content is lost with this process, and its
+ * regions are reported lost then. */
 static void keep_slab(int fd, uint64_t offset, void *arg) {
     char name[48];
     (void)arg;

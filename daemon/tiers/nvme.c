@@ -156,7 +156,7 @@ static void nvme_closed(void *arg) {
     sw_free(own);
 }
 
-/* Not before the folder is in its encryption. A key that is in the folder itself need not be kept. */
+/* Call it only when the folder has its encryption. A key that is in the folder itself need not be kept. */
 static void keep_key(const struct own *own, struct sw_tier *tier) {
     struct sw_tier_nvme_info info;
     sw_tier_nvme_info(tier, &info);
