@@ -236,7 +236,7 @@ struct spillway_request {
     struct spillway_region region; /* restore: the region; spill: 0 */
     const char *name;              /* spill: makes the region durable; 1 to 63 bytes; NULL: not durable */
     struct CUstream_st *stream;    /* NULL: the default stream */
-    uint32_t timeout_ms;           /* cancels the call; 0: never. That of spillway_wait() only ends the wait. */
+    uint32_t timeout_ms;           /* cancels the call; 0: never. The timeout of spillway_wait() only ends the wait. */
     uint8_t urgency;               /* 0, reserved */
     uint8_t keep_priority;         /* spill: as SPILLWAY_ADVICE_PRIORITY; 0: by age */
     uint8_t durability;            /* spill: enum spillway_durability; above 0 only with a name */
@@ -278,7 +278,7 @@ struct spillway_request {
  *
  * type
  *   - The service chooses among the codecs for this type. Values are little endian, without gaps. The length must be a
- *     multiple of the value's (EINVAL). Bytes that are not of this type come back all the same.
+ *     multiple of the value's (EINVAL). Bytes of another type come back unchanged, too.
  *
  * SPILLWAY_IN_PLACE (pack)
  *   - The bytes are compressed to the front of their own memory, stored_bytes long. The rest is free until
@@ -336,8 +336,8 @@ struct spillway_result {
  * - timeout_ms: -1: no limit; 0: only looks. EAGAIN: not complete yet; the call goes on.
  * - results: room for n results, as many as the call has requests (EINVAL). The first has its `size` set. NULL and 0:
  *   not wanted; then spilled regions without a name are dropped with the ticket.
- * - Returns 0, or the call's error. With SPILLWAY_EACH that is the error of the first request that failed, and the
- *   results are filled in all the same.
+ * - Returns 0, or the call's error. With SPILLWAY_EACH it is the error of the first request that failed, and the
+ *   results are still filled in.
  * - May be called again, also after spillway_next_done().
  * - Polls for 0.2 ms, and near the time that similar calls take. Otherwise it sleeps. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,

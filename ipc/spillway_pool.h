@@ -99,7 +99,7 @@ struct spillway_pool_options {
 /* Connects to the service, and makes a pool.
  *
  * - options: NULL: all defaults. owns: *ret is the caller's until spillway_pool_close().
- * - Allocates a small block for a moment to find out what spills of such memory need on the GPU, and takes that now.
+ * - Allocates a small block for a moment to find out which memory spills need on the GPU, and takes that memory now.
  * - errors: those of spillway_open() and spillway_prepare(), EINVAL, EGPU, ENOMEM. */
 int spillway_pool_create(struct spillway_pool **ret, const struct spillway_pool_options *options,
                          struct spillway_error *error);

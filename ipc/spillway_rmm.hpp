@@ -51,7 +51,7 @@ class failure_callback {
     struct spillway_pool *pool_;
 };
 
-/* Memory of a resource of RMM for spillway_pool_options.allocator, or that of a handle.
+/* Memory of an RMM resource for spillway_pool_options.allocator, or for the allocator of a handle.
  *
  * - upstream: any resource of CCCL, the one below the failure callback. The pool evicts by itself when it is full.
  * - Memory comes on the stream of the pin. It goes on a stream of its own that never has work, because the pool frees

@@ -115,14 +115,15 @@ struct sw_client_layers {
     bool (*take)(struct spillway *c, const struct sw_msg *msg);
     bool (*lost)(struct spillway *c);
     void (*come_back)(struct spillway *c);
-    /* Operations: do what can be done without waiting; whether one is in the memory of that number; the same of a
-     * packet. */
+    /* Operations. advance: does everything that needs no waiting. use, packet_uses: whether an operation, or the packet
+     * of a ticket, uses the memory with this number. */
     void (*advance)(struct spillway *c);
     bool (*use)(const struct spillway *c, uint32_t mem);
     bool (*packet_uses)(const struct spillway_ticket *t, uint32_t mem);
     /* Adds the descriptors that a wait has to poll, at most `most`. Returns how many. */
     unsigned (*poll)(const struct spillway *c, struct pollfd *ret, unsigned most);
-    /* A caller's call: nobody waits for it any more; its regions that nobody has seen are dropped; its end. */
+    /* A caller's call. abandon: the caller no longer waits for it. drop_unseen: drops the regions whose ids the caller
+     * has not got. free: its end. */
     void (*abandon)(struct sw_transfer *transfer);
     void (*drop_unseen)(struct sw_transfer *transfer);
     void (*free)(struct sw_transfer *transfer);
@@ -214,8 +215,8 @@ bool sw_client_try_enter(struct spillway *c);
 /* A number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 
-/* Sends one message that hands over no memory. take, into: of its ticket. Returns the ticket. errors: -SW_ENOMEM, that
- * of c->lost. */
+/* Sends one message that hands over no memory. take, into: of its ticket. Returns the ticket. errors: -SW_ENOMEM, the
+ * connection's error (c->lost). */
 struct spillway_ticket *sw_client_ask(struct spillway *c, const struct sw_msg *msg,
                                       bool (*take)(struct spillway_ticket *t, const struct sw_msg *msg), void *into,
                                       struct sw_err *err);

@@ -159,7 +159,7 @@ static void reopen(struct spillway *c, struct sw_arena *arena) {
 void sw_arenas_reopen(struct spillway *c, struct sw_list *arenas) {
     for (struct sw_list *n = arenas->next; n != arenas; n = n->next) {
         struct sw_arena *arena = arena_of(n);
-        /* Also an arena that was being opened: packets in the outbox may use it. */
+        /* An arena that was being opened counts, too: packets in the outbox may use it. */
         if (arena->open || arena->error.code == -SW_ERESTARTED)
             reopen(c, arena);
     }

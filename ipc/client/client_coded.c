@@ -22,7 +22,7 @@
 #define LEAST_BYTES ((uint64_t)1 << 20)
 _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
 
-/* From one look at the caller's streams to the next. */
+/* The shortest pause between two looks at the caller's streams. */
 #define LEAST_PAUSE_US ((uint64_t)100)
 #define MOST_PAUSE_US ((uint64_t)5000)
 
@@ -160,7 +160,7 @@ static bool send_event(struct sw_coder_event *event) {
     return true;
 }
 
-/* Sends what the coder has, and what had to wait. */
+/* Sends the coder's new events, and the events that had to wait. */
 static bool send_events(struct sw_coder_link *link) {
     struct sw_list later;
     struct sw_coder_event *event;
@@ -323,7 +323,7 @@ static bool is_reached(struct sw_mark **mark) {
     return true;
 }
 
-/* Nothing tells of a stream that has got there: the coder's thread comes back, less and less often. */
+/* No event tells that a stream has got to the mark. So the coder's thread looks again, less and less often. */
 static void look_again(struct sw_coded *op) {
     const uint64_t now_us = sw_clock_us();
     if (!op->waits_since_us)

@@ -1,8 +1,8 @@
 /* client_coded.h - inside of libspillway: calls whose bytes are encoded and decoded in this process.
  *
  * The chunks of such a call (client_way.h) are frames, made by a coder (client_coder.h) in buffers that the service
- * reads and writes. So the service opens none of the caller's memory, and runs no kernel. Not installed. thread: that
- * of the connection. */
+ * reads and writes. So the service opens none of the caller's memory, and runs no kernel. Not installed. thread: the
+ * connection's. */
 #ifndef SW_IPC_CLIENT_CODED_H
 #define SW_IPC_CLIENT_CODED_H
 

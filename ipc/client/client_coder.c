@@ -16,7 +16,7 @@
 /* A caller that waits polls for so long after the last news from the service: frames take less, and a sleeping thread
  * wakes up too late for the next step. */
 #define POLL_US 2000
-/* Of frame buffers on a GPU, asked of the service: more than one coder takes. */
+/* Bytes of frame buffers on a GPU that a link asks the service for: more than one coder takes. */
 #define FRAME_BYTES ((uint64_t)320 << 20)
 /* A refused link asks again after this time, if there is a call for it. */
 #define ASK_AGAIN_US ((uint64_t)1000000)

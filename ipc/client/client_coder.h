@@ -1,9 +1,8 @@
-/* client_coder.h - inside of libspillway: what a connection needs to encode and decode in this process (coder.h).
+/* client_coder.h - inside of libspillway: connects a connection to the coder of this process (coder.h).
  *
  * A link joins a connection and the coder of one place: a CUDA context, or the host. It asks the service what frames it
  * takes, makes the coder, and hands over the coder's frame buffers, which stay open until the connection ends. Calls
- * wait until the link is ready. If it is refused, calls go the other ways. Not installed. thread: that of the
- * connection. */
+ * wait until the link is ready. If it is refused, calls go the other ways. Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_CODER_H
 #define SW_IPC_CLIENT_CODER_H
 

@@ -300,7 +300,7 @@ static bool is_unused(const void *arg) {
 }
 
 /* Has the daemon close the memory. After a time-out the next call waits for the same answer. errors: -SW_ETIMEDOUT,
- * -SW_ENOMEM, that of c->lost. */
+ * -SW_ENOMEM, the connection's error (c->lost). */
 static int close_registered(struct spillway *c, struct sw_registered *r, struct sw_err *err) {
     struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = r->mem};
     /* Wait for calls with unsent packets, for which the daemon cannot wait. */

@@ -80,7 +80,7 @@ int sw_transfers_init(struct spillway *c);
 void sw_transfers_advance(struct spillway *c);
 /* Asks the daemon to end what runs; the call ends with this code, or as it would have. */
 void sw_transfer_cancel(struct sw_transfer *transfer, int code, const char *text);
-/* Nobody waits for the running call any more: a spill stops. */
+/* The caller no longer waits for the running call: a spill stops. */
 void sw_transfer_abandon(struct sw_transfer *transfer);
 /* The caller knows that the call has succeeded, but not the regions' ids. */
 void sw_transfer_told(struct sw_transfer *transfer);

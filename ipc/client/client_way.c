@@ -135,7 +135,7 @@ static int check_buffers(struct sw_way *way, uint32_t item, uint32_t n, struct s
     return rc;
 }
 
-/* Takes what the service says of one item's buffers. */
+/* Takes the service's reply about one item's buffers. */
 static void take_begun_item(struct sw_way *way, uint32_t item, const struct sw_wire_buffer *buffers, uint32_t n,
                             const struct sw_msg_results *m, uint32_t i) {
     struct sw_transfer *x = way->transfer;

@@ -2,8 +2,8 @@
  *
  * The builds of such a call are open while their chunks are appended, and are committed together behind the last one.
  * Its reads are open while their chunks come, and are ended together. After an error nothing of the call is stored, or
- * all of its regions still are. How the chunks move is the business of client_staging.c and client_coded.c; this file
- * has what they share. Not installed. thread: that of the connection. */
+ * all of its regions still are. client_staging.c and client_coded.c move the chunks; this file has what they share. Not
+ * installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_WAY_H
 #define SW_IPC_CLIENT_WAY_H
 
@@ -43,8 +43,8 @@ static inline uint32_t sw_way_n_items(const struct sw_way *way) {
 }
 
 struct sw_item_buffer *sw_way_buffer(const struct sw_way *way, uint32_t item, uint32_t k);
-/* Returns true if the call is to stop. Of a call whose requests succeed or fail one by one, only what concerns all
- * stops it. */
+/* Returns true if the call is to stop. If the requests of a call succeed or fail one by one, only an error that
+ * concerns all of them stops it. */
 bool sw_way_must_stop(const struct sw_way *way);
 /* Returns true if the service is there, and its limits leave room for one more packet. Another process of the service
  * would not know the call's builds and reads. */

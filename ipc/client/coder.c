@@ -14,12 +14,12 @@
 
 /* Four chunks at a time: so the next chunk's kernel is queued when one ends beside an engine that fills the GPU. */
 enum { N_SLOTS = 4 };
-/* On a GPU, of all frame buffers, and of everything. */
+/* Bytes on a GPU: of all frame buffers, and of everything. */
 #define GPU_FRAME_BYTES ((uint64_t)248 << 20)
 #define GPU_BYTES ((uint64_t)320 << 20)
 #define HOST_FRAME_BYTES ((uint64_t)72 << 20)
 #define HOST_BYTES ((uint64_t)256 << 20)
-/* Of new regions, whatever buffers their process has. Of the longest ones a buffer takes four, without a rest. */
+/* Chunks of new regions, whatever buffers their process has. A buffer takes exactly four of the longest ones. */
 enum { LONGEST_CHUNKS = 4 };
 #define MOST_NEW_CHUNK_BYTES ((uint64_t)16 << 20)
 enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };

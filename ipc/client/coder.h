@@ -5,13 +5,13 @@
  * device's frame buffers, memory that each connection hands over to the service (client_coder.c). The service copies
  * frames out of these buffers and into them; no kernel of the service runs for it.
  *
- * Whoever calls sw_coder_step() advances the mover for all connections. If nobody does for 100 us while there is work,
- * the coder's own thread does: it wakes up late, so callers are better at it. The mover tells a connection what to send
- * by events: one for each slot, at most.
+ * sw_coder_step() advances the mover for all connections. If no caller does so for 100 us while there is work, the
+ * coder's own thread does. The thread wakes up late, so callers are better at it. The mover tells a connection by
+ * events what to send: at most one for each slot.
  *
  * Kernels of the engine may fill the GPU until a call has ended. If ours have not begun within 20 ms, a run fails with
- * -SW_EGPU, and later ones at once, until those have ended: the service is to do the call. A coder that nobody uses any
- * more is kept until then, since freeing its memory waits for kernels.
+ * -SW_EGPU, and later ones at once, until those have ended: the service is to do the call. A coder without users is
+ * kept until then, since freeing its memory waits for kernels.
  *
  * If the engine destroys the context, all in it is gone: the coder forgets its handles and GPU memory, runs fail with
  * -SW_EGPULOST, and another context, even with the same handle, gets a coder of its own.
@@ -34,7 +34,7 @@ struct sw_coder_place {
     int ordinal;              /* of the context's GPU */
 };
 
-/* What tells a connection about its runs. */
+/* A connection that uses the coder, and the events of its runs. */
 struct sw_coder_user {
     /* Both guarded by the coder's lock, as are the calls of wake(). */
     struct sw_list node;         /* of the coder's users */
@@ -113,11 +113,11 @@ void sw_coder_run_fini(struct sw_coder_run *run);
 /* Advances the mover without waiting. Returns true if steps of the device are under way, whose end only polling shows.
  * Another thread may be at it: then it returns true at once. */
 bool sw_coder_step(struct sw_coder *coder);
-/* A call begins or ends for which failing is worse than waiting for the engine's kernels, since the service cannot do
- * it any more. As long as there is one, no run fails because kernels do not begin. */
+/* Begins or ends a call that must not fail, since the service cannot do it any more: it waits for the engine's kernels.
+ * While there is such a call, no run fails because kernels do not begin. */
 void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
 /* The service may still use a frame buffer of a run that was given up, since it has not answered: no frame goes through
- * the coder any more. Its runs fail with -SW_EIO, and whoever asks for its place gets another coder. */
+ * the coder any more. Its runs fail with -SW_EIO, and the next request for its place gets another coder. */
 void sw_coder_condemn(struct sw_coder *coder);
 bool sw_coder_is_condemned(const struct sw_coder *coder);
 /* Ends the run's events, whether they were sent or not: the service uses no frame buffers for it any more. */

@@ -41,7 +41,7 @@ static bool leaves_first(const struct spillway_handle *a, const struct spillway_
     return a->used < b->used;
 }
 
-/* Puts a buffer in its place among those that leave first, of which the batch has room for MAX_BATCH. */
+/* Inserts a buffer in the batch, which keeps the MAX_BATCH buffers that leave first, in order. */
 static void rank(struct batch *batch, struct spillway_handle *h) {
     if (batch->n == MAX_BATCH && !leaves_first(h, batch->handles[MAX_BATCH - 1]))
         return;
@@ -51,7 +51,8 @@ static void rank(struct batch *batch, struct spillway_handle *h) {
     batch->handles[at] = h;
 }
 
-/* Takes idle buffers of `bytes` together, which nobody has tried in vain meanwhile. Needs the lock. */
+/* Takes idle buffers of `bytes` together. Leaves out those that another thread has tried without success meanwhile.
+ * Needs the lock. */
 static void choose(struct spillway_pool *pool, uint64_t bytes, const struct search *search, struct batch *ret) {
     uint64_t chosen = 0;
     unsigned n = 0;
@@ -70,8 +71,8 @@ static void choose(struct spillway_pool *pool, uint64_t bytes, const struct sear
 
 /* ---- how --------------------------------------------------------------------------------------------------------- */
 
-/* Ends an eviction. ret: memory to be freed without the lock, if the service has the bytes and nobody wants the buffer.
- * ret_region: to be dropped without the lock. Needs the lock. */
+/* Ends an eviction. ret: memory to be freed without the lock, if the service has the bytes and no thread waits for the
+ * buffer. ret_region: to be dropped without the lock. Needs the lock. */
 static void settle_one(struct spillway_handle *h, bool is_stored, struct sw_pool_memory *ret,
                        struct spillway_region *ret_region) {
     struct spillway_pool *pool = h->pool;
@@ -217,7 +218,7 @@ static void add(struct batch *batch, struct spillway_handle *h, bool is_stored) 
     batch->handles[batch->n++] = h;
 }
 
-/* Evicts a batch, but for buffers whose streams have not passed. Returns how many these are. */
+/* Evicts a batch, except for buffers whose streams have not passed. Returns how many it has left out. */
 static unsigned evict(struct spillway_pool *pool, const struct batch *batch, struct spillway_error *first) {
     struct batch busy = {.n = 0}, rest = {.n = 0}, left = {.n = 0};
     (void)pthread_mutex_lock(&pool->lock);

@@ -15,7 +15,7 @@ static void free_gpu(void *user, void *data, uint64_t bytes) {
     sw_pool_gpu_free(((struct spillway_pool *)user)->gpu, data);
 }
 
-/* Not sw_alloc(), which sets every byte. */
+/* Does not use sw_alloc(), which sets every byte. */
 static void *alloc_host(void *user, uint64_t bytes, struct CUstream_st *stream) {
     void *data = NULL;
     (void)user, (void)stream;

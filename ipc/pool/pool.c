@@ -78,7 +78,7 @@ int spillway_pool_prepare(struct spillway_pool *pool, const void *memory, struct
     return rc;
 }
 
-/* With memory of the pool's allocator. */
+/* Prepares spills of memory of the pool's allocator. */
 static int prepare(struct spillway_pool *pool, struct spillway_error *error) {
     const struct spillway_allocator *a = &pool->allocator;
     void *probe = a->alloc(a->user, PROBE_BYTES, NULL);

@@ -163,7 +163,7 @@ void sw_pool_gpu_close(struct sw_pool_gpu *gpu) {
     sw_free(gpu);
 }
 
-/* Makes the context the current one, and lets the thread do what would break captures in others. */
+/* Makes the context the current one, and allows calls that would break captures of other threads. */
 static CUresult enter(struct sw_pool_gpu *gpu, CUcontext context, CUstreamCaptureMode *ret_mode) {
     const CUresult result = gpu->push(context);
     *ret_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -304,7 +304,7 @@ static bool is_default(CUstream stream) {
     return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
 }
 
-/* The default stream belongs to the thread's context, or else to that of the memory. */
+/* The default stream belongs to the thread's context. Without one it belongs to the memory's context. */
 static CUresult find_context(struct sw_pool_gpu *gpu, CUstream stream, const void *memory, CUcontext *ret) {
     if (!is_default(stream))
         return gpu->stream_context(stream, ret);

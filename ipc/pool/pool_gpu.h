@@ -30,7 +30,7 @@ struct CUstream_st *sw_pool_gpu_stream(struct sw_pool_gpu *gpu, const void *data
  * -SPILLWAY_EGPU, -SPILLWAY_ENOMEM. */
 int sw_pool_event_record(struct sw_pool_gpu *gpu, struct CUstream_st *stream, const void *memory,
                          struct sw_pool_event **ret, struct spillway_error *error);
-/* Adds the event to the list, and moves the one that it replaces, of the same stream, to *replaced. With the lock that
+/* Adds the event to the list, and moves the one that it replaces, of the same stream, to *replaced. Needs the lock that
  * guards both. NULL: no-op. */
 void sw_pool_event_add(struct sw_list *events, struct sw_pool_event *event, struct sw_list *replaced);
 /* Returns whether all events of the list are passed, and puts the passed ones back. */

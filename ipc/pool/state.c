@@ -1,4 +1,4 @@
-/* state.c - what all parts of the buffer manager use: errors, waiting, and moves between states. */
+/* state.c - the common functions of the buffer manager: errors, waiting, and moves between states. */
 #include "ipc/pool/pool.h"
 
 #include "base/clock.h"
