@@ -68,8 +68,8 @@ int sw_build_check(const struct sw_build *build, struct sw_err *err);
 
 /* Commits n builds of one owner (1 to SW_SERIES_MAX_BATCH), all or none: all regions become visible at the same moment,
  * also for the next process. done is called for each with its own outcome. If one fails, all fail with its error.
- * errors: those of sw_build_commit(), also -SW_EINVAL (a build is there twice), -SW_ENOMEM, -SW_ETENANTMEMORY: all are
- * as before. */
+ * errors: as sw_build_commit(), also -SW_EINVAL (a build is given twice), -SW_ENOMEM, -SW_ETENANTMEMORY. After an error
+ * all builds are unchanged. */
 struct sw_build_end {
     struct sw_build *build;
     uint32_t index;

@@ -105,7 +105,7 @@ struct sw_build {
 struct sw_read {
     struct sw_series series;
     bool keep;
-    bool is_lost; /* a chunk has proved the stored bytes bad; the error may be that of another read of its batch */
+    bool is_lost; /* a chunk has proved the stored bytes bad; the error may come from another read of its batch */
     bool may_fill_holes;
     uint64_t raw_bytes, stored_bytes; /* of the chunks restored; a chunk restored twice counts twice */
     size_t n_asked;                   /* chunks that were restored, or are being restored */
@@ -212,7 +212,7 @@ int sw_op_phase(const struct sw_op *op);
 struct sw_op *sw_op_job_ended(const struct sw_job *job);
 /* Returns how much a run's reason counts in a sum: by its bytes; least if the client has encoded them. */
 uint64_t sw_run_weight(const struct sw_run *run);
-/* Adds a run's outcome to a sum. The sum's reason is that of the run that counts most. */
+/* Adds a run's outcome to a sum. The sum takes its reason from the run that counts most. */
 void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, uint64_t *most);
 
 /* ---- lifecycle.c ---- */
@@ -329,7 +329,7 @@ void sw_op_follow_phase(struct sw_op *op);
 /* ---- admission.c ---- */
 
 /* Admit an operation, or refuse it: nothing else decides this. Each makes an operation that is not submitted, with
- * buffers made of the caller's ranges. errors: those of the operation, also those of sw_op_new(). */
+ * buffers made of the caller's ranges. errors: of the operation, and of sw_op_new(). */
 int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_op **ret, struct sw_err *err);
 int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);

@@ -1,7 +1,7 @@
 /* op.c - an operation: its request, and a job for each buffer.
  *
- * The last job that comes back ends the operation, with the sum of all outcomes. So a region of several buffers is
- * spilled or restored as a whole, or not at all. */
+ * The last job that comes back ends the operation, with the sum of all outcomes: a region of several buffers is spilled
+ * or restored as a whole, or not at all. */
 #include "spill/engine_state.h"
 
 #include "base/alloc.h"

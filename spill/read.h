@@ -28,8 +28,8 @@ int sw_read_begin(struct sw_owner *owner, struct sw_region_id id, struct sw_read
                   struct sw_buffer_info ret_buffers[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 
 /* Restores chunks into n ranges (1 to SW_READ_MAX_RANGES). Each range gets the chunks of range->buffer from range->at
- * on, where a chunk begins: as many whole chunks as range->bytes has room for. With frame_bytes it gets the
- * frame of the chunk at range->at, which sw_read_layout() describes. Only mem, offset, bytes, frame_bytes,
+ * on, where a chunk begins: as many whole chunks as range->bytes has room for. If frame_bytes is set, the range gets
+ * the frame of the chunk at range->at; sw_read_layout() describes it. Only mem, offset, bytes, frame_bytes,
  * is_disputed, order, buffer and at of a range count. Ranges of one call must not overlap; several need memories that
  * stay open. The outcome's lengths are those of this call. A chunk that fails later makes the read fail. errors:
  * -SW_EINVAL, -SW_ERANGE, -SW_ETOOSMALL (no room for a chunk, or for the frame), -SW_EBUSY, -SW_ENOMEM,
@@ -47,8 +47,9 @@ const struct sw_frame_layout *sw_read_layout(const struct sw_read *read, const s
 int sw_read_end(struct sw_read *read, bool keep, sw_outcome_cb *done, void *arg, struct sw_err *err);
 
 /* Ends n reads of one owner (1 to SW_SERIES_MAX_BATCH), all or none: no stored copy is dropped before all chunks of all
- * reads were restored. If one fails, all fail with its error. done is called for each with its own outcome. errors:
- * those of sw_read_end(), also -SW_EINVAL (a read is there twice), -SW_ENOMEM, -SW_ETENANTMEMORY: all are as before. */
+ * reads were restored. If one fails, all fail with its error. done is called for each with its own outcome. errors: as
+ * sw_read_end(), also -SW_EINVAL (a read is given twice), -SW_ENOMEM, -SW_ETENANTMEMORY. After an error all reads are
+ * unchanged. */
 struct sw_read_end {
     struct sw_read *read;
     bool keep;

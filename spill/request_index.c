@@ -45,7 +45,7 @@ static void look_up(struct sw_owner *owner, const struct sw_request_entry *key, 
         *ret = entry->id;
 }
 
-/* For when there is no memory for the index. */
+/* Looks at all regions, if there is no memory for the index. */
 static void look_at_all(const struct sw_owner *owner, uint32_t request, struct sw_region_id *ret, uint32_t n) {
     for (const struct sw_list *node = owner->regions.next; node != &owner->regions; node = node->next) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);

@@ -288,8 +288,8 @@ static void taken_over(const struct sw_err *err, void *arg) {
     end_move(move);
 }
 
-/* Has the tier that all frames are in keep the region. Returns false if they are not, or nothing can be begun: the old
- * frames are in their place again. */
+/* Makes the tier that holds all frames keep the region. Returns false if no tier holds all of them, or the change
+ * cannot begin. Then the old frames are in their place again. */
 static bool take_over(struct move *move) {
     struct sw_region *region = move->known.region;
     struct sw_job *job = &move->job;

@@ -38,9 +38,9 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job);
 int sw_balance_prefetch(struct sw_balance *balance, struct sw_region *region, struct sw_err *err);
 int sw_balance_demote(struct sw_balance *balance, struct sw_region *region, struct sw_err *err);
 
-/* Begins to move all regions at rest from the tiers before `to`, in the order of their ids, also those that come to
- * rest there later, and those that a tier keeps if `to` keeps them better. NULL: ends it, but for moves under way. If a
- * move fails, it ends with drain_err. */
+/* Begins to move all regions at rest from the tiers before `to`, in the order of their ids. Regions that come to rest
+ * there later move, too. Regions that a tier keeps move if `to` keeps them better. NULL: ends the drain; moves under
+ * way go on. If a move fails, it ends with drain_err. */
 void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to);
 /* Returns how many stored bytes are left. */
 uint64_t sw_balance_drain_left(const struct sw_balance *balance);

@@ -128,8 +128,8 @@ struct sw_device_ops {
      * stay until unmap(). errors: -SW_ENOMEM. */
     int (*adopt)(struct sw_device *device, void *data, uint64_t bytes, struct sw_mapping **ret, struct sw_err *err);
 
-    /* Page-lock an arena slab so that the device can copy to and from it, and undo this. Both may wait. For one slab
-     * call several devices one after the other. thread: any, also while the worker runs. Host device: no-ops. */
+    /* Page-lock an arena slab so that the device can copy to and from it, and undo this. Both may wait. If a slab has
+     * several devices, call one after the other. thread: any, also while the worker runs. Host device: no-ops. */
     int (*pin)(struct sw_device *device, void *slab, size_t bytes, struct sw_err *err);
     void (*unpin)(struct sw_device *device, void *slab, size_t bytes);
 
@@ -300,9 +300,9 @@ int sw_device_cuda_check_driver(struct sw_err *err);
  * errors: -SW_EDEVICE, -SW_ENOTSUP (built without CUDA, or device too old), -SW_ENOMEM, -SW_EGPU. */
 int sw_device_cuda_open(struct sw_device **ret, int ordinal, const struct sw_device_config *config, struct sw_err *err);
 
-/* Checks whether kernels begin in the current context. A guest's device waits for kernels while it is opened: for ever,
- * if those of the engine fill the GPU until the device is there. Waits at most 20 ms. errors: -SW_EBUSY: other kernels
- * fill the GPU; -SW_ENOTSUP: no kernels; -SW_EGPU. */
+/* Checks whether kernels begin in the current context. While a guest's device is opened, it waits for kernels. If the
+ * engine's kernels fill the GPU until the device is open, it would wait for ever. Waits at most 20 ms. errors:
+ * -SW_EBUSY: other kernels fill the GPU; -SW_ENOTSUP: no kernels; -SW_EGPU. */
 int sw_device_cuda_check_free(struct sw_err *err);
 
 #endif

@@ -281,7 +281,7 @@ static int describe(struct device_cuda *d, struct sw_err *err) {
     if (rc < 0)
         return rc;
     (void)snprintf(d->info.name, sizeof d->info.name, "%.*s", (int)sizeof d->info.name - 1, properties.name);
-    /* By the driver, as in the client library: with MIG the runtime reports the UUID of the whole card. */
+    /* Ask the driver, as the client library does: with MIG the runtime reports the UUID of the whole card. */
     const CUresult result = d->driver.device_uuid(&uuid, d->driver.device);
     if (result != CUDA_SUCCESS)
         return sw_cuda_fail(err, (cudaError_t)result, "cuDeviceGetUuid");
@@ -347,7 +347,7 @@ int sw_device_cuda_count(void) {
 }
 
 int sw_device_cuda_check_driver(struct sw_err *err) {
-    enum { OLDEST = 13000 }; /* as the driver reports it: 1000 * major + 10 * minor; that of driver 580 */
+    enum { OLDEST = 13000 }; /* CUDA 13.0, of driver 580, as the driver reports it: 1000 * major + 10 * minor */
     int version = 0;
     if (cudaDriverGetVersion(&version) != cudaSuccess)
         (void)cudaGetLastError();

@@ -128,8 +128,8 @@ static bool only_copies_run(const struct slot *slot) {
     return slot->copies && slot->n_items == 0;
 }
 
-/* Records an event after all queued work, for slot_wait to sleep on. On an empty stream of a busy GPU the event itself
- * would wait for its turn, so none is recorded there. */
+/* Records an event after all queued work, for slot_wait to sleep on. An event on an empty stream of a busy GPU would
+ * itself wait for its turn, so an empty stream gets none. */
 static cudaError_t mark(struct slot *slot) {
     if (slot->is_marked || only_copies_run(slot))
         return cudaSuccess;

@@ -20,7 +20,7 @@ struct exchange {
     struct sw_gpu_gate gate; /* a copy of the slot's, which was made after `closed` had been copied to it */
     uint64_t closed;
     struct sw_params params; /* of the plan in use; a copy of them is, or will be, on the device */
-    /* Of a group, or of the frames to decode: the kernels' input, and their results. */
+    /* The kernels' input and results, for a group or for the frames to decode. */
     struct sw_gpu_result results[MAX_GROUP_ITEMS];
     struct sw_gpu_item items[MAX_GROUP_ITEMS];
     struct sw_gpu_run runs[MAX_GROUP_RUNS];

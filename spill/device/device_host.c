@@ -250,7 +250,7 @@ static void end_window(struct slot *slot) {
 }
 
 /* The window stays from one step to the next with the same mapping, until that is unmapped. So while a step runs, the
- * window is that of its own mapping, or the step does not use it. Lock held. */
+ * window shows the step's own mapping, or the step does not use it. Lock held. */
 static void prepare_window(struct slot *slot, const struct step *step) {
     if (is_write(step) && slot->written != step->mapping) {
         end_window(slot);

@@ -1,4 +1,4 @@
-/* catalogue_record.c - the bodies of versions 2 and 3, and what all versions have in common of a region's content. */
+/* catalogue_record.c - the bodies of versions 2 and 3, and the parts of a region's content that all versions share. */
 #include "spill/journal/catalogue_format.h"
 
 #include "base/alloc.h"
@@ -86,7 +86,7 @@ int sw_catalogue_add_batch(struct sw_catalogue_content *content, uint64_t batch)
     return sw_catalogue_add(content, &body, sizeof body);
 }
 
-/* Also of frames that were found, and that no tier has claimed yet. */
+/* Returns the frame's tier, also if the frame was found and no tier has claimed it yet. */
 static uint8_t tier_of(const struct sw_stored *stored) {
     return stored->tier ? stored->tier->kind->id : stored->awaits;
 }
@@ -289,8 +289,8 @@ static int read_extents(struct sw_catalogue_reader *r, const struct sw_chunk_hea
     return 0;
 }
 
-/* Returns true if a frame lies in its extents whole, and is no longer than a frame of the chunk can be. Of a packed
- * region's frame only a part may lie there. */
+/* Returns true if a frame lies in its extents whole, and is no longer than a frame of the chunk can be. A packed
+ * region's frame may lie there only in part. */
 static bool fits(const struct sw_frames *frames, size_t i) {
     const struct sw_stored *stored = &frames->stored[i];
     const uint64_t frame_bytes = frames->layouts[i].frame_bytes;

@@ -249,7 +249,8 @@ static int visit_kept(struct recovery *r, struct sw_err *err) {
     return rc;
 }
 
-/* So that a successor with this catalogue finds them under their ids. Without a record it finds them by their tier. */
+/* Records kept regions, so that a successor with this catalogue finds them under their ids. Without a record it finds
+ * them by their tier. */
 static void record_kept(struct recovery *r, struct sw_region *region, void *arg) {
     (void)arg;
     if (region->kept && !region->record && region->state == SW_REGION_OUT)
@@ -393,7 +394,7 @@ static bool is_whole(const struct sw_frames *frames) {
     return whole;
 }
 
-/* Of two records of a region one counts whose frames are whole: the one that the region has, if possible. */
+/* If a region has two records, one whose frames are whole counts: the region's own record, if possible. */
 static void settle_second(struct recovery *r, struct second *second) {
     struct sw_region *region = second->region;
     const bool takes_second = is_whole(second->frames) && (!is_whole(region->frames) || !region->kept);
@@ -458,7 +459,8 @@ static bool is_away(const struct recovery *r, const struct sw_stored *stored) {
 }
 
 /* Clients of an earlier version restore their regions into memory without pages, which their library does not make.
- * They may do so once, and only while this process runs. So the cost is bounded by what they had stored before. */
+ * They may do so once, and only while this process runs. So the cost is bounded by the bytes that they had stored
+ * before. */
 static void settle_holes(struct recovery *r, struct sw_region *region) {
     if (region->state != SW_REGION_OUT)
         region->may_fill_holes = false;

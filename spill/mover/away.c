@@ -48,9 +48,9 @@ static void rooms(const struct sw_run *run, unsigned n, uint64_t ret[SW_DECODE_M
 /* A first step that has taken longer has waited for kernels of the engine. */
 #define BUSY_US 600u
 
-/* A run's first step is one chunk, so that the link has something to do soon. On an idle device the next ones grow, so
- * that each is encoded while the one before is copied. On a busy one at most two kernels of ours fit beside each other
- * where a kernel of the engine ends: so the second step takes as much as it can. */
+/* A run's first step is one chunk, so that the link has something to do soon. On an idle device the next steps grow, so
+ * that each is encoded while the step before it is copied. On a busy device at most two of our kernels fit side by side
+ * where a kernel of the engine ends. So the second step takes as much as it can. */
 static unsigned send_length(const struct sw_mover *m, const struct sw_run *run) {
     const unsigned most = most_chunks(m, run);
     const size_t grown = run->n_dealt + 1;
@@ -131,7 +131,7 @@ static bool start_fetch(struct sw_mover *m, struct sw_slot *slot, struct sw_run 
     return true;
 }
 
-/* Checks that the chunk's layout is that of a frame which its room holds. */
+/* Checks that the chunk's layout fits the chunk, and that the frame fits its room. */
 static int check_layout(const struct sw_run *run, size_t chunk, struct sw_err *err) {
     const struct sw_frame_layout *layout = &run->frames->layouts[chunk];
     const uint64_t raw_bytes = sw_frames_chunk_bytes(run->frames, chunk);

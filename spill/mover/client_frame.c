@@ -1,7 +1,7 @@
 /* client_frame.c - frames that the client makes, and decodes itself: they are copied to their places, and back.
  *
- * The copy engines alone move such a frame, so the device launches no kernel for it, and nobody makes a plan. A client
- * may write anything into its memory, at any time. So what says how the frame is stored is read from our own copy, and
+ * The copy engines alone move such a frame, so the device launches no kernel for it, and no plan is made. A client may
+ * write anything into its memory, at any time. So what says how the frame is stored is read from our own copy, and
  * every decoder trusts a frame no further than that. */
 #include "spill/mover/mover_state.h"
 

@@ -46,11 +46,11 @@ static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t fir
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
 }
 
-/* Of chunks that all others wait for: shorter segments keep more of the device busy. */
+/* Segments of chunks that all others wait for are shorter: they keep more of the device busy. */
 #define URGENT_SEGMENT_LOG2 8u
 
-/* The frames of a step with several chunks follow each other as a group's do. For the first chunk the link waits, and
- * for the last one's decoding the restore does. */
+/* The frames of a step with several chunks follow each other, like a group's frames. The link waits for the first
+ * chunk, and the restore waits for the last chunk's decoding. */
 static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
     const struct sw_run *run = slot->run;
     struct sw_plan plan = *run->course.plan;

@@ -19,7 +19,7 @@ struct sw_fair_node {
     bool is_in;
 };
 
-/* The queue's own position: where a node enters that was not served recently. */
+/* The queue's own position. A node that was not served recently enters here. */
 enum sw_fair_clock {
     SW_FAIR_BY_FIRST, /* the place of the node served last, so a new node is next. For nodes that are remembered when
                          they leave */

@@ -48,8 +48,8 @@ struct sw_run_memory {
 struct sw_buffer {
     struct sw_run_memory *memory;
     uint64_t offset, bytes;
-    /* 0: the range holds the raw bytes. Else it holds, or gets, the frame of so many bytes of the only chunk of `bytes`
-     * raw bytes, which the client encodes and decodes. */
+    /* 0: the range holds the raw bytes. Else the client encodes and decodes: the range holds, or gets, a frame of this
+     * length. The frame's chunk is the only one, of `bytes` raw bytes. */
     uint64_t frame_bytes;
     bool is_disputed;        /* restore of a frame: a CPU decodes the stored frame first */
     enum sw_value_type type; /* spill, pack: what its bytes are */

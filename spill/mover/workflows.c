@@ -1,4 +1,4 @@
-/* workflows.c - the workflows of each operation. To add one: a file of its own, and a place in this table. */
+/* workflows.c - the workflows of each operation. A new workflow gets a file of its own and a row in this table. */
 #include "spill/mover/mover_state.h"
 
 #include "base/assert.h"

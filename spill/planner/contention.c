@@ -1,7 +1,7 @@
 #include "spill/planner/contention.h"
 
-/* A slot encodes about half of the time: its frame waits among the raw chunks for the link. At the end some chunks that
- * are still being encoded are waited for. */
+/* A slot encodes about half of the time: its frame waits among the raw chunks for the link. At the end the run waits
+ * for some chunks that are still being encoded. */
 #define ENCODING_PART 0.5
 #define LAST_CHUNKS 1
 #define LEAST_CHUNKS 16

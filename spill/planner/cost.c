@@ -198,7 +198,7 @@ static bool is_for_cpu(const struct sw_cost_direct *region) {
 
 /* Each slot gets the same number of steps of about one length: a short step at the end would wait for its kernel alone.
  * On the spill path, chunks that the CPU hashes go one by one: the CPU seals one while the next is copied. On the
- * restore path the CPU hashes them meanwhile. */
+ * restore path the CPU hashes chunks while others are copied. */
 unsigned sw_cost_direct_chunks(const struct sw_cost_direct *region) {
     const size_t most = region->is_alone ? SW_COST_STEP_MOST_CHUNKS : MOST_CHUNKS_SHARED;
     if (region->has_neighbours)

@@ -53,7 +53,7 @@ bool sw_cost_restores_directly(const struct sw_cost_rates *rates);
 #define SW_COST_MIN_BYTES ((uint64_t)256 << 10)
 enum { SW_COST_CLASSES = 7 }; /* from 256 KiB; the last: 16 MiB and more */
 
-/* What was measured with chunks of one length on one device. All zero at the start. */
+/* Measurements with chunks of one length on one device. All zero at the start. */
 struct sw_cost_class {
     struct sw_meter encode[SW_CODEC_NR], link_out, restore[SW_CODEC_NR], direct_out, direct_back;
     struct sw_probe_budget probes;

@@ -3,8 +3,8 @@
  * A kept plan is used as long as a new one would cost more than a small part of the time that its regions have taken
  * since. The first frame that it makes of a region shows whether it matches the bytes. If it does not match, the
  * session's other plans are tried, where this costs less than it may gain. After that the frame is accepted as it is.
- * The time lost by this is added up until it reaches the price of a new plan. So neither new columns nor columns in
- * turn make spills slower than raw by more than a part of what they gain. */
+ * The time lost by this is added up until it reaches the price of a new plan. So spills of new columns, or of columns
+ * in turn, are slower than raw ones by at most a part of what they gain. */
 #include "spill/planner/planner.h"
 
 #define MOST_NUMBERS_RATIO 1000 /* the ratio of equal numbers */

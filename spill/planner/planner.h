@@ -140,8 +140,8 @@ struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_pack, co
                                           bool may_retry, struct sw_plan *plan);
 /* Decides for a run that has just got a plan, from its chunk `first` on. */
 void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first);
-/* Checks whether compressing still pays, by what was measured since the last decision. If it does not, the rest of the
- * run goes partially compressed, or raw. For a spill that is being compressed. */
+/* Checks whether compressing still pays, by what was measured since the last decision. If not, the rest of the run goes
+ * partially compressed, or raw. Call it for a spill that is being compressed. */
 void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
 /* A search for a kept plan. */
 struct sw_plan_query {

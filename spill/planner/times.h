@@ -1,11 +1,11 @@
 /* times.h - how long each path of a region takes, by the rates that its stages had recently.
  *
  * On the spill path a region is encoded, crosses the link, and is written to the disk if it goes there. On the restore
- * path it is read, then loaded and decoded, which one slot does in one go and which is measured as one. Raw frames take
- * the same path: encoding them is a copy with checksums, and all of their bytes cross. Or raw frames go directly: the
- * link's copy engines move the bytes, and beside this few long kernels, or the CPU, make the hashes. Stages overlap
- * except for the first chunk. So a long region takes as long as its slowest stage, and a region of one chunk as long as
- * all stages together. Pure. */
+ * path it is read, then loaded and decoded. One slot loads and decodes in one go, and both are measured together. Raw
+ * frames take the same path: encoding them is a copy with checksums, and all of their bytes cross. Or raw frames go
+ * directly: the link's copy engines move the bytes, and beside this few long kernels, or the CPU, make the hashes.
+ * Stages overlap except for the first chunk. So a long region takes as long as its slowest stage, and a region of one
+ * chunk as long as all stages together. Pure. */
 #ifndef SW_SPILL_TIMES_H
 #define SW_SPILL_TIMES_H
 

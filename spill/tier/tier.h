@@ -124,8 +124,8 @@ struct sw_tier_io {
 };
 
 /* Returns whether a frame that the tier has found is wanted. If so, *stored is copied and is like any committed frame
- * from then on. doubtful: the record is damaged, and the frame may have been released. Take it only if its content can
- * be told from any other frame's. */
+ * from then on. doubtful: the record is damaged, and the frame may have been released. Take it only if a reader can
+ * recognise its content. */
 typedef bool sw_tier_take(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                           bool doubtful);
 

@@ -72,7 +72,7 @@ static bool has_waiting_before(const struct sw_transit *transit, const struct sw
     return false;
 }
 
-/* For a job beside other tenants. */
+/* Returns whether a job may stage bytes, if other tenants have jobs, too. */
 static bool may_stage(const struct sw_transit *transit, const struct sw_job *job, uint64_t bytes) {
     const struct sw_placement *place = transit->place;
     const bool goes_out = !moves(job) && sw_transit_kind(job) == SW_TIER_WRITE;

@@ -25,7 +25,7 @@ void sw_transit_fini(struct sw_transit *transit);
 /* Returns the direction of the job's frames (of a move's first step): to a tier, or from one. */
 enum sw_tier_io_kind sw_transit_kind(const struct sw_job *job);
 
-/* Adds the job to those that want a tier, unless it is there. errors: -SW_ENOMEM. */
+/* Adds the job to the jobs that want a tier, unless it is one of them. errors: -SW_ENOMEM. */
 int sw_transit_join(struct sw_transit *transit, struct sw_job *job, struct sw_err *err);
 /* Notes that the job may want a tier again. */
 void sw_transit_wake(struct sw_transit *transit, struct sw_job *job);

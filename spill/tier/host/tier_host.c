@@ -107,7 +107,7 @@ static bool is_stopping(struct tier_host *t) {
 static int slab_pin(struct tier_host *t, struct slab *slab, struct sw_err *err) {
     for (; slab->n_pinned < t->config.n_devices; slab->n_pinned++) {
         struct sw_device *device = t->config.devices[slab->n_pinned];
-        if (is_stopping(t)) /* each takes a while, and would be in vain */
+        if (is_stopping(t)) /* each takes a while, and the arena is about to go */
             return sw_err_set(err, -SW_ESHUTDOWN, SW_SCOPE_DAEMON, "the host arena is closing");
         int rc = device->ops->pin(device, slab->memory.base, slab->memory.bytes, err);
         if (rc)

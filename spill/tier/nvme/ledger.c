@@ -310,7 +310,7 @@ static size_t record_at(const struct sw_ledger *l, const uint8_t *image, uint64_
     return is_known && ret->sequence >= l->next_sequence ? bytes : 0;
 }
 
-/* The records of a batch follow each other. The first one waits until the last one is there. */
+/* Takes a record. The records of a batch follow each other, and count when the last one has been read. */
 static int take(struct sw_ledger *l, const struct head *head, const uint8_t *body) {
     l->next_sequence = head->sequence + 1;
     l->next_number = head->number >= l->next_number ? head->number + 1 : l->next_number;

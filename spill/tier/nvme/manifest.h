@@ -45,8 +45,8 @@ struct sw_manifest_damage {
     size_t n_places;
     uint64_t at;                    /* offset of the first damaged place */
     const char *what;               /* what is wrong there; static */
-    uint64_t n_doubtful, n_dropped; /* frames that were found all the same; frames that were found, but are overwritten
-                                       or beyond the files */
+    uint64_t n_doubtful, n_dropped; /* frames that were found despite the damage; found frames that are overwritten or
+                                     * beyond the files */
 };
 
 /* Opens or makes the manifest. A damaged one gives the frames that it still vouches for (manifest_scan.h), and stays
@@ -58,9 +58,9 @@ void sw_manifest_close(struct sw_manifest *manifest);
 
 /* Returns the file's damage. NULL: the file is whole. Borrowed, until it is mended. */
 const struct sw_manifest_damage *sw_manifest_damage(const struct sw_manifest *manifest);
-/* Rewrites a damaged file with the frames that are still in it, which are then beyond doubt. Every doubtful frame must
- * have been released before, or must be recognisable for certain when it is read. A whole file is left alone. errors:
- * -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM: the damage stays. */
+/* Rewrites a damaged file with the frames that are still in it. They are no longer doubtful then. So every doubtful
+ * frame must have been released before, or a reader must recognise it for certain. An undamaged file is left alone.
+ * errors: -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM: the damage stays. */
 int sw_manifest_mend(struct sw_manifest *manifest, struct sw_err *err);
 /* Removes a frame that cannot be where its record says: as damage, without a release. why: static. */
 void sw_manifest_drop(struct sw_manifest *manifest, struct sw_manifest_entry *entry, const char *why);

@@ -65,7 +65,8 @@ static int system_error(struct sw_err *err, const char *call, const char *name) 
     return rc;
 }
 
-/* So that a power cut does not take the folder away. If the parent cannot be opened, the system writes it later. */
+/* Flushes the parent, so that the folder survives a power cut. If the parent cannot be opened, the system writes it
+ * later. */
 static void sync_parent(int directory) {
     const int parent = openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)

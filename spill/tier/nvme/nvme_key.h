@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For AES-256-XTS, which has two keys. */
+/* The lengths of the key, which is two keys for AES-256-XTS, and of its mark. */
 enum { SW_NVME_KEY_BYTES = 64, SW_NVME_MARK_BYTES = 32 };
 
 struct sw_nvme_key {

@@ -5,9 +5,9 @@
  * shorter), each encrypted by AES-256-GCM and followed by its tag, so that ranges can be read alone.
  *
  * What is authenticated: the object's name (additional data), the segment's index and whether it is the last one (both
- * in its nonce). So the store, or whoever can write to the bucket, can neither alter, exchange, reorder nor truncate
- * objects without notice. Two things it can do: remove objects, and bring back an earlier state of the bucket. Names
- * are not used twice, so only metadata that was rewrapped, and objects that were deleted, have an earlier state.
+ * in its nonce). So neither the store nor anything else that can write to the bucket can alter, exchange, reorder or
+ * truncate objects unnoticed. They can remove objects, and bring back an earlier state of the bucket. Names are not
+ * used twice, so only metadata that was rewrapped, and objects that were deleted, have an earlier state.
  *
  * thread: any. */
 #ifndef SW_SPILL_OBJECT_CRYPT_H

@@ -249,7 +249,7 @@ static int compare_regions(const void *a, const void *b) {
     return order ? order : compare_epochs(a, b);
 }
 
-/* Puts the list in the order of epochs. Of two records of one name the older one was left by a change that failed. */
+/* Puts the list in the order of epochs. If two records have one name, a change that failed has left the older one. */
 static int sort(struct sw_remote_list *list, size_t n, struct sw_err *err) {
     struct sw_remote_entry **all = sw_alloc_array(n + 1, sizeof(void *));
     struct sw_list *node;

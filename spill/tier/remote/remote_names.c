@@ -19,7 +19,7 @@ struct step {
     struct sw_object_request request;
     struct change *change;
     struct sw_remote_entry *entry;  /* NULL: the batch's */
-    struct sw_remote_record *plain; /* KEEP: what the object is to hold */
+    struct sw_remote_record *plain; /* KEEP: the content of the object */
     size_t plain_bytes;
     const char *tenant; /* that several hosts have; or NULL */
     char folder[SW_OBJECT_NAME_BYTES];
@@ -295,7 +295,7 @@ static void list_before(struct step *step) {
 
 /* ---- beginnings ---- */
 
-/* Makes what the object is to hold. */
+/* Makes the content of the object. */
 static bool fill(struct step *step, const struct sw_tier_record *user) {
     struct sw_remote_names *names = step->change->names;
     step->plain_bytes = sizeof *step->plain + user->bytes;

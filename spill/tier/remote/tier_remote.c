@@ -487,7 +487,7 @@ static int probe(struct tier_remote *t, struct sw_err *err) {
     return sw_remote_probe(t->client, name, &t->is_exclusive, err);
 }
 
-/* What the bucket has, and what it can. */
+/* Lists the bucket's objects, and finds out what the store supports. */
 static int ask_store(struct tier_remote *t, struct sw_err *err) {
     const struct sw_remote_list_config list = {
         .client = t->client, .keyring = t->keyring, .host = t->host, .n_orphans = &t->n_orphans};
