@@ -1,16 +1,16 @@
 /* codec.c - speed of the codec on the GPU, device to device, every output verified.
  *
  * A column is a file (tiled to --size), "tpch" (generated l_comment), another string column of TPC-H's ("l_shipmode")
- * or "random". Rows per column: encode warm (symbol table at hand), encode cold (sample, copy to the host, training and
- * upload counted, by the host's clock), decode, both by phrases if the service would choose those, and the raw codec
- * both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four times the L2
- * cache are rotated over several copies. With --imported columns and frames lie in memory that another process took by
- * cudaMalloc, opened by its IPC handle, as the service sees that of a client: the driver maps it by small pages, so
- * what matters is in which order addresses are touched.
+ * or "random". Rows per column: encode warm (symbol table at hand), encode cold (by the host's clock, with sample, copy
+ * to the host, training and upload), decode, encode and decode by phrases if the service would choose them, and the raw
+ * codec both ways. Everything that makes the frame complete is inside the timed span. Inputs smaller than four times
+ * the L2 cache are rotated over several copies. With --imported columns and frames lie in memory that another process
+ * took by cudaMalloc, opened by its IPC handle, as the service opens a client's memory. The driver maps it by small
+ * pages, so the order counts in which addresses are touched.
  *
  * Columns of numbers ("u32:sorted:4", tests/lib/numbers.h) are encoded and decoded by every codec that takes their
- * type, or by that of --codec, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz alone,
- * with symbols of 4 bytes and a window of 32.
+ * type, or by the codec of --codec, and raw. Any column with "lz:4:32:" in front of it is encoded and decoded by lz
+ * alone, with symbols of 4 bytes and a window of 32.
  *
  * With --batch N a column is N inputs of --size each, encoded and decoded by the calls for batches; their frames are
  * also copied to pinned memory and back, rows "store" and "load", whose rate is that of the frames' bytes. What the
@@ -70,7 +70,7 @@ struct options {
     const char *json_path;
 };
 
-/* What all measurements share; one column's worth of buffers. */
+/* The state that all measurements share, with buffers for one column. */
 struct bench {
     struct options options;
     int to_exporter, from_exporter;
@@ -446,7 +446,7 @@ static void verify_batch(struct bench *b, const char *column) {
     exit(1);
 }
 
-/* What is under way in front of a step, so that all of it is queued when it begins: the host's work is timed alone. */
+/* Work in front of a step, so that the whole step is queued when it begins: only the host's work is timed. */
 static void queue_delay(struct bench *b) {
     for (int i = 0; i < 4; i++)
         CUDA(cudaMemcpyAsync(b->d_out, b->h_frames, b->n, cudaMemcpyHostToDevice, b->stream));

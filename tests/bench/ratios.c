@@ -1,5 +1,5 @@
-/* ratios.c - what the columns of TPC-H's lineitem, orders and partsupp shrink to, by the plans that the service would
- * choose.
+/* ratios.c - compressed lengths of the columns of TPC-H's lineitem, orders and partsupp, by the plans that the service
+ * would choose.
  *
  * ratios [-s SCALE] [-d DIRECTORY]: prints a line per buffer: column, role, type, codec, its bytes and its frames'
  * bytes, separated by tabs. Frames are decoded and compared. With -d each buffer is also written to

@@ -2,10 +2,10 @@
  * of memory, every byte compared, with a plain pinned copy measured in the same run.
  *
  * Starts the daemon itself (before CUDA is touched). Each row: median of the repeats, from the client's call to its
- * completion, on a stream that has run dry (of the default stream that cannot be asked, and to wait for it costs two
- * switches of the GPU between processes). "growth" is the device memory that all other processes took on top of what
- * they held before the first spill, the worst of many samples taken while operations of the warm-up ran: scratch that
- * was not there at start would show. Content beyond 2 GB is the first 2 GB again, so that a region may be as long as
+ * completion, on an idle stream. (The default stream cannot be asked whether it is idle, and waiting for it costs two
+ * switches of the GPU between processes.) "growth" is the device memory that all other processes took beyond what they
+ * held before the first spill. It is the worst of many samples during the warm-up, and would show scratch that the
+ * service did not take at its start. Content beyond 2 GB is the first 2 GB again, so that a region may be as long as
  * the GPU allows. See --help. */
 #include "base/mem_kind.h"
 #include "ipc/spillway.h"

@@ -45,8 +45,8 @@ static struct spillway_region spill_some(struct spillway *connection, uint8_t *m
     return result.region;
 }
 
-/* A call of many requests that the client encodes, over a restart at any time of it: what has begun is to be repeated,
- * the rest goes on with the new process, which has yet to be handed the frame buffers. */
+/* A call of many requests that the client encodes, with a restart at any time. Requests that have begun must be
+ * repeated. The others go on with the new process, which first needs the frame buffers. */
 START_TEST(coded_batch_goes_on_with_the_next_process) {
     enum { N = 24, EACH_BYTES = 4 << 20, ROUNDS = 6 };
     static const char *const options[] = {"log_level=warning", "host_tier_bytes=1GiB", NULL};

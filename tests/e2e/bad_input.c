@@ -41,7 +41,7 @@ START_TEST(bad_packet_ends_the_session) {
     struct sw_msg msg = {.header = {.version = SW_PROTO_OLDEST_VERSION, .type = SW_MSG_STATUS, .seq = 77}};
     const size_t bytes = sw_msg_encode(&msg, packet);
     packet[bad_packets[_i].offset] = bad_packets[_i].value;
-    /* With descriptors on board, which must not stay behind either. */
+    /* The packet carries descriptors, which must not stay open. */
     ck_assert(
         sw_wire_send_raw(&sw_wired, packet, bad_packets[_i].bytes ? bad_packets[_i].bytes : bytes, sw_wired.socket, 3));
     ck_assert_msg(sw_wire_await(&sw_wired, bad_packets[_i].seq, &msg) == bad_packets[_i].code, "%s",

@@ -186,7 +186,7 @@ START_TEST(buffers_of_several_memories) {
 }
 END_TEST
 
-/* At the end of the memory, or where the next one begins, also as the first buffer. */
+/* Empty buffers at the end of a memory, or where the next memory begins, also as the first buffer. */
 START_TEST(empty_buffers) {
     enum { N = 8 };
     uint8_t *data = new_memory(2 * 8192);

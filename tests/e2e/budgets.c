@@ -48,7 +48,7 @@ static bool is_taken(struct sw_wire *wire) {
     return msg.header.type == SW_MSG_HELLO_OK;
 }
 
-/* As many sessions as one user may have. */
+/* Opens as many sessions as one user may have. Returns their number. */
 static unsigned open_all(void) {
     unsigned n = 0;
     for (; n < MOST_SESSIONS && sw_wire_connect(&wires[n], daemon_process.socket); n++)

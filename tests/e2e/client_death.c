@@ -442,7 +442,7 @@ START_TEST(clients_die_and_nothing_is_left) {
     long warm_kib = 0;
     start();
     park();
-    check_parked(); /* so that allocations that a restore keeps for good are made */
+    check_parked(); /* so that the allocations exist that a first restore makes and keeps */
     const struct held before = look_when_quiet(&witness);
     for (unsigned i = 0; i < cycles; i++) {
         const unsigned state = state_of(i);

@@ -1,5 +1,5 @@
-/* Regions that the client encodes and decodes itself, through a real spillwayd on the host device: they come back the
- * same, whoever decodes them; what goes wrong is as with the service's codec. */
+/* Regions that the client encodes and decodes itself, through a real spillwayd on the host device: the same bytes come
+ * back, whether client or service decodes them; errors are as with the service's codec. */
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
@@ -50,7 +50,7 @@ static uint8_t *filled(size_t bytes, enum sw_content content, uint64_t seed) {
     uint8_t *data = malloc(bytes + 1);
     ck_assert_ptr_nonnull(data);
     sw_content_fill(data, bytes < MIB ? bytes : MIB, content, seed);
-    for (size_t at = MIB; at < bytes; at += MIB) { /* the same again, but for a number: it is had cheaply */
+    for (size_t at = MIB; at < bytes; at += MIB) { /* the first MIB again with a number in front: cheap to make */
         memcpy(data + at, data, bytes - at < MIB ? bytes - at : MIB);
         memcpy(data + at, &at, bytes - at < sizeof at ? bytes - at : sizeof at);
     }
@@ -282,8 +282,8 @@ START_TEST(a_connection_can_be_closed_at_any_time) {
 }
 END_TEST
 
-/* A connection is closed while the service hangs, with frames on their way: what the service does with them later harms
- * nobody. */
+/* A connection is closed while the service hangs, with frames on their way. When the service handles them later,
+ * nothing is harmed. */
 START_TEST(a_service_that_hangs_spoils_no_other_connection) {
     const size_t bytes = 24 * MIB;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1), *copy = malloc(bytes);

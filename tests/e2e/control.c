@@ -512,7 +512,7 @@ static const char *shell(int exit_code, const char *format, ...) {
     return output;
 }
 
-/* What one program writes the other one reads. */
+/* The file that one program writes is read by the other one. */
 static void ck_snapshot_is_read(unsigned n_regions) {
     char says[64];
     const char *output = shell(0, "'%s' -s '%s' snapshot | '%s' --set nvme_tier_directory=/x --dry-run - 2>&1",

@@ -238,7 +238,7 @@ START_TEST(a_client_ends_unnoticed) {
 }
 END_TEST
 
-/* Of more than one packet, whose regions the library has kept until the last is back. */
+/* A batch of several packets: the library keeps its regions until the last one is back. */
 START_TEST(a_batch_restores_and_keeps_it) {
     uint8_t *memory[] = {new_memory(), new_memory()};
     struct spillway_buffer pieces[2];

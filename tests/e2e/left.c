@@ -211,7 +211,7 @@ static void copy(FILE *from, FILE *to) {
         SW_ASSERT(fputc(c, to) != EOF);
 }
 
-/* As the same user as then, root. Other users become root in a namespace of their own. */
+/* Runs as root, as the earlier version did. Other users become root in a namespace of their own. */
 static void become_root(void) {
     char line[32];
     const uid_t uid = getuid();

@@ -74,7 +74,7 @@ static void prepare(mode_t mode) {
     sw_test_daemon_script(script, command, SW_SPILLWAYD_PATH);
 }
 
-/* In /tmp anybody can have made the folder: its owner is trusted because clients name it. */
+/* In /tmp any user can have made the folder. Its owner is trusted because clients name it. */
 static void start(mode_t mode, const char *option) {
     const char *options[] = {"data_socket_mode=0666", "control_socket_mode=0666", option, NULL};
     int exit_code;

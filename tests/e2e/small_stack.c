@@ -73,7 +73,7 @@ static void go_round(enum spillway_value_type type, bool in_place) {
     ck_assert_mem_eq(memory, expected, REGION_BYTES);
 }
 
-/* So many times one text, between two others, as a line; whatever is answered. */
+/* Sends a line: `before`, many times `open`, many times `close`, and `after`. Takes any answer. */
 static void send_nested(struct sw_ctl *ctl, const char *before, const char *open, const char *close,
                         const char *after) {
     enum { DEPTH = MAX_JSON_DEPTH - 8 };

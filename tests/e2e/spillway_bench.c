@@ -105,7 +105,7 @@ static json_t *first_column(json_t *json) {
     return json_array_get(json_object_get(json, "columns"), 0);
 }
 
-/* Each session's rate is that of its own time, and the slowest one's share is told. */
+/* Each session's rate counts its own time, and the slowest session's share is reported. */
 static double slowest_share(json_t *json) {
     json_t *sessions = json_object_get(json, "sessions");
     const size_t n = json_array_size(sessions);

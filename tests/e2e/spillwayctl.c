@@ -272,7 +272,7 @@ START_TEST(a_region_says_what_has_encoded_it) {
 }
 END_TEST
 
-/* On a terminal, which `script` makes, a command that waits draws how far it has got. */
+/* On a terminal (of `script`), a command that waits draws its progress. */
 START_TEST(a_bar_while_it_waits) {
     char line[1024];
     (void)snprintf(line, sizeof line, "script -qec \"'%s' -s '%s' drain on --wait\" /dev/null </dev/null",

@@ -171,7 +171,7 @@ START_TEST(killed_at_each_step_of_an_upgrade) {
 }
 END_TEST
 
-/* A later version has run, and has named its catalogue as versions since 2 do, or like that of version 1. */
+/* A later version has run. It has named its catalogue as versions since 2 do, or as version 1 does. */
 START_TEST(a_downgrade_is_refused_and_loses_nothing) {
     const char *later_name = _i ? "catalogue" : "catalogue-4";
     ck_assert_int_eq(sw_supervisor_stop(&w.supervisor, SIGTERM), 0);

@@ -477,7 +477,7 @@ START_TEST(a_coder_is_not_made_on_a_full_gpu) {
 }
 END_TEST
 
-/* What nobody else can do waits; what is canceled ends. */
+/* A run that only the coder can do waits; a canceled run ends. */
 START_TEST(a_patient_run_waits_for_the_gpu) {
     struct sw_coder_run run;
     open_coder();

@@ -557,7 +557,7 @@ static void groups_seem_slow(void) {
     }
 }
 
-/* Of one memory, which stays mapped until all are through. */
+/* Runs short jobs in one memory, which stays mapped until all have ended. */
 static void run_short(struct sw_one_run *jobs, const struct sw_memory *memory) {
     rig.mem = (struct sw_run_memory){.desc = sw_memory_desc(memory)};
     for (unsigned i = 0; i < N_SHORT; i++) {

@@ -205,7 +205,7 @@ START_TEST(frames_go_to_the_disk_and_back) {
 }
 END_TEST
 
-/* Of a tier in which every second place is taken a frame gets several extents. */
+/* In a tier where every second place is taken, a frame gets several extents. */
 START_TEST(frames_in_several_extents) {
     enum { FILL_BYTES = 32 << 10, MOST = 100 };
     struct sw_fixture_config config = sw_fixture_defaults;

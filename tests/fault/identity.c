@@ -432,7 +432,7 @@ static void end_many(void) {
     sw_memory_free(&many.memory);
 }
 
-/* Also one that the last step compares. */
+/* A wrong identity is found, also by the last step. */
 START_TEST(test_one_wrong_frame_of_many_is_found) {
     static const size_t pairs[][2] = {{0, 1}, {3, MANY - 1}, {MANY - 2, MANY - 1}};
     struct sw_region *region;

@@ -329,8 +329,8 @@ START_TEST(killed_at_each_write) {
 }
 END_TEST
 
-/* With a disk a write or a move fails, which no client hears of. Without one, each failure but one is an error that a
- * client gets. The exception is the end of a pack, which cannot be undone. */
+/* With a disk a write or a move may fail, and no client gets an error. Without a disk a client gets each failure as an
+ * error, with one exception. The exception is the end of a pack, which cannot be undone. */
 START_TEST(each_record_fails) {
     const struct scenario *s = &scenarios[_i / 2];
     unsigned n_failed = 0, n_seen = 0;

@@ -347,7 +347,7 @@ static void rest_above_the_limit(void) {
     ck_assert_int_eq(f.tier->ops->reserve(f.tier, free_bytes - free_bytes % 4096, &fills, NULL), 0);
 }
 
-/* No room comes from a demotion that fails: the error is that of a full tier, for every spill, and at once. */
+/* A demotion that fails makes no room: every spill fails at once, with the error of a full tier. */
 START_TEST(test_a_failed_demotion_delays_no_spill) {
     open_fixture(32 << 20, 100, 50, true);
     rest_above_the_limit();
@@ -424,7 +424,7 @@ START_TEST(test_a_promoted_region_is_not_the_next_to_move) {
 }
 END_TEST
 
-/* Nor is one waited for that does not get on. */
+/* Spills do not wait for a demotion that hangs. */
 START_TEST(test_a_hung_disk_delays_no_spill) {
     open_fixture(32 << 20, 100, 50, true);
     rest_above_the_limit();

@@ -154,7 +154,7 @@ static void add(struct image *image, uint64_t kind, const uint8_t *content, uint
     memcpy(cell_at(image, first) + 20, &bytes, sizeof bytes);
 }
 
-/* In memory that ends where the record does, so that a sanitizer sees what is read behind it. */
+/* The record lies at the end of its memory, so that a sanitizer sees reads behind it. */
 static void read_alone(const struct sw_catalogue_format *format, const uint8_t *content, size_t bytes) {
     struct sw_catalogue_region region;
     char name[SW_REGION_NAME_BYTES];

@@ -1,5 +1,5 @@
-/* fuzz_config.c - any bytes as a configuration: refused by name with the configuration unchanged, or taken, and then
- * what is printed loads to the same again. As a file, and as the argument of --set. */
+/* fuzz_config.c - any bytes as a configuration: as a file, and as the argument of --set. They are refused by name and
+ * the configuration is unchanged, or they are taken, and then the printed configuration loads to the same again. */
 #include "base/assert.h"
 #include "config/config.h"
 #include "tests/lib/input_file.h"

@@ -1,8 +1,8 @@
 /* fuzz_control.c - lines of the control socket, to a service with a stored region and a connection that subscribes.
  *
- * Input: one byte for the caller's rights, then lines. "0:0", which is no region's id, stands for that of the stored
+ * Input: one byte for the caller's rights, then lines. "0:0", which is no region's id, stands for the id of the stored
  * region. What must hold: a line is answered by one JSON-RPC object, or by an array of them, or, if it is a
- * notification, not at all; and whatever was asked, the service's books are right. */
+ * notification, not at all; and after any line the service's books are right. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"

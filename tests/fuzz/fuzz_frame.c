@@ -27,7 +27,7 @@ static void rehash(uint8_t *frame, size_t bytes) {
     memcpy(frame, &h, sizeof h);
 }
 
-/* What decodes as a whole decodes in parts, to the same bytes. */
+/* A frame that decodes as a whole also decodes in parts, to the same bytes. */
 static void decode_parts(const uint8_t *frame, size_t bytes, const struct sw_frame_layout *layout,
                          const uint8_t *whole) {
     const size_t segment_bytes = (size_t)1 << layout->segment_log2, tile_bytes = SW_TILE_SEGMENTS * segment_bytes;

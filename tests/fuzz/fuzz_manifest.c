@@ -1,7 +1,7 @@
 /* fuzz_manifest.c - any bytes as the manifest of an NVMe tier: first as they are, then with hashes and sequence numbers
- * made right, so that what lies behind them is reached. Refused by name and left as it was, or opened: then the frames
- * that are found lie apart from each other inside the tier, and are found again, in a manifest that is whole. What
- * looks at the folder from outside changes nothing, and says the same. */
+ * made right, so that the code behind these checks is reached. The manifest is refused by name and left as it was, or
+ * it is opened. Then the found frames do not overlap and lie inside the tier, and an undamaged manifest has them again.
+ * A check of the folder from outside changes nothing, and reports the same. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/log.h"
@@ -101,7 +101,7 @@ static size_t damaged_places(struct sw_tier *tier) {
     return info.damage.n_places;
 }
 
-/* In memory that ends where the file does, so that a sanitizer sees what is read behind it. */
+/* The file lies at the end of its memory, so that a sanitizer sees reads behind it. */
 static void scan_alone(const uint8_t *image, size_t bytes) {
     struct sw_manifest_scan scan;
     uint8_t *exact = malloc(bytes ? bytes : 1);
@@ -165,7 +165,8 @@ static void put64(uint8_t *at, uint64_t value) {
     memcpy(at, &value, sizeof value);
 }
 
-/* A record whose body is longer than what is left gets what is left; lengths, kinds and ids stay as they are else. */
+/* A record whose body is longer than the rest of the file gets the rest. Otherwise lengths, kinds and ids stay as they
+ * are. */
 static void make_right(uint8_t *image, size_t bytes) {
     uint64_t sequence = 1;
     if (bytes < HEADER_BYTES)

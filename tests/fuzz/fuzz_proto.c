@@ -1,4 +1,5 @@
-/* fuzz_proto.c - sw_msg_decode() on any bytes: it refuses, or what it returns encodes to the same packet again. */
+/* fuzz_proto.c - sw_msg_decode() on any bytes: it refuses them, or returns a message that encodes to the same packet
+ * again. */
 #include "base/assert.h"
 #include "ipc/proto.h"
 #include <string.h>

@@ -209,7 +209,7 @@ START_TEST(batches_of_every_size) {
 }
 END_TEST
 
-/* So many that looking one up takes three rounds; and one alone. */
+/* A batch of so many items that finding one takes three rounds, and a batch of one. */
 START_TEST(batches_of_many_and_of_one) {
     enum { MANY = 3000 };
     size_t *bytes = must_calloc(MANY, sizeof *bytes);

@@ -49,8 +49,8 @@ static void settle(unsigned s, bool by_polling) {
     ok(by_polling ? rc : device->ops->slot_wait(device, s, &result, &err));
 }
 
-/* A client's block with the items' bytes and gaps between them, the place that they are restored to, and an arena in
- * which every frame lies in up to `pieces` extents, in an order that is not that of the items. */
+/* A client's block with the items' bytes and gaps between them, the place where they are restored, and an arena. There
+ * every frame lies in up to `pieces` extents, in another order than the items. */
 struct group {
     unsigned n;
     size_t image_bytes, arena_bytes;

@@ -18,7 +18,7 @@ enum sw_packed_way {
     SW_PACKED_WAYS
 };
 
-/* Of which single values are read: a bit for each codec. */
+/* Returns the codecs whose single values can be read: a bit for each. */
 uint32_t sw_packed_values_codecs(void);
 
 /* Reads all values of value_bytes each into ret, which has room for `bytes`; *ret_values: how many could be read.

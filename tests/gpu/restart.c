@@ -1,11 +1,11 @@
 /* restart.c - GPU memory of every kind while the service is killed, or stopped in order, and started again by a service
- * manager that keeps its descriptors: what was parked comes back, what was packed is unpacked by the successor, the
- * client reconnects by itself, registered memory is handed over again, and no restart costs device memory.
+ * manager that keeps its descriptors: parked regions come back, the successor unpacks packed ones, the client
+ * reconnects by itself, registered memory is handed over again, and no restart costs device memory.
  *
  * Batches of short regions travel by kernels that reach the arena through the host's pointers: that they come back
  * shows that the successor has pinned the slabs it was left. The client is a process of its own, which alone touches
- * CUDA. Nobody else may use the GPU. $SW_RESTART_ROUNDS: restarts of each kind, for long runs. $SW_TEST_HOST=1: on the
- * host device with memfds, to try the test itself. */
+ * CUDA. No other process may use the GPU. $SW_RESTART_ROUNDS: restarts of each kind, for long runs. $SW_TEST_HOST=1: on
+ * the host device with memfds, to try the test itself. */
 #include "base/assert.h"
 #include "tests/lib/content.h"
 #include "tests/lib/must.h"

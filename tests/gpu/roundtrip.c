@@ -1,7 +1,7 @@
 /* roundtrip.c - GPU memory of every kind through a real spillwayd: the same bytes come back, nothing is left behind.
  *
  * The daemon is a child that is started before this process touches CUDA; the tests run in one process (no fork). The
- * path of spillwayd is the first argument, else that of the build. */
+ * first argument is the path of spillwayd; without it the build's spillwayd runs. */
 #include "ipc/spillway.h"
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"

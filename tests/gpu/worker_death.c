@@ -44,7 +44,7 @@ static struct sw_test_daemon daemon_process;
 static struct sw_witness witness;
 static struct sw_child exporter;
 
-/* Exported memory: what a worker says of it, but for its number and whether it is handed over once. */
+/* Exported memory: the messages that hand it over, except for its number and whether it is handed over once. */
 struct memory {
     struct sw_msg_mem_open open;
     struct sw_msg_mem_parts parts;

@@ -21,7 +21,7 @@ static const struct sw_build_buffer_config buffers[N] = {{5 * CHUNK + 77, CHUNK,
                                                          {0, 0, SW_VALUE_I64},
                                                          {1000, CHUNK, SW_VALUE_I8}};
 static const struct sw_build_config config = {.buffers = buffers, .n_buffers = N};
-/* In which the appends come, and how long each is. */
+/* The appends, in their order. */
 static const struct {
     unsigned buffer;
     uint64_t at, bytes;

@@ -1,10 +1,9 @@
 /* buffer.h - memory that a client could hand to spillwayd, of every kind, for tests, benchmarks and the demo.
  *
- * A buffer is `bytes` long at `data`, in the host's memory or in that of GPU 0; its content is reached through the
- * functions here only, which work for every kind and have finished when they return. Nothing is written outside
- * data[0 .. bytes). The header needs no CUDA header; in a build without CUDA all kinds but one are refused. CUDA is
- * first touched by sw_buffer_usable_kinds() and by sw_buffer_new() of a GPU kind: not before a fork(). thread: one
- * at a time. */
+ * A buffer is `bytes` long at `data`, in host memory or in the memory of GPU 0. Reach its content only through the
+ * functions here: they work for every kind, and have finished when they return. Nothing is written outside data[0 ..
+ * bytes). The header needs no CUDA header; in a build without CUDA all kinds but one are refused. CUDA is first touched
+ * by sw_buffer_usable_kinds() and by sw_buffer_new() of a GPU kind: not before a fork(). thread: one at a time. */
 #ifndef SW_TEST_BUFFER_H
 #define SW_TEST_BUFFER_H
 

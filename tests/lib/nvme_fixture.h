@@ -31,7 +31,7 @@ int sw_nvme_transfer(struct sw_tier *tier, enum sw_tier_io_kind kind, struct sw_
                      uint64_t seed, struct sw_err *err);
 /* Reserves and writes a frame of (bytes, seed); empty and with the error's code if that fails. */
 int sw_nvme_put(struct sw_tier *tier, uint64_t bytes, uint64_t seed, struct sw_stored *ret, struct sw_err *err);
-/* Reads a frame; true if it is that of (stored->bytes, seed). */
+/* Reads a frame. Returns true if it is the frame of (stored->bytes, seed). */
 bool sw_nvme_holds(struct sw_tier *tier, struct sw_stored *stored, uint64_t seed);
 
 /* --- for suites: a folder for each test --- */

@@ -1,7 +1,7 @@
 /* one_region.h - memory for one region, which a test of a service fills, spills, restores and compares.
  *
- * The content follows from a seed: text for even ones where `with_text`, else bytes that do not shrink. Failures fail
- * the test, but for those of a spill. thread: the one that runs the test. */
+ * The content follows from a seed: text for even ones where `with_text`, else bytes that do not shrink. A failure fails
+ * the test, unless it is a spill's. thread: the one that runs the test. */
 #ifndef SW_TEST_ONE_REGION_H
 #define SW_TEST_ONE_REGION_H
 

@@ -44,7 +44,7 @@ static inline void add_buffer(uint64_t raw_bytes, uint32_t chunk_bytes) {
     sw_test_add_buffer(&packet, raw_bytes, 0)->chunk_bytes = chunk_bytes;
 }
 
-/* The bytes of a buffer are those of the memory at the same place; one buffer lies behind the other. */
+/* A buffer has the memory's bytes at the same place. Buffers follow each other. */
 static inline struct sw_wire_chunk *add_chunk(unsigned buffer, uint64_t at, uint64_t raw_bytes) {
     struct sw_wire_chunk *chunk = &packet.chunks[packet.msg.u.build.n_chunks++];
     packet.builds[packet.msg.u.build.n_builds - 1].n_chunks++;

@@ -30,9 +30,9 @@ void sw_packet_rig_close(struct sw_packet_rig *rig);
 uint32_t sw_packet_rig_send(struct sw_packet_rig *rig, struct sw_msg *msg, int *fds, unsigned n_fds);
 /* Takes the next reply, if there is one. */
 bool sw_packet_rig_has_reply(struct sw_packet_rig *rig);
-/* Waits for the next reply. Returns its code: that of ERROR, else 0. */
+/* Waits for the next reply. Returns the code of an ERROR, else 0. */
 int sw_packet_rig_await(struct sw_packet_rig *rig);
-/* The same; which must be that of a request with this seq. */
+/* The same, for the reply to the request with this seq: another reply fails the test. */
 int sw_packet_rig_await_seq(struct sw_packet_rig *rig, uint32_t seq);
 /* Sends a request and waits for its reply. Returns its code. */
 int sw_packet_rig_call_msg(struct sw_packet_rig *rig, struct sw_msg *msg);

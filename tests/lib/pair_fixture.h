@@ -15,7 +15,7 @@ extern struct sw_pair {
 
 /* config NULL: the defaults. bytes: of each memory. */
 void sw_pair_open(const struct sw_fixture_config *config, size_t bytes);
-/* With a disk to which whatever is stored begins to move at once. */
+/* With a disk. Everything stored begins to move there at once. */
 void sw_pair_open_busy_disk(size_t bytes);
 void sw_pair_close(void);
 

@@ -19,7 +19,7 @@ struct sw_parked {
     struct spillway_region region;
 };
 
-/* As sw_buffer_usable_kinds(), asked in a process of its own, so that this one may fork as before. */
+/* Like sw_buffer_usable_kinds(), but asks in another process, so that this one may still fork. */
 unsigned sw_parked_usable_kinds(void);
 
 /* Makes the buffer; and fills it with other content. */

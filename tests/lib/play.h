@@ -50,8 +50,8 @@ void sw_play_start(void (*serve)(int socket));
 /* The daemon's part must have come to its end. */
 void sw_play_stop(void);
 
-/* Next request, but for ORDER_PAGE, which is answered here; false if the client is gone. Its arrays stay until eight
- * requests later. */
+/* Receives the next request. An ORDER_PAGE is answered here. Returns false if the client is gone. Its arrays stay until
+ * eight requests later. */
 bool sw_play_get(int socket, struct sw_msg *ret);
 /* The next request must be of that type. */
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);

@@ -1,10 +1,10 @@
 /* power.h - a disk that loses its power: records what a tier writes to its files and flushes, and makes folders as a
  * power cut may leave them.
  *
- * After a cut a file has everything that was written before its last flush, and of each later write any of its sectors:
- * so writes may be torn, lost, and kept in another order. Its length is that of the last flush, or reaches to what was
- * kept, or to what was written; bytes that were not kept are zeros, or as they were. A name in the folder belongs to
- * the file that it belonged to at the folder's last flush, or to one that got it later.
+ * After a cut a file has everything that was written before its last flush. Of each later write any sectors may be
+ * kept, so writes may be torn, lost, and kept in another order. The file ends where it did at the last flush, or at the
+ * last kept byte, or at the last written byte. Bytes that were not kept are zeros, or the old ones. A name in the
+ * folder belongs to the same file as at the folder's last flush, or to a file that got the name later.
  *
  * One disk at a time. thread: any. */
 #ifndef SW_TEST_POWER_H
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* For sw_world.files and the like. They do not flush for real. */
+/* File calls, such as for sw_world.files. They do not really flush. */
 extern const struct sw_nvme_file_ops sw_power_files;
 
 /* Begins to record a folder, in which everything is on the disk. */

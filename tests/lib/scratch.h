@@ -1,8 +1,9 @@
 /* scratch.h - files and folders of a test, under unique names.
  *
- * A test removes its own when it ends. sw_test_run() removes what failed, crashed or timed-out tests have left, when
- * the program's last test has ended: names carry a mark of the program. A file that cannot be made aborts the test.
- * thread: one at a time; the mark is that of the process that runs the suite, also in the children that it forks. */
+ * A test removes its own when it ends. When the program's last test has ended, sw_test_run() removes the files that
+ * failed, crashed or timed-out tests have left: names carry a mark of the program. A file that cannot be made aborts
+ * the test. thread: one at a time; the mark belongs to the process that runs the suite; the children that it forks use
+ * it, too. */
 #ifndef SW_TEST_SCRATCH_H
 #define SW_TEST_SCRATCH_H
 

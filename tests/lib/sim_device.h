@@ -1,10 +1,10 @@
 /* sim_device.h - a device and a tier that move no bytes: their steps take virtual time, by rates that the test sets.
  *
  * What is simulated: slots work side by side; the steps of one slot follow each other; kernels share the computing
- * units, copies the link, out and back each for itself, first ready first served. A kernel's or copy's launch takes a
- * fixed time, which others use. Frames are as long as the test's data would make them. The clock (base/clock.h) stands
- * still but for what waits for the device, so that the same test always gets the same times. One device at a time, one
- * thread. Without packing. */
+ * units, copies share the link, each direction for itself, and the first that is ready is served first. Launching a
+ * kernel or a copy takes a fixed time, in which others run. Frames are as long as the test's data would make them. The
+ * clock (base/clock.h) advances only while something waits for the device, so the same test always gets the same times.
+ * One device at a time, one thread. Without packing. */
 #ifndef SW_TEST_SIM_DEVICE_H
 #define SW_TEST_SIM_DEVICE_H
 

@@ -150,7 +150,7 @@ static inline double stream_s(const struct scenario *scenario, uint64_t bytes, b
     return s;
 }
 
-/* By the copy engines alone, one region after the other. */
+/* Seconds of plain copies by the copy engines alone, one region after the other. */
 static inline double copies_s(uint64_t bytes) {
     return (n_regions(bytes) - N_WARM) * (sw_sim_idle_gpu.launch_us / 1e6 + (double)bytes / sw_sim_idle_gpu.link_out);
 }

@@ -55,7 +55,7 @@ static __attribute__((noreturn)) void become_daemon(const struct sw_test_daemon 
         "scratch_bytes=64 MiB",
         "host_tier_bytes=64 MiB",
         "host_tier_slab_bytes=4 MiB",
-        "host_tier_initial_bytes=64 MiB", /* all of it, so that a spill's time is not that of making memory */
+        "host_tier_initial_bytes=64 MiB", /* all of it, so that a spill's time has no allocation of memory in it */
         NULL};
     const char *const *const sets[] = {own, options};
     arguments[n++] = (char *)program;

@@ -1,8 +1,9 @@
-/* supervisor.h - a service manager for one spillwayd: notification socket, descriptor store, restarts; what systemd
- * does for Type=notify, without systemd.
+/* supervisor.h - a service manager for one spillwayd: notification socket, descriptor store, restarts. It does without
+ * systemd what systemd does for Type=notify.
  *
- * A thread takes in what the service says: READY, STOPPING, WATCHDOG, FDSTORE, FDSTOREREMOVE, BARRIER. What is stored
- * is handed over to the next process. What cannot be set up aborts the test. thread: one, but for the counters. */
+ * A thread takes in what the service says: READY, STOPPING, WATCHDOG, FDSTORE, FDSTOREREMOVE, BARRIER. Stored
+ * descriptors are handed over to the next process. A set-up that fails aborts the test. thread: one, except for the
+ * counters. */
 #ifndef SW_TEST_SUPERVISOR_H
 #define SW_TEST_SUPERVISOR_H
 

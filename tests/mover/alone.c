@@ -119,7 +119,7 @@ static void finish(void) {
             (void)nanosleep(&rest, NULL);
 }
 
-/* In an area of its own, which it leaves unmapped. */
+/* Moves one run in an area of its own, and unmaps the area. */
 static int move(struct one *one, enum sw_operation operation, struct area *area, struct sw_frames *frames) {
     describe(area);
     add(one, operation, area, 0, area->bytes, frames);

@@ -84,7 +84,7 @@ END_TEST
 
 /* ---- many ---- */
 
-/* Of one request, each with its own type. */
+/* The buffers of one request, each with its own type. */
 START_TEST(several_buffers_come_back) {
     enum { N = 5 };
     struct one ones[N];

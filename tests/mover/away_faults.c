@@ -55,7 +55,7 @@ START_TEST(a_device_that_refuses_fails_the_run) {
 }
 END_TEST
 
-/* Also one of several that come back in one step. */
+/* This holds for a frame that comes back alone, and for one of several in one step. */
 START_TEST(a_damaged_frame_fails_its_restore) {
     struct one one;
     rig_open(1 + (unsigned)_i, 4 * MIB, SW_AWAY_LATER);

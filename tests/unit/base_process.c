@@ -157,7 +157,8 @@ static void live_elsewhere(int socket) {
     _exit(0);
 }
 
-/* proc: the namespace has a /proc of its own; else that of the one around it, in which the same pids are others. */
+/* proc: the namespace has its own /proc. If not, it sees the outer namespace's /proc, where the same pid is another
+ * process. */
 static void look_elsewhere(struct sw_process ret[2], bool proc) {
     int ends[2], status;
     ck_assert_int_eq(pipe(ends), 0);

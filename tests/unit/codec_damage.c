@@ -351,8 +351,8 @@ START_TEST(test_named_errors) {
 }
 END_TEST
 
-/* A frame is whole units long, whatever its header says and however many bytes are there. Frames of codecs whose length
- * follows from that of their content have it. */
+/* A frame is whole units long, whatever its header says and however many bytes are there. If a codec's frames have a
+ * length that follows from their content's, they have this length. */
 START_TEST(test_frames_are_whole_units) {
     for (unsigned plain = 0; plain < 2; plain++) {
         struct victim v;
@@ -414,7 +414,7 @@ static void set_offset(struct victim *v, const struct sw_frame_layout *layout, u
 }
 
 /* Moves each tile one unit on, to the frame's last unit, to its end, one unit past it, and as far as possible. No hash
- * of the frame's head covers the places of tiles. Of each way to decode only those that read the tile fail. */
+ * of the frame's head covers the places of tiles. Only decoders that read this tile fail. */
 START_TEST(test_tiles_moved_to_other_places_are_found) {
     struct victim v;
     struct sw_frame_layout layout;

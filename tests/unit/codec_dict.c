@@ -1,5 +1,5 @@
-/* Dictionaries: their number of values, unknown values, and invalid dictionaries. codec_numbers.c tests what all codecs
- * of numbers have in common. */
+/* Dictionaries: their number of values, unknown values, and invalid dictionaries. codec_numbers.c tests the common
+ * parts of all codecs of numbers. */
 #include "codec/bitpack/bitpack.h"
 #include "codec/codec.h"
 #include "codec/plan/plan.h"

@@ -1,5 +1,5 @@
 /* Floats as decimals: every number of places, special values, every number of exceptions, and malformed vectors.
- * codec_numbers.c tests what all codecs of numbers have in common. */
+ * codec_numbers.c tests the common parts of all codecs of numbers. */
 #include "codec/alprd/alprd_core.h"
 #include "codec/codec.h"
 #include "tests/lib/content.h"

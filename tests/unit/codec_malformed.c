@@ -55,7 +55,7 @@ static int decode(void) {
     return rc;
 }
 
-/* Refuses each of these in place of what is there. */
+/* Each of these values, in place of the right one, makes the decoder refuse the frame. */
 static void ck_refused(uint8_t *at, size_t bytes, const uint16_t *values, size_t n) {
     uint8_t old[2];
     memcpy(old, at, bytes);

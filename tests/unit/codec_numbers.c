@@ -25,7 +25,7 @@ static uint64_t round_trip(enum sw_codec_id codec, enum sw_value_type type, cons
     return sw_frame_round_trip(&plan, data, bytes);
 }
 
-/* By every codec of codecs.def that takes the type. To those that take integers, short floats are unsigned numbers. */
+/* Tries every codec of codecs.def that takes the type. Codecs of integers take short floats as unsigned numbers. */
 static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes) {
     for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
         if (sw_codec_takes((enum sw_codec_id)codec, type) &&

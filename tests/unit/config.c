@@ -497,8 +497,8 @@ START_TEST(copied_defaults_follow_their_bounds) {
 }
 END_TEST
 
-/* A value that was taken over goes on to be one that somebody has given: it does not follow its bound, which is
- * refused; and a default that is taken over in its place follows again. */
+/* A value that was given and then taken over stays a given value: it does not follow its bound, and a bound below it is
+ * refused. A default that is taken over in its place follows the bound again. */
 START_TEST(copied_values_do_not_follow) {
     const unsigned bound = index_of(followers[_i].bound), follower = index_of(followers[_i].follower);
     struct sw_config config, given, unset, lower;

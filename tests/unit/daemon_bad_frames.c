@@ -1,5 +1,5 @@
-/* Frames of a client that are bad, change while they are copied, or are damaged later: such a frame fails its build or
- * its read, and harms nobody else. */
+/* Frames of a client that are bad, change while they are copied, or are damaged later: a bad frame fails its build or
+ * its read, and nothing else. */
 #include "spill/engine_state.h"
 #include "tests/lib/client_frames.h"
 #include "tests/lib/content.h"
@@ -152,7 +152,7 @@ START_TEST(a_bad_frame_fails_its_build) {
 }
 END_TEST
 
-/* The frame is copied once its word is there, and what was copied is looked at, whatever the client does meanwhile. */
+/* The frame is copied once its word is there. The copy is checked, so the client's later writes do not matter. */
 START_TEST(a_frame_that_changes_before_it_is_copied) {
     sw_packet_rig_add_page(&rig);
     new_build(NUMBER, SW_BUILD_BEGIN, CHUNK);

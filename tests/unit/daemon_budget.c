@@ -93,7 +93,7 @@ static int open_memory(struct client *c, uint32_t mem, uint32_t n_parts) {
     return call(c, &msg, NULL, 0);
 }
 
-/* With its one part: it is mapped. */
+/* Hands over a memory of one part, which is mapped then. */
 static int hand_over(struct client *c, uint32_t mem) {
     struct sw_msg msg = {.header = {.type = SW_MSG_MEM_PARTS}};
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -186,7 +186,7 @@ START_TEST(announced_memories_are_counted) {
 }
 END_TEST
 
-/* Of an operation on one buffer. */
+/* What an operation on one buffer takes. */
 enum { OP_BYTES = sizeof(struct sw_op) + sizeof(struct sw_job) + sizeof(struct sw_buffer) };
 
 /* Uses the tenant's share up but for `left` bytes, as if by memories; to be given back. */

@@ -99,7 +99,7 @@ START_TEST(once_memories_end_with_their_packet) {
 }
 END_TEST
 
-/* By its head, its limits, its first build, the last one. */
+/* _i: refused by its head, its limits, its first build, or its last one. */
 START_TEST(a_refused_packet_uses_up_its_once_memories) {
     for (unsigned i = 0; i < 2; i++)
         sw_packet_rig_add_memory(rig, ONCE + i, sw_builds.fds[i], MEMORY_BYTES, true);

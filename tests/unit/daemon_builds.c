@@ -107,7 +107,7 @@ static void ck_results(const struct cell *cell, uint32_t first_number) {
     }
 }
 
-/* Also by what was refused. */
+/* Memory for one packet is used up, even if the packet was refused. */
 static void ck_used_up(const struct cell *cell) {
     if (cell->mems == IS_ONCE)
         ck_assert_int_eq(sw_builds_close_memory(ONCE), -SW_ENOENT);

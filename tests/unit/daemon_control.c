@@ -230,7 +230,7 @@ END_TEST
 
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
-/* What the metrics say of what an engine has counted, and what the method stats does. Units are in the names. */
+/* The metrics and the method stats report an engine's counts. Units are in the names. */
 static const char *const metrics[] = {
     "spillway_demotions_total 3",
     "spillway_promotions_total 5",

@@ -292,7 +292,7 @@ START_TEST(what_a_read_of_a_frame_may_not_ask_for) {
     add_room(0, 0, CHUNK, FRAMES)->frame_bytes = bytes;
     add_room(0, CHUNK, CHUNK, FRAMES + bytes)->frame_bytes = frame_bytes[1];
     ck_assert_int_eq(call(), 0);
-    /* A chunk with room for more gets one frame all the same. */
+    /* A chunk with room for more still gets one frame. */
     new_read(NUMBER, SW_READ_END | SW_READ_KEEP, none);
     add_room(0, CHUNK, RAW_BYTES, frame_at(1))->frame_bytes = ROOM;
     ck_assert_int_eq(call(), 0);

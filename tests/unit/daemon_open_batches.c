@@ -65,7 +65,7 @@ START_TEST(durable_regions_are_stored_all_or_none) {
     if (_i == 1)
         packet.chunks[N - 1].mem = 77;
     if (_i == 2)
-        packet.names[2 * strlen("all 0") + 4] = '0'; /* of the third one: that of the first */
+        packet.names[2 * strlen("all 0") + 4] = '0'; /* the third build gets the first one's name */
     rig.session->tenant->quota.max_bytes = _i == 3 ? 7 * STEP : 0;
     ck_assert_int_eq(call(), codes[_i]);
     static const char *const texts[] = {"", "request 5 of 5: ", "request 3 of 5: ", " of 5: "};

@@ -240,7 +240,7 @@ START_TEST(packets_need_not_wait_for_replies) {
 }
 END_TEST
 
-/* In one packet, where a chunk does not begin the buffer: as an open read. */
+/* In one packet, a chunk need not begin at the buffer's start, as in an open read. */
 START_TEST(a_read_of_one_packet_and_several_chunks) {
     const struct sw_region_id id = build(BUILD, NULL);
     wipe();

@@ -127,7 +127,7 @@ END_TEST
 
 /* ---- what fails takes the rest along ---- */
 
-/* Buffers are held back until the last one was checked, so that all are found before they begin. */
+/* Buffers wait until the last one was checked, so that all are canceled before they begin. */
 START_TEST(a_refused_buffer_cancels_the_others) {
     struct made made;
     const uint64_t before = stats_now().canceled_ops;

@@ -44,7 +44,7 @@ static int start_spill_of_buffers(struct spillway_ticket **ret) {
     return spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 3)), 1, ret, &sw_play.error);
 }
 
-/* The second memory, that of other_memory(), of a spill of two; *ret: what is asked for, and closed behind it. */
+/* A spill of two memories, the second from other_memory(): the messages that the daemon gets. */
 struct two {
     struct sw_msg open[2], parts[2], ask, close[2];
 };
@@ -148,7 +148,7 @@ static void serve_two_memfds(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* Of one length, but two files. */
+/* Both memfds have one length. */
 START_TEST(two_memfds_are_handed_over_separately) {
     int fd;
     void *other = other_memory(&fd);

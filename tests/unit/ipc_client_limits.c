@@ -268,7 +268,7 @@ START_TEST(garbage_ends_the_connection) {
     sw_play_ck_error(spillway_drop(sw_play.connection, &(struct spillway_region){1, 1}, 1, &sw_play.error),
                      SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
     sw_play_close();
-    ck_assert_uint_eq(sw_count_fds(), before + 2); /* the data's own, and that of the page for marks */
+    ck_assert_uint_eq(sw_count_fds(), before + 2); /* the data's descriptor, and the one of the page for marks */
 }
 END_TEST
 

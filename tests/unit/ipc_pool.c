@@ -1,4 +1,4 @@
-/* The buffer manager against a daemon that the test plays: what fails, what takes long, what happens at once. */
+/* The buffer manager against a daemon that the test plays: failures, slow replies, and concurrent calls. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "ipc/proto.h"

@@ -162,7 +162,7 @@ START_TEST(frames_follow_the_buffers_of_results) {
 }
 END_TEST
 
-/* Of a count, one more and one less than there are records of; and no records at all. */
+/* A count that is one too high, one too low, and 0. */
 START_TEST(arrays_have_the_lengths_of_their_counts) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     const struct sw_msg msg = patterned(SW_MSG_READ, 9);
@@ -446,8 +446,8 @@ START_TEST(closed_and_full_sockets) {
 END_TEST
 
 START_TEST(descriptor_table_full) {
-    /* The kernel then drops descriptors of the packet. This error differs from that of a packet with too many, and the
-     * descriptors that did arrive are the caller's. */
+    /* The kernel then drops descriptors of the packet. This error differs from the error of a packet with too many
+     * descriptors, and the descriptors that did arrive are the caller's. */
     uint8_t in[SW_PROTO_MAX_PACKET_BYTES];
     int fds[SW_PROTO_MAX_FDS], held[64];
     size_t bytes = 0;

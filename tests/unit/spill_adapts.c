@@ -65,7 +65,7 @@ static double phase_s(struct rig *r, uint64_t bytes, double slowdown, unsigned n
     return move_regions(r, bytes, false, n_regions(bytes) - N_WARM);
 }
 
-/* Of a free one later than of a busy one: trying costs a plan, which is paid with 1 % of the time. */
+/* A free GPU is noticed later than a busy one: trying costs a plan, which is paid with 1 % of the time. */
 static const struct {
     uint64_t bytes;
     unsigned n_until_busy, n_until_free;

@@ -231,7 +231,7 @@ START_TEST(test_partial_compression_gains_what_the_encoder_manages) {
 }
 END_TEST
 
-/* For as long as one kernel hashes, whatever the length of the region. */
+/* A step takes as long as one kernel hashes, for regions of any length. */
 START_TEST(test_steps_beside_compressed_chunks_are_short) {
     struct sw_cost_direct region = {
         .raw_bytes = (uint64_t)4 << 30, .n_chunks = 160, .n_slots = 4, .is_alone = true, .is_mixed = true};

@@ -53,7 +53,7 @@ START_TEST(test_frames_go_out_and_come_back_on_any_slot) {
 }
 END_TEST
 
-/* In a client's memory, at any place and of any length, and in the slot's buffer, which stays as it is. */
+/* Frames in a client's memory, at any place and of any length, and in the slot's buffer, which is not changed. */
 START_TEST(test_frames_are_identified) {
     enum { N = SW_HEAD_MAX };
     struct sw_memory memory = sw_memory_new(CHUNK);

@@ -107,7 +107,7 @@ START_TEST(durable_regions_outlive_their_session) {
     check_bytes(id);
     check_bytes(id); /* a restore keeps it */
     ck_assert_int_eq(sw_engine_consume(f.owner, id, NULL), 0);
-    check_bytes(id); /* that of a batch, too */
+    check_bytes(id); /* a batch's restore, too */
     next_session();
     ck_assert_int_eq(adopt("orders", &id), 0);
     ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), 0);

@@ -519,7 +519,7 @@ START_TEST(test_callbacks_may_start_and_close_things) {
 }
 END_TEST
 
-/* Bytes that are on their way in place are nobody else's, in memory that is known to be the same. */
+/* Other operations may not use bytes that are being moved in place, if the memory is known to be the same. */
 START_TEST(test_memory_of_a_pack_is_in_no_other_operation) {
     enum { BYTES = 400000, HALF = BYTES / 2 };
     struct sw_memory memory = sw_memory_new(BYTES);

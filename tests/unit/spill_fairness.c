@@ -68,7 +68,7 @@ struct client {
     struct sw_list node; /* of the hogs' requests that are not under way */
     struct sw_job job;
     struct sw_run_memory mem;
-    struct sw_request request; /* of the first one: that of all */
+    struct sw_request request; /* the first client's request is everyone's */
     struct sw_buffer buffers[MOST_BUFFERS];
     struct sw_quota *tenant;
     struct sw_frames *stored; /* of restores */

@@ -114,7 +114,7 @@ static void spill_and_move_all(struct sw_owner *owner) {
     }
 }
 
-/* From one tier behind to the next, by way of memory, as soon as the first is too full. */
+/* Regions move from one tier to the tier behind it, through memory, as soon as the first is too full. */
 START_TEST(a_tier_between_is_kept_below_its_watermarks) {
     sw_world.open_last = last_of(_i);
     sw_life_open(&life, disks[1]);

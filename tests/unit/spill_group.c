@@ -439,7 +439,7 @@ START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
     struct client c;
     unsigned failed = 0;
     sw_rig_close(&rig);
-    config.capacity_bytes = 40 << 10; /* ten blocks: that of the rig, and four frames of 8 KiB */
+    config.capacity_bytes = 40 << 10; /* ten blocks: the rig's region, and four frames of 8 KiB */
     sw_rig_open(&rig, &config);
     client_open(&c, 7, BYTES);
     sw_content_fill(c.from.data, c.from.bytes, SW_CONTENT_RANDOM, 1);

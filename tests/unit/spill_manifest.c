@@ -282,8 +282,8 @@ static void write_frames(const struct frame *frames, unsigned n) {
     found.directory = 0;
 }
 
-/* Of frames that overlap the last one counts, and each that a later one overlaps was released, whatever became of that.
- */
+/* If frames overlap, the last one counts. A frame that a later one overlaps was released, even if the later one is
+ * gone. */
 START_TEST(test_the_last_of_overlapping_frames_counts) {
     static const struct {
         struct frame frames[3];

@@ -242,8 +242,8 @@ static void deal_all_of(struct rig *r, const struct request *request, unsigned b
         ret_dealt[i] = request->jobs[i].run.n_dealt;
 }
 
-/* Of one kind the rule's first one goes first: out that which is longer on the link, back that which is shorter there.
- * A chunk more goes at once with a buffer's plan. */
+/* Among buffers of one kind, the first by the rule goes first: on the spill path the one that is longer on the link, on
+ * the restore path the one that is shorter there. A chunk more goes at once with a buffer's plan. */
 START_TEST(buffers_of_one_kind_follow_the_rule) {
     struct rig r;
     struct request out = {.end = MOST_BUFFERS}, back = out;
@@ -295,8 +295,8 @@ START_TEST(a_short_buffer_is_compressed_beside_a_long_one) {
 }
 END_TEST
 
-/* On their way back frames wait behind another buffer's raw chunks, of which many come at once. That is no time of
- * their decoder's: the next spill compresses them as before. */
+/* On their way back frames wait behind another buffer's raw chunks, of which many come at once. This wait does not
+ * count as decoding time: the next spill compresses them as before. */
 START_TEST(restores_beside_raw_chunks_do_not_count_as_slow) {
     const struct sw_sim_data some = {
         .ratios = {3, 1}, .stripe_bytes = BUFFER_BYTES, .of_numbers = {[SW_CODEC_RFOR] = 1.3}};

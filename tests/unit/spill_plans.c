@@ -70,7 +70,7 @@ START_TEST(test_the_least_recently_used_key_makes_room) {
 }
 END_TEST
 
-/* From the second round on it is known which comes next; a new one is expected to go on. */
+/* From the second round on, the cache knows which plan comes next. A new plan is expected to be used again. */
 START_TEST(test_plans_in_turn_are_found_at_once) {
     struct sw_plan_cache cache = {0};
     unsigned n_tried;
@@ -167,7 +167,7 @@ START_TEST(test_the_least_recently_used_plan_makes_room) {
 }
 END_TEST
 
-/* A tenth of the price a region: the new one takes the old one's place, but not that of another column's. */
+/* Each region pays a tenth of the price. The new plan replaces the old one, but not another column's. */
 START_TEST(test_a_plan_is_replaced_when_its_uses_have_paid_for_it) {
     for (int alike = 0; alike < 2; alike++) {
         struct sw_plan_cache cache = {0};
@@ -425,7 +425,7 @@ START_TEST(test_regions_of_changing_length) {
 }
 END_TEST
 
-/* Regions that are spilled together use one plan: that of the longest. */
+/* Regions that are spilled together use one plan: the longest region's. */
 START_TEST(test_a_group_uses_the_plan_of_its_longest_region) {
     static const size_t bytes[] = {512, 200000, 512};
     enum { N = sizeof bytes / sizeof bytes[0] };

@@ -335,7 +335,7 @@ START_TEST(durable_regions_stay_without_their_session) {
 }
 END_TEST
 
-/* Named, and gone, but for the last one. */
+/* Opens owners under one name, of which only the last one stays. */
 static struct sw_owner *open_many(uint32_t uid, const uint8_t token[SW_TOKEN_BYTES], uint64_t number_to_avoid) {
     enum { MANY = 10 };
     for (unsigned i = 0;; i++) {

@@ -51,7 +51,7 @@ static void punch(uint64_t offset) {
                      0);
 }
 
-/* Of one chunk, or packed. */
+/* Spills or restores a range of one chunk, or in place. */
 static int run_range(struct sw_owner *owner, unsigned i, uint64_t bytes, bool in_place, bool restore, bool keep) {
     struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
     struct sw_test_op op = {0};

@@ -189,7 +189,7 @@ START_TEST(a_batch_without_its_object_does_not_count) {
 }
 END_TEST
 
-/* _i: which of the four creates fails for good; it may be the batch's object. */
+/* _i: which of the four creates fails at each try; it may be the batch's object. */
 START_TEST(a_batch_that_fails_leaves_nothing) {
     struct attempt attempt;
     sw_object_store_tell(&store, "fault put none %d", _i);

@@ -1,4 +1,4 @@
-/* Which regions a request has made: found whatever their order, and by one look at all of them. */
+/* The regions that a request has made are found in any order, by one look at all regions. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
 #include "tests/lib/engine_fixture.h"

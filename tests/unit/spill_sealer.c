@@ -96,7 +96,8 @@ START_TEST(test_frames_are_sealed_and_verified) {
 }
 END_TEST
 
-/* What a thread of the sealer has hashed is what lies there; what the device has is what it saw. */
+/* Hashes of the sealer's threads are those of the stored bytes; hashes of the device are those of the bytes that it
+ * copied. */
 START_TEST(test_damaged_content_is_found_by_its_reader) {
     struct sw_sealer *sealer = new_sealer();
     ck_assert_int_eq(sw_sealer_take(sealer, f.items, N, NULL), 0);
@@ -110,7 +111,7 @@ START_TEST(test_damaged_content_is_found_by_its_reader) {
 }
 END_TEST
 
-/* As slots do, which come and go. */
+/* Several sealers share the threads, as slots do. */
 START_TEST(test_sealers_share_threads) {
     struct sw_sealer *sealers[2] = {new_sealer(), new_sealer()};
     for (unsigned i = 0; i < 2; i++) {
@@ -127,7 +128,7 @@ START_TEST(test_sealers_share_threads) {
 }
 END_TEST
 
-/* Also threads that sleep by then, and those that are about to. */
+/* Callers do not wait for threads that sleep, or are about to. */
 START_TEST(test_callers_do_not_wait_for_sleeping_threads) {
     struct sw_sealer *sealer = new_sealer();
     for (unsigned i = 0; i < 400; i++) {

@@ -196,7 +196,7 @@ START_TEST(test_a_failed_growth_without_waiters_is_not_retried) {
     UNTIL(p.tier, atomic_load(&p.n_failures) == 1 && !s.growing);
     ck_assert_uint_eq(atomic_load(&p.n_ready), 0);
     ck_assert_uint_eq(stats_of(p.tier).backed_bytes, 2 * MIB);
-    /* What is there serves, and asks for no more. */
+    /* The existing slabs serve, and the arena does not grow. */
     sw_device_faulty_arm(p.devices[1], "pin", 1, -SW_EGPU, SW_FAULT_AT_ONCE);
     ck_assert_int_eq(p.tier->ops->reserve(p.tier, MIB, &stored, &err), 0);
     p.tier->ops->release(p.tier, &stored);

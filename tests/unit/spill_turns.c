@@ -48,7 +48,7 @@ START_TEST(test_an_absent_turn_keeps_its_debt_and_a_part_of_its_credit) {
 }
 END_TEST
 
-/* The queue's position: the average of what all waiting turns have got, including the one that is served. */
+/* The queue's position: the average share of all waiting turns, including the turn that is served. */
 START_TEST(test_shares_count_all_waiting_turns) {
     struct sw_fair fair = {.clock = SW_FAIR_BY_SHARE, .now = 1};
     struct sw_fair_node nodes[5] = {{0}};
@@ -276,7 +276,7 @@ START_TEST(test_the_last_slot_is_for_short_steps) {
 }
 END_TEST
 
-/* Of two that have got the same the one with the shorter step goes first, whichever came first. */
+/* If two turns have got the same, the one with the shorter step goes first, whichever came first. */
 START_TEST(test_the_shorter_step_goes_first) {
     static const int tenants[2];
     struct sw_turns turns;
@@ -372,7 +372,7 @@ START_TEST(test_buffers_of_a_request_are_one) {
 }
 END_TEST
 
-/* A buffer that comes later has its request's place, and not that of a new one. */
+/* A later buffer gets its request's place, not a new one. */
 START_TEST(test_a_late_buffer_has_its_requests_place) {
     struct sw_turns turns;
     struct work works[3];

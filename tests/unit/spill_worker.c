@@ -127,7 +127,7 @@ START_TEST(test_a_worker_sleeps_on_a_device_that_needs_no_polling) {
 }
 END_TEST
 
-/* Of one that takes about as long as the last two, which it does sooner or later, whatever else the machine does. */
+/* A job is steady if it takes about as long as the last two. On any machine one does, sooner or later. */
 START_TEST(test_the_end_of_a_steady_job_is_announced) {
     struct sw_memory memory = sw_memory_new(MIB / 2);
     rig_open(500);

@@ -29,7 +29,7 @@ struct sw_bench_count {
     uint64_t n, raw_bytes, stored_bytes;
 };
 
-/* Of one session, or the sum of all. thread: its session's. */
+/* The figures of one session, or their sum. thread: its session's. */
 struct sw_bench_figures {
     struct sw_bench_op_figures ops[SW_BENCH_OP_NR];
     struct sw_bench_count columns[SW_BENCH_MAX_COLUMNS]; /* no names */

@@ -21,7 +21,8 @@ struct sw_bench_report {
 
 /* A line for each name of an error. */
 void sw_bench_print_errors(FILE *to, const struct sw_bench_figures *f);
-/* Whether what was restored, n of regions or buffers, is what was spilled. verify: that was asked for. */
+/* Whether the restored bytes, of n regions or buffers, equal the spilled ones. verify: the user asked for this
+ * check. */
 void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool verify, uint64_t n, const char *what);
 /* How often, by name; the caller's. */
 json_t *sw_bench_json_errors(const struct sw_bench_figures *f);

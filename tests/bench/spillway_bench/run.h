@@ -1,5 +1,5 @@
-/* run.h - what all that spills in a run shares: what was asked, until when spills begin, and which errors a client
- * lives with. */
+/* run.h - the state that all sessions of a run share: the options, until when spills begin, and which errors a client
+ * tolerates. */
 #ifndef SW_BENCH_RUN_H
 #define SW_BENCH_RUN_H
 

@@ -393,7 +393,7 @@ static CUresult stream_context(CUstream stream, CUcontext *ret) {
     return CUDA_SUCCESS;
 }
 
-/* Streams that are made, that of the default stream among them, have ids that are not used again. */
+/* Ids of streams, also of the default stream, are not used again. */
 static CUstream legacy(void) {
     static CUstream stream;
     if (!stream)

@@ -88,7 +88,7 @@ const char *sw_fake_call_name(enum sw_fake_call call);
 const char *sw_fake_thing_name(enum sw_fake_thing thing);
 void sw_fake_arm(enum sw_fake_call call, int nth, int error, enum sw_fake_way way);
 void sw_fake_disarm(void);
-/* As if the process had ended: everything of the context is gone. For a test that opens devices one after the other. */
+/* Frees everything of the context, as if the process had ended. For a test that opens devices one after the other. */
 void sw_fake_revive(void);
 
 /* What a client would send for memory that is a memfd of its own: see SW_MEM_HANDLE_BYTES. The GPU's UUID; what memory

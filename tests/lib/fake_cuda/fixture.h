@@ -1,6 +1,6 @@
 /* fixture.h - the engine of engine_fixture.h on the CUDA device, which stands on the fake: linking it is enough.
  *
- * thread: that of the fixture. */
+ * thread: the fixture's. */
 #ifndef SW_TEST_FAKE_CUDA_FIXTURE_H
 #define SW_TEST_FAKE_CUDA_FIXTURE_H
 

@@ -12,7 +12,7 @@
 
 #define SCRATCH_BYTES ((size_t)64 << 10)
 
-/* Begins a call; the error is that of a launch. */
+/* Begins a call; errors as of a launch. */
 static int begin(enum sw_fake_call call, struct sw_err *err) {
     cudaError_t e = sw_fake_enter(call);
     if (e == cudaSuccess)
@@ -113,7 +113,8 @@ struct training {
     size_t scratch_bytes;
 };
 
-/* That of v5t, or raw, also where a test has an allocation fail: the GPU's kernels make none. */
+/* Returns a plan of v5t, or raw. A failing allocation of a test does not fail it: the GPU's kernels allocate
+ * nothing. */
 static struct sw_plan v5t_plan_for(const void *sample, size_t bytes) {
     struct sw_plan v5t = {.codec = SW_CODEC_V5T}, plan;
     struct sw_frame_layout layout;
@@ -202,7 +203,8 @@ struct encode {
     struct sw_gpu_pool pool;
 };
 
-/* The host's codec makes a raw frame of what does not shrink; that of a GPU never does, but says how long it got. */
+/* The host's codec makes a raw frame of bytes that do not shrink. A GPU's codec does not: it reports the frame's
+ * length. */
 static void do_encode(const void *args) {
     const struct encode *e = args;
     struct sw_plan plan = {

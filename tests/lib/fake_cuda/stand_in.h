@@ -1,8 +1,8 @@
 /* stand_in.h - a libcuda.so.1 for tests of the client library, which finds the driver that its process has loaded.
  *
- * Its GPU is that of fake_cuda: a service on the fake can open the memory. Memory lies in memfds, and is read and
- * written by the CPU. Work of streams is done at once, but for a stream that waits. The test loads the library, and
- * finds these functions by dlsym(). thread: any, one at a time. */
+ * Its GPU is the one of fake_cuda: a service on the fake can open the memory. Memory lies in memfds, and is read and
+ * written by the CPU. Work of streams is done at once, unless the stream waits. The test loads the library, and finds
+ * these functions by dlsym(). thread: any, one at a time. */
 #ifndef SW_FAKE_CUDA_STAND_IN_H
 #define SW_FAKE_CUDA_STAND_IN_H
 

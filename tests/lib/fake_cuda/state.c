@@ -15,7 +15,7 @@ struct work {
     _Alignas(16) uint8_t args[SW_FAKE_ARGS_BYTES];
 };
 
-/* A stream counts what was queued and what is done: an event is a number of either. */
+/* A stream counts queued and finished work. An event is a number of this count. */
 struct CUstream_st {
     struct CUstream_st *next;
     struct work *first, **last;

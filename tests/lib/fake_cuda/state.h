@@ -1,5 +1,5 @@
-/* state.h - what the parts of the fake share: who may call, what memory there is, what is queued. Private to the
- * folder. All but sw_fake_enter() with the lock held. */
+/* state.h - the state that the parts of the fake share: which threads may call, memory, queued work. Private to the
+ * folder. All functions except sw_fake_enter() need the lock. */
 #ifndef SW_TEST_FAKE_CUDA_STATE_H
 #define SW_TEST_FAKE_CUDA_STATE_H
 
