@@ -32,7 +32,7 @@ static inline uint32_t sw_gpu_processors() {
 }
 
 /* Returns the shared memory that a block may have on the current device. $SPILLWAY_TEST_SHARED_KIB, for tests, makes it
- * less: 64 is that of sm_75, 99 that of sm_86, sm_89 and sm_120. */
+ * less: sm_75 has 64 KiB; sm_86, sm_89 and sm_120 have 99 KiB. */
 size_t sw_gpu_shared_bytes();
 /* Lets the kernel's blocks have so many bytes of dynamic shared memory. cudaErrorNotSupported: more than
  * sw_gpu_shared_bytes() with the kernel's own. */

@@ -75,9 +75,9 @@ static bool count_value(struct counting *c, uint64_t value) {
     return true;
 }
 
-/* Of a full sample only every second piece is counted, and of short values only every fourth or eighth: at most 8192
- * values. Counting starts at the second piece, so that it never uses a piece that the estimate uses (numbers.c). A
- * value that is frequent by chance would make the estimate too good. */
+/* In a full sample only every second piece is counted; if values are short, only every fourth or eighth. So at most
+ * 8192 values are counted. Counting starts at the second piece, so that it never uses a piece that the estimate uses
+ * (numbers.c). A value that is frequent by chance would make the estimate too good. */
 static size_t pieces_apart(size_t sample_bytes, size_t value_bytes) {
     return sample_bytes < SW_SAMPLE_MAX_BYTES ? 1 : value_bytes < 4 ? 8 / value_bytes : 2;
 }

@@ -179,9 +179,9 @@ struct candidate {
     double bits;                        /* that the sample's values take for this part */
 };
 
-/* Symbols that occur less often than `least` have no code: their values are escapes. 0: all symbols have one. As many
- * more values have unseen symbols as have symbols that occur once (I. J. Good, "The Population Frequencies of Species
- * and the Estimation of Population Parameters", 1953). */
+/* Symbols that occur less often than `least` have no code: their values are escapes. 0: all symbols have one. Outside
+ * the sample, as many values have an unseen symbol as there are symbols that occur once in it (I. J. Good, "The
+ * Population Frequencies of Species and the Estimation of Population Parameters", 1953). */
 static void consider(struct candidate *ret, const struct view *view, unsigned part, uint32_t least) {
     sw_huffman_lengths length;
     uint32_t escapes = 0;

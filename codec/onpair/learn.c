@@ -188,8 +188,8 @@ static uint32_t gain_of(const struct symbol *s) {
     return gain < GAINS ? (uint32_t)gain : GAINS - 1;
 }
 
-/* Moves the `most` of n symbols that gain most to `to`, which may be `from`; returns their number. Symbols of one byte
- * come first if `keeps_bytes`, and such without gain never. */
+/* Moves the `most` of n symbols that gain most to `to`, which may be `from`; returns their number. If `keeps_bytes`,
+ * symbols of one byte come first. Symbols without gain are never kept. */
 static uint32_t keep_best(struct learner *l, struct symbol *to, const struct symbol *from, uint32_t n, uint32_t most,
                           bool keeps_bytes) {
     uint32_t kept = 0, left = most, gain = GAINS;

@@ -44,7 +44,7 @@ __device__ inline uint4 cut_text(uint4 v, uint32_t bytes) {
     return make_uint4(cut(v.x, 0), cut(v.y, 4), cut(v.z, 8), cut(v.w, 12));
 }
 
-/* A text is padded with zeros, or else what is too much would leak into what follows. */
+/* A text is padded with zeros: its surplus bytes would otherwise change the bytes after it. */
 struct near_texts {
     uint4 text[NUMBERS];
 

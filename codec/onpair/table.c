@@ -107,8 +107,8 @@ static void settle_marker(struct builder *b, struct node *marker) {
     }
 }
 
-/* Puts an entry into the hash table, moving others to their other bucket. In the rare case that there is no place, the
- * last one that was moved is left out, so its symbol is not found. */
+/* Puts an entry into the hash table, moving others to their other bucket. Rarely there is no place. Then the entry that
+ * was moved last is left out, and its symbol is not found. */
 static void put_entry(const struct sw_onpair_index *index, uint32_t *hashes, uint32_t hash, uint32_t number) {
     uint32_t bucket = sw_onpair_bucket(index, hash, 0);
     for (unsigned moves = 0; moves < MOST_MOVES; moves++) {

@@ -3,8 +3,7 @@
 
 #define VALUES SW_VECTOR_VALUES
 
-/* Numbers are differences, with the sign bit turned over, so that their order is that of unsigned
- * numbers. */
+/* Numbers are differences with the sign bit inverted, so that they can be compared as unsigned numbers. */
 static uint64_t turned(uint64_t v, unsigned bits) {
     return (v ^ (uint64_t)1 << (bits - 1)) & sw_patched_last(bits);
 }

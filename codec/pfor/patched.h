@@ -17,7 +17,7 @@ struct sw_patched_numbers {
     uint64_t best;    /* the best beginning of a window, where there is a choice */
 };
 
-/* The numbers of a vector that are packed: those that are there and in the window. */
+/* The packed numbers of a vector: all that exist and lie in the window. */
 struct sw_patched {
     struct sw_patched_window window;
     unsigned width, n_packed;

@@ -65,7 +65,7 @@ __device__ __forceinline__ sw_lane_numbers<BITS> sw_numbers_in(const sw_patched_
     return ret;
 }
 
-/* The numbers of a vector that are packed: those that are there and in the window. */
+/* The packed numbers of a vector: all that exist and lie in the window. */
 struct sw_gpu_patched {
     sw_patched_window window;
     uint32_t width, n_packed;

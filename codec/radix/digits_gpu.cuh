@@ -51,7 +51,7 @@ template <class CODEC, unsigned BITS> __device__ inline sw_gpu_head sw_head_of_c
     return head;
 }
 
-/* Returns which of a lane's `n` values from value `i` on have no code: bit k is that of value i + k. */
+/* Returns which of a lane's `n` values from value `i` on have no code: bit k stands for value i + k. */
 template <unsigned BITS>
 __device__ __forceinline__ uint32_t sw_without_code(uint32_t vector, unsigned i, unsigned n, uint32_t lane) {
     uint32_t which = 0;

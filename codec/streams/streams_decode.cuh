@@ -201,7 +201,8 @@ template <class CODE, uint32_t WARPS, class ITEMS> void launch(const sw_gpu_deco
     });
 }
 
-/* Launches blocks of WARPS warps for a single item. Of large persistent blocks each multiprocessor has one. */
+/* Launches blocks of WARPS warps for a single item. If the blocks are large and persistent, each multiprocessor has
+ * one. */
 template <class CODE, uint32_t WARPS> void launch_single(const sw_gpu_decode_job<sw_gpu_single> *job) {
     const uint32_t blocks = (job->items.n_units + WARPS - 1) / WARPS;
     launch<CODE, WARPS>(job, CODE::IS_PERSISTENT && WARPS != FEW_WARPS ? min(blocks, sw_gpu_processors()) : blocks);

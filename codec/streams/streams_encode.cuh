@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (has_room && lane < (0u - total) % 4)
             to.out[total + lane] = 0; /* padding to 16 bytes */
         is_again = is_again && !is_raw && has_room;
-        /* Of a raw segment any words are moved with whole rows, and then replaced. */
+        /* A raw segment takes part in the moves of whole rows with any words. They are replaced after that. */
         const uint32_t any = __all_sync(ALL_LANES, is_raw) || !in_bytes ? 0 : min(shortest, most_rows);
         if (slot != NO_SLOT && has_room)
             place_words<THREADS>(rows, to, is_again ? again.row : is_raw ? any : words);

@@ -5,8 +5,8 @@
  *   - gather: every pair that occurs becomes a candidate; a hash map adds up the gains of equal strings;
  *   - select: the best 255 candidates become the next table.
  *
- * There are two differences from train.c. Several threads parse a piece, each from its own start, so the result is not
- * that of a single parse. And select considers only the best SORTED candidates. The tables are as good (TUNING.md), but
+ * There are two differences from train.c. Several threads parse a piece, each from its own start, so the result differs
+ * from a single parse. And select considers only the best SORTED candidates. The tables are as good (TUNING.md), but
  * not the same. */
 #include "codec/v5t/pairs_gpu.cuh"
 #include "codec/v5t/table.h"
@@ -419,7 +419,7 @@ __global__ void __launch_bounds__(SORTED) select_symbols(state *s, uint32_t roun
  * Instead of 65536 pairs it counts the buckets of a hash of the pair. Runs in one block. */
 constexpr uint32_t PROBE_THREADS = 1024, PAIR_BUCKETS_LOG2 = 14;
 constexpr size_t PROBE_SHARED_BYTES = sizeof(uint32_t) << PAIR_BUCKETS_LOG2;
-/* In shorter samples chance may look like a pattern or hide one, and training is quick. */
+/* A shorter sample may show a pattern by chance, or hide one. Training on it is quick anyway. */
 constexpr uint32_t MIN_PROBED_BYTES = 16384;
 constexpr double HOPELESS_MEETINGS = 2; /* times the number by chance; random bytes: 0.95 to 1.05, text: more than 50 */
 
