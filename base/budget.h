@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether a user that has `mine` may take `more`. `limit` is the whole resource; all users together, this one
+/* Returns whether a user that has `mine` may take `more`. `limit` is the whole resource; all users together, this one
  * included, have `used` of it. A user that has nothing yet gets anything that is still free. Pure. */
 bool sw_share_allows(uint64_t mine, uint64_t used, uint64_t limit, uint64_t more);
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* Whether `text` is one of `choices`, which are separated by ", ". The empty text is never one. */
+/* Returns whether `text` is one of `choices`, which are separated by ", ". The empty text is never one. */
 bool sw_choice_has(const char *choices, const char *text);
 
 #endif

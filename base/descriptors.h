@@ -13,10 +13,10 @@
  * is available the stream stays closed. */
 void sw_descriptors_begin(void);
 
-/* Whether an errno value says that the process's or the system's descriptor table is full. */
+/* Returns whether an errno value says that the process's or the system's descriptor table is full. */
 bool sw_is_out_of_descriptors(int errno_value);
 
-/* Whether the descriptor table is full now. For calls that fail without an errno, as the CUDA driver's do. */
+/* Returns whether the descriptor table is full now. For calls that fail without an errno, as the CUDA driver's do. */
 bool sw_descriptors_are_used_up(void);
 
 #endif

@@ -15,8 +15,8 @@ struct sw_log_limit {
     unsigned n, n_left_out;
 };
 
-/* Whether a line may be written now, if at most `most` lines are written in SW_LOG_LIMIT_US. *ret_left_out: how many
- * lines were left out since the last line that was written; 0 if this line is left out, too. */
+/* Returns whether a line may be written now, if at most `most` lines are written in SW_LOG_LIMIT_US. *ret_left_out: how
+ * many lines were left out since the last line that was written; 0 if this line is left out, too. */
 bool sw_log_limit_allows(struct sw_log_limit *limit, unsigned most, unsigned *ret_left_out);
 
 #endif

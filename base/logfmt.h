@@ -16,7 +16,7 @@ struct sw_logfmt_field {
 
 /* Parses the field at *at, and moves *at past it; false: the line has ended. */
 bool sw_logfmt_next(const char **at, struct sw_logfmt_field *ret);
-/* Whether a value that was not quoted is a whole number. */
+/* Returns whether a value that was not quoted is a whole number. */
 bool sw_logfmt_is_number(const struct sw_logfmt_field *field);
 
 #endif

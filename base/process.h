@@ -21,8 +21,8 @@ struct sw_process {
  * that this pid namespace cannot see: nothing is known. */
 void sw_process_identify(struct sw_process *ret, pid_t pid, int pidfd);
 
-/* Whether the process has certainly ended. False if it runs, or if that is not known: it may belong to another pid
- * namespace, or only its pid is known and some process has this pid. */
+/* Returns whether the process has certainly ended. False if it runs, or if that is not known: it may belong to another
+ * pid namespace, or only its pid is known and some process has this pid. */
 bool sw_process_has_ended(const struct sw_process *process);
 
 #endif

@@ -20,11 +20,11 @@ struct sw_userns {
  * tell, it is assumed that not all ids are mapped, and that the overflow ids are the kernel's defaults. */
 void sw_userns_read(struct sw_userns *ret, const char *root);
 
-/* Whether a uid stands for one user. */
+/* Returns whether a uid stands for one user. */
 static inline bool sw_userns_is_user(const struct sw_userns *ns, uid_t uid) {
     return ns->maps_all_uids || uid != ns->overflow_uid;
 }
-/* Whether a gid stands for one group. */
+/* Returns whether a gid stands for one group. */
 static inline bool sw_userns_is_group(const struct sw_userns *ns, gid_t gid) {
     return ns->maps_all_gids || gid != ns->overflow_gid;
 }

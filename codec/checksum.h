@@ -19,7 +19,8 @@ uint32_t sw_hash_update(uint32_t h, const void *data, size_t bytes);
 /* Hashes tile number `tile`, whose content are `bytes` at `data`, at most 32 << segment_log2. */
 uint32_t sw_hash_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-/* As sw_hash_tile(), but does not prefetch the memory behind the tile. For callers that will not hash it next. */
+/* Hashes a tile like sw_hash_tile(), but does not prefetch the memory behind it. For callers that will not hash that
+ * memory next. */
 uint32_t sw_hash_last_tile(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
 /* Hashes a tile of at most 32 KiB by rows, as codecs of numbers do. segment_log2 is ignored. */

@@ -109,7 +109,8 @@ __device__ inline unsigned long long sw_gpu_decide(const sw_gpu_pass &pass, unsi
     return old == before ? mine : old;
 }
 
-/* Whether the kernel has to end at once. Every warp asks before it touches raw bytes or a frame; all get one answer. */
+/* Returns whether the kernel has to end at once. Every warp asks before it touches raw bytes or a frame; all get one
+ * answer. */
 __device__ inline bool sw_gpu_is_refused(const sw_gpu_pass &pass, uint32_t lane) {
     if (!pass.d_gate)
         return false;

@@ -139,16 +139,16 @@ unsigned sw_value_type_bytes(enum sw_value_type type);
 /* Returns a codec's name as in codecs.def; "unknown": there is no such codec. */
 const char *sw_codec_name(enum sw_codec_id codec);
 
-/* Whether a codec's frames may have a symbol table. */
+/* Returns whether a codec's frames may have a symbol table. */
 bool sw_codec_has_symbols(enum sw_codec_id codec);
 
-/* Whether a codec's frames have a dictionary section. */
+/* Returns whether a codec's frames have a dictionary section. */
 bool sw_codec_has_dictionary(enum sw_codec_id codec);
 
-/* Whether a codec supports several segment lengths; short segments suit short inputs. */
+/* Returns whether a codec supports several segment lengths; short segments suit short inputs. */
 bool sw_codec_has_segments(enum sw_codec_id codec);
 
-/* Whether a codec's frames may have this value type; SW_VALUE_NONE: whether the codec stores bytes. */
+/* Returns whether a codec's frames may have this value type; SW_VALUE_NONE: whether the codec stores bytes. */
 bool sw_codec_takes(enum sw_codec_id codec, enum sw_value_type type);
 
 #ifdef __cplusplus

@@ -36,10 +36,10 @@ uint32_t sw_raw_runs_verify(const struct sw_frame_layout *layout, const struct s
 void sw_raw_runs_evict(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                        struct sw_tile_range tiles);
 
-/* As sw_raw_runs_seal(), for a whole frame, without reading its content. hashes[i]: the hash of tile i. */
+/* Does sw_raw_runs_seal() for a whole frame, without reading its content. hashes[i]: the hash of tile i. */
 void sw_raw_runs_seal_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                              const uint32_t *hashes);
-/* As sw_raw_runs_verify(), for a whole frame, without reading its content. */
+/* Does sw_raw_runs_verify() for a whole frame, without reading its content. */
 uint32_t sw_raw_runs_verify_hashed(const struct sw_frame_layout *layout, const struct sw_run *runs, unsigned n_runs,
                                    const uint32_t *hashes);
 

@@ -109,7 +109,7 @@ struct sw_config_option {
 };
 /* Describes the i-th option; false: there are no more options. */
 bool sw_config_describe(unsigned i, struct sw_config_option *ret);
-/* Whether two configurations have different values of the i-th option. */
+/* Returns whether two configurations have different values of the i-th option. */
 bool sw_config_differs(const struct sw_config *a, const struct sw_config *b, unsigned i);
 /* Copies the value of the i-th option. If `from` has only the default, `to` gets a default that fits its own bounds. */
 void sw_config_copy(struct sw_config *to, const struct sw_config *from, unsigned i);

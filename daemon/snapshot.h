@@ -41,7 +41,7 @@ struct sw_snapshot {
 /* Loads a snapshot. path "-": standard input. capacity_bytes: used if the file has none for the first tier. errors:
  * -SW_ECONFIG, -SW_EIO, -SW_ENOMEM; *ret is then empty. */
 int sw_snapshot_load(struct sw_snapshot *ret, const char *path, uint64_t capacity_bytes, struct sw_err *err);
-/* Empties it. */
+/* Empties a snapshot. */
 void sw_snapshot_fini(struct sw_snapshot *snapshot);
 
 #endif

@@ -8,9 +8,10 @@
 
 struct sw_watchdog;
 
-/* Starts. *ret stays NULL if the manager expects no messages. service: borrowed until closed. errors: -SW_ENOMEM. */
+/* Starts the watchdog. *ret stays NULL if the manager expects no messages. service: borrowed until closed. errors:
+ * -SW_ENOMEM. */
 int sw_watchdog_open(struct sw_watchdog **ret, struct sw_service *service, struct sw_err *err);
-/* Stops. NULL: no-op. */
+/* Stops the watchdog. NULL: no-op. */
 void sw_watchdog_close(struct sw_watchdog *watchdog);
 
 #endif

@@ -139,7 +139,7 @@ struct spillway_pool_stats {
     uint64_t failed_restores, failed_spills; /* so far */
 };
 
-/* Counts. errors: EINVAL. */
+/* Returns the pool's counts. errors: EINVAL. */
 int spillway_pool_stats(struct spillway_pool *pool, struct spillway_pool_stats *ret, struct spillway_error *error);
 
 /* ---- handles ---- */
@@ -206,7 +206,7 @@ int spillway_handle_free(struct spillway_handle *handle, struct spillway_error *
 int spillway_handle_pin(struct spillway_handle *handle, struct CUstream_st *stream, void **ret,
                         struct spillway_error *error);
 
-/* The same without waiting for the restore: pins, and returns 1 (live) or 0 (under way).
+/* Pins without waiting for the restore: returns 1 (live) or 0 (under way).
  *
  * - It may evict others, and waits for these. Then call spillway_handle_pin_ready(), or unpin to give up.
  * - errors: as spillway_handle_pin(). */

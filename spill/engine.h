@@ -44,7 +44,7 @@ struct sw_engine_config {
 
 /* ---- engine.c: start and stop ---- */
 
-/* errors: -SW_ENOMEM, -SW_EINVAL. */
+/* Starts an engine. errors: -SW_ENOMEM, -SW_EINVAL. */
 int sw_engine_open(struct sw_engine **ret, uv_loop_t *loop, const struct sw_engine_config *config, struct sw_err *err);
 /* Stops in order: cancels running operations, joins the workers, then calls `closed` once. All owners must be closed or
  * closing. NULL engine: no-op. */
@@ -90,8 +90,8 @@ int sw_owner_open(struct sw_engine *engine, struct sw_owner **ret, struct sw_err
 /* Cancels the owner's operations (their callbacks still run, with -SW_ECANCELED or their result), and drops its regions
  * and memories. Calls `closed` once when nothing of the owner is mapped or stored any more. */
 void sw_owner_close(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
-/* The same, but the regions of a recorded owner stay for the next process. After this no owner may begin an operation:
- * the engine is about to be closed. */
+/* Closes the owner, too, but the regions of a recorded owner stay for the next process. After this no owner may begin
+ * an operation: the engine is about to be closed. */
 void sw_owner_leave(struct sw_owner *owner, void (*closed)(void *arg), void *arg);
 /* Says that all replies have been sent: the client knows of every region that was made, restored or consumed. */
 void sw_owner_acknowledged(struct sw_owner *owner);
@@ -213,7 +213,7 @@ void sw_engine_cancel(struct sw_owner *owner, struct sw_region_id id);
 
 /* Forgets a region that is OUT, LOST or IN, and frees its space. errors: -SW_ENOENT, -SW_ESTALE, -SW_EBUSY. */
 int sw_engine_drop(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
-/* The same, because its bytes are back in the client's memory: the next process finds the region IN until
+/* Forgets a region whose bytes are back in the client's memory: the next process finds it IN until
  * sw_owner_acknowledged(). A durable region stays. */
 int sw_engine_consume(struct sw_owner *owner, struct sw_region_id id, struct sw_err *err);
 
@@ -265,7 +265,8 @@ struct sw_region_info {
     bool in_place;                 /* packed: if it is LOST, its bytes are not in the client's memory either */
     unsigned n_buffers;            /* 0: being spilled, or LOST */
 };
-/* errors: -SW_ENOENT (also for another owner's region, whose existence is not confirmed), -SW_ESTALE. */
+/* Describes a region. errors: -SW_ENOENT (also for another owner's region, whose existence is not confirmed),
+ * -SW_ESTALE. */
 int sw_engine_query(struct sw_owner *owner, struct sw_region_id id, struct sw_region_info *ret, struct sw_err *err);
 
 enum { SW_LIST_MAX = 256 };
@@ -286,7 +287,7 @@ struct sw_buffer_info {
     enum sw_codec_id codec;  /* of most of its bytes */
     const char *reason;      /* as in struct sw_outcome; after a restart the region's */
 };
-/* errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
+/* Describes the buffers of a region. errors: as above, -SW_EBUSY (being spilled), -SW_ELOST. */
 int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
                             struct sw_buffer_info ret[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 

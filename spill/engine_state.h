@@ -270,7 +270,7 @@ int sw_series_check(const struct sw_series *series, struct sw_err *err);
 /* Hands the operations, which have waited for the end of the region's move, to their workers. */
 void sw_series_post(struct sw_series *series);
 void sw_series_submit(struct sw_series *series, struct sw_op *op, sw_outcome_cb *done, void *arg);
-/* For an operation that has come back, call these in this order. The first lets the series fail with the operation, or
+/* End an operation that has come back; call these in this order. The first lets the series fail with the operation, or
  * the operation with the series. The second fills the operation's outcome. With the third the series continues. */
 void sw_series_note_failure(struct sw_series *series, struct sw_op *op);
 void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret);
@@ -295,7 +295,7 @@ void sw_series_note(const struct sw_series *series, const struct sw_region *regi
 uint64_t sw_series_idle_since_us(const struct sw_series *series);
 /* Makes all series of an owner fail that is closed or left. */
 void sw_series_close(struct sw_owner *owner);
-/* A tier keeps the regions of these series, or could not. */
+/* Notes that a tier keeps the regions of these series, or could not. */
 void sw_series_kept(const struct sw_err *err, void *series);
 /* Calls the last callbacks that are due. */
 void sw_series_call_back(struct sw_engine *engine);
@@ -321,7 +321,7 @@ void sw_region_come_back(struct sw_region *region, bool keep);
 
 /* Finds a region, as sw_region_find(), and updates its state. */
 int sw_engine_find(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
-/* The same for a region without an operation. errors: also -SW_EBUSY. */
+/* Finds a region that has no operation. errors: also -SW_EBUSY. */
 int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct sw_region **ret, struct sw_err *err);
 /* Updates the region's state to the phase of its operation. */
 void sw_op_follow_phase(struct sw_op *op);
@@ -333,7 +333,8 @@ void sw_op_follow_phase(struct sw_op *op);
 int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_op **ret, struct sw_err *err);
 int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
-/* ret_region: which the operation restores or unpacks. */
+/* Admit a restore, an unpack, or the chunks of a read. ret_region: the region that the operation restores or unpacks.
+ */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
                      struct sw_op **ret, struct sw_region **ret_region, struct sw_err *err);
 int sw_admit_chunks(struct sw_read *read, const struct sw_range *ranges, unsigned n, struct sw_op **ret,

@@ -60,9 +60,9 @@ void sw_engine_drain_state(const struct sw_engine *engine, struct sw_engine_drai
 /* Changes the watermarks and the limit of regions per owner. Existing regions stay. */
 void sw_engine_set_limits(struct sw_engine *engine, unsigned high_pct, unsigned low_pct, unsigned max_owner_regions);
 
-/* Borrowed. They change with every operation that ends. */
+/* Returns the statistics of operations (borrowed). They change with every operation that ends. */
 const struct sw_op_statistics *sw_engine_op_statistics(const struct sw_engine *engine);
-/* Borrowed. */
+/* Returns the tiers (borrowed). */
 const struct sw_tiers *sw_engine_tiers(const struct sw_engine *engine);
 /* Returns the bytes of a tier in which frames may rest. The watermarks are parts of them. */
 uint64_t sw_engine_limit_bytes(const struct sw_engine *engine, unsigned rank);

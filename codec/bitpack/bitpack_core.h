@@ -11,8 +11,8 @@
 #include "codec/frame.h"
 #include "codec/public/spillway_device/bits.h"
 
-/* Whether a type's values are ordered as signed numbers. Floats are ordered by their bit patterns, as unsigned numbers.
- */
+/* Returns whether a type's values are ordered as signed numbers. Floats are ordered by their bit patterns, as unsigned
+ * numbers. */
 SW_HOST_DEVICE static inline unsigned sw_value_is_signed(unsigned type) {
     return type >= SW_VALUE_I8 && type <= SW_VALUE_I64;
 }

@@ -136,7 +136,7 @@ SW_HOST_DEVICE static inline bool sw_onpair_probe(const struct sw_onpair_index *
     return hit;
 }
 
-/* Whether a text's first `bytes` bytes are a symbol's text. */
+/* Returns whether a text's first `bytes` bytes are a symbol's text. */
 SW_HOST_DEVICE static inline bool sw_onpair_is_text(const uint32_t symbol[4], const uint32_t text[4], uint32_t bytes) {
     const struct sw_onpair_words s = sw_onpair_load4(symbol);
     const uint64_t low = (uint64_t)(s.word[1] ^ text[1]) << 32 | (s.word[0] ^ text[0]);

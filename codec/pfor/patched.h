@@ -26,7 +26,7 @@ struct sw_patched {
 /* Chooses what makes the vector shortest. */
 struct sw_patched sw_patched_choose(const struct sw_patched_numbers *numbers);
 
-/* Whether number i is packed. */
+/* Returns whether number i is packed. */
 static inline bool sw_patched_is_packed(const struct sw_patched_numbers *numbers, unsigned i,
                                         struct sw_patched_window window) {
     return numbers->is_there[i] && numbers->number[i] - window.from <= window.last;
@@ -52,7 +52,7 @@ struct sw_patched_rest {
     unsigned n, bits;
 };
 
-/* plain: the step of vectors that store none. */
+/* Finds the parts of a vector that follow its packed rows. plain: the step of vectors that store none. */
 static inline struct sw_patched_rest sw_patched_rest_of(const struct sw_vector_head *head, unsigned bits,
                                                         const uint8_t *from, uint64_t plain) {
     const uint8_t *at = from + (size_t)sw_packed_units(bits, head->width, 0) * SW_UNIT_BYTES;

@@ -32,7 +32,7 @@ void sw_phrase_index_init(struct sw_phrase_index *ret, const struct sw_phrase_bo
 /* Finds the longest phrase that `in` begins with and that is not longer than `left`; SW_PHRASE_MAX: there is none. It
  * reads SW_PHRASE_MAX_BYTES of `in`; bytes after `left` do not change the result. */
 uint32_t sw_phrase_find_at(const struct sw_phrase_index *index, const uint8_t *in, size_t left);
-/* As sw_phrase_find_at(), at four places at once, which is faster than four calls. */
+/* Does sw_phrase_find_at() at four places at once, which is faster than four calls. */
 void sw_phrase_find_four(const struct sw_phrase_index *index, const uint8_t *const in[4], const size_t left[4],
                          uint32_t ret[4]);
 

@@ -19,7 +19,7 @@ struct sw_phrase_index {
     uint32_t n;
 };
 
-/* Whether a phrase begins with another one. */
+/* Returns whether a phrase begins with another one. */
 SW_HOST_DEVICE static inline int sw_phrase_begins_with(const struct sw_phrase_index *index, uint32_t phrase,
                                                        uint32_t other) {
     const uint32_t length = index->length[other], full = length / 8, rest = length % 8;

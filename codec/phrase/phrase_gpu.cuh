@@ -10,7 +10,8 @@ cudaError_t sw_phrase_gpu_init_decoder();
 size_t sw_phrase_gpu_decoder_bytes(size_t limit);
 template <class ITEMS> void sw_phrase_gpu_decode(const sw_gpu_decode_job<ITEMS> *job);
 
-/* Whether all parts of a phrase have been expanded and have `length` together. Values and lengths are not trusted. */
+/* Returns whether all parts of a phrase have been expanded and have `length` together. Values and lengths are not
+ * trusted. */
 __device__ inline bool sw_phrase_has_parts(const uint8_t *written, uint64_t value, uint32_t length) {
     uint32_t at = 0;
     for (uint32_t i = 0; i < SW_PHRASE_MAX_PARTS && at < length; i++) {

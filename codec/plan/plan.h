@@ -20,11 +20,11 @@ extern "C" {
  * learn from such a sample do so, and the codec with the best ratio is taken; raw if none gains enough. The plan may
  * then be refined. */
 void sw_plan_init(struct sw_plan *ret, const void *sample, size_t sample_bytes, uint64_t raw_bytes);
-/* As sw_plan_init(), but a GPU has trained the params of v5t on the sample. coded_bytes: length of the sample's codes.
- */
+/* Makes a plan like sw_plan_init(), but a GPU has trained the params of v5t on the sample. coded_bytes: length of the
+ * sample's codes. */
 void sw_plan_init_trained(struct sw_plan *ret, const struct sw_params *params, size_t coded_bytes, size_t sample_bytes,
                           uint64_t raw_bytes);
-/* Whether another codec of bytes may gain over a plan. */
+/* Returns whether another codec of bytes may gain over a plan. */
 bool sw_plan_may_refine(const struct sw_plan *plan);
 /* Replaces a plan by the best plan of the other codecs of bytes that gain, learned from a sample of long pieces. If
  * none gains, the plan stays, and its expected ratio becomes its ratio on this sample. */

@@ -35,9 +35,9 @@ struct sw_planning {
 void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains);
 /* Learns from the sample, sw_sample_bytes(raw_bytes) long. */
 void sw_planning_learn(struct sw_planning *p, const void *sample);
-/* Ends PROBE. is_hopeless: training would be useless. */
+/* Ends the step PROBE. is_hopeless: training would be useless. */
 void sw_planning_probed(struct sw_planning *p, bool is_hopeless);
-/* Ends TRAIN; the arguments are as in sw_plan_init_trained(). */
+/* Ends the step TRAIN. The arguments are as in sw_plan_init_trained(). */
 void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, size_t coded_bytes);
 
 /* Performs all steps for a region in host memory, of any type. sample: room for SW_SAMPLE_MAX_BYTES. */

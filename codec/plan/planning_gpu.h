@@ -37,9 +37,9 @@ struct sw_gpu_planning {
 /* Begins a plan, and queues its first step, if there is one. */
 int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, const void *d_region, uint64_t raw_bytes,
                           const struct sw_gpu_planning_room *room, struct CUstream_st *stream, struct sw_err *err);
-/* Whether kernels of the step that is queued read the region. */
+/* Returns whether kernels of the step that is queued read the region. */
 bool sw_gpu_planning_reads_region(const struct sw_gpu_planning *p);
-/* Whether the host has to learn from a fetched sample, which takes milliseconds. The caller must then call
+/* Returns whether the host has to learn from a fetched sample, which takes milliseconds. The caller must then call
  * sw_gpu_planning_learn() before it goes on. */
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p);
 /* Learns from the fetched sample. thread: any. */

@@ -45,7 +45,7 @@ struct sw_sink {
     bool is_bad;
 };
 
-/* Whether one of up to eight code bytes is SW_STREAMS_ESCAPE. */
+/* Returns whether one of up to eight code bytes is SW_STREAMS_ESCAPE. */
 static inline bool sw_streams_has_escape(uint64_t codes) {
     const uint64_t each_byte = UINT64_MAX / 255;
     return (~codes - each_byte) & codes & each_byte << 7;

@@ -215,7 +215,7 @@ template <class CODE> size_t decoder_bytes(size_t limit) {
     return most <= limit ? most : many <= limit ? many : few <= limit ? few : 0;
 }
 
-/* Whether blocks of WARPS warps fit on the current device. */
+/* Returns whether blocks of WARPS warps fit on the current device. */
 template <class CODE, uint32_t WARPS> bool fits() {
     return sizeof(shared_state<CODE, WARPS>) <= sw_gpu_shared_bytes();
 }

@@ -49,8 +49,8 @@ struct sw_v5t_row {
     uint32_t count, n_pairs; /* occurrences of the byte, different pairs that it begins; 0, 0: not in the alphabet */
 };
 
-/* Whether the table takes the whole row of byte `a`: it takes all rows that come first, and has enough codes for this
- * row and a code for each byte that comes later. row: the rows of all 256 bytes. */
+/* Returns whether the table takes the whole row of byte `a`: it takes all rows that come first, and has enough codes
+ * for this row and a code for each byte that comes later. row: the rows of all 256 bytes. */
 SW_HOST_DEVICE static inline int sw_v5t_row_is_whole(const struct sw_v5t_row *row, uint32_t a) {
     uint32_t n_codes = row[a].n_pairs;
     for (uint32_t b = 0; b < 256; b++) {

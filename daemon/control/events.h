@@ -25,7 +25,7 @@ struct sw_subscriber {
     bool (*send)(struct sw_subscriber *subscriber, const char *line);
 };
 
-/* Starts. errors: -SW_ENOMEM. */
+/* Starts to collect events. errors: -SW_ENOMEM. */
 int sw_events_open(struct sw_events **ret, uv_loop_t *loop, struct sw_err *err);
 /* Sends pending events and ends; all subscribers are unsubscribed. NULL: no-op. */
 void sw_events_close(struct sw_events *events, void (*closed)(void *arg), void *arg);

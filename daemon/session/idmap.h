@@ -32,7 +32,7 @@ static inline void sw_idmap_add(struct sw_idmap *map, struct sw_idnode *node, ui
     map->n++;
 }
 
-/* The node must be in the map. */
+/* Removes a node, which must be in the map. */
 static inline void sw_idmap_remove(struct sw_idmap *map, struct sw_idnode *node) {
     sw_list_remove(&node->list);
     map->n--;

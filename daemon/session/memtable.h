@@ -43,8 +43,8 @@ void sw_memtable_fini(struct sw_memtable *table);
  * (the number is in use; its memory is unchanged), -SW_EINVAL (kind, number of parts), -SW_ELIMIT, -SW_ETENANTMEMORY,
  * -SW_ENOMEM, and sw_mem_open()'s for kinds without parts. */
 int sw_memtable_open(struct sw_memtable *table, const struct sw_msg_mem_open *message, struct sw_err *err);
-/* Adds parts. The last part hands the memory to the engine. Returns as sw_memtable_open() does. Descriptors that the
- * table takes are replaced by -1 in fds.
+/* Adds parts to a memory. The last part hands the memory to the engine. Returns as sw_memtable_open() does. Descriptors
+ * that the table takes are replaced by -1 in fds.
  *
  * - errors: -SW_ENOENT, -SW_EINVAL (order, too many), -SW_EFDS (count), -SW_ERANGE (lengths), -SW_ELIMIT (descriptors),
  *   sw_mem_open()'s, or the memory's earlier error. All of them but ENOENT fail the memory, unless it is live. */

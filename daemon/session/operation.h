@@ -68,8 +68,8 @@ void sw_task_end(struct sw_task *task, struct sw_open *open);
 /* Adds the region's buffers (copied) to the reply, for a read that continues after this packet. errors: -SW_EINVAL (the
  * reply has no room for more), -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_task_report_buffers(struct sw_task *task, const struct sw_buffer_info *buffers, unsigned n, struct sw_err *err);
-/* For a read that asks for frames, result->n_frames of them: ret, all 0, is where the caller describes them. The reply
- * has this if the task succeeds. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
+/* Reports result->n_frames frames, for a read that asks for frames. The caller describes them in *ret, which is all 0.
+ * The reply has them if the task succeeds. errors: -SW_ENOMEM, -SW_ETENANTMEMORY. */
 int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, struct sw_err *err);
 /* Expects one more callback from the engine: sw_task_moved() after chunks, sw_task_ended() after the build or read as a
  * whole. */

@@ -32,7 +32,7 @@ struct sw_results {
     uint64_t service_us;
 };
 
-/* Fails all[i]. */
+/* Fails the result all[i]. */
 void sw_results_fail(struct sw_results *results, unsigned i, const struct sw_err *cause);
 
 /* Fails all, with one error. */

@@ -28,7 +28,7 @@ int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err);
  * served.
  */
 void sw_tiers_forget_old_catalogues(struct sw_service *service);
-/* No catalogue: a no-op. */
+/* Closes the catalogue. Without one a no-op. */
 void sw_tiers_close_catalogue(struct sw_service *service);
 
 /* Opens the tiers with what was kept of a predecessor's. errors: those of the tiers. */

@@ -210,9 +210,9 @@ void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
  * Calls may nest. Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
 int sw_client_enter(struct spillway *c, struct spillway_error *error);
 void sw_client_leave(struct spillway *c);
-/* The same for a coder's thread. Returns false if a call has the connection. */
+/* Enters the connection for a coder's thread. Returns false if a call has the connection. */
 bool sw_client_try_enter(struct spillway *c);
-/* A number that no build or read of the connection has. */
+/* Returns a number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 
 /* Sends one message that hands over no memory. take, into: of its ticket. Returns the ticket. errors: -SW_ENOMEM, the
@@ -341,7 +341,7 @@ void sw_resume_free(struct spillway *c);
 
 /* Ends the connection: running tickets fail with `lost`, and the outbox is dropped. */
 void sw_client_fail(struct spillway *c, const struct spillway_error *lost);
-/* The same, with an error made of a code and a text. */
+/* Ends the connection with an error made of a code and a text. */
 void sw_client_fail_text(struct spillway *c, int code, const char *text);
 
 #endif

@@ -43,7 +43,7 @@ struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, u
                                          struct sw_err *err);
 /* Steps the coders that the connection uses. */
 void sw_coder_links_step(struct spillway *c);
-/* The connection has come back: hands the frame buffers over again. */
+/* Hands the frame buffers over again, when the connection has come back. */
 void sw_coder_links_reopen(struct spillway *c);
 /* Returns true if frame buffers have that number of a memory. */
 bool sw_coder_links_use(const struct spillway *c, uint32_t mem);

@@ -71,7 +71,7 @@ static inline bool sw_transfer_is_each(const struct sw_transfer *x) {
     return x->call->flags & SPILLWAY_EACH;
 }
 
-/* client_packets.c: before the first call. errors: -SW_ENOMEM. */
+/* Prepares the operations of a connection, before its first call (client_packets.c). errors: -SW_ENOMEM. */
 int sw_transfers_init(struct spillway *c);
 
 /* ---- client_transfer.c ---- */
@@ -80,9 +80,9 @@ int sw_transfers_init(struct spillway *c);
 void sw_transfers_advance(struct spillway *c);
 /* Asks the daemon to end what runs; the call ends with this code, or as it would have. */
 void sw_transfer_cancel(struct sw_transfer *transfer, int code, const char *text);
-/* The caller no longer waits for the running call: a spill stops. */
+/* Notes that the caller no longer waits for the running call: a spill stops. */
 void sw_transfer_abandon(struct sw_transfer *transfer);
-/* The caller knows that the call has succeeded, but not the regions' ids. */
+/* Notes that the caller knows of the call's success, but not the regions' ids. */
 void sw_transfer_told(struct sw_transfer *transfer);
 /* Returns whether a running call has buffers in this memory. */
 bool sw_transfers_use(const struct spillway *c, uint32_t mem);

@@ -74,7 +74,7 @@ bool sw_way_give_up_open(struct sw_way *way);
 /* Nothing is left to move: ends what is open. A restore that has succeeded then consumes its regions. Returns false if
  * it has to be called again. */
 bool sw_way_end(struct sw_way *way);
-/* The connection has come back to a service that knows no open builds and reads: fails what was open. */
+/* Fails open builds and reads, when the connection has come back to a service that does not know them. */
 void sw_ways_reopen(struct spillway *c);
 
 #endif

@@ -83,7 +83,7 @@ struct sw_coder_event {
 /* Finds the coder of a place, or makes it, which takes up to a second on a GPU. owns: the caller, sw_coder_put().
  * errors: -SW_ENOTSUP (no kernels, or no such device), -SW_ENOMEM, -SW_EGPU, -SW_EDEVICE. */
 int sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
-/* NULL is a no-op. The last one ends the coder, whose runs must all be over. */
+/* Gives a coder up. The last user ends the coder, whose runs must all be over. NULL is a no-op. */
 void sw_coder_put(struct sw_coder *coder);
 
 /* Adds a user, which the coder's thread serves; removes it: that waits until it is not being served. */
@@ -94,11 +94,13 @@ void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
  * if that is still to come from an earlier call. */
 void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us);
 
-/* The frame buffers, which the service is to open: their memory and length; of the host device also the memfd. */
+/* Returns the memory of the frame buffers, for the service to open, and its length; for the host device also its
+ * memfd. */
 void *sw_coder_frames(const struct sw_coder *coder, uint64_t *ret_bytes, int *ret_fd);
-/* The longest chunk that it decodes. */
+/* Returns the length of the longest chunk that the coder decodes. */
 uint64_t sw_coder_chunk_bytes(const struct sw_coder *coder);
-/* The longest chunk of new regions: short enough for a step to take several, and for smaller coders to decode. */
+/* Returns the longest chunk of new regions: short enough for a step to take several, and for smaller coders to
+ * decode. */
 uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder);
 /* How many steps it works on at a time. */
 unsigned sw_coder_slots(const struct sw_coder *coder);
@@ -116,16 +118,16 @@ bool sw_coder_step(struct sw_coder *coder);
 /* Begins or ends a call that must not fail, since the service cannot do it any more: it waits for the engine's kernels.
  * While there is such a call, no run fails because kernels do not begin. */
 void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
-/* The service may still use a frame buffer of a run that was given up, since it has not answered: no frame goes through
- * the coder any more. Its runs fail with -SW_EIO, and the next request for its place gets another coder. */
+/* Lets no frame through the coder any more: the service has not answered, and may still use a frame buffer of a run
+ * that was given up. Its runs fail with -SW_EIO, and the next request for its place gets another coder. */
 void sw_coder_condemn(struct sw_coder *coder);
 bool sw_coder_is_condemned(const struct sw_coder *coder);
 /* Ends the run's events, whether they were sent or not: the service uses no frame buffers for it any more. */
 void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run);
-/* The user's next event; NULL: there is none. */
+/* Returns the user's next event; NULL: there is none. */
 struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user);
-/* The service has answered; err: NULL or code 0: its frame buffer holds what was asked for, or was read. After a FETCH
- * run->run.frames has the layouts. */
+/* Ends an event, when the service has answered. err NULL or code 0: the frame buffer holds what was asked for, or was
+ * read. After a FETCH run->run.frames has the layouts. */
 void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err);
 
 #endif

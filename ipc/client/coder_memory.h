@@ -21,7 +21,7 @@ struct sw_coder_memory {
  * Nothing is left after an error. */
 int sw_coder_memory_init(struct sw_coder_memory *ret, struct CUctx_st *context, int ordinal, uint64_t bytes,
                          struct sw_err *err);
-/* An empty one is a no-op. */
+/* Frees the memory. Empty memory is a no-op. */
 void sw_coder_memory_fini(struct sw_coder_memory *memory);
 
 /* What the calling thread had before. */

@@ -24,7 +24,7 @@ enum { SW_MARK_PAGE_WORDS = 8192 };
  * -SW_ELIMIT (no free descriptor), -SW_ENOMEM, -SW_EIO. */
 int sw_mark_page_get(struct sw_mark_page **ret, struct sw_err *err);
 void sw_mark_page_put(struct sw_mark_page *page);
-/* The page's memfd, memory and length (borrowed). */
+/* Return the page's memfd, memory and length (borrowed). */
 int sw_mark_page_fd(const struct sw_mark_page *page);
 void *sw_mark_page_data(const struct sw_mark_page *page);
 uint64_t sw_mark_page_bytes(const struct sw_mark_page *page);
@@ -36,10 +36,10 @@ void *sw_mark_context(const struct sw_mark *mark);
 struct sw_mark *sw_mark_ref(struct sw_mark *mark);
 /* Gives a reference back, when the operation that waits for the mark has ended. NULL: no-op. */
 void sw_mark_unref(struct sw_mark *mark);
-/* The word and the value, for the daemon. */
+/* Return the word and the value, for the daemon. */
 uint32_t sw_mark_word(const struct sw_mark *mark);
 uint64_t sw_mark_value(const struct sw_mark *mark);
-/* The address to which the stream writes the value. */
+/* Returns the address to which the stream writes the value. */
 volatile void *sw_mark_address(const struct sw_mark *mark);
 /* Returns whether the stream has written the value. */
 bool sw_mark_is_reached(const struct sw_mark *mark);

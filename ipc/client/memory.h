@@ -100,7 +100,7 @@ int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, stru
  * errors: -SW_ENOMEM, -SW_EGPU, -SW_EMEMKIND (`near` is not GPU memory). */
 int sw_cuda_block_new(struct sw_cuda_block **ret, struct sw_cuda *cuda, const void *near, uint64_t bytes,
                       struct sw_err *err);
-/* The block's memory, and the stream of its copies. */
+/* Return the block's memory, and the stream of its copies. */
 uint8_t *sw_cuda_block_data(const struct sw_cuda_block *block);
 struct CUstream_st *sw_cuda_block_stream(const struct sw_cuda_block *block);
 /* Queues a copy between the block and any memory of that GPU. errors: -SW_EGPU. */

@@ -74,7 +74,7 @@ bool sw_catalogue_is_copy(const struct sw_catalogue *catalogue);
 bool sw_catalogue_is_adopted(const struct sw_catalogue *catalogue);
 /* Returns the memory's descriptor, to have it kept; borrowed. */
 int sw_catalogue_fd(const struct sw_catalogue *catalogue);
-/* Closes it. Valid records stay in the memory. NULL is a no-op. */
+/* Closes a catalogue. Valid records stay in the memory. NULL is a no-op. */
 void sw_catalogue_close(struct sw_catalogue *catalogue);
 
 /* Make a record valid, and then free `replaced` (0: none). errors: -SW_ENOMEM, -SW_ELIMIT (all cells are taken):

@@ -15,14 +15,14 @@ struct sw_kept_ids {
     unsigned n;                     /* records; 0: the rest is 0 */
 };
 
-/* Reads it. errors: -SW_EVERSION (a later version has written a record), -SW_EFRAME (a record makes no sense),
+/* Reads the ids. errors: -SW_EVERSION (a later version has written a record), -SW_EFRAME (a record makes no sense),
  * -SW_ECONFIG (two epochs), those of the tiers. */
 int sw_kept_ids(const struct sw_tiers *tiers, struct sw_kept_ids *ret, struct sw_err *err);
 
 /* Encodes a record. errors: -SW_ENOMEM. */
 int sw_kept_encode(struct sw_catalogue_content *ret, const struct sw_kept_ids *ids,
                    const struct sw_catalogue_region *region);
-/* Decodes one. ret->frames: as `found` gets them (catalogue.h). errors: as above, -SW_ENOMEM. */
+/* Decodes a record. ret->frames: as `found` gets them (catalogue.h). errors: as above, -SW_ENOMEM. */
 int sw_kept_decode(const struct sw_tier_record *record, struct sw_catalogue_region *ret,
                    char ret_name[SW_REGION_NAME_BYTES], struct sw_err *err);
 

@@ -76,11 +76,12 @@ struct sw_frame_sink {
     struct sw_mover *mover; /* set by sw_mover_new() */
 };
 
-/* For sinks in another process: what send() or fetch() asked for is done, and the slot's buffer is the mover's again.
- * err NULL or code 0: success; else the run fails. */
+/* Ends a send() or fetch() of a sink in another process: the slot's buffer is the mover's again. err NULL or code 0:
+ * success; else the run fails. */
 void sw_mover_slot_done(struct sw_mover *mover, unsigned slot, const struct sw_err *err);
-/* For sinks, from any of their calls: a frame that was put() is stored; a frame that was wanted has arrived. A sink
- * reports by one of these, by sw_mover_fail() or from abandon() that it has less under way for a run (n_in_sink). */
+/* Report that a frame that was put() is stored, or that a wanted frame has arrived. For sinks, from any of their calls.
+ * A sink reports by one of these, by sw_mover_fail() or from abandon() that it has less under way for a run
+ * (n_in_sink). */
 void sw_mover_stored(struct sw_mover *mover, struct sw_run *run);
 void sw_mover_wake(struct sw_mover *mover, struct sw_run *run);
 /* Sets the latest time at which the mover looks again at runs that wait without a report. */

@@ -100,9 +100,9 @@ uint64_t sw_frames_chunk_bytes(const struct sw_frames *frames, size_t i);
 /* Returns the codec that has the most bytes. */
 enum sw_codec_id sw_frames_most_used(const uint64_t bytes[SW_CODEC_NR]);
 
-/* Packed: returns the length of the buffer's front that holds frames. */
+/* Returns the length of the front of a packed buffer that holds frames. */
 uint64_t sw_frames_packed_bytes(const struct sw_frames *frames);
-/* Packed: returns where chunk i lies in the buffer, for readers there. A chunk that was already unpacked is raw. */
+/* Returns where chunk i lies in a packed buffer, for readers there. A chunk that was already unpacked is raw. */
 struct spillway_packed_chunk sw_frames_packed_chunk(const struct sw_frames *frames, size_t i);
 
 #endif

@@ -168,7 +168,7 @@ static inline bool sw_mover_sink_is_away(const struct sw_mover *m) {
 /* Notes that a slot works for the run, or no longer does, after which the run may want a slot again. */
 void sw_run_hold_slot(struct sw_run *run);
 void sw_run_give_slot(struct sw_mover *m, struct sw_run *run);
-/* A free slot begins to work. run NULL: for several runs, which the workflow counts. */
+/* Begins the work of a free slot. run NULL: for several runs, which the workflow counts. */
 void sw_slot_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow, struct sw_run *run);
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot);
 /* Fails the slot's run; a restore fails at the slot's chunk and the n_chunks - 1 after it. */
@@ -183,7 +183,7 @@ void sw_slot_store(struct sw_mover *m, struct sw_slot *slot, uint64_t bytes,
 int sw_slot_copy_out(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 int sw_slot_copy_in(struct sw_mover *m, const struct sw_slot *slot, const struct sw_stored *stored, uint64_t at,
                     struct sw_err *err);
-/* The frame of the slot's chunk is in slot->stored: commits it, or sends it on. */
+/* Commits the frame of the slot's chunk in slot->stored, or sends it on. */
 int sw_slot_stored(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err);
 
 /* ---- encode.c ---- */

@@ -53,10 +53,10 @@ static inline double sw_cost_round_trip_s(const struct sw_cost_time *time) {
 
 bool sw_cost_knows_out(const struct sw_cost_question *q);
 bool sw_cost_knows_back(const struct sw_cost_question *q);
-/* Until direct steps have been measured, these return the link's rate. */
+/* Return the rate of direct steps. Until some have been measured, it is the link's rate. */
 double sw_cost_direct_out_rate(const struct sw_cost_rates *r);
 double sw_cost_direct_back_rate(const struct sw_cost_rates *r);
-/* A stage whose rate is not known takes no time. */
+/* Returns how long a stage takes. If its rate is not known, it takes no time. */
 double sw_cost_stage_s(double bytes, double rate);
 /* Returns the time by kernels for each chunk. */
 struct sw_cost_time sw_cost_time_of(const struct sw_cost_question *q, enum sw_codec_id codec);

@@ -63,7 +63,7 @@ struct sw_owner *sw_owner_new(struct sw_store *store);
 void sw_owner_settle(struct sw_owner *owner);
 /* Ends a region and its id. Frees its frames, or leaves them to the move that uses them. Its record must be gone. */
 void sw_region_end(struct sw_region *region);
-/* The same, but the frames are the caller's. NULL: a move has them, or there are none. */
+/* Ends a region, and returns its frames to the caller. NULL: a move has them, or there are none. */
 struct sw_frames *sw_region_end_without_frames(struct sw_region *region);
 
 #endif

@@ -19,7 +19,7 @@ struct sw_transit {
 };
 
 void sw_transit_init(struct sw_transit *transit, struct sw_placement *place);
-/* Ends it. No job may be in it. */
+/* Ends a transit. No job may be in it. */
 void sw_transit_fini(struct sw_transit *transit);
 
 /* Returns the direction of the job's frames (of a move's first step): to a tier, or from one. */

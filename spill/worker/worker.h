@@ -39,7 +39,7 @@ bool sw_worker_ends_soon(struct sw_worker *worker);
 void sw_worker_stop(struct sw_worker *worker);
 bool sw_worker_ended(struct sw_worker *worker);
 
-/* thread: any. */
+/* Returns what is known of the device. thread: any. */
 const struct sw_device_info *sw_worker_device_info(const struct sw_worker *worker);
 bool sw_worker_lost(const struct sw_worker *worker);
 unsigned sw_worker_mapped(const struct sw_worker *worker);

@@ -19,7 +19,7 @@ struct sw_ledger;
 /* Opens the ledger of a directory (borrowed while open). It has no file until the first record. errors: -SW_EVERSION (a
  * later version has written it), -SW_ECHECKSUM (its header is damaged), -SW_EIO, -SW_ENOMEM. The file is unchanged. */
 int sw_ledger_open(struct sw_ledger **ret, int directory, const struct sw_nvme_file_ops *files, struct sw_err *err);
-/* Closes it. NULL is a no-op. */
+/* Closes a ledger. NULL is a no-op. */
 void sw_ledger_close(struct sw_ledger *ledger);
 
 size_t sw_ledger_n_records(const struct sw_ledger *ledger);

@@ -53,7 +53,7 @@ struct sw_manifest_damage {
  * unchanged. The tier frees the frames that were found, also after an error. errors: -SW_EVERSION, -SW_ECONFIG
  * (file_bytes differs and there are frames), -SW_EIO, -SW_ENOSPACE, -SW_ENOMEM. */
 int sw_manifest_open(struct sw_manifest **ret, const struct sw_manifest_config *config, struct sw_err *err);
-/* Closes it. Its entries stay in the file. NULL is a no-op. */
+/* Closes a manifest. Its entries stay in the file. NULL is a no-op. */
 void sw_manifest_close(struct sw_manifest *manifest);
 
 /* Returns the file's damage. NULL: the file is whole. Borrowed, until it is mended. */

@@ -57,7 +57,7 @@ void sw_object_submit(struct sw_object_client *client, struct sw_object_request 
 /* Submits a request and waits for its end; `done` and `arg` are overwritten. Returns err.code. thread: any but the
  * client's, and the loop. */
 int sw_object_run(struct sw_object_client *client, struct sw_object_request *request);
-/* The same for n requests, which are under way at the same time. */
+/* Runs n requests at the same time. */
 void sw_object_run_all(struct sw_object_client *client, struct sw_object_request *requests, unsigned n);
 /* Lists all objects whose names begin with `prefix`. found() returns false to end the list. errors: its request's. */
 int sw_object_list(struct sw_object_client *client, const char *prefix,

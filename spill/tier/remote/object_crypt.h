@@ -33,7 +33,7 @@ struct sw_object_keyring_use {
  * (none, or a malformed line), -SW_EACCES, -SW_EIO, -SW_ENOMEM (RLIMIT_MEMLOCK). */
 int sw_object_keyring_open_for(struct sw_object_keyring **ret, const char *path,
                                const struct sw_object_keyring_use *use, struct sw_err *err);
-/* The same, for the remote tier. */
+/* Opens the keyring of the remote tier. */
 int sw_object_keyring_open(struct sw_object_keyring **ret, const char *path, struct sw_err *err);
 void sw_object_keyring_close(struct sw_object_keyring *keyring);
 

@@ -19,14 +19,14 @@ struct sw_object_attempt {
     char trouble[CURL_ERROR_SIZE];
 };
 
-/* errors: -SW_ENOMEM. */
+/* Prepares an attempt. errors: -SW_ENOMEM. */
 int sw_object_attempt_init(struct sw_object_attempt *attempt);
 void sw_object_attempt_fini(struct sw_object_attempt *attempt);
 /* Prepares attempt->easy for the request. Returns false if there is no memory. config and credentials: borrowed until
  * the attempt ends. */
 bool sw_object_attempt_begin(struct sw_object_attempt *attempt, struct sw_object_request *request,
                              const struct sw_object_config *config, const struct sw_object_credentials *credentials);
-/* The transfer has ended: completes attempt->reply, and the request's results if it succeeded. */
+/* Ends an attempt whose transfer has ended: completes attempt->reply, and the request's results if it succeeded. */
 void sw_object_attempt_end(struct sw_object_attempt *attempt, CURLcode code, const char *prefix);
 
 #endif

@@ -28,9 +28,10 @@ struct sw_remote_care_config {
     void *arg;
 };
 
-/* errors: -SW_ENOMEM. */
+/* Prepares the tasks. errors: -SW_ENOMEM. */
 int sw_remote_care_open(struct sw_remote_care **ret, const struct sw_remote_care_config *config, struct sw_err *err);
-/* Begins. changes: false: only finds. errors: -SW_EBUSY, -SW_ENOMEM. thread: one at a time, for this and close. */
+/* Begins a task. changes: false: only finds what there is to do. errors: -SW_EBUSY, -SW_ENOMEM. thread: one at a time,
+ * for this and close. */
 int sw_remote_care_begin(struct sw_remote_care *care, enum sw_tier_care what, bool changes, struct sw_err *err);
 void sw_remote_care_state(struct sw_remote_care *care, struct sw_tier_care_state *ret);
 /* Ends it early, and waits for a request that is under way. NULL: a no-op. */

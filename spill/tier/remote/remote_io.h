@@ -43,7 +43,7 @@ uint64_t sw_remote_io_rate(const struct sw_remote_io *io, enum sw_tier_io_kind k
 void sw_remote_io_add_stats(struct sw_remote_io *io, struct sw_tier_store_stats *ret);
 /* Ends the threads. No transfer may be under way. NULL: a no-op. */
 void sw_remote_io_stop(struct sw_remote_io *io);
-/* Frees it; it must have been stopped, and the client be closed. NULL: a no-op. */
+/* Frees the transfers, which must have been stopped, and their client closed. NULL: a no-op. */
 void sw_remote_io_free(struct sw_remote_io *io);
 
 #endif

@@ -38,7 +38,7 @@ struct sw_remote_list {
 /* Reads the records of an earlier process. Those that do not count are deleted later. errors: of sw_remote_load().
  * thread: any but the client's. */
 int sw_remote_list_open(struct sw_remote_list *ret, const struct sw_remote_list_config *config, struct sw_err *err);
-/* Also after an error. The client must be closed. */
+/* Frees the list, also after an error. The client must be closed. */
 void sw_remote_list_fini(struct sw_remote_list *list);
 
 /* Returns a number for a record or a batch that was never used and never will be. */
@@ -57,7 +57,7 @@ void sw_remote_list_forget_contents(struct sw_remote_list *list);
 /* Writes the name of a batch's object. */
 void sw_remote_list_name_batch(const struct sw_remote_list *list, uint64_t batch, char ret[SW_OBJECT_NAME_BYTES]);
 
-/* As `visit_kept` of the tier; before sw_remote_list_forget_contents(). */
+/* Visits the kept records, as `visit_kept` of the tier. Call it before sw_remote_list_forget_contents(). */
 int sw_remote_list_visit(struct sw_remote_list *list,
                          int (*visit)(void *arg, const struct sw_tier_record *record, struct sw_err *err), void *arg,
                          struct sw_err *err);

@@ -25,9 +25,9 @@ struct sw_remote_names;
  * as of sw_remote_list_open(). thread: any but the client's. */
 int sw_remote_names_open(struct sw_remote_names **ret, const struct sw_remote_list_config *config,
                          const struct sw_remote_tenants *tenants, struct sw_err *err);
-/* The client must be closed. NULL: a no-op. */
+/* Frees the names. The client must be closed. NULL: a no-op. */
 void sw_remote_names_free(struct sw_remote_names *names);
-/* As `change` of the tier. */
+/* Queues a change, as `change` of the tier. */
 void sw_remote_names_submit(struct sw_remote_names *names, struct sw_tier_change *change);
 struct sw_remote_list *sw_remote_names_list(struct sw_remote_names *names);
 
