@@ -118,12 +118,13 @@ static void hold(struct sw_mover *m, struct sw_slot *slot) {
 
 /* ---- unpack, and undoing a pack ---- */
 
-/* Skips chunks that an earlier unpack has done. */
-static void skip_raw(struct sw_run *run) {
+/* Skips chunks that an earlier unpack has done. If these were all, the run is complete, and no slot will report it. */
+static void skip_raw(struct sw_mover *m, struct sw_run *run) {
     while (run->n_dealt < run->frames->n_chunks &&
            !run->frames->packed[run->frames->n_chunks - 1 - run->n_dealt].is_packed) {
         run->n_dealt++;
         run->n_done++;
+        sw_run_look_at(m, run);
     }
 }
 
@@ -151,7 +152,7 @@ static bool may_unpack(struct sw_mover *m, struct sw_run *run) {
         return true;
     if (find_slot(m, run, COMPARING))
         return false;
-    skip_raw(run);
+    skip_raw(m, run);
     return run->n_dealt < run->frames->n_chunks && may_write(m, run, run->frames->n_chunks - 1 - run->n_dealt);
 }
 

@@ -37,13 +37,17 @@ static struct sw_fixture f;
 static struct sw_memory memory;
 static uint8_t *original;
 
-static void setup(void) {
+static void set_up(unsigned n_slots) {
     struct sw_fixture_config config = sw_fixture_defaults;
-    config.n_slots = 3;
+    config.n_slots = n_slots;
     sw_fixture_open(&f, &config);
     memory = sw_memory_new(OFFSET + REGION_BYTES + BEHIND);
     original = sw_alloc(memory.bytes);
     ck_assert_ptr_nonnull(original);
+}
+
+static void setup(void) {
+    set_up(3);
 }
 
 static void teardown(void) {
@@ -441,6 +445,34 @@ START_TEST(test_a_pack_that_is_canceled_is_undone) {
 }
 END_TEST
 
+/* All chunks are raw then, and the unpack that is repeated has nothing to do. It has one slot, and so only one turn in
+ * each of the mover's steps. */
+START_TEST(test_an_unpack_that_is_canceled_in_its_last_step_can_be_repeated) {
+    enum { BYTES = 65536 }; /* a single chunk */
+    struct sw_test_op op, canceled = {0}, back;
+    teardown();
+    set_up(1);
+    fill(SW_CONTENT_TEXT);
+    ck_assert_int_eq(sw_fixture_pack(&f, &memory, OFFSET, BYTES, &op), 0);
+    sw_device_faulty_arm(f.device, "decode", 1, -SW_EAGAIN, SW_FAULT_DONE);
+    struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .offset = OFFSET, .bytes = BYTES};
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, op.id, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &canceled, NULL),
+        0);
+    while (!sw_device_faulty_hangs(f.device))
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    sw_engine_cancel(f.owner, op.id);
+    sw_device_faulty_release(f.device);
+    sw_fixture_until(&f, &canceled.done);
+    sw_fixture_close_mem(&f, range.mem);
+    ck_assert_int_eq(canceled.outcome.err.code, -SW_ECANCELED);
+    ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+    ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, OFFSET, BYTES, &back), 0);
+    check_whole();
+    check_nothing_in_use(0);
+}
+END_TEST
+
 START_TEST(test_every_allocation_fails_in_turn) {
     enum { THROUGH = 12 };
     unsigned failed = 0, successes = 0;
@@ -507,6 +539,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_dead_context_is_reported_as_a_loss);
     tcase_add_test(tcase, test_waiting_packs_fail_unchanged_with_a_dead_context);
     tcase_add_test(tcase, test_a_pack_that_is_canceled_is_undone);
+    tcase_add_test(tcase, test_an_unpack_that_is_canceled_in_its_last_step_can_be_repeated);
     tcase_add_test(tcase, test_every_allocation_fails_in_turn);
     tcase_add_test(tcase, test_restoring_packed_and_unpacking_stored_regions_is_refused);
     suite_add_tcase(suite, tcase);

@@ -321,6 +321,14 @@ void sw_device_faulty_arm(struct sw_device *faulty, const char *operation, unsig
     (void)pthread_mutex_unlock(&f->lock);
 }
 
+bool sw_device_faulty_hangs(struct sw_device *faulty) {
+    struct device_faulty *f = faulty_of(faulty);
+    bool hang = false;
+    for (unsigned s = 0; s < f->inner->ops->info(f->inner)->n_slots; s++)
+        hang |= hangs(f, s, false);
+    return hang;
+}
+
 void sw_device_faulty_release(struct sw_device *faulty) {
     struct device_faulty *f = faulty_of(faulty);
     (void)pthread_mutex_lock(&f->lock);
