@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -295,6 +296,7 @@ END_TEST
 
 static uint64_t told_room; /* bytes; 0: the real number; UINT64_MAX: not known */
 static bool cannot_take;   /* space without writing, as NFS */
+static bool has_no_room;   /* for data files, although there seemed to be some */
 static unsigned n_taken;   /* calls that take space for data files */
 
 int __real_fstatvfs(int fd, struct statvfs *ret);
@@ -312,8 +314,8 @@ int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes) {
     n_taken += mode == 0;
-    if (cannot_take) {
-        errno = EOPNOTSUPP;
+    if (cannot_take || (has_no_room && mode == 0)) {
+        errno = cannot_take ? EOPNOTSUPP : ENOSPC;
         return -1;
     }
     return __real_fallocate(fd, mode, offset, bytes);
@@ -363,6 +365,99 @@ START_TEST(test_space_that_could_not_be_reserved_is_reported) {
     ck_assert(!info.reserved);
     ck_assert_int_eq(sw_nvme_put(tier, MIB, 1, &stored, &err), 0);
     tier->ops->close(tier);
+}
+END_TEST
+
+/* ---- what cannot be looked for ---- */
+
+static int n_looks; /* of a start, until one fails; 0: none does */
+
+static bool look_fails(void) {
+    if (n_looks == 0 || --n_looks > 0)
+        return false;
+    errno = EIO;
+    return true;
+}
+
+int __real_openat(int directory, const char *name, int flags, mode_t mode);
+int __wrap_openat(int directory, const char *name, int flags, mode_t mode);
+int __wrap_openat(int directory, const char *name, int flags, mode_t mode) {
+    return look_fails() ? -1 : __real_openat(directory, name, flags, mode);
+}
+
+int __real_faccessat(int directory, const char *name, int mode, int flags);
+int __wrap_faccessat(int directory, const char *name, int mode, int flags);
+int __wrap_faccessat(int directory, const char *name, int mode, int flags) {
+    return look_fails() ? -1 : __real_faccessat(directory, name, mode, flags);
+}
+
+int __real_fstatat(int directory, const char *name, struct stat *ret, int flags);
+int __wrap_fstatat(int directory, const char *name, struct stat *ret, int flags);
+int __wrap_fstatat(int directory, const char *name, struct stat *ret, int flags) {
+    return look_fails() ? -1 : __real_fstatat(directory, name, ret, flags);
+}
+
+static void keep_done(struct sw_tier_change *change, void *arg) {
+    atomic_store((atomic_bool *)arg, true);
+    (void)change;
+}
+
+/* Records a durable region, so that the folder has a list of them. */
+static void keep_one(struct sw_tier *tier) {
+    atomic_bool done = false;
+    struct sw_tier_record record = {.content = "region", .bytes = 6, .name = "a"};
+    struct sw_tier_change change = {.kind = SW_TIER_KEEP, .records = &record, .n = 1, .done = keep_done, .arg = &done};
+    tier->ops->change(tier, &change);
+    while (!atomic_load(&done))
+        (void)usleep(100);
+    ck_assert_int_eq(change.err.code, 0);
+}
+
+static int count_record(void *arg, const struct sw_tier_record *record, struct sw_err *err) {
+    (void)record;
+    (void)err;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+static unsigned count_kept(struct sw_tier *tier) {
+    unsigned n = 0;
+    ck_assert_int_eq(tier->ops->visit_kept(tier, count_record, &n, NULL), 0);
+    return n;
+}
+
+/* Each file that is looked for at the start, with EIO in the place of the answer: it is there, for all we know. So
+ * nothing is begun anew, and nothing removed. _i 1: what the folder has is not wanted. 2: the start fails later, too.
+ * 3: there is a durable region. */
+START_TEST(test_what_cannot_be_looked_for_is_not_taken_for_absent) {
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, 10000, 1, &stored, &err), 0);
+    if (_i == 3)
+        keep_one(tier);
+    tier->ops->close(tier);
+    int n = 1;
+    for (bool through = false; !through; n++) {
+        config.unwanted = _i == 1;
+        has_no_room = _i == 2;
+        n_looks = n;
+        const int rc = sw_tier_nvme_open(&tier, &config, &err);
+        through = n_looks > 0;
+        n_looks = 0;
+        ck_assert_msg(rc == 0 || rc == (through || (_i == 2 && rc != -SW_EIO) ? -SW_ENOSPACE : -SW_EIO),
+                      "look %d: %s (%s)", n, sw_err_name(rc), err.msg);
+        ck_assert(!through || rc == (_i == 2 ? -SW_ENOSPACE : 0));
+        if (rc == 0)
+            tier->ops->close(tier);
+        config.unwanted = has_no_room = false;
+        tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
+        ck_assert_uint_eq(count_kept(tier), _i == 3);
+        tier->ops->close(tier);
+    }
+    ck_assert_int_gt(n, 6);
 }
 END_TEST
 
@@ -435,6 +530,7 @@ int main(void) {
     tcase_add_test(tcase, test_space_that_could_not_be_reserved_is_reported);
     tcase_add_test(tcase, test_too_long_frames_are_refused_before_space_is_taken);
     tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
+    tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 4);
     tcase_add_test(tcase, test_failed_allocations_lose_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

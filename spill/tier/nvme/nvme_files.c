@@ -254,7 +254,7 @@ static int open_data(struct sw_nvme_files *files, unsigned index, uint64_t bytes
     struct sw_nvme_data_file *file = &files->data[index];
     file_name name;
     name_of(name, index);
-    file->made = faccessat(files->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
+    file->made = faccessat(files->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
     file->fd = openat(files->directory, name, flags | O_CREAT | O_DIRECT, 0600);
     if (file->fd < 0 && errno == EINVAL) {
         files->direct = false;

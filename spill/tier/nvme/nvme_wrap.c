@@ -22,8 +22,10 @@ static int failed(struct sw_err *err, const char *call) {
     return sw_nvme_error(cause);
 }
 
-bool sw_nvme_wrap_exists(int directory) {
-    return faccessat(directory, SW_NVME_WRAP_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+int sw_nvme_wrap_exists(int directory, struct sw_err *err) {
+    if (faccessat(directory, SW_NVME_WRAP_FILE, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return 1;
+    return errno == ENOENT ? 0 : failed(err, "faccessat");
 }
 
 static int damaged(struct sw_err *err) {

@@ -11,8 +11,9 @@
 
 #define SW_NVME_WRAP_FILE "key-wrapped"
 
-/* Returns whether the folder has a wrapped key, or something in its place. */
-bool sw_nvme_wrap_exists(int directory);
+/* Returns 1 if the folder has a wrapped key, or something in its place; 0: it has none. errors: the system's, if that
+ * is not known. */
+int sw_nvme_wrap_exists(int directory, struct sw_err *err);
 /* Opens the wrapped key. *ret_is_old: not the first master key has wrapped it. errors: -SW_ECHECKSUM (the file is
  * damaged), -SW_EACCES (no master key of these has wrapped it), -SW_EIO, -SW_ENOMEM. */
 int sw_nvme_wrap_read(int directory, const struct sw_object_keyring *keyring, struct sw_nvme_key *ret, bool *ret_is_old,

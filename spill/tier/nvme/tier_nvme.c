@@ -508,12 +508,12 @@ static int open_manifest(struct tier_nvme *t, struct sw_err *err) {
 static int unwrap(struct tier_nvme *t, bool has_kept, struct sw_err *err) {
     struct sw_tier_nvme_config *config = &t->config;
     const int directory = t->files.directory;
-    if (!sw_nvme_wrap_exists(directory))
-        return 0;
-    int rc = config->keyring
-                 ? sw_nvme_wrap_read(directory, config->keyring, config->unwrapped, &t->info.is_rewrapped, err)
-                 : sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
-                              "the NVMe tier's key is wrapped by a master key: set nvme_key_file");
+    int rc = sw_nvme_wrap_exists(directory, err);
+    if (rc <= 0)
+        return rc;
+    rc = config->keyring ? sw_nvme_wrap_read(directory, config->keyring, config->unwrapped, &t->info.is_rewrapped, err)
+                         : sw_err_set(err, -SW_ECONFIG, SW_SCOPE_DAEMON,
+                                      "the NVMe tier's key is wrapped by a master key: set nvme_key_file");
     if (!rc) {
         config->key = config->unwrapped;
         t->info.is_wrapped = true;
