@@ -182,6 +182,32 @@ START_TEST(a_full_catalogue_refuses_records) {
 }
 END_TEST
 
+static unsigned fill_up(struct sw_catalogue *c, uint32_t *ret_records) {
+    static const struct sw_catalogue_session session = {.number = 1};
+    unsigned n = 0;
+    while (sw_catalogue_put_session(c, &session, &ret_records[n], NULL) == 0)
+        n++;
+    return n;
+}
+
+/* What was written of it so far takes no cell away from later records. */
+START_TEST(a_record_that_does_not_fit_leaves_nothing) {
+    static uint32_t records[1 << 17];
+    struct sw_frames *frames = frames_new(2200, false, 1);
+    const struct sw_catalogue_region region = {.slot = 1, .gen = 1, .frames = frames};
+    struct sw_catalogue *c = open_new();
+    uint32_t record;
+    unsigned n = fill_up(c, records), n_free = 100; /* fewer than the region takes */
+    for (unsigned i = 0; i < n_free; i++)
+        sw_catalogue_free(c, &records[--n]);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &record, NULL), -SW_ELIMIT);
+    ck_assert_uint_eq(fill_up(c, records + n), n_free);
+    sw_catalogue_close(c);
+    frames_end(frames);
+}
+END_TEST
+
 /* ---- batches ---- */
 
 /* Wherever the batch ended, another batch and single records are found; and the next process finds the same. */
@@ -343,6 +369,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_is_found_as_a_whole_or_not_at_all);
     tcase_add_test(tcase, batch_numbers_are_not_reused);
     tcase_add_test(tcase, a_full_catalogue_refuses_records);
+    tcase_add_test(tcase, a_record_that_does_not_fit_leaves_nothing);
     tcase_add_test(tcase, a_signal_during_growth_is_harmless);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
