@@ -404,6 +404,24 @@ START_TEST(test_a_demand_of_the_operator_is_met_exactly) {
 }
 END_TEST
 
+/* The operator sees that it failed, and asks again. */
+START_TEST(test_a_demand_of_the_operator_ends_with_a_move_that_fails) {
+    open_fixture(32 << 20, 100, 0, true);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(spill(i), 0);
+    atomic_store(&fault.all, true);
+    ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
+    (void)settled_stats();
+    ck_assert_int_gt(atomic_load(&fault.n_failed), 0);
+    atomic_store(&fault.all, false);
+    ck_assert_int_eq(spill(3), 0);
+    ck_assert_uint_eq(settled_stats().demotions, 0);
+    ck_assert_int_eq(sw_engine_make_room(f.engine, UINT64_MAX, NULL), 0);
+    ck_assert_uint_eq(settled_stats().demotions, 4);
+    close_fixture();
+}
+END_TEST
+
 /* A region that was fetched is about to be used: however old it is, others leave before it. */
 START_TEST(test_a_promoted_region_is_not_the_next_to_move) {
     open_fixture(32 << 20, 100, 100, false);
@@ -542,6 +560,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_failed_demotion_delays_no_spill);
     tcase_add_test(tcase, test_a_move_that_fails_is_not_tried_again_at_once);
     tcase_add_test(tcase, test_a_demand_of_the_operator_is_met_exactly);
+    tcase_add_test(tcase, test_a_demand_of_the_operator_ends_with_a_move_that_fails);
     tcase_add_test(tcase, test_a_promoted_region_is_not_the_next_to_move);
     tcase_add_test(tcase, test_a_hung_disk_delays_no_spill);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
