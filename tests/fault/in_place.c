@@ -316,6 +316,63 @@ START_TEST(test_transient_failures_do_not_count_as_attempts_to_undo) {
 }
 END_TEST
 
+/* ---- a device that never recovers ---- */
+
+static struct {
+    const struct sw_device_ops *real;
+    struct sw_device_ops ops;
+    atomic_uint n_good, n_failed; /* placings that still succeed; steps that have failed */
+} broken;
+
+static int fail_step(struct sw_err *err) {
+    atomic_fetch_add(&broken.n_failed, 1);
+    return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "it never works again");
+}
+
+static int broken_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
+                        uint64_t frame_at, uint64_t bytes, struct sw_err *err) {
+    if (atomic_load(&broken.n_good) == 0)
+        return fail_step(err);
+    atomic_fetch_sub(&broken.n_good, 1);
+    return broken.real->place(device, s, mapping, offset, frame_at, bytes, err);
+}
+
+static int broken_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                         const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
+    (void)device, (void)s, (void)mapping, (void)items, (void)n;
+    return fail_step(err);
+}
+
+static void break_device(unsigned n_good) {
+    broken.real = f.device->ops;
+    broken.ops = *broken.real;
+    broken.ops.place = broken_place;
+    broken.ops.decode = broken_decode;
+    atomic_store(&broken.n_good, n_good);
+    f.device->ops = &broken.ops;
+}
+
+/* Then the bytes are lost, and the client is told so, after a few attempts. _i: chunks that a pack has placed. */
+START_TEST(test_undoing_ends_if_it_never_succeeds) {
+    struct sw_test_op op, back;
+    fill(SW_CONTENT_RANDOM);
+    break_device((unsigned)_i);
+    ck_assert_int_eq(pack(&op), -SW_ELOST);
+    ck_assert_uint_le(atomic_load(&broken.n_failed), 20);
+    f.device->ops = broken.real;
+    check_nothing_in_use(0);
+    memcpy(memory.data, original, memory.bytes);
+    ck_assert_int_eq(pack(&op), 0);
+    break_device(0);
+    ck_assert_int_eq(unpack(op.id, &back), -SW_ELOST);
+    ck_assert_uint_le(atomic_load(&broken.n_failed), 40);
+    f.device->ops = broken.real;
+    ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_LOST);
+    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+    check_nothing_in_use(0);
+}
+END_TEST
+
 /* Stretches of text among random bytes, which shrink so little that a frame lies but a few chunks before its own. */
 static void fill_dense(uint8_t *ret, size_t bytes) {
     enum { STRETCH = 4096, TEXT = 1600 };
@@ -532,6 +589,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_any_length_packs, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_a_pack_that_fails_anywhere_is_undone, 0, N_PACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
+    tcase_add_loop_test(tcase, test_undoing_ends_if_it_never_succeeds, 0, 4);
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_transient_failures_do_not_count_as_attempts_to_undo, 0, 4);
