@@ -236,6 +236,20 @@ START_TEST(an_outage_fails_the_change_and_leaves_no_record) {
 }
 END_TEST
 
+/* The store has the objects, but never says so. */
+START_TEST(what_may_have_been_stored_is_deleted) {
+    struct attempt attempt;
+    config.store.patience_us = 300000;
+    reopen();
+    sw_object_store_tell(&store, "fault put lost-reply %d", _i);
+    sw_object_store_tell(&store, "fault put 500 1000");
+    ck_assert_int_eq(keep(&attempt, three, (unsigned)_i), -SW_EIO);
+    sw_object_store_tell(&store, "calm");
+    sw_object_store_await(&store, 0);
+    ck_assert_str_eq(find(), "");
+}
+END_TEST
+
 START_TEST(records_that_cannot_be_read_fail_the_start) {
     struct attempt attempt;
     struct sw_err err;
@@ -437,6 +451,7 @@ int main(void) {
     tcase_add_checked_fixture(faults, setup, teardown);
     tcase_add_loop_test(faults, what_passes_costs_nothing, 0, N_PASSING);
     tcase_add_test(faults, an_outage_fails_the_change_and_leaves_no_record);
+    tcase_add_loop_test(faults, what_may_have_been_stored_is_deleted, 1, 4);
     tcase_add_test(faults, records_that_cannot_be_read_fail_the_start);
     tcase_add_test(faults, a_careless_bucket_is_for_a_single_writer);
     tcase_add_loop_test(faults, wrong_tenants_are_refused, 0, N_WRONG_TENANTS);

@@ -322,6 +322,19 @@ START_TEST(a_store_that_is_out_at_the_start_is_named) {
 }
 END_TEST
 
+/* The store has the object, but never says so. */
+START_TEST(what_may_have_been_stored_is_deleted) {
+    struct sw_stored none = {0};
+    struct sw_err err;
+    config.store.patience_us = 300000;
+    reopen(0);
+    sw_object_store_tell(&store, "fault put lost-reply 1000");
+    ck_assert_int_eq(sw_nvme_put(tier, 1000, 3, &none, &err), -SW_ENOSPACE);
+    sw_object_store_tell(&store, "calm");
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 START_TEST(objects_that_cannot_be_deleted_are_orphans_until_the_next_process) {
     struct sw_stored stored;
     put(1000, 3, &stored);
@@ -538,6 +551,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, a_full_tier_and_a_full_bucket_are_ENOSPACE);
     tcase_add_test(tests, during_an_outage_writes_fail_at_once_and_reads_wait);
     tcase_add_test(tests, a_store_that_is_out_at_the_start_is_named);
+    tcase_add_test(tests, what_may_have_been_stored_is_deleted);
     tcase_add_test(tests, objects_that_cannot_be_deleted_are_orphans_until_the_next_process);
     tcase_add_test(tests, orphans_are_found_and_then_deleted);
     tcase_add_loop_test(tests, a_killed_process_leaves_whole_frames_and_no_orphan, 0, N_STATES);
