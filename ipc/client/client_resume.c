@@ -154,10 +154,13 @@ static uint32_t seq_of(const struct sw_packet *p) {
     return seq;
 }
 
-/* Returns whether the ticket's packets are all in the outbox. */
+/* Returns whether the ticket's packets are all in the outbox. Their numbers do not tell: after a reconnection new
+ * packets go before those that have waited. */
 static bool is_unsent(const struct spillway *c, const struct spillway_ticket *t) {
-    return !sw_list_empty(&c->outbox) && (int32_t)(t->packets.first_seq - seq_of(packet_of(c->outbox.next))) >= 0 &&
-           !sw_ticket_is_resumed(t);
+    struct sw_list *n = c->outbox.next;
+    while (n != &c->outbox && seq_of(packet_of(n)) != t->packets.first_seq)
+        n = n->next;
+    return n != &c->outbox && !sw_ticket_is_resumed(t);
 }
 
 /* Returns whether the ticket's packets are about a build or read that is gone with the daemon. */

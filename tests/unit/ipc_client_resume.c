@@ -11,6 +11,7 @@
 #include <check.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -341,6 +342,65 @@ START_TEST(memory_that_is_being_retried_stays_open) {
 }
 END_TEST
 
+/* ---- frame buffers ----------------------------------------------------------------------------------------------- */
+
+static atomic_bool is_asked;
+
+static void answer_coder(int socket, uint32_t seq) {
+    struct sw_msg ok = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    sw_play_put(socket, &ok, SW_MSG_CODER_OK, seq);
+}
+
+/* The second process reads nothing after HELLO; the third answers all. */
+static void serve_a_coder(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    answer_coder(socket, msg.header.seq);
+    for (unsigned i = 0; i < 2; i++) /* frame buffers, and the staging buffer */
+        (void)sw_play_register(socket);
+    leave(socket);
+    const int second = come_back();
+    leave(second);
+    const int third = come_back();
+    while (sw_play_get(third, &msg))
+        if (msg.header.type == SW_MSG_CODER) {
+            answer_coder(third, msg.header.seq);
+            atomic_store(&is_asked, true);
+        } else if (msg.header.type == SW_MSG_BUILD) {
+            sw_play_put_result(third, msg.header.seq, 1, SW_PLAY_BYTES);
+        } else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.type) {
+            sw_play_put_error(third, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
+        } else {
+            sw_play_put_ok(third, msg.header.seq);
+        }
+    (void)close(second);
+    (void)close(third);
+}
+
+/* The question what frames the service takes goes before packets that have waited, and some of these are still in the
+ * outbox when the connection is lost again: the next process is asked, too. */
+START_TEST(a_coder_asks_each_process) {
+    enum { MANY = SW_PLAY_MAX_IN_FLIGHT - 1 };
+    struct spillway_ticket *tickets[MANY];
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(serve_a_coder);
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    lose_connection();
+    for (unsigned i = 0; i < MANY; i++)
+        tickets[i] = sw_play_spill();
+    while (sw_play.connection->link != SW_LINK_UP)
+        dispatch();
+    ck_assert(!sw_list_empty(&sw_play.connection->outbox));
+    lose_connection();
+    while (!atomic_load(&is_asked))
+        dispatch();
+    for (unsigned i = 0; i < MANY; i++)
+        spillway_ticket_free(tickets[i]);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t take_marked_spill(int socket) {
@@ -520,6 +580,7 @@ int main(void) {
     tcase_add_loop_test(tcase, refused_memory_is_retried, 0, N_REQUESTS);
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
+    tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
