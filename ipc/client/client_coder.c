@@ -36,9 +36,9 @@ static void wake(struct sw_coder_user *user) {
 
 static void take_news(struct sw_coder_link *link) {
     eventfd_t count;
-    if (!atomic_load(&link->has_news))
+    /* Nothing to read: the thread that has news is about to write, and the next call takes that in. */
+    if (!atomic_load(&link->has_news) || eventfd_read(link->event, &count) < 0)
         return;
-    (void)eventfd_read(link->event, &count);
     atomic_store(&link->has_news, false); /* what comes from now on is seen by the step that follows */
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -265,6 +266,45 @@ START_TEST(a_call_goes_on_while_nobody_waits) {
 }
 END_TEST
 
+static atomic_bool wakes_late;
+
+int __wrap_eventfd_write(int fd, eventfd_t value);
+int __real_eventfd_write(int fd, eventfd_t value);
+
+int __wrap_eventfd_write(int fd, eventfd_t value) {
+    if (atomic_load(&wakes_late))
+        (void)usleep(2000);
+    return __real_eventfd_write(fd, value);
+}
+
+/* The coder's thread is held up between telling of news and waking: the caller has seen the news before it is woken. */
+START_TEST(a_late_wake_up_does_not_stay) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket;
+    uint8_t *data = filled(4 * MIB, SW_CONTENT_TEXT, 1);
+    struct spillway_buffer buffer = {.data = data, .bytes = 4 * MIB};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct pollfd readable = {.fd = spillway_fd(coding), .events = POLLIN};
+    ok(spill(coding, &request, 1, &result));
+    request.region = result.region;
+    request.flags = SPILLWAY_KEEP;
+    atomic_store(&wakes_late, true);
+    for (int i = 0; i < 24; i++) {
+        ok(spillway_restore(coding, &request, 1, &ticket, &error));
+        while (spillway_wait(ticket, 0, &result, 1, &error) == -SPILLWAY_EAGAIN)
+            (void)usleep(300); /* the coder's thread goes on meanwhile */
+        spillway_ticket_free(ticket);
+        ck_assert_str_eq(result.coder, "client");
+        (void)usleep(10000); /* the last wake-up has come */
+        ok(spillway_dispatch(coding, &error));
+        ck_assert_int_eq(poll(&readable, 1, 0), 0);
+    }
+    atomic_store(&wakes_late, false);
+    ok(spillway_drop(coding, &request.region, 1, &error));
+    free(data);
+}
+END_TEST
+
 START_TEST(a_connection_can_be_closed_at_any_time) {
     const size_t bytes = 64 * MIB;
     uint8_t *data = filled(bytes, SW_CONTENT_TEXT, 1);
@@ -504,6 +544,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_that_is_not_there_is_named);
     tcase_add_test(tcase, a_canceled_call_lets_go_of_its_memory);
     tcase_add_test(tcase, a_call_goes_on_while_nobody_waits);
+    tcase_add_test(tcase, a_late_wake_up_does_not_stay);
     tcase_add_test(tcase, a_connection_can_be_closed_at_any_time);
     tcase_add_test(tcase, a_service_that_hangs_spoils_no_other_connection);
     tcase_add_test(tcase, stray_writes_spoil_no_restore);
