@@ -332,7 +332,7 @@ static void time_numbers(struct bench *b, const char *column, enum sw_value_type
     }
 }
 
-/* What follows "lz:SYMBOL_BYTES:WINDOW:" in a column's name; the name itself if that is not in front. */
+/* Returns the part of a column's name after "lz:SYMBOL_BYTES:WINDOW:", or the whole name without this prefix. */
 static const char *parse_lz(const char *column, unsigned *ret_bytes, unsigned *ret_window) {
     int n = 0;
     if (sscanf(column, "lz:%1u:%3u:%n", ret_bytes, ret_window, &n) != 2 || !n)

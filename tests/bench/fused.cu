@@ -70,7 +70,7 @@ struct widened {
     }
 };
 
-/* What a second stage of its own would be: four codes a thread, whole sectors on both sides. */
+/* The second stage as a kernel of its own: four codes a thread, whole sectors on both sides. */
 __global__ void __launch_bounds__(THREADS) look_up(const uint8_t *codes, const uint32_t *dictionary, uint32_t *values) {
     __shared__ uint32_t entries[CODES];
     if (threadIdx.x < CODES)

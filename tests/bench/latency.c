@@ -88,7 +88,7 @@ static void round_trip(const struct client *c, enum before before, double *ret_o
     *ret_back_us = move(c, false);
 }
 
-/* What is restored goes where it came from: a restore that did nothing is found by wiping now and then. */
+/* Restored bytes go back to their old place. Wiping the place now and then finds a restore that did nothing. */
 static void verify(const struct client *c) {
     (void)move(c, true);
     CUDA(cudaMemsetAsync(c->d_data, 0xdb, c->bytes, c->stream));

@@ -187,7 +187,7 @@ static double time_packed(struct bench *b) {
     return ms;
 }
 
-/* From the call that brings the columns back to the sum; on the host's clock. */
+/* Measures the time from the call that brings the columns back until the sum is there, by the host's clock. */
 static double time_with(struct bench *b, enum step step) {
     double ms[SLOW_REPEATS];
     for (int i = 0; i < SLOW_REPEATS; i++) {

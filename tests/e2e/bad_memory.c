@@ -29,7 +29,7 @@ START_TEST(descriptor_counts) {
     ck_assert_int_eq(sw_wire_mem_parts(&sw_wired, 1, 0, 1, SW_WIRED_BYTES, fd, 2), -SW_EFDS);
     ck_assert_int_eq(sw_wire_mem_open(&sw_wired, 2, SW_MEM_CUDA_VMM, 3, 0, 3), 0);
     ck_assert_int_eq(sw_wire_mem_parts(&sw_wired, 2, 0, 3, 1, fd, 2), -SW_EFDS);
-    /* With a message that takes none: refused, closed, and the session goes on. */
+    /* Descriptors with a message that takes none: they are closed, the message is refused, and the session goes on. */
     ck_assert_int_eq(sw_wire_call(&sw_wired, &msg, fds, 2), -SW_EFDS);
     ck_assert_int_eq(sw_wire_status(&sw_wired, &status), 0);
     (void)close(fd);

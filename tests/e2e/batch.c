@@ -319,7 +319,7 @@ START_TEST(one_bad_buffer_stops_the_batch) {
     requests[100].region = requests[99].region;
     ck_failed(restore(256, 0), SPILLWAY_EBUSY, "request 101 of 256");
     ck_wiped(256);
-    /* In the second message; regions that the first one restored are still stored. */
+    /* The bad request is in the second message. Regions that the first one restored are still stored. */
     requests[100].region = good;
     requests[290].region.generation += 1;
     ck_failed(restore(N, 0), SPILLWAY_ENOENT, "request 35 of 44");

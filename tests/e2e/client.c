@@ -179,7 +179,7 @@ START_TEST(closed_with_memory_registered) {
 }
 END_TEST
 
-/* From memory that is handed over, and from memory that is copied. */
+/* Numbers in memory that is handed over, and in memory that is copied. */
 START_TEST(numbers_have_their_codecs) {
     const size_t bytes = 3 * mib;
     struct memory m = new_memory(bytes + 100);

@@ -357,7 +357,7 @@ static uint64_t await_return(struct sw_wire *wire, const struct held *before, co
     return now_ms() - begun;
 }
 
-/* Of the heap and the stacks; the arena is not in it. */
+/* Returns the memory of heap and stacks, without the arena. */
 static long anonymous_kib(void) {
     char path[64], line[256];
     long kib = -1;

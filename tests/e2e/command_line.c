@@ -265,7 +265,7 @@ START_TEST(wrong_configuration_is_logged) {
 END_TEST
 
 START_TEST(too_few_descriptors) {
-    /* As many as libuv needs not to abort, whatever the test was started with. */
+    /* Enough descriptors that libuv does not abort, however the test was started. */
     ck_assert_int_eq(run("--version; sh -c 'exec 3>&- 4>&- 5>&- 6>&- 7>&-; ulimit -n 8; exec " SW_SPILLWAYD_PATH
                          " --set data_socket=/nonexistent/d'"),
                      1);

@@ -156,7 +156,7 @@ START_TEST(durable_regions_are_listed_and_dropped) {
 }
 END_TEST
 
-/* By its name; its user's uid is needed only if several users have the name. */
+/* A region is dropped by its name. Its user's uid is needed only if several users have the name. */
 START_TEST(durable_regions_are_dropped_by_name) {
     struct spillway_ticket *ticket = NULL;
     struct spillway_region region;

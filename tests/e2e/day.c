@@ -254,7 +254,7 @@ static void step(struct client *c) {
         restore(c, place, dice < 13 ? SPILLWAY_KEEP : 0);
 }
 
-/* From connecting to an end of some kind. */
+/* The life of a client, from connecting to one of its ends. */
 static void live(struct client *c) {
     int rc;
     while ((rc = spillway_open(&c->connection, SW_OPTIONS(.socket_path = day->socket), &error)) == -SPILLWAY_ECONN ||
@@ -311,7 +311,7 @@ static __attribute__((noreturn)) void client_main(unsigned seat, uint64_t seed, 
 static pid_t seats[SEATS];
 static uint64_t n_started;
 
-/* In order, or by its own hand. */
+/* A client ends in order, or kills itself. */
 static void ck_ended_well(int status) {
     ck_assert_msg(status == 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL),
                   "a client has failed; it says above, why");
@@ -491,7 +491,7 @@ static struct held pause_and_look(unsigned most_fds) {
 
 /* ---- the day ----------------------------------------------------------------------------------------------------- */
 
-/* From 1 at night to all of them at noon. */
+/* Returns the number of clients at an hour: 1 at night, all at noon. */
 static unsigned load_at(unsigned hour) {
     const unsigned from_noon = hour % 24 < 12 ? 12 - hour % 24 : hour % 24 - 12;
     return SEATS - (SEATS - 1) * from_noon / 12;

@@ -30,7 +30,7 @@ static void find(void *library, const char *name, void *ret) {
     memcpy(ret, &symbol, sizeof symbol);
 }
 
-/* As an engine that is linked with the driver. The library only finds what is loaded. */
+/* Loads the driver, like an engine that is linked with it. The library finds only a loaded driver. */
 static void load_driver(void) {
     void *library = dlopen(SW_STAND_IN_PATH, RTLD_NOW | RTLD_GLOBAL);
     ck_assert_msg(library != NULL, "%s", dlerror());

@@ -165,7 +165,7 @@ static void load_runs(FILE *from, int fd, uint64_t bytes) {
     }
 }
 
-/* As the service makes its own: it looks at the seals of the disk's key. */
+/* Makes a kept memfd like the service's own: the service checks the seals of the disk's key. */
 static int new_kept(FILE *from, const char *name, uint64_t bytes) {
     const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     load_runs(from, fd, bytes);

@@ -78,7 +78,7 @@ START_TEST(invalid_order_pages_are_refused) {
 }
 END_TEST
 
-/* Of every kind of request. */
+/* This holds for every kind of request. */
 START_TEST(requests_wait_for_their_words) {
     const int fd = sw_wire_memfd(NULL, PAGE_BYTES, SEALS), other = sw_wire_memfd(NULL, PAGE_BYTES, SEALS);
     _Atomic uint64_t *const words = map_words(fd), *const other_words = map_words(other);
@@ -140,7 +140,7 @@ static void queue_for_ever(struct sw_wire wires[SESSIONS]) {
     (void)close(fd);
 }
 
-/* Also sessions of a stopped process. Others are served meanwhile, and the sessions end when they hang up. */
+/* Other clients are served meanwhile, and the sessions end when they hang up, also those of a stopped process. */
 START_TEST(a_word_that_is_never_written_delays_no_other_client) {
     struct sw_wire wires[SESSIONS];
     int status;

@@ -89,7 +89,7 @@ START_TEST(chunks_lie_where_the_directory_says) {
 }
 END_TEST
 
-/* Of bytes, too, though no kernel here reads strings; and of next to none. */
+/* Also a region of bytes, though no kernel here reads strings, and one of very few bytes. */
 START_TEST(any_region_has_a_directory) {
     static const uint64_t lengths[] = {0, 1, 100, 32768, 100001};
     struct spillway_packed_chunk chunks[MAX_CHUNKS];

@@ -109,7 +109,7 @@ static void restore(int i) {
     (void)sw_one_region_restore(&memory, connection, regions[i], (uint64_t)i);
 }
 
-/* What the control socket and the metrics say of the store. */
+/* Checks what control socket and metrics report about the store. */
 static void check_statistics(uint64_t least_bytes) {
     struct sw_ctl *ctl = sw_control_connect(&daemon_process);
     json_t *tiers = sw_control_ask(ctl, "tiers", NULL), *metrics = sw_control_ask(ctl, "metrics", NULL);
@@ -278,7 +278,7 @@ START_TEST(an_operator_looks_for_orphans) {
 }
 END_TEST
 
-/* What fits into the host tier is stored there; the rest is refused, with its memory unchanged. */
+/* Spills that fit into the host tier are stored there; the others are refused, with their memory unchanged. */
 START_TEST(a_full_bucket_stops_no_local_spill) {
     bool is_remote = false;
     int rc = 0, n = 0;

@@ -25,7 +25,7 @@
 enum { N_CLIENTS = 5, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4 };
 /* A sanitizer sees the same accesses in each round. */
 enum { ROUNDS = SW_TEST_EVERY > 1 ? 4 : 12 };
-/* Of the client that encodes and decodes itself: shorter regions go the service's way. */
+/* For the client that encodes and decodes itself. Shorter regions use the service's codec. */
 enum { N_CODED_SLOTS = 4, LEAST_CODED_BYTES = 1 << 20, CODED_PLACE_BYTES = 4 << 20 };
 enum slot_state { EMPTY, SPILLED, PACKED };
 enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS, CODES };

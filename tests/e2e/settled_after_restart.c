@@ -171,9 +171,8 @@ static int opener_settle(struct opener *o, uint32_t type, uint32_t seq, struct s
     return opener_call(o);
 }
 
-/* Of an open build nothing is left, not even its name; of one that was committed by its last packet all is, and that
- * packet is settled. Of an open read the region is left, however far it was; a client that has all of its chunks
- * consumes it. */
+/* An open build leaves nothing, not even its name. A build that its last packet committed is there, and this packet is
+ * settled. An open read leaves its region, however far it was; a client that has all of its chunks consumes it. */
 START_TEST(open_builds_and_reads_are_settled) {
     static struct opener o;
     o.fd = sw_wire_content_memfd(OPEN_BYTES, SW_CONTENT_RANDOM, 1, F_SEAL_SHRINK);

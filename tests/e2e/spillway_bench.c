@@ -313,7 +313,7 @@ END_TEST
 
 /* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
 
-/* What has begun is finished, and all is reported. */
+/* Operations that have begun are finished, and all are reported. */
 /* The report must not go where the connection is. */
 START_TEST(streams_that_are_closed) {
     char line[512];

@@ -133,7 +133,7 @@ START_TEST(every_size_comes_back) {
 }
 END_TEST
 
-/* From every kind of memory into every other; memory that can be handed over needs no arena. */
+/* Regions go from every kind of memory into every other. Memory that can be handed over needs no arena. */
 START_TEST(into_other_memory) {
     const size_t bytes = PIECE + 100001;
     uint8_t *expected = filled(bytes, SW_CONTENT_TEXT, 1), *data = heap(bytes), *memfd = shared(bytes + 7);
@@ -272,7 +272,7 @@ START_TEST(a_memfd_that_cannot_be_sealed_is_copied) {
 }
 END_TEST
 
-/* From a memfd into the memory behind it: another memfd, or any memory. */
+/* A range that goes from a memfd into the memory behind it: another memfd, or any memory. */
 START_TEST(a_range_across_mappings_is_copied) {
     const size_t page = 4096, bytes = 40 * page, begin = 5 * page + 3;
     uint8_t *space = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

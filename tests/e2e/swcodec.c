@@ -138,7 +138,7 @@ START_TEST(test_cut_stream) {
         expect(1, command);
         expect_message("swcodec: standard input: stream is cut");
     }
-    /* At a frame's border: all that is missing is the end frame. */
+    /* The file is cut at a frame's border: only the end frame is missing. */
     (void)snprintf(command, sizeof command, "head -c %zu stored > cut; $SWCODEC decode cut out", bytes - END_BYTES);
     expect(1, command);
     expect_message("swcodec: cut: stream is cut before its end");
@@ -245,7 +245,7 @@ START_TEST(test_more_than_4_gib) {
 }
 END_TEST
 
-/* What is written must not go where a closed stream was: the data has a descriptor of its own. */
+/* Output must not get the number of a closed stream: the data has a descriptor of its own. */
 START_TEST(test_closed_streams) {
     make_file("in", SW_CONTENT_TEXT, 1 << 20);
     expect(1, "$SWCODEC encode in - >&-");

@@ -20,7 +20,7 @@
 
 enum { PLACE_BYTES = 1 << 20, REGION_BYTES = 900001, N_REGIONS = 14, MOST_MESSAGES = 100 };
 
-/* Of the catalogue, at the service manager. */
+/* The catalogue's name at the service manager. */
 #define NAME "catalogue-3"
 
 /* Some in host memory, some on the disk, one packed. */
@@ -130,7 +130,7 @@ static void set_version(int fd, uint32_t version) {
     ck_assert_int_eq(pwrite(fd, &version, sizeof version, 8), sizeof version);
 }
 
-/* Of the versions before. */
+/* The names of earlier versions. */
 static const char *const old_names[] = {"catalogue", "catalogue-2"};
 
 /* The manager then keeps the state that an earlier version would have left. Version 2 records everything but batches as
@@ -147,8 +147,8 @@ static void downgrade(int version) {
         (void)close(new);
 }
 
-/* At each message to the service manager, before or after it was carried out: the kept state changes only by messages.
- */
+/* It is killed at each message to the service manager, before or after the message was carried out: only messages
+ * change the kept state. */
 START_TEST(killed_at_each_step_of_an_upgrade) {
     const int version = 1 + _i / 2;
     bool was_killed = true;

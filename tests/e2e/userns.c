@@ -26,7 +26,7 @@ static char script[SW_TEST_PATH_BYTES];
 
 /* ---- the service ---- */
 
-/* In a namespace with these options of unshare(1). */
+/* Starts the service in a namespace with these options of unshare(1). */
 static void start(const char *how, const char *unmapped_users) {
     const char *options[] = {"data_socket_mode=0666", "control_socket_mode=0666", unmapped_users, NULL};
     char command[80];

@@ -27,7 +27,7 @@ static struct sw_coder_place place;
 static uint8_t *data; /* [BYTES] on the GPU */
 static uint8_t *original;
 static atomic_bool holds_back; /* only the test's thread takes events */
-/* What the service has stored. */
+/* The frames that the service has stored. */
 static uint8_t *stored[MOST_CHUNKS];
 static struct sw_frame_layout layouts[MOST_CHUNKS];
 
@@ -62,7 +62,7 @@ static void take_events(struct sw_coder_user *u) {
         carry_out(event);
 }
 
-/* Of the coder's thread. */
+/* The service's part, on the coder's thread. */
 static void serve(struct sw_coder_user *u) {
     if (!atomic_load(&holds_back))
         take_events(u);
@@ -342,7 +342,8 @@ START_TEST(runs_fail_when_the_context_goes) {
 }
 END_TEST
 
-/* What an engine does that resets its GPU: the new context gets a coder of its own, and the old one's is no more. */
+/* An engine that resets its GPU does this. The new context gets a coder of its own, and the old context's coder is
+ * gone. */
 START_TEST(another_context_with_the_same_handle_has_its_own_coder) {
     open_coder();
     there_and_back();

@@ -396,8 +396,8 @@ static void killed(enum sw_mem_kind kind, enum sw_fake_call call, unsigned nth, 
     close_all();
 }
 
-/* Of n calls the 1st, 2nd, 4th and 8th are tried. Each needs an engine, which is slow to open under a sanitizer: there
- * it is the 1st or the 2nd, by turns. */
+/* The 1st, 2nd, 4th and 8th of n calls are tried. Each needs an engine, which opens slowly under a sanitizer: there
+ * only the 1st or the 2nd is tried, by turns. */
 static unsigned first_killed(unsigned n, int turn) {
     return SW_TEST_EVERY > 1 && n > 1 ? 1 + (unsigned)turn % 2 : 1;
 }

@@ -159,7 +159,7 @@ static void teardown(void) {
     sw_memory_free(&to);
 }
 
-/* As if measured beside a busy GPU; measurements of the last job are forgotten. */
+/* Sets rates as measured beside a busy GPU, and forgets the last job's measurements. */
 static void seem_busy(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6},
                           late = {.bytes = 48e9, .us = 1e6};
@@ -252,7 +252,8 @@ static void disarm(const char *step) {
     sw_device_faulty_arm(rig.device, step, 0, 0, SW_FAULT_AT_ONCE);
 }
 
-/* Until a spill has no nth step of that name, and succeeds: `ret`. Returns nth. */
+/* Makes the nth step of that name fail, for each nth in turn, until a spill has no such step and succeeds: *ret.
+ * Returns this nth. */
 static unsigned fail_spills(const char *step, int fault, struct sw_one_run *ret) {
     unsigned nth = 1;
     for (;; nth = next_step(nth, fault)) {
@@ -546,7 +547,7 @@ END_TEST
 
 enum { N_SHORT = 8, SHORT_BYTES = 96 << 10 };
 
-/* As if encoding had been slow in groups. No rates of chunks are known. */
+/* Sets rates as if encoding had been slow in groups. No rates of chunks are known. */
 static void groups_seem_slow(void) {
     const struct sw_meter fast = {.bytes = 55e9, .us = 1e6}, slow = {.bytes = 1e9, .us = 1e6};
     for (int class = 0; class < SW_COST_CLASSES; class ++) {

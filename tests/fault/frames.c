@@ -73,7 +73,7 @@ static void fill_ranges(struct sw_range ranges[N], struct sw_mem *mem) {
                                       .at = i * (uint64_t)CHUNK};
 }
 
-/* As a packet of frames is handed to the engine. */
+/* Appends all frames, as a packet of frames is handed to the engine. */
 static int append_all(struct sw_build *build, struct sw_test_op *op) {
     struct sw_range ranges[N];
     fill_ranges(ranges, sw_pair.from_mem);
@@ -129,7 +129,7 @@ static void ck_fetched(void) {
         ck_assert(memcmp(sw_pair.to.data + i * ROOM, sw_pair.from.data + i * ROOM, frame_bytes[i]) == 0);
 }
 
-/* By the daemon's codec. */
+/* Restores a region by the daemon's codec, and compares. */
 static void ck_restored(struct sw_region_id id) {
     struct sw_test_op op = {0};
     const struct sw_range range = {.mem = sw_pair.to_mem, .bytes = RAW_BYTES};

@@ -221,7 +221,7 @@ START_TEST(test_a_lost_context_takes_all_groups_with_it) {
 }
 END_TEST
 
-/* From the moment that the groups are made. */
+/* Allocations fail from the moment that the groups are made. */
 START_TEST(test_every_allocation_of_a_group_fails_in_turn) {
     enum { THROUGH = 5 };
     unsigned n_failed = 0, successes = 0;

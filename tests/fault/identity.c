@@ -177,7 +177,7 @@ static void free_frames(void) {
         sw_free(frames[i].content);
 }
 
-/* In each other's place lies then as much of the other's frame as fits. */
+/* Exchanges two frames: each place gets as much of the other frame as fits. */
 static void exchange(struct frame *a, struct frame *b, bool back) {
     const uint64_t bytes = a->bytes < b->bytes ? a->bytes : b->bytes;
     copy(a, back ? a->content : b->content, bytes, true);
@@ -519,7 +519,7 @@ START_TEST(test_comparing_fails) {
 }
 END_TEST
 
-/* And whatever fails while the pack finds them out, it is undone. */
+/* If anything fails while the pack finds the identities, the pack is undone. */
 START_TEST(test_identifying_fails) {
     struct sw_test_op op;
     unsigned nth = 0;

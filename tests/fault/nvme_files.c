@@ -22,7 +22,7 @@
 #define MIB ((uint64_t)1 << 20)
 #define BLOCK ((uint64_t)SW_TIER_IO_ALIGN)
 
-/* From the `armed`-th request on, `count` of them fail. Requests of the manifest are no whole blocks. */
+/* `count` requests fail, from the `armed`-th one on. Requests of the manifest are no whole blocks. */
 static struct {
     bool manifest; /* or data */
     int cause;     /* errno; 0: moves `moves` bytes only */

@@ -338,7 +338,7 @@ START_TEST(test_the_rest_of_a_region_follows) {
 }
 END_TEST
 
-/* As if a predecessor had more memory: stored frames leave no room for frames under way. */
+/* Stores as much as a predecessor with more memory could: no room is left for frames under way. */
 static void rest_above_the_limit(void) {
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(spill(i), 0);
@@ -386,8 +386,8 @@ START_TEST(test_a_move_that_fails_is_not_tried_again_at_once) {
 }
 END_TEST
 
-/* As many bytes as an operator asked for leave the first tier, a few at a time, and no more: the tier does not continue
- * to its low watermark, and the rest of the demand is not forgotten. */
+/* Exactly the bytes that an operator asked for leave the first tier, a few at a time: the tier does not continue to its
+ * low watermark, and the rest of the demand is not forgotten. */
 START_TEST(test_a_demand_of_the_operator_is_met_exactly) {
     enum { SMALL = 65536, REGIONS = 20, WISHED = 6 }; /* more than are moved at once */
     struct sw_test_op op;

@@ -35,7 +35,7 @@ enum {
     N_TORN = 12
 };
 
-/* What the test knows of a name. The recorder's lock guards the states. */
+/* The test's knowledge of a name. The recorder's lock guards the states. */
 enum state { GONE, UNSURE, REPORTED };
 struct named {
     enum state state;

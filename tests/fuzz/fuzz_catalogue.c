@@ -92,7 +92,7 @@ static struct sw_catalogue *find(int fd, struct counts *ret, unsigned *ret_damag
     return c;
 }
 
-/* What was found is found again, the damage is gone, and there is room for more. */
+/* Opens the catalogue again: it has the same records, no damage, and room for more. */
 static void find_again(struct sw_catalogue *c, const struct counts *first) {
     struct counts again;
     unsigned damaged;

@@ -63,7 +63,7 @@ static void start(void) {
     SW_ASSERT(sw_owner_open(service.service.engine, &owner, NULL) == 0);
 }
 
-/* What one input has set does not reach the next. */
+/* Undoes the settings of an input, so that they do not reach the next one. */
 static void reset(enum sw_control_right right) {
     sw_unsubscribe(&control.subscriber);
     service.config = config;

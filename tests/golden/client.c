@@ -209,7 +209,7 @@ static void find_packed(struct sw_region_id id) {
     SW_ASSERT(sw_wire_call(&wire, &msg, NULL, 0) == 0 && holds(memory, &packed, SEED_OF_PACKED));
 }
 
-/* What `leave` has said comes first, since the last request's number must be known. */
+/* The output of `leave` comes first, since it has the last request's number. */
 static void find(const char *socket) {
     struct sw_region_id ids[N_ITEMS], pieces[N_PIECES];
     static uint8_t packed_bytes[MOST_BYTES];
@@ -350,7 +350,7 @@ static void restore_several(struct spillway_buffer several[N_BUFFERS], struct sp
         SW_ASSERT(holds(several[i].data, &buffers[i], SEED_OF_BUFFERS + i));
 }
 
-/* What needs an answer and moves no bytes. */
+/* Makes the calls that need an answer and move no bytes. */
 static void ask(struct spillway_region region, const struct item *item, struct spillway_region several) {
     struct spillway_region_info info = {.size = sizeof info};
     struct spillway_buffer_info of_buffers[SPILLWAY_MAX_BUFFERS];

@@ -124,8 +124,8 @@ START_TEST(made_up_tables) {
 }
 END_TEST
 
-/* As a client may do to a packed region's frames: the table changes while kernels read it. Whatever they decode, they
- * end, and write to no other bytes. */
+/* The table changes while kernels read it, as a client may change a packed region's frames. The kernels may decode
+ * anything, but they end, and write to no other bytes. */
 START_TEST(tables_that_change) {
     enum { ROUNDS = 20, DECODES = 10, CHANGES = 200 };
     const size_t n = 2000003;

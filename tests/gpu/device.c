@@ -317,7 +317,7 @@ START_TEST(frames_in_very_many_extents) {
 }
 END_TEST
 
-/* As many items as a group may have, of as many bytes as they may have together, on devices of all sizes. */
+/* A group has the most items and the most bytes that it may have, on devices of all sizes. */
 START_TEST(the_largest_groups) {
     static const uint64_t chunks[] = {32 << 10, 1 << 20, 4 << 20};
     open_device(chunks[_i]);
@@ -439,7 +439,7 @@ START_TEST(a_damaged_raw_frame_is_found) {
 }
 END_TEST
 
-/* As many of the longest chunks as a step may have. */
+/* A step has the most chunks that it may have, of the longest length. */
 START_TEST(the_longest_raw_step) {
     uint64_t bytes[SW_RAW_MAX];
     enum sw_content content[SW_RAW_MAX];

@@ -44,7 +44,7 @@ static void round_trip(const struct sw_plan *plan, const uint8_t *data, size_t b
     free(frame);
 }
 
-/* By every codec of codecs.def that takes the type. */
+/* Tries every codec of codecs.def that takes the type. */
 static void round_trips(enum sw_value_type type, const uint8_t *data, size_t bytes, size_t shift) {
     for (unsigned codec = 0; codec < SW_CODEC_NR; codec++) {
         if (!sw_codec_takes((enum sw_codec_id)codec, type))
@@ -164,7 +164,7 @@ START_TEST(damaged_frames) {
 }
 END_TEST
 
-/* For every type, as a case of its own: CK_RUN_CASE=NAME runs it alone. */
+/* Adds a case for each type: CK_RUN_CASE=NAME runs it alone. */
 static void add(Suite *suite, const char *name, const TTest *test) {
     TCase *tcase = tcase_create(name);
     tcase_add_loop_test(tcase, test, 1, SW_VALUE_NR);

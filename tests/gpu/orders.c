@@ -340,7 +340,7 @@ START_TEST(calls_end_beside_a_kernel_that_fills_the_gpu) {
 }
 END_TEST
 
-/* Nor does it hold up the service's end. Runs last. */
+/* Endless work does not delay the service's end. Runs last. */
 START_TEST(the_service_ends_beside_endless_work) {
     const pid_t queued = start_neighbour("queued");
     const double begun_us = now_us();

@@ -34,7 +34,7 @@ static void ok(int rc) {
     ck_assert_msg(rc == 0, "%s: %s", error.name, error.text);
 }
 
-/* For each column: short ones go by the plan of the one before in the same session, if they can. */
+/* Opens a session for each column: short columns would use the plan of the column before, if they could. */
 static void open_session(void) {
     ok(spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error));
 }

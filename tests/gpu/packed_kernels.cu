@@ -5,7 +5,7 @@
 #include <type_traits>
 
 static constexpr unsigned BLOCKS = 100;
-/* As many as a tile, and a stage for each warp, have room for in shared memory. */
+/* As many warps as shared memory has room for, with a tile, and a stage for each warp. */
 template <class T> constexpr unsigned WARPS = sizeof(T) == 8 ? 1 : 2;
 template <class T> constexpr unsigned THREADS = 32 * WARPS<T>;
 

@@ -273,7 +273,7 @@ static void unpacked(struct spillway_region region, struct sw_buffer *buffer) {
     spillway_ticket_free(ticket);
 }
 
-/* In place: memory behind the packed bytes is overwritten, or (VMM) given back to the driver and allocated again. */
+/* Memory behind the packed bytes is overwritten, or (VMM) given back to the driver and allocated again. */
 START_TEST(packed_in_place) {
     static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_MIXED, SW_CONTENT_RANDOM};
     const uint64_t bytes = is_small ? 150001 : 150000007;
@@ -508,7 +508,7 @@ START_TEST(memory_that_cannot_be_shared) {
 }
 END_TEST
 
-/* As stream_order, with memory that is copied. */
+/* Like stream_order, with memory that is copied. */
 START_TEST(stream_order_of_copied_memory) {
     enum { BYTES = 3000001 };
     uint8_t *content = content_new(BYTES, 78), *other = content_new(BYTES, 79);

@@ -197,7 +197,7 @@ static void live(unsigned i, int socket) {
 
 /* ---- the process whose memory it is ------------------------------------------------------------------------------ */
 
-/* Of this process alone. */
+/* Buffers of this process alone. */
 static struct sw_buffer *buffers[SW_MORTALS_AT_ONCE][GPU_KINDS];
 static uint8_t *contents[SW_CONTENT_NR], *found;
 
@@ -228,7 +228,7 @@ static void offer(int socket, struct sw_cuda **cuda, const struct sw_buffer *buf
     sw_export_fini(&e);
 }
 
-/* What workers from ... from + n - 1 have left behind: compared, or filled anew. */
+/* An order to compare, or to fill anew, the buffers of workers from ... from + n - 1. */
 struct order {
     unsigned from, n;
 };

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* In order of need: those below sw_buffer_usable_kinds() can be tried. */
+/* Ordered by what they need: kinds below sw_buffer_usable_kinds() can be tried. */
 enum sw_buffer_kind {
     SW_BUFFER_MEMFD,       /* a memfd, sealed against shrinking, mapped MAP_SHARED */
     SW_BUFFER_CUDA_MALLOC, /* a cudaMalloc block of its own */
@@ -55,9 +55,9 @@ void sw_buffer_free(struct sw_buffer *buffer);
 /* Copy bytes between plain host memory and [offset, offset + bytes) of the buffer. errors: -SW_ERANGE, -SW_EGPU. */
 int sw_buffer_upload(struct sw_buffer *buffer, uint64_t offset, const void *from, uint64_t bytes, struct sw_err *err);
 int sw_buffer_download(const struct sw_buffer *buffer, uint64_t offset, void *to, uint64_t bytes, struct sw_err *err);
-/* Of a SW_BUFFER_CUDA_VMM: unmaps and releases every allocation that lies wholly behind the first kept_bytes; returns
- * how many bytes that gave back to the driver. And fills the hole with new memory, of undefined content. errors:
- * -SW_ENOMEM, -SW_EGPU. */
+/* Unmaps and releases each allocation of a SW_BUFFER_CUDA_VMM that lies wholly behind the first kept_bytes. Returns how
+ * many bytes the driver got back. The second fills the hole with new memory of undefined content. errors: -SW_ENOMEM,
+ * -SW_EGPU. */
 uint64_t sw_buffer_drop_tail(struct sw_buffer *buffer, uint64_t kept_bytes);
 int sw_buffer_regain_tail(struct sw_buffer *buffer, struct sw_err *err);
 /* Sets every byte. errors: -SW_EGPU. */

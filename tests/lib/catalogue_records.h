@@ -141,7 +141,7 @@ static inline bool on_region(void *arg, struct sw_catalogue_region *region, uint
     return true;
 }
 
-/* As the next process: by the descriptor alone. */
+/* Opens a catalogue as the next process does: by the descriptor alone. */
 static inline struct sw_catalogue *open_again(int fd, struct found *ret) {
     const struct sw_catalogue_visitor visitor = {.session = on_session, .found = on_region, .arg = ret};
     struct sw_catalogue *c = NULL;

@@ -31,7 +31,7 @@ struct sw_mortals {
 };
 enum { SW_MORTALS_AT_ONCE = 16 };
 
-/* As many at once as the machine has cores, but `least` at least. */
+/* Returns how many to run at once: as many as the machine has cores, but at least `least`. */
 unsigned sw_mortals_for_cores(unsigned least);
 void sw_mortal_is_there(int socket);
 /* Runs clients from ... from + n - 1, so many at once, and kills one after the other: each when it is there and the one

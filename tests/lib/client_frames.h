@@ -45,7 +45,7 @@ static inline uint8_t *frame(unsigned i) {
     return rig.memory + frame_at(i);
 }
 
-/* What the client has. */
+/* Makes the client's bytes. */
 static inline void make_raw(enum sw_value_type type) {
     if (type == SW_VALUE_NONE)
         sw_content_fill(raw, RAW_BYTES, SW_CONTENT_TEXT, 7);

@@ -6,8 +6,8 @@
  * thread: any. */
 unsigned sw_count_fds(void);
 
-/* From now on the process can open n descriptors more (at most 15), until sw_leave_all_fds(). thread: one that knows
- * that no other opens or closes any meanwhile. */
+/* Lets the process open n descriptors more (at most 15), until sw_leave_all_fds(). Meanwhile no other thread may open
+ * or close any. */
 void sw_leave_fds(unsigned n);
 void sw_leave_all_fds(void);
 

@@ -35,8 +35,8 @@ struct sw_fixture {
     unsigned fds_before;
 };
 
-/* What the fixture opens, and how it describes a client's memory: the host device and memfds, unless a test with
- * another device has set them before. */
+/* How the fixture opens a device, and describes a client's memory: the host device and memfds, unless a test with
+ * another device has set these functions before. */
 extern int (*sw_fixture_open_device)(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);
 struct sw_memory;
 extern struct sw_mem_desc (*sw_fixture_describe)(const struct sw_memory *memory);

@@ -162,8 +162,8 @@ static inline void ck_not_slower(const struct scenario *scenario, uint64_t bytes
 
 #define N(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
-/* As measured beside an engine that takes turns with everybody else's kernels: these begin late, but long ones are not
- * that slow. The CPU hashes 24 GB/s for each slot. */
+/* Rates as measured beside an engine whose kernels take turns with all others: our kernels begin late, but long ones
+ * are not that slow. The CPU hashes 24 GB/s for each slot. */
 static inline struct sw_sim_speed speed_by_turns(void) {
     struct sw_sim_speed speed = sw_sim_idle_gpu;
     const double part = 1 / 7.0;

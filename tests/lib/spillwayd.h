@@ -22,8 +22,8 @@ struct sw_test_handover {
     char names[SW_TEST_MAX_KEPT * 64];
 };
 
-/* In the process that will be the service: puts the kept descriptors where the protocol has them, from 3 on, replacing
- * others, and sets the environment. Returns their number. */
+/* Puts the kept descriptors where the protocol has them, from 3 on, replacing others, and sets the environment. Call it
+ * in the process that will be the service. Returns their number. */
 unsigned sw_test_hand_over(const struct sw_test_handover *handover);
 
 struct sw_test_daemon {
@@ -40,7 +40,7 @@ bool sw_test_daemon_try(struct sw_test_daemon *daemon, const char *program, cons
 void sw_test_daemon_script(char ret[SW_TEST_PATH_BYTES], const char *command, const char *program);
 /* Only begins to start it; the folder is made if there is none. */
 void sw_test_daemon_fork(struct sw_test_daemon *daemon, const char *program, const char *const *options);
-/* As sw_test_daemon_try() in a new folder; must become ready. */
+/* Does sw_test_daemon_try() in a new folder; the daemon must become ready. */
 void sw_test_daemon_start(struct sw_test_daemon *daemon, const char *program, const char *const *options);
 /* Sends the signal (0: none) and waits; returns the exit code, or -signal if one ended it; -1000 if it hangs. */
 int sw_test_daemon_stop(struct sw_test_daemon *daemon, int signal);

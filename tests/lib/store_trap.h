@@ -9,7 +9,7 @@
 #define SW_STORE_TRAP 0
 #endif
 
-/* From now on point() is called before each store that counts: stores to the catalogue's header and to the heads of its
+/* Makes point() be called before each store that counts: stores to the catalogue's header and to the heads of its
  * cells, because a cell's body counts only by its head. Once in a process. */
 void sw_store_trap_set(void (*point)(void));
 

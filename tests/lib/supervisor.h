@@ -41,8 +41,7 @@ void sw_supervisor_init(struct sw_supervisor *ret, const char *program, const ch
 void sw_supervisor_store(struct sw_supervisor *s, const char *name, int fd);
 /* Takes a descriptor out of the store; -1: there is none of that name. */
 int sw_supervisor_take(struct sw_supervisor *s, const char *name);
-/* From now on: counts messages anew, and kills the service at the nth one (0: at none), before or after it is carried
- * out. */
+/* Counts messages anew, and kills the service at the nth one (0: at none), before or after it is carried out. */
 void sw_supervisor_kill_at(struct sw_supervisor *s, unsigned nth, bool before);
 /* Fills `handover` for the next process, for a test that forks it itself. */
 void sw_supervisor_prepare(struct sw_supervisor *s);

@@ -134,7 +134,7 @@ static int64_t draw(uint64_t *state, int64_t least, int64_t most) {
     return least + (int64_t)(sw_random(state) % (uint64_t)(most - least + 1));
 }
 
-/* In cents. */
+/* Returns a part's price in cents. */
 static int64_t retail_price(int64_t part) {
     return 90000 + part / 10 % 20001 + 100 * (part % 1000);
 }

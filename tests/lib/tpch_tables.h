@@ -56,7 +56,7 @@ enum sw_tpch_column {
 
 /* "o_orderkey" ... "ps_supplycost". */
 const char *sw_tpch_column_name(enum sw_tpch_column column);
-/* Of the values; SW_VALUE_NONE for strings. */
+/* Returns the type of the column's values; SW_VALUE_NONE for strings. */
 enum sw_value_type sw_tpch_column_type(enum sw_tpch_column column);
 
 struct sw_tpch;

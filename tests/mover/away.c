@@ -118,7 +118,7 @@ START_TEST(several_buffers_come_back) {
 }
 END_TEST
 
-/* Of several tenants and sessions, and both ways at once. */
+/* Runs of several tenants and sessions, both ways at once. */
 START_TEST(many_runs_go_both_ways_at_once) {
     static const char tenants[3];
     static struct one ones[MAX_RUNS];

@@ -59,7 +59,7 @@ static void bring(const struct sw_away_sink *s, const struct sw_away_order *orde
     }
 }
 
-/* What fails has been half done. */
+/* A step that fails has been done in part. */
 static void carry_out(const struct sw_away_sink *s, const struct sw_away_order *order) {
     SW_ASSERT(hash_buffer(s, order->slot) == order->hash);
     if (order->fails && !order->is_send)

@@ -51,7 +51,7 @@ static void end_child(pid_t pid) {
     ck_assert(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
 }
 
-/* As the daemon does it: by a pidfd where there is one. */
+/* Identifies a process as the daemon does: by a pidfd where there is one. */
 static struct sw_process identify(pid_t pid, bool by_pidfd) {
     struct sw_process process;
     const int pidfd = by_pidfd ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
@@ -141,7 +141,7 @@ START_TEST(an_unknown_process_counts_as_running) {
 }
 END_TEST
 
-/* In a pid namespace of its own: names itself and a child, as a service there would its client. */
+/* Runs in its own pid namespace: names itself and a child, as a service there would name its client. */
 static void live_elsewhere(int socket) {
     struct sw_process names[2];
     const pid_t pid = fork();

@@ -20,7 +20,7 @@ START_TEST(a_tile_is_the_sum_of_its_segments) {
     const unsigned segment_log2 = (unsigned)_i;
     const size_t most = (size_t)32 << segment_log2;
     uint64_t random = 11;
-    /* As long as it has to be, so that sanitizers see a byte too many; odd places, too. */
+    /* The memory is exactly as long as needed, so that sanitizers see reads behind it; odd places, too. */
     for (int round = 0; round < 300; round++) {
         const size_t skip = (size_t)round % 7,
                      bytes = round < 4 ? most - (size_t)round : sw_random(&random) % (most + 1);

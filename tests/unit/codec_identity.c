@@ -54,7 +54,7 @@ START_TEST(any_length_and_alignment) {
 }
 END_TEST
 
-/* As a frame lies in extents. */
+/* The bytes come in several pieces, as a frame lies in extents. */
 START_TEST(bytes_added_in_several_calls) {
     static uint8_t bytes[40 * STRIPE + 16];
     sw_content_fill(bytes, sizeof bytes, SW_CONTENT_TEXT, 8);

@@ -177,7 +177,7 @@ START_TEST(test_order_keys) {
     static uint8_t keys[1 << 18];
     sw_numbers_fill(keys, 0, sizeof keys, SW_VALUE_U32, SW_NUMBERS_ORDERS, 1, 1);
     ck_assert_double_ge((double)sizeof keys / (double)round_trip(SW_VALUE_U32, 32, keys, sizeof keys), 2.75);
-    /* And 2.49 with bytes for symbols. */
+    /* With bytes as symbols it is 2.49. */
     ck_assert_double_ge((double)sizeof keys / (double)round_trip(SW_VALUE_U8, 255, keys, sizeof keys), 3.5);
 }
 END_TEST

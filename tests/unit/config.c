@@ -79,7 +79,7 @@ START_TEST(shipped_file_is_the_defaults) {
 }
 END_TEST
 
-/* Whoever gave them. */
+/* The values are the same, from whatever source. */
 static void ck_same_values(const struct sw_config *a, const struct sw_config *b) {
     struct sw_config_option option;
     for (unsigned i = 0; sw_config_describe(i, &option); i++)
@@ -456,7 +456,7 @@ START_TEST(defaults_follow_their_bounds) {
 }
 END_TEST
 
-/* In either order, and also for a default that is written out: two written values are both meant. */
+/* This holds in either order, and also for a default that is written out: two written values both count. */
 START_TEST(given_values_do_not_follow) {
     for (int given_first = 0; given_first < 2; given_first++) {
         struct sw_config config;

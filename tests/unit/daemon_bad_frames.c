@@ -176,7 +176,7 @@ static void count_alarm(const struct sw_bad_frame *frame, void *arg) {
     ++*(unsigned *)arg;
 }
 
-/* What a read of all bytes says; *ret_alarms: the alarms that it raised of a damaged tier. */
+/* Returns the code of a read of all bytes. *ret_alarms: how often it reported a damaged tier. */
 static int read_bad(struct sw_region_id id, unsigned *ret_alarms) {
     struct sw_observer *observer = &sw_engine_of(rig.session->owner)->store.observer;
     const struct sw_observer before = *observer;
@@ -209,7 +209,7 @@ START_TEST(a_frame_whose_content_is_bad) {
 }
 END_TEST
 
-/* What the tier has changed, of frames of the daemon and of the client. */
+/* The tier has changed a frame of the client, or of the daemon. */
 START_TEST(a_tier_that_damages_frames_raises_an_alarm) {
     struct sw_region *region = NULL;
     unsigned n_alarms;
@@ -227,7 +227,7 @@ START_TEST(a_tier_that_damages_frames_raises_an_alarm) {
 }
 END_TEST
 
-/* What a client says of a frame is checked once a second for its tenant; between that the frame is only sent again. */
+/* A disputed frame is checked at most once a second for each tenant; otherwise the frame is only sent again. */
 START_TEST(a_frame_that_a_client_disputes) {
     const struct sw_region_id good = store_frames(NUMBER);
     frame(1)[frame_bytes[1] - 40] ^= 0x55;

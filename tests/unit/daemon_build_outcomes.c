@@ -77,7 +77,7 @@ END_TEST
 
 /* ---- memories for one packet ---- */
 
-/* As many as there are chunks, each used once or several times; unmapped before the rig->reply. */
+/* A memory for each chunk, or one for several; unmapped before the reply. */
 START_TEST(once_memories_end_with_their_packet) {
     enum { N = 32 };
     sw_test_packet(&packet, SW_MSG_BUILD, _i ? SW_REQ_ALL : 0);
@@ -221,7 +221,7 @@ START_TEST(a_drained_service_builds_nothing_and_gives_all_back) {
 }
 END_TEST
 
-/* As the client's counter would number them behind n others. */
+/* Numbers builds as the client's counter would after n others. */
 static void number_builds(struct sw_test_packet *p, unsigned n) {
     for (unsigned i = 0; i < p->msg.u.build.n_builds; i++)
         p->builds[i].build += n;

@@ -37,7 +37,7 @@ static unsigned digit(int *rest, unsigned base) {
 
 static struct cell cell_of(int index) {
     struct cell cell = {.n_buffers = digit(&index, 2) ? SW_PROTO_MAX_BUFFERS : 1};
-    /* As many as a packet holds. */
+    /* as many as a packet holds */
     cell.n_builds = digit(&index, 2) ? MOST / cell.n_buffers : 1;
     cell.mems = digit(&index, N_KINDS_OF_MEMORY);
     cell.durable = digit(&index, 2);
@@ -376,7 +376,7 @@ START_TEST(a_buffer_has_one_chunk) {
 }
 END_TEST
 
-/* In any order; with a chunk or without. */
+/* Buffers without bytes may come in any order, with a chunk or without. */
 START_TEST(buffers_without_bytes_need_no_chunk) {
     for (unsigned n_full = 0; n_full < 3; n_full++) { /* of four buffers: the third, then the first */
         sw_test_packet(&packet, SW_MSG_BUILD, 0);

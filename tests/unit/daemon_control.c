@@ -177,7 +177,7 @@ START_TEST(a_filter_can_be_changed) {
 }
 END_TEST
 
-/* Whoever looks after the service can see who changed what, and who tried to; questions are not worth an event. */
+/* Events tell an operator which user changed what, and which one tried to. Questions are no events. */
 START_TEST(changes_are_told_whether_they_succeed_or_not) {
     static const struct {
         const char *line, *event;
@@ -377,8 +377,8 @@ static unsigned answers_to(int fd) {
     return n_lines;
 }
 
-/* As many requests as a batch may have, in one or in a line each. They leave a trace: each sets the option to its own
- * number, from 1. */
+/* Makes the most requests that a batch may have, in one line or in a line each. They leave a trace: each sets the
+ * option to its own number, from 1. */
 static const char *settings(bool is_batch) {
     static char lines[16384];
     size_t at = 0;
@@ -393,7 +393,8 @@ static const char *settings(bool is_batch) {
     return lines;
 }
 
-/* Whoever asks for much, in one line or in many, has a few of it done in a turn, and others are answered meanwhile. */
+/* If a peer sends many requests, in one line or in many, a few are done in each turn, and others are answered
+ * meanwhile. */
 START_TEST(much_is_done_a_few_requests_a_turn) {
     char folder[SW_TEST_PATH_BYTES];
     sw_test_folder(folder);

@@ -108,7 +108,8 @@ static int settle(uint32_t seq, uint32_t flags, unsigned n) {
     return call();
 }
 
-/* By the seq of the packet with the commit, as if the session had come back; other packets have stored nothing. */
+/* It is settled by the seq of the packet with the commit, as if the session had come back. Other packets have stored
+ * nothing. */
 START_TEST(the_packet_that_commits_is_settled) {
     struct sw_region_id ids[2];
     for (unsigned i = 0; i < 2; i++) {
@@ -158,7 +159,7 @@ END_TEST
 
 /* ---- cancel ---- */
 
-/* As the library cancels: all numbers of a packet, which hold together. */
+/* The abort has all numbers of a packet, as the library cancels. */
 START_TEST(an_abort_of_all_or_none) {
     sw_packet_rig_add_page(&rig);
     begin(NUMBER, STEP);

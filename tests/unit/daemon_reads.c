@@ -136,7 +136,7 @@ START_TEST(a_region_is_read_by_packets) {
 }
 END_TEST
 
-/* With the begin the client learns how long buffers and their chunks are. */
+/* The reply to the begin has the lengths of buffers and of their chunks. */
 START_TEST(a_begin_reports_the_buffers) {
     sw_test_packet(&packet, SW_MSG_BUILD, 0);
     (void)sw_test_add_build(&packet, NULL);

@@ -92,7 +92,7 @@ END_TEST
 
 /* ---- durable ---- */
 
-/* By whatever it is restored or consumed: only a drop ends it. */
+/* Restores and consumes of every kind leave it: only a drop ends it. */
 START_TEST(a_durable_region_stays) {
     struct made made;
     struct sw_msg msg;
@@ -142,7 +142,7 @@ END_TEST
 
 /* ---- after a restart ---- */
 
-/* As the library asks about a request whose reply has not come. */
+/* Asks about a request whose reply has not come, as the library does. */
 static int settle(uint32_t type, uint32_t seq, const struct made *made, struct sw_msg *ret) {
     *ret = (struct sw_msg){.header = {.type = SW_MSG_SETTLE9}};
     ret->u.settle9 = (struct sw_msg_settle9){.type = type, .seq = seq, .count = made->n};

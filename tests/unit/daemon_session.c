@@ -172,7 +172,7 @@ START_TEST(descriptors_of_refused_memories_count_until_closed) {
     close_memory(1);
     ck_assert_uint_eq(budget->used, 0);
     ck_assert_uint_eq(session->tenant->fds.used, 0);
-    /* Also when the session ends before. */
+    /* The same if the session ends before. */
     hand_over_and_spill(3);
     sw_session_close(session, "test");
     ck_assert_uint_eq(budget->used, 1);

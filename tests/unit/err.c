@@ -1,4 +1,4 @@
-/* What errors say: base/err.h, base/shorten.h, base/similar.h. */
+/* The texts of errors: base/err.h, base/shorten.h, base/similar.h. */
 #include "base/err.h"
 #include "base/shorten.h"
 #include "base/similar.h"

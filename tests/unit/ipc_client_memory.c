@@ -398,7 +398,7 @@ static void serve_a_restore(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* Of the library's arena, the one memfd of that name that the process has open. */
+/* Returns the allocated bytes of the library's arena, the process's only memfd of this name. */
 static uint64_t arena_allocated_bytes(void) {
     char path[32], name[64];
     struct stat st = {0};

@@ -334,7 +334,8 @@ END_TEST
 /* ---- descriptors that go while they are looked for ----------------------------------------------------------------
  */
 
-/* What another thread does to the descriptor `going` once the library has seen that it belongs to the file. */
+/* Another thread closes the descriptor `going`, or makes it another file, once the library has seen that it belongs to
+ * the file. */
 static int going = -1, becomes;
 
 int __wrap_fstatat(int dir, const char *path, struct stat *ret, int flags);
@@ -413,7 +414,7 @@ START_TEST(uses_another_descriptor_if_the_number_was_reused) {
 }
 END_TEST
 
-/* As without a descriptor: the result depends on privileges, but no descriptor leaks. */
+/* The result is as without a descriptor, and depends on privileges. No descriptor leaks. */
 START_TEST(the_only_descriptor_may_be_closed) {
     const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
     const uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);

@@ -86,7 +86,7 @@ START_TEST(a_failed_spill_leaves_it_live) {
 }
 END_TEST
 
-/* What keeps others there is in the text of a pin that finds no room. */
+/* If a pin finds no room, its error's text says why other buffers stay. */
 START_TEST(a_failed_spill_is_why_there_is_no_room) {
     void *data;
     begin(fail_a_spill);

@@ -216,7 +216,7 @@ START_TEST(calls_that_fail_keep_the_pin) {
 }
 END_TEST
 
-/* Of a freed handle the memory stays until the stream has passed. */
+/* The memory of a freed handle stays until the stream has passed. */
 START_TEST(freed_memory_waits_for_its_stream) {
     begin(-1);
     pin(streams[0]);

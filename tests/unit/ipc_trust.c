@@ -36,7 +36,7 @@ START_TEST(a_user_that_the_caller_names_is_trusted) {
 }
 END_TEST
 
-/* Also as this process's own, if it is not mapped itself. */
+/* This also holds if the overflow uid is this process's own, because its user is not mapped. */
 START_TEST(the_overflow_uid_is_trusted_only_if_it_is_named) {
     const struct sw_userns own = {geteuid(), getegid(), false, false};
     ck_assert(!sw_trust_is_trusted(65534, "/tmp/s", SW_TRUST_NO_USER, &partial));

@@ -156,7 +156,8 @@ static double turns_s(const struct turns *turns, const struct scenario *scenario
 
 static const unsigned turn_mib[] = {1, 4, 16, 64, 96, 256, 1024};
 
-/* As many as plans are kept: each region goes by its own column's, as fast as if there were one column. */
+/* With at most as many columns as plans are kept, each region uses its own column's plan, and is as fast as a single
+ * column. */
 START_TEST(test_columns_in_turn_have_a_plan_each) {
     static const unsigned n_columns[] = {2, 3, SW_PLANS_KEPT};
     const struct scenario idle = {.data = TEXT, .slowdown = 1};

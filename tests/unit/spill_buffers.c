@@ -296,7 +296,7 @@ START_TEST(owners_close_during_their_operations) {
 }
 END_TEST
 
-/* To the disk and back: chunks are known there by their buffers. */
+/* The region goes to the disk and back. There, chunks are known by their buffers. */
 START_TEST(buffers_move_between_tiers_together) {
     struct sw_region_info info;
     struct sw_test_op op;

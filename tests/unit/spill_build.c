@@ -136,7 +136,7 @@ static int try_append(struct sw_build *build, unsigned buffer, uint64_t at, uint
     return sw_build_append(build, &range, 1, sw_test_op_done, NULL, NULL);
 }
 
-/* And the build goes on after each of them. */
+/* The build goes on after each of them. */
 START_TEST(invalid_appends_are_refused) {
     struct sw_test_op ops[N_APPENDS], end = {0};
     struct sw_build *build = begin();

@@ -29,7 +29,7 @@ static void commit_all(struct sw_build *const *builds, unsigned n, struct sw_tes
     sw_engine_check(sw_pair.f.engine);
 }
 
-/* With all appends of all under way: none of the regions is there before all are. */
+/* All appends of all builds are under way. No region is there before all are. */
 START_TEST(builds_are_committed_together) {
     struct sw_test_op ops[MANY][N_APPENDS], ends[MANY];
     struct sw_build *builds[MANY];

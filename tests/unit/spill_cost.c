@@ -473,8 +473,8 @@ START_TEST(test_probes_are_rare) {
 }
 END_TEST
 
-/* In part that is several chunks, and they are paid for; not where only the decoder is slow, nor where a direct step
- * takes all chunks. */
+/* A partial probe takes several chunks, and the budget pays for them. There is none if only the decoder is slow, or if
+ * a direct step takes all chunks. */
 START_TEST(test_partial_probes) {
     const struct {
         double encode, restore;

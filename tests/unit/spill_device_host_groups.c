@@ -305,7 +305,7 @@ static bool has_pages(const struct sw_memory *memory) {
     return st.st_blocks > 0;
 }
 
-/* And it ends with the item: neither the next one nor the next step of the slot may. */
+/* The permission ends with the item: neither the next item nor the next step of the slot may fill holes. */
 START_TEST(test_holes_are_filled_for_raw_items_that_allow_it) {
     enum { HALF = CHUNK / 2 };
     struct sw_memory from = sw_memory_new(CHUNK), to = sw_memory_new(CHUNK);

@@ -300,7 +300,7 @@ START_TEST(no_memory) {
 }
 END_TEST
 
-/* On its way to the disk when its session ends: the move goes on for its tenant owner. */
+/* The region is on its way to the disk when its session ends. The move goes on for the tenant owner. */
 START_TEST(a_move_continues_for_the_tenant_owner) {
     struct sw_fixture_config config = sw_fixture_defaults;
     struct sw_test_op op;

@@ -38,7 +38,7 @@ static void setup(void) {
     sw_world.open_last = open_folder;
 }
 
-/* For loop tests: the tier of the index. */
+/* Returns the tier of a loop test's index. */
 static struct sw_tier *(*last_of(int i))(void) {
     if (i >= N_FOLDER && store.pid == 0)
         store = sw_object_store_begin(false);

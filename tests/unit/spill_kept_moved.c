@@ -123,8 +123,8 @@ static void remove_frames(void) {
             sw_object_store_tell(&store, "remove %s", name);
 }
 
-/* As if the process had been killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue is
- * there, too. 2: the store has lost its frames. 3: the disk is a new one. */
+/* The state of a process that was killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue
+ * is there, too. 2: the store has lost its frames. 3: the disk is a new one. */
 START_TEST(of_two_records_a_whole_one_counts) {
     char command[600];
     begin_life();

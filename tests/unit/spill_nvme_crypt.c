@@ -29,7 +29,7 @@ static struct sw_nvme_key make_key(void) {
     return key;
 }
 
-/* As a next process gets it. */
+/* Adopts the key as the next process gets it. */
 static struct sw_nvme_key adopt(const struct sw_nvme_key *from) {
     struct sw_nvme_key key;
     ck_assert_int_eq(sw_nvme_key_adopt(&key, fcntl(from->fd, F_DUPFD_CLOEXEC, 0), NULL), 0);

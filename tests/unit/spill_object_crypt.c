@@ -136,7 +136,7 @@ START_TEST(truncated_and_reordered_objects_are_noticed) {
 END_TEST
 
 START_TEST(a_body_is_what_the_format_says) {
-    /* By hand: the one segment of an object, decrypted by libcrypto's own words. */
+    /* The one segment of an object, decrypted by direct calls of libcrypto. */
     struct object object = object_new(1000);
     uint8_t nonce[12] = {1}, plain[1000];
     int n = 0;

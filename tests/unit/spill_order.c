@@ -1,4 +1,4 @@
-/* In which order the buffers of one request go through two stages: the rule against all permutations, and the mover
+/* The order in which the buffers of one request go through two stages: the rule against all permutations, and the mover
  * in virtual time. */
 #include "spill/mover/mover.h"
 #include "spill/planner/rules.h"
@@ -40,7 +40,7 @@ static double best_of_all(const struct sw_rules_stages *all, int *order, int n, 
     return best;
 }
 
-/* As the mover does: again and again the one that goes before all that are left. */
+/* Orders buffers as the mover does: again and again it takes the one that goes before all others left. */
 static void by_the_rule(const struct sw_rules_stages *all, int *ret, int n) {
     bool gone[MOST] = {false};
     for (int at = 0; at < n; at++) {
@@ -191,7 +191,7 @@ static void free_frames(struct request *p) {
         sw_frames_free(p->jobs[i].run.frames);
 }
 
-/* In microseconds. */
+/* Returns the time of a request in microseconds. */
 static double us_of(struct rig *r, struct request *q, enum sw_operation kind, uint64_t op_number,
                     const struct request *stored) {
     const uint64_t begun_ns = sw_sim_now_ns();

@@ -111,7 +111,8 @@ START_TEST(test_words_are_found_and_reached) {
 }
 END_TEST
 
-/* To read a word in a hole makes a page at the service's expense: no more of them than the client's budget has paid. */
+/* Reading a word in a hole makes a page that the service pays for. So there are at most as many as the client's budget
+ * allows. */
 START_TEST(test_words_in_holes_count_for_the_tenant) {
     struct sw_budget kept = {.limit_bytes = 3 * PAGE_BYTES / 2};
     struct sw_order_page *page = NULL, *second = NULL;
@@ -324,7 +325,7 @@ START_TEST(test_cancel_and_close_need_no_word) {
 } /* and so does the fixture's end */
 END_TEST
 
-/* On a device that is lost nothing waits: the words of its clients' streams may never come. */
+/* Nothing waits on a device that is lost: the words of its clients' streams may never come. */
 START_TEST(test_a_lost_device_needs_no_word) {
     struct sw_test_op late[3] = {0}, op = {0}, after = {0};
     for (uint32_t i = 0; i < 3; i++)

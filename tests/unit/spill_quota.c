@@ -154,7 +154,7 @@ START_TEST(nothing_begins_when_nothing_is_left) {
 }
 END_TEST
 
-/* As after a restart with a lower limit: recovered regions count, and nothing is stored beyond it. */
+/* A restart with a lower limit makes such a tenant: recovered regions count, and nothing more is stored. */
 START_TEST(a_tenant_above_its_quota_gets_nothing) {
     struct sw_test_op op;
     struct sw_err err = {0};

@@ -83,7 +83,7 @@ END_TEST
 
 /* ---- the engine -------------------------------------------------------------------------------------------------- */
 
-/* What a test adds to the fixture's device: a link of a rate, and time for each coded chunk. Changed only while the
+/* A test adds to the fixture's device: a link with a rate, and time for each coded chunk. Changed only while the
  * device's worker rests. */
 static struct {
     const struct sw_device_ops *real;

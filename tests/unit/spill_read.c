@@ -151,7 +151,7 @@ START_TEST(chunks_make_a_region_whole) {
 }
 END_TEST
 
-/* As many as fit, to wherever they are asked for, also again. */
+/* As many chunks come as fit, to any place, also a second time. */
 START_TEST(as_many_chunks_as_fit) {
     static const struct {
         uint64_t at, room, bytes;
@@ -233,7 +233,7 @@ START_TEST(invalid_chunks_are_refused) {
     ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_engine_advise(sw_pair.f.owner, id, SW_ADVISE_PIN, 1, NULL), -SW_EBUSY);
     ck_assert_int_eq(sw_fixture_state(&sw_pair.f, id), SW_REGION_RESTORING);
-    /* And nothing of that has done it any harm. */
+    /* None of this has harmed the read. */
     ck_assert_int_eq(ask(read, 2, BUFFER_BYTES, &op), 0);
     ck_assert_int_eq(sw_pair_wait(&op), 0);
     ck_assert_int_eq(sw_read_end(read, false, sw_test_op_done, &last, NULL), -SW_EINVAL);

@@ -373,7 +373,7 @@ END_TEST
 
 /* ---- what the catalogue cannot record, and what it says of packed regions ---- */
 
-/* From here on no file grows, as where the machine has no memory left for the catalogue. */
+/* No file grows from here on, as if the machine had no memory left for the catalogue. */
 static void limit_files(void) {
     const off_t bytes = lseek(sw_catalogue_fd(life.catalogue), 0, SEEK_END);
     const struct rlimit limit = {.rlim_cur = (rlim_t)bytes, .rlim_max = (rlim_t)bytes};
@@ -416,7 +416,7 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
 }
 END_TEST
 
-/* Nor has a move begun that there is no memory for, and nothing of it is left. */
+/* A move without memory does not begin, and leaves nothing. */
 START_TEST(a_move_without_memory_does_not_begin) {
     unsigned long nth = 1;
     sw_world.high_pct = 100;
@@ -488,7 +488,7 @@ START_TEST(packed_regions_are_recovered_as_packed) {
         sw_engine_spill(owner, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, &op.id, NULL), 0);
     sw_life_until(&life, &op.done);
     ids[1] = op.id;
-    /* As the beginning of another pack leaves it. */
+    /* the state that the beginning of another pack leaves */
     ids[2] = (struct sw_region_id){.slot = 2, .gen = 1};
     const struct sw_catalogue_region begun = {.session = owner->number,
                                               .slot = ids[2].slot,

@@ -32,7 +32,7 @@ static bool can_guard(void) {
     return is_there;
 }
 
-/* As version 0.1 records regions. */
+/* Makes the records as version 0.1 writes them. */
 static void make_records_old(void) {
     struct stat st;
     ck_assert_int_eq(fstat(sw_world.catalogue, &st), 0);

@@ -267,7 +267,7 @@ enum elsewhere { OTHER_BYTES, OTHER_OFFSET, SHORTER_EXTENT, LONGER_EXTENT, ELSEW
 static enum elsewhere elsewhere;
 static const struct sw_tier_recovery *wanted;
 
-/* What the disk has found, one unit beside the place that the record names. */
+/* Reports a frame that the disk has found one unit beside the place that the record names. */
 static bool take_elsewhere(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                            bool doubtful) {
     struct sw_stored found = *stored;

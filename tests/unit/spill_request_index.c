@@ -21,7 +21,7 @@ static void teardown(void) {
     sw_fixture_close(&f);
 }
 
-/* As recovery does it. They are IN: nothing has to be stored for them. */
+/* Adds a region as recovery does. It is IN: nothing has to be stored for it. */
 static struct sw_region_id add_region(uint32_t request, uint32_t batch_index) {
     struct sw_region *region = sw_region_acquire(&f.engine->store.regions, f.owner);
     ck_assert_ptr_nonnull(region);
@@ -38,7 +38,7 @@ static void ck_found(uint32_t request, uint32_t batch_index, struct sw_region_id
     ck_assert_mem_eq(&found[batch_index], &id, sizeof id);
 }
 
-/* With and without memory to put them in order. */
+/* With and without memory for the index. */
 START_TEST(regions_are_found_by_request) {
     static const uint32_t requests[] = {7, 4000000000, 1, 0, 8};
     const struct sw_region_id none = {0};

@@ -171,7 +171,7 @@ START_TEST(a_damaged_record_costs_one_region) {
 }
 END_TEST
 
-/* As the version before has recorded it: without where frames lie on the disk. */
+/* Makes the catalogue as the earlier version recorded it: without the frames' places on the disk. */
 static void make_catalogue_old(void) {
     const int old = sw_catalogue_v1_of(sw_world.catalogue);
     (void)close(sw_world.catalogue);

@@ -89,7 +89,7 @@ START_TEST(spills_that_may_fit_are_stored) {
 }
 END_TEST
 
-/* As many spills as a session may have, whose clients then hang up: no record of a chunk is touched that was not
+/* A session has the most spills that it may have, and its client hangs up. No record of a chunk is touched that was not
  * encoded. */
 START_TEST(spills_that_end_early_count_what_they_stored) {
     const uint64_t bytes = (uint64_t)64 << 30; /* a million chunks of each */

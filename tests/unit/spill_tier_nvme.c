@@ -202,7 +202,7 @@ START_TEST(test_threads_share_it) {
 }
 END_TEST
 
-/* In containers and on hardened hosts the system call fails. */
+/* Makes the system call fail, as in containers and on hardened hosts. */
 static void forbid_io_uring(void) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

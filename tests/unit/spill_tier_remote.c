@@ -531,7 +531,7 @@ START_TEST(the_pool_is_bounded) {
 }
 END_TEST
 
-/* What needs no commands; in other stores, too. */
+/* Adds the tests that need no commands; they run with other stores, too. */
 static void add_plain(TCase *tests) {
     tcase_add_loop_test(tests, a_frame_comes_back_and_goes, 0, N_LENGTHS);
     tcase_add_test(tests, the_next_process_finds_frames_and_releases_orphans);

@@ -56,7 +56,7 @@ START_TEST(test_several_tenants_have_limits) {
     ck_assert(take(&a, SW_TIER_READ, 15 * MIB, 4));
     ck_assert(take(&b, SW_TIER_READ, MIB, 5));
     ck_assert(!take(&b, SW_TIER_READ, 1, 6));
-    /* Of three the last two count; of one that has gone no more than a second. */
+    /* of three transfers the last two count, and one that has gone, for a second */
     ck_assert(!take(&c, SW_TIER_READ, 1, 7));
     ck_assert(!take(&c, SW_TIER_READ, 1, 5 + SECOND_US));
     ck_assert(take(&c, SW_TIER_READ, 1, 6 + SECOND_US));

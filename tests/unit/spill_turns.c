@@ -133,7 +133,7 @@ START_TEST(test_tenants_have_equal_parts) {
 }
 END_TEST
 
-/* Of a tenant: one session has a request, the other many, of which one has longer steps. */
+/* A tenant's sessions: one has one request, the other has many, one of them with longer steps. */
 START_TEST(test_sessions_and_requests_have_equal_parts) {
     struct sw_turns turns;
     struct work works[5];

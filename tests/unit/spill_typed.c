@@ -122,7 +122,7 @@ START_TEST(test_a_group_has_one_type) {
 }
 END_TEST
 
-/* In its own memory, too. */
+/* Numbers are also compressed in place. */
 START_TEST(test_numbers_are_packed) {
     struct sw_memory memory = sw_memory_new(8 << 20), copy = sw_memory_new(8 << 20);
     struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);

@@ -34,7 +34,7 @@ enum spillway_value_type sw_bench_column_type(const char *name) {
     return column == SW_TPCH_COLUMNS ? SPILLWAY_BYTES : (enum spillway_value_type)sw_tpch_column_type(column);
 }
 
-/* As many orders as it takes, generated in pieces. */
+/* Generates enough orders to fill the column, in pieces. */
 static int fill_tpch(uint8_t *ret, uint64_t bytes, enum sw_tpch_column column) {
     enum { ORDERS = 1 << 14, MOST_LINES = 7 };
     struct sw_tpch *t = sw_tpch_new(1, SEED);
@@ -74,7 +74,7 @@ static int unknown_column(const char *name, struct sw_err *err) {
                       sw_similar_hint(hint, sizeof hint, &best));
 }
 
-/* What is no generated column must be a file that can be read and holds something. */
+/* A name that is no generated column must be a file that can be read and is not empty. */
 static int check_name(const char *name, struct sw_err *err) {
     struct stat found;
     if (is_generated(name))

@@ -9,7 +9,7 @@
 /* A region starts anywhere in the first of these bytes, so that not all are the same. */
 #define SW_BENCH_COLUMN_SLACK ((uint64_t)1 << 20)
 
-/* What a column of that name is spilled as; and the bytes of a value, of which a region has whole ones. */
+/* Returns the type with which a column of this name is spilled, and the bytes of a value. Regions hold whole values. */
 enum spillway_value_type sw_bench_column_type(const char *name);
 unsigned sw_bench_column_value_bytes(const char *name);
 

@@ -18,8 +18,8 @@
             return cudaGetErrorString(try_rc);                                                                         \
     } while (0)
 
-/* As engines have them: of the default streams it cannot be found out whether they have run dry. Made with a thread's
- * first work, goes with the process. */
+/* A stream as engines have one: a default stream cannot be asked whether it is idle. It is made with a thread's first
+ * work, and goes with the process. */
 static thread_local cudaStream_t work_stream;
 
 static const char *need_stream(void) {

@@ -45,7 +45,7 @@ static void copy_piece(const struct copier *c, uint64_t i) {
         memcpy(memory, c->other + at, c->piece_bytes);
 }
 
-/* Of a small piece a look at the clock takes longer than the copy. */
+/* For a small piece, reading the clock takes longer than the copy. */
 static void *run_copier(void *arg) {
     struct copier *c = arg;
     uint64_t n = 0;

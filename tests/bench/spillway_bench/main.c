@@ -13,7 +13,8 @@
 #include <string.h>
 
 static const uint64_t max_raw_piece_bytes = 256u << 20;
-/* That many always, since an engine need not wait for each; no more bytes, next to which one wait is nothing. */
+/* At least so many copies, since an engine need not wait for each. At most so many bytes: beside them one wait takes no
+ * time. */
 enum { LEAST_COPIES_PER_SYNC = 8 };
 static const uint64_t max_bytes_per_sync = 1u << 30;
 

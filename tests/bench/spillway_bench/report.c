@@ -32,7 +32,8 @@ static double total_gbps(const struct sw_bench_report *r) {
     return rate(total_bytes(r), r->busy_s[SW_BENCH_OP_NR]);
 }
 
-/* By its own time: with --count all sessions get the same bytes, but the slowest takes longer. */
+/* Returns a session's rate by its own time: with --count all sessions move the same bytes, but the slowest takes
+ * longer. */
 static double session_gbps(const struct sw_bench_report *r, unsigned i) {
     return rate(r->session_bytes[i], r->session_s[i]);
 }

@@ -14,12 +14,12 @@ struct sw_bench_run {
     struct sw_bench_busy busy;
     uint64_t deadline_us; /* no spill begins after it; options.count: none */
     atomic_bool stop;     /* nor after this was set */
-    /* Of all sessions: */
+    /* Counts of all sessions: */
     atomic_uint_fast64_t n_done; /* operations that went well */
     atomic_uint n_held;          /* spills that are to be restored: their room comes back */
 };
 
-/* With how many operations done, and since when, a session is refused. All zero at first. */
+/* How many operations were done when a session was first refused, and when that was. All zero at first. */
 struct sw_bench_refused {
     uint64_t n_done, since_us;
 };

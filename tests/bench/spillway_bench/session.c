@@ -22,7 +22,7 @@ struct region {
     uint64_t offset, bytes;
 };
 
-/* What an operation spills or restores. */
+/* The data that an operation spills or restores. */
 struct parked {
     struct region *regions; /* [n_regions()] */
     unsigned column;

@@ -144,7 +144,7 @@ static CUresult device_uuid(CUuuid *ret, CUdevice device) {
     return leave(enter(SW_FAKE_cuDeviceGetUuid));
 }
 
-/* As the driver: pool memory is known by its attributes only. */
+/* Like the driver, it knows pool memory by its attributes only. */
 static CUresult address_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address) {
     const CUresult result = enter(SW_FAKE_cuMemGetAddressRange);
     const struct sw_fake_range *range = sw_fake_range_find(at(address), 1);
@@ -407,7 +407,7 @@ static CUresult stream_id(CUstream stream, unsigned long long *ret) {
     return CUDA_SUCCESS;
 }
 
-/* As a driver in a thread that is in relaxed mode: only the default stream is affected by captures elsewhere. */
+/* Answers like a driver in a thread in relaxed mode: captures elsewhere affect only the default stream. */
 static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *ret) {
     SW_ASSERT(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
     if (!stream && captured)

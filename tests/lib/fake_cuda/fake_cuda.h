@@ -45,7 +45,7 @@ enum sw_fake_call {
     SW_FAKE_NO_CALL
 };
 
-/* What a process holds of the GPU. */
+/* The kinds of things that a process holds on the GPU. */
 enum sw_fake_thing {
     SW_FAKE_DEVICE_MEMORY,
     SW_FAKE_PINNED,
@@ -91,8 +91,8 @@ void sw_fake_disarm(void);
 /* Frees everything of the context, as if the process had ended. For a test that opens devices one after the other. */
 void sw_fake_revive(void);
 
-/* What a client would send for memory that is a memfd of its own: see SW_MEM_HANDLE_BYTES. The GPU's UUID; what memory
- * is a multiple of. */
+/* The handle that a client would send for memory that is its own memfd (SW_MEM_HANDLE_BYTES); the GPU's UUID; the
+ * length of which memory is a multiple. */
 enum { SW_FAKE_PAGE_BYTES = 64 << 10 };
 extern const uint8_t sw_fake_uuid[SW_DEVICE_UUID_BYTES];
 void sw_fake_ipc_handle(uint8_t ret[SW_MEM_HANDLE_BYTES], int fd, uint64_t bytes);

@@ -5,7 +5,7 @@
 
 #include <check.h>
 
-/* Of a block: sm_75; sm_86, sm_89 and sm_120; sm_80; sm_90 and sm_100. */
+/* Shared memory of a block: sm_75; sm_86, sm_89 and sm_120; sm_80; sm_90 and sm_100. */
 static const size_t limits[] = {64 << 10, 99 << 10, 163 << 10, 227 << 10};
 enum { N_LIMITS = sizeof limits / sizeof *limits };
 
@@ -23,7 +23,7 @@ START_TEST(each_codec_fits_every_gpu) {
 }
 END_TEST
 
-/* What a GPU has is used: its tables are the large ones as soon as they fit. */
+/* Blocks use all that a GPU has: they have the large tables as soon as these fit. */
 START_TEST(blocks_are_as_large_as_they_can_be) {
     ck_assert_uint_eq(sw_gpu_codec_shared_bytes(SW_CODEC_V5T, 227 << 10), 116 << 10); /* 512 threads */
     ck_assert_uint_eq(sw_gpu_codec_shared_bytes(SW_CODEC_V5T, 99 << 10), 98 << 10);   /* 256 threads */
