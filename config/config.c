@@ -72,7 +72,7 @@ static const struct option options[] = {
      .help = "TCP port where Prometheus finds metrics, under /metrics, and probes find /healthz. Every user of this "
              "machine can read it. 0: no port; spillwayctl metrics prints the same text."},
     {FIELD(metrics_address), .type = TYPE_TEXT, .fallback = "127.0.0.1",
-     .help = "IPv4 address of metrics_port. With another one than the loopback's, everybody who reaches it can read "
+     .help = "IPv4 address of metrics_port. With an address other than the loopback's, everyone who reaches it can read "
              "uids and how much each uses; the service logs metrics.exposed. The systemd unit allows only the "
              "loopback (IPAddressAllow=)."},
     {FIELD(metrics_tenants), .type = TYPE_COUNT, .max = 1000, .multiple = 1, .fallback = "20", .live = true,
@@ -173,8 +173,7 @@ static const struct option options[] = {
              "aws_session_token = .... It is read again when the store says that they have expired. auto: the unit's "
              "credential spillway-remote if there is one, else the environment (AWS_ACCESS_KEY_ID and so on)."},
     {FIELD(remote_tier_ca), .type = TYPE_TEXT, .fallback = "system",
-     .help = "File with the certificates that an https store's certificate is checked with. system: those of the "
-             "system."},
+     .help = "File with the certificates that verify an https store's certificate. system: the system's own."},
     {FIELD(remote_tier_requests), .type = TYPE_COUNT, .min = 1, .max = 256, .multiple = 1, .fallback = "32",
      .help = "Limit of requests to the store at once. To use a link fully, take its rate times the time that the store "
              "needs for a request, in parts of 8 MiB. The service sends fewer while the store asks for it."},

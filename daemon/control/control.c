@@ -422,7 +422,7 @@ int sw_control_open(struct sw_control **ret, struct sw_service *service, struct 
         control->n_open_parts += rc == 0;
         if (rc == 0 && strncmp(config->metrics_address, "127.", 4) != 0)
             sw_log(SW_LOG_WARNING, "metrics.exposed",
-                   "address=%s port=%u then=\"everybody who reaches it can read uids and what each uses\"",
+                   "address=%s port=%u then=\"everyone who reaches it can read uids and how much each uses\"",
                    config->metrics_address, (unsigned)config->metrics_port);
     }
     if (rc < 0)

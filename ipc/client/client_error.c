@@ -54,7 +54,7 @@ static int check_process(const struct spillway *c, struct spillway_error *error)
     struct sw_err err = {0};
     if (c->process != getpid())
         (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_SESSION,
-                         "the connection is that of process %d, which has forked this one: open another one here",
+                         "the connection belongs to process %d, which has forked this one: open another one here",
                          (int)c->process);
     return sw_client_report(error, &err);
 }

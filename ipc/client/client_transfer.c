@@ -289,7 +289,7 @@ void sw_transfer_abandon(struct sw_transfer *x) {
     struct sw_err err = {0};
     if (!is_spill(x) || (!x->way && x->n_sent == x->call->n) || x->cancel_code)
         return;
-    x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "nobody waits for the call any more");
+    x->cancel_code = sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the caller no longer waits for the call");
     sw_client_note_err(&x->error, &err);
     if (x->way)
         x->way->ops->cancel(x->way);

@@ -51,7 +51,7 @@ static int not_connected(const struct spillway *c, const char *path, int cause, 
                           path, c->connect_ms / 1000);
     case EPROTOTYPE:
         return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION,
-                          "%s: a socket of another kind, as control.sock is; that of clients is data.sock", path);
+                          "%s is a socket of another kind, like control.sock; use data.sock", path);
     default:
         return sw_err_set(err, -SW_ENOSERVICE, SW_SCOPE_SESSION, "%s: %s; is spillwayd running?", path,
                           strerror(cause));

@@ -25,7 +25,7 @@ int sw_pool_check(const struct spillway_pool *pool, struct spillway_error *error
     if (pool->process == getpid())
         return 0;
     return sw_pool_fail(error, -SPILLWAY_EINVAL,
-                        "the pool is that of process %d, which has forked this one: make another one here",
+                        "the pool belongs to process %d, which has forked this one: make another one here",
                         (int)pool->process);
 }
 

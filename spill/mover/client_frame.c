@@ -60,7 +60,7 @@ static int check_suits(const struct sw_run *run, const struct sw_frame_layout *f
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "it holds %llu bytes, the chunk has %llu",
                           (unsigned long long)frame->raw_bytes, (unsigned long long)raw_bytes);
     if (frame->value_type != SW_VALUE_NONE && frame->value_type != run->buffer->type)
-        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "it holds values of type %s, the buffer those of %s",
+        return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "it holds values of type %s, but the buffer's type is %s",
                           sw_value_type_name(frame->value_type), sw_value_type_name(run->buffer->type));
     return 0;
 }

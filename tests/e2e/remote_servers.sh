@@ -77,7 +77,7 @@ rate() {
     echo $((objects * mib * 1048576 * 1000 / (to - from)))
 }
 
-# All objects at once, as bench_remote does. UNSIGNED-PAYLOAD: nobody hashes.
+# All objects at once, as bench_remote does. UNSIGNED-PAYLOAD: no side hashes.
 curl_out() {
     local i pids=()
     for i in $(seq "$objects"); do

@@ -302,7 +302,7 @@ _capsules: dict[int, tuple[Any, Any]] = {}  # by the address of the struct
 
 
 def _forget(capsule: int) -> None:
-    """The destructor of a capsule: nobody has moved the struct if its release is still there."""
+    """The destructor of a capsule: if the struct still has its release, no consumer has moved it."""
     name = _name_of_dying(capsule)
     _, base = _capsules.pop(_pointer_of_dying(capsule, name))
     if base.release != ffi.NULL:

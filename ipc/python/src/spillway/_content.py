@@ -13,7 +13,7 @@ from .errors import EINVAL
 
 
 def content_of(obj: Any, find: Callable[[Any], memory.Memory] = memory.memory_of) -> Content:
-    """Finds the content of an object; dicts, lists and tuples hold that of their values."""
+    """Finds the content of an object; dicts, lists and tuples hold their values' content."""
     if isinstance(obj, Mapping):
         keys = list(obj)
         return _joined(obj, [content_of(obj[key], find) for key in keys], lambda values: dict(zip(keys, values)))

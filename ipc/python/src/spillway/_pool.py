@@ -63,7 +63,7 @@ class Pool:
                 cupy.asarray(array)[:] = 1
                                                  # from here on the pool may spill it
 
-    A buffer is idle when nobody has pinned it, and the work has ended that was queued on its pins' streams before these
+    A buffer is idle when it has no pins, and the work has ended that was queued on its pins' streams before these
     ended. Idle buffers are spilled and their memory is freed when others need it: those of lower keep_priority first,
     then those that were used longest ago. What cannot be spilled stays.
 
@@ -124,7 +124,7 @@ class Pool:
             raise EINVAL("the pool is closed", "session")
         if self._process != os.getpid():
             raise EINVAL(
-                f"the pool is that of process {self._process}, which has forked this one: make another one here",
+                f"the pool belongs to process {self._process}, which has forked this one: make another one here",
                 "session",
             )
 
@@ -309,7 +309,7 @@ class Pool:
         self._quiet = threading.Condition(self._lock)
         if self._c is not None:
             self._lib.spillway_pool_close(self._c)
-            # The handles' finalizers go on queueing, which nobody reads.
+            # The handles' finalizers go on queueing; the queue is no longer read.
 
     def __enter__(self) -> Pool:
         return self

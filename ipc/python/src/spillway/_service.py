@@ -164,7 +164,7 @@ def _folder() -> str:
             continue
         if _is_private(path):
             return path
-    return tempfile.mkdtemp(prefix="spillway-", dir="/tmp")  # somebody else has the name
+    return tempfile.mkdtemp(prefix="spillway-", dir="/tmp")  # another user has the name
 
 
 def _in_child() -> None:

@@ -57,7 +57,7 @@ class Session:
             return
         if self._process != os.getpid():
             text = (
-                f"the connection is that of process {self._process}, which has forked this one: open another one here"
+                f"the connection belongs to process {self._process}, which has forked this one: open another one here"
             )
             raise errors.EINVAL(text, "session")
         raise errors.ECONN("the connection is closed", "session")
@@ -232,7 +232,7 @@ class Session:
             self._close_descriptors()
 
     def _close_descriptors(self) -> None:
-        """Closes them once nobody polls them. Under the lock."""
+        """Closes the descriptors when no thread polls them any more. Needs the lock."""
         if not self.is_open and not self._is_polling and not self._loops and self._fd >= 0:
             os.close(self._fd)
             os.close(self._wake)
@@ -256,7 +256,7 @@ class Session:
             self._close_descriptors()
             for ticket in self._running.values():
                 ticket._is_done = True
-                ticket._error = errors.EINVAL("the call is that of the process that forked this one", "session")
+                ticket._error = errors.EINVAL("the call belongs to the process that forked this one", "session")
 
 
 def _die_in_child() -> None:

@@ -86,12 +86,12 @@ class Region:
 class Ticket(Generic[T]):
     """A spill or a restore that is under way. It holds the memory until it completes, then lets go.
 
-    Wait for it by wait(), or by `await` under asyncio. A ticket that nobody keeps goes on, too, but a region without a
-    name that nobody has taken is dropped.
+    Wait for it by wait(), or by `await` under asyncio. A ticket that is not kept goes on, too, but then a region
+    without a name is dropped, unless its result was taken.
     """
 
     def __init__(self, connection: Connection, held: Any, finish: Callable[[Any], T], n: int, each: bool):
-        self._connection = connection  # not closed while somebody waits
+        self._connection = connection  # not closed while a thread waits
         self._session = connection._session
         self._each = each  # requests fail by themselves
         self._held: Any = held

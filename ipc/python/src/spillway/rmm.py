@@ -110,8 +110,9 @@ def install(upstream: Any = None, **options: Any) -> RmmPool:
     """Makes a pool over a resource of RMM, and the failure callback above it the current device's resource.
 
     upstream: where all memory comes from; None: the current resource. Call it when RMM's own pool is installed: below
-    that pool, freed memory would go to the pool, and the callback would spill everything in vain. What is allocated
-    already stays as it is. The pool belongs to the current GPU, which is to be the current one of threads that use it.
+    that pool, freed memory would go to the pool, and the callback would spill everything without gain. Memory that is
+    already allocated stays as it is. The pool belongs to the current GPU, which is to be the current one of threads
+    that use it.
     options: those of spillway.Pool. What spills need on the GPU is taken now, unless prepare=False.
     """
     pool = RmmPool(upstream, **options)
