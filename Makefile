@@ -1,4 +1,4 @@
-# What people type; the work is CMake's and that of the scripts in .ci/.
+# Commands for people. CMake and the scripts in .ci/ do the work.
 SIZE ?= 268435456
 FILE ?=
 export SIZE FILE
@@ -40,7 +40,7 @@ plots:
 	@if [ -z "$(PLOTS)" ]; then $(MAKE) --no-print-directory build && tests/bench/plots/measure.sh build build/plots; fi
 	@tests/bench/plots/draw.py "$(or $(PLOTS),build/plots)"
 
-# For the GPU that is there, or none: kernels for every kind take many minutes to compile.
+# Only for this machine's GPU, if it has one: kernels for every kind take many minutes to compile.
 build-demo/build.ninja: | deps
 	@if [ -e /dev/nvidiactl ]; then set -- -DCMAKE_CUDA_ARCHITECTURES=native; else set -- -DSW_WITH_CUDA=OFF; fi; \
 	cmake -G Ninja -S . -B build-demo "$$@"

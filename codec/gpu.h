@@ -45,11 +45,11 @@ struct sw_gpu_pass {
     uint64_t ticket;
 };
 
-enum sw_gpu_verdict { SW_GPU_UNDECIDED, SW_GPU_PASSES, SW_GPU_REFUSED };
+enum sw_gpu_decision { SW_GPU_UNDECIDED, SW_GPU_PASSES, SW_GPU_REFUSED };
 
 /* Returns what has become of a ticket, by a copy of its gate that was made after the gate was closed to it. Undecided:
  * a block is at the gate, and another copy will tell. */
-static inline enum sw_gpu_verdict sw_gpu_verdict_of(const struct sw_gpu_gate *copy, uint64_t ticket) {
+static inline enum sw_gpu_decision sw_gpu_decision_of(const struct sw_gpu_gate *copy, uint64_t ticket) {
     if (copy->decided / 2 == ticket)
         return copy->decided % 2 ? SW_GPU_REFUSED : SW_GPU_PASSES;
     return copy->come == ticket ? SW_GPU_UNDECIDED : SW_GPU_REFUSED;

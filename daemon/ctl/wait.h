@@ -9,7 +9,7 @@
 /* Returns whether a method begins something that can be waited for: drain, spill, demote, promote. */
 bool sw_ctl_can_wait(const struct sw_control_row *row);
 /* Waits until the command has ended. *result: the command's answer; replaced by the latest one, if a command without
- * parameters shows the state. errors: -SW_ECANCELED (the service was told to stop draining, or the move has failed),
+ * parameters shows the state. errors: -SW_ECANCELED (the service was asked to stop draining, or the move has failed),
  * -SW_ENOENT (the region was dropped or restored), those of sw_ctl_call(). */
 int sw_ctl_wait(struct sw_ctl *ctl, const struct sw_control_row *row, struct json_t **result, struct sw_err *err);
 

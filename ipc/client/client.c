@@ -393,7 +393,7 @@ static int wait_locked(struct spillway_ticket *ticket, int timeout_ms, struct sp
     if (results)
         ticket->state = SW_TICKET_DELIVERED;
     else
-        sw_transfer_told(ticket->call);
+        sw_transfer_acknowledged(ticket->call);
     return sw_client_copy_error(error, &ticket->error);
 }
 

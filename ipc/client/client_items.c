@@ -39,7 +39,7 @@ static bool is_stored(const struct sw_transfer *x, uint32_t i) {
 }
 
 static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
-    return x->items[i].is_stored && !(x->told && x->items[i].request->name_bytes);
+    return x->items[i].is_stored && !(x->is_acknowledged && x->items[i].request->name_bytes);
 }
 
 static bool is_to_go(const struct sw_transfer *x, uint32_t i) {

@@ -295,8 +295,8 @@ void sw_transfer_abandon(struct sw_transfer *x) {
         x->way->ops->cancel(x->way);
 }
 
-void sw_transfer_told(struct sw_transfer *x) {
-    x->told |= !x->error.code;
+void sw_transfer_acknowledged(struct sw_transfer *x) {
+    x->is_acknowledged |= !x->error.code;
 }
 
 bool sw_transfers_use(const struct spillway *c, uint32_t mem) {

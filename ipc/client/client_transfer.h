@@ -58,7 +58,7 @@ struct sw_transfer {
     const char *cancel_text;
     struct spillway_error error;      /* the first */
     struct spillway_error open_error; /* the first memory that could not be opened */
-    bool told;                        /* the caller knows that it has succeeded */
+    bool is_acknowledged;             /* the caller knows that it has succeeded */
     uint32_t n_opened, cap_opened;
     struct sw_opened *opened;
     uint32_t n_sent, n_in_flight;    /* items; tickets of the library's own */
@@ -83,7 +83,7 @@ void sw_transfer_cancel(struct sw_transfer *transfer, int code, const char *text
 /* Notes that the caller no longer waits for the running call: a spill stops. */
 void sw_transfer_abandon(struct sw_transfer *transfer);
 /* Notes that the caller knows of the call's success, but not the regions' ids. */
-void sw_transfer_told(struct sw_transfer *transfer);
+void sw_transfer_acknowledged(struct sw_transfer *transfer);
 /* Returns whether a running call has buffers in this memory. */
 bool sw_transfers_use(const struct spillway *c, uint32_t mem);
 /* Frees a transfer, with its ticket. NULL: no-op. */

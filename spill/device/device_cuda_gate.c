@@ -66,7 +66,7 @@ static int fall_asleep(struct slot *slot, struct sw_err *err) {
 
 /* The gate is closed, and its copy is here. */
 static int judge(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    switch (sw_gpu_verdict_of(&slot->h->gate, slot->ticket)) {
+    switch (sw_gpu_decision_of(&slot->h->gate, slot->ticket)) {
     case SW_GPU_UNDECIDED:
         return copy_gate(d, slot, err);
     case SW_GPU_PASSES:

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Containers without a runtime: spillwayd in namespaces, a root folder and a limited control group of its own, and two
-# engines of two users in others. They share one folder only, that of the socket. container.sh BUILD_DIR
+# engines of two users in others. They share only the socket's folder. container.sh BUILD_DIR
 # shellcheck disable=SC2317 # what the traps call
 set -euo pipefail
 build=$(realpath "$1")

@@ -62,7 +62,7 @@ static void ck_says(const char *text) {
     ck_assert_msg(strstr(output, text) != NULL, "'%s' does not say '%s'", output, text);
 }
 
-/* ---- figures ----------------------------------------------------------------------------------------------------- */
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /* The JSON file beside the socket; the caller's. */
 static json_t *load(const struct sw_test_daemon *daemon) {

@@ -94,7 +94,7 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 inside() {
-    # The command's processes are in a group of their own there, as those of somebody who has logged in.
+    # The command's processes are in a group of their own there, as after a login.
     sh -c 'mkdir -p "$1" && echo $$ >"$1/cgroup.procs" && shift && exec "$@"' - "$group/operator.slice" \
         nsenter -t "$first" -m -p -n -u -i -C -r -w -- env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
         LANG=C.UTF-8 SYSTEMD_PAGER= DEBIAN_FRONTEND=noninteractive "$@"

@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 sed -e "s|^\(Exec[A-Za-z]*=\)[^ ]*/spillwayd |\1$program |" -e '/^Documentation=/d' "$service" >"$folder/spillwayd.service"
 sed -e '/^Documentation=/d' "$socket" >"$folder/spillwayd.socket"
 grep -q "^ExecStart=$program --config " "$folder/spillwayd.service"
-# A reload looks at the file first, that of the start.
+# A reload first checks the file that the start uses.
 [ "$(sed -n 's/^ExecReload=\(.*\) --check-config$/\1/p' "$service")" = "$(sed -n 's/^ExecStart=//p' "$service")" ]
 for unit in service socket; do
     complaints=$(systemd-analyze verify "$folder/spillwayd.$unit" 2>&1 | grep -F "$folder/" || true)

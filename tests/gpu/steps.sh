@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What run.sh and compare.sh share: steps that are logged, a service, a busy GPU. Sourced with $build, a build folder, and
+# Shared by run.sh and compare.sh: steps that are logged, a service, a busy GPU. Sourced with $build, a build folder, and
 # $out, where logs go; $failed is 1 when something has failed.
-# shellcheck disable=SC2034,SC2154 # variables that whoever sources this reads, and sets
+# shellcheck disable=SC2034,SC2154 # variables that the sourcing script reads, and sets
 # shellcheck disable=SC2317 # what the traps call
 failed=0
 service='' busy='' folder='' disk=''

@@ -1,6 +1,6 @@
 #!/bin/sh
 # as_user.sh PROGRAM [ARGUMENT...] - runs a test program as a user without rights, in a folder of that user's own. Root
-# becomes user 61184, which systemd gives to no account; anybody else is such a user already. Exits with the program's
+# becomes user 61184, which systemd gives to no account; any other user has none already. Exits with the program's
 # exit code, or with 77 (skipped) where the user cannot reach the program.
 uid=61184
 [ "$(id -u)" -eq 0 ] || exec "$@"

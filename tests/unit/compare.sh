@@ -45,7 +45,7 @@ expect 0 "small spill 100 us 100 us 1.000 0.0 %" "large restore 50.0 GB/s 50.0 G
     "tpch decode 800.0 GB/s 800.0 GB/s 1.000 0.0 %" "in_place cudaMalloc away 160.0 GB/s 160.0 GB/s 1.000 0.0 %" \
     "0 of 7 rows are marked"
 
-# Within the limits, beyond them, and the limit of a batch is that of all its bytes.
+# Within the limits, beyond them, and the limit of a batch counts all its bytes.
 load new.1 small 65536 0 110 56
 load new.1 large 1000000000 0 10300 20800
 load old.1 batch 65536 4096 1000 1000

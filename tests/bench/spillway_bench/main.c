@@ -102,13 +102,13 @@ static int run_sessions(struct sw_bench_report *r) {
 }
 
 /* A run in which each spill was refused has shown nothing. */
-static int check_spilled(const struct sw_bench_figures *f) {
+static int check_spilled(const struct sw_bench_statistics *f) {
     if (f->ops[SW_BENCH_SPILL].n || !f->errors[0].n || atomic_load(&run.stop))
         return 0;
     return failed("spill", f->errors[0].codec, "none succeeded");
 }
 
-/* Takes the figures. */
+/* Takes the statistics. */
 static int write_json(json_t *json) {
     const char *path = run.options.json;
     const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(6);
@@ -129,8 +129,8 @@ static FILE *report_file(void) {
 static int report(struct sw_bench_report *r) {
     const char *json = run.options.json;
     for (unsigned i = 0; i < run.options.sessions; i++) {
-        const struct sw_bench_figures *f = sw_bench_session_figures(sessions[i]);
-        sw_bench_figures_add(&r->sum, f);
+        const struct sw_bench_statistics *f = sw_bench_session_statistics(sessions[i]);
+        sw_bench_statistics_add(&r->sum, f);
         session_s[i] = sw_bench_session_s(sessions[i]);
         session_bytes[i] = f->ops[SW_BENCH_SPILL].bytes + f->ops[SW_BENCH_RESTORE].bytes;
     }
@@ -166,7 +166,7 @@ static int run_table(const struct spillway_status *status) {
     if (run.options.json && write_json(sw_bench_table_json(table, &raw, status)) < 0)
         rc = -1;
     if (rc == 0)
-        rc = check_spilled(sw_bench_table_figures(table));
+        rc = check_spilled(sw_bench_table_statistics(table));
     sw_bench_table_free(table);
     return rc;
 }
@@ -205,7 +205,7 @@ static int bench(int argc, char **argv) {
         sw_bench_session_free(sessions[i]);
     for (unsigned i = 0; i < run.options.n_columns; i++)
         sw_buffer_free(run.columns[i]);
-    sw_bench_figures_fini(&r.sum);
+    sw_bench_statistics_fini(&r.sum);
     return rc < 0;
 }
 

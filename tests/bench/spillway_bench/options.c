@@ -48,10 +48,11 @@ static const char help[] =
     "                     --sessions, --in-flight, --mix, --parked, --think-ms, --stagger-ms and --seed\n"
     "  --scale SF         of the table: 0.001 to 12 (default: 1); 1 has 6 million rows, 0.8 GB\n"
     "  --seed N           of sizes, columns and offsets (default: 1)\n"
-    "  --json FILE        the figures as JSON; '-': to standard output, and the table to standard error\n"
+    "  --json FILE        the statistics as JSON; '-': to standard output, and the table to standard error\n"
     "  -h, --help         print this and exit\n"
     "  -V, --version      print the version and exit\n\n"
-    "Ctrl-C ends the spills: what is parked is then restored, and the figures are told. A second one ends it at once.\n"
+    "Ctrl-C ends the spills: what is parked is then restored, and the statistics are printed. A second one ends it at "
+    "once.\n"
     "Memory taken: for a table twice its bytes, else for each column SIZE, and SIZE for each region of each operation "
     "in flight.\n"
     "Exit codes: 0 all is well (answers of a service that is full or was restarted, as ENOSPACE, are counted),\n"
@@ -226,7 +227,8 @@ static bool parse_one(enum option_id id, const char *text, struct sw_bench_optio
     return false;
 }
 
-/* Options that would be ignored would let the figures be taken for something else. given: one bit for each option. */
+/* Options that would be ignored would let the statistics be taken for something else. given: one bit for each option.
+ */
 static bool fit_together(const struct sw_bench_options *o, uint32_t given, const struct option *longs) {
     static const enum option_id of_regions[] = {COLUMN, SIZE,     BATCH,      SESSIONS, IN_FLIGHT,
                                                 MIX,    THINK_MS, STAGGER_MS, PARKED,   SEED};

@@ -73,7 +73,7 @@ static double ms(struct sw_bench_samples *samples, double part) {
 }
 
 static void print_op(FILE *to, struct sw_bench_report *r, enum sw_bench_op op, const char *name) {
-    struct sw_bench_op_figures *f = &r->sum.ops[op];
+    struct sw_bench_op_statistics *f = &r->sum.ops[op];
     (void)fprintf(to, "%-8s %10" PRIu64 " %15" PRIu64 " %8.2f %6.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", name, f->n,
                   f->bytes, op_gbps(r, op), op_x_raw(r, op), ms(&f->latency_us, 0.5), ms(&f->latency_us, 0.99),
                   ms(&f->latency_us, 1), ms(&f->service_us, 0.5), ms(&f->service_us, 0.99));
@@ -110,12 +110,12 @@ static void print_stored(FILE *to, const struct sw_bench_report *r) {
                       r->sum.stored[i].raw_bytes, r->sum.stored[i].stored_bytes);
 }
 
-void sw_bench_print_errors(FILE *to, const struct sw_bench_figures *f) {
+void sw_bench_print_errors(FILE *to, const struct sw_bench_statistics *f) {
     for (int i = 0; i < SW_BENCH_MAX_NAMES && f->errors[i].n; i++)
         (void)fprintf(to, "errors    %s: %" PRIu64 "\n", f->errors[i].codec, f->errors[i].n);
 }
 
-void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool verify, uint64_t n, const char *what) {
+void sw_bench_print_check(FILE *to, const struct sw_bench_statistics *f, bool verify, uint64_t n, const char *what) {
     if (f->n_different)
         (void)fprintf(to, "DIFFERENT %" PRIu64 " of %" PRIu64 " restored %s\n", f->n_different, f->n_compared, what);
     else if (verify)
@@ -125,7 +125,8 @@ void sw_bench_print_verdict(FILE *to, const struct sw_bench_figures *f, bool ver
 }
 
 static void print_coder(FILE *to, const struct sw_bench_report *r) {
-    const struct sw_bench_op_figures *spills = &r->sum.ops[SW_BENCH_SPILL], *restores = &r->sum.ops[SW_BENCH_RESTORE];
+    const struct sw_bench_op_statistics *spills = &r->sum.ops[SW_BENCH_SPILL],
+                                        *restores = &r->sum.ops[SW_BENCH_RESTORE];
     (void)fprintf(to,
                   "coder     in this process: %" PRIu64 " of %" PRIu64 " spilled regions, %" PRIu64 " of %" PRIu64
                   " restored\n",
@@ -139,7 +140,7 @@ static void print_outcome(FILE *to, const struct sw_bench_report *r) {
     sw_bench_print_errors(to, &r->sum);
     if (r->failed_sessions)
         (void)fprintf(to, "FAILED    %u sessions\n", r->failed_sessions);
-    sw_bench_print_verdict(to, &r->sum, r->options->verify, r->sum.ops[SW_BENCH_RESTORE].n_regions, "regions");
+    sw_bench_print_check(to, &r->sum, r->options->verify, r->sum.ops[SW_BENCH_RESTORE].n_regions, "regions");
 }
 
 void sw_bench_print(FILE *to, struct sw_bench_report *r) {
@@ -164,7 +165,7 @@ static json_t *json_samples(struct sw_bench_samples *s) {
 }
 
 static json_t *json_op(struct sw_bench_report *r, enum sw_bench_op op) {
-    struct sw_bench_op_figures *f = &r->sum.ops[op];
+    struct sw_bench_op_statistics *f = &r->sum.ops[op];
     return json_pack("{s:o,s:o,s:o,s:o,s:f,s:f,s:f,s:o,s:o}", "count", integer(f->n), "regions", integer(f->n_regions),
                      "by_client", integer(f->n_by_client), "bytes", integer(f->bytes), "busy_s", r->busy_s[op], "gbps",
                      op_gbps(r, op), "x_raw", op_x_raw(r, op), "latency_us", json_samples(&f->latency_us), "service_us",
@@ -210,7 +211,7 @@ static json_t *json_stored(const struct sw_bench_report *r) {
     return list;
 }
 
-json_t *sw_bench_json_errors(const struct sw_bench_figures *f) {
+json_t *sw_bench_json_errors(const struct sw_bench_statistics *f) {
     json_t *errors = json_object();
     for (int i = 0; i < SW_BENCH_MAX_NAMES && f->errors[i].n; i++)
         (void)json_object_set_new(errors, f->errors[i].codec, integer(f->errors[i].n));

@@ -4,7 +4,7 @@
 #define SW_BENCH_RUN_H
 
 #include "tests/bench/spillway_bench/device.h"
-#include "tests/bench/spillway_bench/figures.h"
+#include "tests/bench/spillway_bench/statistics.h"
 #include <stdatomic.h>
 
 struct sw_bench_run {

@@ -68,7 +68,7 @@ struct sw_bench_session {
     bool full;   /* the tier was: restores first */
     bool failed; /* something went wrong that must not: no more spills */
     bool lost;   /* nothing more can be done */
-    struct sw_bench_figures figures;
+    struct sw_bench_statistics statistics;
 };
 
 static void say(const struct sw_bench_session *s, const char *what, const char *name, const char *text) {
@@ -264,18 +264,18 @@ static void spilled(struct sw_bench_session *s, struct slot *slot) {
     }
     for (unsigned i = 0; i < n_regions(s); i++)
         if (spillway_drop(s->connection, &slot->content.regions[i].id, 1, &error) < 0) {
-            sw_bench_note_error(&s->figures, error.name);
+            sw_bench_note_error(&s->statistics, error.name);
             s->failed = true;
         }
-    s->figures.n_dropped += n_regions(s);
+    s->statistics.n_dropped += n_regions(s);
 }
 
 static void restored(struct sw_bench_session *s, struct slot *slot) {
     s->full = false;
     if (s->run->options.verify) {
         const unsigned n_different = work_on(s, slot, COMPARE);
-        s->figures.n_compared += n_regions(s);
-        s->figures.n_different += n_different;
+        s->statistics.n_compared += n_regions(s);
+        s->statistics.n_different += n_different;
         if (n_different) {
             s->failed = true;
             say(s, "restore", "MISMATCH", "the restored bytes are not the original ones");
@@ -299,7 +299,7 @@ static void refused(struct sw_bench_session *s, const struct slot *slot) {
 
 static void failed(struct sw_bench_session *s, struct slot *slot) {
     const bool may_repeat = sw_bench_may_repeat(&slot->error);
-    sw_bench_note_error(&s->figures, slot->error.name);
+    sw_bench_note_error(&s->statistics, slot->error.name);
     s->full = s->full || sw_bench_is_full(&slot->error);
     if (may_repeat && slot->op == SW_BENCH_RESTORE)
         park(s, slot);
@@ -323,7 +323,7 @@ static void finish(struct sw_bench_session *s, struct slot *slot) {
         return;
     }
     (void)atomic_fetch_add(&s->run->n_done, 1);
-    sw_bench_note(&s->figures, slot->op, slot->results, n_regions(s), slot->end_us - slot->start_us,
+    sw_bench_note(&s->statistics, slot->op, slot->results, n_regions(s), slot->end_us - slot->start_us,
                   slot->content.column);
     if (slot->op == SW_BENCH_SPILL)
         spilled(s, slot);
@@ -488,8 +488,8 @@ int sw_bench_session_join(struct sw_bench_session *s) {
     return s->failed || s->lost ? -1 : 0;
 }
 
-const struct sw_bench_figures *sw_bench_session_figures(const struct sw_bench_session *s) {
-    return &s->figures;
+const struct sw_bench_statistics *sw_bench_session_statistics(const struct sw_bench_session *s) {
+    return &s->statistics;
 }
 
 double sw_bench_session_s(const struct sw_bench_session *s) {
@@ -502,7 +502,7 @@ void sw_bench_session_free(struct sw_bench_session *s) {
     spillway_close(s->connection); /* first: what still runs must not touch memory that is gone */
     for (unsigned i = 0; s->slots && i < s->run->options.in_flight; i++)
         sw_buffer_free(s->slots[i].memory);
-    sw_bench_figures_fini(&s->figures);
+    sw_bench_statistics_fini(&s->statistics);
     sw_free(s->slots);
     sw_free(s->parked);
     sw_free(s->regions);

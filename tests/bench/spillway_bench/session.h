@@ -17,7 +17,7 @@ int sw_bench_session_new(struct sw_bench_session **ret, struct sw_bench_run *run
 int sw_bench_session_start(struct sw_bench_session *s);
 /* Waits for it. What went wrong has been said on standard error. Returns 0, or -1 if anything did. */
 int sw_bench_session_join(struct sw_bench_session *s);
-const struct sw_bench_figures *sw_bench_session_figures(const struct sw_bench_session *s);
+const struct sw_bench_statistics *sw_bench_session_statistics(const struct sw_bench_session *s);
 /* How long it went on; with --count they do not end together. */
 double sw_bench_session_s(const struct sw_bench_session *s);
 /* NULL, or one that was not started, is fine. */

@@ -23,7 +23,7 @@ struct sw_bench_table {
     struct spillway_buffer buffers[N];          /* in `memory` */
     struct spillway_buffer_info stored[SPILLWAY_MAX_BUFFERS];
     struct spillway *connection;
-    struct sw_bench_figures figures;
+    struct sw_bench_statistics statistics;
 };
 
 static int say(const char *what, const char *name, const char *text) {
@@ -93,7 +93,7 @@ void sw_bench_table_free(struct sw_bench_table *t) {
         sw_buffer_free(t->memory[i]);
     }
     sw_lineitem_free(t->content);
-    sw_bench_figures_fini(&t->figures);
+    sw_bench_statistics_fini(&t->statistics);
     sw_free(t);
 }
 
@@ -119,8 +119,8 @@ static int compare(struct sw_bench_table *t) {
         const char *failed = t->device->equal(t->buffers[i].data, t->originals[i]->data, t->buffers[i].bytes, &same);
         if (failed)
             return say("memory", "EGPU", failed);
-        t->figures.n_compared++;
-        t->figures.n_different += !same;
+        t->statistics.n_compared++;
+        t->statistics.n_different += !same;
         if (!same)
             return say(t->content->buffers[i].column, "MISMATCH", "the restored bytes are not the original ones");
     }
@@ -143,11 +143,11 @@ static int try_move(struct sw_bench_table *t, enum sw_bench_op op, struct spillw
     const uint64_t us = sw_clock_us() - begun_us;
     spillway_ticket_free(ticket);
     if (rc) {
-        sw_bench_note_error(&t->figures, error->name);
+        sw_bench_note_error(&t->statistics, error->name);
         return rc;
     }
     *region = result.region;
-    sw_bench_note(&t->figures, op, &result, 1, us, 0);
+    sw_bench_note(&t->statistics, op, &result, 1, us, 0);
     return 0;
 }
 
@@ -157,7 +157,7 @@ static int move(struct sw_bench_table *t, enum sw_bench_op op, struct spillway_r
     struct sw_bench_refused refused = {0};
     struct spillway_error error;
     char text[SW_BENCH_TEXT_BYTES];
-    const uint64_t n = t->figures.ops[op].n;
+    const uint64_t n = t->statistics.ops[op].n;
     while (try_move(t, op, region, &error)) {
         if (!sw_bench_may_repeat(&error))
             return say(op == SW_BENCH_SPILL ? "spill" : "restore", error.name, error.text);
@@ -194,14 +194,14 @@ int sw_bench_table_run(struct sw_bench_table *t) {
     return rc < 0 ? rc : 0;
 }
 
-const struct sw_bench_figures *sw_bench_table_figures(const struct sw_bench_table *t) {
-    return &t->figures;
+const struct sw_bench_statistics *sw_bench_table_statistics(const struct sw_bench_table *t) {
+    return &t->statistics;
 }
 
 /* ---- report ------------------------------------------------------------------------------------------------------ */
 
 static double gbps(struct sw_bench_table *t, enum sw_bench_op op, double part) {
-    const uint64_t us = sw_bench_percentile(&t->figures.ops[op].latency_us, part);
+    const uint64_t us = sw_bench_percentile(&t->statistics.ops[op].latency_us, part);
     return us ? (double)t->content->bytes / (double)us / 1e3 : 0;
 }
 
@@ -219,7 +219,7 @@ static double ratio(uint64_t raw_bytes, uint64_t stored_bytes) {
 
 static void print_op(FILE *to, struct sw_bench_table *t, const struct sw_bench_raw *raw, enum sw_bench_op op,
                      const char *name) {
-    struct sw_bench_op_figures *f = &t->figures.ops[op];
+    struct sw_bench_op_statistics *f = &t->statistics.ops[op];
     (void)fprintf(to, "%-8s %8" PRIu64 " %10.2f %8.2f %10.2f %10.2f %10.2f\n", name, f->n, gbps(t, op, 0.5),
                   x_raw(t, raw, op), (double)sw_bench_percentile(&f->latency_us, 0.5) / 1e3,
                   (double)sw_bench_percentile(&f->latency_us, 0) / 1e3,
@@ -256,14 +256,14 @@ void sw_bench_table_print(FILE *to, struct sw_bench_table *t, const struct sw_be
                   raw->back_gbps, raw->piece_bytes);
     print_buffers(to, t);
     (void)fputs("\n", to);
-    sw_bench_print_errors(to, &t->figures);
-    sw_bench_print_verdict(to, &t->figures, t->options->verify, t->figures.ops[SW_BENCH_RESTORE].n * N, "buffers");
+    sw_bench_print_errors(to, &t->statistics);
+    sw_bench_print_check(to, &t->statistics, t->options->verify, t->statistics.ops[SW_BENCH_RESTORE].n * N, "buffers");
     (void)fflush(to);
 }
 
 static json_t *json_op(struct sw_bench_table *t, const struct sw_bench_raw *raw, enum sw_bench_op op) {
-    struct sw_bench_samples *us = &t->figures.ops[op].latency_us;
-    return json_pack("{s:I,s:f,s:f,s:{s:I,s:I,s:I}}", "count", (json_int_t)t->figures.ops[op].n, "gbps",
+    struct sw_bench_samples *us = &t->statistics.ops[op].latency_us;
+    return json_pack("{s:I,s:f,s:f,s:{s:I,s:I,s:I}}", "count", (json_int_t)t->statistics.ops[op].n, "gbps",
                      gbps(t, op, 0.5), "x_raw", x_raw(t, raw, op), "latency_us", "p50",
                      (json_int_t)sw_bench_percentile(us, 0.5), "min", (json_int_t)sw_bench_percentile(us, 0), "max",
                      (json_int_t)sw_bench_percentile(us, 1));
@@ -291,6 +291,6 @@ json_t *sw_bench_table_json(struct sw_bench_table *t, const struct sw_bench_raw 
         "table", t->options->table, "scale", t->options->scale, "rows", (json_int_t)t->content->rows, "bytes",
         (json_int_t)t->content->bytes, "raw_copy", "piece_bytes", (json_int_t)raw->piece_bytes, "out_gbps",
         raw->out_gbps, "back_gbps", raw->back_gbps, "spill", json_op(t, raw, SW_BENCH_SPILL), "restore",
-        json_op(t, raw, SW_BENCH_RESTORE), "buffers", json_buffers(t), "compared", (json_int_t)t->figures.n_compared,
-        "different", (json_int_t)t->figures.n_different, "errors", sw_bench_json_errors(&t->figures));
+        json_op(t, raw, SW_BENCH_RESTORE), "buffers", json_buffers(t), "compared", (json_int_t)t->statistics.n_compared,
+        "different", (json_int_t)t->statistics.n_different, "errors", sw_bench_json_errors(&t->statistics));
 }

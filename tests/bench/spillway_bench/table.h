@@ -19,7 +19,7 @@ void sw_bench_table_free(struct sw_bench_table *t);
 /* Rounds until the run is over, and at least one unless it was stopped; a round that has spilled restores, too. What
  * went wrong has been said on standard error: -1. */
 int sw_bench_table_run(struct sw_bench_table *t);
-const struct sw_bench_figures *sw_bench_table_figures(const struct sw_bench_table *t);
+const struct sw_bench_statistics *sw_bench_table_statistics(const struct sw_bench_table *t);
 
 /* Sorts the samples. */
 void sw_bench_table_print(FILE *to, struct sw_bench_table *t, const struct sw_bench_raw *raw,

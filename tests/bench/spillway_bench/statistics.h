@@ -1,6 +1,6 @@
-/* figures.h - what a run adds up to: operations with all their times, errors by name, frames by codec and tier. */
-#ifndef SW_BENCH_FIGURES_H
-#define SW_BENCH_FIGURES_H
+/* statistics.h - what a run adds up to: operations with all their times, errors by name, frames by codec and tier. */
+#ifndef SW_BENCH_STATISTICS_H
+#define SW_BENCH_STATISTICS_H
 
 #include "ipc/spillway.h"
 #include "tests/bench/spillway_bench/options.h"
@@ -14,7 +14,7 @@ struct sw_bench_samples {
     size_t n, room;
 };
 
-struct sw_bench_op_figures {
+struct sw_bench_op_statistics {
     uint64_t n, n_regions, bytes;
     uint64_t n_by_client;               /* regions that libspillway has encoded or decoded in this process */
     struct sw_bench_samples latency_us; /* from the call to the moment the client knows */
@@ -29,9 +29,9 @@ struct sw_bench_count {
     uint64_t n, raw_bytes, stored_bytes;
 };
 
-/* The figures of one session, or their sum. thread: its session's. */
-struct sw_bench_figures {
-    struct sw_bench_op_figures ops[SW_BENCH_OP_NR];
+/* The statistics of one session, or their sum. thread: its session's. */
+struct sw_bench_statistics {
+    struct sw_bench_op_statistics ops[SW_BENCH_OP_NR];
     struct sw_bench_count columns[SW_BENCH_MAX_COLUMNS]; /* no names */
     struct sw_bench_count stored[SW_BENCH_MAX_NAMES];
     struct sw_bench_count errors[SW_BENCH_MAX_NAMES];
@@ -39,12 +39,12 @@ struct sw_bench_figures {
     bool out_of_memory; /* a sample is missing */
 };
 
-void sw_bench_figures_fini(struct sw_bench_figures *f);
-void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_figures *part);
+void sw_bench_statistics_fini(struct sw_bench_statistics *f);
+void sw_bench_statistics_add(struct sw_bench_statistics *sum, const struct sw_bench_statistics *part);
 /* An operation that succeeded, with the result of each region. column: index, for a spill. */
-void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *results,
+void sw_bench_note(struct sw_bench_statistics *f, enum sw_bench_op op, const struct spillway_result *results,
                    unsigned n_regions, uint64_t latency_us, unsigned column);
-void sw_bench_note_error(struct sw_bench_figures *f, const char *name);
+void sw_bench_note_error(struct sw_bench_statistics *f, const char *name);
 /* Value below which `part` of the samples lie; sorts them. 0 if there are none. */
 uint64_t sw_bench_percentile(struct sw_bench_samples *samples, double part);
 

@@ -1,4 +1,4 @@
-#include "tests/bench/spillway_bench/figures.h"
+#include "tests/bench/spillway_bench/statistics.h"
 
 #include "base/alloc.h"
 #include <stdio.h>
@@ -18,7 +18,7 @@ static bool add_sample(struct sw_bench_samples *s, uint64_t value) {
     return true;
 }
 
-void sw_bench_figures_fini(struct sw_bench_figures *f) {
+void sw_bench_statistics_fini(struct sw_bench_statistics *f) {
     for (int op = 0; op < SW_BENCH_OP_NR; op++) {
         sw_free(f->ops[op].latency_us.values);
         sw_free(f->ops[op].service_us.values);
@@ -54,12 +54,13 @@ static void add_counts(struct sw_bench_count *sum, const struct sw_bench_count *
                    part[i].stored_bytes);
 }
 
-static void add_samples(struct sw_bench_figures *f, struct sw_bench_samples *sum, const struct sw_bench_samples *part) {
+static void add_samples(struct sw_bench_statistics *f, struct sw_bench_samples *sum,
+                        const struct sw_bench_samples *part) {
     for (size_t i = 0; i < part->n; i++)
         f->out_of_memory |= !add_sample(sum, part->values[i]);
 }
 
-void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_figures *part) {
+void sw_bench_statistics_add(struct sw_bench_statistics *sum, const struct sw_bench_statistics *part) {
     for (int op = 0; op < SW_BENCH_OP_NR; op++) {
         sum->ops[op].n += part->ops[op].n;
         sum->ops[op].n_regions += part->ops[op].n_regions;
@@ -78,25 +79,26 @@ void sw_bench_figures_add(struct sw_bench_figures *sum, const struct sw_bench_fi
     sum->out_of_memory |= part->out_of_memory;
 }
 
-void sw_bench_note(struct sw_bench_figures *f, enum sw_bench_op op, const struct spillway_result *results,
+void sw_bench_note(struct sw_bench_statistics *f, enum sw_bench_op op, const struct spillway_result *results,
                    unsigned n_regions, uint64_t latency_us, unsigned column) {
-    struct sw_bench_op_figures *figures = &f->ops[op];
+    struct sw_bench_op_statistics *statistics = &f->ops[op];
     uint64_t service_us = 0;
     for (const struct spillway_result *r = results; r < results + n_regions; r++) {
-        figures->bytes += r->raw_bytes;
-        figures->n_by_client += strcmp(r->coder, "client") == 0;
+        statistics->bytes += r->raw_bytes;
+        statistics->n_by_client += strcmp(r->coder, "client") == 0;
         service_us = r->service_us > service_us ? r->service_us : service_us;
         if (op != SW_BENCH_SPILL)
             continue;
         add_to(&f->columns[column], 1, r->raw_bytes, r->stored_bytes);
         add_to(find_count(f->stored, r->codec, r->tier, r->reason), 1, r->raw_bytes, r->stored_bytes);
     }
-    figures->n++;
-    figures->n_regions += n_regions;
-    f->out_of_memory |= !add_sample(&figures->latency_us, latency_us) || !add_sample(&figures->service_us, service_us);
+    statistics->n++;
+    statistics->n_regions += n_regions;
+    f->out_of_memory |=
+        !add_sample(&statistics->latency_us, latency_us) || !add_sample(&statistics->service_us, service_us);
 }
 
-void sw_bench_note_error(struct sw_bench_figures *f, const char *name) {
+void sw_bench_note_error(struct sw_bench_statistics *f, const char *name) {
     add_to(find_count(f->errors, name, "", ""), 1, 0, 0);
 }
 
