@@ -1,5 +1,5 @@
 /* exceptions_gpu.cuh - a vector's exceptions (exceptions.h) on the GPU. Each lane handles its own exceptions. Lanes
- * hold units by turns (decode.cuh). Internal to codec/. */
+ * hold units by turns (vectors.cuh). Internal to codec/. */
 #ifndef SW_ALP_EXCEPTIONS_GPU_CUH
 #define SW_ALP_EXCEPTIONS_GPU_CUH
 

@@ -1,5 +1,5 @@
 /* bitpack_gpu.cuh - measures and packs vectors of numbers in a warp's registers. See bitpack_core.h;
- * spillway_device/decode.cuh unpacks them. Internal to codec/. */
+ * spillway_device/vectors.cuh unpacks them. Internal to codec/. */
 #ifndef SW_BITPACK_GPU_CUH
 #define SW_BITPACK_GPU_CUH
 

@@ -11,7 +11,7 @@
  *   bool TAGS_ALONE          whether it has no widths beside the tags: the width is 0, or with tag 0 BITS
  *   uint32_t MAX_VECTORS     of a tile
  *   uint32_t LEAST_BITS      of a value; kernels for shorter values are not compiled
- *   bool IN_ORDER            whether measure() and store() get values in a row instead of units by turns (decode.cuh)
+ *   bool IN_ORDER            whether measure() and store() get values in a row instead of units by turns (vectors.cuh)
  *   bool HAS_STAGE           whether decode() uses its stage
  *   uint32_t DECODE_BLOCKS   decoding blocks that must fit on a multiprocessor, for values of up to 32 bits
  *

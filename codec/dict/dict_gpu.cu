@@ -1,5 +1,5 @@
-/* dict_gpu.cu - dictionary on the GPU. finder_gpu.cuh says how codes are found. Decoding (decode.cuh) takes a load from
- * shared memory for each value. Exceptions are patched as in codecs of floats. */
+/* dict_gpu.cu - dictionary on the GPU. finder_gpu.cuh says how codes are found. Decoding (dictionary.cuh) takes a load
+ * from shared memory for each value. Exceptions are patched as in codecs of floats. */
 #include "codec/dict/finder_gpu.cuh"
 
 namespace {

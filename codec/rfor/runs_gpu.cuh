@@ -1,5 +1,5 @@
 /* runs_gpu.cuh - the beginnings of a vector's runs, as words, and sequences of numbers of any width, on the GPU. Each
- * lane holds 32 values in a row. The part for decoders is in spillway_device/decode.cuh. Internal to codec/. */
+ * lane holds 32 values in a row. The part for decoders is in spillway_device/for.cuh. Internal to codec/. */
 #ifndef SW_RUNS_GPU_CUH
 #define SW_RUNS_GPU_CUH
 

@@ -1,4 +1,4 @@
-/* sfor_gpu.cu - sequences and frame of reference on the GPU: measures and stores vectors. decode.cuh has the decoder.
+/* sfor_gpu.cu - sequences and frame of reference on the GPU: measures and stores vectors. for.cuh has the decoder.
  */
 #include "codec/rfor/runs_gpu.cuh"
 
