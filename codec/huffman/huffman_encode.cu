@@ -31,7 +31,7 @@ struct huffman_code : learned_params {
     __device__ inline explicit huffman_code(const lookup &tables) : tables(tables), shape(tables.section.shape) {}
     __device__ inline huffman_code(const lookup &tables, const sw_params &) : huffman_code(tables) {}
 
-    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &) {
+    template <class SOURCE> static __device__ inline void begin(cursor &c, const SOURCE &) {
         c.loaded = c.at / 8;
     }
 
@@ -125,17 +125,17 @@ struct huffman_code : learned_params {
     }
 
     /* It is not inlined, which saves a third of the compiler's time. */
-    template <int ALIGN, uint32_t PARTS, class PUT>
-    __device__ __noinline__ static cursor run_values(const lookup &tables, cursor c, source in, uint32_t stop,
+    template <uint32_t PARTS, class SOURCE, class PUT>
+    __device__ __noinline__ static cursor run_values(const lookup &tables, cursor c, SOURCE in, uint32_t stop,
                                                      PUT put) {
         const huffman_code code(tables);
-        uint4 next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+        uint4 next = in.load(c.loaded);
         while (c.at < c.end && c.row < stop) {
             const uint4 unit = next;
             const uint32_t bytes = min(16u, in.in_bytes - c.loaded);
-            c.hash = sw_hash_partial_unit(c.hash, unit, bytes);
+            c.hash = in.hash(c.hash, unit, c.loaded);
             c.loaded += 16;
-            next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+            next = in.load(c.loaded);
             code.put_unit<PARTS>(c, put, unit, bytes);
             c.at += 8 * bytes;
         }
@@ -143,26 +143,26 @@ struct huffman_code : learned_params {
         return c;
     }
 
-    template <int ALIGN, class PUT>
-    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
+    template <class SOURCE, class PUT>
+    __device__ inline void run(cursor &c, const SOURCE &in, uint32_t stop, PUT put) const {
         switch (tables.section.is_bad ? 0 : shape.parts) {
         case 0:
             c.row = stop; /* nothing was learned: every segment is stored raw */
             break;
         case 1:
-            c = run_values<ALIGN, 1>(tables, c, in, stop, put);
+            c = run_values<1>(tables, c, in, stop, put);
             break;
         case 2:
-            c = run_values<ALIGN, 2>(tables, c, in, stop, put);
+            c = run_values<2>(tables, c, in, stop, put);
             break;
         case 4:
-            c = run_values<ALIGN, 4>(tables, c, in, stop, put);
+            c = run_values<4>(tables, c, in, stop, put);
             break;
         case 8:
-            c = run_values<ALIGN, 8>(tables, c, in, stop, put);
+            c = run_values<8>(tables, c, in, stop, put);
             break;
         default:
-            c = run_values<ALIGN, 16>(tables, c, in, stop, put);
+            c = run_values<16>(tables, c, in, stop, put);
         }
     }
 };

@@ -32,12 +32,13 @@ template <uint32_t LOG2> struct onpair_code {
     __device__ inline onpair_code(const lookup &shared, const uint4 &)
         : index(sw_onpair_index_at((void *)shared.units, LOG2)) {}
 
-    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
-        fill_ring<onpair_code, ALIGN>(c, in);
+    template <class SOURCE> static __device__ inline void begin(cursor &c, const SOURCE &in) {
+        fill_ring<onpair_code>(c, in);
     }
 
     /* Encodes the next symbol. left: bytes to the segment's end; 16 or more count the same. */
-    template <class PUT> __device__ inline void encode_one(cursor &c, const source &in, uint32_t left, PUT &put) const {
+    template <class SOURCE, class PUT>
+    __device__ inline void encode_one(cursor &c, const SOURCE &in, uint32_t left, PUT &put) const {
         const uint32_t *word = in.ring + (c.at / 32 % RING_WORDS) * in.threads;
         uint32_t next = word[0], text[4];
 #pragma unroll
@@ -52,9 +53,9 @@ template <uint32_t LOG2> struct onpair_code {
         c.at += bytes ? 8 * bytes : 8;
     }
 
-    template <int ALIGN, class PUT>
-    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
-        units_ahead<onpair_code, ALIGN> ahead(c, in);
+    template <class SOURCE, class PUT>
+    __device__ inline void run(cursor &c, const SOURCE &in, uint32_t stop, PUT put) const {
+        units_ahead<onpair_code, SOURCE> ahead(c, in);
         /* Two symbols take at most 32 bytes, so both need only one check of the segment's end and of the ring. */
         while (c.at + 2 * 8 * SW_ONPAIR_MAX_BYTES <= c.end && c.row < stop) {
             encode_one(c, in, SW_ONPAIR_MAX_BYTES, put);

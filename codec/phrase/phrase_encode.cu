@@ -55,36 +55,36 @@ struct phrase_code : learned_params {
     __device__ inline phrase_code(const lookup &index, const sw_params &) : index(index) {}
 
     /* Puts as many units into the ring as there is room for. It never overwrites bytes that are still to be coded. */
-    template <int ALIGN> static __device__ inline void refill(cursor &c, const source &in) {
+    template <class SOURCE> static __device__ inline void refill(cursor &c, const SOURCE &in) {
         const uint32_t n = (c.at / 32 * 4 + 4 * RING_WORDS - c.loaded) / 16;
         uint4 v[UNITS];
 #pragma unroll
         for (uint32_t u = 0; u < UNITS; u++)
             if (u < n)
-                v[u] = sw_load_unit<ALIGN>(in.in, c.loaded + 16 * u, in.in_bytes);
+                v[u] = in.load(c.loaded + 16 * u);
 #pragma unroll
         for (uint32_t u = 0; u < UNITS; u++) {
             if (u >= n)
                 continue;
             put_unit<RING_WORDS, RING_COPIES>(in.ring, in.threads, c.loaded, v[u]);
             if (c.loaded < in.in_bytes)
-                c.hash = sw_hash_partial_unit(c.hash, v[u], min(16u, in.in_bytes - c.loaded));
+                c.hash = in.hash(c.hash, v[u], c.loaded);
             c.loaded += 16;
         }
     }
 
-    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
+    template <class SOURCE> static __device__ inline void begin(cursor &c, const SOURCE &in) {
         c.loaded = c.at / 8 / 16 * 16;
-        refill<ALIGN>(c, in);
+        refill(c, in);
     }
 
-    template <int ALIGN, class PUT>
-    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
+    template <class SOURCE, class PUT>
+    __device__ inline void run(cursor &c, const SOURCE &in, uint32_t stop, PUT put) const {
         while (c.at < c.end && c.row < stop) {
             /* If one lane must refill its ring, all lanes refill together, which costs no more than that one lane. */
             const bool must = c.loaded - c.at / 8 < SW_PHRASE_MAX_BYTES && c.loaded < in.in_bytes;
             if (__any_sync(__activemask(), must))
-                refill<ALIGN>(c, in);
+                refill(c, in);
             const window w = {in.ring, in.threads, c.at, RING_WORDS};
             const uint32_t left = min((c.end - c.at) / 8, (uint32_t)SW_PHRASE_MAX_BYTES);
             const uint32_t code = sw_phrase_find(&index, window_word, &w, left);

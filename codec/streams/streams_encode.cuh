@@ -17,13 +17,13 @@
  *     source_t, source_of(plan)                 what the lookup is built from, in device memory
  *     HAS_DICTIONARY                            the frame may be too long: then it is not written whole
  *     RING_WORDS, RING_COPIES                   of a thread's ring
- *     MOST_THREADS                              of a block
+ *     MOST_THREADS                              of a block: 512, 640 or 1024
  *     SLOT_PIECES                               pieces of a warp's slot: 1 or 2
  *     SPARE_ROWS                                of a slot: run() passes row `stop` by at most so many
  *     build<THREADS>(lookup &, const source_t &)    all threads of the block; the caller synchronizes
  *     CODE(const lookup &, const source_t &)
- *     begin<ALIGN>(cursor &, source)            fills the ring from the cursor's position on
- *     run<ALIGN>(cursor &, source, stop, put)
+ *     begin(cursor &, source)                   fills the ring from the cursor's position on
+ *     run(cursor &, source, stop, put)
  *         encodes until the segment's end, or until row `stop`; calls put(row, word) for each word, at the segment's
  *         end also for the last one, which is not full
  * }
@@ -61,12 +61,23 @@ struct cursor {
     uint32_t hash;
 };
 
-/* A lane's segment, and its column of the ring. */
-struct source {
+/* A lane's segment, and its column of the ring. IS_WHOLE: it is of full length, so that no unit of it is cut. */
+template <int ALIGN, bool IS_WHOLE> struct source {
     const uint8_t *in;
     uint32_t in_bytes;
     uint32_t *ring;
     uint32_t threads;
+
+    /* Loads 16 bytes; bytes behind the segment are zero. */
+    __device__ inline uint4 load(uint32_t at) const {
+        if (!IS_WHOLE)
+            return sw_load_unit<ALIGN>(in, at, in_bytes);
+        return at < in_bytes ? sw_load_whole_unit<ALIGN>(in + at) : make_uint4(0, 0, 0, 0);
+    }
+    /* Hashes the unit at `at`, which must lie before the segment's end. */
+    __device__ inline uint32_t hash(uint32_t h, uint4 unit, uint32_t at) const {
+        return IS_WHOLE ? sw_hash_unit(h, unit) : sw_hash_partial_unit(h, unit, min(16u, in_bytes - at));
+    }
 };
 
 /* Adds up to 32 bits of codes; puts a word when one is full. */
@@ -110,44 +121,42 @@ __device__ inline void put_unit(uint32_t *ring, uint32_t threads, uint32_t at_by
 }
 
 /* Fills a ring of 16 words from the cursor's position on. */
-template <class CODE, int ALIGN> __device__ inline void fill_ring(cursor &c, const source &in) {
+template <class CODE, class SOURCE> __device__ inline void fill_ring(cursor &c, const SOURCE &in) {
     c.loaded = c.at / 8 / 16 * 16;
 #pragma unroll
     for (uint32_t u = 0; u < CODE::RING_WORDS / 4; u++) {
-        const uint4 v = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
+        const uint4 v = in.load(c.loaded);
         put_unit<CODE::RING_WORDS, CODE::RING_COPIES>(in.ring, in.threads, c.loaded, v);
         if (c.loaded < in.in_bytes)
-            c.hash = sw_hash_partial_unit(c.hash, v, min(16u, in.in_bytes - c.loaded));
+            c.hash = in.hash(c.hash, v, c.loaded);
         c.loaded += 16;
     }
 }
 
 /* Refills a ring. Two units are loaded ahead, a group of symbols before they are put into the ring. A group takes at
  * most two units. */
-template <class CODE, int ALIGN> struct units_ahead {
+template <class CODE, class SOURCE> struct units_ahead {
     uint4 next, after_next;
 
-    __device__ inline units_ahead(const cursor &c, const source &in) {
-        next = sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes);
-        after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
-    }
+    __device__ inline units_ahead(const cursor &c, const SOURCE &in)
+        : next(in.load(c.loaded)), after_next(in.load(c.loaded + 16)) {}
 
     /* Puts the segment's next unit into the ring, if there is a unit and room for it. */
-    static __device__ inline bool put(cursor &c, const source &in, uint4 unit) {
+    static __device__ inline bool put(cursor &c, const SOURCE &in, uint4 unit) {
         if (c.loaded >= in.in_bytes || c.loaded - c.at / 8 > 4 * CODE::RING_WORDS - 16)
             return false;
         put_unit<CODE::RING_WORDS, CODE::RING_COPIES>(in.ring, in.threads, c.loaded, unit);
-        c.hash = sw_hash_partial_unit(c.hash, unit, min(16u, in.in_bytes - c.loaded));
+        c.hash = in.hash(c.hash, unit, c.loaded);
         c.loaded += 16;
         return true;
     }
 
-    __device__ inline void refill(cursor &c, const source &in) {
+    __device__ inline void refill(cursor &c, const SOURCE &in) {
         if (!put(c, in, next))
             return;
         const bool both = put(c, in, after_next);
-        next = both ? sw_load_unit<ALIGN>(in.in, c.loaded, in.in_bytes) : after_next;
-        after_next = sw_load_unit<ALIGN>(in.in, c.loaded + 16, in.in_bytes);
+        next = both ? in.load(c.loaded) : after_next;
+        after_next = in.load(c.loaded + 16);
     }
 };
 
@@ -172,8 +181,8 @@ __device__ inline void copy_batched(const T *from, uint32_t from_stride, T *to, 
 constexpr uint32_t NO_SLOT = ~0u;
 
 /* Takes a slot: 1 or 2 neighbouring pieces, the first of which is returned; NO_SLOT: none is free. The search begins at
- * the word of the multiprocessor and at the bits of the warp, which are free if all that are resident have a slot each.
- * All lanes of a warp call it. */
+ * the word of the multiprocessor and at the bits of the warp, where few other warps look. All lanes of a warp call it.
+ */
 template <uint32_t PIECES> __device__ uint32_t take_slot(const sw_gpu_slots &slots, uint32_t lane) {
     constexpr uint32_t MASK = PIECES == 2 ? 3 : 1;
     const uint32_t own = threadIdx.x / SW_WARP * PIECES;
@@ -255,15 +264,109 @@ template <uint32_t THREADS> __device__ void place_words(const uint32_t *rows, co
                                 have - shortest);
 }
 
-template <int ALIGN> __device__ void place_raw_segment(const tile_place &place, const uint8_t *in, uint32_t in_bytes) {
-    for (uint32_t at = 0; at < in_bytes; at += 16) {
-        const uint4 v = sw_load_unit<ALIGN>(in, at, in_bytes);
+template <class SOURCE> __device__ void place_raw_segment(const tile_place &place, const SOURCE &in) {
+    for (uint32_t at = 0; at < in.in_bytes; at += 16) {
+        const uint4 v = in.load(at);
         const uint32_t w[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
-            if (at + 4 * i < in_bytes)
+            if (at + 4 * i < in.in_bytes)
                 place(at / 4 + i, w[i]);
     }
+}
+
+/* What a lane's coding has come to: its words and hash, and where it has to encode again, straight to the frame. */
+struct coded {
+    uint32_t words, hash;
+    bool is_raw, is_again;
+    cursor again;
+    uint32_t in_slot; /* words in the slot */
+};
+
+/* Encodes a lane's segment to its column of the slot, of most_rows rows; 0: the words are only counted. */
+template <class CODE, class SOURCE>
+__device__ inline coded encode_segment(const CODE &code, const SOURCE &in, cursor c, uint32_t *rows, uint32_t lane,
+                                       uint32_t most_rows) {
+    const uint32_t n_raw_words = (in.in_bytes + 3) / 4;
+    code.begin(c, in);
+    cursor again = c; /* where the lane begins if it has to encode again */
+    bool writes = most_rows > 0, is_again = !writes;
+    for (;;) {
+        code.run(c, in, writes ? min(most_rows, n_raw_words) : n_raw_words, slot_place{rows, lane, writes});
+        const bool is_cut = c.at < c.end && c.row < n_raw_words;
+        if (!__any_sync(ALL_LANES, is_cut))
+            break;
+        writes = false;
+        is_again = is_cut;
+        again = c;
+    }
+    for (; c.loaded < in.in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
+        c.hash = in.hash(c.hash, in.load(c.loaded), c.loaded);
+    coded ret;
+    ret.is_raw = c.at < c.end || c.row >= n_raw_words;
+    ret.is_again = is_again && !ret.is_raw;
+    ret.words = ret.is_raw ? n_raw_words : c.row;
+    ret.hash = in.in_bytes ? sw_hash_finish(c.hash) : 0;
+    ret.again = again;
+    ret.in_slot = is_again ? again.row : ret.words;
+    return ret;
+}
+
+/* Puts a tile's words, and the padding to 16 bytes, into the frame. All lanes of a warp call it. */
+template <class CODE, uint32_t THREADS, class SOURCE>
+__device__ inline void put_tile(const CODE &code, const SOURCE &in, const coded &c, const tile_place &to,
+                                uint32_t total, const uint32_t *rows, uint32_t most_rows) {
+    if (to.lane < (0u - total) % 4)
+        to.out[total + to.lane] = 0;
+    /* A raw segment takes part in the moves of whole rows with any words. They are replaced after that. */
+    const uint32_t any = __all_sync(ALL_LANES, c.is_raw) || !in.in_bytes ? 0 : min(to.shortest, most_rows);
+    if (most_rows)
+        place_words<THREADS>(rows, to, c.is_raw ? any : c.in_slot);
+    __syncwarp();
+    if (c.is_raw)
+        place_raw_segment(to, in);
+    if (c.is_again) {
+        cursor again = c.again;
+        code.begin(again, in);
+        code.run(again, in, (in.in_bytes + 3) / 4, to);
+    }
+}
+
+/* Encodes a tile to its place in the frame. All lanes of a warp call it. */
+template <class CODE, uint32_t THREADS, class SOURCE, class ITEMS>
+__device__ inline void encode_tile(const CODE &code, const SOURCE &in, const ITEMS &items, const sw_gpu_place &place,
+                                   uint32_t *rows, uint32_t most_rows, uint32_t lane) {
+    const sw_frame_layout &layout = place.item.layout;
+    const uint32_t tile = place.unit;
+    uint8_t *frame = (uint8_t *)place.item.d_frame;
+    const cursor start = {0, 8 * in.in_bytes, 0, 0, 0, 0, sw_hash_segment_seed(tile, lane)};
+    const coded c = encode_segment(code, in, start, rows, lane, most_rows);
+    __syncwarp();
+    const uint32_t total = sw_warp_sum(c.words), lanes = __popc(__ballot_sync(ALL_LANES, in.in_bytes > 0));
+    const uint32_t tile_hash = sw_warp_sum(c.hash);
+    sw_gpu_room room = {};
+    if (lane == 0)
+        room = sw_gpu_take_room(items.progress(place.index), layout, (total + 3) / 4);
+    const uint64_t unit = __shfl_sync(ALL_LANES, (unsigned long long)room.unit, 0);
+    if (lane == 0)
+        ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
+    frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(c.is_raw ? 0 : c.words);
+    bool has_room = true;
+    if (CODE::HAS_DICTIONARY) { /* a frame buffer may have no room for more than a raw frame */
+        sw_gpu_put_dictionary(items, place, lane);
+        has_room =
+            layout.data_offset + (unit + (total + 3) / 4) * SW_FRAME_ALIGN <= sw_gpu_raw_frame_bytes(layout.raw_bytes);
+    }
+    if (has_room) {
+        const uint32_t shortest = sw_warp_min(lane < lanes ? c.words : ALL_LANES);
+        const tile_place to = {(uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lanes, lane, shortest,
+                               shortest * lanes + sw_warp_exclusive_sum(lane < lanes ? c.words - shortest : 0, lane)};
+        put_tile<CODE, THREADS>(code, in, c, to, total, rows, most_rows);
+    }
+    const uint64_t all_units = __shfl_sync(ALL_LANES, (unsigned long long)room.all_units, 0);
+    if (all_units != SW_GPU_NOT_LAST)
+        sw_gpu_finish_frame(items, place.index, all_units, lane);
+    __syncwarp(); /* the slot is free for the next tile */
 }
 
 template <class CODE, int ALIGN, uint32_t THREADS, class ITEMS>
@@ -289,78 +392,29 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         if (slot == NO_SLOT)
             slot = take_slot<CODE::SLOT_PIECES>(slots, lane);
+        const uint32_t most_rows = slot == NO_SLOT ? 0 : CODE::SLOT_PIECES * slots.piece_rows - CODE::SPARE_ROWS;
         const sw_gpu_place place = items.find(next, lane);
         const sw_frame_layout &layout = place.item.layout;
-        const uint32_t tile = place.unit, segment_bytes = 1u << layout.segment_log2;
-        const uint64_t segment = (uint64_t)tile * SW_TILE_SEGMENTS + lane, at = segment << layout.segment_log2;
-        uint8_t *frame = (uint8_t *)place.item.d_frame;
+        const uint32_t segment_bytes = 1u << layout.segment_log2;
+        const uint64_t at = ((uint64_t)place.unit * SW_TILE_SEGMENTS + lane) << layout.segment_log2;
+        const uint8_t *in = (const uint8_t *)place.item.d_raw + at;
         const uint32_t in_bytes =
             at >= layout.raw_bytes ? 0 : (uint32_t)min((uint64_t)segment_bytes, layout.raw_bytes - at);
-        const uint32_t n_raw_words = (in_bytes + 3) / 4;
-        const source in = {(const uint8_t *)place.item.d_raw + at, in_bytes,
-                           (uint32_t *)(shared + sizeof tables) + threadIdx.x, THREADS};
-
-        cursor c = {0, 8 * in_bytes, 0, 0, 0, 0, sw_hash_segment_seed(tile, lane)};
-        code.template begin<ALIGN>(c, in);
-        uint32_t *rows = slots.rows(slot);
-        const uint32_t most_rows = slot == NO_SLOT ? 0 : CODE::SLOT_PIECES * slots.piece_rows - CODE::SPARE_ROWS;
-        cursor again = c; /* where the lane begins if it has to encode again */
-        bool writes = most_rows > 0, is_again = !writes;
-        for (;;) {
-            code.template run<ALIGN>(c, in, writes ? min(most_rows, n_raw_words) : n_raw_words,
-                                     slot_place{rows, lane, writes});
-            const bool is_cut = c.at < c.end && c.row < n_raw_words;
-            if (!__any_sync(ALL_LANES, is_cut))
-                break;
-            writes = false;
-            is_again = is_cut;
-            again = c;
-        }
-        for (; c.loaded < in_bytes; c.loaded += 16) /* only if coding was given up early: the hash needs the rest */
-            c.hash = sw_hash_partial_unit(c.hash, sw_load_unit<ALIGN>(in.in, c.loaded, in_bytes),
-                                          min(16u, in_bytes - c.loaded));
-        const bool is_raw = c.at < c.end || c.row >= n_raw_words;
-        const uint32_t words = is_raw ? n_raw_words : c.row, hash = in_bytes ? sw_hash_finish(c.hash) : 0;
-        __syncwarp();
-        const uint32_t total = sw_warp_sum(words), lanes = __popc(__ballot_sync(ALL_LANES, in_bytes > 0));
-        const uint32_t tile_hash = sw_warp_sum(hash);
-        sw_gpu_room room = {};
-        if (lane == 0)
-            room = sw_gpu_take_room(items.progress(place.index), layout, (total + 3) / 4);
-        const uint64_t unit = __shfl_sync(ALL_LANES, (unsigned long long)room.unit, 0);
-        if (lane == 0)
-            ((sw_tile_record *)(frame + layout.records_offset))[tile] = {(uint32_t)unit, tile_hash};
-        frame[layout.counts_offset + tile * SW_TILE_SEGMENTS + lane] = (uint8_t)(is_raw ? 0 : words);
-        bool has_room = true;
-        if (CODE::HAS_DICTIONARY) { /* a frame buffer may have no room for more than a raw frame */
-            sw_gpu_put_dictionary(items, place, lane);
-            has_room = layout.data_offset + (unit + (total + 3) / 4) * SW_FRAME_ALIGN <=
-                       sw_gpu_raw_frame_bytes(layout.raw_bytes);
-        }
-
-        const uint32_t shortest = sw_warp_min(lane < lanes ? words : ALL_LANES);
-        const tile_place to = {(uint32_t *)(frame + layout.data_offset + unit * SW_FRAME_ALIGN), lanes, lane, shortest,
-                               shortest * lanes + sw_warp_exclusive_sum(lane < lanes ? words - shortest : 0, lane)};
-        if (has_room && lane < (0u - total) % 4)
-            to.out[total + lane] = 0; /* padding to 16 bytes */
-        is_again = is_again && !is_raw && has_room;
-        /* A raw segment takes part in the moves of whole rows with any words. They are replaced after that. */
-        const uint32_t any = __all_sync(ALL_LANES, is_raw) || !in_bytes ? 0 : min(shortest, most_rows);
-        if (slot != NO_SLOT && has_room)
-            place_words<THREADS>(rows, to, is_again ? again.row : is_raw ? any : words);
-        __syncwarp();
-        if (is_raw && has_room)
-            place_raw_segment<ALIGN>(to, in.in, in_bytes);
-        if (is_again) {
-            code.template begin<ALIGN>(again, in);
-            code.template run<ALIGN>(again, in, n_raw_words, to);
-        }
-        const uint64_t all_units = __shfl_sync(ALL_LANES, (unsigned long long)room.all_units, 0);
-        if (all_units != SW_GPU_NOT_LAST)
-            sw_gpu_finish_frame(items, place.index, all_units, lane);
-        __syncwarp(); /* the slot is free for the next tile */
+        uint32_t *ring = (uint32_t *)(shared + sizeof tables) + threadIdx.x;
+        if (__all_sync(ALL_LANES, in_bytes == segment_bytes))
+            encode_tile<CODE, THREADS>(code, source<ALIGN, true>{in, in_bytes, ring, THREADS}, items, place,
+                                       slots.rows(slot), most_rows, lane);
+        else
+            encode_tile<CODE, THREADS>(code, source<ALIGN, false>{in, in_bytes, ring, THREADS}, items, place,
+                                       slots.rows(slot), most_rows, lane);
     }
     give_slot_back<CODE::SLOT_PIECES>(slots, slot, lane);
+}
+
+/* Returns the next smaller size of a block: the sizes are MOST_THREADS, and powers of two that are no more than half.
+ */
+constexpr uint32_t smaller_block(uint32_t threads) {
+    return threads == 640 ? 256 : threads / 2;
 }
 
 /* Returns the threads of the largest block whose shared memory is at most `limit`; 0: even the smallest one has more.
@@ -368,7 +422,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <class CODE> uint32_t most_threads(size_t limit) {
     uint32_t threads = CODE::MOST_THREADS;
     while (threads >= MIN_THREADS && shared_bytes<CODE>(threads) > limit)
-        threads /= 2;
+        threads = smaller_block(threads);
     return threads >= MIN_THREADS ? threads : 0;
 }
 
@@ -392,7 +446,7 @@ template <class CODE> shape shape_for(uint32_t n_tiles) {
     const uint32_t processors = sw_gpu_processors(), tiles_each = (n_tiles + processors - 1) / processors;
     uint32_t threads = most_threads<CODE>(sw_gpu_shared_bytes());
     while (threads > MIN_THREADS && threads / SW_WARP >= 4 * tiles_each)
-        threads /= 2;
+        threads = smaller_block(threads);
     return {threads, processors};
 }
 
@@ -418,27 +472,21 @@ template <class CODE, uint32_t THREADS, class ITEMS> void launch(const sw_gpu_en
 
 /* Calls `use` with a compile-time number of threads. */
 template <class CODE, class F> void with_threads(uint32_t threads, F use) {
-    switch (threads) {
-    case 1024:
-        if constexpr (CODE::MOST_THREADS == 1024)
-            use(std::integral_constant<uint32_t, 1024>());
-        break;
-    case 512:
-        use(std::integral_constant<uint32_t, 512>());
-        break;
-    case 256:
-        use(std::integral_constant<uint32_t, 256>());
-        break;
-    default:
-        use(std::integral_constant<uint32_t, MIN_THREADS>());
-    }
+    if (threads == CODE::MOST_THREADS)
+        return use(std::integral_constant<uint32_t, CODE::MOST_THREADS>());
+    if constexpr (CODE::MOST_THREADS == 1024)
+        if (threads == smaller_block(1024))
+            return use(std::integral_constant<uint32_t, smaller_block(1024)>());
+    if (threads == 256)
+        return use(std::integral_constant<uint32_t, 256>());
+    use(std::integral_constant<uint32_t, MIN_THREADS>());
 }
 
 /* A no-op if no block fits. */
 template <class CODE> cudaError_t init_encoder() {
     const uint32_t most = most_threads<CODE>(sw_gpu_shared_bytes());
     cudaError_t e = cudaSuccess;
-    for (uint32_t threads = MIN_THREADS; e == cudaSuccess && threads <= most; threads *= 2)
+    for (uint32_t threads = most; e == cudaSuccess && threads >= MIN_THREADS; threads = smaller_block(threads))
         with_threads<CODE>(threads, [&](auto t) {
             e = allow_shared_all<CODE, t.value, sw_gpu_single>();
             if (e == cudaSuccess)

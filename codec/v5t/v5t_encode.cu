@@ -125,10 +125,10 @@ __device__ inline symbol match(const lookup<PREFIXES> &tables, uint32_t n2, uint
 }
 
 /* Encodes from the cursor's position on, until row `stop` or the segment's end (streams_encode.cuh). */
-template <class CODE, int ALIGN, class PUT>
-__device__ void run(const typename CODE::lookup &tables, uint32_t n2, cursor &c, const source &in, uint32_t stop,
-                    PUT put) {
-    units_ahead<CODE, ALIGN> ahead(c, in);
+template <class CODE, class SOURCE, class PUT>
+__device__ inline void run(const typename CODE::lookup &tables, uint32_t n2, cursor &c, const SOURCE &in, uint32_t stop,
+                           PUT put) {
+    units_ahead<CODE, SOURCE> ahead(c, in);
     /* Four symbols take at most 32 bytes, so a group needs only one check of the segment's end and of the ring. */
     while (c.at + 4 * 64 <= c.end && c.row < stop) {
 #pragma unroll
@@ -152,7 +152,7 @@ __device__ void run(const typename CODE::lookup &tables, uint32_t n2, cursor &c,
 template <class PREFIXES> struct v5t_code : learned_params {
     using lookup = ::lookup<PREFIXES>;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
-    static constexpr uint32_t MOST_THREADS = 512, SLOT_PIECES = 2;
+    static constexpr uint32_t MOST_THREADS = 640, SLOT_PIECES = 2;
     static constexpr uint32_t SPARE_ROWS = 2; /* run() passes its last row by one, and writes one that is not full */
     const lookup &tables;
     const uint32_t n2;
@@ -162,12 +162,12 @@ template <class PREFIXES> struct v5t_code : learned_params {
     }
     __device__ inline v5t_code(const lookup &tables, const sw_params &table)
         : tables(tables), n2(table.own[SW_V5T_N2]) {}
-    template <int ALIGN> static __device__ inline void begin(cursor &c, const source &in) {
-        fill_ring<v5t_code<PREFIXES>, ALIGN>(c, in);
+    template <class SOURCE> static __device__ inline void begin(cursor &c, const SOURCE &in) {
+        fill_ring<v5t_code<PREFIXES>>(c, in);
     }
-    template <int ALIGN, class PUT>
-    __device__ inline void run(cursor &c, const source &in, uint32_t stop, PUT put) const {
-        ::run<v5t_code<PREFIXES>, ALIGN>(tables, n2, c, in, stop, put);
+    template <class SOURCE, class PUT>
+    __device__ inline void run(cursor &c, const SOURCE &in, uint32_t stop, PUT put) const {
+        ::run<v5t_code<PREFIXES>>(tables, n2, c, in, stop, put);
     }
 };
 

@@ -7,12 +7,18 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* Loads the little-endian word at p, of which `bytes` (1 ... 4) exist; the rest is zero. */
-__device__ inline uint32_t sw_load_tail(const uint8_t *p, uint32_t bytes) {
-    uint32_t w = 0;
-    for (uint32_t i = 0; i < bytes; i++)
-        w |= (uint32_t)p[i] << 8 * i;
-    return w;
+/* Loads the last bytes of a buffer, fewer than 16, at p; the rest of the unit is zero. It is a loop of few
+ * instructions, because long code would slow down the loops around it, and few lanes come here. */
+__device__ inline uint4 sw_load_tail(const uint8_t *p, uint32_t bytes) {
+    uint4 v = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (uint32_t i = bytes; i > 0; i--) {
+        v.w = __funnelshift_l(v.z, v.w, 8);
+        v.z = __funnelshift_l(v.y, v.z, 8);
+        v.y = __funnelshift_l(v.x, v.y, 8);
+        v.x = v.x << 8 | p[i - 1];
+    }
+    return v;
 }
 
 /* Loads 16 bytes of memory that is not written meanwhile, and lets L2 prefetch the 256 bytes around them, because a
@@ -27,29 +33,26 @@ __device__ inline uint4 sw_load_ahead(const uint4 *p) {
     return v;
 }
 
-/* Loads 16 bytes at p + at; bytes from `end` on are zero. ALIGN: the alignment of p and `at`. It touches only aligned
- * words that hold at least one byte of [p + at, p + end), so reading a misaligned buffer never leaves its allocation.
- */
+/* Loads 16 bytes at p, which is aligned to ALIGN. It touches only aligned words that hold at least one of them. */
+template <int ALIGN> __device__ inline uint4 sw_load_whole_unit(const uint8_t *p) {
+    if (ALIGN == 16)
+        return sw_load_ahead((const uint4 *)p);
+    const uint32_t shift = ALIGN == 4 ? 0 : (uint32_t)((uintptr_t)p % 4 * 8);
+    const uint32_t *w = (const uint32_t *)(p - shift / 8);
+    const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
+    if (ALIGN == 4)
+        return make_uint4(a, b, c, d);
+    const uint32_t e = shift ? __ldg(w + 4) : 0; /* if p is aligned, the next word is not the unit's */
+    return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+                      __funnelshift_r(d, e, shift));
+}
+
+/* Loads 16 bytes at p + at; bytes from `end` on are zero. ALIGN: the alignment of p and `at`. Reading a misaligned
+ * buffer never leaves its allocation. */
 template <int ALIGN> __device__ inline uint4 sw_load_unit(const uint8_t *p, uint32_t at, uint32_t end) {
-    if (at + 16 <= end) {
-        if (ALIGN == 16)
-            return sw_load_ahead((const uint4 *)(p + at));
-        const uint32_t shift = ALIGN == 4 ? 0 : (uint32_t)((uintptr_t)(p + at) % 4 * 8);
-        const uint32_t *w = (const uint32_t *)(p + at - shift / 8);
-        const uint32_t a = __ldg(w), b = __ldg(w + 1), c = __ldg(w + 2), d = __ldg(w + 3);
-        if (ALIGN == 4)
-            return make_uint4(a, b, c, d);
-        const uint32_t e = shift ? __ldg(w + 4) : 0; /* if p is aligned, the next word is not the unit's */
-        return make_uint4(__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
-                          __funnelshift_r(d, e, shift));
-    }
-    uint32_t w[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t from = at + 4 * i;
-        w[i] = from >= end ? 0 : sw_load_tail(p + from, end - from < 4 ? end - from : 4);
-    }
-    return make_uint4(w[0], w[1], w[2], w[3]);
+    if (at + 16 <= end)
+        return sw_load_whole_unit<ALIGN>(p + at);
+    return sw_load_tail(p + at, at < end ? end - at : 0);
 }
 
 /* Stores 16 bytes at p, which is aligned to ALIGN. Without alignment it stores aligned words, and the bytes around
