@@ -32,8 +32,11 @@ enum {
     N_STEPS = 14,
     MOST_CALLS = 120, /* of a history, about */
     ALL_SUBSETS = 4,  /* lost writes of which all subsets are tried */
-    N_TORN = 12
+    N_TORN = 12,
+    REWRITTEN_BYTES = 64 << 10 /* files that are longer, if most of it is dead */
 };
+
+#define BY_SEED UINT64_MAX /* length of a region */
 
 /* The test's knowledge of a name. The recorder's lock guards the states. */
 enum state { GONE, UNSURE, REPORTED };
@@ -45,7 +48,7 @@ struct named {
     bool is_busy;
 };
 
-static struct named names[N_NAMES], at_cut[N_NAMES];
+static struct named names[N_NAMES], at_cut[N_NAMES], of_template[N_NAMES];
 static struct sw_life life;
 static struct sw_owner *session;
 static uint64_t chance;
@@ -150,13 +153,15 @@ static void begin_name(unsigned i, unsigned batch) {
     sw_power_unlock();
 }
 
-/* at: where in the memory its bytes are; several may be on their way. */
-static void spill(unsigned i, uint64_t at) {
+/* at: where in the memory its bytes are; several may be on their way. bytes: BY_SEED, unless it will be dropped. */
+static void spill(unsigned i, uint64_t at, uint64_t bytes) {
     struct sw_mem *mem = open_memory(true);
     struct sw_region_id id;
     begin_name(i, 0);
     fill(sw_world.memory.data + at, names[i].seed);
-    const struct sw_range range = {.mem = mem, .offset = at, .bytes = bytes_of(names[i].seed)};
+    struct sw_range range = {.mem = mem, .offset = at, .bytes = bytes};
+    if (bytes == BY_SEED)
+        range.bytes = bytes_of(names[i].seed);
     const int rc =
         sw_engine_spill(session, SW_TRANSFER(&range, 1, .name = name_text(i), .durability = SW_DURABILITY_HOST),
                         on_spilled, &names[i], &id, NULL);
@@ -164,12 +169,18 @@ static void spill(unsigned i, uint64_t at) {
     sw_mem_close(mem, NULL, NULL);
 }
 
+static void spill_and_wait(unsigned i, uint64_t bytes) {
+    spill(i, 0, bytes);
+    while (is_any_busy())
+        turn();
+}
+
 static void spill_some(void) {
     const unsigned n = 1 + pick(3);
     uint64_t at = 0;
     for (unsigned i = pick(N_NAMES), k = 0, begun = 0; k < N_NAMES && begun < n; k++, i = (i + 1) % N_NAMES)
         if (names[i].state != REPORTED && !names[i].is_busy) {
-            spill(i, at);
+            spill(i, at, BY_SEED);
             at += MOST_BYTES + 4096 - MOST_BYTES % 4096;
             begun++;
         }
@@ -262,38 +273,76 @@ static void copy_files(const char *from, const char *to) {
     ck_assert_int_eq(system(text), 0);
 }
 
-/* Files so long that the next changes rewrite them. */
+static off_t file_bytes(const char *name) {
+    char path[300];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/%s", sw_world.folder.path, name);
+    ck_assert_int_eq(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/* Files so long that the next changes rewrite them, with two regions that stay. Regions without bytes lengthen only the
+ * list of names. */
 static void make_template(void) {
     template = sw_nvme_folder_new();
     const struct sw_nvme_folder here = sw_world.folder;
     sw_world.folder = template;
     begin_life(&unflushed);
-    for (unsigned n = 0; n < 380; n++) {
-        spill(n % N_NAMES, 0);
-        while (is_any_busy())
-            turn();
-        ck_assert_int_eq(sw_engine_drop(session, names[n % N_NAMES].id, NULL), 0);
-        set_state(n % N_NAMES, GONE);
+    for (unsigned i = 0; i < 2; i++)
+        spill_and_wait(i, BY_SEED);
+    for (unsigned n = 0; file_bytes("names") <= REWRITTEN_BYTES; n++) {
+        const unsigned i = 2 + n % (N_NAMES - 2);
+        const off_t left = REWRITTEN_BYTES - file_bytes("manifest");
+        spill_and_wait(i, left > 2000 ? 8 * 65536 : left > 250 ? 1 : 0);
+        ck_assert_int_eq(sw_engine_drop(session, names[i].id, NULL), 0);
+        set_state(i, GONE);
         settle();
     }
+    memcpy(of_template, names, sizeof of_template);
     sw_life_end(&life, session);
     sw_world.folder = here;
     has_template = true;
 }
 
-static void record_history(bool has_long_files) {
+static void begin_history(bool has_long_files) {
     memset(names, 0, sizeof names);
-    if (has_long_files)
+    if (has_long_files) {
+        if (!has_template)
+            make_template();
         copy_files(template.path, sw_world.folder.path);
+        memcpy(names, of_template, sizeof names);
+    }
     sw_power_on(sw_world.folder.path);
     begin_life(&sw_power_files);
-    sw_power_cut_after(1 + pick(MOST_CALLS), copy_states, NULL);
-    for (unsigned n = 0; n < N_STEPS && !sw_power_is_cut(); n++)
-        step();
+    for (unsigned i = 0; i < N_NAMES; i++)
+        ck_assert(names[i].state == GONE || sw_engine_adopt(session, name_text(i), &names[i].id, NULL) == 0);
+}
+
+static void end_history(void) {
     sw_power_cut();
     settle();
     sw_engine_check(life.engine);
     sw_life_end(&life, session);
+}
+
+static void record_history(bool has_long_files) {
+    begin_history(has_long_files);
+    sw_power_cut_after(1 + pick(MOST_CALLS), copy_states, NULL);
+    for (unsigned n = 0; n < N_STEPS && !sw_power_is_cut(); n++)
+        step();
+    end_history();
+}
+
+/* Spills that rewrite the files. Returns false if they make fewer calls. */
+static bool record_rewrite(unsigned n_calls) {
+    begin_history(true);
+    sw_power_cut_after(n_calls, copy_states, NULL);
+    for (unsigned i = 2; i < 5; i++)
+        spill_and_wait(i, BY_SEED);
+    const bool is_cut = sw_power_is_cut();
+    ck_assert(is_cut || (file_bytes("names") < REWRITTEN_BYTES / 4 && file_bytes("manifest") < REWRITTEN_BYTES / 4));
+    end_history();
+    return is_cut;
 }
 
 /* ---- after the cut ---- */
@@ -362,6 +411,12 @@ static void replay(uint64_t subset, bool is_torn) {
     n_replays++;
 }
 
+static void forget_history(const struct sw_nvme_folder *recorded) {
+    sw_power_off();
+    sw_nvme_folder_free(recorded);
+    sw_world.folder = sw_nvme_folder_new();
+}
+
 static void run_history(bool has_long_files) {
     record_history(has_long_files);
     const struct sw_nvme_folder recorded = sw_world.folder;
@@ -371,9 +426,21 @@ static void run_history(bool has_long_files) {
             replay(subset, false);
     for (unsigned i = 0; i < N_TORN; i++)
         replay(n > ALL_SUBSETS && i % 2 ? sw_random(&chance) : 0, n <= ALL_SUBSETS || i % 2 == 0);
-    sw_power_off();
-    sw_nvme_folder_free(&recorded);
-    sw_world.folder = sw_nvme_folder_new();
+    forget_history(&recorded);
+}
+
+/* The cut comes after each call of a rewrite in turn: nothing that was not flushed is kept, all of it, some of it. */
+static void cut_each_call_of_a_rewrite(void) {
+    bool is_cut = true;
+    for (unsigned n_calls = 1; is_cut; n_calls += SW_TEST_EVERY) {
+        is_cut = record_rewrite(n_calls);
+        const struct sw_nvme_folder recorded = sw_world.folder;
+        replay(0, false);
+        replay(UINT64_MAX, false);
+        replay(0, true);
+        forget_history(&recorded);
+        ck_assert(is_cut || n_calls > 5);
+    }
 }
 
 START_TEST(reported_regions_survive_a_power_cut) {
@@ -383,10 +450,9 @@ START_TEST(reported_regions_survive_a_power_cut) {
     sw_world.unwanted = true;
     for (unsigned i = 0; i < n; i++) {
         chance = (seed ? strtoull(seed, NULL, 10) : 1) + i;
-        if (i % 4 == 3 && !has_template)
-            make_template();
         run_history(i % 4 == 3);
     }
+    cut_each_call_of_a_rewrite();
     ck_assert_uint_gt(n_reported, n);
     (void)fprintf(stderr, "histories=%u replays=%u reported_regions=%u\n", n, n_replays, n_reported);
     if (has_template)
