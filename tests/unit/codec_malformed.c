@@ -4,6 +4,7 @@
 #include "codec/alprd/alprd_core.h"
 #include "codec/codec.h"
 #include "codec/plan/plan.h"
+#include "codec/streams/streams.h"
 #include "tests/lib/content.h"
 #include "tests/lib/guard.h"
 #include "tests/lib/run.h"
@@ -142,6 +143,48 @@ START_TEST(runs_take_no_more_than_packed) {
 }
 END_TEST
 
+/* ---- streams ---- */
+
+static void fill_sink(const void *decoder, struct sw_sink *sink, const uint8_t *words, uint32_t n) {
+    (void)decoder, (void)words, (void)n;
+    memset(sink->to, 0, (size_t)(sink->end - sink->to));
+    sink->to = sink->end;
+}
+
+/* Decodes one segment, and then the tile: both refuse it, or none. */
+static int decode_streams(const uint8_t counts[SW_TILE_SEGMENTS], const uint8_t *data, size_t data_bytes,
+                          size_t tile_bytes) {
+    static uint8_t out[SW_TILE_SEGMENTS << 8];
+    size_t bytes;
+    const int of_segment =
+        sw_streams_decode_segment(fill_sink, NULL, data, data_bytes, counts, 8, tile_bytes, 0, out, &bytes);
+    const int of_tile = sw_streams_decode_tile(fill_sink, NULL, data, data_bytes, counts, 8, out, tile_bytes);
+    ck_assert_int_eq(of_segment, of_tile);
+    return of_tile;
+}
+
+/* A stream is shorter than what it decodes to, which would otherwise be stored as it is; no segment behind the end has
+ * one; and all of their words are there. */
+START_TEST(streams_are_shorter_than_their_segments) {
+    enum { WORDS = 64, LAST = 5, SEGMENTS = 3 };
+    const size_t tile_bytes = (SEGMENTS - 1) * 256 + 4 * LAST - 3;
+    static uint8_t data[SW_TILE_SEGMENTS << 8];
+    uint8_t counts[SW_TILE_SEGMENTS] = {0};
+    for (unsigned segment = 0; segment < SEGMENTS + 1; segment++)
+        for (unsigned count = 0; count <= UINT8_MAX; count++) {
+            const unsigned words = segment < SEGMENTS - 1 ? WORDS : segment < SEGMENTS ? LAST : 0;
+            counts[segment] = (uint8_t)count;
+            const int rc = decode_streams(counts, data, sizeof data, tile_bytes);
+            ck_assert_msg(rc == (count == 0 || count < words ? 0 : -SW_EFRAME), "segment %u has %u words", segment,
+                          count);
+            counts[segment] = 0;
+        }
+    memset(counts, 4, SEGMENTS);
+    ck_assert_int_eq(decode_streams(counts, data, 4 * 4 * SEGMENTS, tile_bytes), 0);
+    ck_assert_int_eq(decode_streams(counts, data, 4 * 4 * SEGMENTS - 1, tile_bytes), -SW_EFRAME);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_malformed");
     TCase *tests = tcase_create("all");
@@ -150,6 +193,9 @@ int main(void) {
     tcase_add_test(tests, dictionaries_have_exceptions_within_their_vector);
     tcase_add_loop_test(tests, runs_are_not_longer_than_their_vector, 0, 2);
     tcase_add_test(tests, runs_take_no_more_than_packed);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("streams");
+    tcase_add_test(tests, streams_are_shorter_than_their_segments);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
