@@ -215,6 +215,25 @@ START_TEST(batches_respect_the_daemons_limits) {
 }
 END_TEST
 
+static void refuse_batches(int socket) {
+    sw_play_greet_with(socket, 1, 3);
+    const uint32_t mem = sw_play_register(socket);
+    for (unsigned i = 0; i < 3; i++)
+        sw_play_put_error(socket, take_spill_batch(socket, mem, 0, 3), "ENOSPACE", SW_SCOPE_REQUEST, "it is full");
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 3), 3, 1, 3 * PIECE_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* Batches as large as the daemon allows, one after the other. */
+START_TEST(batches_that_fail_leave_room_for_others) {
+    start_batches(refuse_batches);
+    for (unsigned i = 0; i < 3; i++)
+        sw_play_ck_error(wait_batch(spill_batch(3), 20000, 3), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "full");
+    ck_assert_int_eq(wait_batch(spill_batch(3), 20000, 3), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void allow_one_batch(int socket) {
     sw_play_greet_with(socket, 1, 100);
     const uint32_t mem = sw_play_register(socket);
@@ -419,6 +438,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, packets_respect_the_daemons_limit);
     tcase_add_test(tcase, batches_respect_the_daemons_limits);
+    tcase_add_test(tcase, batches_that_fail_leave_room_for_others);
     tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_test(tcase, a_batch_has_one_mark);
     tcase_add_test(tcase, an_empty_buffer_may_lie_at_the_end_of_memory);

@@ -23,16 +23,20 @@ static atomic_bool is_back;
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
-static void greet(int socket, bool resumed) {
+static void greet_with(int socket, bool resumed, uint32_t max_in_flight, uint32_t max_buffers) {
     struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION,
-                                               .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
-                                               .max_buffers = 100,
+                                               .max_in_flight = max_in_flight,
+                                               .max_buffers = max_buffers,
                                                .resumed = resumed,
                                                .reconnect_ms = 600000}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     SW_ASSERT(!resumed || memcmp(msg.u.hello.token, token, sizeof token) == 0);
     memcpy(reply.u.hello_ok.token, token, sizeof token);
     sw_play_put(socket, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+}
+
+static void greet(int socket, bool resumed) {
+    greet_with(socket, resumed, SW_PLAY_MAX_IN_FLIGHT, 100);
 }
 
 /* When the test says so. */
@@ -524,6 +528,66 @@ START_TEST(the_time_limit_can_grow_during_a_reconnection) {
 }
 END_TEST
 
+/* ---- another process, another state ------------------------------------------------------------------------------ */
+
+static void await_return(void) {
+    while (!atomic_load(&is_back))
+        dispatch();
+}
+
+static void serve_with_lower_limits(int socket) {
+    greet(socket, false);
+    leave(socket);
+    const int again = accept(sw_play.listener, NULL, NULL);
+    SW_ASSERT(again >= 0);
+    greet_with(again, true, 1, 1);
+    expect_settled(again);
+    const uint32_t seq = sw_play_take_spill(again);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_spilled(again, seq, 1);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(limits_are_those_of_the_next_process) {
+    struct spillway_ticket *first = NULL, *second = NULL;
+    sw_play_open(serve_with_lower_limits);
+    lose_connection();
+    await_return();
+    ck_assert_int_eq(spill(&first), 0);
+    sw_play_ck_error(spill(&second), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "1 operations");
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(first, -1, NULL, 0, &sw_play.error), 0);
+    sw_play_ck_error(spill_buffers(&second), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "allows 1 in flight");
+    sw_play_close();
+}
+END_TEST
+
+static void serve_a_stop_and_a_crash(int socket) {
+    greet(socket, false);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_error(socket, 0, "ESHUTDOWN", SW_SCOPE_SESSION, "the service has been stopped");
+    (void)shutdown(socket, SHUT_RDWR);
+    const int again = come_back();
+    expect_settled(again);
+    leave(again);
+    (void)close(again);
+}
+
+/* That the process before was stopped says nothing of this one's end. */
+START_TEST(a_stop_is_forgotten_when_the_service_is_back) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(serve_a_stop_and_a_crash);
+    lose_connection();
+    await_return();
+    spillway_set_reconnect(sw_play.connection, 50);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
 /* ---- somebody else has taken the path ---------------------------------------------------------------------------- */
 
 enum { IMPOSTOR = 4242 };
@@ -585,6 +649,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
+    tcase_add_test(tcase, limits_are_those_of_the_next_process);
+    tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
     suite_add_tcase(suite, tcase);
