@@ -35,8 +35,8 @@ static bool has_exited(int pidfd) {
     return poll(&p, 1, 0) == 1 && p.revents & POLLIN;
 }
 
-/* Whether /proc shows the pids of this process's own pid namespace. If so, NSpid lists only one pid. A kernel without
- * pid namespaces has no such line. */
+/* Returns whether /proc shows the pids of this process's own pid namespace. If so, NSpid lists only one pid. A kernel
+ * without pid namespaces has no such line. */
 static bool proc_is_ours(void) {
     char line[256];
     uint64_t first, second;
@@ -99,7 +99,7 @@ void sw_process_identify(struct sw_process *ret, pid_t pid, int pidfd) {
         ret->start_time = 0; /* another process may have the pid by now */
 }
 
-/* Whether the pid now belongs to another process. pidfd: of the process that has the pid now. */
+/* Returns whether the pid now belongs to another process. pidfd: of the process that has the pid now. */
 static bool is_another(const struct sw_process *process, int pidfd) {
     const uint64_t inode = inode_of(pidfd);
     if (process->pidfd_inode && inode)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What is known about a process; 0 in a field: not known. The catalogue stores this struct as it is. */
+/* A process, as far as it is known; 0 in a field: not known. The catalogue stores this struct as it is. */
 struct sw_process {
     uint64_t pid;
     uint64_t start_time;  /* field 22 of /proc/PID/stat */

@@ -20,8 +20,8 @@ static bool exists_below(const char *root, const char *path) {
     return access(whole, F_OK) == 0;
 }
 
-/* Whether a namespace maps all ids: the lengths of its ranges then add up to the number of all ids, because ranges do
- * not overlap. A kernel without user namespaces has no such file, and maps all ids. */
+/* Returns whether a namespace maps all ids: the lengths of its ranges then add up to the number of all ids, because
+ * ranges do not overlap. A kernel without user namespaces has no such file, and maps all ids. */
 static bool maps_all(const char *root, const char *path) {
     FILE *map = open_below(root, path);
     if (!map)

@@ -42,7 +42,7 @@ static size_t tile_bytes_of(const struct sw_frame_layout *layout, uint32_t tile)
     return min_size(layout->raw_bytes - (uint64_t)tile_bytes * tile, tile_bytes);
 }
 
-/* Whether a frame of most_bytes has room for tile `tile`, or for nothing more after the last tile. */
+/* Returns whether a frame of most_bytes has room for tile `tile`, or for nothing more after the last tile. */
 static bool has_room(const struct writer *w, uint32_t tile, uint64_t most_bytes) {
     const uint64_t next = tile < w->layout.n_tiles ? tile_bytes_of(&w->layout, tile) : 0;
     return w->layout.data_offset + w->data_bytes + next <= most_bytes;

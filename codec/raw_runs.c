@@ -101,7 +101,7 @@ static void put_record(struct cursor *records, uint32_t tile, uint32_t hash) {
     put(records, &record, sizeof record);
 }
 
-/* Whether the next record is the one that put_record() writes. */
+/* Returns whether the next record is the one that put_record() writes. */
 static bool check_record(struct cursor *records, uint32_t tile, uint32_t hash) {
     struct sw_tile_record record;
     get(records, &record, sizeof record);

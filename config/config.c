@@ -72,8 +72,8 @@ static const struct option options[] = {
      .help = "TCP port where Prometheus finds metrics, under /metrics, and probes find /healthz. Every user of this "
              "machine can read it. 0: no port; spillwayctl metrics prints the same text."},
     {FIELD(metrics_address), .type = TYPE_TEXT, .fallback = "127.0.0.1",
-     .help = "IPv4 address of metrics_port. With an address other than the loopback's, everyone who reaches it can read "
-             "uids and how much each uses; the service logs metrics.exposed. The systemd unit allows only the "
+     .help = "IPv4 address of metrics_port. With an address other than the loopback's, everyone who reaches it can "
+             "read uids and how much each uses; the service logs metrics.exposed. The systemd unit allows only the "
              "loopback (IPAddressAllow=)."},
     {FIELD(metrics_tenants), .type = TYPE_COUNT, .max = 1000, .multiple = 1, .fallback = "20", .live = true,
      .help = "Users (uid) that have metrics of their own: those with the most stored bytes. The sum of the others has "
@@ -308,7 +308,7 @@ static uint64_t default_number(const struct option *option) {
     return number;
 }
 
-/* Whether the default depends on another option, its bound. A file writes this default as "auto". */
+/* Returns whether the default depends on another option, its bound. A file writes this default as "auto". */
 static bool follows(const struct option *option) {
     return option->at_most && default_number(option) > find_option(option->at_most)->min;
 }
@@ -624,7 +624,7 @@ static int refuse_bound(const struct sw_config *config, const struct option *opt
                       format_number(most, sizeof most, config, bound));
 }
 
-/* Whether an option's value comes from the file. */
+/* Returns whether an option's value comes from the file. */
 static bool is_in_file(const struct sw_config *config, const char *name) {
     return (config->from_file & given_bit(find_option(name))) != 0;
 }

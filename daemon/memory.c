@@ -17,7 +17,7 @@ static uint64_t mib(uint64_t n) {
     return n << 20;
 }
 
-/* What is left for clients. The host device's scratch memory is of the host, too; a GPU's is not. */
+/* Returns the memory that is left for clients. The host device's scratch memory is of the host, too; a GPU's is not. */
 static uint64_t left_bytes(const struct sw_config *config, uint64_t memory_bytes) {
     const uint64_t scratch = strcmp(config->device, "cuda") == 0 ? 0 : config->scratch_bytes,
                    taken = mib(OWN_MIB) + memory_bytes / KERNELS_PART + scratch + sw_tiers_buffer_bytes(config);

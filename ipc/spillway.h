@@ -220,7 +220,7 @@ enum {
     SPILLWAY_EACH = 16     /* set in all requests of a call, or in none: each succeeds or fails by itself */
 };
 
-/* What a region with a name survives. */
+/* The events that a region with a name survives. */
 enum spillway_durability {
     SPILLWAY_DURABLE_SERVICE = 0, /* a restart of the service under a service manager; nothing else */
     SPILLWAY_DURABLE_HOST = 1,    /* also systemctl stop, a reboot and power loss: it is on the host's disk */

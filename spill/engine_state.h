@@ -45,7 +45,7 @@ struct sw_build_buffer {
 
 struct sw_series;
 
-/* What differs between a build and a read. */
+/* The differences between a build and a read. */
 struct sw_series_kind {
     const char *name;           /* "a build", for errors */
     const char *what, *op_what; /* for errors of the series, "build of", and of one of its operations, "append to" */
@@ -217,7 +217,7 @@ void sw_run_outcome_add(struct sw_run_outcome *sum, const struct sw_run *run, ui
 
 /* ---- lifecycle.c ---- */
 
-/* What is known of a region from the start. */
+/* The facts about a region that are known at its start. */
 struct sw_region_start {
     uint64_t raw_bytes;
     uint32_t request, batch_index;
@@ -277,7 +277,7 @@ void sw_series_fill_op(const struct sw_op *op, struct sw_outcome *ret);
 void sw_series_op_ended(struct sw_series *series);
 /* Makes a series fail, and cancels its operations. The other series of its batch fail, too. */
 void sw_series_fail(struct sw_series *series, const struct sw_err *cause);
-/* The same, unless the series has failed or ended, and for a series whose operations may all have ended. */
+/* Makes a series fail, too, unless it has failed or ended. Its operations may all have ended. */
 void sw_series_expire(struct sw_series *series, const struct sw_err *cause);
 /* Asks for the end of a series, and for its last callback. */
 void sw_series_end(struct sw_series *series, sw_outcome_cb *done, void *arg);

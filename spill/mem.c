@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* What a device keeps for a mapping, and for each part of it, in addition to the description. */
+/* Bytes that a device keeps for a mapping, and for each part of it, in addition to the description. */
 enum { MAPPING_BYTES = 128, PART_BYTES = 2 * sizeof(uint64_t) };
 
 static struct sw_worker *find_worker(const struct sw_engine *engine, const struct sw_mem_desc *desc) {

@@ -26,7 +26,7 @@ template <> struct scale<64> : sw_alp_down<64> {
 
     __device__ inline explicit scale(uint32_t choice) : sw_alp_down<64>(choice), up(powers[choice]) {}
 
-    /* Whether the value can be stored as a number. */
+    /* Returns whether the value can be stored as a number. */
     __device__ inline bool number(uint64_t value_bits, int64_t *ret) const {
         const double v = __longlong_as_double((long long)value_bits);
         const uint64_t rounded = (uint64_t)__double_as_longlong(__dadd_rn(__dmul_rn(v, up), SW_ALP_ROUND));

@@ -93,7 +93,7 @@ static unsigned whole_units(unsigned bits, size_t bytes) {
     return sw_packed_units(bits, bits, (unsigned)bytes);
 }
 
-/* Whether the counts section has 16 bits for each vector: a size or a tag. */
+/* Returns whether the counts section has 16 bits for each vector: a size or a tag. */
 static bool has_more(const struct sw_numbers_codec *codec) {
     return codec->has_sizes || codec->units;
 }

@@ -22,7 +22,7 @@ int sw_dictionary_read(struct sw_dictionary *ret, const void *section, uint32_t 
 /* Returns a value's code; d->n: it has none. */
 unsigned sw_dictionary_find(const struct sw_dictionary *d, uint64_t value);
 
-/* What a codec does with a dictionary. */
+/* How a codec uses a dictionary. */
 struct sw_dictionary_use {
     unsigned (*code_bits)(unsigned n); /* returns the bits of 32 codes of a dictionary of n values */
     unsigned most;                     /* the largest n */

@@ -66,7 +66,7 @@ struct sw_shared_dictionary {
     }
 };
 
-/* What codecs of codes do before they encode and decode. */
+/* The preparations of codecs of codes before they encode and decode. */
 template <class BASE> struct sw_codec_of_codes : BASE {
     template <unsigned BITS> __device__ static inline void begin_encode(const uint64_t *values, uint32_t n_values) {
         sw_shared_finder<BITS>().init(values, n_values);

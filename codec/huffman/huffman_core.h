@@ -22,7 +22,7 @@ enum { SW_HUFFMAN_KINDS = 1, SW_HUFFMAN_CONSTANTS = 3, SW_HUFFMAN_BASE = 5, SW_H
 /* The kinds of parts; those below SW_HUFFMAN_MAX_TABLES are coded, by the table of this number. */
 enum { SW_HUFFMAN_RAW = SW_HUFFMAN_MAX_TABLES, SW_HUFFMAN_CONSTANT };
 
-/* What is done to a value before it is coded. */
+/* How a value is changed before it is coded. */
 enum { SW_HUFFMAN_AS_IT_IS, SW_HUFFMAN_ROTATED, SW_HUFFMAN_ABOVE, SW_HUFFMAN_FORMS };
 
 /* A value. Bits that its type does not have are zero. */

@@ -34,7 +34,7 @@ struct bits_reader {
         skip(n);
         return v;
     }
-    /* Whether all bits that were taken are there. */
+    /* Returns whether all bits that were taken are there. */
     __device__ inline bool is_good() const {
         return 32 * taken - bits <= 32 * in.count;
     }

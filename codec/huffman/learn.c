@@ -98,7 +98,7 @@ bool sw_huffman_read_table(sw_huffman_lengths ret, uint16_t ret_start[SW_HUFFMAN
 
 /* ---- learning ---- */
 
-/* What a sample's values look like in a form. */
+/* A sample's values in one form. */
 struct view {
     unsigned parts, form;
     uint32_t n; /* values */

@@ -45,7 +45,7 @@ static inline struct sw_exceptions_writer sw_patched_begin(const struct sw_vecto
     return sw_exceptions_begin(at + step_bytes, sw_alp_exceptions(head->tag), bits / 8);
 }
 
-/* What follows a stored vector's packed rows. */
+/* The parts of a stored vector that follow its packed rows. */
 struct sw_patched_rest {
     uint64_t step;
     const uint8_t *exceptions;

@@ -111,13 +111,13 @@ void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_byte
 
 /* ---- numbers ---- */
 
-/* Whether the codec could save more bits than the plan does already. */
+/* Returns whether the codec could save more bits than the plan does already. */
 static bool may_win(const struct sw_codec_ops *ops, enum sw_value_type type, const struct sw_plan *plan) {
     const unsigned bits = sw_value_bits(type);
     return !ops->saved_bits || plan->expected_ratio * (bits - ops->saved_bits) < bits;
 }
 
-/* Whether a codec gains enough over the plan's. */
+/* Returns whether a codec gains enough over the plan's. */
 static bool gains(const struct sw_codec_ops *ops, const struct sw_plan *plan, double ratio) {
     if (ratio <= plan->expected_ratio)
         return false;
@@ -126,7 +126,8 @@ static bool gains(const struct sw_codec_ops *ops, const struct sw_plan *plan, do
     return ratio >= ops->least_gain * plan->expected_ratio && 1 / plan->expected_ratio - 1 / ratio >= LEAST_SAVED;
 }
 
-/* Whether a codec with symbols gets the plan's room for them. The codec that had it can then no longer be chosen. */
+/* Returns whether a codec with symbols gets the plan's room for them. The codec that had it can then no longer be
+ * chosen. */
 static bool takes_symbols(struct sw_plan *plan, const struct sw_codec_ops *ops, double ratio) {
     for (unsigned other = 0; other < SW_CODEC_NR; other++) {
         if (plan->ratios[other] <= 0 || !sw_codec_has_symbols((enum sw_codec_id)other))

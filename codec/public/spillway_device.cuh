@@ -248,7 +248,7 @@ template <class T, uint32_t CODECS = SPILLWAY_READS_ALL> class spillway_tile {
         return bytes / (uint32_t)sizeof(T);
     }
 
-    /* As read(), but returns the words that hold the values, and their length in bytes. */
+    /* Reads like read(), but returns the words that hold the values, and their length in bytes. */
     __device__ __forceinline__ uint32_t read_words(uint32_t vector, spillway_stage<T> *stage, uint32_t *x) const {
         const uint32_t bytes = sw_bytes_left(place.bytes, vector * VECTOR_BYTES, VECTOR_BYTES);
         if (!bytes)

@@ -18,8 +18,8 @@ static void measure(const struct sw_vector *v, struct sw_vector_head *ret) {
     ret->units = units < ret->units ? units : ret->units;
 }
 
-/* Whether a vector is stored as runs. It is only if runs take fewer bytes than packing by `for` and than its content.
- */
+/* Returns whether a vector is stored as runs. It is only if runs take fewer bytes than packing by `for` and than its
+ * content. */
 static bool is_runs(const struct sw_vector_head *head, unsigned bits) {
     return head->width == bits || head->units < sw_packed_units(bits, head->width, 0);
 }

@@ -10,7 +10,7 @@
 
 #define SW_STREAMS_MAX_SEGMENT_LOG2 10
 #define SW_STREAMS_ESCAPE 255 /* the code that precedes a literal byte */
-/* On the GPU: the tiles of a block that decodes a short input, or a part of a batch. */
+/* Tiles of a GPU's block that decodes a short input, or a part of a batch. */
 #define SW_STREAMS_UNIT_TILES 4
 /* Room for a code stream of only escapes, its padding, and two bytes that a step may write beyond its end. */
 #define SW_STREAM_BYTES ((2u << SW_STREAMS_MAX_SEGMENT_LOG2) + 16)

@@ -305,7 +305,7 @@ __device__ void take_best(state *s, selection &sel) {
 
 static_assert(SW_V5T_ROWS * (SW_V5T_ROWS + 1) <= SORTED, "whole rows are chosen among all candidates");
 
-/* As in train.c, for the first round, whose candidates are single bytes and pairs. */
+/* Prefers whole rows, as train.c does, in the first round, whose candidates are single bytes and pairs. */
 __device__ void prefer_whole_rows(const state *s, selection &sel) {
     const uint32_t i = threadIdx.x, a = (uint32_t)sel.sorted[i].value & 0xFF;
     const bool is_candidate = i < sel.n, is_pair = (sel.sorted[i].rank & 15) == 2;
@@ -453,7 +453,7 @@ __global__ void __launch_bounds__(PROBE_THREADS)
 
 } // namespace
 
-/* Whether a block has room for all pairs. */
+/* Returns whether a block has room for all pairs. */
 static bool is_large(size_t limit) {
     return sizeof(symbol_index<pairs>) <= limit;
 }

@@ -56,7 +56,7 @@ struct sw_param {
     const char *help;
 };
 
-/* What a peer may do; each right includes the earlier ones. */
+/* The rights of a peer; each includes the earlier ones. */
 enum sw_control_right { SW_CONTROL_NOTHING, SW_CONTROL_READ, SW_CONTROL_ALL };
 
 enum { SW_CONTROL_MAX_PARAMS = 7 };

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* In alphabetical order; NULL ends them. */
+/* The names of events, in alphabetical order; NULL ends them. */
 extern const char *const sw_event_names[];
 
 /* Checks names separated by commas; the part of a name before a dot is accepted, too. errors: -SW_EINVAL, with the

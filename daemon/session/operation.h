@@ -32,7 +32,7 @@ struct sw_task {
     uint8_t keep_priority;
 };
 
-/* What a packet asks for. */
+/* The request of a packet. */
 struct sw_operation_spec {
     bool is_build;
     bool begins;        /* at least one build or read begins */

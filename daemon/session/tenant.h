@@ -55,7 +55,7 @@ void sw_tenant_leave(struct sw_tenant *tenant);
 int sw_tenant_enable_durable(struct sw_service *service, struct sw_tenant *tenant, struct sw_owner *owner,
                              struct sw_err *err);
 
-/* What a tenant has now, in all its sessions. */
+/* Counts of what a tenant has now, in all its sessions. */
 enum sw_tenant_stat {
     SW_TENANT_BYTES, /* stored */
     SW_TENANT_REGIONS,

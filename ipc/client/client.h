@@ -106,8 +106,8 @@ enum sw_link { SW_LINK_UP, SW_LINK_DOWN, SW_LINK_HELLO };
 /* Timers in epoll. Their descriptors are -1 until they are needed. */
 enum sw_client_timer { SW_TIMER_STAGING, SW_TIMER_RESUME, SW_TIMER_CALLS, SW_TIMER_NR };
 
-/* What lies above tickets and memory, for them to call. The layers: transport <- tickets <- memory <- operations <-
- * client.c, which fills this in. */
+/* The functions of the layers above tickets and memory, for these to call. The layers: transport <- tickets <- memory
+ * <- operations <- client.c, which fills this in. */
 struct pollfd;
 struct sw_client_layers {
     /* client_resume.c: takes the reply to its HELLO (false: there is none due); the connection is lost (true: it is

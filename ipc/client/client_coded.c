@@ -62,7 +62,7 @@ static struct sw_coder_run *run_at(const struct sw_coded *op, uint32_t i) {
 /* ---- frames to the service, and back ------------------------------------------------------------------------------
  */
 
-/* What the service says of a frame must be true of its codec: the device goes by it. */
+/* Checks the service's data about a frame against the frame's codec: the device relies on it. */
 static bool take_layout(struct sw_frame_layout *ret, const struct sw_wire_frame *frame, uint64_t room_bytes) {
     const struct sw_codec_format *format = sw_codec_format_of(frame->codec);
     if (!format || frame->value_type >= SW_VALUE_NR || frame->bytes > room_bytes ||
@@ -238,7 +238,7 @@ static void add_runs(struct sw_coded *op) {
     }
 }
 
-/* What fails here, the service can try: nothing has been committed, unless each request is by itself. */
+/* Takes a failure. The service can still do the call: nothing was committed, unless each request is by itself. */
 static void take_failure(struct sw_coded *op, const struct sw_coder_run *run) {
     const struct sw_err *err = &run->run.outcome.err;
     if (!run->failed_at_service && err->code != -SW_ECANCELED && !op->way.n_ended && !sw_way_must_stop(&op->way))

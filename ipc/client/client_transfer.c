@@ -599,7 +599,7 @@ static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct
     return err->code;
 }
 
-/* What each buffer needs to be moved by the service's codec. */
+/* Prepares each buffer for the service's codec. */
 static int prepare(struct preparation *p, struct sw_err *err) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < p->x->call->n; i++)

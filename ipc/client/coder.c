@@ -100,7 +100,8 @@ static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t ch
     post(of_sink(sink), run, SW_CODER_FETCH, chunk, n, slot, at, is_disputed);
 }
 
-/* What the service has of the run it will answer. What it does not have may wait for chunks that never come. */
+/* Marks the run as abandoned. The service answers the events that it has got. Events that it has not got may wait for
+ * chunks that never come. */
 static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_coder_run *coder_run = of_run(run);
     (void)sink;

@@ -24,7 +24,7 @@ int sw_coder_memory_init(struct sw_coder_memory *ret, struct CUctx_st *context, 
 /* Frees the memory. Empty memory is a no-op. */
 void sw_coder_memory_fini(struct sw_coder_memory *memory);
 
-/* What the calling thread had before. */
+/* The calling thread's state before. */
 struct sw_coder_context {
     bool is_pushed;
     int capture_mode; /* the driver's */

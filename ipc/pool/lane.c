@@ -146,7 +146,8 @@ static void sleep_for_reply(const struct sw_lane *lane, uint64_t until_us) {
     (void)ppoll(&fd, 1, &timeout, NULL);
 }
 
-/* As the leader: takes in what has come, after waiting for it. Needs the pool's lock, gives it back meanwhile. */
+/* Takes in what has come, after waiting for it, as the lane's leader. Needs the pool's lock, gives it back
+ * meanwhile. */
 static void lead(struct sw_lane *lane, uint64_t deadline_us, uint64_t spin_until_us) {
     struct spillway_pool *pool = lane->pool;
     struct sw_lane_call *calls[MAX_TAKEN];

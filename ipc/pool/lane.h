@@ -29,7 +29,7 @@ struct sw_pool_memory {
 struct sw_lane {
     struct spillway_pool *pool;
     struct spillway *connection;
-    /* With the pool's lock: */
+    /* Guarded by the pool's lock: */
     bool has_leader;
     unsigned n_calls;           /* under way */
     struct spillway_error lost; /* code 0: alive */

@@ -57,7 +57,7 @@ enum work {
     WORK_VERIFY   /* verify_frame, by one of the sealer's threads */
 };
 
-/* What is known of the kernels that a guest has queued. SEEN: they have begun, or there are none. */
+/* Knowledge of the kernels that a guest has queued. SEEN: they have begun, or there are none. */
 enum begin { BEGIN_UNKNOWN, BEGIN_CLOSING, BEGIN_SEEN };
 
 struct slot {

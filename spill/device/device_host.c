@@ -229,7 +229,7 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
     return 0;
 }
 
-/* Whether the step writes to a client's memory. */
+/* Returns whether the step writes to a client's memory. */
 static bool is_write(const struct step *step) {
     switch (step->kind) {
     case STEP_PLACE:

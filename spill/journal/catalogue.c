@@ -606,8 +606,8 @@ uint64_t sw_catalogue_longest_chunk(struct sw_catalogue *c) {
     return longest;
 }
 
-/* Of one table entry the newest region comes first: a restored region may still be recorded, until its client
- * acknowledges it, when a newer region uses its entry. */
+/* Regions of one table entry: the newest first. A restored region may still be recorded, until its client acknowledges
+ * it, when a newer region uses its entry. */
 static int by_id(const void *a, const void *b) {
     const struct found *x = a, *y = b;
     if (x->slot_gen != y->slot_gen)

@@ -35,7 +35,7 @@ void sw_keeper_fini(struct sw_keeper *keeper) {
     (void)pthread_mutex_destroy(&keeper->lock);
 }
 
-/* On a thread of the tier. */
+/* Called on a thread of the tier. */
 static void on_done(struct sw_tier_change *tier, void *arg) {
     struct sw_keeper *keeper = arg;
     (void)pthread_mutex_lock(&keeper->lock);

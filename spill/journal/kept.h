@@ -8,7 +8,7 @@
 #include "spill/journal/catalogue_format.h"
 #include "spill/tier/tiers.h"
 
-/* What the records of all tiers say about ids. */
+/* The ids in the records of all tiers. */
 struct sw_kept_ids {
     uint64_t epoch;                 /* in the keys of their frames (frame_key.h) */
     uint32_t generation, n_entries; /* as in the catalogue */

@@ -275,7 +275,7 @@ static bool is_in_its_place(const struct sw_stored *recorded, const struct sw_st
     return true;
 }
 
-/* What a durable tier has found. */
+/* A frame that a durable tier has found. */
 struct candidate {
     struct sw_tier_key key;
     const struct sw_stored *stored;

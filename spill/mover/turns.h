@@ -66,8 +66,8 @@ void sw_turns_give(struct sw_turn *turn);
 bool sw_turns_tenant_holds(const struct sw_turn *turn);
 /* Charges bytes that were dealt to the turn's job to its tenant, its session and its request. */
 void sw_turns_charge(struct sw_turns *turns, struct sw_turn *turn, uint64_t bytes);
-/* The same for several turns. Sessions, and their tenant, are charged once for turns that follow each other, at the
- * end. A sum is all zero before. */
+/* Charges several turns. Sessions, and their tenant, are charged once for turns that follow each other, at the end. A
+ * sum is all zero before. */
 struct sw_turns_sum {
     struct sw_turn_session *session;
     uint64_t bytes;

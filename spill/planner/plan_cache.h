@@ -43,7 +43,7 @@ struct sw_plan_cache {
     uint64_t clock;
 };
 
-/* What was tried of the key's plans for a region or a group. All zero at its beginning. */
+/* The tries of the key's plans for a region or a group. All zero at its beginning. */
 struct sw_plan_choice {
     unsigned tried;  /* bit set of the plans that do not, or would not, match */
     unsigned number; /* of the plan found last, below SW_PLANS_KEPT */

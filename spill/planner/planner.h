@@ -72,7 +72,7 @@ struct sw_snapshot {
     struct sw_room room;
 };
 
-/* What the planner has learned about one device. */
+/* The planner's knowledge of one device. */
 struct sw_planner {
     unsigned n_slots;
     uint32_t full_segments; /* segments that keep the device busy */

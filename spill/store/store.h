@@ -27,7 +27,7 @@ struct sw_store_config {
     struct sw_tiers tiers; /* settled; borrowed */
     uint64_t staging_bytes;
     unsigned max_regions;
-    /* What a predecessor may have left: the size of its region table, its highest generation, and the epoch in the keys
+    /* Left by a predecessor, perhaps: the size of its region table, its highest generation, and the epoch in the keys
      * of frames in durable tiers. */
     unsigned n_entries;
     uint32_t first_gen;

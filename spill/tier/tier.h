@@ -30,7 +30,7 @@ enum sw_tier_capability {
     SW_TIER_VIA = 16          /* frames are moved through the addressable tier before it */
 };
 
-/* What regions survive. The values are on the wire: enum spillway_durability. */
+/* The events that regions survive. The values are on the wire: enum spillway_durability. */
 enum sw_durability {
     SW_DURABILITY_SERVICE, /* a restart of the service under a manager that keeps its memory */
     SW_DURABILITY_HOST,    /* the end of the unit, a reboot and power loss */
@@ -62,7 +62,7 @@ struct sw_tier_stats {
     uint64_t write_bytes_per_s, read_bytes_per_s;
 };
 
-/* What a tier in a store behind a network has asked of it, since it was opened. */
+/* Counts of requests to a store behind a network, since the tier was opened. */
 struct sw_tier_store_stats {
     uint64_t puts, gets, lists, deletes; /* requests, as stores charge for them; repeated ones, too */
     uint64_t failed_requests, repeated_requests;
@@ -77,7 +77,7 @@ struct sw_tier_store_stats {
     struct sw_err last;    /* the last failed request's error */
 };
 
-/* What an operator may have done to the objects of a shared tier. */
+/* The tasks that an operator may start on the objects of a shared tier. */
 enum sw_tier_care {
     SW_TIER_CARE_GC,     /* objects that no frame has are deleted */
     SW_TIER_CARE_REWRAP, /* keys of objects are wrapped by the newest master key */

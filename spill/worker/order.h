@@ -20,7 +20,7 @@
 
 struct sw_order_page;
 
-/* What an operation waits for: word[0] >= value. page NULL: nothing. */
+/* The condition that an operation waits for: word[0] >= value. page NULL: nothing. */
 struct sw_order {
     struct sw_order_page *page;
     const _Atomic uint64_t *word;

@@ -333,7 +333,7 @@ __device__ __forceinline__ bool sw_load_head(sw_gpu_head *ret, const uint8_t *co
     return is_good;
 }
 
-/* Whether a vector, of whose content `bytes` exist, is encoded. If not, its content is stored. */
+/* Returns whether a vector, of whose content `bytes` exist, is encoded. If not, its content is stored. */
 template <unsigned BITS> __device__ inline bool sw_is_encoded(const sw_gpu_head &head, uint32_t bytes) {
     return head.width < BITS || head.units < sw_packed_units(BITS, BITS, bytes);
 }

@@ -527,7 +527,7 @@ static struct sw_place *list_places(struct sw_stored *const *frames, size_t n, s
     return places;
 }
 
-/* With the lock held. Only in kept slabs, which come first: a new slab may lie where a lost one was. */
+/* Needs the lock. Only in kept slabs, which come first: a new slab may lie where a lost one was. */
 static int take_places(struct tier_host *t, struct sw_place *places, size_t n) {
     int rc = 0;
     for (struct sw_list *node = t->slabs.next; !rc && node != &t->slabs; node = node->next) {
@@ -574,7 +574,7 @@ static int host_recover(struct sw_tier *tier, const struct sw_tier_recovery *wha
     return rc;
 }
 
-/* With the lock held. Removes the last empty slab if the arena exceeds its bound. NULL: none. */
+/* Removes the last empty slab if the arena exceeds its bound. Needs the lock. NULL: none. */
 static struct slab *take_surplus(struct tier_host *t) {
     for (struct sw_list *node = t->slabs.prev; node != &t->slabs && t->backed_bytes > t->bound_bytes;
          node = node->prev) {

@@ -61,7 +61,7 @@ static uint64_t next_random(struct sw_object_client *c) {
     return c->random;
 }
 
-/* What a store is asked for that may be out: others wait for it. */
+/* Returns whether a request waits while the store is out. The others fail. */
 static bool waits(const struct sw_object_request *request) {
     return request->client.is_probe ||
            (request->verb != SW_OBJECT_PUT && request->verb != SW_OBJECT_LIST && !request->is_impatient);
@@ -119,7 +119,7 @@ static void note_load(struct sw_object_client *c, enum sw_object_outcome outcome
 
 static void count(struct sw_object_client *c, const struct sw_object_attempt *a, enum sw_object_outcome outcome,
                   bool is_repeated) {
-    /* That there is an object is an answer. */
+    /* An object that exists is an answer, not a failure. */
     const bool has_failed = outcome != SW_OBJECT_DONE && a->request->err.code != -SW_EEXIST;
     (void)pthread_mutex_lock(&c->lock);
     c->stats.n_attempts[a->request->verb]++;

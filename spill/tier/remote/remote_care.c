@@ -62,7 +62,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* On the client's thread. A frame that was stored since the names were copied is known, too. */
+/* Called on the client's thread. A frame that was stored since the names were copied is known, too. */
 static bool look_at(void *arg, const char *name, uint64_t bytes, int64_t modified_s) {
     struct search *search = arg;
     const struct sw_remote_care_config *config = &search->care->config;

@@ -94,7 +94,7 @@ static void end_part(struct part *part, const struct sw_err *err) {
 
 /* ---- writes ---- */
 
-/* On the client's thread. */
+/* Called on the client's thread. */
 static void sent(struct sw_object_request *request, void *arg) {
     struct part *part = arg;
     struct sw_err err = request->err;
@@ -107,7 +107,7 @@ static void sent(struct sw_object_request *request, void *arg) {
 
 /* ---- reads ---- */
 
-/* On the client's thread. */
+/* Called on the client's thread. */
 static void received(struct sw_object_request *request, void *arg) {
     struct part *part = arg;
     struct sw_remote_io *io = part->transfer->io;

@@ -95,7 +95,7 @@ static void step_failed(struct step *step, const struct sw_err *err) {
     step_ended(step);
 }
 
-/* On the client's thread. */
+/* Called on the client's thread. */
 static void on_done(struct sw_object_request *request, void *arg) {
     struct step *step = arg;
     (void)request;

@@ -26,7 +26,7 @@ int sw_remote_tenants_read(struct sw_remote_tenants *ret, const char *text, stru
 /* Returns the name of a user's shared tenant; NULL: its regions are of this host only. */
 const char *sw_remote_tenants_find(const struct sw_remote_tenants *tenants, uint32_t uid);
 
-/* What a record begins with; the caller's content follows. */
+/* The beginning of a record; the caller's content follows. */
 struct sw_remote_record {
     char magic[8];
     uint32_t version, uid;

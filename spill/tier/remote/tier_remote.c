@@ -196,7 +196,7 @@ static void remote_submit(struct sw_tier *tier, struct sw_tier_io *io) {
     sw_remote_io_submit(t->io, io, place);
 }
 
-/* On a thread of remote_io: a frame was written. */
+/* A frame was written. Called on a thread of remote_io. */
 static void committed(void *arg, struct sw_tier_io *io) {
     struct tier_remote *t = arg;
     (void)pthread_mutex_lock(&t->lock);
