@@ -2,6 +2,8 @@
 
 #include "base/alloc.h"
 #include <dlfcn.h>
+#include <link.h>
+#include <stdatomic.h>
 #include <string.h>
 
 _Static_assert(sizeof(CUuuid) == SW_DEVICE_UUID_BYTES, "handles fit the wire's fields");
@@ -41,12 +43,32 @@ static int load(struct sw_cuda **ret, void *library, struct sw_err *err) {
     return 0;
 }
 
+static int take_loaded(struct dl_phdr_info *info, size_t bytes, void *ret) {
+    (void)bytes;
+    *(unsigned long long *)ret = info->dlpi_adds;
+    return 1;
+}
+
+/* Returns how many objects this process has loaded until now. */
+static unsigned long long count_loaded(void) {
+    unsigned long long n = 0;
+    (void)dl_iterate_phdr(take_loaded, &n);
+    return n;
+}
+
 int sw_cuda_find_driver(struct sw_cuda **cuda, struct sw_err *err) {
+    /* Objects that were loaded when the driver was not there. dlopen() looks for its file in all folders each time. */
+    static atomic_ullong n_without;
     if (*cuda)
         return 1;
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (!library)
+    const unsigned long long n_loaded = count_loaded();
+    if (n_loaded == atomic_load(&n_without))
         return 0;
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library) {
+        atomic_store(&n_without, n_loaded);
+        return 0;
+    }
     const int rc = load(cuda, library, err);
     if (rc < 0)
         (void)dlclose(library);

@@ -7,6 +7,7 @@
 #include "tests/lib/scratch.h"
 #include <check.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -430,6 +431,33 @@ START_TEST(the_only_descriptor_may_be_closed) {
 }
 END_TEST
 
+static unsigned n_opened;
+
+void *__wrap_dlopen(const char *file, int mode);
+void *__real_dlopen(const char *file, int mode);
+
+void *__wrap_dlopen(const char *file, int mode) {
+    n_opened++;
+    return __real_dlopen(file, mode);
+}
+
+/* A search for its file takes longer than the rest. */
+START_TEST(the_driver_is_searched_for_once_more_objects_are_loaded) {
+    const int fd = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    uint8_t *data = map_at(NULL, fd, BYTES, 0, MAP_SHARED);
+    for (unsigned i = 1; i <= 2; i++) {
+        for (int k = 0; k < 3; k++) {
+            struct sw_export e = {0};
+            ck_assert_int_eq(find(&e, data, BYTES), 0);
+            sw_export_fini(&e);
+            ck_assert_uint_eq(n_opened, i);
+        }
+        ck_assert_ptr_nonnull(__real_dlopen("libanl.so.1", RTLD_NOW));
+    }
+    (void)close(fd);
+}
+END_TEST
+
 /* All missing pages of the range are allocated, and no others, whatever its protection. Existing pages keep their
  * bytes. */
 START_TEST(missing_pages_are_allocated_by_the_client) {
@@ -478,6 +506,7 @@ int main(void) {
     tcase_add_test(tcase, uses_another_descriptor_if_the_first_is_closed);
     tcase_add_test(tcase, uses_another_descriptor_if_the_number_was_reused);
     tcase_add_test(tcase, the_only_descriptor_may_be_closed);
+    tcase_add_test(tcase, the_driver_is_searched_for_once_more_objects_are_loaded);
     tcase_add_test(tcase, missing_pages_are_allocated_by_the_client);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
