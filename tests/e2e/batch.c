@@ -17,7 +17,7 @@ enum { WAIT_MS = SW_TEST_WAIT_MS, MOST = 300, OTHER_BYTE = 0xdb };
 
 static struct spillway *connection;
 static struct spillway_error error;
-static struct spillway_buffer pieces[MOST];
+static struct spillway_buffer buffers[MOST];
 static struct spillway_request requests[MOST]; /* of a region for each of them, which it keeps after a spill */
 static struct spillway_result results[MOST];
 
@@ -62,32 +62,32 @@ static uint8_t *new_registered(size_t n, size_t bytes) {
 
 static void lay_out(uint8_t *data, uint32_t n, uint64_t bytes, uint64_t step) {
     for (uint32_t i = 0; i < n; i++)
-        pieces[i] = (struct spillway_buffer){.data = data + i * step, .bytes = bytes};
+        buffers[i] = (struct spillway_buffer){.data = data + i * step, .bytes = bytes};
 }
 
 static void fill(uint32_t n, enum sw_content kind) {
     for (uint32_t i = 0; i < n; i++)
-        sw_content_fill(pieces[i].data, pieces[i].bytes, kind, i);
+        sw_content_fill(buffers[i].data, buffers[i].bytes, kind, i);
 }
 
 static void wipe(uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        memset(pieces[i].data, OTHER_BYTE, pieces[i].bytes);
+        memset(buffers[i].data, OTHER_BYTE, buffers[i].bytes);
 }
 
 static void ck_content(uint32_t n, enum sw_content kind) {
     static uint8_t expected[1 << 20];
     for (uint32_t i = 0; i < n; i++) {
-        ck_assert_uint_le(pieces[i].bytes, sizeof expected);
-        sw_content_fill(expected, pieces[i].bytes, kind, i);
-        ck_assert_msg(memcmp(pieces[i].data, expected, pieces[i].bytes) == 0, "piece %u differs", i);
+        ck_assert_uint_le(buffers[i].bytes, sizeof expected);
+        sw_content_fill(expected, buffers[i].bytes, kind, i);
+        ck_assert_msg(memcmp(buffers[i].data, expected, buffers[i].bytes) == 0, "buffer %u differs", i);
     }
 }
 
 static void ck_wiped(uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        for (uint64_t at = 0; at < pieces[i].bytes; at++)
-            ck_assert_uint_eq(((const uint8_t *)pieces[i].data)[at], OTHER_BYTE);
+        for (uint64_t at = 0; at < buffers[i].bytes; at++)
+            ck_assert_uint_eq(((const uint8_t *)buffers[i].data)[at], OTHER_BYTE);
 }
 
 static int finish(struct spillway_ticket *ticket, uint32_t first, uint32_t n) {
@@ -99,7 +99,7 @@ static int finish(struct spillway_ticket *ticket, uint32_t first, uint32_t n) {
 
 static int begin_spill(uint32_t first, uint32_t n, struct spillway_ticket **ret) {
     memset(&requests[first], 0, n * sizeof *requests);
-    sw_requests_of_each(&requests[first], &pieces[first], n);
+    sw_requests_of_each(&requests[first], &buffers[first], n);
     return spillway_spill(connection, &requests[first], n, ret, &error);
 }
 
@@ -124,8 +124,8 @@ static int restore(uint32_t n, unsigned flags) {
 static void ck_results(uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         ck_assert_int_eq(results[i].code, 0);
-        ck_assert_uint_eq(results[i].raw_bytes, pieces[i].bytes);
-        ck_assert(results[i].stored_bytes > 0 || pieces[i].bytes == 0);
+        ck_assert_uint_eq(results[i].raw_bytes, buffers[i].bytes);
+        ck_assert(results[i].stored_bytes > 0 || buffers[i].bytes == 0);
         ck_assert_str_eq(results[i].tier, "host");
         ck_assert_str_ne(results[i].codec, "");
     }
@@ -146,8 +146,8 @@ START_TEST(every_count_comes_back) {
     uint8_t *data = new_registered(n, 3000);
     const unsigned logged = n_logged_packets();
     for (uint32_t i = 0, at = 0; i < n; i++) { /* odd places, odd lengths, some of nothing */
-        pieces[i] = (struct spillway_buffer){.data = data + at, .bytes = (5 + i * 7919) % 2999};
-        at += (uint32_t)pieces[i].bytes + i % 3;
+        buffers[i] = (struct spillway_buffer){.data = data + at, .bytes = (5 + i * 7919) % 2999};
+        at += (uint32_t)buffers[i].bytes + i % 3;
     }
     fill(n, SW_CONTENT_MIXED);
     ck_good(spill(n));
@@ -174,7 +174,7 @@ START_TEST(buffers_of_several_memories) {
     for (int m = 0; m < 3; m++)
         data[m] = new_registered(N, 1000);
     for (uint32_t i = 0; i < N; i++)
-        pieces[i] = (struct spillway_buffer){.data = data[i % 3] + (size_t)(N - 1 - i) * 1000, .bytes = 1000 - i % 7};
+        buffers[i] = (struct spillway_buffer){.data = data[i % 3] + (size_t)(N - 1 - i) * 1000, .bytes = 1000 - i % 7};
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N));
     wipe(N);
@@ -193,8 +193,8 @@ START_TEST(empty_buffers) {
     for (int m = 0; m < 2; m++)
         ck_good(spillway_register(connection, data + (size_t)m * 8192, 8192, &error));
     lay_out(data, N, 2048, 2048);
-    pieces[0] = (struct spillway_buffer){.data = data + (size_t)2 * 8192};
-    pieces[3] = (struct spillway_buffer){.data = data + 8192};
+    buffers[0] = (struct spillway_buffer){.data = data + (size_t)2 * 8192};
+    buffers[3] = (struct spillway_buffer){.data = data + 8192};
     fill(N, SW_CONTENT_TEXT);
     ck_good(spill(N));
     wipe(N);
@@ -266,7 +266,7 @@ START_TEST(a_freed_ticket_leaves_no_region) {
         connection = sw_served_connect(&sw_served_daemon);
         return;
     }
-    memset(pieces, 0, sizeof pieces); /* not to be touched any more */
+    memset(buffers, 0, sizeof buffers); /* not to be touched any more */
     memset(requests, 0, sizeof requests);
     spillway_ticket_free(ticket);
     do {
@@ -287,18 +287,18 @@ START_TEST(invalid_calls_are_refused) {
     fill(N, SW_CONTENT_TEXT);
     ck_failed(spillway_spill(connection, requests, 0, &none, &error), SPILLWAY_EINVAL, "without requests");
     ck_failed(spillway_spill(connection, NULL, 1, &none, &error), SPILLWAY_EINVAL, "without requests");
-    pieces[7].data = NULL;
+    buffers[7].data = NULL;
     ck_failed(spill(N), SPILLWAY_EINVAL, "request 8 of 10: NULL");
-    pieces[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
+    buffers[7].data = data + (size_t)N * 100 - 99; /* one byte too many */
     ck_failed(spill(N), SPILLWAY_ERANGE, "request 8 of 10");
-    pieces[7].data = data + 5; /* may overlap while it is only read */
+    buffers[7].data = data + 5; /* may overlap while it is only read */
     ck_good(spill(N));
     ck_failed(restore(N, 0), SPILLWAY_EINVAL, "overlap");
-    pieces[7].data = data + 700;
+    buffers[7].data = data + 700;
     ck_failed(restore(N, 64), SPILLWAY_EINVAL, "0x40");
-    pieces[6].bytes = 99;
+    buffers[6].bytes = 99;
     ck_failed(restore(N, 0), SPILLWAY_ETOOSMALL, "request 7 of 10");
-    pieces[6].bytes = 100;
+    buffers[6].bytes = 100;
     ck_assert_ptr_null(none);
     ck_assert_uint_eq(sw_served_status(connection).regions, N);
     ck_good(restore(N, 0));

@@ -30,10 +30,10 @@
 #include <unistd.h>
 
 enum {
-    SEATS = 6,     /* clients at once, at most */
-    PLACES = 8,    /* regions of a client */
-    PIECES = 24,   /* of a batch */
-    MAX_LOG2 = 21, /* of a region's length */
+    SEATS = 6,      /* clients at once, at most */
+    PLACES = 8,     /* regions of a client */
+    N_BUFFERS = 24, /* of a batch */
+    MAX_LOG2 = 21,  /* of a region's length */
     MAX_BYTES = 2 << MAX_LOG2,
     TASKS_AN_HOUR = 8,
     MORNING = 6, /* the hours in which the service is started again */
@@ -170,30 +170,30 @@ static void pack(struct client *c) {
 }
 
 static void batch(struct client *c) {
-    struct spillway_buffer pieces[PIECES];
-    struct spillway_request requests[PIECES] = {0};
-    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
+    struct spillway_buffer buffers[N_BUFFERS];
+    struct spillway_request requests[N_BUFFERS] = {0};
+    struct spillway_result results[N_BUFFERS] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
-    const uint64_t seed = sw_random(&c->random), each = 1 + below(c, MAX_BYTES / PIECES);
-    for (unsigned i = 0; i < PIECES; i++) {
-        pieces[i] = (struct spillway_buffer){.data = c->registered + i * each, .bytes = each};
-        fill(pieces[i].data, each, seed + i);
+    const uint64_t seed = sw_random(&c->random), each = 1 + below(c, MAX_BYTES / N_BUFFERS);
+    for (unsigned i = 0; i < N_BUFFERS; i++) {
+        buffers[i] = (struct spillway_buffer){.data = c->registered + i * each, .bytes = each};
+        fill(buffers[i].data, each, seed + i);
     }
-    sw_requests_of_each(requests, pieces, PIECES);
-    MUST(spillway_spill(c->connection, requests, PIECES, &ticket, &error) == 0, &error);
-    int rc = await_all(ticket, results, PIECES);
+    sw_requests_of_each(requests, buffers, N_BUFFERS);
+    MUST(spillway_spill(c->connection, requests, N_BUFFERS, &ticket, &error) == 0, &error);
+    int rc = await_all(ticket, results, N_BUFFERS);
     MUST(rc == 0 || may_fail(rc), &error);
     if (rc)
         return;
-    sw_requests_take_regions(requests, results, PIECES);
-    memset(c->registered, 0xEE, PIECES * each);
+    sw_requests_take_regions(requests, results, N_BUFFERS);
+    memset(c->registered, 0xEE, N_BUFFERS * each);
     do {
-        MUST(spillway_restore(c->connection, requests, PIECES, &ticket, &error) == 0, &error);
+        MUST(spillway_restore(c->connection, requests, N_BUFFERS, &ticket, &error) == 0, &error);
         rc = await(ticket, NULL);
         MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     } while (rc && may_fail(rc));
-    for (unsigned i = 0; i < PIECES; i++)
-        check(c, pieces[i].data, each, seed + i);
+    for (unsigned i = 0; i < N_BUFFERS; i++)
+        check(c, buffers[i].data, each, seed + i);
 }
 
 static const char *name_of(const struct client *c) {

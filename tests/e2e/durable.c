@@ -241,7 +241,7 @@ END_TEST
 /* A batch of several packets: the library keeps its regions until the last one is back. */
 START_TEST(a_batch_restores_and_keeps_it) {
     uint8_t *memory[] = {new_memory(), new_memory()};
-    struct spillway_buffer pieces[2];
+    struct spillway_buffer buffers[2];
     struct spillway_request requests[2] = {0};
     struct spillway_result result = {.size = sizeof result};
     struct spillway_ticket *ticket = NULL;
@@ -251,9 +251,9 @@ START_TEST(a_batch_restores_and_keeps_it) {
     ck_assert_int_eq(spill(connection, "orders", memory[0]), 0);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(spillway_register(connection, memory[i], REGION_BYTES, &error), 0);
-        pieces[i] = (struct spillway_buffer){.data = memory[i], .bytes = REGION_BYTES};
+        buffers[i] = (struct spillway_buffer){.data = memory[i], .bytes = REGION_BYTES};
     }
-    sw_requests_of_each(requests, pieces, 2);
+    sw_requests_of_each(requests, buffers, 2);
     requests[0].region = adopt(connection, "orders");
     ck_assert_int_eq(spillway_spill(connection, &requests[1], 1, &ticket, &error), 0);
     ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &error), 0);

@@ -147,7 +147,7 @@ static void spill(struct client *client, struct slot *slot) {
 }
 
 static void spill_batch(struct client *client) {
-    struct spillway_buffer pieces[BATCH];
+    struct spillway_buffer buffers[BATCH];
     struct spillway_request requests[BATCH] = {0};
     struct spillway_result results[BATCH] = {{.size = sizeof *results}};
     struct slot *slots[BATCH];
@@ -161,13 +161,13 @@ static void spill_batch(struct client *client) {
         choose(client, slots[n]);
         slots[n]->bytes = slots[n]->bytes % 20000 + 1;
         slots[n]->in_halves = false;
-        pieces[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        buffers[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
         fill(place_of(client, slots[n]), slots[n]);
         n++;
     }
     if (!n)
         return;
-    sw_requests_of_each(requests, pieces, n);
+    sw_requests_of_each(requests, buffers, n);
     MUST(spillway_spill(client->connection, requests, n, &ticket, &error) == 0, &error);
     const int rc = await(client, ticket, results, n, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
@@ -180,7 +180,7 @@ static void spill_batch(struct client *client) {
 }
 
 static void restore_batch(struct client *client) {
-    struct spillway_buffer pieces[BATCH];
+    struct spillway_buffer buffers[BATCH];
     struct spillway_request requests[BATCH] = {0};
     struct slot *slots[BATCH];
     struct spillway_ticket *ticket;
@@ -190,20 +190,20 @@ static void restore_batch(struct client *client) {
         if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
-        pieces[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
+        buffers[n] = (struct spillway_buffer){.data = place_of(client, slots[n]), .bytes = slots[n]->bytes};
         requests[n].region = slots[n]->region;
         n++;
     }
     if (!n)
         return;
-    sw_requests_of_each(requests, pieces, n);
+    sw_requests_of_each(requests, buffers, n);
     MUST(spillway_restore(client->connection, requests, n, &ticket, &error) == 0, &error);
     const int rc = await(client, ticket, NULL, 0, &error);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     client->n_restores++;
     client->n_restarted += rc != 0;
     for (uint32_t i = 0; i < n && rc == 0; i++) {
-        check(client, slots[i], pieces[i].data);
+        check(client, slots[i], buffers[i].data);
         slots[i]->state = EMPTY;
     }
 }

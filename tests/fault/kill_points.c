@@ -9,8 +9,8 @@
 #include "base/log.h"
 #include "spill/engine_state.h"
 #include "tests/lib/killed_service.h"
+#include "tests/lib/known_regions.h"
 #include "tests/lib/lives.h"
-#include "tests/lib/pieces.h"
 #include "tests/lib/run.h"
 #include "tests/lib/store_trap.h"
 #include "tests/lib/transfer.h"
@@ -48,17 +48,17 @@ static int on_found(struct sw_owner *owner, uint32_t uid, bool is_tenant_owner, 
 }
 
 /* Restores to memory of the test's own; 0: it has the right bytes. */
-static int try(struct sw_owner *owner, struct sw_piece *p) {
-    struct sw_memory own = p->packed ? p->from : sw_memory_new(SW_PIECE_BYTES);
+static int try(struct sw_owner *owner, struct sw_known_region *p) {
+    struct sw_memory own = p->packed ? p->from : sw_memory_new(SW_KNOWN_BYTES);
     struct sw_mem_desc desc = sw_memory_desc(&own);
     struct sw_test_op op = {0};
     struct sw_mem *mem;
-    struct sw_range ranges[2] = {{.bytes = SW_PIECE_BYTES}};
+    struct sw_range ranges[2] = {{.bytes = SW_KNOWN_BYTES}};
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     if (p->n_buffers == 2) {
-        ranges[0].bytes = SW_PIECE_BYTES / 2;
+        ranges[0].bytes = SW_KNOWN_BYTES / 2;
         ranges[1] =
-            (struct sw_range){.mem = mem, .offset = SW_PIECE_BYTES / 2, .bytes = SW_PIECE_BYTES - SW_PIECE_BYTES / 2};
+            (struct sw_range){.mem = mem, .offset = SW_KNOWN_BYTES / 2, .bytes = SW_KNOWN_BYTES - SW_KNOWN_BYTES / 2};
     }
     ranges[0].mem = mem;
     int rc =
@@ -70,32 +70,32 @@ static int try(struct sw_owner *owner, struct sw_piece *p) {
         rc = op.outcome.err.code;
     }
     if (!rc)
-        ck_assert_msg(sw_piece_holds(own.data, (unsigned)(p - sw_pieces.at)), "piece %u has other bytes",
-                      (unsigned)(p - sw_pieces.at));
+        ck_assert_msg(sw_known_holds(own.data, (unsigned)(p - sw_known.at)), "region %u has other bytes",
+                      (unsigned)(p - sw_known.at));
     if (!p->packed)
         sw_memory_free(&own);
     return rc;
 }
 
-static bool is_back(const struct sw_piece *p) {
-    return sw_piece_holds((p->packed ? p->from.data : p->to.data) + p->offset, (unsigned)(p - sw_pieces.at));
+static bool is_back(const struct sw_known_region *p) {
+    return sw_known_holds((p->packed ? p->from.data : p->to.data) + p->offset, (unsigned)(p - sw_known.at));
 }
 
 /* ALL of a batch's restore are back if one of them is said to be. */
-static bool is_whole_batch_back(const struct sw_piece *p) {
-    for (unsigned i = 0; i < sw_pieces.n; i++)
-        if (p->batch ? sw_pieces.at[i].batch == p->batch && !is_back(&sw_pieces.at[i])
-                     : p == &sw_pieces.at[i] && !is_back(p))
+static bool is_whole_batch_back(const struct sw_known_region *p) {
+    for (unsigned i = 0; i < sw_known.n; i++)
+        if (p->batch ? sw_known.at[i].batch == p->batch && !is_back(&sw_known.at[i])
+                     : p == &sw_known.at[i] && !is_back(p))
             return false;
     return true;
 }
 
-static void check_piece(struct sw_owner *owner, struct sw_piece *p, unsigned kill_at) {
+static void check_region(struct sw_owner *owner, struct sw_known_region *p, unsigned kill_at) {
     struct sw_region_info info;
-    const unsigned i = (unsigned)(p - sw_pieces.at);
+    const unsigned i = (unsigned)(p - sw_known.at);
     int rc = -SW_ENOENT;
     if (!p->id.gen && owner && p->request) {
-        struct sw_region_id ids[SW_PIECES_MAX];
+        struct sw_region_id ids[SW_KNOWN_REGIONS_MAX];
         sw_engine_find_by_request(owner, p->request, ids, p->index + 1);
         p->id = ids[p->index];
     }
@@ -107,31 +107,31 @@ static void check_piece(struct sw_owner *owner, struct sw_piece *p, unsigned kil
     const bool is_out = !rc && info.state == SW_REGION_OUT, is_in = !rc && info.state == SW_REGION_IN,
                is_lost = !rc && info.state == SW_REGION_LOST;
 #define SAY(condition)                                                                                                 \
-    ck_assert_msg(condition, "killed at %u: piece %u in stage %d: %s", kill_at, i, p->stage,                           \
+    ck_assert_msg(condition, "killed at %u: region %u in stage %d: %s", kill_at, i, p->stage,                          \
                   rc ? "is not there" : sw_region_state_name(info.state))
     switch (p->stage) {
-    case SW_PIECE_NONE:
+    case SW_KNOWN_NONE:
         break;
-    case SW_PIECE_SPILLING:
+    case SW_KNOWN_SPILLING:
         SAY(!is_in && (!is_lost || p->packed));
-        SAY(is_lost || is_out || sw_piece_holds(p->from.data + p->offset, i)); /* no record: it was not touched */
-        SAY(p->packed || sw_piece_holds(p->from.data + p->offset, i));
+        SAY(is_lost || is_out || sw_known_holds(p->from.data + p->offset, i)); /* no record: it was not touched */
+        SAY(p->packed || sw_known_holds(p->from.data + p->offset, i));
         break;
-    case SW_PIECE_STORED: /* a pack whose end could not be recorded ends with its service */
+    case SW_KNOWN_STORED: /* a pack whose end could not be recorded ends with its service */
         SAY(is_out || (is_lost && p->packed && sw_kill_plan->fail_at));
         break;
-    case SW_PIECE_REFUSED:
-        SAY(rc && sw_piece_holds(p->from.data + p->offset, i));
+    case SW_KNOWN_REFUSED:
+        SAY(rc && sw_known_holds(p->from.data + p->offset, i));
         break;
-    case SW_PIECE_RESTORING:
+    case SW_KNOWN_RESTORING:
         SAY(!rc);
         SAY(!is_lost || p->packed);
         SAY(!is_in || is_whole_batch_back(p));
         break;
-    case SW_PIECE_DROPPING:
+    case SW_KNOWN_DROPPING:
         SAY(!is_in && !is_lost);
         break;
-    case SW_PIECE_GONE:
+    case SW_KNOWN_GONE:
         SAY(rc || is_in);
         break;
     }
@@ -143,33 +143,33 @@ static void check_piece(struct sw_owner *owner, struct sw_piece *p, unsigned kil
 
 /* Regions whose reply was lost were all recorded, or none. */
 static void check_groups(unsigned kill_at) {
-    for (unsigned i = 0; i < sw_pieces.n; i++)
-        if (sw_pieces.at[i].group && sw_pieces.at[i].stage == SW_PIECE_SPILLING)
-            ck_assert_msg(sw_pieces.at[i].is_out == sw_pieces.at[sw_pieces.at[i].group - 1].is_out,
-                          "killed at %u: piece %u is %s", kill_at, i,
-                          sw_pieces.at[i].is_out ? "there, the first of its group is not"
-                                                 : "gone, the first of its group is there");
+    for (unsigned i = 0; i < sw_known.n; i++)
+        if (sw_known.at[i].group && sw_known.at[i].stage == SW_KNOWN_SPILLING)
+            ck_assert_msg(sw_known.at[i].is_out == sw_known.at[sw_known.at[i].group - 1].is_out,
+                          "killed at %u: region %u is %s", kill_at, i,
+                          sw_known.at[i].is_out ? "there, the first of its group is not"
+                                                : "gone, the first of its group is there");
 }
 
 static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung_up) {
-    static const uint8_t none[sizeof sw_pieces.wire.token];
+    static const uint8_t none[sizeof sw_known.wire.token];
     struct sw_tier_stats stats;
     sw_world.files = NULL;
     sw_life_open(&life, disk_bytes);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
     ck_assert_uint_eq(life.found.n_damaged, 0);
     sw_engine_check(life.engine);
-    struct sw_owner *owner = memcmp(sw_pieces.wire.token, none, sizeof none)
-                                 ? sw_owner_claim(life.engine, (uint32_t)getuid(), sw_pieces.wire.token)
+    struct sw_owner *owner = memcmp(sw_known.wire.token, none, sizeof none)
+                                 ? sw_owner_claim(life.engine, (uint32_t)getuid(), sw_known.wire.token)
                                  : NULL;
-    ck_assert(owner || has_hung_up || sw_pieces.n == 0 || !sw_pieces.at[0].request || sw_kill_plan->fail_at);
+    ck_assert(owner || has_hung_up || sw_known.n == 0 || !sw_known.at[0].request || sw_kill_plan->fail_at);
     tenant_owner = NULL;
     ck_assert_int_eq(sw_owners_visit_found(life.engine, on_found, NULL, NULL), 0);
-    for (unsigned i = 0; i < sw_pieces.n; i++) {
-        if (has_hung_up && !sw_pieces.at[i].durable &&
-            sw_pieces.at[i].stage != SW_PIECE_NONE) /* it may go, and may still be there */
-            sw_pieces.at[i].stage = sw_pieces.at[i].stage == SW_PIECE_GONE ? SW_PIECE_GONE : SW_PIECE_DROPPING;
-        check_piece(owner, &sw_pieces.at[i], kill_at);
+    for (unsigned i = 0; i < sw_known.n; i++) {
+        if (has_hung_up && !sw_known.at[i].durable &&
+            sw_known.at[i].stage != SW_KNOWN_NONE) /* it may go, and may still be there */
+            sw_known.at[i].stage = sw_known.at[i].stage == SW_KNOWN_GONE ? SW_KNOWN_GONE : SW_KNOWN_DROPPING;
+        check_region(owner, &sw_known.at[i], kill_at);
     }
     check_groups(kill_at);
     /* Every region is known to a client: after they have dropped them nothing is left. */
@@ -190,80 +190,83 @@ static void check_successor(unsigned kill_at, uint64_t disk_bytes, bool has_hung
 /* ---- what is done meanwhile ---- */
 
 static void alone(void) {
-    struct sw_piece *p = sw_pieces_new(1), *kept = sw_pieces_new(1), *late = sw_pieces_new(1);
-    sw_piece_spill(p, false);
-    sw_piece_spill(kept, false);
-    sw_piece_restore(kept, SW_REQ9_KEEP);
-    sw_piece_restore(p, 0);
-    sw_piece_spill(late, false);
-    sw_piece_drop(kept);
-    sw_piece_restore(late, 0);
+    struct sw_known_region *p = sw_known_regions_new(1), *kept = sw_known_regions_new(1),
+                           *late = sw_known_regions_new(1);
+    sw_known_spill(p, false);
+    sw_known_spill(kept, false);
+    sw_known_restore(kept, SW_REQ9_KEEP);
+    sw_known_restore(p, 0);
+    sw_known_spill(late, false);
+    sw_known_drop(kept);
+    sw_known_restore(late, 0);
 }
 
 static void in_batches(void) {
-    struct sw_piece *p = sw_pieces_new(3), *more = sw_pieces_new(2);
-    sw_piece_spill_batch(p, 3);
-    sw_piece_restore_batch(p, 3);
-    sw_piece_spill_batch(more, 2);
-    sw_piece_drop(&more[1]);
+    struct sw_known_region *p = sw_known_regions_new(3), *more = sw_known_regions_new(2);
+    sw_known_spill_batch(p, 3);
+    sw_known_restore_batch(p, 3);
+    sw_known_spill_batch(more, 2);
+    sw_known_drop(&more[1]);
 }
 
 static void durable(void) {
-    struct sw_piece *p = sw_pieces_new(1), *other = sw_pieces_new(1), *third = sw_pieces_new(1);
-    sw_piece_spill_durable(p, "one");
-    sw_piece_spill_durable(other, "two");
-    sw_piece_restore(p, 0);
-    sw_piece_restore_batch(p, 1);
-    sw_piece_spill_durable(third, "three");
-    sw_piece_drop(other);
+    struct sw_known_region *p = sw_known_regions_new(1), *other = sw_known_regions_new(1),
+                           *third = sw_known_regions_new(1);
+    sw_known_spill_durable(p, "one");
+    sw_known_spill_durable(other, "two");
+    sw_known_restore(p, 0);
+    sw_known_restore_batch(p, 1);
+    sw_known_spill_durable(third, "three");
+    sw_known_drop(other);
     struct sw_msg msg = {.header = {.type = SW_MSG_ADOPT}};
     sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, "one");
-    if (p->stage == SW_PIECE_STORED)
-        (void)sw_piece_ask(&msg, p, 1, SW_PIECE_STORED, SW_PIECE_STORED);
+    if (p->stage == SW_KNOWN_STORED)
+        (void)sw_known_ask(&msg, p, 1, SW_KNOWN_STORED, SW_KNOWN_STORED);
 }
 
 static void buffers(void) {
-    struct sw_piece *p = sw_pieces_new(1), *other = sw_pieces_new(1);
-    sw_piece_spill_buffers(p);
-    sw_piece_spill_buffers(other);
-    sw_piece_restore_buffers(p);
-    sw_piece_drop(other);
+    struct sw_known_region *p = sw_known_regions_new(1), *other = sw_known_regions_new(1);
+    sw_known_spill_buffers(p);
+    sw_known_spill_buffers(other);
+    sw_known_restore_buffers(p);
+    sw_known_drop(other);
 }
 
 static void in_place(void) {
-    struct sw_piece *p = sw_pieces_new(1), *other = sw_pieces_new(1);
-    sw_piece_spill(p, true);
-    sw_piece_spill(other, true);
-    sw_piece_restore(p, 0);
-    sw_piece_restore(other, 0);
+    struct sw_known_region *p = sw_known_regions_new(1), *other = sw_known_regions_new(1);
+    sw_known_spill(p, true);
+    sw_known_spill(other, true);
+    sw_known_restore(p, 0);
+    sw_known_restore(other, 0);
 }
 
 static void on_the_disk(void) {
-    struct sw_piece *p = sw_pieces_new(4);
-    sw_piece_spill_batch(p, 4);
-    sw_piece_await_moves();
-    sw_piece_restore_batch(p, 1);
-    sw_piece_drop(&p[1]);
-    sw_piece_spill(sw_pieces_new(1), false);
-    sw_piece_await_moves();
+    struct sw_known_region *p = sw_known_regions_new(4);
+    sw_known_spill_batch(p, 4);
+    sw_known_await_moves();
+    sw_known_restore_batch(p, 1);
+    sw_known_drop(&p[1]);
+    sw_known_spill(sw_known_regions_new(1), false);
+    sw_known_await_moves();
 }
 
 static void in_packets(void) {
-    struct sw_piece *p = sw_pieces_new(3), *more = sw_pieces_new(3), *rest = sw_pieces_new(2);
-    sw_piece_build_packet(p, 3, 0, "one");
-    sw_piece_read_packet(p, 3, 0);
-    sw_piece_build_packet(more, 3, SW_REQ_ALL, NULL);
-    sw_piece_read_packet(more, 3, SW_REQ_ALL);
-    sw_piece_build_packet(rest, 2, 0, NULL);
-    sw_piece_discard_packet(rest, 2);
+    struct sw_known_region *p = sw_known_regions_new(3), *more = sw_known_regions_new(3),
+                           *rest = sw_known_regions_new(2);
+    sw_known_build_packet(p, 3, 0, "one");
+    sw_known_read_packet(p, 3, 0);
+    sw_known_build_packet(more, 3, SW_REQ_ALL, NULL);
+    sw_known_read_packet(more, 3, SW_REQ_ALL);
+    sw_known_build_packet(rest, 2, 0, NULL);
+    sw_known_discard_packet(rest, 2);
 }
 
 static void in_open_packets(void) {
-    struct sw_piece *p = sw_pieces_new(3), *more = sw_pieces_new(2);
-    sw_piece_build_open(p, 3, "one");
-    sw_piece_build_open(more, 2, NULL);
-    sw_piece_read_open(p, 3);
-    sw_piece_read_open(more, 2);
+    struct sw_known_region *p = sw_known_regions_new(3), *more = sw_known_regions_new(2);
+    sw_known_build_open(p, 3, "one");
+    sw_known_build_open(more, 2, NULL);
+    sw_known_read_open(p, 3);
+    sw_known_read_open(more, 2);
 }
 
 static const struct scenario {
@@ -289,22 +292,22 @@ static bool run(const struct scenario *s, unsigned kill_at, unsigned fail_at, bo
         sw_killed_service_serve(pair[0], disk_bytes);
     }
     (void)close(pair[0]);
-    sw_pieces.wire = (struct sw_wire){.socket = pair[1]};
-    sw_pieces.n = sw_pieces.last_mem = sw_pieces.n_errors = 0;
-    sw_pieces.is_dead = false;
-    if (sw_piece_answered(sw_wire_hello(&sw_pieces.wire, s->version)))
+    sw_known.wire = (struct sw_wire){.socket = pair[1]};
+    sw_known.n = sw_known.last_mem = sw_known.n_errors = 0;
+    sw_known.is_dead = false;
+    if (sw_known_answered(sw_wire_hello(&sw_known.wire, s->version)))
         s->run();
-    const bool died = sw_pieces.is_dead;
+    const bool died = sw_known.is_dead;
     if (!s->hangs_up) /* else it is killed while it cleans up, or when it has */
         (void)kill(child, SIGKILL);
-    sw_wire_close(&sw_pieces.wire);
+    sw_wire_close(&sw_known.wire);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
     check_successor(kill_at, disk_bytes, s->hangs_up && !died);
-    for (unsigned i = 0; i < sw_pieces.n; i++)
-        if (sw_pieces.at[i].index == 0) {
-            sw_memory_free(&sw_pieces.at[i].from);
-            sw_memory_free(&sw_pieces.at[i].to);
+    for (unsigned i = 0; i < sw_known.n; i++)
+        if (sw_known.at[i].index == 0) {
+            sw_memory_free(&sw_known.at[i].from);
+            sw_memory_free(&sw_known.at[i].to);
         }
     return (kill_at && sw_kill_plan->n_points >= kill_at) || (fail_at && sw_kill_plan->n_records >= fail_at);
 }
@@ -338,7 +341,7 @@ START_TEST(each_record_fails) {
     for (unsigned at = 1; run(s, 0, at, _i % 2); at++) {
         ck_assert_uint_lt(at, 1000);
         n_failed++;
-        n_seen += sw_pieces.n_errors > 0;
+        n_seen += sw_known.n_errors > 0;
     }
     ck_assert_uint_gt(n_failed, 2);
     ck_assert_msg(s->has_disk || s->run == in_place || n_seen == n_failed, "%u failed, %u were seen", n_failed, n_seen);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* A client's memory is 6 MiB of chunks of 1 MiB, so that it is met in the middle of an operation. */
-enum { BYTES = (6 << 20) + 321, PIECES = 64, PIECE_BYTES = 20011 };
+enum { BYTES = (6 << 20) + 321, N_BUFFERS = 64, BUFFER_BYTES = 20011 };
 
 static unsigned cycles = 96;
 static const char *program = SW_SPILLWAYD_PATH;
@@ -56,22 +56,22 @@ static void packing(struct client *c) {
 }
 
 static void batches(struct client *c) {
-    struct spillway_buffer pieces[PIECES];
-    struct spillway_request spills[PIECES] = {0}, restores[PIECES];
-    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
+    struct spillway_buffer buffers[N_BUFFERS];
+    struct spillway_request spills[N_BUFFERS] = {0}, restores[N_BUFFERS];
+    struct spillway_result results[N_BUFFERS] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
-    for (unsigned i = 0; i < PIECES; i++)
-        pieces[i] = (struct spillway_buffer){.data = (uint8_t *)c->memory.buffer->data + (size_t)i * PIECE_BYTES,
-                                             .bytes = PIECE_BYTES};
-    sw_requests_of_each(spills, pieces, PIECES);
+    for (unsigned i = 0; i < N_BUFFERS; i++)
+        buffers[i] = (struct spillway_buffer){.data = (uint8_t *)c->memory.buffer->data + (size_t)i * BUFFER_BYTES,
+                                              .bytes = BUFFER_BYTES};
+    sw_requests_of_each(spills, buffers, N_BUFFERS);
     memcpy(restores, spills, sizeof restores);
     MUST(spillway_register(c->connection, c->memory.buffer->data, BYTES, &error) == 0, &error);
     for (;;) {
-        MUST(spillway_spill(c->connection, spills, PIECES, &ticket, &error) == 0, &error);
-        MUST(spillway_wait(ticket, -1, results, PIECES, &error) == 0, &error);
+        MUST(spillway_spill(c->connection, spills, N_BUFFERS, &ticket, &error) == 0, &error);
+        MUST(spillway_wait(ticket, -1, results, N_BUFFERS, &error) == 0, &error);
         spillway_ticket_free(ticket);
-        sw_requests_take_regions(restores, results, PIECES);
-        MUST(spillway_restore(c->connection, restores, PIECES, &ticket, &error) == 0, &error);
+        sw_requests_take_regions(restores, results, N_BUFFERS);
+        MUST(spillway_restore(c->connection, restores, N_BUFFERS, &ticket, &error) == 0, &error);
         MUST(spillway_wait(ticket, -1, NULL, 0, &error) == 0, &error);
         spillway_ticket_free(ticket);
     }

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N_PLACES = 12, PIECES = 16, PIECE_BYTES = 20011, ROUNDS = 5, FLAT_RESTARTS = 20 };
+enum { N_PLACES = 12, N_BUFFERS = 16, BUFFER_BYTES = 20011, ROUNDS = 5, FLAT_RESTARTS = 20 };
 /* Memory that the driver may take for itself, and release at any time. */
 #define TOLERANCE_BYTES ((uint64_t)8 << 20)
 
@@ -45,9 +45,9 @@ static const char *program;
 struct client {
     struct spillway *connection;
     struct sw_parked places[N_PLACES];
-    struct sw_parked block; /* registered; its pieces are spilled together */
-    struct spillway_buffer pieces[PIECES];
-    struct spillway_request requests[PIECES]; /* of a region for each of them */
+    struct sw_parked block; /* registered; its buffers are spilled together */
+    struct spillway_buffer buffers[N_BUFFERS];
+    struct spillway_request requests[N_BUFFERS]; /* of a region for each of them */
     bool are_out;
     uint64_t random;
 };
@@ -70,7 +70,7 @@ static void make_buffers(struct client *c) {
     c->random = 4711;
     for (unsigned i = 0; i < N_PLACES; i++)
         sw_parked_init(&c->places[i], kind_of(i), bytes[i / 4], i);
-    sw_parked_init(&c->block, kind_of(0), (uint64_t)PIECES * PIECE_BYTES, SW_CONTENT_TEXT);
+    sw_parked_init(&c->block, kind_of(0), (uint64_t)N_BUFFERS * BUFFER_BYTES, SW_CONTENT_TEXT);
 }
 
 static void connect_to_service(struct client *c) {
@@ -86,17 +86,17 @@ static void connect_to_service(struct client *c) {
 }
 
 static void spill_pieces(struct client *c) {
-    struct spillway_result results[PIECES] = {{.size = sizeof *results}};
+    struct spillway_result results[N_BUFFERS] = {{.size = sizeof *results}};
     struct spillway_ticket *ticket;
     struct sw_err err;
-    for (unsigned i = 0; i < PIECES; i++) {
-        c->pieces[i] = (struct spillway_buffer){.data = (uint8_t *)c->block.buffer->data + (size_t)i * PIECE_BYTES,
-                                                .bytes = PIECE_BYTES};
+    for (unsigned i = 0; i < N_BUFFERS; i++) {
+        c->buffers[i] = (struct spillway_buffer){.data = (uint8_t *)c->block.buffer->data + (size_t)i * BUFFER_BYTES,
+                                                 .bytes = BUFFER_BYTES};
         c->requests[i].region = (struct spillway_region){0};
     }
-    sw_requests_of_each(c->requests, c->pieces, PIECES);
-    MUST(spillway_spill(c->connection, c->requests, PIECES, &ticket, &error) == 0, &error);
-    const int rc = spillway_wait(ticket, -1, results, PIECES, &error);
+    sw_requests_of_each(c->requests, c->buffers, N_BUFFERS);
+    MUST(spillway_spill(c->connection, c->requests, N_BUFFERS, &ticket, &error) == 0, &error);
+    const int rc = spillway_wait(ticket, -1, results, N_BUFFERS, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);
     count(rc);
@@ -105,15 +105,15 @@ static void spill_pieces(struct client *c) {
         return;
     }
     c->are_out = true;
-    sw_requests_take_regions(c->requests, results, PIECES);
+    sw_requests_take_regions(c->requests, results, N_BUFFERS);
     SW_ASSERT(sw_buffer_fill(c->block.buffer, 0xEE, &err) == 0);
 }
 
 static int restore_pieces(struct client *c, unsigned flags) {
     struct spillway_ticket *ticket;
-    for (unsigned i = 0; i < PIECES; i++)
+    for (unsigned i = 0; i < N_BUFFERS; i++)
         c->requests[i].flags = flags;
-    MUST(spillway_restore(c->connection, c->requests, PIECES, &ticket, &error) == 0, &error);
+    MUST(spillway_restore(c->connection, c->requests, N_BUFFERS, &ticket, &error) == 0, &error);
     const int rc = spillway_wait(ticket, -1, NULL, 0, &error);
     spillway_ticket_free(ticket);
     MUST(rc == 0 || rc == -SPILLWAY_ERESTARTED, &error);

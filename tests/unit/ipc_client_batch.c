@@ -14,27 +14,28 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PIECES = 300 };
-#define PIECE_BYTES UINT64_C(30)
-static struct spillway_buffer pieces[PIECES];
-static struct spillway_request requests[PIECES]; /* of a region for each of them */
-static struct spillway_result results[PIECES];
+enum { N_BUFFERS = 300 };
+#define BUFFER_BYTES UINT64_C(30)
+static struct spillway_buffer buffers[N_BUFFERS];
+static struct spillway_request requests[N_BUFFERS]; /* of a region for each of them */
+static struct spillway_result results[N_BUFFERS];
 
 static void lay_out_pieces(void) {
-    for (uint32_t i = 0; i < PIECES; i++)
-        pieces[i] = (struct spillway_buffer){.data = (uint8_t *)sw_play.data + i * PIECE_BYTES, .bytes = PIECE_BYTES};
-    sw_requests_of_each(requests, pieces, PIECES);
+    for (uint32_t i = 0; i < N_BUFFERS; i++)
+        buffers[i] =
+            (struct spillway_buffer){.data = (uint8_t *)sw_play.data + i * BUFFER_BYTES, .bytes = BUFFER_BYTES};
+    sw_requests_of_each(requests, buffers, N_BUFFERS);
 }
 
-/* The next packet of a spill of `count` pieces from `first` on; returns its seq. */
+/* The next packet of a spill of `count` buffers from `first` on; returns its seq. */
 static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint32_t count) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, SW_MSG_BUILD);
     const struct sw_msg_build *m = &msg.u.build;
     SW_ASSERT(m->n_builds == count && m->n_chunks == count && m->flags == SW_REQ_ALL);
     for (uint32_t i = 0; i < count; i++) {
-        SW_ASSERT(m->chunks[i].mem == mem && m->chunks[i].offset == (first + i) * PIECE_BYTES);
-        SW_ASSERT(m->chunks[i].raw_bytes == PIECE_BYTES && m->chunks[i].order_word == 0);
+        SW_ASSERT(m->chunks[i].mem == mem && m->chunks[i].offset == (first + i) * BUFFER_BYTES);
+        SW_ASSERT(m->chunks[i].raw_bytes == BUFFER_BYTES && m->chunks[i].order_word == 0);
         SW_ASSERT((m->chunks[i].order_value > 0) == sw_play.gpu.on);
     }
     return msg.header.seq;
@@ -48,7 +49,7 @@ static uint32_t take_restore_batch(int socket, uint32_t first, uint32_t count, u
     for (uint32_t i = 0; i < count; i++) {
         SW_ASSERT(m->reads[i].slot == first + 1 + i && m->reads[i].gen == 9);
         SW_ASSERT(m->reads[i].flags == (SW_READ_BEGIN | SW_READ_END | flags));
-        SW_ASSERT(m->chunks[i].offset == (first + i) * PIECE_BYTES && m->chunks[i].raw_bytes == PIECE_BYTES);
+        SW_ASSERT(m->chunks[i].offset == (first + i) * BUFFER_BYTES && m->chunks[i].raw_bytes == BUFFER_BYTES);
     }
     return msg.header.seq;
 }
@@ -93,7 +94,7 @@ static int wait_batch(struct spillway_ticket *ticket, int timeout_ms, uint32_t n
 static void ck_results(uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         ck_assert(results[i].region.slot == i + 1 && results[i].region.generation == 9);
-        ck_assert_uint_eq(results[i].raw_bytes, PIECE_BYTES);
+        ck_assert_uint_eq(results[i].raw_bytes, BUFFER_BYTES);
         ck_assert_uint_eq(results[i].stored_bytes, 1);
         ck_assert_uint_eq(results[i].service_us, 5);
         ck_assert_str_eq(results[i].codec, i < 256 ? "v5t" : "raw");
@@ -105,32 +106,32 @@ static void serve_two_packets(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
     const uint32_t mem = sw_play_register(socket);
     const uint32_t first = take_spill_batch(socket, mem, 0, 256), second = take_spill_batch(socket, mem, 256, 44);
-    sw_play_put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    sw_play_put_batch(socket, second, 44, 257, 44 * BUFFER_BYTES);
     (void)sem_wait(&sw_play.go);
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
     /* Kept until both are back. */
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_READ_KEEP), 256, 1, 256 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_READ_KEEP), 44, 257, 44 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 256, SW_READ_KEEP), 256, 1, 256 * BUFFER_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 256, 44, SW_READ_KEEP), 44, 257, 44 * BUFFER_BYTES);
     expect_discard(socket, 256, 1, SW_REQ_CONSUME);
     expect_discard(socket, 44, 257, SW_REQ_CONSUME);
     /* One packet is all or nothing by itself. */
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_READ_KEEP), 2, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * BUFFER_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_READ_KEEP), 2, 1, 2 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
 START_TEST(a_batch_may_take_two_packets) {
     start_batches(serve_two_packets);
-    struct spillway_ticket *ticket = spill_batch(PIECES);
-    sw_play_ck_error(wait_batch(ticket, 20, PIECES), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
+    struct spillway_ticket *ticket = spill_batch(N_BUFFERS);
+    sw_play_ck_error(wait_batch(ticket, 20, N_BUFFERS), SPILLWAY_EAGAIN, SPILLWAY_SCOPE_REQUEST, "");
     ck_assert_uint_eq(results[0].region.generation, 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(wait_batch(ticket, -1, PIECES), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, N_BUFFERS), 0);
     spillway_ticket_free(ticket);
-    ck_results(PIECES);
+    ck_results(N_BUFFERS);
     memset(results, 0, sizeof results);
-    ck_assert_int_eq(wait_batch(restore_batch(PIECES, 0), -1, PIECES), 0);
-    ck_results(PIECES);
+    ck_assert_int_eq(wait_batch(restore_batch(N_BUFFERS, 0), -1, N_BUFFERS), 0);
+    ck_results(N_BUFFERS);
     ck_assert_int_eq(wait_batch(restore_batch(2, 0), -1, 2), 0);
     ck_results(2);
     ck_assert_int_eq(wait_batch(restore_batch(2, SPILLWAY_KEEP), -1, 2), 0);
@@ -144,20 +145,21 @@ static void fail_second_packets(int socket) {
     const uint32_t mem = sw_play_register(socket);
     uint32_t first = take_spill_batch(socket, mem, 0, 256);
     sw_play_put_error(socket, take_spill_batch(socket, mem, 256, 44), "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
     expect_discard(socket, 256, 1, 0);
     first = take_restore_batch(socket, 0, 256, SW_READ_KEEP);
     sw_play_put_error(socket, take_restore_batch(socket, 256, 44, SW_READ_KEEP), "ECHECKSUM", SW_SCOPE_REGION,
                       "bad frame");
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
     sw_play_expect_end(socket); /* nothing is dropped */
 }
 
 START_TEST(a_batch_fails_as_one) {
     start_batches(fail_second_packets);
-    sw_play_ck_error(wait_batch(spill_batch(PIECES), -1, PIECES), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "full");
+    sw_play_ck_error(wait_batch(spill_batch(N_BUFFERS), -1, N_BUFFERS), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
+                     "full");
     ck_assert_uint_eq(results[0].region.generation, 0);
-    sw_play_ck_error(wait_batch(restore_batch(PIECES, 0), -1, PIECES), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION,
+    sw_play_ck_error(wait_batch(restore_batch(N_BUFFERS, 0), -1, N_BUFFERS), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION,
                      "bad frame");
     sw_play_close();
 }
@@ -168,32 +170,32 @@ static void allow_one_packet(int socket) {
     sw_play_greet_with(socket, 1, 512);
     const uint32_t mem = sw_play_register(socket), first = take_spill_batch(socket, mem, 0, 256);
     SW_ASSERT(poll(&p, 1, 20) == 0);
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
-    sw_play_put_batch(socket, take_spill_batch(socket, mem, 256, 44), 44, 257, 44 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 256, 44), 44, 257, 44 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
 START_TEST(packets_respect_the_daemons_limit) {
     start_batches(allow_one_packet);
-    ck_assert_int_eq(wait_batch(spill_batch(PIECES), -1, PIECES), 0);
+    ck_assert_int_eq(wait_batch(spill_batch(N_BUFFERS), -1, N_BUFFERS), 0);
     sw_play_close();
 }
 END_TEST
 
-/* No more pieces at a time than the daemon allows, and no more packets. */
+/* No more buffers at a time than the daemon allows, and no more packets. */
 static void allow_few_pieces(int socket) {
     sw_play_greet_with(socket, 2, 100);
     const uint32_t mem = sw_play_register(socket);
-    for (uint32_t first = 0; first < PIECES; first += 100)
-        sw_play_put_batch(socket, take_spill_batch(socket, mem, first, 100), 100, first + 1, 100 * PIECE_BYTES);
+    for (uint32_t first = 0; first < N_BUFFERS; first += 100)
+        sw_play_put_batch(socket, take_spill_batch(socket, mem, first, 100), 100, first + 1, 100 * BUFFER_BYTES);
     const uint32_t one = take_spill_batch(socket, mem, 0, 1), other = take_spill_batch(socket, mem, 0, 2);
     struct sw_msg status;
     sw_play_expect(socket, &status, SW_MSG_STATUS); /* and not the third */
-    sw_play_put_batch(socket, one, 1, 1, PIECE_BYTES);
+    sw_play_put_batch(socket, one, 1, 1, BUFFER_BYTES);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     const uint32_t third = take_spill_batch(socket, mem, 0, 3);
-    sw_play_put_batch(socket, third, 3, 4, 3 * PIECE_BYTES);
-    sw_play_put_batch(socket, other, 2, 2, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, third, 3, 4, 3 * BUFFER_BYTES);
+    sw_play_put_batch(socket, other, 2, 2, 2 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -201,8 +203,8 @@ START_TEST(batches_respect_the_daemons_limits) {
     struct spillway_status status = {.size = sizeof status};
     struct spillway_ticket *none = NULL;
     start_batches(allow_few_pieces);
-    ck_assert_int_eq(wait_batch(spill_batch(PIECES), -1, PIECES), 0);
-    ck_assert_uint_eq(results[PIECES - 1].region.slot, PIECES);
+    ck_assert_int_eq(wait_batch(spill_batch(N_BUFFERS), -1, N_BUFFERS), 0);
+    ck_assert_uint_eq(results[N_BUFFERS - 1].region.slot, N_BUFFERS);
     struct spillway_ticket *one = spill_batch(1), *other = spill_batch(2);
     sw_play_ck_error(spillway_spill(sw_play.connection, requests, 3, &none, &sw_play.error), SPILLWAY_ELIMIT,
                      SPILLWAY_SCOPE_REQUEST, "2 operations");
@@ -220,7 +222,7 @@ static void refuse_batches(int socket) {
     const uint32_t mem = sw_play_register(socket);
     for (unsigned i = 0; i < 3; i++)
         sw_play_put_error(socket, take_spill_batch(socket, mem, 0, 3), "ENOSPACE", SW_SCOPE_REQUEST, "it is full");
-    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 3), 3, 1, 3 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 3), 3, 1, 3 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -238,7 +240,7 @@ static void allow_one_batch(int socket) {
     sw_play_greet_with(socket, 1, 100);
     const uint32_t mem = sw_play_register(socket);
     for (uint32_t i = 1; i <= 2; i++)
-        sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 1), 1, i, PIECE_BYTES);
+        sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 1), 1, i, BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -266,12 +268,12 @@ static void serve_gpu_batch(int socket) {
     sw_play_put_ok(socket, open.header.seq);
     const uint32_t first = take_spill_batch(socket, open.u.mem_open.mem, 0, 256);
     const uint32_t second = take_spill_batch(socket, open.u.mem_open.mem, 256, 44);
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
     struct sw_msg status;
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     (void)sem_wait(&sw_play.go);
-    sw_play_put_batch(socket, second, 44, 257, 44 * PIECE_BYTES);
+    sw_play_put_batch(socket, second, 44, 257, 44 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
@@ -279,11 +281,11 @@ START_TEST(a_batch_has_one_mark) {
     struct spillway_status status = {.size = sizeof status};
     sw_play.gpu.on = true;
     start_batches(serve_gpu_batch);
-    struct spillway_ticket *ticket = spill_batch(PIECES);
+    struct spillway_ticket *ticket = spill_batch(N_BUFFERS);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 44); /* one packet is not answered yet */
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
-    ck_assert_int_eq(wait_batch(ticket, -1, PIECES), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, N_BUFFERS), 0);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_play_close();
 }
@@ -297,8 +299,8 @@ static void serve_no_bytes(int socket) {
     sw_play_expect(socket, &msg, SW_MSG_BUILD);
     const struct sw_wire_chunk *chunks = msg.u.build.chunks;
     SW_ASSERT(msg.u.build.n_builds == 2 && chunks[0].offset == SW_PLAY_BYTES);
-    SW_ASSERT(chunks[0].raw_bytes == 0 && chunks[1].offset == PIECE_BYTES);
-    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9}, {.slot = 2, .gen = 9, .raw_bytes = PIECE_BYTES}};
+    SW_ASSERT(chunks[0].raw_bytes == 0 && chunks[1].offset == BUFFER_BYTES);
+    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9}, {.slot = 2, .gen = 9, .raw_bytes = BUFFER_BYTES}};
     struct sw_msg reply = {.u.results = {.n_results = 2, .results = wire}};
     sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
     sw_play_expect_end(socket);
@@ -308,8 +310,8 @@ static void serve_no_bytes(int socket) {
 START_TEST(an_empty_buffer_may_lie_at_the_end_of_memory) {
     sw_play.gpu.on = true;
     start_batches(serve_no_bytes);
-    pieces[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
-    pieces[0].bytes = 0;
+    buffers[0].data = (uint8_t *)sw_play.data + SW_PLAY_BYTES;
+    buffers[0].bytes = 0;
     ck_assert_int_eq(wait_batch(spill_batch(2), -1, 2), 0);
     ck_assert_ptr_eq(sw_play.gpu.memory, sw_play.data);
     sw_play_close();
@@ -320,13 +322,13 @@ static void drop_what_nobody_saw(int socket) {
     struct sw_msg status;
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 256);
     const uint32_t mem = sw_play_register(socket);
-    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 10), 10, 1, 10 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_spill_batch(socket, mem, 0, 10), 10, 1, 10 * BUFFER_BYTES);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     expect_discard(socket, 10, 1, 0);
     const uint32_t first = take_spill_batch(socket, mem, 0, 256);
     (void)sem_wait(&sw_play.go);
-    sw_play_put_batch(socket, first, 256, 1, 256 * PIECE_BYTES);
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
     sw_play_expect(socket, &status, SW_MSG_STATUS);
     sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
     expect_discard(socket, 256, 1, 0); /* and no second packet */
@@ -341,9 +343,9 @@ START_TEST(freeing_a_batch_drops_its_unknown_regions) {
     struct spillway_ticket *done = spill_batch(10);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     spillway_ticket_free(done); /* is done, but was not waited for */
-    struct spillway_ticket *running = spill_batch(PIECES);
+    struct spillway_ticket *running = spill_batch(N_BUFFERS);
     spillway_ticket_free(running);
-    memset(pieces, 0xee, sizeof pieces); /* neither is checked any more */
+    memset(buffers, 0xee, sizeof buffers); /* neither is checked any more */
     memset(requests, 0xee, sizeof requests);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
@@ -353,23 +355,23 @@ START_TEST(freeing_a_batch_drops_its_unknown_regions) {
 END_TEST
 
 static void lie_about_the_count(int socket, uint32_t seq) {
-    sw_play_put_batch(socket, seq, 3, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, seq, 3, 1, 2 * BUFFER_BYTES);
 }
 
 static void lie_about_the_bytes(int socket, uint32_t seq) {
-    sw_play_put_batch(socket, seq, 2, 1, 2 * PIECE_BYTES - 1);
+    sw_play_put_batch(socket, seq, 2, 1, 2 * BUFFER_BYTES - 1);
 }
 
 /* No region has generation 0. */
 static void name_no_region(int socket, uint32_t seq) {
-    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9, .raw_bytes = PIECE_BYTES},
-                                          {.slot = 2, .raw_bytes = PIECE_BYTES}};
+    const struct sw_wire_result wire[] = {{.slot = 1, .gen = 9, .raw_bytes = BUFFER_BYTES},
+                                          {.slot = 2, .raw_bytes = BUFFER_BYTES}};
     struct sw_msg msg = {.u.results = {.n_results = 2, .results = wire}};
     sw_play_put(socket, &msg, SW_MSG_RESULTS, seq);
 }
 
 static void answer_with_one(int socket, uint32_t seq) {
-    sw_play_put_result(socket, seq, 1, 2 * PIECE_BYTES);
+    sw_play_put_result(socket, seq, 1, 2 * BUFFER_BYTES);
 }
 
 static const struct {
@@ -402,7 +404,7 @@ END_TEST
 static void serve_one_batch(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
     (void)sw_play_register(socket);
-    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * PIECE_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * BUFFER_BYTES);
     sw_play_expect_end(socket);
 }
 
