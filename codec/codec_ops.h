@@ -27,7 +27,7 @@ struct sw_codec_ops {
     /* Hashes a tile's content: sw_hash_tile(), or sw_hash_tile_rows(), which ignores segment_log2. */
     uint32_t (*hash_tile)(const void *data, size_t bytes, unsigned segment_log2, uint32_t tile);
 
-    /* ---- plans: a codec without `learn`, `estimate` or `refine` is never chosen ---- */
+    /* ---- plans: a codec with none of `learn`, `estimate`, `refine` and `learn_dictionary` is never chosen ---- */
 
     /* Learns from a sample: fills the plan's params, and segment_log2 if the codec allows several. The plan's codec and
      * value type are set already. Codecs of bytes: the sample has short pieces, and the best expected ratio wins.
@@ -47,6 +47,9 @@ struct sw_codec_ops {
     bool (*may_refine)(const struct sw_plan *plan);
     void (*refine)(struct sw_plan *ret, const struct sw_plan *plan, const void *sample, size_t sample_bytes);
     double refine_gain;
+    /* Codecs of bytes with a dictionary, instead of may_refine and refine: learns it from a sample of long pieces, with
+     * the index that encoders need. Tried only where the caller has room for a dictionary. errors: -SW_ENOMEM. */
+    int (*learn_dictionary)(struct sw_frame_dictionary *ret, const void *sample, size_t sample_bytes);
 
     /* ---- encoding ---- */
 

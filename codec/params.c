@@ -36,11 +36,23 @@ uint32_t sw_plan_symbols(const struct sw_plan *plan) {
     return sw_codec_has_symbols(plan->codec) ? plan->params.n_symbols : 0;
 }
 
-double sw_plan_data_ratio(const struct sw_plan *plan) {
+/* The shortest chunks of a region of several chunks (spill/planner/rules.c). */
+#define DICTIONARY_CONTENT_BYTES ((uint64_t)4 << 20)
+
+double sw_plan_head_part(const struct sw_plan *plan) {
     struct sw_frame_layout layout;
+    uint64_t content_bytes = plan->raw_bytes;
+    if (plan->dictionary && content_bytes > DICTIONARY_CONTENT_BYTES)
+        content_bytes = DICTIONARY_CONTENT_BYTES;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, content_bytes, sw_plan_symbols(plan));
+    if (plan->dictionary)
+        sw_frame_layout_add_dictionary(&layout, plan->dictionary->bytes);
+    return (double)layout.data_offset / (double)content_bytes;
+}
+
+double sw_plan_data_ratio(const struct sw_plan *plan) {
     if (plan->codec == SW_CODEC_RAW)
         return 1;
-    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, plan->raw_bytes, sw_plan_symbols(plan));
-    const double data_per_byte = 1 / plan->expected_ratio - (double)layout.data_offset / (double)plan->raw_bytes;
+    const double data_per_byte = 1 / plan->expected_ratio - sw_plan_head_part(plan);
     return data_per_byte > 0 ? 1 / data_per_byte : (double)plan->raw_bytes; /* 0 or less: all values are equal */
 }

@@ -27,11 +27,16 @@ void sw_params_write(const struct sw_params *params, void *section);
  * is not 1 … max_length. */
 int sw_params_read(struct sw_params *ret, const void *section, uint32_t n_symbols, unsigned max_length);
 
+/* Longest index of a dictionary. */
+#define SW_DICTIONARY_INDEX_BYTES (145u << 10)
+
 /* What a codec has learned that is too long for params. Frames carry it whole, as their dictionary section: only the
- * codec knows what it means. */
+ * codec knows what it means. Encoders may need an index of it, which is not in frames. */
 struct sw_frame_dictionary {
     uint32_t bytes; /* a multiple of 16 */
     uint8_t data[SW_FRAME_MAX_DICTIONARY_BYTES];
+    uint32_t index_bytes, index_log2; /* index_bytes 0: no index was made; then encoders on the host make their own */
+    uint8_t index[SW_DICTIONARY_INDEX_BYTES] __attribute__((aligned(16)));
 };
 
 struct sw_plan {
@@ -51,6 +56,9 @@ void sw_plan_init_raw(struct sw_plan *ret);
 /* Returns the ratio that a plan expects for the data sections alone. expected_ratio includes header and table, whose
  * part depends on the region's length. */
 double sw_plan_data_ratio(const struct sw_plan *plan);
+/* Returns the bytes of a plan's frames before their data, per byte of content. Each frame carries the dictionary, if
+ * there is one, and a region may have several frames. So this assumes frames of at most 4 MiB of content then. */
+double sw_plan_head_part(const struct sw_plan *plan);
 /* Returns the number of symbols in a plan's frames. */
 uint32_t sw_plan_symbols(const struct sw_plan *plan);
 

@@ -1,7 +1,7 @@
 /* onpair.h - a dictionary of up to 4095 symbols of up to 16 bytes, learned from a sample (FORMAT.md).
  *
- * Frames carry the dictionary as their dictionary section. Planning does not choose this codec yet: the
- * caller learns a dictionary, and makes the plan. thread: any. */
+ * Frames carry the dictionary as their dictionary section. Planning chooses this codec only if its caller has room for
+ * a dictionary (plan/planning.h). thread: any. */
 #ifndef SW_ONPAIR_H
 #define SW_ONPAIR_H
 

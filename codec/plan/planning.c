@@ -7,12 +7,14 @@ static void want_sample(struct sw_planning *p, unsigned piece_bytes) {
     p->piece_bytes = piece_bytes;
 }
 
-void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains) {
+void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains,
+                       struct sw_frame_dictionary *dictionary) {
     sw_plan_init_raw(&p->plan);
     p->step = SW_PLANNING_DONE;
     p->takes_long = false;
     p->value_type = type;
     p->raw_bytes = raw_bytes;
+    p->dictionary = dictionary;
     if (!raw_bytes)
         return;
     want_sample(p, type == SW_VALUE_NONE ? SW_SAMPLE_SHORT_PIECE_BYTES : SW_SAMPLE_LONG_PIECE_BYTES);
@@ -23,7 +25,7 @@ void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t 
 /* Goes on after there is a plan for bytes. */
 static void end_or_refine(struct sw_planning *p) {
     p->step = SW_PLANNING_DONE;
-    if (!sw_plan_may_refine(&p->plan))
+    if (!sw_plan_may_refine(&p->plan, p->dictionary != NULL))
         return;
     want_sample(p, SW_SAMPLE_LONG_PIECE_BYTES);
     p->takes_long = true;
@@ -39,7 +41,7 @@ void sw_planning_learn(struct sw_planning *p, const void *sample) {
     }
     p->plan.raw_bytes = p->raw_bytes;
     if (p->value_type == SW_VALUE_NONE)
-        sw_plan_refine(&p->plan, sample, bytes);
+        sw_plan_refine(&p->plan, sample, bytes, p->dictionary);
     else
         sw_plan_init_typed(&p->plan, p->value_type, sample, bytes, p->raw_bytes);
     p->step = SW_PLANNING_DONE;
@@ -58,7 +60,7 @@ void sw_planning_trained(struct sw_planning *p, const struct sw_params *params, 
 
 void sw_plan_make(struct sw_plan *ret, enum sw_value_type type, const void *region, uint64_t raw_bytes, void *sample) {
     struct sw_planning p;
-    sw_planning_begin(&p, type, raw_bytes, false);
+    sw_planning_begin(&p, type, raw_bytes, false, NULL);
     while (p.step != SW_PLANNING_DONE) {
         (void)sw_sample_gather(sample, region, raw_bytes, p.piece_bytes);
         sw_planning_learn(&p, sample);

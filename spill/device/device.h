@@ -109,7 +109,9 @@ struct sw_device_info {
     unsigned group_items;
     uint64_t group_bytes;
     bool is_unguarded; /* host device: missing pages of clients' memory are allocated at our expense (guard.h) */
-    bool has_link;     /* frames cross a link to host memory, so compressing saves time; otherwise only room */
+    /* make_plan() tries codecs with a dictionary, and encode() takes their plans. */
+    bool takes_dictionaries;
+    bool has_link; /* frames cross a link to host memory, so compressing saves time; otherwise only room */
     /* How long the worker polls after the last progress before it sleeps, since a sleeping thread wakes up late; while
      * steps run, it polls longer (worker/worker.c). 0: it does not poll. */
     unsigned poll_us;
@@ -138,13 +140,15 @@ struct sw_device_ops {
      * queues at most one make_plan, encode, decode, unpack, spill_raw, restore_raw, encode_group, store_group or
      * restore_group. They return 0, or an error of the queueing; slot_poll and slot_wait report later errors. */
     /* Samples mapping[offset, offset + bytes), and makes a plan: trains a symbol table (type SW_VALUE_NONE), and
-     * chooses the codec. Here bytes may exceed chunk_bytes. The content of the slot's frame buffer is lost. */
-    int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
-                     uint64_t offset, uint64_t bytes, struct sw_err *err);
-    /* Returns the plan of slot s's last make_plan(), after the slot has reported success. Valid until the next step is
-     * queued on the slot. */
+     * chooses the codec. Here bytes may exceed chunk_bytes. The content of the slot's frame buffer is lost. is_dense:
+     * tries codecs with a dictionary, too, if the device takes them. */
+    int (*make_plan)(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
+                     const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err);
+    /* Returns the plan of slot s's last make_plan(), after the slot has reported success. It and its dictionary are
+     * valid until the next step is queued on the slot. */
     const struct sw_plan *(*plan)(struct sw_device *device, unsigned s);
-    /* Encodes into slot s's frame buffer. The plan is copied before the call returns. */
+    /* Encodes into slot s's frame buffer. The plan is copied before the call returns; its dictionary must stay until
+     * the slot has reported. Content that is too short for the dictionary is stored raw. */
     int (*encode)(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
                   uint64_t offset, uint64_t bytes, struct sw_err *err);
     /* Copy frame buffer [frame_offset, + bytes) to pinned memory, and back. */
@@ -182,9 +186,9 @@ struct sw_device_ops {
     void (*wake)(struct sw_device *device);
 
     /* Encode, store, or load and decode `n` items (1 … group_items) in one step, whose fixed cost is paid once. Items
-     * may lie in any mappings; their bytes must not overlap. store_group must follow the report of encode_group, with
-     * the same items. For restore_group item->frame is the stored frame's layout. A damaged frame is reported by
-     * item->is_damaged only: the slot reports success. */
+     * may lie in any mappings; their bytes must not overlap. The plan has no dictionary. store_group must follow the
+     * report of encode_group, with the same items. For restore_group item->frame is the stored frame's layout. A
+     * damaged frame is reported by item->is_damaged only: the slot reports success. */
     int (*encode_group)(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
                         unsigned n, struct sw_err *err);
     int (*store_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,

@@ -156,8 +156,8 @@ bool sw_cuda_is_asleep(struct sw_device *device);
 void sw_cuda_be_patient(struct sw_device *device, bool is_patient);
 
 /* device_cuda_steps.c: the operations of device.h. */
-int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
-                      uint64_t offset, uint64_t bytes, struct sw_err *err);
+int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
+                      const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err);
 const struct sw_plan *sw_cuda_plan(struct sw_device *device, unsigned s);
 int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
                    uint64_t offset, uint64_t bytes, struct sw_err *err);

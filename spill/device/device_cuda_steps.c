@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, const struct sw_mapping *mapping,
-                      uint64_t offset, uint64_t bytes, struct sw_err *err) {
+int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
+                      const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    (void)is_dense;
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     int rc = sw_cuda_enter_slot(d, slot, err);

@@ -63,7 +63,8 @@ static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err
     memset(spaces, ' ', sizeof spaces);
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
         for (int type = SW_VALUE_NONE; rc == 0 && type < SW_VALUE_NR; type++)
-            if (sw_plan_init_by_codec(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type, spaces, sizeof spaces))
+            if (sw_plan_init_by_codec(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type, spaces, sizeof spaces,
+                                      NULL))
                 rc = warm_up_codec(d, &plan, h_frame, err);
     return rc;
 }
@@ -98,7 +99,7 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
         rc = check(cudaMemsetAsync(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES, d->slots[0].stream), err,
                    "cudaMemsetAsync");
     if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, &sample, 0, WARM_UP_BYTES, err);
+        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, false, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)

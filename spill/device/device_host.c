@@ -56,6 +56,7 @@ struct step {
     uint64_t identity, head_bytes;  /* decode: of the frame, if it is known */
     bool may_fill_holes;            /* decode, give_frame */
     enum sw_value_type type;        /* make_plan */
+    bool is_dense;                  /* make_plan */
     struct sw_plan *plan;           /* encode, also of a group: a copy */
     void *to;                       /* store */
     const void *from;               /* load */
@@ -82,6 +83,7 @@ struct slot {
     struct sw_memfd_writer writer;
     const struct sw_mapping *written; /* to which the writer's window belongs; NULL: it has none. Under the lock */
     struct sw_plan plan;              /* the last one made */
+    struct sw_frame_dictionary *dictionary; /* room for a plan's; NULL: not needed yet */
 };
 
 struct device_host {
@@ -108,10 +110,13 @@ static int read_sample(struct slot *slot, const struct step *step, unsigned piec
     return 0;
 }
 
-/* Makes a plan as sw_plan_make() does, but reads the sample from the mapping. */
+/* Makes a plan as sw_plan_make() does, but reads the sample from the mapping. Without memory for a dictionary, the plan
+ * has none. */
 static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
     struct sw_planning p;
-    sw_planning_begin(&p, step->type, step->bytes, false);
+    if (step->is_dense && !slot->dictionary)
+        slot->dictionary = sw_alloc(sizeof *slot->dictionary);
+    sw_planning_begin(&p, step->type, step->bytes, false, step->is_dense ? slot->dictionary : NULL);
     while (p.step != SW_PLANNING_DONE) {
         const int rc = read_sample(slot, step, p.piece_bytes, err);
         if (rc)
@@ -319,9 +324,14 @@ static int queue_step(struct sw_device *device, unsigned s, const struct step *s
     return rc ? sw_err_set(err, rc, SW_SCOPE_REQUEST, "out of memory for a slot's queue") : 0;
 }
 
-static int host_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+static int host_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                           const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    struct step step = {.kind = STEP_MAKE_PLAN, .mapping = mapping, .offset = offset, .bytes = bytes, .type = type};
+    struct step step = {.kind = STEP_MAKE_PLAN,
+                        .mapping = mapping,
+                        .offset = offset,
+                        .bytes = bytes,
+                        .type = type,
+                        .is_dense = is_dense};
     return queue_step(device, s, &step, err);
 }
 
@@ -561,6 +571,7 @@ static void slot_fini(struct slot *slot) {
     if (!slot->lends_frame)
         sw_free(slot->frame);
     sw_free(slot->sample);
+    sw_free(slot->dictionary);
 }
 
 static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {
@@ -713,6 +724,7 @@ int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *c
         sw_free(d);
         return rc;
     }
+    d->info.takes_dictionaries = true;
     d->info.is_unguarded = config->is_guest || !sw_guard_take();
     for (unsigned s = 0; !rc && s < d->info.n_slots; s++)
         rc = slot_init(&d->slots[s], &d->info,

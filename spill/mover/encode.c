@@ -28,8 +28,9 @@ static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset,
     run->stage = SW_STAGE_PREPARING;
     slot->plans = true;
     slot->planned_since_us = sw_clock_us();
-    if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
-                                  offset, bytes, &err) < 0)
+    if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type,
+                                  sw_plan_key_is_dense(run->course.plan_key), run->buffer->memory->mapping, offset,
+                                  bytes, &err) < 0)
         sw_slot_drain(m, slot, 0, &err);
 }
 
@@ -37,9 +38,13 @@ static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset,
 static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t first) {
     struct sw_run *run = slot->run;
     const struct sw_snapshot now = sw_run_snapshot(m, run);
-    sw_planner_observe_plan(&m->planner, sw_clock_us() - slot->planned_since_us);
-    sw_planner_take_plan(&m->planner, &run->course, &now, first,
-                         m->device->ops->plan(m->device, sw_slot_index(m, slot)));
+    struct sw_plan plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
+    struct sw_err err = {0};
+    sw_planner_observe_plan(&m->planner, sw_plan_key_is_dense(run->course.plan_key),
+                            sw_clock_us() - slot->planned_since_us);
+    if (sw_mover_keep_dictionary(m, &plan, &err))
+        sw_mover_fail(m, run, &err);
+    sw_planner_take_plan(&m->planner, &run->course, &now, first, &plan);
     if (!run->outcome.planned_us)
         run->outcome.planned_us = sw_clock_us();
     if (atomic_load(&run->signals->phase) == SW_PHASE_STAGING)
@@ -83,6 +88,7 @@ static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
     slot->step = SW_ENCODE_ENCODING;
     slot->encoded_since_us = sw_clock_us();
     slot->plan_number = run->course.plan_number;
+    slot->dictionary = run->course.plan->dictionary;
     slot->compresses = run->course.plan->codec != SW_CODEC_RAW;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan->codec,
                      sw_frames_chunk_bytes(run->frames, slot->chunk), raw_bytes);

@@ -234,8 +234,8 @@ static int make_plan(struct sw_mover *m, struct sw_slot *slot, struct sw_err *er
     run->course.plan_state = SW_PLAN_STATE_SETTLED;
     slot->step = PREPARING;
     slot->plans = true;
-    return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, run->buffer->memory->mapping,
-                                     run->buffer->offset, run->buffer->bytes, err);
+    return m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, false,
+                                     run->buffer->memory->mapping, run->buffer->offset, run->buffer->bytes, err);
 }
 
 static bool find_plan(struct sw_mover *m, struct sw_group *g) {

@@ -195,8 +195,10 @@ int sw_mover_new(struct sw_mover **ret, struct sw_device *device, struct sw_fram
     m->planner.full_segments = device->ops->info(device)->full_segments;
     m->planner.has_link = device->ops->info(device)->has_link || sw_mover_sink_is_away(m);
     m->planner.is_beside_data = sw_mover_sink_is_away(m);
+    m->planner.takes_dictionaries = device->ops->info(device)->takes_dictionaries && !sw_mover_sink_is_away(m);
     sw_list_init(&m->runs);
     sw_list_init(&m->due);
+    sw_list_init(&m->dictionaries);
     sw_turns_init(&m->turns);
     for (unsigned s = 0; s < n_slots; s++) {
         int rc = sw_group_init(&m->slots[s].group, device->ops->info(device)->group_items, err);
@@ -215,6 +217,7 @@ void sw_mover_free(struct sw_mover *m) {
     SW_ASSERT(sw_list_empty(&m->runs) && m->n_mapped == 0);
     for (unsigned s = 0; s < m->n_slots; s++)
         sw_group_fini(&m->slots[s].group);
+    sw_mover_free_dictionaries(m);
     sw_turns_fini(&m->turns);
     sw_free(m);
 }

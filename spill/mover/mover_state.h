@@ -74,11 +74,12 @@ struct sw_slot {
     size_t chunk;
     /* Unpacking: number of chunks, of which `chunk` is the last; restoring, encoding: `chunk` is the first. */
     unsigned n_chunks;
-    bool unqueued;             /* a step could not be queued; earlier ones still run */
-    unsigned plan_number;      /* encoding: number of the plan in use */
-    uint64_t age;              /* order in which slots became busy */
-    uint64_t encoded_since_us; /* encoding: when it was queued */
-    uint64_t planned_since_us; /* preparing, replanning: when it began to make a plan */
+    bool unqueued;                                /* a step could not be queued; earlier ones still run */
+    unsigned plan_number;                         /* encoding: number of the plan in use */
+    const struct sw_frame_dictionary *dictionary; /* encoding: of the plan in use; NULL: it has none */
+    uint64_t age;                                 /* order in which slots became busy */
+    uint64_t encoded_since_us;                    /* encoding: when it was queued */
+    uint64_t planned_since_us;                    /* preparing, replanning: when it began to make a plan */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps belong to; NULL: not measured */
         uint64_t begun_us, bytes;
@@ -120,6 +121,7 @@ struct sw_mover {
     uint64_t look_us;   /* when to look again at what waits for a link, or in the sink; 0: nothing waits */
     struct sw_err lost; /* code 0: the device works */
     struct sw_planner planner;
+    struct sw_list dictionaries; /* dictionary.c: of the plans of runs, slots and the planner */
     uint64_t first_step_us; /* sink in another process: how long the last run's first step has taken; 0: not known */
     uint64_t woke_us;       /* since this time not every slot has been polled; 0: all have */
     uint64_t now_us;        /* the time of this step; 0: not known yet */
@@ -256,6 +258,13 @@ void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planne
 bool sw_run_complete(const struct sw_run *run);
 /* Ends the run on the worker's side. */
 void sw_run_finish(struct sw_mover *m, struct sw_run *run);
+
+/* ---- dictionary.c ---- */
+
+/* Makes the plan borrow a copy of its dictionary, if it has one, which stays as long as a run's plan, a slot's step or
+ * a kept plan uses it. errors: -SW_ENOMEM. */
+int sw_mover_keep_dictionary(struct sw_mover *m, struct sw_plan *plan, struct sw_err *err);
+void sw_mover_free_dictionaries(struct sw_mover *m);
 
 /* ---- group.c ---- */
 

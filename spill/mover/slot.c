@@ -41,6 +41,7 @@ void sw_slot_give(struct sw_mover *m, struct sw_slot *slot) {
     slot->workflow = NULL;
     slot->run = NULL;
     slot->runs = slot->waits = slot->is_disputed = slot->drains = slot->plans = slot->compresses = false;
+    slot->dictionary = NULL;
 }
 
 void sw_slot_fail_at(struct sw_mover *m, const struct sw_slot *slot, size_t n_chunks, const struct sw_err *err) {

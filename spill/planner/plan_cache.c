@@ -148,6 +148,41 @@ static bool is_alike(double a, double b) {
     return a > ALIKE * b && b > ALIKE * a;
 }
 
+bool sw_plan_cache_wish(struct sw_plan_cache *cache, uint64_t key, double gain_s, double price_s) {
+    struct sw_plan_cache_entry *entry = make_entry(cache, key);
+    entry->age = ++cache->clock;
+    entry->wish_s += gain_s;
+    return entry->wish_s >= price_s;
+}
+
+bool sw_plan_cache_has_dictionary(const struct sw_plan_cache *cache, const struct sw_frame_dictionary *dictionary) {
+    for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
+        for (unsigned k = 0; cache->keys[i] && k < cache->entries[i].n_kept; k++)
+            if (cache->entries[i].kept[k].plan.dictionary == dictionary)
+                return true;
+    return false;
+}
+
+/* Forgets the oldest plan with a dictionary, if there are too many. Its place is free: it matches no region, and is the
+ * next to be replaced. */
+static void limit_dictionaries(struct sw_plan_cache *cache) {
+    struct sw_kept_plan *oldest = NULL;
+    unsigned n = 0;
+    for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
+        for (unsigned k = 0; cache->keys[i] && k < cache->entries[i].n_kept; k++) {
+            struct sw_kept_plan *kept = &cache->entries[i].kept[k];
+            if (!kept->plan.dictionary)
+                continue;
+            n++;
+            if (!oldest || kept->age < oldest->age)
+                oldest = kept;
+        }
+    if (n <= SW_PLAN_DICTIONARIES)
+        return;
+    oldest->plan.dictionary = NULL;
+    oldest->sample_bytes = oldest->age = 0;
+}
+
 static unsigned place_for(struct sw_plan_cache_entry *entry, const struct sw_plan_choice *choice, double estimate) {
     unsigned oldest = 0;
     if (choice->is_due && is_alike(entry->kept[choice->number].plan.expected_ratio, estimate))
@@ -166,6 +201,7 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes
                        const struct sw_plan *plan) {
     struct sw_plan_cache_entry *entry = make_entry(cache, key);
     entry->age = ++cache->clock;
+    entry->wish_s = 0;
     sw_replan_planned(&entry->replan);
     if (bytes >= SW_SAMPLE_MAX_BYTES)
         entry->estimates[entry->n_estimates++ % SW_PLAN_ESTIMATES] = plan->expected_ratio;
@@ -179,6 +215,7 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes
     kept->age = entry->age;
     kept->sample_bytes = sample_bytes(bytes);
     kept->plan = *plan;
+    limit_dictionaries(cache);
     if (choice->before < n_before)
         entry->kept[choice->before].next = number;
     entry->last = choice->number = number;

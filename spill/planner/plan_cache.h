@@ -20,6 +20,10 @@
 
 /* Keys, plans of a key, estimates of a key. */
 enum { SW_PLAN_CACHE_KEYS = 128, SW_PLANS_KEPT = 16, SW_PLAN_ESTIMATES = 4 };
+/* Plans with a dictionary, of all keys: a dictionary takes 214 KiB. */
+enum { SW_PLAN_DICTIONARIES = 32 };
+/* The part of a key that says that codecs with a dictionary were tried, too (dense.h). */
+#define SW_PLAN_KEY_DENSE (UINT64_C(1) << 63)
 #define SW_PLAN_MIN_RATIO 1.5
 
 struct sw_plan_cache {
@@ -29,6 +33,7 @@ struct sw_plan_cache {
         unsigned n_estimates;
         double estimates[SW_PLAN_ESTIMATES]; /* expected ratios of the last plans from whole samples */
         struct sw_replan_budget replan;
+        double wish_s;         /* dense: time that its regions would have gained with a plan since the last one */
         unsigned n_in_row;     /* regions in a row that matched no plan */
         unsigned n_kept, last; /* last: the plan that was used last */
         struct sw_kept_plan {
@@ -76,6 +81,11 @@ bool sw_plan_cache_add_regret(struct sw_plan_cache *cache, uint64_t key, const s
 void sw_plan_cache_saw(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
                        const struct sw_plan *plan, double ratio);
 double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice);
+/* Adds what a region without a dense plan would have gained with one. Returns true if a plan is worth making: together
+ * they would have gained price_s. */
+bool sw_plan_cache_wish(struct sw_plan_cache *cache, uint64_t key, double gain_s, double price_s);
+/* Returns true if a kept plan has this dictionary. */
+bool sw_plan_cache_has_dictionary(const struct sw_plan_cache *cache, const struct sw_frame_dictionary *dictionary);
 /* Returns the best estimate of the key's last SW_PLAN_ESTIMATES plans for long regions; 0: there were fewer. */
 double sw_plan_cache_estimate(const struct sw_plan_cache *cache, uint64_t key);
 /* Keeps a plan that was just made for a region of this length, if it is worth keeping. It replaces the plan that was

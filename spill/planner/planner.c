@@ -7,6 +7,8 @@
  * in turn, are slower than raw ones by at most a part of what they gain. */
 #include "spill/planner/planner.h"
 
+#include "spill/planner/dense.h"
+
 #define MOST_NUMBERS_RATIO 1000 /* the ratio of equal numbers */
 #define PLAN_PART 0.03          /* of its regions' time: the most that a new plan may cost */
 /* While rates are not known: regions up to this length use a kept plan, which is made anew after this many uses. */
@@ -27,61 +29,21 @@ void sw_planner_set_segments(const struct sw_planner *p, struct sw_plan *plan, u
         plan->segment_log2 = sw_rules_segment_log2(chunk_bytes, p->full_segments, plan->segment_log2);
 }
 
-/* ---- rates ---- */
+/* ---- the price of plans ---- */
 
-struct sw_cost_class *sw_planner_costs(struct sw_planner *p, uint64_t chunk_bytes, bool is_group) {
-    const int class = sw_cost_class(chunk_bytes);
-    return class < 0 ? NULL : &(is_group ? p->group_costs : p->costs)[class];
+void sw_planner_observe_plan(struct sw_planner *p, bool is_dense, uint64_t us) {
+    const double s = (double)us / 1e6, before_s = p->plan_s[is_dense];
+    p->plan_s[is_dense] = before_s > 0 ? (3 * before_s + s) / 4 : s;
 }
 
-struct sw_cost_rates sw_planner_rates(struct sw_planner *p, uint64_t chunk_bytes, bool is_group) {
-    const struct sw_cost_class *costs = sw_planner_costs(p, chunk_bytes, is_group);
-    struct sw_cost_rates rates = {0};
-    if (costs)
-        sw_cost_class_rates(costs, &rates);
-    return rates;
+/* Returns the time to make a plan of this key. */
+static double plan_s_of(const struct sw_planner *p, uint64_t key) {
+    return p->plan_s[sw_plan_key_is_dense(key)];
 }
 
-/* Returns where a frame of this length would stay: 0 memory, i a place after memory, -1 nowhere. */
-static int place_of(const struct sw_room *room, uint64_t bytes) {
-    if (bytes <= room->memory_bytes)
-        return 0;
-    for (unsigned i = 0; i < room->n_behind; i++)
-        if (bytes <= room->behind[i].bytes)
-            return (int)i + 1;
-    return -1;
-}
-
-/* Adds where the run's frames would go, and the rates of that place if it is not memory. */
-static void ask_room(const struct sw_room *room, struct sw_cost_question *q) {
-    const int raw = place_of(room, q->raw_bytes);
-    const int coded = place_of(room, (uint64_t)((double)q->raw_bytes / q->expected_ratio));
-    q->to_disk = coded > 0;
-    q->room_is_short = raw < 0 || raw != coded || q->raw_bytes > room->allowed_bytes;
-    if (q->to_disk) {
-        q->rates.disk_write = room->behind[coded - 1].write;
-        q->rates.disk_read = room->behind[coded - 1].read;
-    }
-}
-
-struct sw_cost_question sw_planner_ask(struct sw_planner *p, const struct sw_workload *what, enum sw_codec_id codec,
-                                       double expected_ratio) {
-    struct sw_cost_question question = {.codec = codec,
-                                        .expected_ratio = expected_ratio,
-                                        .raw_bytes = what->raw_bytes,
-                                        .n_chunks = what->n_chunks,
-                                        .n_slots = p->n_slots,
-                                        .is_beside_data = p->is_beside_data,
-                                        .rates = sw_planner_rates(p, what->chunk_bytes, what->shares_step)};
-    if (what->shares_slots)
-        sw_cost_share_slots(&question);
-    ask_room(what->room, &question);
-    return question;
-}
-
-void sw_planner_observe_plan(struct sw_planner *p, uint64_t us) {
-    const double s = (double)us / 1e6;
-    p->plan_s = p->plan_s > 0 ? (3 * p->plan_s + s) / 4 : s;
+/* Returns true if time does not count for the run. */
+static bool is_for_room(const struct sw_snapshot *now) {
+    return now->is_pack || now->room.prefer == SW_PREFER_ROOM;
 }
 
 /* ---- whether a plan pays ---- */
@@ -117,11 +79,11 @@ static bool probes_link(struct sw_planner *p, const struct sw_workload *what, en
                                      answer->times[SW_CODEC_RAW].out_s);
 }
 
-struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_workload *what,
+struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_for_room, const struct sw_workload *what,
                                           bool may_retry, struct sw_plan *plan) {
     struct sw_cost_answer answer;
-    /* Packs, and devices without a link, compress to save room: time does not count. */
-    if (is_pack || !p->has_link)
+    /* Devices without a link compress to save room, too. */
+    if (is_for_room || !p->has_link)
         return (struct sw_plan_decision){.reason = plan->codec == SW_CODEC_RAW ? SW_COST_NO_GAIN : SW_COST_ROOM};
     const struct sw_cost_question question = ask_of_plan(p, what, plan);
     sw_cost_choose(&question, &answer);
@@ -152,7 +114,7 @@ static struct sw_workload part_of(const struct sw_snapshot *now, size_t first) {
 
 /* Returns the query for a plan for this rest. */
 static struct sw_plan_query query_of(struct sw_course *course, const struct sw_snapshot *now, size_t first) {
-    return (struct sw_plan_query){.is_pack = now->is_pack,
+    return (struct sw_plan_query){.is_for_room = is_for_room(now),
                                   .what = part_of(now, first),
                                   .key = course->plan_key,
                                   .bytes = now->raw_bytes,
@@ -162,7 +124,7 @@ static struct sw_plan_query query_of(struct sw_course *course, const struct sw_s
 void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first) {
     const struct sw_workload rest = part_of(now, first);
     const struct sw_plan_decision decision =
-        sw_planner_decide(p, now->is_pack, &rest, course->trial == SW_TRIAL_WANTED, course->plan);
+        sw_planner_decide(p, is_for_room(now), &rest, course->trial == SW_TRIAL_WANTED, course->plan);
     course->reason = decision.reason;
     course->is_direct = decision.is_direct;
     course->is_mixed = decision.is_mixed;
@@ -175,7 +137,7 @@ void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const
     /* Asks about the whole run as if it began: for the rest alone, filling the slots would count once more. */
     const struct sw_workload all = part_of(now, 0);
     struct sw_cost_answer answer;
-    if (now->is_pack || (course->reason != SW_COST_PAYS && course->reason != SW_COST_UNKNOWN) || !now->is_running ||
+    if (is_for_room(now) || (course->reason != SW_COST_PAYS && course->reason != SW_COST_UNKNOWN) || !now->is_running ||
         course->plan_state == SW_PLAN_STATE_MISSING || now->n_dealt == now->n_chunks || !p->has_link)
         return;
     const struct sw_cost_question question = sw_planner_ask(p, &all, course->plan->codec, course->plan->expected_ratio);
@@ -192,15 +154,16 @@ void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const
 
 /* ---- plans that are kept ---- */
 
-static bool counts_time(const struct sw_planner *p, bool is_pack) {
-    return !is_pack && p->has_link;
+static bool counts_time(const struct sw_planner *p, bool is_for_room) {
+    return !is_for_room && p->has_link;
 }
 
 /* Converts a time to prices of a plan. While one of the two is not known, a short region counts a little, a long one a
  * whole price. */
-static double in_plans(const struct sw_planner *p, double part, double s, uint64_t raw_bytes) {
-    if (s > 0 && p->plan_s > 0)
-        return part * s / p->plan_s;
+static double in_plans(const struct sw_planner *p, uint64_t key, double part, double s, uint64_t raw_bytes) {
+    const double plan_s = plan_s_of(p, key);
+    if (s > 0 && plan_s > 0)
+        return part * s / plan_s;
     return raw_bytes <= SHORT_BYTES ? 1.0 / SHORT_USES : 1;
 }
 
@@ -214,7 +177,7 @@ enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_qu
     const struct sw_cost_question question = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
     const double rate = question.rates.encode[plan->codec];
     double s = rate > 0 ? (double)what->raw_bytes / rate : 0; /* used where only room counts */
-    if (counts_time(p, query->is_pack)) {
+    if (counts_time(p, query->is_for_room)) {
         sw_cost_choose(&question, &answer);
         if (answer.codec == SW_CODEC_RAW)
             return SW_PLAN_USABLE; /* compressing would not pay now, whichever plan it is */
@@ -222,7 +185,7 @@ enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_qu
         if (s <= 0) /* the codec has not been measured yet */
             s = answer.times[SW_CODEC_RAW].out_s;
     }
-    const double part = in_plans(p, PLAN_PART, s, what->raw_bytes);
+    const double part = in_plans(p, query->key, PLAN_PART, s, what->raw_bytes);
     return sw_plan_cache_use(&p->plans, query->key, query->choice, part) ? SW_PLAN_USABLE : SW_PLAN_DUE;
 }
 
@@ -253,7 +216,7 @@ static bool may_try(struct sw_planner *p, const struct sw_plan_query *query, con
     /* Chunks that are under way are encoded again, too. */
     const double n_chunks = (double)(what->n_chunks < p->n_slots ? what->n_chunks : p->n_slots),
                  rate = q->rates.encode[q->codec], cost_s = rate > 0 ? n_chunks * (double)frame->raw_bytes / rate : 0,
-                 gain_s = counts_time(p, query->is_pack) ? lost_s(q, ratio_of(frame)) : p->plan_s;
+                 gain_s = counts_time(p, query->is_for_room) ? lost_s(q, ratio_of(frame)) : plan_s_of(p, query->key);
     if (n_tried == 1 && (what->shares_step || (what->raw_bytes <= SHORT_BYTES && !looks_raw)))
         return true;
     return looks_raw ? sw_plan_cache_may_try(&p->plans, query->key, query->choice, cost_s, gain_s)
@@ -289,10 +252,11 @@ enum sw_plan_mismatch sw_planner_handle_mismatch(struct sw_planner *p, const str
         *plan = other;
         return SW_MISMATCH_RETRY;
     }
-    if (!counts_time(p, query->is_pack) || question.room_is_short)
+    if (!counts_time(p, query->is_for_room) || question.room_is_short)
         return SW_MISMATCH_REPLAN;
     sw_cost_choose(&question, &answer);
-    const double lost = in_plans(p, ratio < LEAST_RATIO ? UNLIKELY_PART : 1, lost_s(&question, ratio), what->raw_bytes);
+    const double lost =
+        in_plans(p, query->key, ratio < LEAST_RATIO ? UNLIKELY_PART : 1, lost_s(&question, ratio), what->raw_bytes);
     const bool pays = answer.codec != SW_CODEC_RAW;
     return sw_plan_cache_add_regret(&p->plans, query->key, query->choice, pays, lost) ? SW_MISMATCH_REPLAN
                                                                                       : SW_MISMATCH_ACCEPT;
@@ -320,8 +284,8 @@ static enum sw_codec_id fastest_codec(struct sw_planner *p, const struct sw_work
 
 /* While the plan is being made, chunks of a region that is partially compressed, or that would go directly as a whole,
  * go directly. Some must be left when the plan is ready. */
-static bool outlasts_plan(const struct sw_planner *p, const struct sw_cost_answer *answer) {
-    return 2 * p->plan_s <= answer->times[SW_CODEC_RAW].out_s;
+static bool outlasts_plan(const struct sw_planner *p, uint64_t key, const struct sw_cost_answer *answer) {
+    return 2 * plan_s_of(p, key) <= answer->times[SW_CODEC_RAW].out_s;
 }
 
 /* ---- at a run's beginning ---- */
@@ -330,7 +294,7 @@ static bool outlasts_plan(const struct sw_planner *p, const struct sw_cost_answe
 static bool skip_planning(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
     const struct sw_workload rest = part_of(now, now->n_dealt);
     struct sw_cost_answer answer;
-    if (!counts_time(p, now->is_pack) || !costs_of(p, &rest))
+    if (!counts_time(p, is_for_room(now)) || !costs_of(p, &rest))
         return false;
     const double estimate = sw_plan_cache_estimate(&p->plans, course->plan_key);
     const bool is_typed = now->type != SW_VALUE_NONE;
@@ -341,11 +305,11 @@ static bool skip_planning(struct sw_planner *p, struct sw_course *course, const 
     bool hopeless = sw_cost_is_hopeless(&question, &answer);
     course->is_mixed = answer.reason == SW_COST_PARTIAL;
     course->reason = SW_COST_ENCODER; /* stands if all chunks have gone before the plan is ready */
-    question.plan_s = p->plan_s;
+    question.plan_s = plan_s_of(p, course->plan_key);
     if (!hopeless && estimate > 0) {
         hopeless = sw_cost_is_hopeless(&question, &answer);
         if (course->is_mixed)
-            hopeless = !outlasts_plan(p, &answer);
+            hopeless = !outlasts_plan(p, course->plan_key, &answer);
     }
     if (!hopeless)
         return false;
@@ -354,7 +318,8 @@ static bool skip_planning(struct sw_planner *p, struct sw_course *course, const 
         answer.reason == SW_COST_PARTIAL ? SW_COST_ENCODER : answer.reason; /* the time of its plan included */
     if (sw_cost_probe_encoding(costs_of(p, &rest), &question, &answer)) {
         course->trial = SW_TRIAL_WANTED;
-        course->is_mixed = sw_contention_can_compress_partially(&question) && outlasts_plan(p, &answer);
+        course->is_mixed =
+            sw_contention_can_compress_partially(&question) && outlasts_plan(p, course->plan_key, &answer);
         return false;
     }
     sw_plan_init_raw(course->plan);
@@ -369,11 +334,13 @@ static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course 
     const struct sw_cost_question question = sw_planner_ask(p, rest, course->plan->codec, course->plan->expected_ratio);
     struct sw_cost_answer answer;
     sw_cost_choose(&question, &answer);
-    course->is_mixed = answer.reason == SW_COST_PARTIAL && outlasts_plan(p, &answer);
+    course->is_mixed = answer.reason == SW_COST_PARTIAL && outlasts_plan(p, course->plan_key, &answer);
     course->reason = SW_COST_ENCODER; /* stands if all chunks have gone before the plan is ready */
 }
 
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    if (sw_dense_is_wanted(p, course->plan_key, now))
+        course->plan_key |= SW_PLAN_KEY_DENSE;
     const struct sw_plan_query query = query_of(course, now, now->n_dealt);
     switch (sw_planner_find(p, &query, course->plan)) {
     case SW_PLAN_USABLE:
@@ -450,8 +417,8 @@ void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, con
     const struct sw_workload rest = part_of(now, now->n_dealt);
     struct sw_cost_answer answer;
     struct sw_cost_question question = sw_planner_ask(p, &rest, course->plan->codec, course->plan->expected_ratio);
-    question.plan_s = p->plan_s;
-    if (counts_time(p, now->is_pack) && sw_cost_is_hopeless(&question, &answer)) {
+    question.plan_s = plan_s_of(p, course->plan_key);
+    if (counts_time(p, is_for_room(now)) && sw_cost_is_hopeless(&question, &answer)) {
         accept(p, course, now, frame);
         return;
     }

@@ -33,7 +33,7 @@ enum sw_restore_path { SW_RESTORE_PATH_OPEN, SW_RESTORE_PATH_DIRECT, SW_RESTORE_
 
 /* The planner's state for one run. All zero when the run begins. */
 struct sw_course {
-    uint64_t plan_key; /* key of the plans that may match */
+    uint64_t plan_key; /* key of the plans that may match; SW_PLAN_KEY_DENSE: plans may have a dictionary */
     enum sw_plan_state plan_state;
     enum sw_trial trial;
     unsigned plan_number, n_retrained;
@@ -58,6 +58,7 @@ struct sw_room {
         double write, read; /* bytes per second; 0: not known */
     } behind[SW_ROOM_PLACES_MAX];
     uint64_t allowed_bytes; /* what the run's tenant may still store */
+    enum sw_prefer prefer;  /* of its request, or else of its tenant, or else of the operator */
 };
 
 /* A run's present state. */
@@ -80,10 +81,11 @@ struct sw_planner {
     /* The encoder works where the data are, for a sink in another process: what shrinks is compressed, however busy the
      * device is. Raw frames have no way without kernels, and link_out is what that process takes. */
     bool is_beside_data;
+    bool takes_dictionaries; /* the device does */
     struct sw_plan_cache plans;
     /* Many frames in one step take longer than one frame, so groups have rates of their own. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
-    double plan_s; /* recent time to make a plan; 0: not known */
+    double plan_s[2]; /* recent time to make a plan, without a dictionary and with one; 0: not known */
 };
 
 /* The bytes that a plan would encode: the rest of a region, or a group, which counts as one chunk. */
@@ -110,8 +112,13 @@ enum sw_step sw_planner_next_step(struct sw_planner *p, const struct sw_course *
 enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                                        uint64_t raw_bytes, uint64_t step_bytes);
 /* Reports how long making a plan took. */
-void sw_planner_observe_plan(struct sw_planner *p, uint64_t us);
-/* Hands over a plan that was made for the chunks from `first` on. The course uses it if it pays. */
+void sw_planner_observe_plan(struct sw_planner *p, bool is_dense, uint64_t us);
+/* Returns true if plans of this key may have a dictionary. */
+static inline bool sw_plan_key_is_dense(uint64_t key) {
+    return key & SW_PLAN_KEY_DENSE;
+}
+/* Hands over a plan that was made for the chunks from `first` on. The course uses it if it pays. Its dictionary must
+ * stay as long as the course or a kept plan (plan_cache.h) borrows it. */
 void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first,
                           const struct sw_plan *plan);
 
@@ -136,7 +143,7 @@ struct sw_plan_decision {
     bool is_direct; /* raw chunks go directly */
     bool is_mixed;  /* some chunks follow the plan, others go directly */
 };
-struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_pack, const struct sw_workload *what,
+struct sw_plan_decision sw_planner_decide(struct sw_planner *p, bool is_for_room, const struct sw_workload *what,
                                           bool may_retry, struct sw_plan *plan);
 /* Decides for a run that has just got a plan, from its chunk `first` on. */
 void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first);
@@ -145,7 +152,7 @@ void sw_planner_evaluate(struct sw_planner *p, struct sw_course *course, const s
 void sw_planner_reevaluate(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
 /* A search for a kept plan. */
 struct sw_plan_query {
-    bool is_pack;
+    bool is_for_room;              /* time does not count */
     struct sw_workload what;       /* to be encoded by the plan */
     uint64_t key;                  /* of the plans that may match */
     uint64_t bytes;                /* length of the region, or of a group's longest member */

@@ -182,7 +182,8 @@ static void restore(struct group *g, unsigned s, unsigned damaged) {
 
 /* A plan from a sample of an item, as the engine makes it. */
 static struct sw_plan plan_for(const struct group *g, unsigned item) {
-    ok(device->ops->make_plan(device, 0, SW_VALUE_NONE, &g->from, g->items[item].offset, g->items[item].bytes, &err));
+    ok(device->ops->make_plan(device, 0, SW_VALUE_NONE, false, &g->from, g->items[item].offset, g->items[item].bytes,
+                              &err));
     settle(0, false);
     return *device->ops->plan(device, 0);
 }

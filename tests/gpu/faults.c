@@ -171,7 +171,7 @@ static int encoded(void) {
     struct sw_frame_layout layout;
     struct sw_plan plan;
     struct sw_err err;
-    int rc = end(ops->make_plan(device, 0, SW_VALUE_NONE, &from, 0, BYTES, &err), &result);
+    int rc = end(ops->make_plan(device, 0, SW_VALUE_NONE, false, &from, 0, BYTES, &err), &result);
     plan = *ops->plan(device, 0);
     if (rc == 0)
         rc = end(ops->encode(device, 0, &plan, &from, 0, BYTES, &err), &made);

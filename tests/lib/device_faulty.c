@@ -108,9 +108,9 @@ static int faulty_pin(struct sw_device *device, void *slab, size_t bytes, struct
     return f->inner->ops->pin(f->inner, slab, bytes, err);
 }
 
-static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+static int faulty_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                             const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, type, mapping, offset, bytes, err));
+    FORWARD(OP_MAKE_PLAN, (int)s, make_plan(inner, s, type, is_dense, mapping, offset, bytes, err));
 }
 
 static int faulty_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,

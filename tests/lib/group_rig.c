@@ -32,10 +32,10 @@ static void pass_gate(const char *step) {
     atomic_store(&rig_device.at_gate, false);
 }
 
-static int rig_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+static int rig_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     (void)atomic_fetch_add(&rig_device.make_plans, 1);
-    return rig_device.real->make_plan(device, s, type, mapping, offset, bytes, err);
+    return rig_device.real->make_plan(device, s, type, is_dense, mapping, offset, bytes, err);
 }
 
 static int rig_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,

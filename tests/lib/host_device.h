@@ -37,7 +37,7 @@ static inline uint64_t encode(unsigned s, const struct sw_mapping *mapping, uint
                               uint8_t *frame) {
     struct sw_slot_result result;
     struct sw_plan plan;
-    ck_assert_int_eq(device->ops->make_plan(device, s, SW_VALUE_NONE, mapping, offset, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, s, SW_VALUE_NONE, false, mapping, offset, bytes, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, s, &result, &err), 0);
     plan = *device->ops->plan(device, s);
     ck_assert_int_eq(device->ops->encode(device, s, &plan, mapping, offset, bytes, &err), 0);

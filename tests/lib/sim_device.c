@@ -176,11 +176,12 @@ static void plan_numbers(struct sw_plan *plan, const struct sw_sim_data *data, e
     }
 }
 
-static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct sim_device *d = sim_of(device);
     struct sw_plan *plan = &d->slots[s].plan;
     (void)mapping;
+    (void)is_dense;
     (void)err;
     d->counts.plans++;
     sw_plan_init_raw(plan);

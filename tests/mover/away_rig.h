@@ -41,10 +41,10 @@ static inline void progress(void *arg) {
     (void)arg;
 }
 
-static inline int make_plan(struct sw_device *device, unsigned s, enum sw_value_type type,
+static inline int make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                             const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
     rig.n_plans++;
-    return rig.real->make_plan(device, s, type, mapping, offset, bytes, err);
+    return rig.real->make_plan(device, s, type, is_dense, mapping, offset, bytes, err);
 }
 
 static inline int encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan,

@@ -141,7 +141,7 @@ static void victim_of_kind(struct victim *v, int kind) {
         sw_phrase_learn(&plan.params, &symbols, sample, sizeof sample, SW_SAMPLE_LONG_PIECE_BYTES, 1 << 20);
     }
     if (kind == HUFFMAN)
-        (void)sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_NONE, sample, sizeof sample);
+        (void)sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_NONE, sample, sizeof sample, NULL);
     if (kind == ONPAIR || kind == ONPAIR_FOREIGN) {
         plan = (struct sw_plan){.codec = SW_CODEC_ONPAIR, .segment_log2 = 10, .dictionary = &dictionary};
         ck_assert_int_eq(sw_onpair_learn(&dictionary, sample, sizeof sample, SW_ONPAIR_PIECE_BYTES, 50), 0);
@@ -461,8 +461,8 @@ END_TEST
 
 static void make_plan(struct sw_plan *ret, const uint8_t *sample, size_t bytes) {
     sw_plan_init(ret, sample, bytes, 1 << 20);
-    if (sw_plan_may_refine(ret))
-        sw_plan_refine(ret, sample, bytes);
+    if (sw_plan_may_refine(ret, false))
+        sw_plan_refine(ret, sample, bytes, NULL);
 }
 
 START_TEST(test_no_memory) {

@@ -90,7 +90,7 @@ START_TEST(unknown_values_are_escapes) {
         else
             sw_numbers_fill(data, 0, sizeof data, type,
                             type == SW_VALUE_DEC128 ? SW_NUMBERS_UNIFORM : SW_NUMBERS_WEIGHTS, 12, 1);
-        ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, type, data, 60000));
+        ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, type, data, 60000, NULL));
         for (size_t at = 0; at < sizeof data; at += 1 + sw_random(&state) % apart)
             data[at] = (uint8_t)(sw_random(&state) >> 32);
         (void)sw_frame_round_trip(&plan, data, sizeof data);
@@ -105,7 +105,7 @@ START_TEST(samples_of_any_length) {
     for (int type = SW_VALUE_NONE; type < SW_VALUE_NR; type++)
         for (size_t bytes = 0; bytes < 70 && sw_codec_takes(SW_CODEC_HUFFMAN, (enum sw_value_type)type); bytes++) {
             memset(data, (int)bytes, sizeof data);
-            ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, (enum sw_value_type)type, data, bytes));
+            ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, (enum sw_value_type)type, data, bytes, NULL));
             (void)sw_frame_round_trip(&plan, data, sizeof data);
             sw_content_fill(data, sizeof data, SW_CONTENT_MIXED, bytes);
             (void)sw_frame_round_trip(&plan, data, sizeof data);
@@ -178,7 +178,7 @@ START_TEST(invalid_sections_are_refused) {
     };
     struct sw_plan plan;
     sw_numbers_fill(data, 0, BYTES, SW_VALUE_F32, SW_NUMBERS_WEIGHTS, 0, 1);
-    ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_F32, data, BYTES));
+    ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_F32, data, BYTES, NULL));
     struct sw_guard frame = sw_frame_encode_decode(&plan, data, BYTES);
     ck_assert_uint_eq(plan.params.n_symbols, sw_huffman_section_symbols(1));
     ck_assert_uint_eq(frame.data[SW_FRAME_HEADER_BYTES + 11], 0); /* the exponent's table */

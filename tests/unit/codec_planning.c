@@ -4,13 +4,16 @@
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
+#include "tests/lib/tpch_text.h"
 
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BYTES = 300000 };
 
 static uint8_t region[BYTES], sample[SW_SAMPLE_MAX_BYTES];
+static struct sw_frame_dictionary dictionary;
 
 /* Text that longer phrases gain on: v5t's symbols are as long as they can be. */
 static void fill_repeated(void) {
@@ -35,7 +38,7 @@ static void train(struct sw_planning *p, struct sw_params *ret, size_t *ret_code
 
 START_TEST(nothing_to_plan) {
     struct sw_planning p;
-    sw_planning_begin(&p, _i ? SW_VALUE_U32 : SW_VALUE_NONE, 0, true);
+    sw_planning_begin(&p, _i ? SW_VALUE_U32 : SW_VALUE_NONE, 0, true, NULL);
     ck_assert_int_eq(p.step, SW_PLANNING_DONE);
     ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
 }
@@ -45,7 +48,7 @@ START_TEST(numbers_take_one_sample) {
     struct sw_planning p;
     struct sw_plan want;
     sw_numbers_fill(region, 0, BYTES, SW_VALUE_I32, SW_NUMBERS_RUNS, 6, 1);
-    sw_planning_begin(&p, SW_VALUE_I32, BYTES, _i);
+    sw_planning_begin(&p, SW_VALUE_I32, BYTES, _i, NULL);
     ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
     ck_assert_uint_eq(p.piece_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
     ck_assert(!p.takes_long);
@@ -60,7 +63,7 @@ END_TEST
 
 START_TEST(incompressible_bytes_are_not_trained_on) {
     struct sw_planning p;
-    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true, NULL);
     ck_assert_int_eq(p.step, SW_PLANNING_PROBE);
     ck_assert_uint_eq(p.piece_bytes, SW_SAMPLE_SHORT_PIECE_BYTES);
     sw_planning_probed(&p, true);
@@ -74,7 +77,7 @@ START_TEST(trained_bytes_go_on_where_phrases_may_gain) {
     struct sw_params trained;
     size_t coded_bytes = 0;
     fill_repeated();
-    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true, NULL);
     sw_planning_probed(&p, false);
     ck_assert_int_eq(p.step, SW_PLANNING_TRAIN);
     train(&p, &trained, &coded_bytes);
@@ -93,7 +96,7 @@ END_TEST
 START_TEST(training_without_gain_gives_a_raw_plan) {
     struct sw_planning p;
     struct sw_params trained = {.n_symbols = 0};
-    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true);
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, true, NULL);
     sw_planning_probed(&p, false);
     sw_planning_trained(&p, &trained, SW_SAMPLE_MAX_BYTES);
     ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE); /* its bytes may be worth codes of their own */
@@ -136,7 +139,7 @@ START_TEST(host_samples_twice_where_phrases_may_gain) {
     struct sw_planning p;
     unsigned n_samples = 0;
     fill_repeated();
-    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, false);
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, false, NULL);
     while (p.step != SW_PLANNING_DONE) {
         ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
         ck_assert_uint_eq(p.piece_bytes, n_samples++ ? SW_SAMPLE_LONG_PIECE_BYTES : SW_SAMPLE_SHORT_PIECE_BYTES);
@@ -156,9 +159,10 @@ START_TEST(every_codec_that_is_chosen_can_be_tried) {
     for (int type = SW_VALUE_NONE; type < SW_VALUE_NR; type++) {
         struct sw_plan plan;
         uint64_t bytes = 0;
-        const bool is_chosen = codec != SW_CODEC_RAW && codec != SW_CODEC_LZ && codec != SW_CODEC_ONPAIR;
-        ck_assert_int_eq(sw_plan_init_by_codec(&plan, codec, (enum sw_value_type)type, spaces, sizeof spaces),
-                         is_chosen && sw_codec_takes(codec, (enum sw_value_type)type));
+        const bool is_chosen = codec != SW_CODEC_RAW && codec != SW_CODEC_LZ;
+        ck_assert_int_eq(
+            sw_plan_init_by_codec(&plan, codec, (enum sw_value_type)type, spaces, sizeof spaces, &dictionary),
+            is_chosen && sw_codec_takes(codec, (enum sw_value_type)type));
         if (!is_chosen || !sw_codec_takes(codec, (enum sw_value_type)type))
             continue;
         ck_assert_int_eq(plan.codec, codec);
@@ -166,6 +170,44 @@ START_TEST(every_codec_that_is_chosen_can_be_tried) {
         ck_assert_int_eq(sw_codec_decode(frame, bytes, out, sizeof out, &bytes, NULL), 0);
         ck_assert_mem_eq(out, spaces, sizeof spaces);
     }
+}
+END_TEST
+
+static void make_plan(struct sw_plan *ret, const uint8_t *data, size_t bytes, struct sw_frame_dictionary *room) {
+    struct sw_planning p;
+    sw_planning_begin(&p, SW_VALUE_NONE, bytes, false, room);
+    while (p.step != SW_PLANNING_DONE) {
+        (void)sw_sample_gather(sample, data, bytes, p.piece_bytes);
+        sw_planning_learn(&p, sample);
+    }
+    *ret = p.plan;
+}
+
+/* With room for a dictionary text gets the denser codec, and its estimate is the ratio of a chunk's frame, dictionary
+ * included. Bytes that do not shrink get none. */
+START_TEST(a_dictionary_is_learned_where_there_is_room_for_one) {
+    enum { TEXT_BYTES = 8 << 20, CHUNK_BYTES = 4 << 20 };
+    static uint8_t text[TEXT_BYTES];
+    struct sw_plan usual, dense, raw;
+    const uint64_t cap_bytes = sw_frame_bound_bytes(CHUNK_BYTES);
+    uint8_t *frame = aligned_alloc(64, (cap_bytes + 63) / 64 * 64);
+    uint64_t frame_bytes = 0;
+    sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+    make_plan(&usual, text, TEXT_BYTES, NULL);
+    make_plan(&dense, text, TEXT_BYTES, &dictionary);
+    ck_assert_int_eq(usual.codec, SW_CODEC_V5T);
+    ck_assert_ptr_null(usual.dictionary);
+    ck_assert_int_eq(dense.codec, SW_CODEC_ONPAIR);
+    ck_assert_ptr_eq(dense.dictionary, &dictionary);
+    ck_assert_uint_gt(dictionary.index_bytes, 0);
+    ck_assert_double_gt(dense.expected_ratio, 1.25 * usual.expected_ratio);
+    ck_assert_int_eq(sw_codec_encode(&dense, text, CHUNK_BYTES, frame, cap_bytes, &frame_bytes, NULL), 0);
+    const double ratio = (double)CHUNK_BYTES / (double)frame_bytes;
+    ck_assert_double_eq_tol(ratio, dense.expected_ratio, 0.1 * ratio);
+    free(frame);
+    sw_content_fill(text, TEXT_BYTES, SW_CONTENT_RANDOM, 1);
+    make_plan(&raw, text, TEXT_BYTES, &dictionary);
+    ck_assert_int_eq(raw.codec, SW_CODEC_RAW);
 }
 END_TEST
 
@@ -181,6 +223,7 @@ int main(void) {
     tcase_add_loop_test(tests, bytes_that_are_numbers_get_codes_of_parts, 0, 2);
     tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
+    tcase_add_test(tests, a_dictionary_is_learned_where_there_is_room_for_one);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

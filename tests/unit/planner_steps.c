@@ -165,7 +165,7 @@ START_TEST(drifting_bytes_are_sampled_again) {
     const struct sw_frame_layout frame = frame_of(2);
     struct sw_course course = course_of();
     measure(&planner, 700 * GB, 165 * GB);
-    planner.plan_s = 1e-6;
+    planner.plan_s[false] = 1e-6;
     for (unsigned n = 1; n < 4; n++) {
         course.plan_state = SW_PLAN_STATE_SETTLED;
         sw_planner_handle_drift(&planner, &course, &now, &frame);
@@ -180,7 +180,7 @@ START_TEST(drifting_bytes_use_the_ratio_seen) {
     static struct sw_planner planner;
     const struct sw_snapshot now = spill_of(5, 2);
     measure(&planner, 700 * GB, 165 * GB);
-    planner.plan_s = 1;
+    planner.plan_s[false] = 1;
     for (int shrinks = 0; shrinks < 2; shrinks++) {
         const struct sw_frame_layout frame = frame_of(shrinks ? 2 : 1.02);
         struct sw_course course = course_of();
@@ -203,7 +203,7 @@ START_TEST(a_late_plan_is_kept_for_other_runs) {
     struct sw_course course = {.plan_key = 7, .plan = &plans[0], .reason = SW_COST_ENCODER},
                      other = {.plan_key = 7, .plan = &plans[1]};
     measure(&planner, 700 * GB, 165 * GB);
-    planner.plan_s = 0.01;
+    planner.plan_s[false] = 0.01;
     sw_planner_take_plan(&planner, &course, &now, now.n_chunks, &plan);
     ck_assert_int_eq(course.reason, SW_COST_ENCODER);
     const struct sw_snapshot next = spill_of(4, 0);
@@ -309,7 +309,7 @@ START_TEST(beside_the_data_all_compressible_bytes_are_compressed) {
     const enum sw_codec_id codec = c->compresses ? SW_CODEC_V5T : SW_CODEC_RAW;
     measure(&planner, c->encode, 165 * GB);
     planner.is_beside_data = true;
-    planner.plan_s = c->plan_s;
+    planner.plan_s[false] = c->plan_s;
     course.plan->expected_ratio = c->ratio;
     sw_planner_evaluate(&planner, &course, &now, 0);
     ck_assert_msg(course.plan->codec == codec && !course.is_mixed, "%s: %s", c->name,
@@ -333,7 +333,7 @@ START_TEST(beside_the_data_a_plan_must_pay) {
     unsigned n_planned = 0;
     measure(&planner, 5 * GB, 165 * GB);
     planner.is_beside_data = true;
-    planner.plan_s = 2e-3;
+    planner.plan_s[false] = 2e-3;
     for (unsigned i = 0; i < 300; i++) {
         const struct sw_snapshot now = spill_of(N_CHUNKS, 0);
         struct sw_plan plan, own;

@@ -89,7 +89,7 @@ START_TEST(a_guest_works_in_given_memory) {
     ck_assert_uint_eq(device->ops->info(device)->buffer_bytes, stride);
     sw_content_fill(data, CHUNK, SW_CONTENT_TEXT, 1);
     ok(device->ops->adopt(device, data, 2 * CHUNK, &mapping, &err));
-    ok(device->ops->make_plan(device, 1, SW_VALUE_NONE, mapping, 0, CHUNK, &err));
+    ok(device->ops->make_plan(device, 1, SW_VALUE_NONE, false, mapping, 0, CHUNK, &err));
     ok(device->ops->slot_wait(device, 1, &ignored, &err));
     const struct sw_plan plan = *device->ops->plan(device, 1);
     ok(device->ops->encode(device, 1, &plan, mapping, 0, CHUNK, &err));

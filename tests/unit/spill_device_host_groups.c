@@ -38,7 +38,7 @@ static void spill_group(struct sw_mapping *const mappings[2], struct sw_group_it
     static const struct sw_stored nowhere;
     struct sw_slot_result result;
     struct sw_plan plan;
-    ck_assert_int_eq(device->ops->make_plan(device, 0, SW_VALUE_NONE, mappings[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, 0, SW_VALUE_NONE, false, mappings[1], 0, CHUNK, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
     plan = *device->ops->plan(device, 0);
     for (uint64_t i = 0, at = 0; i < N_ITEMS; at += item_bytes[i++])
@@ -105,7 +105,7 @@ START_TEST(test_a_groups_frames_equal_those_of_chunks) {
     struct sw_slot_result result;
     sw_content_fill(from[1].data, CHUNK, SW_CONTENT_TEXT, 2);
     spill_group(sources, items, places, N_ITEMS);
-    ck_assert_int_eq(device->ops->make_plan(device, 1, SW_VALUE_NONE, sources[1], 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->make_plan(device, 1, SW_VALUE_NONE, false, sources[1], 0, CHUNK, &err), 0);
     ck_assert_int_eq(device->ops->slot_wait(device, 1, &result, &err), 0);
     const struct sw_plan plan = *device->ops->plan(device, 1);
     for (unsigned i = 0; i < N_ITEMS; i++) {

@@ -160,7 +160,7 @@ START_TEST(test_groups_do_not_count_for_chunks) {
     /* Groups do not spend the probe budget of chunks. */
     struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3};
     const int class = sw_cost_class(4 * MIB);
-    r.mover->planner.plan_s = 1;
+    r.mover->planner.plan_s[false] = 1;
     ck_assert_int_eq(sw_planner_decide(&r.mover->planner, false, &group, false, &plan).reason, SW_COST_ENCODER);
     ck_assert_double_gt(r.mover->planner.group_costs[class].probes.saved_s, 0);
     ck_assert_double_eq(r.mover->planner.costs[class].probes.saved_s, 0);

@@ -1,0 +1,78 @@
+#include "spill/planner/dense.h"
+
+/* Shorter runs are not worth a dictionary of tens of KB, or not the 20 ms that learning takes. */
+#define LEAST_BYTES ((uint64_t)2 << 20)
+#define LEAST_UNASKED_BYTES ((uint64_t)16 << 20)
+/* What is expected while nothing is known: the median of nine columns (codec/onpair/TUNING.md), the usual codec's
+ * ratio, and how many times higher the denser one's is with a sample of 64 KB. */
+#define USUAL_RATIO 2.1
+#define GAIN 1.2
+#define PLAN_S 0.03 /* 17 to 32 ms on a CPU of 2026 (AMD EPYC, a virtual machine) */
+
+/* Bytes a second of one H200 at 64 MiB of l_comment: tests/bench/RESULTS.md ("The codec, alone"), and TUNING.md. They
+ * count while a rate has not been measured on the device. */
+#define USUAL_ENCODE 720e9
+#define DENSE_ENCODE 360e9
+
+/* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
+ * alike. */
+static void fill_rates(struct sw_cost_rates *rates) {
+    double *usual = &rates->encode[SW_PLAN_BYTES_CODEC], *dense = &rates->encode[SW_PLAN_DENSE_CODEC];
+    if (*usual <= 0 && *dense <= 0)
+        *usual = USUAL_ENCODE;
+    if (*usual <= 0)
+        *usual = *dense * (USUAL_ENCODE / DENSE_ENCODE);
+    if (*dense <= 0)
+        *dense = *usual * (DENSE_ENCODE / USUAL_ENCODE);
+}
+
+static double ratio_of(const struct sw_planner *p, uint64_t key, double unknown) {
+    const double estimate = sw_plan_cache_estimate(&p->plans, key);
+    return estimate > 1 ? estimate : unknown;
+}
+
+/* Returns the plan kept for regions of this length. NULL: there is none. */
+static const struct sw_plan *kept_plan(const struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
+    struct sw_plan_choice choice = {0};
+    return sw_plan_cache_find(&p->plans, key | SW_PLAN_KEY_DENSE, now->raw_bytes, &choice);
+}
+
+/* Returns the time that the slowest stages take less by the denser codec, out and back if both are known. */
+static double gain_s(const struct sw_cost_question *usual, const struct sw_cost_question *dense) {
+    struct sw_cost_time a = sw_cost_time_of(usual, usual->codec), b = sw_cost_time_of(dense, dense->codec);
+    if (!sw_cost_knows_back(usual) || !sw_cost_knows_back(dense))
+        a.back_s = b.back_s = 0;
+    const double before_s = sw_cost_round_trip_s(&a), after_s = sw_cost_round_trip_s(&b);
+    return before_s > SW_COST_TOLERANCE * after_s ? before_s - after_s : 0;
+}
+
+static bool saves_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
+                       const struct sw_cost_question *usual, const struct sw_plan *kept) {
+    const double ratio =
+        kept ? kept->expected_ratio : ratio_of(p, key | SW_PLAN_KEY_DENSE, GAIN * usual->expected_ratio);
+    const enum sw_codec_id codec = kept ? kept->codec : SW_PLAN_DENSE_CODEC;
+    struct sw_cost_question dense = sw_planner_ask(p, what, codec, ratio);
+    fill_rates(&dense.rates);
+    const double s = gain_s(usual, &dense), price_s = p->plan_s[true] > 0 ? p->plan_s[true] : PLAN_S;
+    return s > 0 && (kept || sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, price_s));
+}
+
+bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
+    const struct sw_workload what = {.raw_bytes = now->raw_bytes,
+                                     .chunk_bytes = now->n_chunks > 1 ? now->chunk_bytes : now->raw_bytes,
+                                     .n_chunks = now->n_chunks,
+                                     .room = &now->room,
+                                     .shares_slots = now->shares_slots};
+    if (!p->takes_dictionaries || now->type != SW_VALUE_NONE || now->is_pack || now->raw_bytes < LEAST_BYTES)
+        return false;
+    if (now->room.prefer == SW_PREFER_ROOM)
+        return true;
+    struct sw_cost_question usual = sw_planner_ask(p, &what, SW_PLAN_BYTES_CODEC, ratio_of(p, key, USUAL_RATIO));
+    const struct sw_plan *kept = kept_plan(p, key, now);
+    if (now->room.prefer != SW_PREFER_TIME && (usual.room_is_short || (usual.to_disk && !p->has_link)))
+        return kept || now->raw_bytes >= LEAST_UNASKED_BYTES;
+    if (!p->has_link || !usual.to_disk)
+        return false;
+    fill_rates(&usual.rates);
+    return saves_time(p, key, &what, &usual, kept);
+}
