@@ -239,9 +239,13 @@ static const struct option options[] = {
     {FIELD(tenant_bookkeeping_bytes), .type = TYPE_BYTES, .max = 64 * TIB, .multiple = 1, .fallback = "0", .live = true,
      .help = "Limit of the memory for bookkeeping of one tenant (bookkeeping_bytes); a request that needs more is "
              "refused with ETENANTMEMORY. 0: its share, which is at most three times as much as is left for others."},
+    {FIELD(tenant_prefer), .type = TYPE_CHOICE, .choices = "none, time, room", .fallback = "none", .live = true,
+     .help = "What regions are compressed for, where their requests do not say. room: by the densest codec, even if that "
+             "takes longer. time: as fast as possible, also when the tiers are nearly full. none: for time while there is "
+             "room, and for room where raw frames would find none."},
     {FIELD(quotas), .type = TYPE_QUOTAS, .fallback = "[]", .live = true,
      .help = "Other limits for single users (uid) and for the members of a group (gid), each member alone: bytes, "
-             "regions, durable_regions, sessions, operations, bookkeeping_bytes, with the meaning of the tenant_* "
+             "regions, durable_regions, sessions, operations, bookkeeping_bytes, prefer, with the meaning of the tenant_* "
              "options. The first row that fits a user applies, and what it leaves out is as in these options. The "
              "groups of a user's connections count. A lower limit applies to new requests only."},
 };
@@ -488,17 +492,23 @@ static int store_json(struct sw_config *config, const struct option *option, con
     return rc;
 }
 
+/* A choice counts as its number. */
+static uint64_t get_limit(const struct sw_config *config, const struct option *option) {
+    return option->type == TYPE_CHOICE ? (uint64_t)sw_choice_number(option->choices, get_text(config, option))
+                                       : get_number(config, option);
+}
+
 static int parse_limit(enum sw_limit limit, const json_t *value, uint64_t *ret, struct sw_err *err) {
     const struct option *option = limit_option(limit);
     struct sw_config scratch = {.given = 0};
     const int rc = store_json(&scratch, option, value, err);
     if (rc == 0)
-        *ret = get_number(&scratch, option);
+        *ret = get_limit(&scratch, option);
     return rc;
 }
 
 uint64_t sw_config_limit(const struct sw_config *config, const struct sw_quota_row *row, enum sw_limit limit) {
-    return row && row->given & 1u << limit ? row->limits[limit] : get_number(config, limit_option(limit));
+    return row && row->given & 1u << limit ? row->limits[limit] : get_limit(config, limit_option(limit));
 }
 
 void sw_config_init(struct sw_config *ret) {
@@ -738,7 +748,10 @@ static json_t *to_json(const struct sw_config *config, const struct option *opti
 static json_t *show_limit(enum sw_limit limit, uint64_t value) {
     const struct option *option = limit_option(limit);
     struct sw_config scratch = {.given = 0};
-    SW_ASSERT(store_number(&scratch, option, value));
+    if (option->type == TYPE_CHOICE)
+        sw_choice_text((char *)&scratch + option->offset, option->size, option->choices, (unsigned)value);
+    else
+        SW_ASSERT(store_number(&scratch, option, value));
     return to_json(&scratch, option);
 }
 

@@ -72,6 +72,7 @@ struct sw_config {
     /* Limits for one tenant in all its sessions; 0: no limit, or a share (regions, sessions, bookkeeping). */
     uint64_t tenant_bytes, tenant_regions, tenant_durable_regions, tenant_sessions, tenant_operations;
     uint64_t tenant_bookkeeping_bytes;
+    char tenant_prefer[8];
     struct sw_quota_table quotas;       /* for single users and groups */
     uint64_t given;                     /* bit i: option i was set, else it has its default; private to config.c */
     uint8_t pct[SW_CONFIG_MAX_OPTIONS]; /* of memory, if a size was set so; 0: it was not; private to config.c */

@@ -10,6 +10,7 @@ static const char *const names[SW_LIMIT_NR] = {
     [SW_LIMIT_SESSIONS] = "sessions",
     [SW_LIMIT_OPERATIONS] = "operations",
     [SW_LIMIT_BOOKKEEPING_BYTES] = "bookkeeping_bytes",
+    [SW_LIMIT_PREFER] = "prefer",
 };
 
 const char *sw_limit_name(enum sw_limit limit) {

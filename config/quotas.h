@@ -22,6 +22,7 @@ enum sw_limit {
     SW_LIMIT_SESSIONS,
     SW_LIMIT_OPERATIONS,
     SW_LIMIT_BOOKKEEPING_BYTES,
+    SW_LIMIT_PREFER, /* no limit: what its regions are compressed for, a choice of tenant_prefer by number */
     SW_LIMIT_NR
 };
 /* Returns the limit's name in a row: "bytes". The option for all tenants has "tenant_" before it. */

@@ -54,7 +54,8 @@ struct sw_wire_build {
     uint8_t name_bytes;    /* with BEGIN: 1 to 63 of a durable region, else 0 */
     uint8_t keep_priority; /* with BEGIN: SPILLWAY_ADVICE_PRIORITY's value */
     uint8_t durability;    /* with BEGIN: enum spillway_durability; above 0 only with a name */
-    uint8_t reserved[3];
+    uint8_t prefer;        /* with BEGIN: enum spillway_prefer */
+    uint8_t reserved[2];
 };
 
 /* A buffer of a region: to the daemon with BEGIN, to the client in RESULTS and DETAILS. */

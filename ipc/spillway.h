@@ -227,8 +227,16 @@ enum spillway_durability {
     SPILLWAY_DURABLE_REMOTE = 2   /* also the loss of the host: it is in an object store */
 };
 
-/* One region to spill or to restore. A restore ignores name, keep_priority and durability: set `region`, and use the
- * spill's request again. */
+/* What a region is compressed for. */
+enum spillway_prefer {
+    SPILLWAY_PREFER_NONE = 0, /* as the operator has set for this tenant; by default as SPILLWAY_PREFER_TIME while the
+                                 tiers have room */
+    SPILLWAY_PREFER_TIME = 1, /* so that spill and restore take least time */
+    SPILLWAY_PREFER_ROOM = 2  /* by the densest codec, even if that takes longer */
+};
+
+/* One region to spill or to restore. A restore ignores name, keep_priority, durability and prefer: set `region`, and
+ * use the spill's request again. */
 struct spillway_request {
     size_t size;
     const struct spillway_buffer *buffers; /* 1 to SPILLWAY_MAX_BUFFERS; they make one region together */
@@ -240,8 +248,8 @@ struct spillway_request {
     uint8_t urgency;               /* 0, reserved */
     uint8_t keep_priority;         /* spill: as SPILLWAY_ADVICE_PRIORITY; 0: by age */
     uint8_t durability;            /* spill: enum spillway_durability; above 0 only with a name */
-    uint8_t reserved;
-    void *user; /* of the first request; spillway_ticket_user() returns it */
+    uint8_t prefer;                /* spill: enum spillway_prefer */
+    void *user;                    /* of the first request; spillway_ticket_user() returns it */
 };
 
 /* Starts to spill requests[0..n), each to a region of its own, and returns at once.
@@ -275,6 +283,10 @@ struct spillway_request {
  * EDURABILITY: the service cannot reach it; the text says why.
  *   - Such a region stays where it is: it is not prefetched to host memory. A restore reads it from there.
  *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
+ *
+ * prefer
+ *   - The densest codec for text needs more than 2 MiB of it in one buffer, and the service's codec
+ *     (SPILLWAY_CODEC_SERVICE): a client's codec encodes as for SPILLWAY_PREFER_TIME.
  *
  * type
  *   - The service chooses among the codecs for this type. Values are little endian, without gaps. The length must be a

@@ -155,7 +155,7 @@ static const struct sw_series_kind kind = {.name = "a build",
 int sw_build_begin(struct sw_owner *owner, const struct sw_build_config *config, struct sw_build **ret,
                    struct sw_err *err) {
     const uint64_t bytes = sizeof(struct sw_build) + config->n_buffers * sizeof(struct sw_build_buffer);
-    struct sw_region_start start = {.name = config->name, .durability = config->durability};
+    struct sw_region_start start = {.name = config->name, .durability = config->durability, .prefer = config->prefer};
     struct sw_region *region = NULL;
     int rc = sw_admit_build(owner, config, &start.raw_bytes, err);
     if (rc)

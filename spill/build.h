@@ -39,6 +39,7 @@ struct sw_build_config {
     const char *name;                             /* of a durable region; NULL: it is not durable */
     enum sw_durability durability;                /* that a durable region has to reach */
     uint8_t priority;                             /* as SW_ADVISE_PRIORITY */
+    enum sw_prefer prefer;                        /* as in struct sw_transfer */
 };
 
 /* Begins a build: takes a region's id and checks all limits. *ret is valid until the callback of sw_build_commit() or

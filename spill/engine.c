@@ -381,7 +381,8 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_transfer *transfer, 
                                           .batch_index = transfer->batch_index,
                                           .in_place = transfer->in_place,
                                           .name = transfer->name,
-                                          .durability = transfer->durability};
+                                          .durability = transfer->durability,
+                                          .prefer = transfer->prefer};
     struct sw_region *region = NULL;
     rc = sw_region_begin(owner, &start, &region, err);
     if (rc) {

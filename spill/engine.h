@@ -163,6 +163,7 @@ struct sw_transfer {
     uint32_t request, batch_index; /* spill: sw_engine_find_by_request() finds the region by them */
     const char *name;              /* spill: the durable region's (copied); NULL: it is not durable */
     enum sw_durability durability; /* spill: that a durable region has to reach */
+    enum sw_prefer prefer;         /* spill: what it is compressed for; NONE: as its tenant prefers */
 };
 
 /* Makes a region of n buffers (1 to SW_FRAMES_MAX_BUFFERS) in any memories of the owner, and copies their bytes (any

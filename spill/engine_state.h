@@ -224,6 +224,7 @@ struct sw_region_start {
     bool in_place;
     const char *name; /* NULL: it is not durable */
     enum sw_durability durability;
+    enum sw_prefer prefer;
 };
 /* Makes a region that is STAGING, and was admitted. errors: -SW_ETENANTMEMORY, -SW_ENOMEM, those of recording. */
 int sw_region_begin(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,

@@ -17,6 +17,7 @@ static int acquire(struct sw_owner *owner, const struct sw_region_start *start, 
     region->batch_index = start->batch_index;
     region->in_place = start->in_place;
     region->durability = start->durability;
+    region->prefer = start->prefer;
     if (start->name && sw_region_set_name(region, start->name))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
     if (!rc && start->in_place)

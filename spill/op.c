@@ -121,6 +121,7 @@ static void begin(struct sw_op *op) {
         op->jobs[i].region_slot = op->region->id.slot;
         op->jobs[i].region_gen = op->region->id.gen;
         op->jobs[i].durability = op->region->durability;
+        op->jobs[i].prefer = op->region->prefer;
         mem->used = true;
         mem->n_ops++;
         mem->n_in_place += sw_operation_is_in_place(op->request.operation);

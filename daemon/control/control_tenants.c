@@ -26,6 +26,8 @@ static json_t *tenant_to_json(const struct sw_service *service, const struct sw_
         {SW_TENANT_OPERATIONS, SW_LIMIT_OPERATIONS, "operations", "limit_operations", false},
         {SW_TENANT_BOOKKEEPING, SW_LIMIT_BOOKKEEPING_BYTES, "bookkeeping_bytes", "limit_bookkeeping_bytes", false},
     };
+    static const char *const preferences[SW_PREFER_NR] = {
+        [SW_PREFER_NONE] = "none", [SW_PREFER_TIME] = "time", [SW_PREFER_ROOM] = "room"};
     uint64_t stats[SW_TENANT_STATS_NR];
     sw_tenant_stats(tenant, stats);
     json_t *object = json_pack("{s:I, s:o}", "uid", (json_int_t)tenant->uid, "quota", row_to_json(service, tenant));
@@ -35,6 +37,7 @@ static json_t *tenant_to_json(const struct sw_service *service, const struct sw_
         (void)json_object_set_new(object, columns[i].limit_name,
                                   limit || columns[i].zero_is_none ? json_integer((json_int_t)limit) : json_null());
     }
+    (void)json_object_set_new(object, "prefer", json_string(preferences[tenant->limits[SW_LIMIT_PREFER]]));
     return object;
 }
 

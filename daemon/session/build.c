@@ -87,7 +87,7 @@ static int check_packet(const struct sw_msg_build *m, const struct flags *flags,
 
 static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
     const uint32_t flags = build->flags, whole = SW_BUILD_BEGIN | SW_BUILD_COMMIT;
-    const uint32_t reserved = build->reserved[0] | build->reserved[1] | build->reserved[2];
+    const uint32_t reserved = build->reserved[0] | build->reserved[1];
     int rc = sw_check_flags(flags, whole | SW_BUILD_ABORT | SW_BUILD_IN_PLACE, err);
     if (rc == 0)
         rc = sw_check_reserved(reserved, err);
@@ -103,9 +103,10 @@ static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
 /* Checks the fields that belong to BEGIN. */
 static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
     const bool begins = build->flags & SW_BUILD_BEGIN;
-    if (!begins && (build->n_buffers || build->name_bytes || build->keep_priority || build->durability))
+    if (!begins &&
+        (build->n_buffers || build->name_bytes || build->keep_priority || build->durability || build->prefer))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
-                          "buffers, name, priority and durability of a build belong to its begin");
+                          "buffers, name, priority, durability and preference of a build belong to its begin");
     if (!begins)
         return 0;
     if (build->n_buffers < 1 || build->n_buffers > SW_PROTO_MAX_BUFFERS)
@@ -114,6 +115,8 @@ static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
     if (build->name_bytes >= SW_PROTO_NAME_BYTES)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a region's name of %u bytes, must be 1 to %u",
                           (unsigned)build->name_bytes, SW_PROTO_NAME_BYTES - 1u);
+    if (build->prefer >= SW_PREFER_NR)
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "preference %u is unknown", (unsigned)build->prefer);
     if ((build->flags & SW_BUILD_IN_PLACE) && (build->n_buffers != 1 || build->n_chunks != 1))
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack has one buffer and one chunk, not %u and %u",
                           (unsigned)build->n_buffers, (unsigned)build->n_chunks);
@@ -173,7 +176,8 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
                                          .request = task->seq,
                                          .batch_index = task->index,
                                          .name = record->build->name_bytes ? name : NULL,
-                                         .durability = (enum sw_durability)record->build->durability};
+                                         .durability = (enum sw_durability)record->build->durability,
+                                         .prefer = (enum sw_prefer)record->build->prefer};
     int rc = sw_task_check_others(task, err);
     if (rc == 0)
         rc = fill_ranges(task, record, ranges, err);

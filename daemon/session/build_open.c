@@ -63,7 +63,8 @@ static int begin(struct sw_session *session, const struct sw_build_record *recor
                                            .n_buffers = build->n_buffers,
                                            .name = build->name_bytes ? name : NULL,
                                            .durability = (enum sw_durability)build->durability,
-                                           .priority = build->keep_priority};
+                                           .priority = build->keep_priority,
+                                           .prefer = (enum sw_prefer)build->prefer};
     int rc = fill_buffers(session, record, buffers, err);
     if (rc == 0 && build->name_bytes)
         rc = sw_build_take_name(session, record, name, err);

@@ -89,6 +89,7 @@ static void set_limits(const struct sw_service *service, struct sw_tenant *tenan
     atomic_store(&tenant->quota.max_bytes, tenant->limits[SW_LIMIT_BYTES]);
     tenant->quota.max_regions = (unsigned)tenant->limits[SW_LIMIT_REGIONS];
     tenant->quota.max_durable = (unsigned)tenant->limits[SW_LIMIT_DURABLE_REGIONS];
+    atomic_store(&tenant->quota.prefer, (unsigned)tenant->limits[SW_LIMIT_PREFER]);
     atomic_store(&tenant->quota.kept.limit_bytes, tenant->limits[SW_LIMIT_BOOKKEEPING_BYTES]);
 }
 

@@ -98,7 +98,9 @@ static int check_request(const struct spillway_request *r, bool is_spill, struct
                         SPILLWAY_MAX_BUFFERS);
     if (!rc && r->n_buffers > 1 && r->flags & SPILLWAY_IN_PLACE)
         rc = invalid(err, "a region of several buffers cannot be packed");
-    if (!rc && (r->urgency || r->reserved))
+    if (!rc && is_spill && r->prefer > SPILLWAY_PREFER_ROOM)
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "preference %u is unknown", (unsigned)r->prefer);
+    if (!rc && r->urgency)
         rc = invalid(err, "reserved fields of a request are not 0");
     if (!rc && is_spill && (r->region.slot || r->region.generation))
         rc = invalid(err, "spill: region is set");
@@ -179,6 +181,7 @@ static void copy_request(struct sw_call *call, uint32_t i, const struct spillway
                                    .name_bytes = (uint8_t)(name ? strlen(name) : 0),
                                    .keep_priority = r->keep_priority,
                                    .durability = call->is_spill ? r->durability : 0,
+                                   .prefer = call->is_spill ? r->prefer : 0,
                                    .stream = r->stream};
     memcpy(buffers, r->buffers, r->n_buffers * sizeof *buffers);
     if (name)

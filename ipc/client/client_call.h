@@ -12,7 +12,7 @@ struct sw_call_request {
     uint32_t n_buffers, flags;
     struct spillway_region region;
     const char *name; /* without a terminating zero */
-    uint8_t name_bytes, keep_priority, durability;
+    uint8_t name_bytes, keep_priority, durability, prefer;
     struct CUstream_st *stream;
     uint64_t bytes; /* of all buffers */
 };

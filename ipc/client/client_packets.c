@@ -25,6 +25,7 @@ static void add_build(struct sw_arrays *a, const struct sw_item *item, unsigned 
     build->name_bytes = r->name_bytes;
     build->keep_priority = r->keep_priority;
     build->durability = r->durability;
+    build->prefer = r->prefer;
     memcpy(a->names + a->name_bytes, r->name, r->name_bytes);
     a->name_bytes = (uint16_t)(a->name_bytes + r->name_bytes);
 }

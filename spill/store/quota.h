@@ -29,6 +29,7 @@ struct sw_quota {
     unsigned max_regions, n_regions; /* max_regions 0: a share */
     unsigned max_durable;            /* durable regions; 0: none */
     atomic_ullong bytes;
+    atomic_uint prefer;    /* enum sw_prefer (planner/cost.h), where a request does not say */
     struct sw_budget kept; /* memory for records of regions, chunks, operations, memories, names ... */
 };
 

@@ -49,6 +49,7 @@ struct sw_region {
     uint32_t record;               /* in the catalogue, 0: none */
     bool is_detached;              /* not in the table: it is IN, and a newer region uses its table entry */
     enum sw_durability durability; /* that its spill asked for */
+    enum sw_prefer prefer;         /* what its spill wants it to be compressed for */
     uint64_t kept;                 /* its record in the tier `keeper`; 0: none */
     struct sw_tier *keeper;
     char *name;                    /* of a durable region, which outlives its session; NULL: not durable */

@@ -25,6 +25,7 @@ struct sw_job {
     uint64_t charged_bytes; /* taken from the quota; belongs to the loop after the run, also after a failure */
     uint32_t region_slot, region_gen; /* stored in the records of durable tiers */
     enum sw_durability durability;    /* spill: above SERVICE, all frames go to the tier that keeps the region */
+    enum sw_prefer prefer;            /* spill: of its request; NONE: the tenant's counts */
     struct sw_tier *from;             /* move: the tier to demote from; NULL: a promotion */
     const struct sw_tier *behind;     /* demotion: chunks go to a tier behind this one */
     struct sw_stored *replaced;       /* move: [n_chunks], frames that were replaced; NULL: they are released at once */

@@ -154,6 +154,9 @@ static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw
                                                 .write = (double)stats.write_bytes_per_s,
                                                 .read = (double)stats.read_bytes_per_s};
     }
+    ret->prefer = sw_job_of_run(run)->prefer;
+    if (ret->prefer == SW_PREFER_NONE && quota)
+        ret->prefer = (enum sw_prefer)atomic_load(&quota->prefer);
     const uint64_t most = quota ? atomic_load(&quota->max_bytes) : 0;
     ret->allowed_bytes = most ? left_of(most, atomic_load(&quota->bytes)) : UINT64_MAX;
 }

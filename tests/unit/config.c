@@ -611,7 +611,7 @@ START_TEST(metrics_need_an_address) {
 END_TEST
 
 START_TEST(help_names_every_option) {
-    char help[16384] = "", printed[4096] = "";
+    char help[20480] = "", printed[4096] = "";
     struct sw_config config;
     sw_config_init(&config);
     FILE *out = fmemopen(help, sizeof help, "w");

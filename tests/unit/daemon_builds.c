@@ -255,7 +255,8 @@ static const struct odd {
 } odd[] = {
     {SW_MSG_BUILD, FIELD(HEAD, sw_msg_build, reserved, 1), -SW_EINVAL, true},
     {SW_MSG_BUILD, FIELD(HEAD, sw_msg_build, flags, 2), -SW_EINVAL, true},
-    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, reserved, 1u << 23), -SW_EINVAL, false},
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, reserved, 1u << 15), -SW_EINVAL, false},
+    {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, prefer, 3), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, durability, SW_DURABILITY_HOST), -SW_EINVAL, false}, /* without a name */
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, durability, SW_DURABILITY_NR), -SW_EINVAL, false},
     {SW_MSG_BUILD, FIELD(BUILD, sw_wire_build, flags, 16 | SW_BUILD_BEGIN | SW_BUILD_COMMIT), -SW_EINVAL, false},

@@ -195,6 +195,24 @@ def test_durable(service):
         c.drop(*names)
 
 
+def test_prefer(python):
+    program = """
+        import numpy, pytest, spillway
+        words = numpy.random.default_rng(1).integers(0, 2000, 1_000_000)
+        text = " ".join(f"word{w * w}" for w in words).encode()
+        with spillway.start(device="host", host_tier_bytes="64MiB", scratch_bytes="64MiB", slots=2):
+            with spillway.Connection() as c:
+                usual, dense = (c.spill(text, prefer=p).wait() for p in (None, "room"))
+                assert dense.result.codec == "onpair" and dense.stored_bytes < usual.stored_bytes
+                assert usual.restore().wait() == dense.restore().wait() == text
+                for region in c.spill_batch([text, text], prefer="room").wait():
+                    assert region.result.codec == "onpair"
+                with pytest.raises(spillway.EINVAL, match="prefer='speed', must be one of none, time, room"):
+                    c.spill(text, prefer="speed")
+    """
+    python(program)
+
+
 def test_durability(python, tmp_path):
     program = f"""
         import numpy, pytest, spillway

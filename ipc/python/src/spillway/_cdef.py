@@ -31,7 +31,7 @@ struct spillway_request {
     const char *name;
     struct CUstream_st *stream;
     uint32_t timeout_ms;
-    uint8_t urgency, keep_priority, durability, reserved;
+    uint8_t urgency, keep_priority, durability, prefer;
     void *user;
 };
 struct spillway_result {

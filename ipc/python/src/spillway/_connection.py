@@ -44,10 +44,20 @@ class Named:
 _DURABILITIES = ("service", "host", "remote")
 
 
-def _durability_number(durability: str | None) -> int:
-    if durability is not None and durability not in _DURABILITIES:
-        raise EINVAL(f"durability={durability!r}, must be one of {', '.join(_DURABILITIES)}")
-    return _DURABILITIES.index(durability) if durability else 0
+_PREFERENCES = ("none", "time", "room")
+
+
+def _choice(name: str, value: str | None, choices: tuple[str, ...]) -> int:
+    if value is not None and value not in choices:
+        raise EINVAL(f"{name}={value!r}, must be one of {', '.join(choices)}")
+    return choices.index(value) if value else 0
+
+
+def _asked(durability: str | None, prefer: str | None) -> dict[str, int]:
+    return {
+        "durability": _choice("durability", durability, _DURABILITIES),
+        "prefer": _choice("prefer", prefer, _PREFERENCES),
+    }
 
 
 @dataclass(frozen=True)
@@ -183,6 +193,7 @@ class Connection:
         *,
         name: str | None = None,
         durability: str | None = None,
+        prefer: str | None = None,
         type: str | None = None,
         stream: Any = None,
         timeout: float | None = None,
@@ -198,12 +209,14 @@ class Connection:
         durability: what a region with a name survives: "service" (if omitted), a restart of the service; "host", the
             end of the service and of the machine, on its disk; "remote", the loss of the machine, in an object store.
             The ticket completes when the region has it. EDURABILITY: the service cannot reach it.
+        prefer: what it is compressed for: "time", or "room": the densest codec, even if that takes longer. If omitted
+            or "none", as the operator has set.
         type: of the values, if it is not that of the array: "bytes", "u8" ... "i64", "f32", "f64", "bf16",
             "f16", "f8" or "dec128" (decimals of 128 bits).
         stream: the work queued there is waited for. None: the one that the array names, else the framework's current.
         timeout: in seconds; then the call is canceled and fails with ETIMEDOUT.
         """
-        return self._spill([obj], [name], durability, type, stream, timeout, each=None)
+        return self._spill([obj], [name], _asked(durability, prefer), type, stream, timeout, each=None)
 
     def spill_batch(
         self,
@@ -211,6 +224,7 @@ class Connection:
         *,
         names: Sequence[str | None] | None = None,
         durability: str | None = None,
+        prefer: str | None = None,
         each: bool = False,
         stream: Any = None,
         timeout: float | None = None,
@@ -218,26 +232,26 @@ class Connection:
         """Starts to store each object to a region of its own, in one call. The outcome is a list of regions.
 
         All or nothing, unless each=True: then each succeeds or fails by itself, and the list has a SpillwayError in
-        place of each region that failed. durability: of all, as in spill().
+        place of each region that failed. durability, prefer: of all, as in spill().
         """
         objs = list(objects)
         given: list[str | None] = list(names) if names is not None else [None] * len(objs)
         if len(given) != len(objs):
             raise EINVAL(f"{len(given)} names for {len(objs)} objects")
-        return self._spill(objs, given, durability, None, stream, timeout, each=each)
+        return self._spill(objs, given, _asked(durability, prefer), None, stream, timeout, each=each)
 
     def _spill(
         self,
         objs: list[Any],
         names: list[str | None],
-        durability: str | None,
+        asked: dict[str, int],
         type_: str | None,
         stream: Any,
         timeout: float | None,
         each: bool | None,
     ) -> Ticket[Any]:
         call, contents, counts = _Call(), [], []
-        number, level = memory.type_number(type_), _durability_number(durability)
+        number = memory.type_number(type_)
         for obj, name in zip(objs, names):
             content = content_of(obj)
             if number is not None:
@@ -250,7 +264,7 @@ class Connection:
                 )
             named = ffi.NULL if name is None else ffi.new("char[]", name.encode())
             call.keep.append(named)
-            counts.append(call.add(content, [b.nbytes for b in content.buffers], stream, name=named, durability=level))
+            counts.append(call.add(content, [b.nbytes for b in content.buffers], stream, name=named, **asked))
             contents.append(content)
         if each and max(counts, default=1) > 1:
             raise EINVAL(f"each=True takes objects of at most {MAX_BUFFERS} arrays", hint="split the table")
