@@ -107,6 +107,17 @@ int sw_gpu_codec_init(struct sw_err *err) {
     return 0;
 }
 
+bool sw_gpu_takes_dictionaries(void) {
+    for (int i = 0; i < SW_CODEC_NR; i++) {
+        sw_gpu_plan plan = {};
+        plan.codec = (enum sw_codec_id)i;
+        plan.index_log2 = SW_DICTIONARY_INDEX_LOG2;
+        if (sw_codec_has_dictionary(plan.codec) && codecs[i]->can_encode && !codecs[i]->can_encode(&plan))
+            return false;
+    }
+    return true;
+}
+
 uint32_t sw_gpu_full_segments(void) {
     return sw_gpu_processors() * SW_WARP;
 }

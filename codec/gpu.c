@@ -16,6 +16,7 @@
 #define CALLS(CALL)                                                                                                    \
     CALL(int, sw_gpu_wake_async, (struct CUstream_st * stream, struct sw_err * err), (stream, err))                    \
     CALL(size_t, sw_gpu_codec_shared_bytes, (enum sw_codec_id codec, size_t limit), (codec, limit))                    \
+    CALL(bool, sw_gpu_takes_dictionaries, (void), ())                                                                  \
     CALL(uint32_t, sw_gpu_full_segments, (void), ())                                                                   \
     CALL(size_t, sw_gpu_pool_bytes, (uint64_t raw_bytes), (raw_bytes))                                                 \
     CALL(int, sw_gpu_pool_init_async,                                                                                  \

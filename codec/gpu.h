@@ -20,6 +20,7 @@
 
 #include "codec/params.h"
 #include "codec/sample.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -105,6 +106,9 @@ size_t sw_gpu_codec_shared_bytes(enum sw_codec_id codec, size_t limit);
 /* Queues an empty kernel, which makes the GPU switch from another process to this one. Meanwhile the host can prepare
  * the next work. */
 int sw_gpu_wake_async(struct CUstream_st *stream, struct sw_err *err);
+
+/* Returns true if the current device can encode by any dictionary: its blocks have enough shared memory. */
+bool sw_gpu_takes_dictionaries(void);
 
 /* Returns how many segments give every multiprocessor of the current device a full warp's work. */
 uint32_t sw_gpu_full_segments(void);

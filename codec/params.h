@@ -27,8 +27,9 @@ void sw_params_write(const struct sw_params *params, void *section);
  * is not 1 … max_length. */
 int sw_params_read(struct sw_params *ret, const void *section, uint32_t n_symbols, unsigned max_length);
 
-/* Longest index of a dictionary. */
+/* The largest index of a dictionary, and its index_log2. */
 #define SW_DICTIONARY_INDEX_BYTES (145u << 10)
+#define SW_DICTIONARY_INDEX_LOG2 12u
 
 /* What a codec has learned that is too long for params. Frames carry it whole, as their dictionary section: only the
  * codec knows what it means. Encoders may need an index of it, which is not in frames. */

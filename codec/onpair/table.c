@@ -7,7 +7,9 @@
 _Static_assert(SW_ONPAIR_HEAD_BYTES + SW_ONPAIR_MAX_SYMBOLS + 1 + SW_ONPAIR_MAX_BYTES * (SW_ONPAIR_MAX_SYMBOLS + 1) <=
                    SW_FRAME_MAX_DICTIONARY_BYTES,
                "the longest dictionary fits");
-_Static_assert((36u << SW_ONPAIR_MAX_LOG2) + 512 <= SW_DICTIONARY_INDEX_BYTES, "the longest index fits");
+_Static_assert((36u << SW_ONPAIR_MAX_LOG2) + 512 <= SW_DICTIONARY_INDEX_BYTES &&
+                   SW_ONPAIR_MAX_LOG2 == SW_DICTIONARY_INDEX_LOG2,
+               "the largest index fits");
 
 int sw_onpair_table_read(struct sw_onpair_table *ret, const uint8_t *section, size_t section_bytes) {
     uint16_t n;

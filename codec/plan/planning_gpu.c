@@ -63,7 +63,7 @@ int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, co
     p->room = *room;
     p->d_region = d_region;
     p->stream = stream;
-    sw_planning_begin(&p->planning, type, raw_bytes, true, NULL);
+    sw_planning_begin(&p->planning, type, raw_bytes, true, room->dictionary);
     return queue_step(p, err);
 }
 

@@ -24,6 +24,7 @@ struct sw_gpu_planning_room {
     struct sw_gpu_training *d_training;
     void *d_scratch; /* sw_gpu_train_scratch_bytes() */
     size_t scratch_bytes;
+    struct sw_frame_dictionary *dictionary; /* in the host's memory: as for sw_planning_begin() */
     struct sw_gpu_pass pass; /* of the kernels that read the region; the caller may change it before each call */
 };
 

@@ -122,8 +122,10 @@ static void cuda_close(struct sw_device *device) {
     struct device_cuda *d = cuda_of(device);
     if (d->driver.context)
         (void)enter(d, NULL);
-    for (unsigned s = 0; s < MAX_SLOTS; s++)
+    for (unsigned s = 0; s < MAX_SLOTS; s++) {
         sw_sealer_free(d->slots[s].sealer);
+        sw_free(d->slots[s].learned);
+    }
     sw_sealer_pool_free(d->sealers);
     if (!d->is_gone)
         destroy(d);
@@ -150,6 +152,11 @@ static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
     return sw_gpu_batch_scratch_bytes(group_items(chunk_bytes));
 }
 
+/* Plans in an engine's process, whose frame buffers are the caller's, have no dictionaries (planner/dense.h). */
+static bool takes_dictionaries(const void *d_frames) {
+    return !d_frames && sw_gpu_takes_dictionaries();
+}
+
 /* Lays out a slot's memory from base; returns its length. d_frame: the caller's frame buffer; NULL: part of it. */
 static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, uint8_t *d_frame) {
     uint64_t at = 0;
@@ -164,6 +171,9 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, 
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
     ret->d_runs = carve(base, &at, MAX_GROUP_RUNS * sizeof *ret->d_runs);
+    const bool has_dictionary = takes_dictionaries(d_frame);
+    ret->d_dictionary = has_dictionary ? carve(base, &at, SW_FRAME_MAX_DICTIONARY_BYTES) : NULL;
+    ret->d_index = has_dictionary ? carve(base, &at, SW_DICTIONARY_INDEX_BYTES) : NULL;
     return at;
 }
 
@@ -211,6 +221,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->has_link = true;
     info->poll_us = POLL_US;
     info->full_segments = sw_gpu_full_segments();
+    info->takes_dictionaries = takes_dictionaries(config->frames);
     info->chunk_bytes = chunk;
     info->group_items = group_items(chunk);
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : sw_group_item_bytes(chunk);
@@ -224,7 +235,8 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
                      const struct sw_device_info *info, struct sw_sealer_pool *sealers, struct sw_err *err) {
     (void)lay_out(&slot->parts, d_memory, info->chunk_bytes, d_frame);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(info->chunk_bytes).n_tiles,
-                   exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0];
+                   exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
+                   dictionary_at = (exchange_bytes + info->head_bytes + 15) / 16 * 16;
     cudaError_t e = slot_stream_new(&slot->stream, is_guest);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
@@ -233,8 +245,12 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
-        e = cudaHostAlloc((void **)&slot->h, exchange_bytes + info->head_bytes, cudaHostAllocPortable);
+        e = cudaHostAlloc((void **)&slot->h,
+                          dictionary_at + (info->takes_dictionaries ? sizeof *slot->h_dictionary : 0),
+                          cudaHostAllocPortable);
     slot->h_heads = slot->h ? (uint8_t *)slot->h + exchange_bytes : NULL;
+    if (slot->h && info->takes_dictionaries)
+        slot->h_dictionary = (void *)((uint8_t *)slot->h + dictionary_at);
     const int rc = check(e, err, "stream, event or pinned memory of a slot");
     return rc < 0 ? rc : sw_sealer_new(&slot->sealer, sealers, err);
 }

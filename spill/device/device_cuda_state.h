@@ -39,6 +39,7 @@ struct parts {
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     struct sw_gpu_run *d_runs;
+    uint8_t *d_dictionary, *d_index; /* NULL: the device takes no dictionaries */
 };
 
 enum work {
@@ -72,14 +73,18 @@ struct slot {
     struct sw_head_item *heads; /* the caller's items; NULL: no identify since the last report */
     unsigned n_heads;
     struct parts parts;
-    bool has_params;                 /* the device's params are h->params */
-    enum work work;                  /* the step queued since the last report, apart from copies */
-    uint64_t ticket;                 /* of the kernels that were queued last; guests only, like the next three */
-    uint64_t queued_us;              /* when that was */
-    enum begin begin;                /* whether they have begun */
-    bool is_asleep;                  /* kernels of a step that was given up are in the stream */
-    struct sw_gpu_planning planning; /* of the last plan */
-    const uint8_t *d_in;             /* WORK_ENCODE: the source, in case it must be encoded again as a raw frame */
+    bool has_params; /* the device's params are h->params */
+    /* Pinned: of the plan in use; NULL: the device takes no dictionaries. The device has a copy if has_dictionary. */
+    struct sw_frame_dictionary *h_dictionary;
+    bool has_dictionary;
+    struct sw_frame_dictionary *learned; /* room for make_plan; NULL: not needed yet */
+    enum work work;                      /* the step queued since the last report, apart from copies */
+    uint64_t ticket;                     /* of the kernels that were queued last; guests only, like the next three */
+    uint64_t queued_us;                  /* when that was */
+    enum begin begin;                    /* whether they have begun */
+    bool is_asleep;                      /* kernels of a step that was given up are in the stream */
+    struct sw_gpu_planning planning;     /* of the last plan */
+    const uint8_t *d_in;                 /* WORK_ENCODE: the source, in case it must be encoded again as a raw frame */
     uint64_t in_bytes;
     struct sw_frame_layout frame; /* WORK_ENCODE: layout of the new frame; the kernel reports its length */
     struct sw_sealer *sealer;
@@ -178,7 +183,8 @@ int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mappi
 void sw_cuda_wake(struct sw_device *device);
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
-/* Gets the plan in the kernels' form, and copies its params to the device, unless they are there. */
+/* Gets the plan in the kernels' form, and copies its params, or its dictionary, to the device, unless they are there.
+ */
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
 
 /* device_cuda_report.c: the operations of device.h. */

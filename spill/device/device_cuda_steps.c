@@ -1,23 +1,27 @@
 /* device_cuda_steps.c - queues the steps on one chunk, or on the frames in one slot's buffer. device_cuda_report.c ends
  * them. */
+#include "base/alloc.h"
 #include "spill/device/device_cuda_state.h"
 
 #include <string.h>
 
 int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type type, bool is_dense,
                       const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
-    (void)is_dense;
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
+    is_dense = is_dense && d->info.takes_dictionaries;
+    if (is_dense && !slot->learned)
+        slot->learned = sw_alloc(sizeof *slot->learned); /* without it the plan has no dictionary */
     const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
                                               .d_sample = slot->parts.d_sample,
                                               .d_params = slot->parts.d_params,
                                               .d_training = slot->parts.d_training,
                                               .d_scratch = slot->parts.d_learning,
                                               .scratch_bytes = sw_gpu_train_scratch_bytes(),
+                                              .dictionary = is_dense ? slot->learned : NULL,
                                               .pass = sw_cuda_pass(d, slot)};
     slot->has_params = false; /* training overwrites them */
     rc = sw_gpu_planning_begin(&slot->planning, type, sw_cuda_at(mapping, offset), bytes, &room, slot->stream, err);
@@ -35,23 +39,58 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
     const struct parts *p = &slot->parts;
     sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
     slot->frame.value_type = plan->value_type;
+    sw_frame_layout_add_dictionary(&slot->frame, plan->dictionary_bytes);
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
                                                   &slot->h->result, &d->pool, p->d_progress, sw_cuda_pass(d, slot),
                                                   slot->stream, err),
                               err);
 }
 
+static int queue_upload(const struct slot *slot, void *d_to, const void *h_from, size_t bytes, struct sw_err *err) {
+    return check(cudaMemcpyAsync(d_to, h_from, bytes, cudaMemcpyHostToDevice, slot->stream), err, "cudaMemcpyAsync");
+}
+
+/* Copies a plan's dictionary and its index to the device, unless they are there. */
+static int queue_dictionary(struct slot *slot, const struct sw_frame_dictionary *dictionary, struct sw_gpu_plan *ret,
+                            struct sw_err *err) {
+    struct sw_frame_dictionary *h = slot->h_dictionary;
+    const struct parts *p = &slot->parts;
+    SW_ASSERT(h && dictionary->index_bytes);
+    ret->d_dictionary = p->d_dictionary;
+    ret->d_index = p->d_index;
+    ret->dictionary_bytes = dictionary->bytes;
+    ret->index_log2 = dictionary->index_log2;
+    if (slot->has_dictionary && h->bytes == dictionary->bytes && memcmp(h->data, dictionary->data, h->bytes) == 0)
+        return 0;
+    *h = *dictionary;
+    int rc = queue_upload(slot, p->d_dictionary, h->data, h->bytes, err);
+    if (rc == 0)
+        rc = queue_upload(slot, p->d_index, h->index, h->index_bytes, err);
+    slot->has_dictionary = rc == 0;
+    return rc;
+}
+
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err) {
     const struct sw_params *params = &plan->params;
     *ret = sw_gpu_plan_from(plan, slot->parts.d_params);
+    if (plan->dictionary)
+        return queue_dictionary(slot, plan->dictionary, ret, err);
     if (!ret->d_params || (slot->has_params && memcmp(&slot->h->params, params, sizeof *params) == 0))
         return 0;
     slot->h->params = *params;
-    const int rc = check(
-        cudaMemcpyAsync(slot->parts.d_params, &slot->h->params, sizeof *params, cudaMemcpyHostToDevice, slot->stream),
-        err, "cudaMemcpyAsync");
+    const int rc = queue_upload(slot, slot->parts.d_params, &slot->h->params, sizeof *params, err);
     slot->has_params = rc == 0;
     return rc;
+}
+
+/* Returns false if a frame with the plan's dictionary would be longer than the raw frame, whatever the content is. */
+static bool has_room_for_dictionary(const struct sw_plan *plan, uint64_t bytes) {
+    struct sw_frame_layout layout;
+    if (!plan->dictionary)
+        return true;
+    sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, bytes, 0);
+    sw_frame_layout_add_dictionary(&layout, plan->dictionary->bytes);
+    return layout.data_offset < raw_frame_bytes(bytes);
 }
 
 int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
@@ -59,6 +98,7 @@ int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *p
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     struct sw_gpu_plan gpu_plan;
+    struct sw_plan raw;
     int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
@@ -66,7 +106,8 @@ int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *p
     set_work(slot, WORK_ENCODE);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
-    rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
+    sw_plan_init_raw(&raw);
+    rc = sw_cuda_queue_plan(slot, has_room_for_dictionary(plan, bytes) ? plan : &raw, &gpu_plan, err);
     if (rc == 0)
         rc = sw_cuda_queue_encode(d, slot, &gpu_plan, err);
     if (rc < 0)

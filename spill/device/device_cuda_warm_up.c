@@ -1,4 +1,5 @@
 /* device_cuda_warm_up.c - runs a chunk through every step and codec before the device is used. */
+#include "base/alloc.h"
 #include "spill/device/device_cuda_state.h"
 
 #include <string.h>
@@ -52,11 +53,13 @@ static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint
         rc = ops->decode(&d->device, 0, &sample, &(struct sw_decode_item){.layout = &layout}, 1, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
-    return rc < 0 ? rc : warm_up_group(d, plan, &sample, h_frame, err);
+    return rc < 0 || plan->dictionary ? rc : warm_up_group(d, plan, &sample, h_frame, err);
 }
 
-/* Runs the chunk through each codec that may be chosen, as values of every type. Codecs learn from the same bytes. */
-static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err *err) {
+/* Runs the chunk through each codec that may be chosen, as values of every type. Codecs learn from the same bytes.
+ * dictionary: room for one; NULL: the device takes none. */
+static int warm_up_codecs(struct device_cuda *d, struct sw_frame_dictionary *dictionary, uint8_t *h_frame,
+                          struct sw_err *err) {
     uint8_t spaces[SW_SAMPLE_SHORT_PIECE_BYTES];
     struct sw_plan plan;
     int rc = 0;
@@ -64,7 +67,7 @@ static int warm_up_codecs(struct device_cuda *d, uint8_t *h_frame, struct sw_err
     for (int codec = 0; rc == 0 && codec < SW_CODEC_NR; codec++)
         for (int type = SW_VALUE_NONE; rc == 0 && type < SW_VALUE_NR; type++)
             if (sw_plan_init_by_codec(&plan, (enum sw_codec_id)codec, (enum sw_value_type)type, spaces, sizeof spaces,
-                                      NULL))
+                                      dictionary))
                 rc = warm_up_codec(d, &plan, h_frame, err);
     return rc;
 }
@@ -93,6 +96,9 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     struct sw_plan raw;
     sw_plan_init_raw(&raw);
     uint8_t *h_frame = NULL;
+    struct sw_frame_dictionary *dictionary = d->info.takes_dictionaries ? sw_alloc(sizeof *dictionary) : NULL;
+    if (d->info.takes_dictionaries && !dictionary)
+        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for the device's self-test");
     int rc = check(cudaHostAlloc((void **)&h_frame, sw_frame_bound_bytes(WARM_UP_BYTES), cudaHostAllocPortable), err,
                    "pinned memory for the device's self-test");
     if (rc == 0)
@@ -105,10 +111,11 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     if (rc == 0)
         rc = warm_up_codec(d, &raw, h_frame, err);
     if (rc == 0)
-        rc = warm_up_codecs(d, h_frame, err);
+        rc = warm_up_codecs(d, dictionary, h_frame, err);
     if (rc == 0)
         rc = warm_up_raw(d, h_frame, err);
     if (h_frame)
         (void)cudaFreeHost(h_frame);
+    sw_free(dictionary);
     return rc;
 }

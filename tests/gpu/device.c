@@ -5,7 +5,9 @@
 #include "spill/device/device_cuda_map.h"
 #include "spill/tier/tier.h"
 #include "tests/lib/content.h"
+#include "tests/lib/dense_device.h"
 #include "tests/lib/run.h"
+#include "tests/lib/tpch_text.h"
 
 #include <check.h>
 #include <cuda_runtime.h>
@@ -225,6 +227,33 @@ START_TEST(groups_go_out_and_come_back) {
     ck_stored(&g);
     restore(&g, 1, N);
     group_free(&g);
+    device->ops->close(device);
+}
+END_TEST
+
+START_TEST(a_dictionary_goes_to_the_device) {
+    enum { CHUNK = 4 << 20, TEXT_BYTES = 4 * CHUNK };
+    uint8_t *text = must_calloc(1, TEXT_BYTES), *out = must_calloc(1, CHUNK), *arena = NULL;
+    struct sw_mapping from = {.bytes = TEXT_BYTES}, to = {.bytes = CHUNK};
+    void *d_text = NULL, *d_out = NULL;
+    open_device(CHUNK);
+    if (device->ops->info(device)->takes_dictionaries) {
+        sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+        CUDA(cudaMalloc(&d_text, TEXT_BYTES));
+        CUDA(cudaMalloc(&d_out, CHUNK));
+        CUDA(cudaHostAlloc((void **)&arena, 2 * CHUNK, cudaHostAllocPortable));
+        CUDA(cudaMemcpy(d_text, text, TEXT_BYTES, cudaMemcpyHostToDevice));
+        from.address = (uintptr_t)d_text;
+        to.address = (uintptr_t)d_out;
+        sw_dense_device_ck(device, &from, &to, text, TEXT_BYTES, CHUNK, arena);
+        CUDA(cudaMemcpy(out, d_out, CHUNK, cudaMemcpyDeviceToHost));
+        ck_assert(!memcmp(out, text, CHUNK));
+        CUDA(cudaFreeHost(arena));
+        CUDA(cudaFree(d_out));
+        CUDA(cudaFree(d_text));
+    }
+    free(text);
+    free(out);
     device->ops->close(device);
 }
 END_TEST
@@ -471,6 +500,7 @@ int main(void) {
     }
     TCase *cases = tcase_create("device");
     tcase_add_test(cases, groups_go_out_and_come_back);
+    tcase_add_test(cases, a_dictionary_goes_to_the_device);
     tcase_add_test(cases, only_the_damaged_item_fails);
     tcase_add_test(cases, frames_are_identified);
     tcase_add_test(cases, frames_in_very_many_extents);

@@ -21,6 +21,7 @@ size_t sw_gpu_batch_scratch_bytes(uint32_t n) {
     void name(void) {}
 NAME(sw_gpu_codec_shared_bytes)
 NAME(sw_gpu_wake_async)
+NAME(sw_gpu_takes_dictionaries)
 NAME(sw_gpu_full_segments)
 NAME(sw_gpu_pool_bytes)
 NAME(sw_gpu_pool_init_async)

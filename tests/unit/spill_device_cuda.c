@@ -1,9 +1,11 @@
 /* The CUDA device against its contract, on a fake GPU (tests/lib/fake_cuda): cases that gpu_device cannot arrange. */
 #include "tests/lib/content.h"
+#include "tests/lib/dense_device.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/fake_cuda/fixture.h"
 #include "tests/lib/run.h"
+#include "tests/lib/tpch_text.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -87,6 +89,7 @@ START_TEST(a_guest_works_in_given_memory) {
     ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaStreamCreateWithPriority]), SLOTS);
     ck_assert_uint_le(device->ops->info(device)->scratch_bytes, scratch_bytes - CHUNK);
     ck_assert_uint_eq(device->ops->info(device)->buffer_bytes, stride);
+    ck_assert(!device->ops->info(device)->takes_dictionaries);
     sw_content_fill(data, CHUNK, SW_CONTENT_TEXT, 1);
     ok(device->ops->adopt(device, data, 2 * CHUNK, &mapping, &err));
     ok(device->ops->make_plan(device, 1, SW_VALUE_NONE, false, mapping, 0, CHUNK, &err));
@@ -111,6 +114,30 @@ START_TEST(a_guest_works_in_given_memory) {
     sw_fake_memory_free(frames);
     sw_fake_memory_free(data);
     ck_assert_int_eq(atomic_load(&sw_fake_cuda->held[SW_FAKE_DEVICE_MEMORY]), 0);
+}
+END_TEST
+
+/* In the service's process a dictionary is copied to the slot that encodes by it; a guest takes none. */
+START_TEST(a_dictionary_goes_to_the_device) {
+    enum { CHUNK = 1024 * KIB, TEXT_BYTES = 4 * CHUNK };
+    uint8_t *text = sw_fake_memory_new(TEXT_BYTES), *out = sw_fake_memory_new(CHUNK);
+    uint8_t *arena = aligned_alloc(4096, 2 * CHUNK);
+    struct sw_mapping *from = NULL, *to = NULL;
+    open_device(CHUNK);
+    ck_assert(device->ops->info(device)->takes_dictionaries);
+    ok(device->ops->adopt(device, text, TEXT_BYTES, &from, &err));
+    ok(device->ops->adopt(device, out, CHUNK, &to, &err));
+    ok(device->ops->pin(device, arena, 2 * CHUNK, &err));
+    sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+    sw_dense_device_ck(device, from, to, text, TEXT_BYTES, CHUNK, arena);
+    ck_assert_int_eq(memcmp(out, text, CHUNK), 0);
+    device->ops->unpin(device, arena, 2 * CHUNK);
+    device->ops->unmap(device, from);
+    device->ops->unmap(device, to);
+    device->ops->close(device);
+    free(arena);
+    sw_fake_memory_free(text);
+    sw_fake_memory_free(out);
 }
 END_TEST
 
@@ -294,6 +321,7 @@ int main(void) {
     tcase_add_test(tests, a_slots_buffer_has_its_stated_length);
     tcase_add_test(tests, a_device_works_in_its_context);
     tcase_add_test(tests, a_guest_works_in_given_memory);
+    tcase_add_test(tests, a_dictionary_goes_to_the_device);
     tcase_add_test(tests, a_bad_copy_does_not_condemn_the_stored_frame);
     tcase_add_test(tests, a_full_descriptor_table_has_its_own_error);
     tcase_add_test(tests, memory_of_a_client_missing_in_proc_has_its_own_error);

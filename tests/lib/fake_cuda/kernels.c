@@ -44,6 +44,10 @@ int sw_gpu_codec_init(struct sw_err *err) {
     return end(begin(SW_FAKE_sw_gpu_codec_init, err));
 }
 
+bool sw_gpu_takes_dictionaries(void) {
+    return true;
+}
+
 uint32_t sw_gpu_full_segments(void) {
     return 64;
 }
@@ -203,6 +207,21 @@ struct encode {
     struct sw_gpu_pool pool;
 };
 
+/* Copies a plan's dictionary from the device, with the index, which the host's encoder then uses, too. */
+static void take_dictionary(struct sw_plan *plan, const struct sw_gpu_plan *from) {
+    static _Thread_local struct sw_frame_dictionary dictionary;
+    const uint32_t index_bytes = ((16u + 16u + 4u) << from->index_log2) + 512u;
+    SW_ASSERT(index_bytes <= sizeof dictionary.index && from->dictionary_bytes <= sizeof dictionary.data);
+    if (!sw_fake_reach(from->d_dictionary, from->dictionary_bytes) || !sw_fake_reach(from->d_index, index_bytes))
+        return;
+    dictionary.bytes = from->dictionary_bytes;
+    dictionary.index_log2 = from->index_log2;
+    dictionary.index_bytes = index_bytes;
+    memcpy(dictionary.data, from->d_dictionary, dictionary.bytes);
+    memcpy(dictionary.index, from->d_index, index_bytes);
+    plan->dictionary = &dictionary;
+}
+
 /* The host's codec makes a raw frame of bytes that do not shrink. A GPU's codec does not: it reports the frame's
  * length. */
 static void do_encode(const void *args) {
@@ -223,6 +242,8 @@ static void do_encode(const void *args) {
     spoil(e->pool.d_memory, e->pool.bytes);
     if (e->plan.d_params && sw_fake_reach(e->plan.d_params, sizeof plan.params))
         plan.params = *e->plan.d_params;
+    if (e->plan.d_dictionary)
+        take_dictionary(&plan, &e->plan);
     int rc;
     do /* a GPU does without the memory that a test may make short */
         rc = sw_codec_encode(&plan, e->d_in, e->in_bytes, e->d_frame, cap_bytes, &frame_bytes, NULL);
