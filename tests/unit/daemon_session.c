@@ -1,5 +1,6 @@
 /* A session from the inside: deferred replies, the queue of replies and its bound, the failure of every allocation. */
 #include "base/alloc.h"
+#include "base/closer.h"
 #include "spill/engine_state.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
@@ -9,6 +10,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static struct sw_test_service service;
@@ -160,6 +162,45 @@ END_TEST
 
 /* A spill that is refused gives its memory back to the worker, which may be busy: until it has closed the descriptor
  * that counts, or a client that goes on like this fills the table. */
+static void set_flag(struct sw_session *other, void *flag) {
+    (void)other;
+    *(bool *)flag = true;
+}
+
+/* What its opening has counted for the tenant is given back, whichever allocation fails. */
+START_TEST(a_session_that_cannot_open_costs_nothing) {
+    struct sw_tenant *tenant = session->tenant;
+    const unsigned long long kept_bytes = atomic_load(&tenant->quota.kept.used_bytes);
+    const unsigned fds = sw_count_fds();
+    struct sw_session *other = NULL;
+    struct sw_err err;
+    int pair[2], rc = -1;
+    unsigned long n = 0;
+    bool has_ended = false;
+    while (rc < 0) {
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+        sw_alloc_fail_nth(++n);
+        rc = sw_session_open(&other, &service.service, pair[0], 2, set_flag, &has_ended, &err);
+        sw_alloc_fail_nth(0);
+        if (rc == 0)
+            break;
+        ck_assert_int_eq(rc, -SW_ENOMEM);
+        (void)close(pair[1]);
+        ck_assert_uint_eq(atomic_load(&tenant->quota.kept.used_bytes), kept_bytes);
+        ck_assert_uint_eq(tenant->n_sessions, 1);
+    }
+    ck_assert_uint_gt(n, 2);
+    sw_session_close(other, "end of test");
+    while (!has_ended)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    (void)close(pair[1]);
+    ck_assert_uint_eq(atomic_load(&tenant->quota.kept.used_bytes), kept_bytes);
+    while (sw_closer_waiting_all() > 0)
+        (void)usleep(1000);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+}
+END_TEST
+
 START_TEST(descriptors_of_refused_memories_count_until_closed) {
     const struct sw_fd_budget *budget = &service.service.fds;
     const uint64_t most = service.config.max_session_operations;
@@ -392,6 +433,7 @@ int main(void) {
     tcase_add_test(tests, the_queue_is_limited);
     tcase_add_test(tests, deferred_reply_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
+    tcase_add_test(tests, a_session_that_cannot_open_costs_nothing);
     tcase_add_test(tests, descriptors_of_refused_memories_count_until_closed);
     tcase_add_test(tests, a_full_descriptor_table_fails_only_the_request);
     tcase_add_test(tests, a_refused_buffer_undoes_the_batch);
