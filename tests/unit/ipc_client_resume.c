@@ -593,7 +593,8 @@ END_TEST
 enum { IMPOSTOR = 4242 };
 static atomic_bool was_impostor;
 
-static void serve_after_an_impostor(int socket) {
+/* Until the next process is asked for its status; returns its socket. */
+static int come_back_after_an_impostor(int socket) {
     struct sw_msg msg;
     greet(socket, false);
     leave(socket);
@@ -607,6 +608,11 @@ static void serve_after_an_impostor(int socket) {
     expect_settled(again);
     sw_play_expect(again, &msg, SW_MSG_STATUS);
     sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    return again;
+}
+
+static void serve_after_an_impostor(int socket) {
+    const int again = come_back_after_an_impostor(socket);
     sw_play_expect_end(again);
     (void)close(again);
 }
@@ -636,6 +642,30 @@ START_TEST(an_impostor_is_named_when_the_time_is_over) {
 }
 END_TEST
 
+static void serve_after_an_impostor_and_leave(int socket) {
+    const int again = come_back_after_an_impostor(socket);
+    leave(again);
+    (void)close(again);
+}
+
+/* It was another loss of the connection. */
+START_TEST(an_impostor_is_forgotten_when_the_service_is_back) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(serve_after_an_impostor_and_leave);
+    lose_connection();
+    sw_play.stranger = IMPOSTOR;
+    while (!atomic_load(&was_impostor))
+        dispatch();
+    sw_play.stranger = 0;
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    spillway_set_reconnect(sw_play.connection, 50);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume");
     TCase *tcase = tcase_create("resume");
@@ -653,6 +683,7 @@ int main(void) {
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
+    tcase_add_test(tcase, an_impostor_is_forgotten_when_the_service_is_back);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
