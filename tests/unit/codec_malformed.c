@@ -185,6 +185,28 @@ START_TEST(streams_are_shorter_than_their_segments) {
 }
 END_TEST
 
+static const enum sw_codec_id stream_codecs[] = {SW_CODEC_V5T, SW_CODEC_HUFFMAN};
+
+/* A segment whose stream ends too early is refused by what reads it: its hash is of what is decoded, and bits that are
+ * not there could be taken for zeros. */
+START_TEST(streams_have_all_words_that_are_read) {
+    uint16_t values[512];
+    for (unsigned i = 0; i < 512; i++)
+        values[i] = (uint16_t)(0x3F80 + i * i % 5);
+    if (stream_codecs[_i] == SW_CODEC_HUFFMAN) {
+        encode_numbers(SW_CODEC_HUFFMAN, SW_VALUE_BF16, values, 512);
+    } else {
+        struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10};
+        sw_v5t_table_train(&plan.params, (const uint8_t *)values, sizeof values, SW_SAMPLE_SHORT_PIECE_BYTES);
+        encode(plan, values, sizeof values);
+    }
+    const uint8_t words = victim.counts[0];
+    ck_assert_uint_gt(words, 2);
+    for (uint16_t fewer = 1; fewer < words; fewer++)
+        ck_refused(victim.counts, 1, &fewer, 1);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_malformed");
     TCase *tests = tcase_create("all");
@@ -196,6 +218,7 @@ int main(void) {
     suite_add_tcase(suite, tests);
     tests = tcase_create("streams");
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
+    tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
