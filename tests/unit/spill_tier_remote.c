@@ -171,6 +171,30 @@ START_TEST(the_next_process_finds_frames_and_releases_orphans) {
 }
 END_TEST
 
+/* What a smaller tier finds stays, and takes room. To the block, what is left is given away. */
+START_TEST(frames_beyond_a_lower_capacity_are_found) {
+    struct sw_stored stored, none = {0};
+    struct sw_err err;
+    for (uint64_t i = 1; i <= 3; i++)
+        put(5000, i, &stored);
+    config.capacity_bytes = 2 * 8192;
+    reopen(0);
+    ck_assert_uint_eq(found.n, 3);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 3 * 8192);
+    ck_assert_uint_eq(sw_nvme_stats(tier).largest_free_bytes, 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &none, &err), -SW_ENOSPACE);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(get(&found.stored[i], found.seeds[i], NULL), 0);
+    for (unsigned i = 0; i < 2; i++)
+        tier->ops->release(tier, &found.stored[i]);
+    ck_assert_int_eq(tier->ops->reserve(tier, 8193, &none, &err), -SW_ENOSPACE);
+    ck_assert_int_eq(tier->ops->reserve(tier, 8192, &stored, &err), 0);
+    ck_assert_int_eq(tier->ops->reserve(tier, 1, &none, &err), -SW_ENOSPACE);
+    tier->ops->release(tier, &stored);
+    tier->ops->release(tier, &found.stored[2]);
+}
+END_TEST
+
 START_TEST(objects_of_others_stay) {
     struct sw_stored stored;
     config.host = "another-host";
@@ -507,6 +531,21 @@ static void transfer_all(struct many *many, enum sw_tier_io_kind kind, uint64_t 
         ck_assert_int_eq(many->io[i].err.code, 0);
 }
 
+/* It goes alone. */
+START_TEST(a_frame_may_be_longer_than_the_pool) {
+    struct sw_stored stored[2];
+    config.pool_bytes = 1 << 20;
+    reopen(0);
+    for (uint64_t i = 0; i < 2; i++)
+        put(3 << 20, 1 + i, &stored[i]);
+    for (uint64_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(get(&stored[i], 1 + i, NULL), 0);
+        tier->ops->release(tier, &stored[i]);
+    }
+    ck_assert_uint_eq(info().buffer_used_bytes, 0);
+}
+END_TEST
+
 START_TEST(the_pool_is_bounded) {
     static struct many many = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
     const uint64_t bytes = 2 << 20;
@@ -537,11 +576,13 @@ static void add_plain(TCase *tests) {
     tcase_add_test(tests, the_next_process_finds_frames_and_releases_orphans);
     tcase_add_test(tests, a_new_master_key_rewraps_and_the_old_one_can_go);
     tcase_add_test(tests, the_pool_is_bounded);
+    tcase_add_test(tests, a_frame_may_be_longer_than_the_pool);
 }
 
 static void add_others(TCase *tests) {
     tcase_add_test(tests, no_object_is_longer_than_64_MiB);
     tcase_add_test(tests, what_the_store_has_is_encrypted);
+    tcase_add_test(tests, frames_beyond_a_lower_capacity_are_found);
     tcase_add_test(tests, objects_of_others_stay);
     tcase_add_test(tests, a_folder_is_used_by_one_process);
     tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
