@@ -2,6 +2,7 @@
  * of one, the memory or the stored frames are whole and no room is lost. On the host device, said to have a link, by a
  * mover that takes its kernels for slow.
  */
+#include "spill/device/guard.h"
 #include "spill/mover/mover_state.h"
 #include "spill/store/frames.h"
 #include "spill/tier/host/tier_host.h"
@@ -12,6 +13,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
 
@@ -302,6 +304,25 @@ START_TEST(test_any_step_of_a_direct_restore_fails) {
 END_TEST
 
 /* Any chunk of a step: the region is bad. */
+/* Regions of an earlier version's clients are restored into memory without pages, all others are not. */
+START_TEST(test_a_direct_restore_fills_holes_only_if_it_may) {
+    struct sw_one_run job, back;
+    if (sw_fixture_describe != sw_memory_memfd_desc || !sw_guard_take())
+        return;
+    sw_guard_give_back();
+    rig_open(200 * MIB, 0, 0);
+    ck_assert_int_eq(spill(&job), 0);
+    for (unsigned may = 0; may < 2; may++) {
+        ck_assert_int_eq(fallocate(to.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, REGION_BYTES), 0);
+        add(&back, SW_OP_RESTORE, NULL, job.job.run.frames);
+        back.request.may_fill_holes = may;
+        ck_assert_int_eq(finish(&back), may ? 0 : -SW_EUNALLOCATED);
+    }
+    ck_assert_int_eq(memcmp(to.data, from.data, REGION_BYTES), 0);
+    end(job.job.run.frames);
+}
+END_TEST
+
 START_TEST(test_a_damaged_chunk_fails_the_region) {
     static const size_t chunks[] = {0, 20, 61};
     struct sw_one_run job;
@@ -612,6 +633,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_spill_fails, 0, 3);
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
     tcase_add_test(tcase, test_a_damaged_chunk_fails_the_region);
+    tcase_add_test(tcase, test_a_direct_restore_fills_holes_only_if_it_may);
     tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_step_is_cut_where_there_is_no_room);
     tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);

@@ -2,6 +2,7 @@
  * do not make: each once, and by the next process only. */
 #include "spill/device/guard.h"
 #include "spill/engine_state.h"
+#include "spill/read.h"
 #include "tests/lib/content.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
@@ -223,6 +224,45 @@ START_TEST(a_restore_that_cannot_begin_takes_nothing) {
 }
 END_TEST
 
+/* _i 0: ends without a chunk. 1: its memory cannot be mapped. */
+START_TEST(a_read_that_writes_nothing_takes_nothing) {
+    struct sw_buffer_info buffers[SW_FRAMES_MAX_BUFFERS];
+    struct sw_test_op op = {0}, end = {0};
+    struct sw_read *read = NULL;
+    struct sw_mem *mem;
+    unsigned n;
+    if (!can_guard())
+        return;
+    leave_regions();
+    make_records_old();
+    struct sw_owner *owner = find();
+    ck_assert_int_eq(sw_read_begin(owner, ids[0], &read, buffers, &n, NULL), 0);
+    if (_i) {
+        const struct sw_memory right = sw_world.memory;
+        sw_world.memory.fd = memfd_create("unsealed", MFD_CLOEXEC);
+        ck_assert_int_eq(ftruncate(sw_world.memory.fd, (off_t)right.bytes), 0);
+        struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
+        ck_assert_int_eq(sw_mem_open(owner, &desc, true, &mem, NULL), 0);
+        (void)close(sw_world.memory.fd);
+        sw_world.memory = right;
+        const struct sw_range range = {.mem = mem, .bytes = right.bytes};
+        ck_assert_int_eq(sw_read_chunks(read, &range, 1, sw_test_op_done, &op, NULL), 0);
+        sw_mem_close(mem, NULL, NULL);
+        sw_life_until(&life, &op.done);
+        ck_assert_int_eq(op.outcome.err.code, -SW_EUNSEALED);
+    } else {
+        sw_read_fail(read, &(struct sw_err){.code = -SW_ECANCELED, .msg = "enough"});
+    }
+    ck_assert_int_eq(sw_read_end(read, true, sw_test_op_done, &end, NULL), 0);
+    sw_life_until(&life, &end.done);
+    ck_assert_int_ne(end.outcome.err.code, 0);
+    ck_assert_int_eq(restore_into_holes(owner, 0), 0);
+    ck_holds(0);
+    ck_assert_int_eq(restore_into_holes(owner, 0), -SW_EUNALLOCATED);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* The client may free the memory behind the packed bytes. With zeros even the first chunk, which is decoded over its
  * own frame, reaches there. _i: 0 ... 1 text, 2 ... 3 zeros; even: new regions, odd: old ones */
 START_TEST(an_old_packed_region_gets_no_pages) {
@@ -262,6 +302,7 @@ int main(void) {
     tcase_add_test(tcase, new_regions_are_not_restored_into_holes);
     tcase_add_test(tcase, the_second_next_process_fills_no_holes);
     tcase_add_test(tcase, a_restore_that_cannot_begin_takes_nothing);
+    tcase_add_loop_test(tcase, a_read_that_writes_nothing_takes_nothing, 0, 2);
     tcase_add_loop_test(tcase, an_old_packed_region_gets_no_pages, 0, 4);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
