@@ -90,7 +90,7 @@ static void on_pipe_closed(uv_handle_t *handle) {
 static void hang_up_softly(const uv_pipe_t *pipe) {
     uv_os_fd_t socket;
     if (uv_fileno((const uv_handle_t *)pipe, &socket) == 0)
-        sw_peer_hang_up(dup(socket)); /* as in device_host.c */
+        sw_peer_hang_up(dup(socket)); /* ThreadSanitizer follows it, but not F_DUPFD_CLOEXEC */
 }
 
 static void hang_up(struct connection *c) {

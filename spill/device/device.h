@@ -120,7 +120,7 @@ struct sw_device_info {
 struct sw_device_ops {
     const struct sw_device_info *(*info)(const struct sw_device *device);
 
-    /* Maps a client's memory, and checks desc->bytes against the real allocation. desc keeps its descriptors. errors:
+    /* Maps a client's memory, and checks desc->bytes against the real allocation. May take descriptors of desc. errors:
      * -SW_EIMPORT, -SW_ERANGE (shorter than claimed), -SW_EUNSEALED, -SW_EFDS, -SW_ENOTSUP (kind), -SW_EGPU,
      * -SW_ENOMEM, -SW_ELIMIT (no descriptor is left). After an error nothing stays mapped. */
     int (*map)(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err);

@@ -2,11 +2,8 @@
 
 #include "base/alloc.h"
 #include "base/closer.h"
-#include "base/descriptors.h"
 
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 struct sw_mapping {
     uint8_t *data; /* memory of this process; NULL: the memfd */
@@ -27,16 +24,8 @@ int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct
     struct sw_mapping *mapping = sw_alloc(sizeof *mapping);
     if (!mapping)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a mapping");
-    /* ThreadSanitizer follows dup() (see tests/tsan.supp), but not F_DUPFD_CLOEXEC. This process starts no programs. */
-    mapping->fd = dup(desc->fds[0]);
-    if (mapping->fd < 0) {
-        int cause = errno;
-        sw_free(mapping);
-        rc = sw_err_set(err, sw_is_out_of_descriptors(cause) ? -SW_ELIMIT : -SW_EIMPORT, SW_SCOPE_REQUEST,
-                        "memfd cannot be duplicated: %s", strerror(cause));
-        (void)sw_err_detail(err, "dup");
-        return rc;
-    }
+    mapping->fd = desc->fds[0];
+    desc->fds[0] = -1;
     mapping->uid = desc->uid;
     *ret = mapping;
     return 0;
