@@ -32,6 +32,7 @@ struct sw_mem_desc {
     uint64_t bytes;                            /* length of the allocation, all parts together */
     uint32_t n_parts;                          /* MEMFD, CUDA_POOL: 1; CUDA_VMM: 1 … SW_MEM_MAX_PARTS; CUDA_IPC: 0 */
     uint32_t uid;                              /* the user whose client sent the descriptors, for base/closer.h */
+    bool once;                                 /* it is unmapped at the end of the first run that uses it */
     int *fds;                                  /* [n_parts], owned by the description; -1: taken */
     uint64_t *part_bytes;                      /* [n_parts] */
 };

@@ -263,6 +263,12 @@ static void prepare_window(struct slot *slot, const struct step *step) {
     }
 }
 
+/* A group is for many mappings. What one run alone uses would be unmapped at its end, by the worker; here the slots do
+ * it side by side. */
+static bool ends_window(const struct step *step) {
+    return step->kind == STEP_RESTORE_GROUP || (is_write(step) && sw_host_is_once(step->mapping));
+}
+
 static void *slot_main(void *arg) {
     struct slot *slot = arg;
     (void)pthread_mutex_lock(&slot->lock);
@@ -279,7 +285,7 @@ static void *slot_main(void *arg) {
         (void)pthread_mutex_unlock(&slot->lock);
         if (!skip)
             (void)run_step(slot, &step, &result, &err);
-        if (step.kind == STEP_RESTORE_GROUP) /* of many mappings */
+        if (ends_window(&step))
             sw_memfd_writer_end(&slot->writer);
         sw_free(step.plan);
         (void)pthread_mutex_lock(&slot->lock);

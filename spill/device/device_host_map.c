@@ -9,6 +9,7 @@ struct sw_mapping {
     uint8_t *data; /* memory of this process; NULL: the memfd */
     int fd;
     uint32_t uid; /* the user whose client sent it */
+    bool once;    /* as in its description */
 };
 
 int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct sw_mapping **ret, struct sw_err *err) {
@@ -27,6 +28,7 @@ int sw_host_map(struct sw_device *device, const struct sw_mem_desc *desc, struct
     mapping->fd = desc->fds[0];
     desc->fds[0] = -1;
     mapping->uid = desc->uid;
+    mapping->once = desc->once;
     *ret = mapping;
     return 0;
 }
@@ -47,6 +49,10 @@ void sw_host_unmap(struct sw_mapping *mapping) {
     if (mapping && !mapping->data)
         sw_closer_close(mapping->fd, mapping->uid); /* closing the last descriptor of a large memory takes long */
     sw_free(mapping);
+}
+
+bool sw_host_is_once(const struct sw_mapping *mapping) {
+    return mapping->once;
 }
 
 int sw_host_read(const struct sw_mapping *mapping, void *to, uint64_t bytes, uint64_t offset, struct sw_err *err) {

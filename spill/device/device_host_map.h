@@ -13,6 +13,9 @@ int sw_host_adopt(struct sw_device *device, void *data, uint64_t bytes, struct s
 /* No writer has a window of it. */
 void sw_host_unmap(struct sw_mapping *mapping);
 
+/* Returns whether the mapping ends with the first run that uses it. */
+bool sw_host_is_once(const struct sw_mapping *mapping);
+
 /* Copy from the mapping, and to it. errors: those of sw_memfd_read() and sw_memfd_write(). thread: the slot's. */
 int sw_host_read(const struct sw_mapping *mapping, void *to, uint64_t bytes, uint64_t offset, struct sw_err *err);
 int sw_host_write(struct sw_memfd_writer *writer, const struct sw_mapping *mapping, const void *from, uint64_t bytes,

@@ -66,6 +66,7 @@ static int refuse_lost(const struct sw_mover *m, struct sw_err *err) {
 static int map(struct sw_mover *m, struct sw_run_memory *memory, struct sw_err *err) {
     if (memory->mapping)
         return 0;
+    memory->desc.once = memory->once;
     int rc = memory->data ? m->device->ops->adopt(m->device, memory->data, memory->desc.bytes, &memory->mapping, err)
                           : m->device->ops->map(m->device, &memory->desc, &memory->mapping, err);
     if (rc)

@@ -123,6 +123,25 @@ START_TEST(a_window_ends_when_its_memory_is_unmapped) {
 }
 END_TEST
 
+/* Each slot unmaps what it has touched, beside the others, and not the thread that reports the end of the run. */
+START_TEST(a_window_for_one_run_ends_with_each_step) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mem_desc desc = sw_memory_desc(&memory);
+    struct sw_mapping *mapping = NULL;
+    desc.once = true;
+    ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), 0);
+    ck_assert_int_eq(fallocate(memory.fd, 0, 0, BYTES), 0);
+    (void)munmap(memory.data, memory.bytes);
+    memory.data = NULL;
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_int_eq(place(i % 2, mapping, i / 2 * CHUNK, (uint8_t)i), 0);
+    ck_assert(!is_mapped_here(&memory));
+    device->ops->unmap(device, mapping);
+    sw_mem_desc_fini(&desc);
+    (void)close(memory.fd);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("windows of the host device");
     TCase *tests = tcase_create("all");
@@ -136,6 +155,7 @@ int main(void) {
     tcase_add_test(tests, a_kept_window_stops_at_holes_that_are_new);
     tcase_add_test(tests, each_window_leads_to_its_own_memory);
     tcase_add_test(tests, a_window_ends_when_its_memory_is_unmapped);
+    tcase_add_test(tests, a_window_for_one_run_ends_with_each_step);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
