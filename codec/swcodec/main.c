@@ -5,8 +5,10 @@
 #include "base/descriptors.h"
 #include "base/thread.h"
 #include "codec/codec.h"
+#include "codec/lz/lz.h"
 #include "codec/onpair/onpair.h"
 #include "codec/plan/planning.h"
+#include "codec/plan/rates.h"
 #include "codec/swcodec/files.h"
 #include "codec/swcodec/stream.h"
 
@@ -23,6 +25,8 @@
 #define MAX_CHUNK_MIB 256 /* the limit of a stream's chunks in FORMAT.md */
 #define MAX_THREADS 256
 #define DEFAULT_LINK_GBPS 55 /* PCIe Gen5 x16, pinned memory, one way */
+#define DISK_GBPS 3
+#define NVLINK_GBPS 450 /* NVLink 4, one way */
 #define PROGRESS_AFTER_US 1000000
 #define PROGRESS_EVERY_US 200000
 
@@ -41,6 +45,7 @@ struct job {
     struct sw_input input;
     struct sw_output output; /* fd -1: frames are counted, not written (probe) */
     const char *failed_name; /* the file that an error is about */
+    struct sw_buffer *first; /* probe: a copy of the first chunk; the reader's. NULL: not wanted */
     /* Used by the writer only: */
     uint64_t raw_bytes, stored_bytes, input_bytes, frames[SW_CODEC_NR], work_us;
     uint64_t start_us, shown_us;
@@ -80,6 +85,11 @@ static int encode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     int r = sw_buffer_resize(&chunk->in, (size_t)job->options->chunk_mib << 20, err);
     if (r == 0)
         r = sw_input_read(&job->input, chunk->in.data, chunk->in.bytes, stop_fd, &chunk->in.bytes, err);
+    if (r == 0 && job->first && !job->first->data) {
+        r = sw_buffer_resize(job->first, chunk->in.bytes, err);
+        if (r == 0)
+            memcpy(job->first->data, chunk->in.data, chunk->in.bytes);
+    }
     return r < 0 ? r : chunk->in.bytes > 0;
 }
 
@@ -325,18 +335,98 @@ static void print_probe(const struct job *job, uint64_t elapsed_us) {
     printf("  per thread    %.3f GB/s\n", job->work_us ? (double)job->raw_bytes / 1e3 / (double)job->work_us : 0);
 }
 
+/* ---- the ladder: each codec alone ---- */
+
+struct ladder {
+    const struct options *options;
+    const struct sw_buffer *in;
+    struct sw_buffer out;
+    uint8_t sample[SW_SAMPLE_MAX_BYTES];
+    struct sw_frame_dictionary dictionary;
+};
+
+/* Makes a plan by one codec. Returns false if it is not for bytes of the type. */
+static bool plan_by(struct ladder *l, enum sw_codec_id codec, struct sw_plan *ret) {
+    const enum sw_value_type type = l->options->type;
+    const unsigned piece = codec == SW_PLAN_BYTES_CODEC ? SW_SAMPLE_SHORT_PIECE_BYTES : SW_SAMPLE_LONG_PIECE_BYTES;
+    if (codec == SW_CODEC_RAW) {
+        sw_plan_init_raw(ret);
+        return true;
+    }
+    if (codec == SW_CODEC_LZ && type != SW_VALUE_NONE) {
+        sw_plan_init_lz(ret, type, 0);
+        return true;
+    }
+    const size_t bytes = sw_sample_gather(l->sample, l->in->data, l->in->bytes, piece);
+    return sw_plan_init_by_codec(ret, codec, type, l->sample, bytes, &l->dictionary);
+}
+
+static void print_rate(double rate) {
+    if (rate > 0)
+        printf(" %10.1f", rate);
+    else
+        printf(" %10s", "-");
+}
+
+/* Prints the row of a codec that shrinks the chunk. What it can do over a link is limited by the link or the encoder.
+ */
+static int print_codec(struct ladder *l, enum sw_codec_id codec, struct sw_err *err) {
+    const double links[] = {DISK_GBPS, l->options->link_gbps, NVLINK_GBPS};
+    struct sw_frame_layout layout;
+    struct sw_plan plan;
+    uint64_t frame_bytes = 0;
+    if (!plan_by(l, codec, &plan))
+        return 0;
+    int r = sw_codec_encode(&plan, l->in->data, l->in->bytes, l->out.data, l->out.bytes, &frame_bytes, err);
+    if (r == 0)
+        r = sw_frame_parse(&layout, l->out.data, frame_bytes, frame_bytes, err);
+    if (r < 0 || layout.codec != codec)
+        return r;
+    const double ratio = (double)l->in->bytes / (double)frame_bytes, encode = sw_codec_rates_of(codec)->encode / 1e9;
+    printf("  %-10s %8.2f", sw_codec_name(codec), ratio);
+    print_rate(encode);
+    for (unsigned i = 0; i < sizeof links / sizeof links[0]; i++)
+        print_rate(encode > 0 && encode < ratio * links[i] ? encode : ratio * links[i]);
+    printf("\n");
+    return 0;
+}
+
+static int print_ladder(const struct options *options, const struct sw_buffer *first, struct sw_err *err) {
+    struct ladder *l = sw_alloc(sizeof *l);
+    int r = l ? 0 : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the codecs");
+    if (r < 0)
+        return r;
+    l->options = options;
+    l->in = first;
+    r = sw_buffer_resize(&l->out, sw_frame_bound_bytes(first->bytes), err);
+    printf("each codec alone, first chunk; encode: on one H200 (-: not measured); GB/s of content over a link of\n");
+    printf("  %-10s %8s %10s %5d GB/s %5.5g GB/s %5d GB/s\n", "codec", "ratio", "encode", DISK_GBPS, options->link_gbps,
+           NVLINK_GBPS);
+    for (unsigned codec = 0; r == 0 && codec < SW_CODEC_NR; codec++)
+        r = print_codec(l, (enum sw_codec_id)codec, err);
+    sw_free(l->out.data);
+    sw_free(l);
+    return r;
+}
+
 static int run_probe(const struct options *options, char **paths) {
     struct job job;
+    struct sw_buffer first = {0};
     struct sw_err err = {0};
     job_init(&job, options);
+    job.first = &first;
     if (sw_input_open(&job.input, paths[0], &err) < 0)
         return report(paths[0], &err);
     int r = sw_stream_run(&encode_ops, &job, options->threads, &err);
     clear_progress(&job);
     sw_input_close(&job.input);
+    if (r == 0) {
+        print_probe(&job, sw_clock_us() - job.start_us);
+        r = first.bytes ? print_ladder(options, &first, &err) : 0;
+    }
+    sw_free(first.data);
     if (r < 0)
         return report(job.input.name, &err);
-    print_probe(&job, sw_clock_us() - job.start_us);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("swcodec: standard output");
         return EXIT_FAILURE;
@@ -369,7 +459,7 @@ static void print_help(FILE *to) {
             "                       i8, i16, i32, i64, f32, f64, bf16, f16, f8 or\n"
             "                       dec128\n"
             "  -d, --dense          learn a dictionary for each chunk of text: a better ratio, at a\n"
-            "                       lower rate. Spills do not do this yet\n"
+            "                       lower rate. Spills do so for room, or for slow disks and stores\n"
             "      --link-gbps X    probe: rate of the link between GPU and host in GB/s (default: %d)\n"
             "  -q, --quiet          show no progress bar\n"
             "  -h, --help           print this text\n"

@@ -1,5 +1,7 @@
 #include "spill/planner/dense.h"
 
+#include "codec/plan/rates.h"
+
 /* Shorter runs are not worth a dictionary of tens of KB, or not the 20 ms that learning takes. */
 #define LEAST_BYTES ((uint64_t)2 << 20)
 #define LEAST_UNASKED_BYTES ((uint64_t)16 << 20)
@@ -9,21 +11,18 @@
 #define GAIN 1.2
 #define PLAN_S 0.03 /* 17 to 32 ms on a CPU of 2026 (AMD EPYC, a virtual machine) */
 
-/* Bytes a second of one H200 at 64 MiB of l_comment: tests/bench/RESULTS.md ("The codec, alone"), and TUNING.md. They
- * count while a rate has not been measured on the device. */
-#define USUAL_ENCODE 720e9
-#define DENSE_ENCODE 360e9
-
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
  * alike. */
 static void fill_rates(struct sw_cost_rates *rates) {
     double *usual = &rates->encode[SW_PLAN_BYTES_CODEC], *dense = &rates->encode[SW_PLAN_DENSE_CODEC];
+    const double usual_there = sw_codec_rates_of(SW_PLAN_BYTES_CODEC)->encode,
+                 dense_there = sw_codec_rates_of(SW_PLAN_DENSE_CODEC)->encode;
     if (*usual <= 0 && *dense <= 0)
-        *usual = USUAL_ENCODE;
+        *usual = usual_there;
     if (*usual <= 0)
-        *usual = *dense * (USUAL_ENCODE / DENSE_ENCODE);
+        *usual = *dense * (usual_there / dense_there);
     if (*dense <= 0)
-        *dense = *usual * (DENSE_ENCODE / USUAL_ENCODE);
+        *dense = *usual * (dense_there / usual_there);
 }
 
 static double ratio_of(const struct sw_planner *p, uint64_t key, double unknown) {

@@ -216,6 +216,12 @@ START_TEST(test_probe) {
     expect(0, "grep -Eq '^ratio +1[0-3][.][0-9]+$' report && grep -Eq '^codec +phrase$' report");
     expect(0, "awk '/^ratio/{r=$2} /^spill rate/{s=$3} END{d=s-10*r; exit !(d<0.01 && d>-0.01)}' report");
     expect(0, "grep -q '^encode rate' report");
+    make_lines("lines", 3 << 20);
+    expect(0, "$SWCODEC probe --link-gbps 10 lines > report");
+    /* The usual codec and the denser one, whose ratio is higher; over the link: the ratio times its rate. */
+    expect(0, "awk '$1==\"v5t\"{v=$2} $1==\"onpair\"{o=$2; d=$5-10*$2} END{exit !(v>1 && o>v && d<1 && d>-1)}' report");
+    expect(0, "awk '$1==\"raw\"{exit !($2<1.01 && $6<=450)}' report");
+    expect(0, "seq 100000 | $SWCODEC probe -t u8 - | grep -q '^  lz '");
     expect(0, "head -c 1000000 /dev/urandom | $SWCODEC probe - | grep -Eq '^codec +raw$'");
     expect(0, "$SWCODEC probe /dev/null | grep -Eq '^bytes +0$'");
 }
