@@ -42,6 +42,10 @@ struct sw_codec_ops {
      * many times that of another codec; 0: no such codec. */
     double least_gain;
 
+    /* Codecs of numbers without `estimate`, which decode and encode several times more slowly than the others: they are
+     * tried only where the caller has room for a dictionary, as codecs with one are. */
+    bool is_slow;
+
     /* Codecs of bytes that refine a plan of another codec, which a GPU may have trained. They learn from a sample of
      * long pieces. They replace the plan if their ratio is at least refine_gain times its ratio. */
     bool (*may_refine)(const struct sw_plan *plan);

@@ -12,13 +12,14 @@
 extern "C" {
 #endif
 
-enum { SW_PARAMS_OWN = 4 };
+enum { SW_PARAMS_OWN = 5 };
 
 struct sw_params {
     uint64_t value[256]; /* the symbols' bytes: the first byte is the lowest, unused bytes are zero */
     uint8_t length[256]; /* the symbols' lengths, as the codec defines them; 0 from n_symbols on */
     uint32_t n_symbols;
-    uint32_t own[SW_PARAMS_OWN]; /* private to an encoder, and not in frames: v5t's, or pfor's grid */
+    uint32_t
+        own[SW_PARAMS_OWN]; /* private to an encoder, and not in frames: v5t's, or pfor's grid; the last: lz's window */
 };
 
 /* Writes the table section of a frame: align16(9 * n_symbols) bytes. */

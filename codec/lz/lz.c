@@ -157,6 +157,28 @@ static void *encoder_new(const struct sw_plan *plan) {
     return e;
 }
 
+/* Longer windows take longer, so each has to gain this much. */
+#define WINDOW_GAIN 0.97
+
+/* Chooses the window by encoding the sample. */
+static void learn(struct sw_plan *plan, const void *sample, size_t sample_bytes) {
+    static const uint32_t windows[] = {SW_LZ_MIN_WINDOW, 64, 128, SW_LZ_MAX_DISTANCE};
+    const uint8_t *in = sample;
+    uint8_t out[SW_LZ_BLOCK_BYTES];
+    double least = 0;
+    for (unsigned w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+        const struct encoder e = {sw_lz_symbol_bytes(plan->value_type), windows[w]};
+        double units = 0;
+        for (size_t at = 0; at < sample_bytes; at += SW_LZ_BLOCK_BYTES)
+            units += encode_block(&e, in + at,
+                                  sample_bytes - at < SW_LZ_BLOCK_BYTES ? sample_bytes - at : SW_LZ_BLOCK_BYTES, out);
+        if (w > 0 && units > WINDOW_GAIN * least)
+            continue;
+        least = units;
+        plan->params.own[SW_LZ_WINDOW] = windows[w];
+    }
+}
+
 static size_t encode_tile(const void *encoder, const uint8_t *in, size_t in_bytes, unsigned segment_log2, uint8_t *out,
                           uint8_t *counts) {
     uint16_t units[SW_LZ_TILE_BLOCKS] = {0};
@@ -317,6 +339,9 @@ void sw_plan_init_lz(struct sw_plan *ret, enum sw_value_type type, unsigned wind
 
 const struct sw_codec_ops sw_lz_ops = {
     .hash_tile = sw_hash_tile_rows,
+    .learn = learn,
+    .least_gain = 1.1,
+    .is_slow = true,
     .encoder_new = encoder_new,
     .encoder_free = sw_free,
     .encode_tile = encode_tile,

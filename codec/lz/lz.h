@@ -1,4 +1,5 @@
-/* lz.h - makes plans for lz. Planning never chooses this codec. thread: any. */
+/* lz.h - makes plans for lz. Planning chooses this codec only where time hardly counts (plan/planning.h). thread: any.
+ */
 #ifndef SW_LZ_H
 #define SW_LZ_H
 

@@ -15,7 +15,7 @@
 #define SW_LZ_SEARCH 32u
 
 /* Index of a plan's params.own: the plan's window. */
-enum { SW_LZ_WINDOW };
+enum { SW_LZ_WINDOW = 4 };
 
 /* Returns a symbol's length. A symbol is a value; a value of 64 bits is two symbols. */
 SW_HOST_DEVICE static inline unsigned sw_lz_symbol_bytes(unsigned value_type) {

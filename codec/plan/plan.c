@@ -206,6 +206,27 @@ void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void
     }
 }
 
+void sw_plan_try_slow(struct sw_plan *plan, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                      uint64_t raw_bytes) {
+    for (unsigned codec = 0; sample_bytes && codec < SW_CODEC_NR; codec++) {
+        const struct sw_codec_ops *ops = sw_codec_ops((enum sw_codec_id)codec);
+        struct sw_plan slow = {.codec = (enum sw_codec_id)codec, .value_type = type, .raw_bytes = raw_bytes};
+        if (!ops->is_slow || !sw_codec_takes(slow.codec, type))
+            continue;
+        slow.segment_log2 = sw_codec_format_of(codec)->min_segment_log2;
+        slow.params = plan->params;
+        sw_plan_learn(&slow, sample, sample_bytes);
+        const double ratio = estimate_ratio(&slow, sample, sample_bytes);
+        if (ratio < MIN_RATIO || !gains(ops, plan, ratio))
+            continue;
+        plan->params = slow.params;
+        plan->ratios[codec] = ratio;
+        plan->value_type = type;
+        plan->raw_bytes = raw_bytes;
+        sw_plan_switch(plan, slow.codec);
+    }
+}
+
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec) {
     plan->codec = codec;
     plan->segment_log2 = sw_codec_format_of(codec)->min_segment_log2;
@@ -233,8 +254,12 @@ bool sw_plan_init_by_codec(struct sw_plan *ret, enum sw_codec_id codec, enum sw_
     const bool refines = ops->refine || (ops->learn_dictionary && dictionary);
     struct sw_plan first = {.codec = TRAINED, .raw_bytes = sample_bytes};
     *ret = (struct sw_plan){.codec = codec, .expected_ratio = 1};
-    if (type != SW_VALUE_NONE && !sw_plan_init_numbers(ret, codec, type))
+    if (type != SW_VALUE_NONE && ops->is_slow && dictionary && sw_codec_takes(codec, type)) {
+        ret->value_type = type;
+        ret->segment_log2 = sw_codec_format_of(codec)->min_segment_log2;
+    } else if (type != SW_VALUE_NONE && !sw_plan_init_numbers(ret, codec, type)) {
         return false;
+    }
     if (type == SW_VALUE_NONE && (!sw_codec_takes(codec, type) || (!ops->learn && !refines)))
         return false;
     if (type == SW_VALUE_NONE && !ops->learn) {

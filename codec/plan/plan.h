@@ -38,6 +38,10 @@ void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_byte
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,
                         uint64_t raw_bytes);
 
+/* Switches a plan of numbers to a slow codec (lz) if it shrinks the same sample by more. */
+void sw_plan_try_slow(struct sw_plan *plan, enum sw_value_type type, const void *sample, size_t sample_bytes,
+                      uint64_t raw_bytes);
+
 /* Switches a plan of numbers to another codec in its `ratios`, for example to a faster one. */
 void sw_plan_switch(struct sw_plan *plan, enum sw_codec_id codec);
 

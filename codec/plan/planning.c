@@ -11,7 +11,7 @@ void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t 
                        struct sw_frame_dictionary *dictionary) {
     sw_plan_init_raw(&p->plan);
     p->step = SW_PLANNING_DONE;
-    p->takes_long = false;
+    p->takes_long = type != SW_VALUE_NONE && dictionary;
     p->value_type = type;
     p->raw_bytes = raw_bytes;
     p->dictionary = dictionary;
@@ -44,6 +44,8 @@ void sw_planning_learn(struct sw_planning *p, const void *sample) {
         sw_plan_refine(&p->plan, sample, bytes, p->dictionary);
     else
         sw_plan_init_typed(&p->plan, p->value_type, sample, bytes, p->raw_bytes);
+    if (p->value_type != SW_VALUE_NONE && p->dictionary)
+        sw_plan_try_slow(&p->plan, p->value_type, sample, bytes, p->raw_bytes);
     p->step = SW_PLANNING_DONE;
 }
 

@@ -34,7 +34,7 @@ struct sw_planning {
 
 /* Begins a plan for a region of raw_bytes. trains: the caller can perform PROBE and TRAIN. dictionary: room for one,
  * which the plan may borrow, so that codecs with a dictionary are tried, too: they shrink text more, and encode more
- * slowly; NULL: they are left out. */
+ * slowly; and slow codecs of numbers. NULL: they are left out. */
 void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains,
                        struct sw_frame_dictionary *dictionary);
 /* Learns from the sample, sw_sample_bytes(raw_bytes) long. */

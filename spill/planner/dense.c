@@ -62,7 +62,7 @@ bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snap
                                      .n_chunks = now->n_chunks,
                                      .room = &now->room,
                                      .shares_slots = now->shares_slots};
-    if (!p->takes_dictionaries || now->type != SW_VALUE_NONE || now->is_pack || now->raw_bytes < LEAST_BYTES)
+    if (!p->takes_dictionaries || now->is_pack || now->raw_bytes < LEAST_BYTES)
         return false;
     if (now->room.prefer == SW_PREFER_ROOM)
         return true;
@@ -70,7 +70,7 @@ bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snap
     const struct sw_plan *kept = kept_plan(p, key, now);
     if (now->room.prefer != SW_PREFER_TIME && (usual.room_is_short || (usual.to_disk && !p->has_link)))
         return kept || now->raw_bytes >= LEAST_UNASKED_BYTES;
-    if (!p->has_link || !usual.to_disk)
+    if (!p->has_link || !usual.to_disk || now->type != SW_VALUE_NONE)
         return false;
     fill_rates(&usual.rates);
     return saves_time(p, key, &what, &usual, kept);

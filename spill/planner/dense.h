@@ -3,9 +3,9 @@
  *
  *   - For room: if that is preferred, or if the frames find no room where they would go raw. Without a link, also if
  * they go to a tier behind memory.
- *   - For time: if the frames go to a tier behind memory, and the slowest stage gets faster by it. Then the dictionary
- * is learned once what the regions of a session would have gained is worth its price, so that no region waits for more
- *     than it and those before it would have gained.
+ *   - For time, bytes only: if the frames go to a tier behind memory, and the slowest stage gets faster by it. Then the
+ * dictionary is learned once what the regions of a session would have gained is worth its price, so that no region
+ * waits for more than it and those before it would have gained.
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *

@@ -2,7 +2,7 @@
 #include "codec/codec.h"
 #include "codec/lz/lz.h"
 #include "codec/lz/lz_core.h"
-#include "codec/plan/plan.h"
+#include "codec/plan/planning.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/numbers.h"
@@ -182,7 +182,30 @@ START_TEST(test_order_keys) {
 }
 END_TEST
 
-/* The codec is used only if it is asked for by name. */
+/* Records whose fields are random, so that only their repetition shrinks them: with room for a dictionary, which says
+ * that time hardly counts, this codec is chosen, with a window that a record fits into. Else it is not. */
+START_TEST(test_is_chosen_where_time_hardly_counts) {
+    enum { RECORD_BYTES = 4 * 40 };
+    static uint8_t data[1 << 20], sample[SW_SAMPLE_MAX_BYTES];
+    static struct sw_frame_dictionary room;
+    uint64_t seed = 1;
+    for (size_t at = 0; at < sizeof data; at++)
+        data[at] = at % 2048 < RECORD_BYTES ? (uint8_t)sw_random(&seed) : data[at - RECORD_BYTES];
+    for (unsigned i = 0; i < 2; i++) {
+        struct sw_planning p;
+        sw_planning_begin(&p, SW_VALUE_U32, sizeof data, false, i ? &room : NULL);
+        ck_assert_int_eq(p.takes_long, i);
+        (void)sw_sample_gather(sample, data, sizeof data, p.piece_bytes);
+        sw_planning_learn(&p, sample);
+        ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+        ck_assert_int_eq(p.plan.codec == SW_CODEC_LZ, i);
+        if (i)
+            ck_assert_uint_eq(p.plan.params.own[SW_LZ_WINDOW], 64);
+    }
+}
+END_TEST
+
+/* Without that room it is used only if it is asked for by name. */
 START_TEST(test_is_not_chosen) {
     struct sw_plan plan;
     uint8_t data[SW_SAMPLE_MAX_BYTES];
@@ -209,6 +232,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_every_alignment, 0, N_TYPES);
     tcase_add_loop_test(tests, test_distances_end_at_the_block, 0, N_TYPES);
     tcase_add_test(tests, test_order_keys);
+    tcase_add_test(tests, test_is_chosen_where_time_hardly_counts);
     tcase_add_test(tests, test_is_not_chosen);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
