@@ -26,6 +26,7 @@ START_TEST(regions_are_recovered) {
     struct sw_owner *owner = sw_life_new_owner(&life);
     sw_life_spill_all(&life, owner);
     ck_assert_int_eq(sw_engine_advise(owner, ids[2], SW_ADVISE_PRIORITY, 200, NULL), 0);
+    ck_assert_int_eq(sw_engine_advise(owner, ids[4], SW_ADVISE_PIN, 1, NULL), 0);
     const struct sw_region_id last = ids[SW_WORLD_REGIONS - 1];
     sw_life_close(&life, owner, true);
 
@@ -43,7 +44,10 @@ START_TEST(regions_are_recovered) {
     ck_assert(made[0].slot == ids[3].slot && made[0].gen == ids[3].gen && made[1].gen == 0);
     ck_assert_int_eq(sw_engine_query(owner, ids[2], &info, NULL), 0);
     ck_assert_uint_eq(info.raw_bytes, SW_WORLD_REGION_BYTES);
-    ck_assert_int_eq(life.engine->store.regions.regions[ids[2].slot].priority, 200);
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
+        const struct sw_region *region = &life.engine->store.regions.regions[ids[i].slot];
+        ck_assert(region->priority == (i == 2 ? 200 : 0) && region->pinned == (i == 4));
+    }
     sw_life_restore_all(&life, owner, true);
     sw_life_restore_all(&life, owner, false);
     /* No old id is given out again, not even one of a free slot. */
@@ -416,6 +420,30 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
 }
 END_TEST
 
+/* What is under way is canceled, and no other region of it is moved: the service's end does not wait for the disk. */
+START_TEST(no_move_begins_for_a_session_that_leaves) {
+    struct sw_engine_stats stats;
+    sw_world.high_pct = 100;
+    sw_world.host_bytes = 10 << 20;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_life_spill_all(&life, owner);
+    ck_assert_int_eq(sw_engine_make_room(life.engine, UINT64_MAX, NULL), 0);
+    const unsigned n_begun = life.engine->balance.n_moves;
+    ck_assert(n_begun > 0 && n_begun < SW_WORLD_REGIONS);
+    sw_life_close_owner(&life, owner, true);
+    sw_engine_stats(life.engine, &stats);
+    ck_assert_uint_eq(life.engine->balance.n_moves, 0);
+    ck_assert_uint_le(stats.demotions, n_begun);
+    sw_life_close(&life, NULL, true);
+    sw_life_open(&life, sw_life_disks[1]);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+    sw_life_restore_all(&life, owner, false);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* A move without memory does not begin, and leaves nothing. */
 START_TEST(a_move_without_memory_does_not_begin) {
     unsigned long nth = 1;
@@ -596,6 +624,7 @@ int main(void) {
     tcase_add_loop_test(tcase, durable_regions_stay_without_their_session, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_fails, 0, 2);
+    tcase_add_test(tcase, no_move_begins_for_a_session_that_leaves);
     tcase_add_test(tcase, a_move_without_memory_does_not_begin);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_test(tcase, packed_regions_are_recovered_as_packed);
