@@ -422,6 +422,76 @@ START_TEST(test_a_demand_of_the_operator_ends_with_a_move_that_fails) {
 }
 END_TEST
 
+/* ---- transfers at once ---- */
+
+static struct {
+    const struct sw_tier_ops *real;
+    struct sw_tier_ops ops;
+    atomic_int kind; /* of transfers that wait; -1: none do */
+    struct sw_tier_io *waiting[N];
+    atomic_uint n;
+} held;
+
+static void submit_held(struct sw_tier *tier, struct sw_tier_io *io) {
+    const unsigned n = atomic_load(&held.n);
+    if ((int)io->kind != atomic_load(&held.kind) || n == N) {
+        held.real->submit(tier, io);
+        return;
+    }
+    held.waiting[n] = io;
+    atomic_store(&held.n, n + 1);
+}
+
+/* Before anything is stored. */
+static void watch_disk(void) {
+    held.real = f.nvme->ops;
+    held.ops = *held.real;
+    held.ops.submit = submit_held;
+    atomic_store(&held.kind, -1);
+    f.nvme->ops = &held.ops;
+}
+
+/* The disk takes these and does not answer. */
+static void hold(enum sw_tier_io_kind kind) {
+    atomic_store(&held.n, 0);
+    atomic_store(&held.kind, (int)kind);
+}
+
+/* Waits until so many were asked for, and a moment longer: no more come. Then lets the disk answer. */
+static void ck_held(unsigned n) {
+    while (atomic_load(&held.n) < n)
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    (void)usleep(20000);
+    ck_assert_uint_eq(atomic_load(&held.n), n);
+    atomic_store(&held.kind, -1);
+    for (unsigned i = 0; i < n; i++)
+        held.real->submit(f.nvme, held.waiting[i]);
+}
+
+/* One region has but a few of its ten chunks on their way, so that others find room and a turn: four when it is moved,
+ * six when it is restored. */
+START_TEST(test_few_chunks_of_a_region_are_on_their_way) {
+    struct sw_test_op op = {0};
+    open_fixture(32 << 20, 100, 100, false);
+    watch_disk();
+    ck_assert_int_eq(spill(0), 0);
+    hold(SW_TIER_WRITE);
+    ck_assert_int_eq(advise(0, SW_ADVISE_DEMOTE, 0), 0);
+    ck_held(4);
+    (void)settled_stats();
+    ck_assert_str_eq(tier_of(0), "nvme");
+    hold(SW_TIER_READ);
+    const struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .bytes = REGION_BYTES};
+    ck_assert_int_eq(sw_engine_restore(f.owner, ids[0], SW_TRANSFER(&range, 1), sw_test_op_done, &op, NULL), 0);
+    ck_held(6);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    check_content(0);
+    sw_fixture_close_mem(&f, range.mem);
+    close_fixture();
+}
+END_TEST
+
 /* A region that was fetched is about to be used: however old it is, others leave before it. */
 START_TEST(test_a_promoted_region_is_not_the_next_to_move) {
     open_fixture(32 << 20, 100, 100, false);
@@ -561,6 +631,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_move_that_fails_is_not_tried_again_at_once);
     tcase_add_test(tcase, test_a_demand_of_the_operator_is_met_exactly);
     tcase_add_test(tcase, test_a_demand_of_the_operator_ends_with_a_move_that_fails);
+    tcase_add_test(tcase, test_few_chunks_of_a_region_are_on_their_way);
     tcase_add_test(tcase, test_a_promoted_region_is_not_the_next_to_move);
     tcase_add_test(tcase, test_a_hung_disk_delays_no_spill);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
