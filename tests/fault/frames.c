@@ -183,6 +183,32 @@ START_TEST(frames_need_no_kernel) {
 END_TEST
 
 /* Through memory that is short to the disk, and back. */
+/* No frame of the chunk has such a length: the append is refused, and its build is as before. To the byte. */
+START_TEST(lengths_that_no_frame_has_are_refused_at_once) {
+    const uint64_t least = sw_frame_least_bytes(CHUNK), most = sw_frame_bound_bytes(CHUNK);
+    const struct {
+        uint64_t frame_bytes;
+        int rc;
+    } cases[] = {{1, -SW_EFRAME}, {least - 1, -SW_EFRAME}, {most + 1, -SW_EFRAME}, {least, 0}, {most, 0}};
+    struct sw_range ranges[N];
+    struct sw_test_op op;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct sw_build *build = begin();
+        fill_ranges(ranges, sw_pair.from_mem);
+        ranges[0].frame_bytes = cases[i].frame_bytes;
+        op = (struct sw_test_op){0};
+        ck_assert_int_eq(sw_build_append(build, ranges, 1, sw_test_op_done, &op, NULL), cases[i].rc);
+        if (cases[i].rc == 0)
+            ck_assert_int_eq(sw_pair_wait(&op), -SW_EFRAME); /* it is none of that length */
+        else
+            ck_assert_int_eq(append_all(build, &op), 0);
+        op = (struct sw_test_op){0};
+        ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, &op, NULL), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), cases[i].rc == 0 ? -SW_EFRAME : -SW_ECANCELED);
+    }
+}
+END_TEST
+
 START_TEST(frames_go_to_the_disk_and_back) {
     struct sw_fixture_config config = sw_fixture_defaults;
     config.capacity_bytes = config.initial_bytes = 1 << 20;
@@ -359,6 +385,7 @@ int main(void) {
     TCase *tests = tcase_create("frames"), *others = tcase_create("other tiers");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, frames_need_no_kernel);
+    tcase_add_test(tests, lengths_that_no_frame_has_are_refused_at_once);
     tcase_add_loop_test(tests, any_copy_of_a_spill_fails, 0, 3);
     tcase_add_loop_test(tests, any_copy_of_a_restore_fails, 0, 3);
     tcase_add_test(tests, good_frames_may_be_disputed);
