@@ -187,19 +187,38 @@ END_TEST
 
 static const enum sw_codec_id stream_codecs[] = {SW_CODEC_V5T, SW_CODEC_HUFFMAN};
 
-/* A segment whose stream ends too early is refused by what reads it: its hash is of what is decoded, and bits that are
- * not there could be taken for zeros. */
-START_TEST(streams_have_all_words_that_are_read) {
+static void encode_stream_codec(enum sw_codec_id codec) {
     uint16_t values[512];
     for (unsigned i = 0; i < 512; i++)
         values[i] = (uint16_t)(0x3F80 + i * i % 5);
-    if (stream_codecs[_i] == SW_CODEC_HUFFMAN) {
+    if (codec == SW_CODEC_HUFFMAN) {
         encode_numbers(SW_CODEC_HUFFMAN, SW_VALUE_BF16, values, 512);
-    } else {
-        struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10};
-        sw_v5t_table_train(&plan.params, (const uint8_t *)values, sizeof values, SW_SAMPLE_SHORT_PIECE_BYTES);
-        encode(plan, values, sizeof values);
+        return;
     }
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .segment_log2 = 10};
+    sw_v5t_table_train(&plan.params, (const uint8_t *)values, sizeof values, SW_SAMPLE_SHORT_PIECE_BYTES);
+    encode(plan, values, sizeof values);
+}
+
+/* A reader may have only the beginning of a frame, as from a tier: what is behind it is not read. */
+START_TEST(a_head_that_is_cut_is_refused) {
+    struct sw_frame_layout layout;
+    encode_stream_codec(stream_codecs[_i]);
+    ck_assert_uint_gt(victim.layout.records_offset, SW_FRAME_HEADER_BYTES);
+    for (size_t bytes = 0; bytes <= victim.layout.records_offset; bytes++) {
+        struct sw_guard head = sw_guard_new(bytes, SW_GUARD_AT_END);
+        memcpy(head.data, victim.frame.data, bytes);
+        ck_assert_int_eq(sw_frame_parse(&layout, head.data, bytes, victim.frame.bytes, NULL),
+                         bytes < victim.layout.records_offset ? -SW_EFRAME : 0);
+        sw_guard_free(&head);
+    }
+}
+END_TEST
+
+/* A segment whose stream ends too early is refused by what reads it: its hash is of what is decoded, and bits that are
+ * not there could be taken for zeros. */
+START_TEST(streams_have_all_words_that_are_read) {
+    encode_stream_codec(stream_codecs[_i]);
     const uint8_t words = victim.counts[0];
     ck_assert_uint_gt(words, 2);
     for (uint16_t fewer = 1; fewer < words; fewer++)
@@ -219,6 +238,7 @@ int main(void) {
     tests = tcase_create("streams");
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
+    tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
