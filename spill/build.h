@@ -8,7 +8,7 @@
  * of its owner from the beginning. Its frames count as the tenant's stored bytes once they have their places, and the
  * records of its chunks as memory kept for the tenant.
  *
- * All functions: thread loop. As in engine.h, what was accepted calls back once, never from inside the call. */
+ * All functions: thread loop. As in engine.h, an accepted operation calls back once, never from inside the call. */
 #ifndef SW_SPILL_BUILD_H
 #define SW_SPILL_BUILD_H
 

@@ -7,7 +7,7 @@
  * Invariant: the stored copy is dropped only if every chunk was restored. A read that fails leaves the region OUT, or
  * LOST if its stored bytes were proved bad.
  *
- * All functions: thread loop. As in engine.h, what was accepted calls back once, never from inside the call. */
+ * All functions: thread loop. As in engine.h, an accepted operation calls back once, never from inside the call. */
 #ifndef SW_SPILL_READ_H
 #define SW_SPILL_READ_H
 

@@ -10,8 +10,8 @@
  * it must refuse the catalogue, by the number of its version.
  *
  * Each version is a row of function pointers. Integers are little endian, structures have no padding. The bytes of a
- * record have a valid checksum, and are checked all the same: another version of the program may have written them.
- * Private to catalogue*.c. thread: loop. */
+ * record have a valid checksum, and are still checked: another version of the program may have written them. Private to
+ * catalogue*.c. thread: loop. */
 #ifndef SW_SPILL_CATALOGUE_FORMAT_H
 #define SW_SPILL_CATALOGUE_FORMAT_H
 

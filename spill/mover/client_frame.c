@@ -1,8 +1,8 @@
 /* client_frame.c - frames that the client makes, and decodes itself: they are copied to their places, and back.
  *
  * The copy engines alone move such a frame, so the device launches no kernel for it, and no plan is made. A client may
- * write anything into its memory, at any time. So what says how the frame is stored is read from our own copy, and
- * every decoder trusts a frame no further than that. */
+ * write anything into its memory, at any time. So the frame's layout is read from our own copy, and decoders trust
+ * nothing else of a frame. */
 #include "spill/mover/mover_state.h"
 
 #include <string.h>

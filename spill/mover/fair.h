@@ -37,8 +37,8 @@ struct sw_fair {
 /* A node that was not served for long enters this far before the others, so it goes before nodes that have just had
  * their turn. */
 #define SW_FAIR_CREDIT_BYTES ((uint64_t)32 << 20)
-/* Returns the place of a node that enters again at `now` after leaving at `at`. It keeps what it was served too much,
- * and at most the credit of what it did not use. */
+/* Returns the place of a node that enters again at `now` after leaving at `at`. It keeps its surplus of served bytes,
+ * and of its unused share at most the credit. */
 uint64_t sw_fair_place(uint64_t at, uint64_t now);
 
 /* Adds a node that waits. It keeps the `at` that it had when it left. */

@@ -12,7 +12,7 @@
 #include "spill/planner/probe.h"
 #include "spill/planner/times.h"
 
-/* What a run's frames are made for, if somebody has said so: least time, or least room. */
+/* The goal of a run's frames, if a request, a user's row or the operator names one: least time, or least room. */
 enum sw_prefer { SW_PREFER_NONE, SW_PREFER_TIME, SW_PREFER_ROOM, SW_PREFER_NR };
 
 enum sw_cost_reason {

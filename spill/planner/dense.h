@@ -2,10 +2,10 @@
  * by a fifth to a half more than the usual one, takes twice as long to encode, and milliseconds of a CPU to learn.
  *
  *   - For room: if that is preferred, or if the frames find no room where they would go raw. Without a link, also if
- * they go to a tier behind memory.
+ *     they go to a tier behind memory.
  *   - For time, bytes only: if the frames go to a tier behind memory, and the slowest stage gets faster by it. Then the
- * dictionary is learned once what the regions of a session would have gained is worth its price, so that no region
- * waits for more than it and those before it would have gained.
+ *     dictionary is learned when the regions of a session would have gained its price. So a region never waits for it
+ *     longer than this region and the ones before it would have gained.
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *

@@ -171,7 +171,7 @@ START_TEST(the_next_process_finds_frames_and_releases_orphans) {
 }
 END_TEST
 
-/* What a smaller tier finds stays, and takes room. To the block, what is left is given away. */
+/* Frames that a smaller tier finds stay, and take room. The rest is given away, to the block. */
 START_TEST(frames_beyond_a_lower_capacity_are_found) {
     struct sw_stored stored, none = {0};
     struct sw_err err;

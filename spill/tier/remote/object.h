@@ -1,8 +1,8 @@
 /* object.h - requests to one bucket of a store that speaks the protocol of S3.
  *
  * A request belongs to its caller, and is borrowed by the client from submit to `done`, which is called exactly once.
- * The client repeats what may be repeated (object_client.h), so a request ends either well or for good. Objects are
- * immutable and their names unique: a PUT that is repeated writes the same bytes again. */
+ * The client repeats what may be repeated (object_client.h), so a request either succeeds or has finally failed.
+ * Objects are immutable and their names unique: a PUT that is repeated writes the same bytes again. */
 #ifndef SW_SPILL_OBJECT_H
 #define SW_SPILL_OBJECT_H
 
