@@ -453,12 +453,16 @@ enum sw_step sw_planner_next_step(struct sw_planner *p, const struct sw_course *
     return goes_directly(p, course, now, step_bytes) ? SW_STEP_COPY : SW_STEP_ENCODE;
 }
 
+/* Returns true if raw frames come back directly, whatever was measured: those of long regions, and all where there is
+ * no link: a direct chunk is copied once, one that is loaded and decoded three times. */
+static bool always_restores_directly(const struct sw_planner *p, const struct sw_snapshot *now) {
+    return !p->has_link || sw_cost_is_long(now->raw_bytes);
+}
+
 static enum sw_restore_path choose_restore_path(struct sw_planner *p, const struct sw_course *course,
                                                 const struct sw_snapshot *now, uint64_t raw_bytes) {
     struct sw_cost_class *costs = sw_planner_costs(p, raw_bytes, false);
-    if (!p->has_link)
-        return SW_RESTORE_PATH_KERNELS;
-    if (sw_cost_is_long(now->raw_bytes))
+    if (always_restores_directly(p, now))
         return SW_RESTORE_PATH_DIRECT;
     if (!costs)
         return SW_RESTORE_PATH_KERNELS;
@@ -476,7 +480,7 @@ enum sw_step sw_planner_next_step_back(struct sw_planner *p, struct sw_course *c
         course->restore_path = choose_restore_path(p, course, now, raw_bytes);
     if (course->restore_path == SW_RESTORE_PATH_KERNELS)
         return SW_STEP_ENCODE;
-    return sw_cost_is_long(now->raw_bytes) || !costs || !sw_cost_probe_kernels_back(costs, raw_bytes, step_bytes)
+    return always_restores_directly(p, now) || !costs || !sw_cost_probe_kernels_back(costs, raw_bytes, step_bytes)
                ? SW_STEP_COPY
                : SW_STEP_ENCODE;
 }
