@@ -9,7 +9,8 @@
 #include <vector>
 
 static constexpr uint32_t DAY_CODECS = SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_RFOR),
-                          QUANTITY_CODECS = SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_DICT);
+                          QUANTITY_CODECS = SPILLWAY_READS_PLAIN | SPILLWAY_READS(SPILLWAY_CODEC_DICT) |
+                                            SPILLWAY_READS(SPILLWAY_CODEC_RADIX);
 static constexpr unsigned THREADS = 128, WARPS = THREADS / 32;
 
 struct packed_column {
