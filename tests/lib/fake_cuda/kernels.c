@@ -40,7 +40,10 @@ static int queue(int rc, cudaStream_t stream, void (*work)(const void *args), co
 
 static const struct sw_gpu_pass no_gate;
 
+/* It loads kernels, for which it waits for those that run. */
 int sw_gpu_codec_init(struct sw_err *err) {
+    if (atomic_load(&sw_fake_cuda->is_full))
+        atomic_fetch_add(&sw_fake_cuda->stuck, 1);
     return end(begin(SW_FAKE_sw_gpu_codec_init, err));
 }
 

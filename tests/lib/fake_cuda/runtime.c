@@ -115,6 +115,9 @@ cudaError_t cudaHostUnregister(void *memory) {
     return sw_fake_leave(e != cudaSuccess || was ? e : cudaErrorHostMemoryNotRegistered);
 }
 
+/* The driver fills so much by a kernel, and less by a copy engine. */
+#define KERNEL_FILL_BYTES ((size_t)64 << 10)
+
 struct fill {
     void *memory;
     int value;
@@ -130,7 +133,11 @@ static void do_fill(const void *args) {
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
     const struct fill fill = {.memory = memory, .value = value, .bytes = bytes};
     const cudaError_t e = sw_fake_enter(SW_FAKE_cudaMemsetAsync);
-    return sw_fake_leave(e != cudaSuccess ? e : sw_fake_queue(stream, do_fill, &fill, sizeof fill));
+    if (e != cudaSuccess)
+        return sw_fake_leave(e);
+    return sw_fake_leave(bytes < KERNEL_FILL_BYTES
+                             ? sw_fake_queue(stream, do_fill, &fill, sizeof fill)
+                             : sw_fake_queue_kernel(stream, do_fill, &fill, sizeof fill, (struct sw_gpu_pass){0}));
 }
 
 struct copy {
