@@ -15,7 +15,7 @@
 #            gpu_pool           the buffer manager: streams, a full GPU, stream-ordered memory
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
-#            ..._coded          the two before with the codec in the client
+#            ..._coded          roundtrip, orders, restart and client_death with the codec in the client
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
 # small      gpu_codec, gpu_batch, gpu_device, gpu_roundtrip as on GPUs whose blocks have 64 and 99 KiB of shared memory
 # sanitize   gpu_codec, gpu_batch, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under
@@ -60,6 +60,8 @@ if wants test; then
     step gpu_pool "$build/tests/gpu_pool" "$daemon"
     step gpu_restart "$build/tests/gpu_restart" "$daemon"
     step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
+    SPILLWAY_CODEC=client step gpu_roundtrip_coded "$build/tests/gpu_roundtrip" "$daemon"
+    SPILLWAY_CODEC=client step gpu_orders_coded "$build/tests/gpu_orders" "$daemon"
     SPILLWAY_CODEC=client step gpu_restart_coded "$build/tests/gpu_restart" "$daemon"
     SPILLWAY_CODEC=client step gpu_client_death_coded "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     step gpu_worker_death "$build/tests/gpu_worker_death" "${WORKER_DEATHS:-10000}" "$daemon"
