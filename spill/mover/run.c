@@ -160,12 +160,25 @@ void sw_mover_fail_at(struct sw_mover *m, struct sw_run *run, size_t chunk, size
     sw_mover_fail(m, run, cause);
 }
 
-uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
+static uint64_t longest_chunk(const struct sw_mover *m, const struct sw_run *run) {
     const uint64_t device_bytes = m->device->ops->info(m->device)->chunk_bytes, most_sink_bytes = m->sink->chunk_bytes;
-    const uint64_t most =
-        run->request->operation == SW_OP_SPILL && most_sink_bytes < device_bytes ? most_sink_bytes : device_bytes;
+    return run->request->operation == SW_OP_SPILL && most_sink_bytes < device_bytes ? most_sink_bytes : device_bytes;
+}
+
+uint64_t sw_run_chunk_bytes(const struct sw_mover *m, const struct sw_run *run) {
     return run->buffer->chunk_bytes ? run->buffer->chunk_bytes
-                                    : sw_rules_chunk_bytes(run->buffer->bytes, most, m->n_slots);
+                                    : sw_rules_chunk_bytes(run->buffer->bytes, longest_chunk(m, run), m->n_slots);
+}
+
+/* Returns the length of a new region's chunks, which are longer if their frames become objects of a store. */
+static uint64_t new_chunk_bytes(struct sw_mover *m, const struct sw_run *run) {
+    const uint64_t bytes = sw_run_chunk_bytes(m, run);
+    if (run->buffer->chunk_bytes || run->request->operation != SW_OP_SPILL || sw_mover_sink_is_away(m))
+        return bytes;
+    const struct sw_room room = sw_run_room(m, run);
+    return sw_planner_goes_to_store(&room, run->buffer->bytes)
+               ? sw_rules_object_chunk_bytes(bytes, longest_chunk(m, run))
+               : bytes;
 }
 
 static uint64_t least(uint64_t a, uint64_t b) {
@@ -191,8 +204,8 @@ static bool has_raw_and_others(const struct sw_frames *frames) {
 }
 
 /* Makes the frames of a spill or pack, once the budget allows to keep their records. */
-static int make_frames(const struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
-    const uint64_t chunk_bytes = sw_run_chunk_bytes(m, run);
+static int make_frames(struct sw_mover *m, struct sw_run *run, struct sw_err *err) {
+    const uint64_t chunk_bytes = new_chunk_bytes(m, run);
     const bool packed = run->request->operation == SW_OP_PACK;
     const uint64_t kept_bytes = sw_frames_kept_bytes(run->buffer->bytes, chunk_bytes, packed);
     int rc = check_chunks(m, least(run->buffer->bytes, chunk_bytes), err);

@@ -24,6 +24,11 @@ static int place_of(const struct sw_room *room, uint64_t bytes) {
     return -1;
 }
 
+bool sw_planner_goes_to_store(const struct sw_room *room, uint64_t raw_bytes) {
+    const int place = place_of(room, raw_bytes);
+    return place > 0 && room->behind[place - 1].is_store;
+}
+
 /* Adds where the run's frames would go, and the rates of that place if it is not memory. */
 static void ask_room(const struct sw_room *room, struct sw_cost_question *q) {
     const int raw = place_of(room, q->raw_bytes);

@@ -56,6 +56,7 @@ struct sw_room {
     struct sw_room_place {
         uint64_t bytes;     /* room for frames that stay there */
         double write, read; /* bytes per second; 0: not known */
+        bool is_store;      /* each frame is an object, which costs a request */
     } behind[SW_ROOM_PLACES_MAX];
     uint64_t allowed_bytes; /* what the run's tenant may still store */
     enum sw_prefer prefer;  /* of its request, or else of its tenant, or else of the operator */
@@ -95,6 +96,9 @@ struct sw_workload {
     bool shares_step;  /* a group of chunk_bytes in all, or a member of one */
     bool shares_slots; /* it shares the slots with the other buffers of its request */
 };
+
+/* Returns true if a raw frame of this length would go to a store now. */
+bool sw_planner_goes_to_store(const struct sw_room *room, uint64_t raw_bytes);
 
 /* ---- the next step ---- */
 

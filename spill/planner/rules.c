@@ -2,8 +2,9 @@
 
 #define CHUNK_ALIGN_BYTES (32u << 10)
 #define MIN_CHUNK_BYTES (4u << 20) /* below, launch and table (2.3 KB) start to show */
-#define CHUNKS_PER_SLOT 2          /* one is encoded while another is copied */
-#define DRIFT 0.85                 /* of the expected ratio; sampling noise stays well above */
+#define OBJECT_CHUNK_BYTES ((uint64_t)32 << 20)
+#define CHUNKS_PER_SLOT 2 /* one is encoded while another is copied */
+#define DRIFT 0.85        /* of the expected ratio; sampling noise stays well above */
 #define MIN_SEGMENT_LOG2 8
 #define MIN_JUDGED_BYTES 4096 /* of fewer bytes, padding and chance decide the ratio */
 #define MOST_JUDGED_RATIO 64  /* above, header and records decide: numbers that are all equal take no data */
@@ -16,6 +17,11 @@ uint64_t sw_rules_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, u
     bytes = (bytes + CHUNK_ALIGN_BYTES - 1) / CHUNK_ALIGN_BYTES * CHUNK_ALIGN_BYTES;
     if (bytes < MIN_CHUNK_BYTES)
         bytes = MIN_CHUNK_BYTES;
+    return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
+}
+
+uint64_t sw_rules_object_chunk_bytes(uint64_t chunk_bytes, uint64_t device_chunk_bytes) {
+    const uint64_t bytes = chunk_bytes > OBJECT_CHUNK_BYTES ? chunk_bytes : OBJECT_CHUNK_BYTES;
     return bytes < device_chunk_bytes ? bytes : device_chunk_bytes;
 }
 

@@ -11,6 +11,10 @@
  * multiple of 32 KiB, at most device_chunk_bytes. */
 uint64_t sw_rules_chunk_bytes(uint64_t raw_bytes, uint64_t device_chunk_bytes, unsigned n_slots);
 
+/* Returns the chunk length for a region whose frames become objects of a store: at least 32 MiB, which text shrinks to
+ * about 8, if the region and device_chunk_bytes are so long; a multiple of 32 KiB. chunk_bytes: from the rule above. */
+uint64_t sw_rules_object_chunk_bytes(uint64_t chunk_bytes, uint64_t device_chunk_bytes);
+
 /* Returns the segment length (log2) for chunks of chunk_bytes on a device that full_segments keep busy. Where there are
  * too few segments they are made shorter, although this costs ratio (512 bytes instead of 1024: 1.4 %,
  * codec/v5t/TUNING.md). max_log2 is the length for a long region. */

@@ -152,7 +152,8 @@ static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw
         const bool is_out = keeper && keeper->rank != i + 1;
         ret->behind[i] = (struct sw_room_place){.bytes = is_out ? 0 : sw_placement_room_bytes(place, i + 1),
                                                 .write = (double)stats.write_bytes_per_s,
-                                                .read = (double)stats.read_bytes_per_s};
+                                                .read = (double)stats.read_bytes_per_s,
+                                                .is_store = sw_tier_can(place->tiers.at[i + 1], SW_TIER_SHARED)};
     }
     ret->prefer = sw_job_of_run(run)->prefer;
     if (ret->prefer == SW_PREFER_NONE && quota)

@@ -27,11 +27,14 @@ static struct sw_one_region memory;
 static char folder[SW_TEST_PATH_BYTES], endpoint[96], keys[96];
 static const char *host = "remote_tier_host=test";
 static char disk[96] = "nvme_tier_directory=none";
+static const char *chunks = "chunk_bytes=1 MiB", *host_tier = "host_tier_bytes=32 MiB";
+static const char *scratch = "scratch_bytes=64 MiB";
 static int exit_code;
 
 static bool try_to_start(void) {
-    const char *options[] = {"chunk_bytes=1 MiB",
-                             "host_tier_bytes=32 MiB",
+    const char *options[] = {chunks,
+                             host_tier,
+                             scratch,
                              "host_tier_initial_bytes=0",
                              "host_tier_slab_bytes=2 MiB",
                              "host_tier_high_pct=100",
@@ -62,6 +65,14 @@ static void setup(void) {
 
 static void setup_started(void) {
     setup();
+    start();
+}
+
+static void setup_roomy(void) {
+    setup();
+    chunks = "slots=4";
+    scratch = "scratch_bytes=320 MiB";
+    host_tier = "host_tier_bytes=256 MiB";
     start();
 }
 
@@ -252,6 +263,30 @@ START_TEST(durable_regions_survive_the_host) {
 }
 END_TEST
 
+static long long count_objects(void) {
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
+    const json_t *row = json_array_get(json_object_get(tiers, "tiers"), 1);
+    const long long n = json_integer_value(json_object_get(row, "frames"));
+    json_decref(tiers);
+    sw_ctl_close(ctl);
+    return n;
+}
+
+/* A region for the store has few long chunks, though the device has many slots: here as long as they may be, which is
+ * 32 MiB. */
+START_TEST(long_regions_make_large_objects) {
+    struct sw_one_region large;
+    struct spillway_result result;
+    sw_one_region_init(&large, 40 << 20, false);
+    ck_assert_msg(sw_one_region_spill(&large, connection, 1, "large", SPILLWAY_DURABLE_REMOTE, &result, &error) == 0,
+                  "%s: %s", error.name, error.text);
+    ck_assert_int_eq(count_objects(), 2);
+    (void)sw_one_region_restore(&large, connection, result.region, 1);
+    sw_one_region_fini(&large);
+}
+END_TEST
+
 static void await_care(struct sw_ctl *ctl, const char *method, const char *mode, long long changed) {
     json_decref(sw_control_ask(ctl, method, mode));
     for (bool is_over = false; !is_over; (void)usleep(1000)) {
@@ -349,7 +384,8 @@ int main(int argc, char **argv) {
         return sw_test_run(suite, CK_NOFORK);
     }
     sw_object_store_needed();
-    TCase *started = tcase_create("started"), *tests = tcase_create("starts"), *drained = tcase_create("drained");
+    TCase *started = tcase_create("started"), *tests = tcase_create("starts"), *drained = tcase_create("drained"),
+          *roomy = tcase_create("roomy");
     tcase_add_checked_fixture(started, setup_started, teardown_started);
     tcase_add_test(started, regions_go_to_the_store_and_come_back);
     tcase_add_test(started, objects_of_a_killed_service_are_deleted);
@@ -362,6 +398,9 @@ int main(int argc, char **argv) {
     if (is_ours)
         tcase_add_loop_test(drained, a_drain_moves_all_regions_to_the_store, 0, 2);
     suite_add_tcase(suite, drained);
+    tcase_add_checked_fixture(roomy, setup_roomy, teardown_started);
+    tcase_add_test(roomy, long_regions_make_large_objects);
+    suite_add_tcase(suite, roomy);
     tcase_add_checked_fixture(tests, setup, teardown);
     if (is_ours) {
         tcase_add_test(tests, a_service_starts_without_a_silent_store);

@@ -99,6 +99,16 @@ START_TEST(a_goal_decides) {
 }
 END_TEST
 
+/* Only raw frames that find no room before a store go there. */
+START_TEST(a_store_is_known_by_the_room_before_it) {
+    struct sw_room room = {.memory_bytes = MIB, .n_behind = 2, .allowed_bytes = UINT64_MAX};
+    room.behind[0] = (struct sw_room_place){.bytes = 2 * MIB};
+    room.behind[1] = (struct sw_room_place){.bytes = 4 * MIB, .is_store = true};
+    for (uint64_t mib = 1; mib <= 5; mib++)
+        ck_assert_int_eq(sw_planner_goes_to_store(&room, mib * MIB), mib == 3 || mib == 4);
+}
+END_TEST
+
 /* Short regions for a slow disk: the dictionary is learned when together they would have gained its price. */
 START_TEST(short_regions_pay_together) {
     const struct goal g = {.raw_bytes = 64 * MIB, .disk = 3, .has_link = true, .encode = 700};
@@ -168,6 +178,7 @@ int main(void) {
     Suite *suite = suite_create("planner_dense");
     TCase *tcase = tcase_create("dense");
     tcase_add_loop_test(tcase, a_goal_decides, 0, sizeof goals / sizeof goals[0]);
+    tcase_add_test(tcase, a_store_is_known_by_the_room_before_it);
     tcase_add_test(tcase, short_regions_pay_together);
     tcase_add_test(tcase, goals_have_plans_of_their_own);
     tcase_add_test(tcase, few_dictionaries_are_kept);

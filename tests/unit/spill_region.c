@@ -124,6 +124,10 @@ START_TEST(test_chunk_lengths_give_every_slot_work) {
     ck_assert_uint_eq(sw_rules_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
     ck_assert_uint_eq(sw_rules_chunk_bytes(1, 64 << 10, 2), 64 << 10);
     ck_assert_uint_eq(sw_rules_chunk_bytes(10000 * MiB, 64 * MiB, 4), 64 * MiB);
+    /* Objects of a store: 32 MiB, unless the device takes less, or the rule wants more. */
+    ck_assert_uint_eq(sw_rules_object_chunk_bytes(4 * MiB, 64 * MiB), 32 * MiB);
+    ck_assert_uint_eq(sw_rules_object_chunk_bytes(4 * MiB, 26 * MiB), 26 * MiB);
+    ck_assert_uint_eq(sw_rules_object_chunk_bytes(64 * MiB, 64 * MiB), 64 * MiB);
     for (uint64_t bytes = 1; bytes < 5000 * MiB; bytes = bytes * 3 + 7)
         for (unsigned slots = 1; slots <= 16; slots++) {
             uint64_t chunk = sw_rules_chunk_bytes(bytes, 64 * MiB, slots);
