@@ -70,7 +70,8 @@ bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snap
     const struct sw_plan *kept = kept_plan(p, key, now);
     if (now->room.prefer != SW_PREFER_TIME && (usual.room_is_short || (usual.to_disk && !p->has_link)))
         return kept || now->raw_bytes >= LEAST_UNASKED_BYTES;
-    if (!p->has_link || !usual.to_disk || now->type != SW_VALUE_NONE)
+    const bool is_slow = usual.rates.disk_write > 0 && usual.rates.disk_write < usual.rates.link_out;
+    if (!p->has_link || !usual.to_disk || !is_slow || now->type != SW_VALUE_NONE)
         return false;
     fill_rates(&usual.rates);
     return saves_time(p, key, &what, &usual, kept);

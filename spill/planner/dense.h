@@ -9,7 +9,8 @@
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *
- * Memory behind a link of tens of GB/s keeps the usual codec: no measurement shows a gain there yet. Pure. */
+ * Memory behind a link of tens of GB/s keeps the usual codec, and so does a tier as fast as the link: no measurement
+ * shows a gain there yet. Pure. */
 #ifndef SW_SPILL_DENSE_H
 #define SW_SPILL_DENSE_H
 

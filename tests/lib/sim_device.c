@@ -64,15 +64,16 @@ static uint64_t now_us(void) {
     return now_ns / 1000;
 }
 
-const struct sw_sim_speed sw_sim_idle_gpu = {.encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 800 * GB},
-                                             .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 1100 * GB},
-                                             .hash = 3000 * GB,
-                                             .link_out = 55 * GB,
-                                             .link_back = 55 * GB,
-                                             .launch_us = 8,
-                                             .plan_us = 800,
-                                             .slowdown = 1,
-                                             .wake_us = 30};
+const struct sw_sim_speed sw_sim_idle_gpu = {
+    .encode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 800 * GB, [SW_CODEC_ONPAIR] = 360 * GB},
+    .decode = {[SW_CODEC_RAW] = 1500 * GB, [SW_CODEC_V5T] = 1100 * GB, [SW_CODEC_ONPAIR] = 575 * GB},
+    .hash = 3000 * GB,
+    .link_out = 55 * GB,
+    .link_back = 55 * GB,
+    .launch_us = 8,
+    .plan_us = 800,
+    .slowdown = 1,
+    .wake_us = 30};
 
 static struct sim_device *sim_of(const struct sw_device *device) {
     return SW_CONTAINER_OF(device, struct sim_device, device);
@@ -141,6 +142,10 @@ static double code_bytes(const struct sw_sim_data *data, uint64_t offset, uint64
     return codes;
 }
 
+/* Of any column. */
+static const struct sw_frame_dictionary dictionary = {.bytes = 48 << 10};
+#define DENSE_PLAN_US 25000
+
 /* The column that a plan is for is noted as its number of symbols. */
 static bool suits(const struct sw_sim_data *data, const struct sw_plan *plan) {
     return data->by_others <= 0 || plan->params.n_symbols == N_SYMBOLS - data->column;
@@ -155,9 +160,12 @@ static struct sw_frame_layout frame_of(const struct sw_sim_data *data, const str
     if (codec == SW_CODEC_RAW)
         return raw;
     sw_frame_layout_init(&coded, codec, SW_RAW_SEGMENT_LOG2, bytes, codec == SW_CODEC_V5T ? N_SYMBOLS : 0);
-    const double codes = codec != SW_CODEC_V5T ? (double)bytes / data->of_numbers[codec]
-                         : suits(data, plan)   ? code_bytes(data, offset, bytes)
-                                               : (double)bytes / data->by_others;
+    if (plan->dictionary)
+        sw_frame_layout_add_dictionary(&coded, plan->dictionary->bytes);
+    const double codes = plan->dictionary        ? code_bytes(data, offset, bytes) / data->dense_gain
+                         : codec != SW_CODEC_V5T ? (double)bytes / data->of_numbers[codec]
+                         : suits(data, plan)     ? code_bytes(data, offset, bytes)
+                                                 : (double)bytes / data->by_others;
     coded.frame_bytes = coded.data_offset + (uint64_t)codes;
     return coded.frame_bytes < raw.frame_bytes ? coded : raw;
 }
@@ -181,7 +189,6 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
     struct sim_device *d = sim_of(device);
     struct sw_plan *plan = &d->slots[s].plan;
     (void)mapping;
-    (void)is_dense;
     (void)err;
     d->counts.plans++;
     sw_plan_init_raw(plan);
@@ -195,10 +202,17 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
     }
     struct sw_plan trained = *plan;
     trained.codec = SW_CODEC_V5T;
+    if (is_dense && d->data.dense_gain > 0) {
+        take(&d->slots[s], NULL, 0, DENSE_PLAN_US / 1e6);
+        trained.codec = SW_CODEC_ONPAIR;
+        trained.dictionary = &dictionary;
+    }
     trained.raw_bytes = bytes;
     trained.params.n_symbols = N_SYMBOLS - d->data.column;
     const struct sw_frame_layout frame = frame_of(&d->data, &trained, offset, bytes);
     trained.expected_ratio = (double)bytes / (double)frame.frame_bytes;
+    if (trained.dictionary) /* as sw_plan_head_part() counts it */
+        trained.expected_ratio = 1 / (sw_plan_head_part(&trained) + 1 / (d->data.ratios[0] * d->data.dense_gain));
     if (frame.codec != SW_CODEC_RAW && trained.expected_ratio >= MIN_RATIO)
         *plan = trained;
     return 0;
@@ -439,6 +453,7 @@ void sw_sim_set_speed(struct sw_device *device, const struct sw_sim_speed *speed
 
 void sw_sim_set_data(struct sw_device *device, const struct sw_sim_data *data) {
     sim_of(device)->data = *data;
+    sim_of(device)->info.takes_dictionaries = data->dense_gain > 0; /* for movers that are made from now on */
 }
 
 struct sw_sim_counts sw_sim_counts(const struct sw_device *device) {
@@ -532,6 +547,8 @@ static void tier_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
                                   .backed_bytes = CAPACITY_BYTES,
                                   .used_bytes = t->used_bytes,
                                   .largest_free_bytes = CAPACITY_BYTES - t->used_bytes,
+                                  .write_bytes_per_s = (uint64_t)t->bytes_per_s,
+                                  .read_bytes_per_s = (uint64_t)t->bytes_per_s,
                                   .committed_frames = t->committed_frames};
 }
 

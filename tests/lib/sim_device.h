@@ -29,9 +29,10 @@ extern const struct sw_sim_speed sw_sim_idle_gpu;
 struct sw_sim_data {
     double ratios[2]; /* raw bytes per byte of codes */
     uint64_t stripe_bytes;
-    unsigned column;  /* by a plan for another one's text the bytes shrink to by_others only */
-    double by_others; /* 0: all columns are alike */
-    bool plans_raw;   /* plans are raw, whatever the data, and take no time: the baseline of comparisons */
+    unsigned column;   /* by a plan for another one's text the bytes shrink to by_others only */
+    double by_others;  /* 0: all columns are alike */
+    double dense_gain; /* by a plan with a dictionary they shrink so many times more; 0: the device takes none */
+    bool plans_raw;    /* plans are raw, whatever the data, and take no time: the baseline of comparisons */
     double of_numbers[SW_CODEC_NR]; /* ratios of each codec of numbers, of typed regions; 0: it would not do */
 };
 

@@ -35,7 +35,7 @@ static const struct sw_sim_data datas[N_DATA] = {
 
 struct rig {
     struct sw_device *device;
-    struct sw_tier *tier;
+    struct sw_tier *tier, *disk; /* disk: NULL: there is none */
     struct sw_placement place;
     struct sw_tier_sink sink;
     struct sw_mover *mover;
@@ -52,21 +52,34 @@ static inline void on_event(void *arg) {
     (void)arg;
 }
 
-static inline void rig_open(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data) {
+/* disk: bytes a second of a disk that all frames go to; 0: they stay in memory. */
+static inline void rig_open_on(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data,
+                               double disk) {
     const struct sw_mover_host host = {.finished = on_finished, .progress = on_event, .arg = r};
     *r = (struct rig){
         .device = sw_sim_device_new(N_SLOTS, CHUNK_BYTES, POLL_US), .tier = sw_sim_tier_new(), .mem = {.once = true}};
     sw_sim_set_speed(r->device, speed);
     sw_sim_set_data(r->device, data);
-    sw_placement_init(&r->place, &(struct sw_tiers){.at = {r->tier}, .n = 1}, 0);
+    r->disk = disk > 0 ? sw_sim_disk_new(r->device, disk) : NULL;
+    struct sw_tiers tiers = {.at = {r->tier, r->disk}, .n = r->disk ? 2 : 1};
+    ck_assert_int_eq(sw_tiers_settle(&tiers, NULL), 0);
+    sw_placement_init(&r->place, &tiers, r->disk ? 4 * GIB : 0);
+    if (r->disk)
+        r->place.limit_bytes[0] = 0;
     sw_tier_sink_init(&r->sink, &r->place, on_event, NULL);
     ck_assert_int_eq(sw_mover_new(&r->mover, r->device, &r->sink.sink, &host, NULL), 0);
+}
+
+static inline void rig_open(struct rig *r, const struct sw_sim_speed *speed, const struct sw_sim_data *data) {
+    rig_open_on(r, speed, data, 0);
 }
 
 static inline void rig_close(struct rig *r) {
     sw_mover_free(r->mover);
     sw_tier_sink_fini(&r->sink);
     r->tier->ops->close(r->tier);
+    if (r->disk)
+        r->disk->ops->close(r->disk);
     r->device->ops->close(r->device);
 }
 

@@ -18,6 +18,7 @@ struct goal {
     enum sw_prefer prefer;
     uint64_t raw_bytes, memory_bytes; /* the text's length; the room that memory has */
     double disk;                      /* GB a second; 0: there is none */
+    bool is_unmeasured;               /* how fast the disk writes */
     bool has_link, is_wanted;
     double encode, dense_encode; /* the usual codec's, and the denser one's, GB a second; 0: not measured */
     enum sw_value_type type;
@@ -41,6 +42,8 @@ static const struct goal goals[] = {
      .is_wanted = true, .encode = 700},
     {"to a slow disk, nothing is measured", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3, .has_link = true,
      .is_wanted = true},
+    {"to a disk of an unknown rate", NONE, .raw_bytes = 8 * GIB, .disk = 3, .is_unmeasured = true, .has_link = true,
+     .encode = 700},
     {"to a slow disk, one short region", NONE, .raw_bytes = 64 * MIB, .memory_bytes = 0, .disk = 3, .has_link = true,
      .encode = 700},
     {"to a disk as fast as the link", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 400, .has_link = true,
@@ -75,7 +78,8 @@ static struct sw_snapshot snapshot_of(const struct goal *g) {
     now.room = (struct sw_room){.memory_bytes = g->memory_bytes, .allowed_bytes = UINT64_MAX, .prefer = g->prefer};
     if (g->disk > 0) {
         now.room.n_behind = 1;
-        now.room.behind[0] = (struct sw_room_place){.bytes = UINT64_MAX, .write = g->disk * GB, .read = g->disk * GB};
+        now.room.behind[0] = (struct sw_room_place){
+            .bytes = UINT64_MAX, .write = g->is_unmeasured ? 0 : g->disk * GB, .read = g->disk * GB};
     }
     return now;
 }
