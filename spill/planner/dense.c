@@ -9,7 +9,7 @@
  * ratio, and how many times higher the denser one's is with a sample of 64 KB. */
 #define USUAL_RATIO 2.1
 #define GAIN 1.2
-#define PLAN_S 0.03 /* 17 to 32 ms on a CPU of 2026 (AMD EPYC, a virtual machine) */
+#define PLAN_S 0.03 /* 25 to 42 ms on a CPU of 2026 (codec/onpair/TUNING.md) */
 
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
  * alike. */
