@@ -29,7 +29,8 @@
  *   - A region is what one request spills: one or more buffers. It has an id.
  *   - A ticket stands for one call of spillway_spill() or spillway_restore(). Free it after its end, even if
  *     the call has failed.
- *   - A durable region has a name and outlives the connection. A packed region is compressed in its own memory.
+ *   - A durable region has a name and outlives the connection. It survives a reboot only with `durability`. A packed
+ *     region is compressed in its own memory.
  *   - A tier is where regions are stored: host memory, or the disk (NVMe).
  *   - A tenant is a user (uid) with all of its connections.
  *
@@ -59,6 +60,8 @@
  *   - The library copies requests, their arrays of buffers and their names during the call. Only the memory that the
  *     buffers name must stay.
  *   - Calls take up to 48 KiB of stack, besides the CUDA driver's.
+ *   - spillway_errors.h and spillway_packed.h are installed beside this header. The source tree has them in base/public
+ *     and codec/public.
  *   - The header is plain C and C++ and needs no CUDA header. The library finds the CUDA driver at run time, and works
  *     without it for host memory. A library that was built without nvcc hands GPU memory over as well,
  *     but leaves encoding to the service, even with SPILLWAY_CODEC_CLIENT.
@@ -89,7 +92,8 @@
  *     then stored nothing, and the region of a restore is still stored. The first call after the crash can fail in the
  *     same way, because the library notices the crash only then. A running pack or unpack ends with ELOST.
  *   - If the service does not come back, all calls fail with one error of scope SESSION: ESHUTDOWN if it was stopped,
- *     ERESTARTED if another process serves and does not know this connection, ECONN if it died.
+ *     ERESTARTED if another process serves and does not know this connection, ECONN if it died. A spill or restore
+ *     that starts before the library has noticed returns 0, and its ticket has the error.
  *   - Calls other than spill and restore wait for an answer for call_ms (ETIMEDOUT). The connection stays, and the
  *     service may still carry out the call. Time in which the library reconnects does not count. */
 #ifndef SPILLWAY_H
@@ -202,9 +206,10 @@ enum { SPILLWAY_MAX_BUFFERS = 64 };
 /* A range of memory. Fields after `type` are reserved and must be 0. A spill only reads `data`, so const memory may be
  * cast. */
 struct spillway_buffer {
-    void *data; /* any value if bytes is 0, which is allowed in a region of several buffers */
-    uint64_t bytes;
-    uint16_t type;          /* spill: enum spillway_value_type of spillway_packed.h, 0: bytes; restore: ignored */
+    void *data;             /* any value if bytes is 0 and another buffer of the region has bytes */
+    uint64_t bytes;         /* 0 is allowed, but not in all of several buffers (EINVAL) */
+    uint16_t type;          /* spill: SPILLWAY_I32, SPILLWAY_F64, ... (enum spillway_value_type in spillway_packed.h);
+                               0: SPILLWAY_BYTES, text or anything; restore: ignored */
     uint16_t source;        /* 0 */
     uint32_t stride;        /* 0 */
     uint64_t source_offset; /* 0 */
@@ -280,7 +285,8 @@ struct spillway_request {
  * durability
  *   - The spill succeeds only when the region survives what the level says: its bytes and its name are flushed to the
  *     disk, or are objects of the store. spillway_result.durability is the level that was reached, which may be higher.
- * EDURABILITY: the service cannot reach it; the text says why.
+ *   - If the service cannot reach the level, the ticket fails with EDURABILITY, and the text says why. The operator
+ *     has to set nvme_tier_directory for SPILLWAY_DURABLE_HOST, remote_tier_endpoint for SPILLWAY_DURABLE_REMOTE.
  *   - Such a region stays where it is: it is not prefetched to host memory. A restore reads it from there.
  *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
  *
@@ -303,9 +309,9 @@ struct spillway_request {
  *   - of the call: EINVAL, EMEMKIND (no memory, or not of a kind that this call takes), EUNSEALED, ENOPROC (/proc is
  *     not mounted), ERANGE (not all of it is memory), ENOTSUP, ELIMIT (too much is under way), ECONN, EGPU, EIO, ENOMEM
  *   - of the ticket also: EDEVICE (the service does not use this GPU), ENOTSUP (its driver cannot open this memory),
- *     EEXIST (name), EDURABILITY, ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING,
- * ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY, ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED, ELOST
- * (packs)
+ *     EEXIST (name), EDURABILITY, ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING
+ *   - of the ticket, a limit of this user: ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY
+ *   - of the ticket, from the way it ended: ERESTARTED, ESHUTDOWN, EGPULOST, ETIMEDOUT, ECANCELED, ELOST (packs)
  */
 int spillway_spill(struct spillway *connection, const struct spillway_request *requests, uint32_t n,
                    struct spillway_ticket **ret_ticket, struct spillway_error *error);
@@ -332,7 +338,7 @@ int spillway_restore(struct spillway *connection, const struct spillway_request 
 /* The outcome of one request. Texts are zero-terminated. */
 struct spillway_result {
     size_t size;                      /* set by the caller */
-    int code;                         /* 0, or the request's error, negative */
+    int code;                         /* 0, or negative: the request's error, without SPILLWAY_EACH the call's */
     struct spillway_region region;    /* all zero: its spill failed */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the memory are in use */
     uint64_t service_us;              /* from the service's receipt to its reply */
@@ -348,8 +354,8 @@ struct spillway_result {
  * - timeout_ms: -1: no limit; 0: only looks. EAGAIN: not complete yet; the call goes on.
  * - results: room for n results, as many as the call has requests (EINVAL). The first has its `size` set. NULL and 0:
  *   not wanted; then spilled regions without a name are dropped with the ticket.
- * - Returns 0, or the call's error. With SPILLWAY_EACH it is the error of the first request that failed, and the
- *   results are still filled in.
+ * - Returns 0, or the call's error. With SPILLWAY_EACH it is the error of the first request that failed. When the
+ *   ticket is complete, the results are filled in after an error, too.
  * - May be called again, also after spillway_next_done().
  * - Polls for 0.2 ms, and near the time that similar calls take. Otherwise it sleeps. */
 int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillway_result *results, uint32_t n,
@@ -358,7 +364,7 @@ int spillway_wait(struct spillway_ticket *ticket, int timeout_ms, struct spillwa
 /* Asks to end a ticket's call early, and returns at once. No-op if the ticket has completed.
  *
  * - The ticket still completes, with ECANCELED or as it would have. Wait for it: only then the memory is the caller's.
- */
+ * - errors: EINVAL (after fork()). */
 int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error);
 
 /* Frees a ticket. NULL: no-op.
@@ -433,6 +439,7 @@ struct spillway_list_item {
 
 /* Lists this user's durable regions in the order of their names, and returns how many it has filled in.
  *
+ * - Regions without a name are not listed: only spillway_result.region has their ids.
  * - after: the last name of the previous call; NULL: from the first name on.
  * - items: room for max items. The first has its `size` set. Fewer than max: there are no more.
  * - errors: EINVAL, ECONN, ETIMEDOUT, ENOMEM. */
