@@ -224,6 +224,44 @@ static int neighbour(const char *socket, const char *way) {
         (void)pause();
 }
 
+/* A process whose first calls come while a kernel of its own fills the GPU until they have ended. Without assertions of
+ * Check, which work only in a test. */
+static int first_calls(const char *socket) {
+    volatile uint32_t *flag;
+    uint8_t *got = malloc(BYTES);
+    cudaStream_t stream, other;
+    struct spillway_ticket *ticket;
+    struct spillway_result result = {.size = sizeof result};
+    content = malloc(BYTES);
+    (void)alarm(30);
+    if (!content || !got || cudaHostAlloc((void **)&flag, sizeof *flag, cudaHostAllocMapped) != cudaSuccess ||
+        cudaMalloc((void **)&d_data, BYTES) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) != cudaSuccess ||
+        spillway_open(&connection, SW_OPTIONS(.socket_path = socket), &error) < 0)
+        return 1;
+    *flag = 0;
+    sw_content_fill(content, BYTES, SW_CONTENT_MIXED, 6);
+    if (cudaMemcpy(d_data, content, BYTES, cudaMemcpyHostToDevice) != cudaSuccess ||
+        sw_test_launch_endless(flag, true, stream) != cudaSuccess ||
+        spillway_spill(connection, SW_REQUEST(SW_ONE(d_data, BYTES), .stream = other), 1, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, &result, 1, &error) < 0)
+        return 1;
+    spillway_ticket_free(ticket);
+    if (spillway_restore(connection, SW_REQUEST(SW_ONE(d_data, BYTES), .region = result.region), 1, &ticket, &error) <
+            0 ||
+        spillway_wait(ticket, -1, NULL, 0, &error) < 0)
+        return 1;
+    spillway_ticket_free(ticket);
+    *flag = 1;
+    if (cudaMemcpy(got, d_data, BYTES, cudaMemcpyDeviceToHost) != cudaSuccess || memcmp(got, content, BYTES) != 0)
+        return 1;
+    (void)printf("whole.\n");
+    (void)fflush(stdout);
+    for (;;)
+        (void)pause();
+}
+
 static pid_t start_neighbour(const char *way) {
     int out[2];
     char line[16] = "";
@@ -340,6 +378,11 @@ START_TEST(calls_end_beside_a_kernel_that_fills_the_gpu) {
 }
 END_TEST
 
+START_TEST(first_calls_end_beside_a_kernel_that_fills_the_gpu) {
+    end_neighbour(start_neighbour("first"));
+}
+END_TEST
+
 /* Endless work does not delay the service's end. Runs last. */
 START_TEST(the_service_ends_beside_endless_work) {
     const pid_t queued = start_neighbour("queued");
@@ -370,6 +413,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(cases, the_default_stream_works_beside_a_capture, 0, 6);
     tcase_add_test(cases, endless_work_delays_only_its_client);
     tcase_add_test(cases, calls_end_beside_a_kernel_that_fills_the_gpu);
+    tcase_add_test(cases, first_calls_end_beside_a_kernel_that_fills_the_gpu);
     tcase_add_test(cases, the_service_ends_beside_endless_work);
     Suite *suite = suite_create("gpu orders");
     suite_add_tcase(suite, cases);
@@ -381,7 +425,7 @@ int main(int argc, char **argv) {
                                           "host_tier_initial_bytes=512 MiB", NULL};
     const char *reason = NULL;
     if (argc == 4 && strcmp(argv[1], "--neighbour") == 0)
-        return neighbour(argv[2], argv[3]);
+        return strcmp(argv[3], "first") == 0 ? first_calls(argv[2]) : neighbour(argv[2], argv[3]);
     sw_test_daemon_start(&daemon_process, argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, options);
     int failed = 1;
     if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
