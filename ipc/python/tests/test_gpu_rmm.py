@@ -87,3 +87,13 @@ def test_memory_of_rmm(kind):
     finally:
         cupy.cuda.set_allocator(None)
         rmm.mr.set_current_device_resource(before)
+
+
+def test_a_buffer_of_rmm_comes_back_as_one():
+    rmm = pytest.importorskip("rmm")
+    data = column(7).get().tobytes()
+    with spillway.Connection() as connection:
+        region = connection.spill(rmm.DeviceBuffer.to_device(data)).wait()
+        buffer = region.restore().wait()
+    assert isinstance(buffer, rmm.DeviceBuffer)
+    assert buffer.tobytes() == data

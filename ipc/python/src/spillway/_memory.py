@@ -141,6 +141,9 @@ def _of_cuda_array(obj: Any) -> Memory:
                 return cupy.empty(shape, dtype)
 
         memory.make = make
+    elif frameworks.isinstance_of(obj, "rmm", "DeviceBuffer"):
+        rmm, nbytes = sys.modules["rmm"], memory.nbytes
+        memory.make = lambda: rmm.DeviceBuffer(size=nbytes)
     return memory
 
 
