@@ -80,6 +80,30 @@ static bool take_result(struct sw_transfer *x, uint32_t i) {
     return true;
 }
 
+void sw_transfer_name_request(const struct sw_transfer *x, uint32_t item, struct spillway_error *error) {
+    char text[sizeof error->text];
+    if (x->call->n < 2 || x->cancel_code || error->scope > SPILLWAY_SCOPE_REGION)
+        return;
+    (void)snprintf(text, sizeof text, "request %u of %u: %.220s", item + 1, x->call->n, error->text);
+    memcpy(error->text, text, sizeof error->text);
+}
+
+/* The daemon counts the requests of a packet that has several. */
+void sw_transfer_note_result(struct sw_transfer *x, const struct spillway_ticket *t, const struct sw_msg_results *m,
+                             uint32_t i) {
+    char number[40];
+    if (x->error.code)
+        return;
+    sw_client_result_error(&x->error, m, i);
+    char *text = x->error.text;
+    const size_t bytes = (size_t)snprintf(number, sizeof number, "request %u of %u: ", i + 1, (unsigned)m->n_results);
+    const bool is_numbered = strncmp(text, number, bytes) == 0;
+    if (is_numbered)
+        memmove(text, text + bytes, strlen(text + bytes) + 1);
+    if (is_numbered || m->n_results == 1)
+        sw_transfer_name_request(x, t->own.part + i, &x->error);
+}
+
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
     struct sw_transfer *x = t->own.owner;
     const struct sw_msg_results *m = &msg->u.results;
@@ -92,8 +116,8 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
             return false;
         if (cause && x->results[item].code)
             x->results[item].code = cause;
-        if (x->results[item].code && !x->error.code)
-            sw_client_result_error(&x->error, m, i);
+        if (x->results[item].code)
+            sw_transfer_note_result(x, t, m, i);
     }
     return true;
 }
@@ -113,9 +137,11 @@ static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
     (void)sw_client_report(error, &err);
 }
 
-/* Adds the call's numbers to a text in which the daemon counts the requests of a packet. */
+/* Adds the call's numbers to a text in which the daemon counts the requests of a packet, or that has no number. */
 static void name_requests(const struct sw_transfer *x, const struct spillway_ticket *t, struct spillway_error *error) {
     char text[sizeof error->text];
+    if (error->code && t->transfer.n_items == 1)
+        sw_transfer_name_request(x, t->own.part, error);
     if (!error->code || !x->has_several_packets || t->transfer.n_items < 2)
         return;
     (void)snprintf(text, sizeof text, "of requests %u to %u: %.200s", t->own.part + 1,

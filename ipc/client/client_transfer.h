@@ -107,6 +107,14 @@ uint64_t sw_item_bytes(const struct sw_transfer *transfer, uint32_t item);
 void sw_item_buffers_release_marks(struct sw_item_buffer *buffers, uint32_t n);
 /* Handles the reply about a memory that is opened before the packets, or closed after them. */
 void sw_transfer_memory_done(struct spillway_ticket *t);
+/* Puts the item's number in the call before the error's text, unless the call has one item, or the error is not about
+ * it. */
+void sw_transfer_name_request(const struct sw_transfer *x, uint32_t item, struct spillway_error *error);
+/* Makes the failed result i of a packet's reply the call's error, unless it has one. Its text counts the call's
+ * requests.
+ */
+void sw_transfer_note_result(struct sw_transfer *x, const struct spillway_ticket *t, const struct sw_msg_results *m,
+                             uint32_t i);
 /* Takes the results of the items from t->own.part on. Returns false if they do not fit the request. */
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg);
 /* Handles the end of a packet: gives its marks back, and sets the error of its items or of the call. */

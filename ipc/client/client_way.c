@@ -136,9 +136,10 @@ static int check_buffers(struct sw_way *way, uint32_t item, uint32_t n, struct s
 }
 
 /* Takes the service's reply about one item's buffers. */
-static void take_begun_item(struct sw_way *way, uint32_t item, const struct sw_wire_buffer *buffers, uint32_t n,
-                            const struct sw_msg_results *m, uint32_t i) {
+static void take_begun_item(struct sw_way *way, const struct spillway_ticket *t, const struct sw_wire_buffer *buffers,
+                            uint32_t n, const struct sw_msg_results *m, uint32_t i) {
     struct sw_transfer *x = way->transfer;
+    const uint32_t item = t->own.part + i;
     struct spillway_result *result = &x->results[item];
     struct sw_err err = {0};
     for (uint32_t k = 0; k < n && k < x->items[item].request->n_buffers; k++) {
@@ -149,10 +150,11 @@ static void take_begun_item(struct sw_way *way, uint32_t item, const struct sw_w
     result->region = x->items[item].request->region;
     x->items[item].is_open = !result->code;
     if (result->code) {
-        if (!x->error.code)
-            sw_client_result_error(&x->error, m, i);
+        sw_transfer_note_result(x, t, m, i);
     } else if (check_buffers(way, item, n, &err) < 0) {
         result->code = err.code;
+        if (x->call->n > 1)
+            sw_err_context(&err, "request %u of %u", item + 1, x->call->n);
         sw_client_note_err(&x->error, &err);
     }
 }
@@ -170,7 +172,7 @@ static bool take_begun(struct spillway_ticket *t, const struct sw_msg *msg) {
         if (!sw_results_read(m, i, &result) || n > m->n_buffers - next)
             return false;
         x->results[t->own.part + i].code = result.code;
-        take_begun_item(x->way, t->own.part + i, &m->buffers[next], n, m, i);
+        take_begun_item(x->way, t, &m->buffers[next], n, m, i);
         next += n;
     }
     return true;

@@ -331,6 +331,32 @@ START_TEST(one_bad_buffer_stops_the_batch) {
 }
 END_TEST
 
+/* Copied memory goes out in packets of one request, and comes back in packets of a few. */
+START_TEST(errors_name_the_request_of_copied_memory) {
+    enum { N = 10 };
+    uint8_t *data = malloc((size_t)N * 100);
+    ck_assert_ptr_nonnull(data);
+    lay_out(data, N, 96, 100);
+    fill(N, SW_CONTENT_TEXT);
+    buffers[6].type = SPILLWAY_I64;
+    buffers[6].bytes = 95;
+    ck_failed(spill(N), SPILLWAY_EINVAL, "request 7 of 10: 95 bytes");
+    buffers[6].bytes = 96;
+    ck_good(spill(N));
+    requests[8].region.generation += 1;
+    ck_failed(restore(N, 0), SPILLWAY_ENOENT, "request 9 of 10: ");
+    ck_failed(restore(N, SPILLWAY_EACH | SPILLWAY_KEEP), SPILLWAY_ENOENT, "request 9 of 10: ");
+    requests[8].region.generation -= 1;
+    buffers[5].bytes = 95;
+    ck_failed(restore(N, 0), SPILLWAY_ETOOSMALL, "request 6 of 10: ");
+    buffers[5].bytes = 96;
+    wipe(N);
+    ck_good(restore(N, 0));
+    ck_content(N, SW_CONTENT_TEXT);
+    free(data);
+}
+END_TEST
+
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(batches_wait_for_the_daemons_limits) {
@@ -418,6 +444,7 @@ int main(void) {
     tcase_add_loop_test(served, a_freed_ticket_leaves_no_region, 0, 3);
     tcase_add_test(served, invalid_calls_are_refused);
     tcase_add_test(served, one_bad_buffer_stops_the_batch);
+    tcase_add_test(served, errors_name_the_request_of_copied_memory);
     tcase_add_test(limits, batches_wait_for_the_daemons_limits);
     tcase_add_test(limits, too_many_regions);
     tcase_add_test(limits, a_full_tier_keeps_nothing_of_the_batch);
