@@ -122,8 +122,9 @@ static int check_type(enum sw_value_type type, uint64_t bytes, struct sw_err *er
     if ((unsigned)type >= SW_VALUE_NR)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "values of type %u are unknown", (unsigned)type);
     if (bytes % sw_value_type_bytes(type))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes are no whole values of type %s",
-                          (unsigned long long)bytes, sw_value_type_name(type));
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                          "%llu bytes are not a multiple of %u, the bytes of a value of type %s",
+                          (unsigned long long)bytes, sw_value_type_bytes(type), sw_value_type_name(type));
     return 0;
 }
 

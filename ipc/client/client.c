@@ -341,7 +341,7 @@ static int check_results(const struct spillway_ticket *t, const struct spillway_
     const uint32_t n_requests = t->call->call->n;
     struct sw_err err = {0};
     if (results && n != n_requests)
-        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "room for %u results, the call has %u requests", n,
+        (void)sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "room for %u results, must be %u, one for each request", n,
                          n_requests);
     if (!results || err.code)
         return sw_client_report(error, &err);

@@ -53,9 +53,10 @@ static int check_buffer(const struct spillway_buffer *b, bool is_spill, struct s
     if (b->source || b->stride || b->source_offset || memcmp(b->reserved, zero, sizeof zero) != 0)
         return invalid(err, "reserved fields of a buffer are not 0");
     if (!b->data && b->bytes)
-        return invalid(err, "NULL is no memory");
+        return invalid(err, "NULL memory: data is not set");
     if (is_spill && b->type > SPILLWAY_DEC128)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "type %u of values is unknown", (unsigned)b->type);
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "type %u is none of enum spillway_value_type",
+                          (unsigned)b->type);
     return 0;
 }
 
@@ -110,7 +111,7 @@ static int check_request(const struct spillway_request *r, bool is_spill, struct
             sw_err_context(err, "buffer %u", i + 1);
     }
     if (!rc && r->n_buffers == 1 && !r->buffers[0].data)
-        rc = invalid(err, "NULL is no memory");
+        rc = invalid(err, "NULL memory: data is not set");
     return rc;
 }
 

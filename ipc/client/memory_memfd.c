@@ -103,8 +103,8 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
                           writable ? "writable" : "readable");
     if (bytes > end - address)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
-                          "%" PRIu64 " bytes at 0x%" PRIx64 ", but accessible memory ends after %" PRIu64, bytes,
-                          address, end - address);
+                          "%" PRIu64 " bytes at 0x%" PRIx64 ", but accessible memory ends after %" PRIu64 " bytes",
+                          bytes, address, end - address);
     return 0;
 }
 
