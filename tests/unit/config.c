@@ -423,6 +423,40 @@ START_TEST(assignments_take_json_and_bare_words) {
 }
 END_TEST
 
+/* Each element in turn, so that the list has n. */
+static char *list_of(const char *name, const char *element, unsigned n) {
+    char *ret = NULL;
+    size_t bytes;
+    FILE *text = open_memstream(&ret, &bytes);
+    ck_assert_ptr_nonnull(text);
+    (void)fprintf(text, "%s=[", name);
+    for (unsigned i = 0; i < n; i++)
+        (void)fprintf(text, element, i ? ", " : "", i);
+    (void)fprintf(text, "]");
+    (void)fclose(text);
+    return ret;
+}
+
+START_TEST(lists_have_a_bound) {
+    static const struct {
+        const char *name, *element;
+        unsigned most;
+    } lists[] = {{"quotas", "%s{\"uid\": %u, \"sessions\": 1}", SW_QUOTA_ROWS},
+                 {"allowed_uids", "%s%u", SW_CONFIG_MAX_IDS},
+                 {"allowed_gids", "%s%u", SW_CONFIG_MAX_IDS}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        for (unsigned more = 0; more < 3; more++) {
+            struct sw_config config;
+            struct sw_err err = {0};
+            char *list = list_of(lists[i].name, lists[i].element, lists[i].most + more);
+            sw_config_init(&config);
+            ck_assert_int_eq(sw_config_set(&config, list, &err), more ? -SW_ECONFIG : 0);
+            ck_assert(!more || strstr(err.msg, "a list of up to"));
+            free(list);
+        }
+}
+END_TEST
+
 START_TEST(options_bound_each_other) {
     static const char *const sets[] = {"host_tier_initial_bytes=8193 MiB", "host_tier_slab_bytes=16 GiB",
                                        "chunk_bytes=1 GiB", "max_session_regions=1048577"};
@@ -646,6 +680,7 @@ int main(void) {
     tcase_add_test(tests, sizes_are_shares_of_memory);
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
+    tcase_add_test(tests, lists_have_a_bound);
     tcase_add_loop_test(tests, defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_loop_test(tests, given_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
