@@ -305,7 +305,9 @@ static int as_other(gid_t group, bool primary, const char *method, const char *p
         struct sw_ctl *other = NULL;
         json_t *result = NULL;
         struct sw_err err;
-        if (setgroups(group && !primary, &group) < 0 || setgid(primary ? group : NOBODY) < 0 || setuid(NOBODY) < 0)
+        const gid_t groups[] = {1, group, 4000000000u}; /* the kernel sorts them */
+        if (setgroups(group && !primary ? 3 : 0, groups) < 0 || setgid(primary ? group : NOBODY) < 0 ||
+            setuid(NOBODY) < 0)
             _exit(99);
         int rc = sw_ctl_open(&other, sw_rig.served.control, &err);
         if (rc == 0)
