@@ -220,6 +220,31 @@ static void register_and_leave(int socket) {
     (void)usleep(50000); /* not so early that the registration sees it */
 }
 
+static void answer_no_close(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    const uint32_t closing = msg.header.seq;
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1); /* asserts that it is handed over for this call */
+    sw_play_put_ok(socket, closing);
+    sw_play_expect_end(socket);
+}
+
+/* Its number may end at any moment. */
+START_TEST(memory_that_is_being_unregistered_is_not_used) {
+    sw_play_open(answer_no_close);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    spillway_set_timeout(sw_play.connection, 50);
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ETIMEDOUT,
+                     SPILLWAY_SCOPE_REQUEST, "MEM_CLOSE");
+    spillway_set_timeout(sw_play.connection, 20000);
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* The call is the first to find that the connection is lost. */
 START_TEST(unregistering_ends_with_a_connection_that_is_lost) {
     sw_play_open(register_and_leave);
@@ -467,6 +492,7 @@ int main(void) {
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, registering_reports_unsuitable_memory);
+    tcase_add_test(tcase, memory_that_is_being_unregistered_is_not_used);
     tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
