@@ -187,6 +187,28 @@ END_TEST
 
 static const enum sw_codec_id stream_codecs[] = {SW_CODEC_V5T, SW_CODEC_HUFFMAN};
 
+/* A codec's tables have room for so many. */
+START_TEST(no_codec_has_more_symbols_than_its_most) {
+    static uint8_t head[SW_FRAME_HEADER_BYTES + (SW_FRAME_MAX_SYMBOLS + 1) * 64];
+    const enum sw_codec_id codec = (enum sw_codec_id)_i;
+    const struct sw_codec_format *format = sw_codec_format_of(codec);
+    struct sw_frame_layout layout, found;
+    struct sw_frame_header header;
+    enum sw_value_type type = SW_VALUE_NONE;
+    while (!sw_codec_takes(codec, type))
+        type = (enum sw_value_type)(type + 1);
+    for (uint32_t more = 0; more < 2; more++) {
+        sw_frame_layout_init(&layout, codec, format->min_segment_log2, 4096, format->max_symbols + more);
+        layout.value_type = type;
+        layout.frame_bytes = layout.frame_bytes ? layout.frame_bytes : layout.data_offset;
+        sw_frame_header_init(&header, &layout, head + SW_FRAME_HEADER_BYTES);
+        memcpy(head, &header, sizeof header);
+        ck_assert_int_eq(sw_frame_parse(&found, head, layout.records_offset, layout.frame_bytes, NULL),
+                         more ? -SW_EFRAME : 0);
+    }
+}
+END_TEST
+
 static void encode_stream_codec(enum sw_codec_id codec) {
     uint16_t values[512];
     for (unsigned i = 0; i < 512; i++)
@@ -239,6 +261,9 @@ int main(void) {
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
     tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("headers");
+    tcase_add_loop_test(tests, no_codec_has_more_symbols_than_its_most, 0, SW_CODEC_NR);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
