@@ -117,6 +117,7 @@ START_TEST(a_layout_of_another_chunk_fails_its_restore) {
                 layout->raw_bytes--;
             }
             ck_assert_int_eq(restore(&one), -SW_EFRAME);
+            ck_assert_uint_eq(rig.n_wrong, 0);
             if (longer)
                 free(one.frames.frames[i].bytes);
             one.frames.frames[i].bytes = short_bytes;

@@ -28,6 +28,7 @@ static struct {
     struct sw_mover *mover;
     unsigned n_out, n_plans, n_encoded;
     int decode_fails; /* the next decode's code */
+    unsigned n_wrong; /* items of decodes whose frames leave their rooms */
     long live;
 } rig;
 
@@ -57,6 +58,8 @@ static inline int decode(struct sw_device *device, unsigned s, struct sw_mapping
                          const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
     const int code = rig.decode_fails;
     rig.decode_fails = 0;
+    for (unsigned i = 0; i < n; i++)
+        rig.n_wrong += items[i].layout->frame_bytes > sw_frame_bound_bytes(items[i].layout->raw_bytes);
     return code ? sw_err_set(err, code, SW_SCOPE_REQUEST, "the device refuses")
                 : rig.real->decode(device, s, mapping, items, n, err);
 }
