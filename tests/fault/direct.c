@@ -290,6 +290,7 @@ START_TEST(test_any_step_of_a_direct_spill_fails) {
     rig_open(200 * MIB, 0, 0);
     ck_assert_uint_eq(fail_spills("spill_raw", _i, &job), N_STEPS + 1);
     ck_assert_uint_eq(job.job.run.outcome.codec_raw_bytes[SW_CODEC_RAW], REGION_BYTES);
+    ck_assert_int_eq(atomic_load(&job.job.signals.phase), SW_PHASE_STORING);
     end(job.job.run.frames);
 }
 END_TEST
