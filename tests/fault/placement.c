@@ -588,6 +588,29 @@ START_TEST(test_damage_on_the_disk_is_found) {
 }
 END_TEST
 
+/* The disk has written one good frame of a region to another one's place. _i 1: the region was recorded by a version
+ * that knew no identities. */
+START_TEST(test_a_misdirected_write_is_found) {
+    static uint8_t bytes[1 << 20];
+    struct sw_region *region;
+    open_fixture(32 << 20, 100, 100, false);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(spill(i), 0);
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, ids[5], &region, NULL), 0);
+    const struct sw_stored *to = &region->frames->stored[0], *from = &region->frames->stored[8];
+    const int fd = sw_nvme_open_data(&f.folder);
+    ck_assert(to->n_extents == 1 && from->n_extents == 1 && to->bytes == from->bytes);
+    ck_assert_int_eq(pread(fd, bytes, from->bytes, (off_t)from->extents[0].offset), (ssize_t)from->bytes);
+    ck_assert_int_eq(pwrite(fd, bytes, to->bytes, (off_t)to->extents[0].offset), (ssize_t)to->bytes);
+    (void)close(fd);
+    for (size_t i = 0; _i && i < region->frames->n_chunks; i++)
+        region->frames->identities[i] = 0;
+    ck_assert_int_eq(restore(5, false), -SW_ECHECKSUM);
+    ck_assert_int_eq(sw_fixture_state(&f, ids[5]), SW_REGION_LOST);
+    close_fixture();
+}
+END_TEST
+
 START_TEST(test_sessions_end_during_moves) {
     open_fixture(32 << 20, 60, 20, false);
     for (int round = 0; round < 20; round++) {
@@ -636,6 +659,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_hung_disk_delays_no_spill);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);
+    tcase_add_loop_test(tcase, test_a_misdirected_write_is_found, 0, 2);
     tcase_add_test(tcase, test_sessions_end_during_moves);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
