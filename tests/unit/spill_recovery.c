@@ -28,6 +28,9 @@ START_TEST(regions_are_recovered) {
     ck_assert_int_eq(sw_engine_advise(owner, ids[2], SW_ADVISE_PRIORITY, 200, NULL), 0);
     ck_assert_int_eq(sw_engine_advise(owner, ids[4], SW_ADVISE_PIN, 1, NULL), 0);
     const struct sw_region_id last = ids[SW_WORLD_REGIONS - 1];
+    uint64_t used[SW_WORLD_REGIONS];
+    for (unsigned i = 0; i < SW_WORLD_REGIONS; i++)
+        used[i] = life.engine->store.regions.regions[ids[i].slot].used_us;
     sw_life_close(&life, owner, true);
 
     sw_life_open(&life, sw_life_disks[_i]);
@@ -47,6 +50,7 @@ START_TEST(regions_are_recovered) {
     for (unsigned i = 0; i < SW_WORLD_REGIONS; i++) {
         const struct sw_region *region = &life.engine->store.regions.regions[ids[i].slot];
         ck_assert(region->priority == (i == 2 ? 200 : 0) && region->pinned == (i == 4));
+        ck_assert_uint_eq(region->used_us, used[i]);
     }
     sw_life_restore_all(&life, owner, true);
     sw_life_restore_all(&life, owner, false);
