@@ -424,6 +424,34 @@ START_TEST(a_move_that_cannot_be_recorded_fails) {
 }
 END_TEST
 
+static void note_left(void *arg) {
+    *(bool *)arg = true;
+}
+
+/* Its last request is under way. */
+START_TEST(a_session_that_is_leaving_is_not_asked_for_room) {
+    struct sw_test_op op = {0};
+    struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
+    struct sw_mem *mem;
+    bool left = false;
+    sw_world.high_pct = 100;
+    sw_world.host_bytes = 10 << 20;
+    sw_life_open(&life, sw_life_disks[1]);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    sw_life_spill_all(&life, owner);
+    ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
+    const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
+    ck_assert_int_eq(
+        sw_engine_restore(owner, ids[0], SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &op, NULL), 0);
+    sw_owner_leave(owner, note_left, &left);
+    ck_assert(!left);
+    (void)sw_engine_make_room(life.engine, UINT64_MAX, NULL);
+    ck_assert_uint_eq(life.engine->balance.n_moves, 0);
+    sw_life_until(&life, &left);
+    sw_life_close(&life, NULL, false);
+}
+END_TEST
+
 /* What is under way is canceled, and no other region of it is moved: the service's end does not wait for the disk. */
 START_TEST(no_move_begins_for_a_session_that_leaves) {
     struct sw_engine_stats stats;
@@ -628,6 +656,7 @@ int main(void) {
     tcase_add_loop_test(tcase, durable_regions_stay_without_their_session, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
     tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_fails, 0, 2);
+    tcase_add_test(tcase, a_session_that_is_leaving_is_not_asked_for_room);
     tcase_add_test(tcase, no_move_begins_for_a_session_that_leaves);
     tcase_add_test(tcase, a_move_without_memory_does_not_begin);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
