@@ -441,8 +441,8 @@ START_TEST(a_session_that_is_leaving_is_not_asked_for_room) {
     sw_life_spill_all(&life, owner);
     ck_assert_int_eq(sw_mem_open(owner, &desc, false, &mem, NULL), 0);
     const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
-    ck_assert_int_eq(
-        sw_engine_restore(owner, ids[0], SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(owner, ids[0], SW_TRANSFER(&range, 1, .keep = true), sw_test_op_done, &op, NULL),
+                     0);
     sw_owner_leave(owner, note_left, &left);
     ck_assert(!left);
     (void)sw_engine_make_room(life.engine, UINT64_MAX, NULL);
