@@ -176,6 +176,16 @@ static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapp
     return 0;
 }
 
+/* What the driver's error means for a client in a pid namespace; NULL: nothing special. The driver looks for the client
+ * in /proc. It takes a process of its own process's id for the same process, in whichever namespace. */
+static const char *meaning_of(CUresult result) {
+    if (result == CUDA_ERROR_OPERATING_SYSTEM)
+        return "mount /proc anew in the client's pid namespace";
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        return "client and service have the same process id in different pid namespaces: run the service in the host's";
+    return NULL;
+}
+
 static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping *m,
                    struct sw_err *err) {
     CUipcMemHandle handle;
@@ -184,9 +194,9 @@ static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     if (result != CUDA_SUCCESS) {
         m->address = 0;
         const int rc = sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
-        if (rc == -SW_EIMPORT && result == CUDA_ERROR_OPERATING_SYSTEM) /* the driver looks for the client in /proc */
-            return sw_err_set(err, rc, SW_SCOPE_REQUEST,
-                              "cudaMalloc memory could not be opened: mount /proc anew in the client's pid namespace");
+        if (rc == -SW_EIMPORT && meaning_of(result))
+            return sw_err_set(err, rc, SW_SCOPE_REQUEST, "cudaMalloc memory could not be opened: %s",
+                              meaning_of(result));
         return rc;
     }
     return check_range(driver, m, err);

@@ -266,16 +266,20 @@ START_TEST(no_step_waits_for_the_wake_kernel) {
 }
 END_TEST
 
-/* The driver looks for a client in /proc. If it cannot open the memory for that reason, the error says how to fix it.
- */
-START_TEST(memory_of_a_client_missing_in_proc_has_its_own_error) {
+/* If the driver cannot open memory because of the client's pid namespace, the error says how to fix it. */
+START_TEST(memory_of_another_pid_namespace_has_its_own_error) {
+    static const struct {
+        int error;
+        const char *text;
+    } cases[] = {{304 /* CUDA_ERROR_OPERATING_SYSTEM */, "mount /proc anew in the client's pid namespace"},
+                 {201 /* CUDA_ERROR_INVALID_CONTEXT */, "the same process id in different pid namespaces"}};
     struct sw_memory memory = sw_memory_new(BYTES);
     struct sw_mem_desc desc = sw_memory_desc(&memory);
     struct sw_mapping *mapping = NULL;
     open_device(64 * KIB);
-    sw_fake_arm(SW_FAKE_cuIpcOpenMemHandle, 1, 304 /* CUDA_ERROR_OPERATING_SYSTEM */, SW_FAKE_ONCE);
+    sw_fake_arm(SW_FAKE_cuIpcOpenMemHandle, 1, cases[_i].error, SW_FAKE_ONCE);
     ck_assert_int_eq(device->ops->map(device, &desc, &mapping, &err), -SW_EIMPORT);
-    ck_assert_ptr_nonnull(strstr(err.msg, "mount /proc anew in the client's pid namespace"));
+    ck_assert_ptr_nonnull(strstr(err.msg, cases[_i].text));
     sw_fake_disarm();
     ok(device->ops->map(device, &desc, &mapping, &err));
     device->ops->unmap(device, mapping);
@@ -324,7 +328,7 @@ int main(void) {
     tcase_add_test(tests, a_dictionary_goes_to_the_device);
     tcase_add_test(tests, a_bad_copy_does_not_condemn_the_stored_frame);
     tcase_add_test(tests, a_full_descriptor_table_has_its_own_error);
-    tcase_add_test(tests, memory_of_a_client_missing_in_proc_has_its_own_error);
+    tcase_add_loop_test(tests, memory_of_another_pid_namespace_has_its_own_error, 0, 2);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     tcase_add_test(tests, no_step_waits_for_the_wake_kernel);
     Suite *suite = suite_create("device_cuda");
