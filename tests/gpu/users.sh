@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Engines of other users than the service's: PyTorch (each of its allocators), CuPy and JAX spill and restore on the
 # default stream, the per-thread default and a non-blocking one with work queued, as two users at once; then each in pid,
-# ipc, mount and net namespaces of its own, with its own /dev/shm. $OWN=1: the service has such namespaces, too, and a
-# control group of version 2 that has 6 GiB of memory.
+# ipc, mount and net namespaces of its own, with its own /dev/shm. $OWN=1: the service has such namespaces, too, but
+# for the pid namespace, and a control group of version 2 that has 6 GiB of memory.
 #
 #   tests/gpu/users.sh BUILD [PYTHON]        as root, with a GPU; exit 77 without one
 # shellcheck disable=SC2317 # what the traps call
@@ -24,7 +24,6 @@ install -m 755 "$build/codec/libspillway-kernels.so.0" "$folder/codec"
 install -m 755 "$build"/ipc/libspillway.so.0.2 "$here/engine.py" "$folder"
 group=''
 clean_up() {
-    pkill -P "$service" # unshare does not pass the signal on
     kill "$service" 2>/dev/null
     wait "$service"
     [ -z "$group" ] || { cat "$group/memory.peak" && rmdir "$group"; }
@@ -38,24 +37,26 @@ as_user() { # as_user UID COMMAND...
         SPILLWAY_SERVICE_UID=$service_uid "${@:2}" # the folder is below /tmp, which vouches for nobody
 }
 
-# apart COMMAND...: in namespaces of its own; the exported as_user() is there.
+# apart OPTIONS COMMAND...: in namespaces of its own; the exported as_user() is there.
 apart() {
+    local options=$1
+    shift
     export -f as_user
     export folder service_uid
-    # shellcheck disable=SC2016 # for the inner shell
-    exec unshare --pid --ipc --mount --net --fork --mount-proc \
+    # shellcheck disable=SC2016,SC2086 # for the inner shell; options are words
+    exec unshare --ipc --mount --net $options \
         bash -c 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && "$@"' bash "$@"
 }
 
 socket=$folder/service/data.sock
-start=(as_user "$service_uid" "$folder/daemon/spillwayd" -s "data_socket=$socket" -s data_socket_mode=0666
+start=("$folder/daemon/spillwayd" -s "data_socket=$socket" -s data_socket_mode=0666
     -s host_tier_bytes=4GiB)
 if [ "${OWN:-}" ]; then
     group=/sys/fs/cgroup/spillway-users
     mkdir $group && echo 6G >$group/memory.max || exit 1
-    (echo $BASHPID >$group/cgroup.procs && apart "${start[@]}" >"$folder/log" 2>&1) &
+    (echo $BASHPID >$group/cgroup.procs && apart '' as_user $service_uid "${start[@]}" >"$folder/log" 2>&1) &
 else
-    ("${start[@]}" >"$folder/log" 2>&1) &
+    (as_user "$service_uid" "${start[@]}" >"$folder/log" 2>&1) &
 fi
 service=$!
 for ((i = 0; i < 300; i++)); do
@@ -69,7 +70,7 @@ engine() {
     local command=("$python" "$folder/engine.py" "$folder/libspillway.so.0.2" "$socket" "$3")
     [ -z "${4:-}" ] || export PYTORCH_CUDA_ALLOC_CONF=$4
     [ "$1" = own ] || as_user "$2" "${command[@]}"
-    apart as_user "$2" "${command[@]}"
+    apart "--pid --fork --mount-proc" as_user "$2" "${command[@]}"
 }
 
 # engines NAMESPACES FRAMEWORK [ALLOC_CONF]: of two users at once.
