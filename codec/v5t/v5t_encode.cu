@@ -22,6 +22,7 @@ static_assert(SW_V5T_TAG_BITS == 13, "the entry has room for 13 bits of tag");
 /* First two bytes -> code of 1 or 2 bytes, or the escape. All threads of the block call build(); the caller
  * synchronizes. */
 struct prefixes {
+    static constexpr uint32_t MOST_THREADS = 640;
     uint8_t code[65536];
 
     __device__ inline uint32_t find(uint32_t pair) const {
@@ -42,6 +43,7 @@ struct prefixes {
     }
 };
 struct small_prefixes {
+    static constexpr uint32_t MOST_THREADS = 512; /* what 64 KiB of shared memory have room for */
     sw_v5t_pairs two;
     uint8_t one[256];
 
@@ -152,7 +154,7 @@ __device__ inline void run(const typename CODE::lookup &tables, uint32_t n2, cur
 template <class PREFIXES> struct v5t_code : learned_params {
     using lookup = ::lookup<PREFIXES>;
     static constexpr uint32_t RING_WORDS = ::RING_WORDS, RING_COPIES = ::RING_COPIES;
-    static constexpr uint32_t MOST_THREADS = 640, SLOT_PIECES = 2;
+    static constexpr uint32_t MOST_THREADS = PREFIXES::MOST_THREADS, SLOT_PIECES = 2;
     static constexpr uint32_t SPARE_ROWS = 2; /* run() passes its last row by one, and writes one that is not full */
     const lookup &tables;
     const uint32_t n2;
