@@ -85,7 +85,7 @@ static int encode_read(void *arg, struct sw_chunk *chunk, int stop_fd, struct sw
     int r = sw_buffer_resize(&chunk->in, (size_t)job->options->chunk_mib << 20, err);
     if (r == 0)
         r = sw_input_read(&job->input, chunk->in.data, chunk->in.bytes, stop_fd, &chunk->in.bytes, err);
-    if (r == 0 && job->first && !job->first->data) {
+    if (r == 0 && chunk->in.bytes && job->first && !job->first->data) {
         r = sw_buffer_resize(job->first, chunk->in.bytes, err);
         if (r == 0)
             memcpy(job->first->data, chunk->in.data, chunk->in.bytes);
