@@ -180,6 +180,7 @@ await is_back
 end_load
 
 step "remove: nothing runs, nothing of clients is left"
+touch /var/lib/spillway/nvme/names /var/lib/spillway/nvme/key-wrapped # as of durable regions on an encrypted tier
 dpkg --no-triggers -r spillwayd libspillway-dev libspillway0.2 >/dev/null 2>&1
 ! pgrep -x spillwayd >/dev/null || fail "it still runs"
 left=$(find /run/spillway /var/lib/spillway 2>/dev/null || true)
