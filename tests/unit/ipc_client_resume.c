@@ -617,15 +617,20 @@ static void serve_after_an_impostor(int socket) {
     (void)close(again);
 }
 
-START_TEST(an_impostor_gets_no_data) {
+/* Opens a connection, loses it, meets an impostor, and then the service again. */
+static void meet_an_impostor(void (*serve)(int socket)) {
     struct spillway_status status = {.size = sizeof status};
-    sw_play_open(serve_after_an_impostor);
+    sw_play_open(serve);
     lose_connection();
     sw_play.stranger = IMPOSTOR;
     while (!atomic_load(&was_impostor))
         dispatch();
     sw_play.stranger = 0;
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+}
+
+START_TEST(an_impostor_gets_no_data) {
+    meet_an_impostor(serve_after_an_impostor);
     sw_play_close();
 }
 END_TEST
@@ -651,13 +656,7 @@ static void serve_after_an_impostor_and_leave(int socket) {
 /* It was another loss of the connection. */
 START_TEST(an_impostor_is_forgotten_when_the_service_is_back) {
     struct spillway_status status = {.size = sizeof status};
-    sw_play_open(serve_after_an_impostor_and_leave);
-    lose_connection();
-    sw_play.stranger = IMPOSTOR;
-    while (!atomic_load(&was_impostor))
-        dispatch();
-    sw_play.stranger = 0;
-    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    meet_an_impostor(serve_after_an_impostor_and_leave);
     spillway_set_reconnect(sw_play.connection, 50);
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
