@@ -10,6 +10,11 @@ static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_run *run
            !sw_run_has_direct_step(m, run);
 }
 
+/* While a run learns a denser plan, no more of its chunks go by the other one than keep its tier busy. */
+static bool holds_back(const struct sw_mover *m, const struct sw_run *run) {
+    return run->course.learning == SW_LEARNING_UNDER_WAY && run->n_in_sink + run->n_slots > m->n_slots;
+}
+
 static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     if (run->outcome.err.code)
         return false;
@@ -19,7 +24,7 @@ static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {
     case SW_STAGE_PREPARING:
         return goes_on_unplanned(m, run);
     case SW_STAGE_RUNNING:
-        return run->workflows->main->wants(m, run);
+        return !holds_back(m, run) && run->workflows->main->wants(m, run);
     }
     return false;
 }

@@ -1,4 +1,4 @@
-/* encode.c - makes chunks' frames in a slot's buffer, and the plan for them: the steps that spills and packs share. */
+/* encode.c - makes chunks' frames in a slot's buffer, and the plans for them: the steps that spills and packs share. */
 #include "spill/mover/mover_state.h"
 
 #include "base/clock.h"
@@ -22,33 +22,73 @@ bool sw_run_needs_plan(const struct sw_run *run) {
 }
 
 /* Queues the making of a plan for the run's bytes from `offset` of the memory on. */
-static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset, uint64_t bytes) {
-    struct sw_run *run = slot->run;
+static void queue_plan(struct sw_mover *m, struct sw_slot *slot, bool is_dense, uint64_t offset, uint64_t bytes) {
+    const struct sw_run *run = slot->run;
     struct sw_err err = {0};
-    run->stage = SW_STAGE_PREPARING;
-    slot->plans = true;
     slot->planned_since_us = sw_clock_us();
-    if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type,
-                                  sw_plan_key_is_dense(run->course.plan_key), run->buffer->memory->mapping, offset,
-                                  bytes, &err) < 0)
+    if (m->device->ops->make_plan(m->device, sw_slot_index(m, slot), run->buffer->type, is_dense,
+                                  run->buffer->memory->mapping, offset, bytes, &err) < 0)
         sw_slot_drain(m, slot, 0, &err);
+}
+
+/* Makes a plan that the run waits for. */
+static void make_plan(struct sw_mover *m, struct sw_slot *slot, uint64_t offset, uint64_t bytes) {
+    slot->run->stage = SW_STAGE_PREPARING;
+    slot->plans = true;
+    queue_plan(m, slot, sw_plan_key_is_dense(slot->run->course.plan_key), offset, bytes);
+}
+
+/* Returns the plan that a slot has made. */
+static struct sw_plan made_plan(struct sw_mover *m, const struct sw_slot *slot, bool is_dense) {
+    struct sw_plan plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
+    struct sw_err err = {0};
+    sw_planner_observe_plan(&m->planner, is_dense, sw_clock_us() - slot->planned_since_us);
+    if (sw_mover_keep_dictionary(m, &plan, &err))
+        sw_mover_fail(m, slot->run, &err);
+    return plan;
 }
 
 /* Uses the plan that a slot has made, from chunk `first` on. */
 static void take_plan(struct sw_mover *m, const struct sw_slot *slot, size_t first) {
     struct sw_run *run = slot->run;
     const struct sw_snapshot now = sw_run_snapshot(m, run);
-    struct sw_plan plan = *m->device->ops->plan(m->device, sw_slot_index(m, slot));
-    struct sw_err err = {0};
-    sw_planner_observe_plan(&m->planner, sw_plan_key_is_dense(run->course.plan_key),
-                            sw_clock_us() - slot->planned_since_us);
-    if (sw_mover_keep_dictionary(m, &plan, &err))
-        sw_mover_fail(m, run, &err);
+    const struct sw_plan plan = made_plan(m, slot, sw_plan_key_is_dense(run->course.plan_key));
     sw_planner_take_plan(&m->planner, &run->course, &now, first, &plan);
     if (!run->outcome.planned_us)
         run->outcome.planned_us = sw_clock_us();
     if (atomic_load(&run->signals->phase) == SW_PHASE_STAGING)
         sw_run_set_phase(m, run, SW_PHASE_ENCODING);
+}
+
+/* One slot at a time, so that plans keep few of the slots from moving bytes. */
+static bool any_slot_learns(const struct sw_mover *m) {
+    for (unsigned s = 0; s < m->n_slots; s++)
+        if (m->slots[s].learns)
+            return true;
+    return false;
+}
+
+/* Begins to learn a denser plan for the rest, while other slots go on. Returns false if none is to be learned now. */
+static bool start_learning(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow,
+                           struct sw_run *run) {
+    if (run->course.learning != SW_LEARNING_WANTED || any_slot_learns(m))
+        return false;
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    if (!sw_planner_learns_now(&m->planner, &run->course, &now))
+        return false;
+    sw_slot_take(m, slot, workflow, run);
+    slot->step = SW_ENCODE_LEARNING;
+    slot->learns = true;
+    run->course.learning = SW_LEARNING_UNDER_WAY;
+    queue_plan(m, slot, true, rest_offset(run), rest_bytes(run));
+    return true;
+}
+
+static void take_denser(struct sw_mover *m, const struct sw_slot *slot) {
+    struct sw_run *run = slot->run;
+    const struct sw_snapshot now = sw_run_snapshot(m, run);
+    const struct sw_plan plan = made_plan(m, slot, true);
+    sw_planner_take_denser(&m->planner, &run->course, &now, &plan);
 }
 
 /* Segments of chunks that all others wait for are shorter: they keep more of the device busy. */
@@ -169,6 +209,8 @@ bool sw_encode_start(struct sw_mover *m, struct sw_slot *slot, const struct sw_w
     }
     if (run->n_dealt == run->frames->n_chunks)
         return false;
+    if (start_learning(m, slot, workflow, run))
+        return true;
     sw_slot_take(m, slot, workflow, run);
     slot->chunk = run->n_dealt;
     slot->n_chunks = n;
@@ -186,6 +228,10 @@ bool sw_encode_ended(struct sw_mover *m, struct sw_slot *slot, const struct sw_s
     case SW_ENCODE_PREPARING:
         take_plan(m, slot, run->n_dealt);
         run->stage = SW_STAGE_RUNNING;
+        sw_slot_give(m, slot);
+        return false;
+    case SW_ENCODE_LEARNING:
+        take_denser(m, slot);
         sw_slot_give(m, slot);
         return false;
     case SW_ENCODE_REPLANNING:

@@ -62,7 +62,8 @@ static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *
         if (!*next)
             (void)run->workflows->main->start(m, slot, run);
     }
-    sw_turns_charge(&m->turns, &run->turn, slot->plans ? PLAN_BYTES : sw_run_dealt_bytes(run) - dealt_bytes);
+    sw_turns_charge(&m->turns, &run->turn,
+                    slot->plans || slot->learns ? PLAN_BYTES : sw_run_dealt_bytes(run) - dealt_bytes);
 }
 
 static unsigned count_free(const struct sw_mover *m) {

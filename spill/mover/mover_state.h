@@ -37,7 +37,7 @@ struct sw_workflow {
 };
 
 /* The steps of encode.c. Workflows that encode number their own steps after these. */
-enum { SW_ENCODE_PREPARING, SW_ENCODE_REPLANNING, SW_ENCODE_ENCODING, SW_ENCODE_STEPS };
+enum { SW_ENCODE_PREPARING, SW_ENCODE_REPLANNING, SW_ENCODE_LEARNING, SW_ENCODE_ENCODING, SW_ENCODE_STEPS };
 
 /* Short runs that share a slot's steps. */
 struct sw_group {
@@ -67,7 +67,8 @@ struct sw_slot {
     bool is_away;       /* no steps are queued: its frame buffer is the sink's until sw_mover_slot_done() */
     bool is_disputed;   /* its frames were fetched, and did not decode: they are fetched once more */
     bool drains;        /* a step could not be queued; the queued steps have to end, and are not measured */
-    bool plans;         /* it makes a plan */
+    bool plans;         /* it makes a plan that its run waits for */
+    bool learns;        /* it makes a plan while its run goes on */
     bool compresses;    /* its chunk is compressed, and will use or uses the link */
     struct sw_run *run; /* NULL: free, or serving a group */
     struct sw_group group;
@@ -79,7 +80,7 @@ struct sw_slot {
     const struct sw_frame_dictionary *dictionary; /* encoding: of the plan in use; NULL: it has none */
     uint64_t age;                                 /* order in which slots became busy */
     uint64_t encoded_since_us;                    /* encoding: when it was queued */
-    uint64_t planned_since_us;                    /* preparing, replanning: when it began to make a plan */
+    uint64_t planned_since_us;                    /* making a plan: when it began */
     struct sw_slot_measure {
         struct sw_meter *meter; /* of the stage that the queued steps belong to; NULL: not measured */
         uint64_t begun_us, bytes;

@@ -253,6 +253,8 @@ void sw_run_note_frame(struct sw_run *run, size_t chunk, enum sw_codec_id planne
 void sw_mover_stored(struct sw_mover *m, struct sw_run *run) {
     run->n_done++;
     sw_run_look_at(m, run);
+    if (run->course.learning == SW_LEARNING_UNDER_WAY)
+        sw_turns_wake(&m->turns, &run->turn); /* it may have waited for this (deal.c) */
 }
 
 void sw_mover_wake(struct sw_mover *m, struct sw_run *run) {

@@ -40,7 +40,8 @@ void sw_slot_give(struct sw_mover *m, struct sw_slot *slot) {
         sw_run_give_slot(m, slot->run);
     slot->workflow = NULL;
     slot->run = NULL;
-    slot->runs = slot->waits = slot->is_disputed = slot->drains = slot->plans = slot->compresses = false;
+    slot->runs = slot->waits = slot->is_disputed = slot->drains = slot->compresses = false;
+    slot->plans = slot->learns = false;
     slot->dictionary = NULL;
 }
 

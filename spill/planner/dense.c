@@ -9,7 +9,8 @@
  * ratio, and how many times higher the denser one's is with a sample of 64 KB. */
 #define USUAL_RATIO 2.1
 #define GAIN 1.2
-#define PLAN_S 0.03 /* 25 to 42 ms on a CPU of 2026 (codec/onpair/TUNING.md) */
+#define LONG_PRICES 2 /* a region that takes so many times as long as learning does not wait for it */
+#define PLAN_S 0.03   /* 25 to 42 ms on a CPU of 2026 (codec/onpair/TUNING.md) */
 
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
  * alike. */
@@ -31,9 +32,13 @@ static double ratio_of(const struct sw_planner *p, uint64_t key, double unknown)
 }
 
 /* Returns the plan kept for regions of this length. NULL: there is none. */
-static const struct sw_plan *kept_plan(const struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
+static const struct sw_plan *kept_plan(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes) {
     struct sw_plan_choice choice = {0};
-    return sw_plan_cache_find(&p->plans, key | SW_PLAN_KEY_DENSE, now->raw_bytes, &choice);
+    return sw_plan_cache_find(&p->plans, key | SW_PLAN_KEY_DENSE, raw_bytes, &choice);
+}
+
+bool sw_dense_is_kept(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes) {
+    return kept_plan(p, key, raw_bytes) != NULL;
 }
 
 /* Returns the time that the slowest stages take less by the denser codec, out and back if both are known. */
@@ -45,34 +50,54 @@ static double gain_s(const struct sw_cost_question *usual, const struct sw_cost_
     return before_s > SW_COST_TOLERANCE * after_s ? before_s - after_s : 0;
 }
 
-static bool saves_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
-                       const struct sw_cost_question *usual, const struct sw_plan *kept) {
+bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const struct sw_plan *usual,
+                   const struct sw_plan *dense) {
+    struct sw_cost_question before = sw_planner_ask(p, what, usual->codec, usual->expected_ratio),
+                            after = sw_planner_ask(p, what, dense->codec, dense->expected_ratio);
+    fill_rates(&before.rates);
+    fill_rates(&after.rates);
+    return gain_s(&before, &after) > 0;
+}
+
+/* Returns true if the plan will come long before the region's end. If the first chunks of all slots take longer than
+ * learning, waiting for the plan takes less time than they would lose without it. */
+static bool outlasts_learning(const struct sw_planner *p, const struct sw_cost_question *usual, double price_s) {
+    const double out_s = sw_cost_time_of(usual, usual->codec).out_s;
+    return p->n_slots > 1 && out_s >= LONG_PRICES * price_s && out_s * p->n_slots <= price_s * (double)usual->n_chunks;
+}
+
+static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
+                                     const struct sw_cost_question *usual, const struct sw_plan *kept) {
     const double ratio =
         kept ? kept->expected_ratio : ratio_of(p, key | SW_PLAN_KEY_DENSE, GAIN * usual->expected_ratio);
     const enum sw_codec_id codec = kept ? kept->codec : SW_PLAN_DENSE_CODEC;
     struct sw_cost_question dense = sw_planner_ask(p, what, codec, ratio);
     fill_rates(&dense.rates);
     const double s = gain_s(usual, &dense), price_s = p->plan_s[true] > 0 ? p->plan_s[true] : PLAN_S;
-    return s > 0 && (kept || sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, price_s));
+    if (s <= 0 || (!kept && !sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, price_s)))
+        return SW_DENSE_NOT;
+    if (!outlasts_learning(p, usual, price_s))
+        return SW_DENSE_WAITS;
+    return kept ? SW_DENSE_KEPT : SW_DENSE_LATER;
 }
 
-bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
+enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
     const struct sw_workload what = {.raw_bytes = now->raw_bytes,
                                      .chunk_bytes = now->n_chunks > 1 ? now->chunk_bytes : now->raw_bytes,
                                      .n_chunks = now->n_chunks,
                                      .room = &now->room,
                                      .shares_slots = now->shares_slots};
     if (!p->takes_dictionaries || now->is_pack || now->raw_bytes < LEAST_BYTES)
-        return false;
+        return SW_DENSE_NOT;
     if (now->room.prefer == SW_PREFER_ROOM)
-        return true;
+        return SW_DENSE_WAITS;
     struct sw_cost_question usual = sw_planner_ask(p, &what, SW_PLAN_BYTES_CODEC, ratio_of(p, key, USUAL_RATIO));
-    const struct sw_plan *kept = kept_plan(p, key, now);
+    const struct sw_plan *kept = kept_plan(p, key, now->raw_bytes);
     if (now->room.prefer != SW_PREFER_TIME && (usual.room_is_short || (usual.to_disk && !p->has_link)))
-        return kept || now->raw_bytes >= LEAST_UNASKED_BYTES;
+        return kept || now->raw_bytes >= LEAST_UNASKED_BYTES ? SW_DENSE_WAITS : SW_DENSE_NOT;
     const bool is_slow = usual.rates.disk_write > 0 && usual.rates.disk_write < usual.rates.link_out;
     if (!p->has_link || !usual.to_disk || !is_slow || now->type != SW_VALUE_NONE)
-        return false;
+        return SW_DENSE_NOT;
     fill_rates(&usual.rates);
-    return saves_time(p, key, &what, &usual, kept);
+    return choose_for_time(p, key, &what, &usual, kept);
 }

@@ -4,8 +4,9 @@
  *   - For room: if that is preferred, or if the frames find no room where they would go raw. Without a link, also if
  *     they go to a tier behind memory.
  *   - For time, bytes only: if the frames go to a tier behind memory, and the slowest stage gets faster by it. Then the
- *     dictionary is learned when the regions of a session would have gained its price. So a region never waits for it
- *     longer than this region and the ones before it would have gained.
+ *     dictionary is learned when the regions of a session would have gained its price. A long region begins with the
+ *     usual codec, and changes at a chunk once the dictionary is there. A short one waits for it, never longer than it
+ *     and the ones before it would have gained.
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *
@@ -16,8 +17,18 @@
 
 #include "spill/planner/planner.h"
 
-/* Returns true if the run that begins gets such a plan, or a kept plan that was made under this goal. key: of its usual
- * plans. */
-bool sw_dense_is_wanted(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now);
+enum sw_dense {
+    SW_DENSE_NOT,   /* the run gets a usual plan */
+    SW_DENSE_WAITS, /* it gets a kept plan that was made under this goal, or waits until such a plan is made */
+    SW_DENSE_KEPT,  /* it gets a kept plan, and does not wait if that is to be made anew */
+    SW_DENSE_LATER  /* it begins with a usual plan, and learns such a one meanwhile */
+};
+/* Decides for a run that begins. key: of its usual plans. */
+enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now);
+/* Returns true if a plan of this key and length is kept. */
+bool sw_dense_is_kept(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes);
+/* Returns true if a denser plan saves time on these bytes over the usual one. */
+bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const struct sw_plan *usual,
+                   const struct sw_plan *dense);
 
 #endif

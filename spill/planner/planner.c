@@ -339,10 +339,18 @@ static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course 
 }
 
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
-    if (sw_dense_is_wanted(p, course->plan_key, now))
+    const enum sw_dense dense = sw_dense_choose(p, course->plan_key, now);
+    if (dense == SW_DENSE_WAITS || dense == SW_DENSE_KEPT)
         course->plan_key |= SW_PLAN_KEY_DENSE;
+    if (dense == SW_DENSE_LATER)
+        course->learning = SW_LEARNING_WANTED;
     const struct sw_plan_query query = query_of(course, now, now->n_dealt);
-    switch (sw_planner_find(p, &query, course->plan)) {
+    enum sw_plan_found found = sw_planner_find(p, &query, course->plan);
+    if (found == SW_PLAN_DUE && dense == SW_DENSE_KEPT) {
+        course->learning = SW_LEARNING_WANTED;
+        found = SW_PLAN_USABLE;
+    }
+    switch (found) {
     case SW_PLAN_USABLE:
         course->plan_state = SW_PLAN_STATE_UNPROVEN;
         sw_planner_evaluate(p, course, now, now->n_dealt);
@@ -493,4 +501,33 @@ void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const 
     if (first < now->n_chunks) /* otherwise the plan came too late for this run */
         sw_planner_evaluate(p, course, now, first);
     course->plan_number++;
+}
+
+/* ---- a denser plan, learned meanwhile ---- */
+
+bool sw_planner_learns_now(const struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    if (course->learning != SW_LEARNING_WANTED || !now->is_running || course->plan_state == SW_PLAN_STATE_MISSING ||
+        now->n_dealt == 0 || now->n_dealt == now->n_chunks)
+        return false;
+    /* Bytes that no symbols shrink have no long ones either; and another run may have learned one by now. */
+    if (course->plan->codec == SW_CODEC_RAW ||
+        (!sw_plan_key_is_dense(course->plan_key) && sw_dense_is_kept(p, course->plan_key, now->raw_bytes)))
+        course->learning = SW_LEARNING_NONE;
+    return course->learning == SW_LEARNING_WANTED;
+}
+
+void sw_planner_take_denser(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
+                            const struct sw_plan *plan) {
+    const struct sw_workload rest = part_of(now, now->n_dealt);
+    struct sw_plan_choice choice =
+        sw_plan_key_is_dense(course->plan_key) ? course->plan_choice : (struct sw_plan_choice){0};
+    course->learning = SW_LEARNING_NONE;
+    if (now->is_running && course->plan_state != SW_PLAN_STATE_MISSING && now->n_dealt < now->n_chunks &&
+        sw_dense_pays(p, &rest, course->plan, plan)) {
+        course->plan_key |= SW_PLAN_KEY_DENSE;
+        course->plan_choice = choice;
+        sw_planner_take_plan(p, course, now, now->n_dealt, plan);
+    } else {
+        sw_plan_cache_put(&p->plans, course->plan_key | SW_PLAN_KEY_DENSE, now->raw_bytes, &choice, plan);
+    }
 }

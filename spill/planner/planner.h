@@ -27,6 +27,13 @@ enum sw_trial {
     SW_TRIAL_NEXT_CHUNK /* the plan is for the next chunk only; later chunks go raw */
 };
 
+/* A denser plan (dense.h) that is learned while chunks go by a usual one. */
+enum sw_learning {
+    SW_LEARNING_NONE,
+    SW_LEARNING_WANTED,   /* as soon as the first chunks are under way */
+    SW_LEARNING_UNDER_WAY /* a slot learns it */
+};
+
 /* How a region's raw frames are restored. This is chosen once per region, so that its steps do not share the link with
  * steps of the other kind. A single step may still take the other path, to measure the kernels. */
 enum sw_restore_path { SW_RESTORE_PATH_OPEN, SW_RESTORE_PATH_DIRECT, SW_RESTORE_PATH_KERNELS };
@@ -36,6 +43,7 @@ struct sw_course {
     uint64_t plan_key; /* key of the plans that may match; SW_PLAN_KEY_DENSE: plans may have a dictionary */
     enum sw_plan_state plan_state;
     enum sw_trial trial;
+    enum sw_learning learning;
     unsigned plan_number, n_retrained;
     struct sw_plan *plan; /* the mover's; NULL: restores, and runs that are encoded by other runs' plans */
     struct sw_plan_choice plan_choice;
@@ -125,6 +133,12 @@ static inline bool sw_plan_key_is_dense(uint64_t key) {
  * stay as long as the course or a kept plan (plan_cache.h) borrows it. */
 void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first,
                           const struct sw_plan *plan);
+/* Returns true if a slot should learn a denser plan for the rest now, while the others go on. */
+bool sw_planner_learns_now(const struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
+/* Hands over a denser plan that was learned meanwhile. It is kept, and the course uses it for the rest if that saves
+ * time. */
+void sw_planner_take_denser(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
+                            const struct sw_plan *plan);
 
 /* ---- rates ---- */
 

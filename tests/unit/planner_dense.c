@@ -10,6 +10,8 @@
 #define NONE SW_PREFER_NONE
 #define TIME SW_PREFER_TIME
 #define ROOM SW_PREFER_ROOM
+#define WAITS SW_DENSE_WAITS
+#define LATER SW_DENSE_LATER
 
 static struct sw_planner planner;
 
@@ -19,7 +21,8 @@ struct goal {
     uint64_t raw_bytes, memory_bytes; /* the text's length; the room that memory has */
     double disk;                      /* GB a second; 0: there is none */
     bool is_unmeasured;               /* how fast the disk writes */
-    bool has_link, is_wanted;
+    bool has_link;
+    enum sw_dense choice;
     double encode, dense_encode; /* the usual codec's, and the denser one's, GB a second; 0: not measured */
     enum sw_value_type type;
     bool is_pack, takes_none;
@@ -30,18 +33,18 @@ static const struct goal goals[] = {
      .encode = 700},
     {"memory of the host device", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 64 * GIB, .disk = 3},
     {"room is preferred", ROOM, .raw_bytes = 64 * MIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true,
-     .is_wanted = true, .encode = 700},
-    {"room is preferred, no link", ROOM, .raw_bytes = 64 * MIB, .memory_bytes = 64 * GIB, .is_wanted = true},
+     .choice = WAITS, .encode = 700},
+    {"room is preferred, no link", ROOM, .raw_bytes = 64 * MIB, .memory_bytes = 64 * GIB, .choice = WAITS},
     {"too short for a dictionary", ROOM, .raw_bytes = MIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true,
      .encode = 700},
-    {"to a slow disk", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3, .has_link = true, .is_wanted = true,
+    {"to a slow disk", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3, .has_link = true, .choice = LATER,
      .encode = 700},
     {"to a slow disk, the denser encoder is slow", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3,
      .has_link = true, .encode = 700, .dense_encode = 5},
     {"to a slow disk, for time", TIME, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3, .has_link = true,
-     .is_wanted = true, .encode = 700},
+     .choice = LATER, .encode = 700},
     {"to a slow disk, nothing is measured", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3, .has_link = true,
-     .is_wanted = true},
+     .choice = LATER},
     {"to a disk of an unknown rate", NONE, .raw_bytes = 8 * GIB, .disk = 3, .is_unmeasured = true, .has_link = true,
      .encode = 700},
     {"to a slow disk, one short region", NONE, .raw_bytes = 64 * MIB, .memory_bytes = 0, .disk = 3, .has_link = true,
@@ -50,17 +53,17 @@ static const struct goal goals[] = {
      .encode = 700},
     {"to a slow disk, but others keep the GPU busy", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 3,
      .has_link = true, .encode = 5},
-    {"to a disk, no link", NONE, .raw_bytes = 64 * MIB, .memory_bytes = 0, .disk = 3, .is_wanted = true},
+    {"to a disk, no link", NONE, .raw_bytes = 64 * MIB, .memory_bytes = 0, .disk = 3, .choice = WAITS},
     {"to a disk, no link, for time", TIME, .raw_bytes = 64 * MIB, .memory_bytes = 0, .disk = 3},
     {"to a disk, no link, a short region", NONE, .raw_bytes = 8 * MIB, .memory_bytes = 0, .disk = 3},
-    {"memory is nearly full", NONE, .raw_bytes = GIB, .memory_bytes = GIB - 1, .has_link = true, .is_wanted = true,
+    {"memory is nearly full", NONE, .raw_bytes = GIB, .memory_bytes = GIB - 1, .has_link = true, .choice = WAITS,
      .encode = 700},
     {"memory is nearly full, for time", TIME, .raw_bytes = GIB, .memory_bytes = GIB - 1, .has_link = true,
      .encode = 700},
     {"memory is nearly full, a short region", NONE, .raw_bytes = 8 * MIB, .memory_bytes = 8 * MIB - 1, .has_link = true,
      .encode = 700},
-    {"numbers for room", ROOM, .raw_bytes = GIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true,
-     .is_wanted = true, .encode = 700, .type = SW_VALUE_U32},
+    {"numbers for room", ROOM, .raw_bytes = GIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true, .choice = WAITS,
+     .encode = 700, .type = SW_VALUE_U32},
     {"numbers to a slow disk", NONE, .raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700,
      .type = SW_VALUE_U32},
     {"a pack", ROOM, .raw_bytes = GIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true, .encode = 700,
@@ -99,7 +102,8 @@ START_TEST(a_goal_decides) {
     const struct goal *g = &goals[_i];
     const struct sw_snapshot now = snapshot_of(g);
     init(g);
-    ck_assert_msg(sw_dense_is_wanted(&planner, sw_plan_key(1, g->type, 0), &now) == g->is_wanted, "%s", g->name);
+    const enum sw_dense choice = sw_dense_choose(&planner, sw_plan_key(1, g->type, 0), &now);
+    ck_assert_msg(choice == g->choice, "%s: %d", g->name, choice);
 }
 END_TEST
 
@@ -122,12 +126,121 @@ START_TEST(short_regions_pay_together) {
     struct sw_plan_choice choice = {0};
     unsigned n = 1;
     init(&g);
-    while (!sw_dense_is_wanted(&planner, key, &now))
+    while (sw_dense_choose(&planner, key, &now) == SW_DENSE_NOT)
         ck_assert_uint_lt(n++, 100);
     ck_assert_uint_gt(n, 3);
     sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &plan);
-    ck_assert(sw_dense_is_wanted(&planner, key, &now)); /* the kept one costs nothing */
-    ck_assert(!sw_dense_is_wanted(&planner, sw_plan_key(2, SW_VALUE_NONE, 0), &now));
+    ck_assert_int_eq(sw_dense_choose(&planner, key, &now), WAITS); /* the kept one costs nothing */
+    ck_assert_int_eq(sw_dense_choose(&planner, sw_plan_key(2, SW_VALUE_NONE, 0), &now), SW_DENSE_NOT);
+}
+END_TEST
+
+/* How far a run has come when its denser plan is learned. */
+struct moment {
+    const char *name;
+    size_t n_dealt;
+    double usual_ratio, dense_ratio;
+    bool is_planned; /* its usual plan is there */
+    bool learns, switches;
+};
+
+static const struct moment moments[] = {
+    {"before the usual plan", 0, 3, 4, .learns = false},
+    {"before the first chunk", 0, 3, 4, .is_planned = true},
+    {"after the first chunk", 1, 3, 4, .is_planned = true, .learns = true, .switches = true},
+    {"the usual plan is raw", 1, 1, 4, .is_planned = true},
+    {"it shrinks text no more than the usual one", 1, 2.1, 2.1, .is_planned = true, .learns = true},
+    {"nothing is left", 512, 3, 4, .is_planned = true},
+};
+
+/* A long region for a slow disk begins with a usual plan, learns a denser one once, and changes to it if what is left
+ * gains by it. The next region begins with it. */
+START_TEST(a_long_region_learns_meanwhile) {
+    const struct moment *c = &moments[_i];
+    const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plan;
+    struct sw_course course = {.plan_key = key, .plan = &plan};
+    const struct sw_plan usual = {.codec = c->usual_ratio > 1 ? SW_CODEC_V5T : SW_CODEC_RAW,
+                                  .expected_ratio = c->usual_ratio,
+                                  .raw_bytes = g.raw_bytes},
+                         dense = {.codec = SW_CODEC_ONPAIR, .expected_ratio = c->dense_ratio, .raw_bytes = g.raw_bytes};
+    init(&g);
+    ck_assert(!sw_planner_begin(&planner, &course, &now));
+    ck_assert_uint_eq(course.plan_key, key);
+    now.is_running = true;
+    if (c->is_planned)
+        sw_planner_take_plan(&planner, &course, &now, 0, &usual);
+    now.n_dealt = c->n_dealt;
+    ck_assert_msg(sw_planner_learns_now(&planner, &course, &now) == c->learns, "%s", c->name);
+    if (!c->learns)
+        return;
+    const unsigned number = course.plan_number;
+    now.n_dealt = 20;
+    sw_planner_take_denser(&planner, &course, &now, &dense);
+    ck_assert_msg((plan.codec == SW_CODEC_ONPAIR) == c->switches, "%s", c->name);
+    ck_assert_msg((course.plan_number > number) == c->switches, "%s", c->name); /* frames under way are another one's */
+    ck_assert(!sw_planner_learns_now(&planner, &course, &now));
+    now.n_dealt = 0;
+    course = (struct sw_course){.plan_key = key, .plan = &plan};
+    (void)sw_planner_begin(&planner, &course, &now);
+    ck_assert_int_eq(sw_plan_key_is_dense(course.plan_key), c->switches);
+}
+END_TEST
+
+/* A kept plan whose regions have earned a new one is used until that is learned, and then replaced. */
+START_TEST(a_kept_plan_is_made_anew_meanwhile) {
+    const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700, .dense_encode = 400};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plan, made = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = g.raw_bytes};
+    struct sw_plan_choice choice = {0};
+    unsigned n = 0;
+    init(&g);
+    sw_planner_observe_plan(&planner, true, 30000);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &made);
+    for (bool learns = false; !learns; n++) {
+        struct sw_course course = {.plan_key = key, .plan = &plan};
+        now.n_dealt = 0;
+        now.is_running = false;
+        ck_assert(sw_planner_begin(&planner, &course, &now));
+        ck_assert_int_eq(plan.codec, SW_CODEC_ONPAIR);
+        now.n_dealt = 1;
+        now.is_running = true;
+        learns = sw_planner_learns_now(&planner, &course, &now);
+        made.expected_ratio = 4.1;
+        if (learns)
+            sw_planner_take_denser(&planner, &course, &now, &made);
+    }
+    ck_assert_uint_gt(n, 1);
+    choice = (struct sw_plan_choice){0};
+    ck_assert(sw_plan_cache_find(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice)->expected_ratio > 4);
+    sw_plan_cache_note_mismatch(&choice);
+    ck_assert_ptr_null(sw_plan_cache_find(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice));
+}
+END_TEST
+
+/* Of two regions side by side, only one learns. */
+START_TEST(regions_learn_it_once) {
+    const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700};
+    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = g.raw_bytes},
+                         dense = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = g.raw_bytes};
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plans[2];
+    struct sw_course courses[2];
+    init(&g);
+    now.is_running = true;
+    for (int i = 0; i < 2; i++) {
+        now.n_dealt = 0;
+        courses[i] = (struct sw_course){.plan_key = sw_plan_key(1, SW_VALUE_NONE, 0), .plan = &plans[i]};
+        (void)sw_planner_begin(&planner, &courses[i], &now);
+        sw_planner_take_plan(&planner, &courses[i], &now, 0, &usual);
+        now.n_dealt = 1;
+        ck_assert(sw_planner_learns_now(&planner, &courses[i], &now));
+    }
+    sw_planner_take_denser(&planner, &courses[0], &now, &dense);
+    ck_assert(!sw_planner_learns_now(&planner, &courses[1], &now));
 }
 END_TEST
 
@@ -184,6 +297,9 @@ int main(void) {
     tcase_add_loop_test(tcase, a_goal_decides, 0, sizeof goals / sizeof goals[0]);
     tcase_add_test(tcase, a_store_is_known_by_the_room_before_it);
     tcase_add_test(tcase, short_regions_pay_together);
+    tcase_add_loop_test(tcase, a_long_region_learns_meanwhile, 0, sizeof moments / sizeof moments[0]);
+    tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
+    tcase_add_test(tcase, regions_learn_it_once);
     tcase_add_test(tcase, goals_have_plans_of_their_own);
     tcase_add_test(tcase, few_dictionaries_are_kept);
     suite_add_tcase(suite, tcase);

@@ -47,10 +47,80 @@ START_TEST(text_is_denser_where_that_saves_time) {
 }
 END_TEST
 
+struct cold_case {
+    const char *name;
+    double disk;
+    uint64_t bytes;
+    double least_gain;
+    bool waits; /* all of its frames are by one plan */
+};
+
+static const struct cold_case cold_cases[] = {
+    {"2 GiB", 3 * GB, 2 * GIB, 1.3, false},
+    {"8 GiB", 3 * GB, 8 * GIB, 1.39, false},
+    {"64 MiB", 3 * GB, 64 * MIB, 1, true},
+    {"a store of 0.3 GB/s", 0.3 * GB, 256 * MIB, 1.25, true},
+};
+
+/* A region of another session has shown the rates. */
+static double cold_s(const struct cold_case *c, double gain, struct sw_sim_counts *ret) {
+    struct sw_sim_data data = datas[TEXT];
+    struct sw_one_run other;
+    struct rig r;
+    data.dense_gain = gain;
+    rig_open_on(&r, &sw_sim_idle_gpu, &data, c->disk);
+    sw_one_run_init(&other, SW_OP_SPILL, &r.mem, 256 * MIB, NULL);
+    add(&r, &other, 2);
+    (void)finish(&r, 1);
+    sw_frames_free(other.job.run.frames);
+    const struct sw_sim_counts before = sw_sim_counts(r.device);
+    const double s = move_region(&r, c->bytes, false);
+    *ret = sw_sim_counts(r.device);
+    ret->encodes[SW_CODEC_V5T] -= before.encodes[SW_CODEC_V5T];
+    rig_close(&r);
+    return s;
+}
+
+/* A long region begins with the usual codec, learns meanwhile, and changes to the denser one. It waits where that takes
+ * less time than the chunks would that go meanwhile. */
+START_TEST(the_first_region_learns) {
+    const struct cold_case *c = &cold_cases[_i];
+    struct sw_sim_counts counts, without;
+    const double usual_s = cold_s(c, 0, &without), s = cold_s(c, 1.44, &counts);
+    ck_assert_msg(usual_s >= c->least_gain * s, "%s: %.3f times as fast, %u and %u frames", c->name, usual_s / s,
+                  counts.encodes[SW_CODEC_V5T], counts.encodes[SW_CODEC_ONPAIR]);
+    ck_assert_int_eq(counts.encodes[SW_CODEC_ONPAIR] > 0, c->least_gain > 1);
+    ck_assert_int_eq(counts.encodes[SW_CODEC_V5T] > 0 && counts.encodes[SW_CODEC_ONPAIR] > 0, !c->waits);
+}
+END_TEST
+
+/* A run that is canceled while a slot learns ends when that slot has ended, and leaves nothing behind. */
+START_TEST(a_region_is_canceled_while_it_learns) {
+    struct sw_sim_data data = datas[TEXT];
+    struct sw_one_run one;
+    struct rig r;
+    data.dense_gain = 1.44;
+    rig_open_on(&r, &sw_sim_idle_gpu, &data, 3 * GB);
+    (void)move_region(&r, 256 * MIB, false);
+    sw_one_run_init(&one, SW_OP_SPILL, &r.mem, 8 * GIB, NULL);
+    add(&r, &one, 1);
+    while (one.job.run.course.learning != SW_LEARNING_UNDER_WAY)
+        if (!sw_mover_step(r.mover, true))
+            sw_sim_advance(r.device, NAP_NS);
+    sw_mover_cancel(r.mover, &one.job.signals);
+    (void)finish(&r, 1);
+    ck_assert_int_eq(one.job.run.outcome.err.code, -SW_ECANCELED);
+    ck_assert_double_lt(move_region(&r, 256 * MIB, false), 0.1);
+    rig_close(&r);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("spill_dense");
     TCase *tcase = tcase_create("dense");
     tcase_add_loop_test(tcase, text_is_denser_where_that_saves_time, 0, N(cases));
+    tcase_add_loop_test(tcase, the_first_region_learns, 0, N(cold_cases));
+    tcase_add_test(tcase, a_region_is_canceled_while_it_learns);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
