@@ -2,7 +2,9 @@
  * stored bytes. A check refuses each before foreign memory is read or written; the tile's hash would find it too late.
  */
 #include "codec/alprd/alprd_core.h"
+#include "codec/checksum.h"
 #include "codec/codec.h"
+#include "codec/lz/lz.h"
 #include "codec/plan/plan.h"
 #include "codec/streams/streams.h"
 #include "tests/lib/content.h"
@@ -209,6 +211,80 @@ START_TEST(no_codec_has_more_symbols_than_its_most) {
 }
 END_TEST
 
+/* Parses a head with these fields, and with the right hash; table: its symbols, which do not matter. */
+static int parse(const struct sw_frame_header *fields, uint64_t frame_bytes) {
+    static uint8_t head[SW_FRAME_HEAD_MAX_BYTES];
+    struct sw_frame_header header = *fields;
+    struct sw_frame_layout found;
+    const uint32_t hash = sw_hash_update(0, &header, offsetof(struct sw_frame_header, header_hash));
+    header.header_hash = sw_hash_finish(
+        sw_hash_update(hash, head + sizeof header, sw_frame_records_offset(header.n_symbols) - sizeof header));
+    memcpy(head, &header, sizeof header);
+    return sw_frame_parse(&found, head, sizeof head, frame_bytes, NULL);
+}
+
+static struct sw_frame_header header_of(enum sw_codec_id codec, uint64_t raw_bytes, uint32_t dictionary_bytes) {
+    struct sw_frame_header ret;
+    struct sw_frame_layout layout;
+    const struct sw_codec_format *format = sw_codec_format_of(codec);
+    static const uint8_t table[SW_FRAME_HEAD_MAX_BYTES];
+    sw_frame_layout_init(&layout, codec, format->max_segment_log2, raw_bytes, format->max_symbols);
+    sw_frame_layout_add_dictionary(&layout, dictionary_bytes);
+    while (!sw_codec_takes(codec, layout.value_type))
+        layout.value_type = (enum sw_value_type)(layout.value_type + 1);
+    layout.frame_bytes = layout.frame_bytes ? layout.frame_bytes : layout.data_offset;
+    sw_frame_header_init(&ret, &layout, table);
+    return ret;
+}
+
+static void ck_parse(const struct sw_frame_header *fields, int rc, const char *what) {
+    const int found = parse(fields, fields->frame_bytes);
+    ck_assert_msg(found == rc, "codec %u, %s: %s", fields->codec, what, sw_err_name(found));
+}
+
+/* Each field at its bounds, and one behind them. */
+START_TEST(no_header_leaves_its_bounds) {
+    const enum sw_codec_id codec = (enum sw_codec_id)_i;
+    const struct sw_codec_format *format = sw_codec_format_of(codec);
+    const uint32_t most = format->max_dictionary_bytes;
+    const struct sw_frame_header good = header_of(codec, 4096, most);
+    struct sw_frame_header h = good;
+    ck_parse(&h, 0, "as it is");
+    for (unsigned log2 = 0; log2 <= 12; log2++) {
+        h.segment_log2 = (uint8_t)log2;
+        ck_parse(&h, log2 < format->min_segment_log2 || log2 > format->max_segment_log2 ? -SW_EFRAME : 0, "segments");
+    }
+    for (uint32_t n = 0; n < 3; n++) {
+        h = good;
+        h.n_tiles = n;
+        ck_parse(&h, n == 1 ? 0 : -SW_EFRAME, "tiles");
+    }
+    for (unsigned type = 0; type <= SW_VALUE_NR; type++) {
+        h = good;
+        h.value_type = (uint8_t)type;
+        ck_parse(&h, sw_codec_takes(codec, (enum sw_value_type)type) ? 0 : -SW_EFRAME, "type");
+    }
+    for (size_t i = 0; i <= sizeof h.more_reserved; i++) {
+        h = good;
+        *(i ? &h.more_reserved[i - 1] : &h.reserved) = 1;
+        ck_parse(&h, -SW_EFRAME, "reserved bytes");
+    }
+    h = header_of(codec, 4096, most + SW_FRAME_ALIGN);
+    ck_parse(&h, -SW_EFRAME, "dictionary");
+    h = header_of(codec, SW_FRAME_MAX_RAW_BYTES, 0);
+    ck_parse(&h, 0, "longest content");
+    h = header_of(codec, SW_FRAME_MAX_RAW_BYTES + 1, 0);
+    ck_parse(&h, -SW_EFRAME, "longer content");
+    for (int more = -SW_FRAME_ALIGN; more <= SW_FRAME_ALIGN; more += SW_FRAME_ALIGN / 2) {
+        h = good;
+        h.frame_bytes += (uint64_t)(int64_t)more;
+        ck_parse(&h, more == 0 || (more == SW_FRAME_ALIGN && format->count_bytes) ? 0 : -SW_EFRAME, "length");
+    }
+    ck_assert_int_eq(parse(&good, good.frame_bytes + SW_FRAME_ALIGN), -SW_EFRAME);
+    ck_assert_int_eq(parse(&good, good.frame_bytes - SW_FRAME_ALIGN), -SW_EFRAME);
+}
+END_TEST
+
 static void encode_stream_codec(enum sw_codec_id codec) {
     uint16_t values[512];
     for (unsigned i = 0; i < 512; i++)
@@ -248,6 +324,22 @@ START_TEST(streams_have_all_words_that_are_read) {
 }
 END_TEST
 
+/* Whatever is missing at a block's end, its literals too. */
+START_TEST(blocks_have_all_parts_that_are_read) {
+    static uint8_t values[SW_VECTOR_VALUES * VECTORS];
+    uint64_t state = 1;
+    for (size_t i = 0; i < sizeof values; i++)
+        values[i] = i % 32 < 16 && i >= 32 ? values[i - 32] : (uint8_t)sw_random(&state);
+    struct sw_plan plan;
+    sw_plan_init_lz(&plan, SW_VALUE_U8, 255);
+    encode(plan, values, sizeof values);
+    const uint8_t units = victim.counts[0];
+    ck_assert_uint_gt(units, 2);
+    for (uint16_t fewer = 1; fewer < units; fewer++)
+        ck_refused(victim.counts, 1, &fewer, 1);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_malformed");
     TCase *tests = tcase_create("all");
@@ -259,11 +351,13 @@ int main(void) {
     suite_add_tcase(suite, tests);
     tests = tcase_create("streams");
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
+    tcase_add_test(tests, blocks_have_all_parts_that_are_read);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
     tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
     suite_add_tcase(suite, tests);
     tests = tcase_create("headers");
     tcase_add_loop_test(tests, no_codec_has_more_symbols_than_its_most, 0, SW_CODEC_NR);
+    tcase_add_loop_test(tests, no_header_leaves_its_bounds, 0, SW_CODEC_NR);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -7,6 +7,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -176,6 +177,55 @@ START_TEST(a_batch_of_builds_is_kept_as_a_whole) {
 }
 END_TEST
 
+static atomic_bool syncs_fail;
+
+static int sync_or_fail(int fd, bool is_directory) {
+    (void)fd;
+    (void)is_directory;
+    errno = EIO;
+    return atomic_load(&syncs_fail) ? -1 : 0;
+}
+
+/* _i 0: the disk does not keep it. 1: the disk does, but the catalogue has no place for it. */
+START_TEST(a_batch_that_is_not_kept_leaves_nothing) {
+    static const struct sw_nvme_file_ops files = {.sync = sync_or_fail};
+    struct sw_build *builds[N_BUILDS];
+    struct sw_build_end ends[N_BUILDS];
+    struct ended ended = {0};
+    struct sw_mem *mem;
+    sw_world.files = &files;
+    begin_life();
+    build(builds, &mem);
+    for (unsigned i = 0; i < N_BUILDS; i++)
+        ends[i] = (struct sw_build_end){.build = builds[i], .index = i, .arg = &ended};
+    atomic_store(&syncs_fail, _i == 0);
+    if (_i)
+        fill_catalogue(true);
+    ck_assert_int_eq(sw_build_commit_batch(ends, N_BUILDS, 7, build_ended, NULL), 0);
+    while (ended.n < N_BUILDS || life.engine->keeper.n_changes)
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    ck_assert_uint_eq(ended.n_good, 0);
+    atomic_store(&syncs_fail, false);
+    if (_i)
+        fill_catalogue(false);
+    sw_engine_check(life.engine);
+    ck_assert_uint_eq(life.quotas[0].n_regions, 0);
+    ck_assert_uint_eq(atomic_load(&life.quotas[0].bytes), 0);
+    ck_assert_uint_eq(sw_tier_stats_of(life.host).used_bytes + sw_tier_stats_of(life.nvme).used_bytes, 0);
+    spill_host(names[1], 1);
+    sw_mem_close(mem, NULL, NULL);
+    for (unsigned n = 0; n < 2; n++) {
+        for (unsigned i = 0; i < N_BUILDS; i++)
+            ck_assert_int_eq(is_there(names[i]), i == 1);
+        ck_there(names[1], 1);
+        end_life();
+        reboot();
+        begin_life();
+    }
+    end_life();
+}
+END_TEST
+
 /* ---- a process that is killed between two steps ---- */
 
 /* _i 0: the tier has kept the region, and the catalogue does not know it. 1: the catalogue knows that it was dropped,
@@ -215,6 +265,7 @@ int main(void) {
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
     tcase_add_test(tcase, they_stay_on_the_disk);
     tcase_add_loop_test(tcase, a_batch_of_builds_is_kept_as_a_whole, 0, 2);
+    tcase_add_loop_test(tcase, a_batch_that_is_not_kept_leaves_nothing, 0, 2);
     tcase_add_loop_test(tcase, what_was_begun_is_ended, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

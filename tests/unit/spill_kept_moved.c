@@ -6,6 +6,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,95 @@ static void remove_frames(void) {
             sw_object_store_tell(&store, "remove %s", name);
 }
 
+/* The store has the region, but the catalogue has no place for a new record. */
+START_TEST(a_move_that_cannot_be_recorded_is_undone) {
+    struct sw_engine_drain state;
+    begin_life();
+    spill_host("a", 0);
+    ck_assert_int_eq(sw_engine_drain(life.engine, "remote", NULL), 0);
+    while (!life.engine->keeper.n_changes) {
+        ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), -SW_EBUSY);
+        ck_assert_int_eq(sw_engine_advise(session, sw_world.ids[0], SW_ADVISE_PREFETCH, 0, NULL), -SW_EBUSY);
+        ck_assert_int_eq(sw_engine_advise(session, sw_world.ids[0], SW_ADVISE_DEMOTE, 0, NULL), -SW_EBUSY);
+        (void)uv_run(&life.loop, UV_RUN_ONCE);
+    }
+    fill_catalogue(true);
+    settle();
+    sw_engine_drain_state(life.engine, &state);
+    ck_assert_int_eq(state.err.code, -SW_ELIMIT);
+    sw_object_store_await(&store, 0);
+    ck_there("a", 0);
+    fill_catalogue(false);
+    if (_i) { /* the next attempt succeeds, with the disk's record in the place that it had */
+        ck_assert_int_eq(drain().code, 0);
+        ck_assert_uint_eq(used_bytes(life.nvme), 0);
+        wanted = SW_DURABILITY_REMOTE;
+        ck_there("a", 0);
+    }
+    end_life();
+    reboot();
+    begin_life();
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    ck_there("a", 0);
+    drop(0);
+    end_life();
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* The session's end, or the next session's find, is not recorded. */
+START_TEST(a_region_that_cannot_be_recorded_changes_no_owner) {
+    struct sw_region_id id;
+    begin_life();
+    spill_host("a", 0);
+    sw_life_close_owner(&life, session, false);
+    session = sw_life_named_owner(&life, UID, sw_life_token);
+    fill_catalogue(true);
+    ck_assert_int_eq(sw_engine_adopt(session, "a", &id, &error), -SW_ELIMIT);
+    ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), -SW_ENOENT);
+    ck_assert_int_eq(sw_engine_adopt(session, "a", &id, &error), -SW_ELIMIT);
+    fill_catalogue(false);
+    ck_there("a", 0);
+    sw_life_close_owner(&life, session, false);
+    session = sw_life_named_owner(&life, UID, sw_life_token);
+    ck_there("a", 0);
+    end_life();
+}
+END_TEST
+
+static void damage_frame(size_t chunk) {
+    char path[600];
+    uint8_t byte;
+    const struct sw_frames *frames = life.engine->store.regions.regions[sw_world.ids[0].slot].frames;
+    const off_t at = (off_t)frames->stored[chunk].extents[0].offset + 70;
+    (void)snprintf(path, sizeof path, "%s/data-0000", sw_world.folder.path);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(pread(fd, &byte, 1, at), 1);
+    byte ^= 4;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, at), 1);
+    ck_assert_int_eq(fsync(fd) + close(fd), 0);
+}
+
+/* The frames before it make way again, and what the store has of them goes. _i: the damaged frame. */
+START_TEST(a_damaged_frame_is_not_moved) {
+    const unsigned n_frames = SW_WORLD_REGION_BYTES / 65536 + 1;
+    struct sw_region_info info;
+    begin_life();
+    spill_host("a", 0);
+    const uint64_t bytes = used_bytes(life.nvme);
+    damage_frame(_i ? n_frames - 1 : 1);
+    ck_assert_int_eq(drain().code, -SW_ECHECKSUM);
+    ck_assert_uint_eq(used_bytes(life.nvme), bytes);
+    ck_assert_uint_eq(used_bytes(life.last), 0);
+    sw_object_store_await(&store, 0);
+    ck_assert_int_eq(sw_engine_query(session, sw_world.ids[0], &info, NULL), 0);
+    ck_assert_int_eq(info.durability, SW_DURABILITY_HOST);
+    drop(0);
+    ck_assert_uint_eq(used_bytes(life.nvme), 0);
+    end_life();
+}
+END_TEST
+
 /* The state of a process that was killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue
  * is there, too. 2: the store has lost its frames. 3: the disk is a new one. */
 START_TEST(of_two_records_a_whole_one_counts) {
@@ -163,6 +253,34 @@ START_TEST(of_two_records_a_whole_one_counts) {
 }
 END_TEST
 
+/* Killed when both tiers had the record, and the region had been dropped. */
+START_TEST(two_records_of_a_dropped_region_are_forgotten) {
+    const struct sw_catalogue_hints in = {.is_in = true};
+    char command[600];
+    begin_life();
+    spill_host("a", 0);
+    end_life();
+    (void)snprintf(command, sizeof command, "cp -a %s %s/disk", sw_world.folder.path, copy.path);
+    run(command);
+    begin_life();
+    ck_assert_int_eq(drain().code, 0);
+    sw_catalogue_hint(life.catalogue, life.engine->store.regions.regions[sw_world.ids[0].slot].record, &in);
+    end_life();
+    (void)snprintf(command, sizeof command, "rm -rf %s/* && cp -a %s/disk/. %s", sw_world.folder.path, copy.path,
+                   sw_world.folder.path);
+    run(command);
+    for (unsigned n = 0; n < 2; n++) {
+        begin_life();
+        settle();
+        ck_assert(!is_there("a"));
+        ck_assert_uint_eq(used_bytes(life.nvme) + used_bytes(life.last), 0);
+        end_life();
+        reboot();
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kept regions that move");
     TCase *tcase = tcase_create("moved");
@@ -170,7 +288,11 @@ int main(void) {
     if (sw_object_store_is_possible()) {
         tcase_add_loop_test(tcase, a_drain_takes_regions_of_the_disk_along, 0, 2);
         tcase_add_loop_test(tcase, a_region_stays_on_the_disk_if_the_store_does_not_keep_it, 0, 2);
+        tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 2);
+        tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);
+        tcase_add_loop_test(tcase, a_damaged_frame_is_not_moved, 0, 2);
         tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 4);
+        tcase_add_test(tcase, two_records_of_a_dropped_region_are_forgotten);
     }
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
