@@ -5,6 +5,7 @@
 #ifndef SW_ONPAIR_H
 #define SW_ONPAIR_H
 
+#include "codec/onpair/learn_core.h"
 #include "codec/onpair/onpair_core.h"
 #include "codec/params.h"
 
@@ -21,6 +22,12 @@ extern "C" {
  * SW_ONPAIR_MAX_SYMBOLS; each takes about 10 bytes of every frame. errors: -SW_ENOMEM; *ret is undefined. */
 int sw_onpair_learn(struct sw_frame_dictionary *ret, const void *sample, size_t sample_bytes, size_t piece_bytes,
                     uint32_t most_symbols);
+
+/* The two parts of sw_onpair_learn(): the symbols, for which a GPU can do the same (codec/gpu.h), and the section,
+ * which takes less than a millisecond. sw_onpair_write() sorts the symbols. errors: -SW_ENOMEM. */
+int sw_onpair_learn_symbols(struct sw_onpair_learned *ret, const void *sample, size_t sample_bytes, size_t piece_bytes,
+                            uint32_t most_symbols);
+int sw_onpair_write(struct sw_frame_dictionary *ret, struct sw_onpair_learned *learned, uint32_t most_symbols);
 
 /* Learns a dictionary for the chunks of a region in host memory, and makes the plan. *dictionary: the plan's. errors:
  * -SW_ENOMEM. */

@@ -64,6 +64,48 @@ static void fill(uint8_t *ret, size_t bytes, uint64_t seed) {
     }
 }
 
+/* Joined symbols are their texts one after the other, cut to 16 bytes and padded with zero bytes. */
+START_TEST(symbols_are_joined) {
+    uint64_t seed = 1;
+    for (uint32_t first = 1; first < SW_ONPAIR_MAX_BYTES; first++)
+        for (uint32_t second = 1; second <= SW_ONPAIR_MAX_BYTES; second++) {
+            const uint32_t bytes = first + second < SW_ONPAIR_MAX_BYTES ? first + second : SW_ONPAIR_MAX_BYTES;
+            struct sw_onpair_symbol a = {.bytes = first}, b = {.bytes = second};
+            uint8_t expected[2 * SW_ONPAIR_MAX_BYTES] = {0};
+            for (uint32_t i = 0; i < first; i++)
+                expected[i] = ((uint8_t *)a.text)[i] = (uint8_t)sw_random(&seed);
+            for (uint32_t i = 0; i < second; i++)
+                expected[first + i] = ((uint8_t *)b.text)[i] = (uint8_t)sw_random(&seed);
+            const struct sw_onpair_symbol both = sw_onpair_join(&a, &b);
+            ck_assert_uint_eq(both.bytes, bytes);
+            ck_assert_int_eq(memcmp(both.text, expected, sizeof both.text), 0);
+            ck_assert(sw_onpair_print(&both) != sw_onpair_print(&a));
+        }
+}
+END_TEST
+
+/* As many symbols as asked for, and the ones that cover most: more of them cover more. */
+START_TEST(the_best_symbols_are_kept) {
+    static uint8_t sample[SAMPLE_BYTES];
+    static struct sw_onpair_learned learned;
+    static const uint32_t most[] = {300, 1000, 3000};
+    uint64_t before = UINT64_MAX;
+    sw_content_fill(sample, sizeof sample, SW_CONTENT_HEX, 1);
+    for (int i = 0; i < 3; i++) {
+        uint64_t codes = 0, bytes = 0;
+        ck_assert_int_eq(sw_onpair_learn_symbols(&learned, sample, sizeof sample, SW_ONPAIR_PIECE_BYTES, most[i]), 0);
+        ck_assert_uint_eq(learned.n, most[i]);
+        for (uint32_t k = 0; k < learned.n; k++) {
+            codes += learned.symbol[k].count;
+            bytes += (uint64_t)learned.symbol[k].count * learned.symbol[k].bytes;
+        }
+        ck_assert_uint_eq(bytes, sizeof sample); /* all bytes of the sample are covered */
+        ck_assert_uint_lt(codes, before);
+        before = codes;
+    }
+}
+END_TEST
+
 static uint32_t find_slowly(const struct sw_onpair_table *table, const uint8_t *in, size_t left) {
     uint32_t best = 0;
     for (uint32_t i = 0; i < table->n; i++)
@@ -254,7 +296,7 @@ START_TEST(errors_are_named) {
         sw_alloc_fail_nth(0);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
-    for (unsigned long nth = 1; nth <= 6; nth++) { /* sample, then the learner's blocks */
+    for (unsigned long nth = 1; nth <= 9; nth++) { /* sample, symbols, the learner's blocks, classes */
         sw_alloc_fail_nth(nth);
         ck_assert_int_eq(sw_onpair_plan(&plan, &dictionary, data, sizeof data), -SW_ENOMEM);
         sw_alloc_fail_nth(0);
@@ -269,6 +311,8 @@ int main(void) {
     enum { N_DICTIONARIES = sizeof dictionaries / sizeof dictionaries[0] };
     Suite *suite = suite_create("codec_onpair");
     TCase *tests = tcase_create("all");
+    tcase_add_test(tests, symbols_are_joined);
+    tcase_add_test(tests, the_best_symbols_are_kept);
     tcase_add_loop_test(tests, the_longest_symbol_is_found, 0, N_DICTIONARIES);
     tcase_add_test(tests, a_full_index_loses_symbols_and_no_bytes);
     tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);
