@@ -34,6 +34,11 @@
          (const void *d_sample, size_t sample_bytes, struct sw_params *d_params, struct sw_gpu_training *d_training,   \
           void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err),                      \
          (d_sample, sample_bytes, d_params, d_training, d_scratch, scratch_bytes, stream, err))                        \
+    CALL(size_t, sw_gpu_learn_scratch_bytes, (void), ())                                                               \
+    CALL(int, sw_gpu_learn_async,                                                                                      \
+         (const void *d_sample, size_t sample_bytes, uint32_t most_symbols, struct sw_onpair_learned *d_learned,       \
+          void *d_scratch, size_t scratch_bytes, struct CUstream_st *stream, struct sw_err *err),                      \
+         (d_sample, sample_bytes, most_symbols, d_learned, d_scratch, scratch_bytes, stream, err))                     \
     CALL(int, sw_gpu_encode_async,                                                                                     \
          (const struct sw_gpu_plan *plan, const void *d_in, uint64_t in_bytes, void *d_frame,                          \
           uint64_t frame_cap_bytes, struct sw_gpu_result *d_result, const struct sw_gpu_pool *pool,                    \

@@ -160,6 +160,14 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
                        struct sw_gpu_training *d_training, void *d_scratch, size_t scratch_bytes,
                        struct CUstream_st *stream, struct sw_err *err);
 
+/* Learns a dictionary's symbols on the GPU alone, the same as sw_onpair_learn_symbols() from pieces of 512 bytes, which
+ * then go to sw_onpair_write(). At most 1 MiB. d_scratch: sw_gpu_learn_scratch_bytes(). */
+size_t sw_gpu_learn_scratch_bytes(void);
+struct sw_onpair_learned;
+int sw_gpu_learn_async(const void *d_sample, size_t sample_bytes, uint32_t most_symbols,
+                       struct sw_onpair_learned *d_learned, void *d_scratch, size_t scratch_bytes,
+                       struct CUstream_st *stream, struct sw_err *err);
+
 /* Encodes into one frame, in one launch. d_frame: frame_cap_bytes >= sw_frame_bound_bytes(in_bytes). d_progress: no two
  * encodes at a time use it. A v5t plan always makes a v5t
  * frame, in which segments that do not shrink are stored raw. To fall back to a raw frame, the caller compares

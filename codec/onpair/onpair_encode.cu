@@ -78,6 +78,8 @@ static cudaError_t init() {
     cudaError_t e = init_encoder<small>();
     if (e == cudaSuccess)
         e = init_encoder<large>();
+    if (e == cudaSuccess)
+        e = sw_onpair_gpu_init_learning();
     return e == cudaSuccess ? sw_onpair_gpu_init_decoder() : e;
 }
 

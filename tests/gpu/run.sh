@@ -8,6 +8,7 @@
 #            gpu_codec          frames of every codec: host and GPU read each other's, damaged ones are refused
 #            gpu_batch          the same of many frames in one launch; hashes of ranges, copies of runs
 #            gpu_numbers        frames of codecs of numbers and tables
+#            gpu_learn          a GPU learns the same dictionaries as the host, and how long it takes
 #            gpu_device         the CUDA device by its contract: groups, raw frames, damage
 #            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
@@ -17,9 +18,10 @@
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
 #            ..._coded          roundtrip, orders, restart and client_death with the codec in the client
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
-# small      gpu_codec, gpu_batch, gpu_device, gpu_roundtrip as on GPUs whose blocks have 64 and 99 KiB of shared memory
-# sanitize   gpu_codec, gpu_batch, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip under
-#            memcheck and racecheck, on small inputs
+# small      gpu_codec, gpu_batch, gpu_learn, gpu_device, gpu_roundtrip as on GPUs whose blocks have 64 and 99 KiB of
+#            shared memory
+# sanitize   gpu_codec, gpu_batch, gpu_learn, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip
+#            under memcheck and racecheck, on small inputs
 # demo       what `make demo` shows
 # codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of the files in $COLUMNS_DIR; bench_fused, bench_packed_query
 # roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB, and of pack and unpack
@@ -52,6 +54,7 @@ if wants test; then
     step gpu_codec "$build/tests/gpu_codec"
     step gpu_batch "$build/tests/gpu_batch"
     step gpu_numbers "$build/tests/gpu_numbers"
+    LINES_SHOWN=20 step gpu_learn "$build/tests/gpu_learn"
     step gpu_packed "$build/tests/gpu_packed" "$daemon"
     step gpu_device "$build/tests/gpu_device"
     step gpu_faults "$build/tests/gpu_faults"
@@ -69,7 +72,7 @@ fi
 if wants small; then
     for kib in 64 99; do
         export SPILLWAY_TEST_SHARED_KIB=$kib
-        for name in codec batch device; do
+        for name in codec batch learn device; do
             step "gpu_${name}_$kib" "$build/tests/gpu_$name"
         done
         step "gpu_roundtrip_$kib" "$build/tests/gpu_roundtrip" "$daemon"
@@ -86,6 +89,7 @@ if wants sanitize; then
             CK_RUN_CASE=$part step "codec_${part}_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_codec"
         done
         step "batch_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_batch"
+        step "learn_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_learn"
         CK_RUN_CASE=alignments step "numbers_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_numbers"
         step "packed_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_packed" "$daemon"
         step "device_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_device"
