@@ -220,6 +220,81 @@ START_TEST(a_cancel_after_success_is_harmless) {
 }
 END_TEST
 
+/* Two of three requests fit the service's limit. */
+static void serve_two_of_three(int socket) {
+    struct sw_msg spill, abort;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    SW_ASSERT(spill.u.build.n_builds == 2);
+    sw_play_expect(socket, &abort, SW_MSG_BUILD);
+    SW_ASSERT(abort.u.build.n_builds == 2 && abort.u.build.builds[1].build == spill.u.build.builds[1].build);
+    sw_play_put_batch(socket, spill.header.seq, 2, 1, 2 * EACH_BYTES);
+    sw_play_put_error(socket, abort.header.seq, "ENOENT", SW_SCOPE_REQUEST, "there is no such build");
+    sw_play_expect_end(socket);
+}
+
+START_TEST(what_was_never_sent_is_canceled_by_itself) {
+    start(serve_two_of_three, SPILLWAY_EACH);
+    struct spillway_ticket *ticket = spill_all();
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(ticket, -1, results, N, &sw_play.error), SPILLWAY_ECANCELED, SPILLWAY_SCOPE_REQUEST,
+                     "spillway_cancel()");
+    ck_assert(results[0].code == 0 && results[0].region.slot == 1);
+    ck_assert(results[1].code == 0 && results[1].region.slot == 2);
+    ck_assert_int_eq(results[2].code, -SPILLWAY_ECANCELED);
+    ck_assert_uint_eq(results[2].region.generation, 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+/* ---- drops ------------------------------------------------------------------------------------------------------- */
+
+enum { MANY = SW_PROTO_MAX_ITEMS + 3 };
+static unsigned failing_drop; /* the first one that fails; all after it have another error */
+
+static void refuse_drops(int socket) {
+    static const struct sw_wire_text texts[] = {{"EBUSY"}, {"ENOENT"}};
+    static struct sw_wire_result all[SW_PROTO_MAX_ITEMS];
+    sw_play_greet(socket);
+    for (unsigned at = 0; at < MANY; at += SW_PROTO_MAX_ITEMS) {
+        const unsigned n = MANY - at < SW_PROTO_MAX_ITEMS ? MANY - at : SW_PROTO_MAX_ITEMS;
+        struct sw_msg msg, reply = {.u.results = {.n_results = (uint16_t)n,
+                                                  .n_texts = 2,
+                                                  .results = all,
+                                                  .texts = texts,
+                                                  .text_bytes = 6,
+                                                  .text = "no way"}};
+        sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+        SW_ASSERT(msg.u.discard.n_ids == n && msg.u.discard.ids[n - 1].slot == at + n - 1);
+        for (unsigned i = 0; i < n; i++)
+            all[i] = (struct sw_wire_result){.error = at + i < failing_drop    ? 0
+                                                      : at + i == failing_drop ? 1
+                                                                               : 2,
+                                             .scope = at + i < failing_drop ? 0 : SW_SCOPE_REQUEST};
+        sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* Whichever it is, and the others are asked for, too. */
+START_TEST(the_first_drop_that_fails_is_reported) {
+    static const unsigned which[] = {0, 1, SW_PROTO_MAX_ITEMS - 1, SW_PROTO_MAX_ITEMS, MANY - 1, MANY};
+    struct spillway_region regions[MANY];
+    for (unsigned i = 0; i < MANY; i++)
+        regions[i] = (struct spillway_region){i, 9};
+    for (unsigned k = 0; k < sizeof which / sizeof which[0]; k++) {
+        failing_drop = which[k];
+        sw_play_open(refuse_drops);
+        const int rc = spillway_drop(sw_play.connection, regions, MANY, &sw_play.error);
+        ck_assert_int_eq(rc, which[k] < MANY ? -SPILLWAY_EBUSY : 0);
+        ck_assert_int_eq(sw_play.error.code, rc);
+        sw_play_close();
+    }
+}
+END_TEST
+
 /* ---- structs of other versions, and what cannot be --------------------------------------------------------------- */
 
 static void serve_nothing(int socket) {
@@ -442,6 +517,8 @@ int main(void) {
     tcase_add_test(tcase, a_call_has_a_time_limit);
     tcase_add_test(tcase, a_time_limit_wakes_the_event_loop);
     tcase_add_test(tcase, a_cancel_after_success_is_harmless);
+    tcase_add_test(tcase, what_was_never_sent_is_canceled_by_itself);
+    tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
     tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
     tcase_add_test(tcase, structs_of_a_later_version_are_read);
     tcase_add_test(tcase, a_long_list_comes_in_parts);

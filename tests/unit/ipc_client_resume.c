@@ -588,6 +588,96 @@ START_TEST(a_stop_is_forgotten_when_the_service_is_back) {
 }
 END_TEST
 
+static void await_end(int rc, int code) {
+    while (rc == 0) {
+        struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 30000), 1);
+        rc = spillway_dispatch(sw_play.connection, &sw_play.error);
+    }
+    sw_play_ck_error(rc, code, SPILLWAY_SCOPE_SESSION, "has nothing of this connection");
+}
+
+static unsigned other_version; /* _i of the next test */
+
+/* A process that is full, or stops, and then one that has no such session, or speaks another version. */
+static void serve_another(int socket) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION + other_version,
+                                               .max_in_flight = SW_PLAY_MAX_IN_FLIGHT,
+                                               .max_buffers = 100,
+                                               .resumed = other_version,
+                                               .reconnect_ms = 600000}};
+    greet(socket, false);
+    (void)sw_play_take_spill(socket);
+    leave(socket);
+    int again = accept(sw_play.listener, NULL, NULL);
+    sw_play_expect(again, &msg, SW_MSG_HELLO);
+    sw_play_put_error(again, msg.header.seq, "ELIMIT", SW_SCOPE_SESSION, "too many sessions");
+    sw_play_expect_end(again);
+    (void)close(again);
+    again = accept(sw_play.listener, NULL, NULL);
+    sw_play_expect(again, &msg, SW_MSG_HELLO);
+    SW_ASSERT(memcmp(msg.u.hello.token, token, sizeof token) == 0);
+    sw_play_put(again, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(a_session_that_is_gone_ends_the_connection) {
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_ticket *ticket = NULL;
+    other_version = (unsigned)_i;
+    sw_play_open(serve_another);
+    ck_assert_int_eq(spill(&ticket), 0);
+    lose_connection();
+    await_end(0, SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spill(&ticket), -SPILLWAY_ERESTARTED);
+    sw_play_close();
+}
+END_TEST
+
+static void expect_settle_of(int socket, uint32_t seq, struct sw_msg *ret) {
+    sw_play_expect(socket, ret, SW_MSG_SETTLE);
+    SW_ASSERT(ret->u.settle.type == SW_MSG_BUILD && ret->u.settle.seq == seq && ret->u.settle.n_ids == 1);
+}
+
+/* Two processes end before they answer. */
+static void serve_a_request_settled_thrice(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    const uint32_t seq = sw_play_take_spill(socket) + 2;
+    leave(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        const int again = come_back();
+        expect_settle_of(again, seq, &msg);
+        SW_ASSERT(msg.header.seq != seq);
+        (void)shutdown(again, SHUT_RDWR);
+        (void)close(again);
+    }
+    const int last = come_back();
+    expect_settle_of(last, seq, &msg);
+    sw_play_put_result(last, msg.header.seq, 7, SW_PLAY_BYTES);
+    expect_settled(last);
+    sw_play_expect_drop(last, 7);
+    sw_play_expect_end(last);
+    (void)close(last);
+}
+
+/* It is always asked about by the number of the request itself. */
+START_TEST(a_request_is_settled_until_there_is_an_answer) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_a_request_settled_thrice);
+    ck_assert_int_eq(spill(&ticket), 0);
+    lose_connection();
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
+    ck_assert_uint_eq(result.region.slot, 7);
+    ck_assert_int_eq(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- somebody else has taken the path ---------------------------------------------------------------------------- */
 
 enum { IMPOSTOR = 4242 };
@@ -679,6 +769,8 @@ int main(void) {
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
+    tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
+    tcase_add_test(tcase, a_request_is_settled_until_there_is_an_answer);
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
