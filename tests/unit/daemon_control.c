@@ -228,6 +228,113 @@ START_TEST(a_region_is_shown_as_it_is) {
 }
 END_TEST
 
+static struct sw_region *add_region(struct sw_owner *owner, struct sw_owner *tenant_owner, const char *name) {
+    struct sw_region *region = sw_region_acquire(&service.service.engine->store.regions, owner);
+    ck_assert_ptr_nonnull(region);
+    if (tenant_owner)
+        sw_owner_set_tenant_owner(owner, tenant_owner);
+    if (name)
+        ck_assert_int_eq(sw_region_set_name(region, name), 0);
+    return region;
+}
+
+static struct sw_owner *add_owner(uint32_t uid) {
+    struct sw_owner *ret;
+    ck_assert_int_eq(sw_owner_open(service.service.engine, &ret, NULL), 0);
+    if (uid)
+        sw_owner_become_tenant_owner(ret, uid);
+    return ret;
+}
+
+/* A region is named by its id, or by a name that only one user has, or by a name and a uid. */
+START_TEST(one_region_is_meant_or_none) {
+    static const struct {
+        const char *params, *answer;
+    } rows[] = {
+        {"{}", "give a region or a name\""},
+        {"{\"region\":\"0:1\",\"name\":\"a\"}", "not both"},
+        {"{\"region\":\"0:1\",\"uid\":1001}", "belongs to a name"},
+        {"{\"uid\":1001}", "give a region or a name\""},
+        {"{\"name\":\"a\"}", "several users"},
+        {"{\"name\":\"a\",\"uid\":1001}", "\"region\":\"0:1\""},
+        {"{\"name\":\"a\",\"uid\":1002}", "\"region\":\"1:1\""},
+        {"{\"name\":\"a\",\"uid\":1003}", "no durable region of this name"},
+        {"{\"name\":\"b\"}", "\"region\":\"2:1\""},
+        {"{\"name\":\"b\",\"uid\":1002}", "\"region\":\"2:1\""},
+        {"{\"name\":\"b\",\"uid\":1001}", "no durable region of this name"},
+        {"{\"name\":\"c\"}", "no durable region of this name"},
+        {"{\"region\":\"2:1\"}", "\"region\":\"2:1\""},
+        {"{\"region\":\"2:2\"}", "ENOENT"},
+        {"{\"region\":\"3:1\"}", "ENOENT"},
+    };
+    static const char head[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":";
+    struct sw_owner *first = add_owner(1001), *second = add_owner(1002);
+    struct sw_region *regions[] = {add_region(first, NULL, "a"), add_region(second, NULL, "a"),
+                                   add_region(add_owner(0), second, "b")};
+    char line[300];
+    for (size_t i = 0; i < 3; i++) {
+        regions[i]->frames = sw_frames_new(1, 1, false);
+        regions[i]->state = SW_REGION_OUT;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        (void)snprintf(line, sizeof line, "%s\"promote\",\"params\":%s}", head, rows[i].params);
+        ck_assert_msg(is_answered(line, rows[i].answer), "%s", rows[i].params);
+    }
+    (void)snprintf(line, sizeof line, "%s\"spill\",\"params\":{\"name\":\"b\",\"bytes\":4096}}", head);
+    ck_assert(is_answered(line, "not both"));
+    (void)snprintf(line, sizeof line, "%s\"spill\"}", head);
+    ck_assert(is_answered(line, "give bytes or a name\""));
+}
+END_TEST
+
+/* Returns the number of regions on a page, and the cursor of the next. */
+static size_t page_of(const char *params, json_int_t *ret_next) {
+    char line[300];
+    (void)snprintf(line, sizeof line, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"regions\",\"params\":%s}", params);
+    char *text = sw_test_control_line(&control, line, strlen(line));
+    json_t *answer = json_loads(text, 0, NULL), *result = json_object_get(answer, "result"),
+           *next = json_object_get(result, "next");
+    const size_t n = json_array_size(json_object_get(result, "regions"));
+    *ret_next = next ? json_integer_value(next) : -1;
+    json_decref(answer);
+    free(text);
+    return n;
+}
+
+START_TEST(regions_are_shown_page_by_page) {
+    enum { N = 7 };
+    struct sw_owner *first = add_owner(1001), *second = add_owner(1002);
+    char params[100], name[8];
+    json_int_t next;
+    for (unsigned i = 0; i < N; i++) {
+        (void)snprintf(name, sizeof name, "%u", i);
+        struct sw_region *region = add_region(i < 2 ? first : second, NULL, name);
+        if (i == 3)
+            region->state = SW_REGION_LOST;
+    }
+    ck_assert_uint_eq(page_of("{}", &next), N);
+    ck_assert_int_eq(next, -1);
+    ck_assert_uint_eq(page_of("{\"uid\":1001}", &next), 2);
+    ck_assert_uint_eq(page_of("{\"uid\":1002}", &next), N - 2);
+    ck_assert_uint_eq(page_of("{\"uid\":1003}", &next), 0);
+    ck_assert_uint_eq(page_of("{\"state\":\"lost\"}", &next), 1);
+    ck_assert_uint_eq(page_of("{\"state\":\"lost\",\"uid\":1001}", &next), 0);
+    ck_assert_uint_eq(page_of("{\"session\":1}", &next), 0);
+    for (unsigned limit = 1; limit <= N; limit++) {
+        size_t n = 0;
+        next = 0;
+        for (unsigned page = 0; next >= 0; page++) {
+            (void)snprintf(params, sizeof params, "{\"limit\":%u,\"cursor\":%lld}", limit, (long long)next);
+            const size_t more = page_of(params, &next);
+            ck_assert(more <= limit && (more == limit || next < 0) && page < N);
+            n += more;
+        }
+        ck_assert_uint_eq(n, N);
+    }
+    ck_assert_uint_eq(page_of("{\"limit\":1,\"cursor\":2,\"uid\":1001}", &next), 0);
+}
+END_TEST
+
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /* The metrics and the method stats report an engine's counts. Units are in the names. */
@@ -515,6 +622,8 @@ int main(void) {
     tcase_add_test(tests, a_filter_can_be_changed);
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
     tcase_add_test(tests, a_region_is_shown_as_it_is);
+    tcase_add_test(tests, one_region_is_meant_or_none);
+    tcase_add_test(tests, regions_are_shown_page_by_page);
     tcase_add_test(tests, statistics_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);

@@ -1,0 +1,123 @@
+/* How many sessions there may be: the configuration's bound, and what the process's descriptors allow. */
+#include "base/log.h"
+#include "daemon/descriptors.h"
+#include "daemon/session/server.h"
+#include "ipc/proto.h"
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+#include "tests/lib/service.h"
+
+#include <check.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static struct sw_test_service service;
+
+static void setup(void) {
+    sw_log_set_level(SW_LOG_ERROR);
+    sw_test_service_start(&service);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------------------------------- */
+
+static struct sw_fd_budget share(unsigned had, uint32_t max_sessions) {
+    service.config.max_sessions = max_sessions;
+    service.service.n_descriptors = had;
+    service.service.fds = (struct sw_fd_budget){0};
+    sw_descriptors_share(&service.service);
+    return service.service.fds;
+}
+
+/* The rest of the service, all sessions, memories and what waits to be closed never need more than there are. */
+START_TEST(no_more_are_promised_than_there_are) {
+    const uint64_t own = 256 + SW_PROTO_MAX_FDS; /* and there is no tier that needs some */
+    for (unsigned had = 1024; had <= 1 << 20; had += had / 16)
+        for (uint32_t max_sessions = 1; max_sessions <= 4096; max_sessions *= 4) {
+            const struct sw_fd_budget b = share(had, max_sessions);
+            const uint32_t sessions = b.max_sessions < max_sessions ? b.max_sessions : max_sessions;
+            ck_assert_uint_ge(b.limit, 96); /* some for memories in any case */
+            ck_assert_uint_eq(b.max_closing, (b.limit + b.max_closing) / 4);
+            ck_assert_uint_ge(b.max_sessions, had / 8);
+            if (had >= own + 128 + had / 8)
+                ck_assert_uint_le(own + sessions + b.limit + b.max_closing, had);
+            if (had > own + max_sessions + 128) {
+                ck_assert_uint_eq(sessions, max_sessions);
+                ck_assert_uint_eq(own + sessions + b.limit + b.max_closing, had);
+            }
+        }
+}
+END_TEST
+
+/* ---- sessions ---------------------------------------------------------------------------------------------------- */
+
+static char folder[SW_TEST_PATH_BYTES];
+static struct sw_server *server;
+
+static int client(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)strcpy(address.sun_path, service.config.data_socket);
+    const int ret = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(ret, (const struct sockaddr *)(const void *)&address, sizeof address), 0);
+    return ret;
+}
+
+static void await_sessions(unsigned n) {
+    while (service.service.n_sessions != n)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+}
+
+static void ck_refused(const char *text) {
+    uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg;
+    const unsigned before = service.service.n_sessions;
+    const int peer = client();
+    ssize_t n;
+    while ((n = recv(peer, packet, sizeof packet, MSG_DONTWAIT)) < 0)
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(service.service.n_sessions, before);
+    ck_assert_int_gt(n, 0);
+    ck_assert_int_eq(sw_msg_decode(&msg, packet, (size_t)n, NULL), 0);
+    ck_assert_uint_eq(msg.header.type, SW_MSG_ERROR);
+    ck_assert_ptr_nonnull(memmem(packet, (size_t)n, text, strlen(text)));
+    ck_assert_ptr_nonnull(memmem(packet, (size_t)n, "ELIMIT", 6));
+    ck_assert_int_eq(recv(peer, packet, sizeof packet, 0), 0);
+    (void)close(peer);
+}
+
+/* _i 0: by the configuration. 1: by the descriptors. One that ends makes room. */
+START_TEST(sessions_are_limited_to_the_last_one) {
+    int peers[3];
+    sw_test_folder(folder);
+    (void)snprintf(service.config.data_socket, sizeof service.config.data_socket, "%s/data", folder);
+    service.config.tenant_sessions = 100; /* else a user has a part of them */
+    service.config.max_sessions = _i ? 100 : 3;
+    service.service.fds.max_sessions = _i ? 3 : 100;
+    ck_assert_int_eq(sw_server_open(&server, &service.service, NULL), 0);
+    for (unsigned i = 0; i < 3; i++)
+        peers[i] = client();
+    await_sessions(3);
+    ck_refused(_i ? "LimitNOFILE" : "max_sessions");
+    (void)close(peers[1]);
+    await_sessions(2);
+    peers[1] = client();
+    await_sessions(3);
+    ck_refused(_i ? "LimitNOFILE" : "max_sessions");
+    for (unsigned i = 0; i < 3; i++)
+        (void)close(peers[i]);
+    await_sessions(0);
+    sw_server_abandon(server);
+    sw_test_remove(folder);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("daemon_server");
+    TCase *tests = tcase_create("all");
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_test(tests, no_more_are_promised_than_there_are);
+    tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, 2);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
