@@ -103,8 +103,8 @@ static inline void drop(unsigned i) {
     sw_engine_check(life.engine);
 }
 
-/* Takes all cells of the catalogue, or gives them back. */
-static inline void fill_catalogue(bool takes) {
+/* Takes all cells of the catalogue, or gives them back. Returns how many were taken. */
+static inline size_t fill_catalogue(bool takes) {
     static uint32_t records[100000];
     static size_t n;
     if (!takes)
@@ -112,6 +112,7 @@ static inline void fill_catalogue(bool takes) {
             sw_catalogue_free(life.catalogue, &records[--n]);
     while (takes && sw_catalogue_put_batch(life.catalogue, 1, &records[n], NULL) == 0)
         ck_assert_uint_lt(++n, sizeof records / sizeof records[0]);
+    return n;
 }
 
 #endif

@@ -121,6 +121,29 @@ START_TEST(test_two_kept_slabs_for_one_place) {
 }
 END_TEST
 
+/* A descriptor that is no slab, between two that are. Its place is nobody's, as others may still have its offset. */
+START_TEST(test_the_place_of_what_is_no_slab_stays_unused) {
+    struct sw_stored frames[4] = {0};
+    struct sw_tier *tier = open_kept(4 * MIB);
+    UNTIL(tier, s.backed_bytes == 4 * MIB);
+    tier->ops->close(tier);
+    (void)close(kept[1].fd);
+    n_kept = 1;
+    const int none = open("/dev/null", O_RDWR | O_CLOEXEC);
+    keep_slab(none, (_i ? 2 : 6) * MIB, NULL);
+    (void)close(none);
+    tier = open_kept(8 * MIB);
+    UNTIL(tier, s.backed_bytes == 8 * MIB);
+    for (unsigned i = 2; i < n_kept; i++)
+        ck_assert_uint_ge(kept[i].offset, (_i ? 4 : 8) * MIB);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert_int_eq(tier->ops->reserve(tier, 2 * MIB, &frames[i], NULL), 0);
+    for (unsigned i = 0; i < 4; i++)
+        tier->ops->release(tier, &frames[i]);
+    tier->ops->close(tier);
+}
+END_TEST
+
 static struct sw_tier *open_with_pipes(uint64_t capacity, const int *io_pipes, unsigned n) {
     const struct sw_tier_host_config config = {.capacity_bytes = capacity,
                                                .slab_bytes = 2 * MIB,
@@ -213,6 +236,7 @@ int main(void) {
     tcase_add_test(tcase, test_empty_slabs_beyond_a_lower_limit_are_released);
     tcase_add_test(tcase, test_an_unusable_kept_slab_is_released);
     tcase_add_test(tcase, test_two_kept_slabs_for_one_place);
+    tcase_add_loop_test(tcase, test_the_place_of_what_is_no_slab_stays_unused, 0, 2);
     tcase_add_test(tcase, test_slabs_that_the_kernel_may_write_are_not_used);
     tcase_add_test(tcase, test_pipes_are_closed);
     suite_add_tcase(suite, tcase);

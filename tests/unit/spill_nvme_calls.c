@@ -1,0 +1,249 @@
+/* The NVMe tier when one call of its files fails, whichever it is: the change fails or succeeds as a whole, the next
+ * one succeeds, and what is kept then has been written and flushed, with the names of its files. */
+#include "spill/tier/nvme/ledger.h"
+#include "spill/tier/nvme/nvme_files.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+enum { MOST_FILES = 64, FRAME_BYTES = 500000, NONE = 0 };
+
+/* ---- the disk ---------------------------------------------------------------------------------------------------- */
+
+enum call { PWRITE, SYNC, RENAME, N_CALLS };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    ino_t inodes[MOST_FILES];
+    bool is_dirty[MOST_FILES]; /* written, and not flushed since */
+    unsigned n;
+    unsigned left[N_CALLS]; /* calls until one fails; NONE: none does */
+    bool is_short;          /* a write that fails has written a part of it */
+    bool names_are_dirty;   /* there is a name that was not flushed */
+} disk;
+
+static bool *dirty(int fd) {
+    struct stat st;
+    unsigned i = 0;
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    while (i < disk.n && disk.inodes[i] != st.st_ino)
+        i++;
+    ck_assert_uint_lt(i, MOST_FILES);
+    disk.inodes[i] = st.st_ino;
+    disk.n = i == disk.n ? i + 1 : disk.n;
+    return &disk.is_dirty[i];
+}
+
+static bool fails(enum call call) {
+    if (disk.left[call] == NONE || --disk.left[call] > 0)
+        return false;
+    errno = EIO;
+    return true;
+}
+
+static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    (void)pthread_mutex_lock(&lock);
+    const bool has_failed = fails(PWRITE);
+    *dirty(fd) = true;
+    (void)pthread_mutex_unlock(&lock);
+    if (!has_failed)
+        return pwrite(fd, data, bytes, offset);
+    if (!disk.is_short)
+        return -1;
+    return pwrite(fd, data, bytes > 4096 ? 4096 : bytes / 2, offset); /* and the rest is written next */
+}
+
+static int disk_sync(int fd, bool is_directory) {
+    (void)pthread_mutex_lock(&lock);
+    const bool has_failed = fails(SYNC);
+    if (!has_failed)
+        *(is_directory ? &disk.names_are_dirty : dirty(fd)) = false;
+    (void)pthread_mutex_unlock(&lock);
+    return has_failed ? -1 : 0;
+}
+
+static int disk_rename(int directory, const char *from, const char *to) {
+    (void)pthread_mutex_lock(&lock);
+    const bool has_failed = fails(RENAME);
+    disk.names_are_dirty |= !has_failed;
+    (void)pthread_mutex_unlock(&lock);
+    return has_failed ? -1 : renameat(directory, from, directory, to);
+}
+
+static const struct sw_nvme_file_ops files = {.pwrite = disk_pwrite, .sync = disk_sync, .rename = disk_rename};
+
+static void ck_flushed(void) {
+    static const char *const names[] = {"manifest", SW_LEDGER_FILE, "data-0000", "data-0001"};
+    (void)pthread_mutex_lock(&lock);
+    ck_assert(!disk.names_are_dirty);
+    for (unsigned k = 0; k < sizeof names / sizeof names[0]; k++) {
+        char path[96];
+        struct stat st;
+        ck_assert_int_eq(stat(sw_nvme_path(path, names[k]), &st), 0);
+        for (unsigned i = 0; i < disk.n; i++)
+            ck_assert_msg(disk.inodes[i] != st.st_ino || !disk.is_dirty[i], "%s was not flushed", names[k]);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- the tier ---------------------------------------------------------------------------------------------------- */
+
+static struct sw_tier *tier;
+static struct sw_tier_nvme_config config;
+
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool done;
+};
+
+static void on_done(struct sw_tier_change *change, void *arg) {
+    struct waiter *w = arg;
+    (void)change;
+    (void)pthread_mutex_lock(&w->lock);
+    w->done = true;
+    (void)pthread_cond_signal(&w->ended);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+/* Keeps n records, or forgets one. */
+static int change(enum sw_tier_change_kind kind, struct sw_tier_record *records, unsigned n) {
+    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct sw_tier_change what = {.kind = kind, .records = records, .n = n, .done = on_done, .arg = &w};
+    tier->ops->change(tier, &what);
+    (void)pthread_mutex_lock(&w.lock);
+    while (!w.done)
+        (void)pthread_cond_wait(&w.ended, &w.lock);
+    (void)pthread_mutex_unlock(&w.lock);
+    return what.err.code;
+}
+
+static int keep(const char *content, uint64_t *ret_number) {
+    struct sw_tier_record record = {.content = (const uint8_t *)content, .bytes = strlen(content), .name = content};
+    const int rc = change(SW_TIER_KEEP, &record, 1);
+    *ret_number = record.number;
+    return rc;
+}
+
+static int put(uint64_t seed) {
+    struct sw_stored stored;
+    return sw_nvme_put(tier, FRAME_BYTES, seed, &stored, NULL);
+}
+
+static char found[200];
+
+static int visit(void *arg, const struct sw_tier_record *record, struct sw_err *err) {
+    (void)arg;
+    (void)err;
+    (void)snprintf(found + strlen(found), sizeof found - strlen(found), "%.*s ", (int)record->bytes,
+                   (const char *)record->content);
+    return 0;
+}
+
+/* What the next process finds. */
+static void ck_found(const char *records, const uint64_t seeds[SW_NVME_MAX_WANT]) {
+    struct sw_nvme_recovered r;
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, seeds, &r);
+    found[0] = 0;
+    ck_assert_int_eq(tier->ops->visit_kept(tier, visit, NULL, NULL), 0);
+    ck_assert_str_eq(found, records);
+}
+
+static void setup(void) {
+    sw_nvme_setup();
+    config = sw_nvme_config_of(4 * MIB, SW_TIER_NVME_THREADS);
+    config.files = &files;
+    tier = sw_nvme_open(&config);
+}
+
+static void teardown(void) {
+    tier->ops->close(tier);
+    sw_nvme_teardown();
+}
+
+static void arm(enum call call, unsigned nth) {
+    (void)pthread_mutex_lock(&lock);
+    memset(disk.left, 0, sizeof disk.left);
+    disk.left[call] = nth;
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static bool has_failed(enum call call) {
+    return disk.left[call] == NONE;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+enum { MOST_CALLS = 7 };
+
+/* _i: which call of a kind fails, of a change that keeps the first record, or the second. */
+START_TEST(each_call_of_a_change) {
+    const enum call call = (enum call)(_i / MOST_CALLS % N_CALLS);
+    const bool is_first = _i / MOST_CALLS >= N_CALLS;
+    uint64_t before = 0, number = 0;
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        ck_assert_int_eq(put(seed), 0); /* in both files */
+    if (!is_first)
+        ck_assert_int_eq(keep("before", &before), 0);
+    ck_assert_int_eq(put(4), 0);
+    arm(call, 1 + (unsigned)(_i % MOST_CALLS));
+    const int rc = keep("a", &number);
+    const bool has = has_failed(call);
+    ck_assert_int_eq(rc, has ? -SW_EIO : 0);
+    if (!has) {
+        arm(call, NONE);
+        ck_flushed();
+        ck_found(is_first ? "a " : "before a ", SW_NVME_FRAMES(1, 2, 3, 4));
+        return;
+    }
+    ck_assert_int_eq(keep("b", &number), 0); /* without any new frame */
+    ck_flushed();
+    ck_found(is_first ? "b " : "before b ", SW_NVME_FRAMES(1, 2, 3, 4));
+    ck_assert_int_eq(put(5), 0);
+    if (!is_first) {
+        struct sw_tier_record record = {.number = before};
+        ck_assert_int_eq(change(SW_TIER_FORGET, &record, 1), 0);
+    }
+    ck_found("b ", SW_NVME_FRAMES(1, 2, 3, 4, 5));
+}
+END_TEST
+
+/* Two records of a batch, or none, when it is cut by a write that writes a part, or by a flush that fails. */
+START_TEST(a_cut_batch) {
+    struct sw_tier_record records[] = {{.content = (const uint8_t *)"x", .bytes = 1, .name = "x"},
+                                       {.content = (const uint8_t *)"y", .bytes = 1, .name = "y"}};
+    uint64_t number;
+    ck_assert_int_eq(put(1), 0);
+    ck_assert_int_eq(keep("before", &number), 0);
+    disk.is_short = true;
+    arm(PWRITE, 1);
+    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), 0); /* goes on behind the part */
+    ck_found("before x y ", SW_NVME_FRAMES(1));
+    arm(PWRITE, NONE);
+    disk.is_short = false;
+    arm(SYNC, 2); /* the first is the manifest's */
+    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), -SW_EIO);
+    ck_assert_int_eq(keep("behind", &number), 0);
+    ck_found("before x y behind ", SW_NVME_FRAMES(1));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("calls of the nvme tier");
+    TCase *tcase = tcase_create("calls");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, each_call_of_a_change, 0, 2 * N_CALLS * MOST_CALLS);
+    tcase_add_test(tcase, a_cut_batch);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
