@@ -402,21 +402,30 @@ static void set_up(void) {
     CUDA(cudaMemcpy(d_source, content, BYTES, cudaMemcpyHostToDevice));
 }
 
+static void tear_down(void) {
+    CUDA(cudaFree(d_source));
+    CUDA(cudaFree(d_data));
+    free(content);
+}
+
 static Suite *make_suite(void) {
-    TCase *cases = tcase_create("orders");
-    tcase_set_timeout(cases, 0);
-    tcase_add_unchecked_fixture(cases, set_up, NULL);
-    tcase_add_loop_test(cases, earlier_work_of_the_stream_comes_first, 0, STREAM_KINDS);
-    tcase_add_test(cases, the_default_stream_waits_for_blocking_ones);
-    tcase_add_test(cases, a_stream_of_another_gpu_comes_first);
-    tcase_add_loop_test(cases, a_stream_that_is_captured_is_refused, 0, 3);
-    tcase_add_loop_test(cases, the_default_stream_works_beside_a_capture, 0, 6);
-    tcase_add_test(cases, endless_work_delays_only_its_client);
-    tcase_add_test(cases, calls_end_beside_a_kernel_that_fills_the_gpu);
-    tcase_add_test(cases, first_calls_end_beside_a_kernel_that_fills_the_gpu);
-    tcase_add_test(cases, the_service_ends_beside_endless_work);
+    TCase *streams = tcase_create("streams"), *neighbours = tcase_create("neighbours");
+    tcase_set_timeout(streams, 0);
+    tcase_add_unchecked_fixture(streams, set_up, tear_down);
+    tcase_add_loop_test(streams, earlier_work_of_the_stream_comes_first, 0, STREAM_KINDS);
+    tcase_add_test(streams, the_default_stream_waits_for_blocking_ones);
+    tcase_add_test(streams, a_stream_of_another_gpu_comes_first);
+    tcase_add_loop_test(streams, a_stream_that_is_captured_is_refused, 0, 3);
+    tcase_add_loop_test(streams, the_default_stream_works_beside_a_capture, 0, 6);
+    tcase_set_timeout(neighbours, 0);
+    tcase_add_unchecked_fixture(neighbours, set_up, tear_down);
+    tcase_add_test(neighbours, endless_work_delays_only_its_client);
+    tcase_add_test(neighbours, calls_end_beside_a_kernel_that_fills_the_gpu);
+    tcase_add_test(neighbours, first_calls_end_beside_a_kernel_that_fills_the_gpu);
+    tcase_add_test(neighbours, the_service_ends_beside_endless_work);
     Suite *suite = suite_create("gpu orders");
-    suite_add_tcase(suite, cases);
+    suite_add_tcase(suite, streams);
+    suite_add_tcase(suite, neighbours);
     return suite;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU from a finished build: tests, sanitizers, benchmarks. Builds nothing, needs no network.
 #
-#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test small sanitize demo codec roundtrip load busy nvme (default: all)
+#   tests/gpu/run.sh BUILD OUT [PART...]    PART: test small sanitize mps demo codec roundtrip load coded busy nvme (default: all)
 #
 # PART       what is run
 # test       gpu_packed         a query's kernels on packed regions
@@ -13,15 +13,17 @@
 #            gpu_faults         the same while calls of the CUDA runtime fail: named, and no device memory stays
 #            gpu_roundtrip      every kind of memory through a real spillwayd, and back
 #            gpu_orders         streams of every kind, captures, neighbours whose work never ends
+#            gpu_contexts       an engine with several contexts, on two GPUs if there are as many
 #            gpu_pool           the buffer manager: streams, a full GPU, stream-ordered memory
 #            gpu_restart        the same memory over kills and orderly stops of spillwayd, which a manager starts again
 #            gpu_client_death   clients with GPU memory killed in all they do; $DEATHS of them (default: 96)
-#            ..._coded          roundtrip, orders, restart and client_death with the codec in the client
+#            ..._coded          roundtrip, orders, contexts, restart and client_death with the codec in the client
 #            gpu_worker_death   the same of processes without CUDA, in memory of one that lives; $WORKER_DEATHS (default: 10000)
 # small      gpu_codec, gpu_batch, gpu_learn, gpu_device, gpu_roundtrip as on GPUs whose blocks have 64 and 99 KiB of
 #            shared memory
 # sanitize   gpu_codec, gpu_batch, gpu_learn, gpu_numbers (each codec and type), gpu_packed, gpu_device, gpu_roundtrip
 #            under memcheck and racecheck, on small inputs
+# mps        mps.sh: engines under NVIDIA's MPS
 # demo       what `make demo` shows
 # codec      bench_codec: rates of 2 GB, of numbers, of lz, of batches, of the files in $COLUMNS_DIR; bench_fused, bench_packed_query
 # roundtrip  bench_roundtrip: rates of spill and restore, 2 GB to 60 GB, and of pack and unpack
@@ -41,7 +43,7 @@ set -uo pipefail
 build=${1:?usage: run.sh BUILD OUT [PART...]}
 out=${2:?usage: run.sh BUILD OUT [PART...]}
 shift 2
-parts=${*:-test small sanitize demo codec roundtrip load coded busy nvme}
+parts=${*:-test small sanitize mps demo codec roundtrip load coded busy nvme}
 columns=${COLUMNS_DIR:+$(ls "$COLUMNS_DIR"/*)}
 daemon=$build/daemon/spillwayd
 mkdir -p "$out"
@@ -60,11 +62,13 @@ if wants test; then
     step gpu_faults "$build/tests/gpu_faults"
     step gpu_roundtrip "$build/tests/gpu_roundtrip" "$daemon"
     LINES_SHOWN=8 step gpu_orders "$build/tests/gpu_orders" "$daemon"
+    step gpu_contexts "$build/tests/gpu_contexts" "$daemon"
     step gpu_pool "$build/tests/gpu_pool" "$daemon"
     step gpu_restart "$build/tests/gpu_restart" "$daemon"
     step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     SPILLWAY_CODEC=client step gpu_roundtrip_coded "$build/tests/gpu_roundtrip" "$daemon"
     SPILLWAY_CODEC=client step gpu_orders_coded "$build/tests/gpu_orders" "$daemon"
+    SPILLWAY_CODEC=client step gpu_contexts_coded "$build/tests/gpu_contexts" "$daemon"
     SPILLWAY_CODEC=client step gpu_restart_coded "$build/tests/gpu_restart" "$daemon"
     SPILLWAY_CODEC=client step gpu_client_death_coded "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     step gpu_worker_death "$build/tests/gpu_worker_death" "${WORKER_DEATHS:-10000}" "$daemon"
@@ -96,6 +100,9 @@ if wants sanitize; then
         step "roundtrip_${tool%% *}" "${sanitizer[@]}" "$build/tests/gpu_roundtrip" "$daemon"
     done
     unset SW_TEST_SMALL
+fi
+if wants mps; then
+    LINES_SHOWN=60 step mps "$(dirname "$0")/mps.sh" "$build" "$out/mps"
 fi
 if wants demo; then
     LINES_SHOWN=10 step demo tests/demo/demo.sh "$daemon" "$build/tests/demo/spillway-demo" --tpch 268435456 --usr-paths
@@ -166,7 +173,7 @@ if wants coded; then
     seconds=${LOAD_SECONDS:-300}
     mixed=(--size 64K..64M --column l_comment --column random)
     kinds=(--size 1G --column l_comment --no-verify --duration "$((seconds / 10))" --sessions 1)
-    for SPILLWAY_CODEC in daemon client; do
+    for SPILLWAY_CODEC in service client; do
         export SPILLWAY_CODEC
         begin_service
         load "sessions_$SPILLWAY_CODEC" "${mixed[@]}" --sessions 32 --duration "$seconds"
