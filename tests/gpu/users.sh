@@ -60,7 +60,7 @@ else
 fi
 service=$!
 for ((i = 0; i < 300; i++)); do
-    grep -q 'event=service.ready ' "$folder/log" && break
+    grep -qs 'event=service.ready ' "$folder/log" && break
     kill -0 "$service" 2>/dev/null || { cat "$folder/log"; exit 1; }
     sleep 0.1
 done
