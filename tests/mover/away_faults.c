@@ -55,8 +55,22 @@ START_TEST(a_device_that_refuses_fails_the_run) {
 }
 END_TEST
 
+/* Its first tile lies behind its end. Returns whether the decoder saw that before the tile's hash did. */
+static bool is_malformed_frame_disputed(struct sw_away_frame *frame, struct one *one) {
+    uint8_t *place = &frame->bytes[frame->layout.records_offset];
+    const unsigned before = rig.sink.n_disputed;
+    const uint8_t right = place[3];
+    place[3] = 0x7F;
+    const int code = restore(one);
+    place[3] = right;
+    ck_assert_msg(code == -SW_ECHECKSUM || code == -SW_EFRAME, "%d", code);
+    ck_assert_uint_gt(rig.sink.n_disputed, before);
+    return code == -SW_EFRAME;
+}
+
 /* This holds for a frame that comes back alone, and for one of several in one step. */
 START_TEST(a_damaged_frame_fails_its_restore) {
+    unsigned n_malformed = 0;
     struct one one;
     rig_open(1 + (unsigned)_i, 4 * MIB, SW_AWAY_LATER);
     rig.sink.sink.chunk_bytes = MIB;
@@ -72,7 +86,9 @@ START_TEST(a_damaged_frame_fails_its_restore) {
         ck_assert(failed->first <= i && i < failed->first + failed->n);
         *byte ^= 1;
         ck_assert_uint_ge(rig.sink.n_disputed, i + 1);
+        n_malformed += is_malformed_frame_disputed(frame, &one);
     }
+    ck_assert_uint_gt(n_malformed, 0);
     ck_assert_int_eq(restore(&one), 0);
     assert_back(&one);
     one_fini(&one);

@@ -238,12 +238,32 @@ START_TEST(a_cut_batch) {
 }
 END_TEST
 
+/* A process that was killed while it wrote a batch has left its beginning. _i: bytes that are missing. */
+START_TEST(the_beginning_of_a_batch) {
+    static const off_t missing[] = {1, 8, 40, 41, 64};
+    struct sw_tier_record records[] = {{.content = (const uint8_t *)"x", .bytes = 1, .name = "x"},
+                                       {.content = (const uint8_t *)"y", .bytes = 1, .name = "y"}};
+    char path[96];
+    uint64_t number;
+    ck_assert_int_eq(keep("before", &number), 0);
+    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), 0);
+    const off_t bytes = sw_nvme_file_bytes(SW_LEDGER_FILE);
+    ck_assert_int_eq(truncate(sw_nvme_path(path, SW_LEDGER_FILE), bytes - missing[_i]), 0);
+    ck_found("before ", SW_NVME_FRAMES(0));
+    ck_assert_int_eq(keep("y", &number), 0); /* which is no part of that batch */
+    ck_found("before y ", SW_NVME_FRAMES(0));
+    ck_assert_int_eq(keep("z", &number), 0);
+    ck_found("before y z ", SW_NVME_FRAMES(0));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("calls of the nvme tier");
     TCase *tcase = tcase_create("calls");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, each_call_of_a_change, 0, 2 * N_CALLS * MOST_CALLS);
     tcase_add_test(tcase, a_cut_batch);
+    tcase_add_loop_test(tcase, the_beginning_of_a_batch, 0, 5);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

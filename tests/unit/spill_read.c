@@ -13,9 +13,9 @@
 
 enum { CHUNK = 64 << 10, N = 3, BUFFER_BYTES = 6 * CHUNK, N_CHUNKS = 8 };
 
-static const uint64_t lengths[N] = {5 * CHUNK + 77, 0, CHUNK + 1000};
+static const uint64_t lengths[N] = {5 * CHUNK + 77, 0, 2 * CHUNK};
 static const struct sw_build_buffer_config buffers[N] = {
-    {5 * CHUNK + 77, CHUNK, SW_VALUE_NONE}, {0, 0, SW_VALUE_I64}, {CHUNK + 1000, CHUNK, SW_VALUE_I32}};
+    {5 * CHUNK + 77, CHUNK, SW_VALUE_NONE}, {0, 0, SW_VALUE_I64}, {2 * CHUNK, CHUNK, SW_VALUE_I32}};
 /* The region's chunks, in an order of their own. */
 static const struct {
     unsigned buffer;
@@ -221,6 +221,8 @@ START_TEST(invalid_chunks_are_refused) {
     ck_assert_int_eq(try_chunks(read, 0, 1, CHUNK), -SW_EINVAL);
     ck_assert_int_eq(try_chunks(read, 0, 6 * CHUNK, CHUNK), -SW_EINVAL);
     ck_assert_int_eq(try_chunks(read, 0, lengths[0], CHUNK), -SW_EINVAL);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert_int_eq(lengths[i] ? try_chunks(read, i, lengths[i], CHUNK) : -SW_EINVAL, -SW_EINVAL);
     ck_assert_int_eq(try_chunks(read, 0, 0, CHUNK - 1), -SW_ETOOSMALL);
     ck_assert_int_eq(try_chunks(read, 0, 5 * CHUNK, 76), -SW_ETOOSMALL);
     ck_assert_int_eq(try_chunks(read, 0, 0, sw_pair.to.bytes + 1), -SW_ERANGE);
