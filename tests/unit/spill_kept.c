@@ -64,6 +64,33 @@ START_TEST(a_restart_keeps_the_id) {
 }
 END_TEST
 
+/* Whatever the kept region's own id is. The disk may still have frames that bear the id of an earlier region. */
+START_TEST(ids_are_not_used_again_after_a_reboot) {
+    enum { MANY = 10 };
+    struct sw_region_id used[2 * MANY + 1];
+    unsigned n = 0;
+    sw_world.max_regions = 3;
+    for (unsigned k = 0; k < 2; k++) {
+        begin_life();
+        for (unsigned i = 0; i < MANY; i++) {
+            spill_host("a", 1);
+            used[n++] = sw_world.ids[1];
+            drop(1);
+        }
+        if (k == 0) {
+            spill_host("stays", 0);
+            used[n++] = sw_world.ids[0];
+        }
+        ck_there("stays", 0);
+        end_life();
+        reboot();
+    }
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < i; k++)
+            ck_assert_int_ne(memcmp(&used[i], &used[k], sizeof used[i]), 0);
+}
+END_TEST
+
 START_TEST(other_users_do_not_find_them) {
     begin_life();
     spill_host("a", 0);
@@ -261,6 +288,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, regions_outlive_the_catalogue, 0, 2);
     tcase_add_test(tcase, a_restart_keeps_the_id);
+    tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
     tcase_add_test(tcase, they_stay_on_the_disk);

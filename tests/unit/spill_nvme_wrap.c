@@ -211,6 +211,25 @@ START_TEST(without_its_key_a_wanted_folder_is_refused) {
 }
 END_TEST
 
+/* It may be there again at the next start, so it is not taken for one that is lost. */
+START_TEST(a_key_that_cannot_be_read_stays) {
+    char path[96], aside[96];
+    ck_start(&(struct start){.masters = KEY_A, .encrypts = true});
+    put(1);
+    stop();
+    (void)sw_nvme_path(path, SW_NVME_WRAP_FILE);
+    (void)sw_nvme_path(aside, "aside");
+    ck_assert_int_eq(rename(path, aside), 0);
+    ck_assert_int_eq(mkdir(path, 0700), 0); /* it opens, and read() fails */
+    ck_refused(&(struct start){.masters = KEY_A, .encrypts = true, .unwanted = true}, -SW_EIO, "wrapped key");
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(rename(aside, path), 0);
+    ck_start(&(struct start){.masters = KEY_A, .unwanted = true});
+    ck_frames(SW_NVME_FRAMES(1));
+    stop();
+}
+END_TEST
+
 /* No region is durable, and no catalogue knows the frames. */
 START_TEST(without_its_key_an_unwanted_folder_begins_again) {
     ck_start(&(struct start){.masters = KEY_A, .encrypts = true});
@@ -275,6 +294,7 @@ int main(void) {
     tcase_add_test(tcase, a_new_master_key_opens_the_same_frames);
     tcase_add_test(tcase, a_kept_key_is_wrapped);
     tcase_add_test(tcase, without_its_key_a_wanted_folder_is_refused);
+    tcase_add_test(tcase, a_key_that_cannot_be_read_stays);
     tcase_add_test(tcase, without_its_key_an_unwanted_folder_begins_again);
     tcase_add_loop_test(tcase, durable_regions_stay_when_encryption_is_turned_on, 0, 2);
     tcase_add_test(tcase, a_master_key_is_a_secret);

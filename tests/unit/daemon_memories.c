@@ -1,0 +1,181 @@
+/* Memories that a client hands over: which ones are refused, for what, and that a refused one takes nothing and is
+ * refused until it is closed. */
+#include "tests/lib/descriptors.h"
+#include "tests/lib/packet_rig.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 200000, MEM = 7, MOST_FDS = 4 };
+
+static struct sw_packet_rig rig;
+static unsigned fds_before, used_before;
+
+static void setup(void) {
+    sw_packet_rig_open(&rig, BYTES);
+    fds_before = sw_count_fds();
+    used_before = rig.service.service.fds.used;
+}
+
+static void teardown(void) {
+    sw_packet_rig_check_rest(&rig, 0, 0);
+    sw_packet_rig_close(&rig);
+}
+
+static int call(struct sw_msg *msg, unsigned n_fds) {
+    int fds[MOST_FDS];
+    for (unsigned i = 0; i < n_fds; i++)
+        fds[i] = fcntl(rig.fd, F_DUPFD_CLOEXEC, 0);
+    return sw_packet_rig_await_seq(&rig, sw_packet_rig_send(&rig, msg, fds, n_fds));
+}
+
+static int open_mem(unsigned kind, uint32_t n_parts, uint32_t once, uint64_t bytes) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_OPEN,
+                         .u.mem_open = {.mem = MEM, .kind = kind, .n_parts = n_parts, .once = once, .bytes = bytes}};
+    return call(&msg, 0);
+}
+
+static int send_parts(uint32_t first, uint32_t count, uint64_t part_bytes, unsigned n_fds) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS, .u.mem_parts = {.mem = MEM, .first = first, .count = count}};
+    for (unsigned i = 0; i < MOST_FDS; i++)
+        msg.u.mem_parts.part_bytes[i] = part_bytes;
+    return call(&msg, n_fds);
+}
+
+static int close_mem(void) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_CLOSE, .u.mem_close.mem = MEM};
+    return sw_packet_rig_call_msg(&rig, &msg);
+}
+
+/* A spill from it. */
+static int use(uint32_t mem) {
+    static struct sw_test_packet packet;
+    sw_test_packet(&packet, SW_MSG_BUILD, SW_REQ_ALL);
+    (void)sw_test_add_build(&packet, NULL);
+    (void)sw_test_add_buffer(&packet, 1000, SW_VALUE_NONE);
+    (void)sw_test_add_chunk(&packet, mem, 0, 1000);
+    const int rc = sw_packet_rig_call(&rig, &packet);
+    return rc ? rc : sw_test_result_code(&rig.reply, 0);
+}
+
+/* Nothing of what was sent is left. Descriptors are closed by a thread of their own. */
+static void ck_nothing_taken(void) {
+    for (unsigned i = 0; i < 1000 && sw_count_fds() != fds_before; i++)
+        (void)usleep(1000);
+    ck_assert_uint_eq(sw_count_fds(), fds_before);
+    ck_assert_uint_eq(rig.service.service.fds.used, used_before);
+}
+
+/* It has failed with that error: whatever names it does, too, until it is closed. */
+static void ck_failed(int code, const char *text) {
+    ck_assert_msg(sw_packet_rig_says(&rig, text), "%s", text);
+    ck_nothing_taken();
+    ck_assert_int_eq(send_parts(0, 1, BYTES, 1), code);
+    ck_assert_int_eq(use(MEM), code);
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), -SW_EEXIST);
+    ck_nothing_taken();
+    ck_assert_int_eq(close_mem(), 0);
+    ck_assert_int_eq(close_mem(), -SW_ENOENT);
+    ck_assert_int_eq(send_parts(0, 1, BYTES, 1), -SW_ENOENT);
+    ck_assert_int_eq(use(MEM), -SW_ENOENT);
+}
+
+static const struct {
+    unsigned kind;
+    uint32_t n_parts, once;
+    const char *text;
+} shapes[] = {
+    {SW_MEM_KIND_NR, 1, 0, "is unknown"},
+    {SW_MEM_MEMFD, 0, 0, "parts, not 0"},
+    {SW_MEM_MEMFD, 2, 0, "parts, not 2"},
+    {SW_MEM_MEMFD, 1, 2, "once is 2"},
+    {SW_MEM_CUDA_IPC, 1, 0, "parts, not 1"},
+    {SW_MEM_CUDA_VMM, 0, 0, "parts, not 0"},
+    {SW_MEM_CUDA_VMM, SW_MEM_MAX_PARTS + 1, 0, "parts, not"},
+    {SW_MEM_CUDA_POOL, 0, 0, "parts, not 0"},
+    {SW_MEM_CUDA_POOL, 2, 0, "parts, not 2"},
+};
+
+START_TEST(no_memory_has_another_shape_than_its_kind) {
+    ck_assert_int_eq(open_mem(shapes[_i].kind, shapes[_i].n_parts, shapes[_i].once, BYTES), -SW_EINVAL);
+    ck_failed(-SW_EINVAL, shapes[_i].text);
+}
+END_TEST
+
+static const struct {
+    uint32_t first, count;
+    uint64_t part_bytes;
+    unsigned n_fds;
+    int code;
+    const char *text;
+} wrong_parts[] = {
+    {1, 1, BYTES, 1, -SW_EINVAL, "part 0 is due"},      {0, 0, BYTES, 0, -SW_EINVAL, "must be 1 to 1"},
+    {0, 2, BYTES, 2, -SW_EINVAL, "must be 1 to 1"},     {0, 1, BYTES, 0, -SW_EFDS, "0 descriptors came"},
+    {0, 1, BYTES, 2, -SW_EFDS, "2 descriptors came"},   {0, 1, BYTES - 1, 1, -SW_ERANGE, "were announced"},
+    {0, 1, BYTES + 1, 1, -SW_ERANGE, "were announced"},
+};
+
+START_TEST(parts_are_those_that_are_due) {
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    ck_assert_int_eq(use(MEM), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(&rig, "only 0 of 1 parts"));
+    ck_assert_int_eq(
+        send_parts(wrong_parts[_i].first, wrong_parts[_i].count, wrong_parts[_i].part_bytes, wrong_parts[_i].n_fds),
+        wrong_parts[_i].code);
+    ck_failed(wrong_parts[_i].code, wrong_parts[_i].text);
+}
+END_TEST
+
+/* Parts that come in several packets. _i: what is wrong with the last one. */
+START_TEST(parts_go_on_where_the_last_packet_ended) {
+    static const struct {
+        uint32_t first, count;
+        uint64_t part_bytes;
+        int code;
+        const char *text;
+    } last[] = {{1, 2, 100, -SW_EINVAL, "part 2 is due"},
+                {3, 1, 100, -SW_EINVAL, "part 2 is due"},
+                {2, 3, 100, -SW_EINVAL, "must be 1 to 2"},
+                {2, 2, UINT64_MAX - 100, -SW_ERANGE, "overflow at part 2"},
+                {2, 2, 101, -SW_ERANGE, "have 402 bytes, 400 were announced"}};
+    ck_assert_int_eq(open_mem(SW_MEM_CUDA_VMM, 4, 0, 400), 0);
+    ck_assert_int_eq(send_parts(0, 2, 100, 2), 0);
+    ck_assert_uint_eq(rig.service.service.fds.used, used_before + 2);
+    ck_assert_int_eq(use(MEM), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(&rig, "only 2 of 4 parts"));
+    ck_assert_int_eq(send_parts(last[_i].first, last[_i].count, last[_i].part_bytes, last[_i].count), last[_i].code);
+    ck_failed(last[_i].code, last[_i].text);
+}
+END_TEST
+
+/* What is there is not harmed by packets that come again. */
+START_TEST(a_memory_that_is_there_stays) {
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    ck_assert_int_eq(send_parts(0, 1, BYTES, 1), 0);
+    ck_assert_uint_eq(rig.service.service.fds.used, used_before + 1);
+    ck_assert_int_eq(send_parts(0, 1, BYTES, 1), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(&rig, "has all its parts"));
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), -SW_EEXIST);
+    ck_assert_int_eq(use(MEM), 0);
+    ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+    ck_assert_int_eq(close_mem(), 0);
+    ck_nothing_taken();
+    ck_assert_int_eq(use(SW_PACKET_RIG_MEM), 0); /* and others do */
+    ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("daemon_memories");
+    TCase *tests = tcase_create("all");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_loop_test(tests, no_memory_has_another_shape_than_its_kind, 0, (int)(sizeof shapes / sizeof shapes[0]));
+    tcase_add_loop_test(tests, parts_are_those_that_are_due, 0, (int)(sizeof wrong_parts / sizeof wrong_parts[0]));
+    tcase_add_loop_test(tests, parts_go_on_where_the_last_packet_ended, 0, 5);
+    tcase_add_test(tests, a_memory_that_is_there_stays);
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
