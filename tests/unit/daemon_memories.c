@@ -168,6 +168,29 @@ START_TEST(a_memory_that_is_there_stays) {
 }
 END_TEST
 
+/* A page that is refused is no page: what waits for its words fails as it did. */
+START_TEST(an_order_page_has_one_descriptor) {
+    static struct sw_test_packet packet;
+    for (unsigned i = 0; i < 3; i++) { /* first none at all was sent */
+        struct sw_msg msg = {.header.type = SW_MSG_ORDER_PAGE, .u.order_page.bytes = 4096};
+        if (i > 0)
+            ck_assert_int_eq(call(&msg, i == 1 ? 0 : 2), -SW_EFDS);
+        ck_nothing_taken();
+        sw_test_packet(&packet, SW_MSG_BUILD, SW_REQ_ALL);
+        (void)sw_test_add_build(&packet, NULL);
+        (void)sw_test_add_buffer(&packet, 1000, SW_VALUE_NONE);
+        sw_test_add_chunk(&packet, SW_PACKET_RIG_MEM, 0, 1000)->order_value = 1;
+        const int rc = sw_packet_rig_call(&rig, &packet);
+        ck_assert_int_eq(rc ? rc : sw_test_result_code(&rig.reply, 0), i == 0 ? -SW_EINVAL : -SW_EFDS);
+    }
+    sw_packet_rig_add_page(&rig);
+    rig.words[0] = 1;
+    packet.chunks[0].order_value = 1;
+    ck_assert_int_eq(sw_packet_rig_call(&rig, &packet), 0);
+    ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_memories");
     TCase *tests = tcase_create("all");
@@ -176,6 +199,7 @@ int main(void) {
     tcase_add_loop_test(tests, parts_are_those_that_are_due, 0, (int)(sizeof wrong_parts / sizeof wrong_parts[0]));
     tcase_add_loop_test(tests, parts_go_on_where_the_last_packet_ended, 0, 5);
     tcase_add_test(tests, a_memory_that_is_there_stays);
+    tcase_add_test(tests, an_order_page_has_one_descriptor);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -321,6 +321,41 @@ START_TEST(invalid_packets_of_a_read_are_refused) {
 END_TEST
 
 /* A chunk whose stored bytes are bad: the read has failed until it is ended, and the region is lost. */
+/* Flags that contradict each other, or the rest of the packet. The region is as it was. */
+START_TEST(reads_that_contradict_themselves_are_refused) {
+    enum { WHOLE = SW_READ_BEGIN | SW_READ_END, UNPACK = WHOLE | SW_READ_IN_PLACE };
+    static const struct {
+        uint32_t packet;
+        unsigned flags[2]; /* of one read, or two; their chunks: */
+        unsigned n_chunks;
+        int code;
+    } rows[] = {
+        {0, {SW_READ_BEGIN | SW_READ_KEEP}, 0, -SW_EINVAL},
+        {0, {SW_READ_BEGIN | SW_READ_IN_PLACE}, 1, -SW_EINVAL},
+        {0, {UNPACK}, 0, -SW_EINVAL},
+        {0, {UNPACK}, 2, -SW_EINVAL},
+        {SW_REQ_ALL, {WHOLE, UNPACK}, 1, -SW_ENOTSUP},
+        {SW_REQ_ALL, {WHOLE, WHOLE | SW_READ_KEEP}, 1, -SW_EINVAL},
+        {SW_REQ_ALL, {WHOLE | SW_READ_KEEP, WHOLE}, 1, -SW_EINVAL},
+        {SW_REQ_ALL, {WHOLE, SW_READ_BEGIN}, 1, -SW_EINVAL},
+    };
+    const struct sw_region_id ids[] = {build(BUILD, NULL), build(BUILD + 1, NULL)};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        new_packet(rows[i].packet);
+        for (unsigned k = 0; k < 2 && rows[i].flags[k]; k++) {
+            add(NUMBER + k, rows[i].flags[k], ids[k]);
+            for (unsigned n = 0; n < rows[i].n_chunks; n++)
+                (void)sw_test_add_room(&packet, MEM, (k + n) * RAW_BYTES, RAW_BYTES);
+        }
+        const int rc = call();
+        ck_assert_msg((rc ? rc : code_of(0)) == rows[i].code, "row %zu: %d", i, rc ? rc : code_of(0));
+        sw_packet_rig_check_rest(&rig, 2, 0);
+    }
+    for (unsigned k = 0; k < 2; k++)
+        ck_assert_int_eq(sw_engine_drop(rig.session->owner, ids[k], NULL), 0);
+}
+END_TEST
+
 START_TEST(a_failed_read_refuses_packets_until_its_end) {
     const struct sw_region_id id = build(BUILD, NULL);
     struct sw_region *region = &rig.service.service.engine->store.regions.regions[id.slot];
@@ -490,6 +525,7 @@ int main(void) {
     tcase_add_test(tcase, a_read_of_one_packet_and_several_chunks);
     tcase_add_test(tcase, invalid_reads_are_refused);
     tcase_add_test(tcase, invalid_packets_of_a_read_are_refused);
+    tcase_add_test(tcase, reads_that_contradict_themselves_are_refused);
     tcase_add_loop_test(tcase, a_failed_read_refuses_packets_until_its_end, 0, 2);
     tcase_add_loop_test(tcase, all_ends_of_a_packet_are_restored_or_none, 0, 4);
     tcase_add_test(tcase, all_or_none_applies_to_ends_only);
