@@ -27,6 +27,8 @@ static struct {
     bool is_dirty[MOST_FILES]; /* written, and not flushed since */
     unsigned n;
     unsigned left[N_CALLS]; /* calls until one fails; NONE: none does */
+    int error;              /* of those */
+    ino_t of;               /* the file of those writes; 0: any */
     bool is_short;          /* a write that fails has written a part of it */
     bool names_are_dirty;   /* there is a name that was not flushed */
 } disk;
@@ -46,13 +48,15 @@ static bool *dirty(int fd) {
 static bool fails(enum call call) {
     if (disk.left[call] == NONE || --disk.left[call] > 0)
         return false;
-    errno = EIO;
+    errno = disk.error ? disk.error : EIO;
     return true;
 }
 
 static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
+    struct stat st;
+    ck_assert_int_eq(fstat(fd, &st), 0);
     (void)pthread_mutex_lock(&lock);
-    const bool has_failed = fails(PWRITE);
+    const bool has_failed = (!disk.of || disk.of == st.st_ino) && fails(PWRITE);
     *dirty(fd) = true;
     (void)pthread_mutex_unlock(&lock);
     if (!has_failed)
@@ -238,6 +242,50 @@ START_TEST(a_cut_batch) {
 }
 END_TEST
 
+/* The disk is full, so the manifest is rewritten without its dead records. That may fail, too, at its flush or its
+ * renaming; and so may each flush of the change behind it. */
+START_TEST(a_manifest_that_takes_less_room) {
+    static const enum call fails[] = {PWRITE, SYNC, RENAME};
+    struct sw_stored dead;
+    uint64_t number;
+    char records[40] = "first ";
+    ck_assert_int_eq(put(1), 0);
+    ck_assert_int_eq(keep("first", &number), 0); /* from now on a new manifest is flushed before it takes the name */
+    for (unsigned nth = 1; nth <= 5; nth++) {
+        char path[96];
+        struct stat st;
+        for (unsigned i = 0; i < 3; i++) {
+            ck_assert_int_eq(sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL), 0);
+            tier->ops->release(tier, &dead);
+        }
+        ck_assert_int_eq(stat(sw_nvme_path(path, "manifest"), &st), 0);
+        disk.of = st.st_ino;
+        disk.error = ENOSPC;
+        arm(PWRITE, 1 + (unsigned)(_i % 2)); /* the record of the release, or of the frame */
+        const enum call other = fails[_i / 2];
+        if (other != PWRITE)
+            disk.left[other] = 1;
+        int rc = sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL);
+        ck_assert(has_failed(PWRITE) && has_failed(other));
+        ck_assert_int_eq(rc, other == PWRITE ? 0 : -SW_ENOSPACE);
+        disk.error = EIO;
+        disk.of = 0;
+        if (rc)
+            ck_assert_int_eq(sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL), 0);
+        tier->ops->release(tier, &dead);
+        arm(SYNC, nth);
+        rc = keep("a", &number);
+        ck_assert_int_eq(rc, has_failed(SYNC) ? -SW_EIO : 0);
+        arm(SYNC, NONE);
+        (void)strcat(records, rc ? "" : "a ");
+        ck_assert_int_eq(keep("b", &number), 0);
+        ck_flushed();
+        (void)strcat(records, "b ");
+    }
+    ck_found(records, SW_NVME_FRAMES(1));
+}
+END_TEST
+
 /* A process that was killed while it wrote a batch has left its beginning. _i: bytes that are missing. */
 START_TEST(the_beginning_of_a_batch) {
     static const off_t missing[] = {1, 8, 40, 41, 64};
@@ -263,6 +311,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, each_call_of_a_change, 0, 2 * N_CALLS * MOST_CALLS);
     tcase_add_test(tcase, a_cut_batch);
+    tcase_add_loop_test(tcase, a_manifest_that_takes_less_room, 0, 6);
     tcase_add_loop_test(tcase, the_beginning_of_a_batch, 0, 5);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
