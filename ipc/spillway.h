@@ -448,6 +448,7 @@ int spillway_list(struct spillway *connection, const char *after, struct spillwa
 
 /* Drops as many of regions[0..n) as it can, with their names.
  *
+ * - After a power loss a durable region that was dropped just before may be there again.
  * - errors: of the first region that it could not drop: ENOENT (this connection has no such region), ESTALE (the region
  *   is gone), EBUSY, ECONN, ETIMEDOUT, ENOMEM. */
 int spillway_drop(struct spillway *connection, const struct spillway_region *regions, uint32_t n,
