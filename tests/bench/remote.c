@@ -1,7 +1,8 @@
-/* How fast frames get to and from an object store: bench_remote ENDPOINT [FRAMES [MIB]]
+/* How fast frames get to and from an object store: bench_remote ENDPOINT [FRAMES [KIB]]
  *
  * Credentials come from the environment, the bucket is "bucket". All frames are submitted at once; each must come back
- * unchanged. tests/e2e/remote_servers.sh shows curl's rates beside it, which neither encrypts nor hashes. */
+ * unchanged. Shows what was requested of the store, too. tests/e2e/remote_servers.sh shows curl's rates beside it,
+ * which neither encrypts nor hashes. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
@@ -9,6 +10,7 @@
 #include "tests/lib/content.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,13 +84,29 @@ static void open_tier(struct bench *b, const char *endpoint) {
     (void)unlink(KEY_FILE);
 }
 
+/* Closing waits for deletions, but not for long; so they are awaited here. */
+static void show_requests(struct bench *b) {
+    struct sw_tier_store_stats stats;
+    const uint64_t from_us = sw_clock_us();
+    uint64_t n_before;
+    do {
+        b->tier->ops->store_stats(b->tier, &stats);
+        n_before = stats.deletes;
+        (void)usleep(500000);
+        b->tier->ops->store_stats(b->tier, &stats);
+    } while (stats.deletes > n_before);
+    (void)printf("requests: %" PRIu64 " PUTs, %" PRIu64 " GETs, %" PRIu64 " LISTs, %" PRIu64 " DELETEs (%.1f s)\n",
+                 stats.puts, stats.gets, stats.lists, stats.deletes, (double)(sw_clock_us() - from_us) / 1e6);
+    b->tier->ops->close(b->tier);
+}
+
 int main(int argc, char **argv) {
     struct bench b = {.n = argc > 2 ? (unsigned)atoi(argv[2]) : 16,
-                      .bytes = (argc > 3 ? (uint64_t)atoi(argv[3]) : 32) << 20,
+                      .bytes = (argc > 3 ? (uint64_t)atoi(argv[3]) : 32 << 10) << 10,
                       .lock = PTHREAD_MUTEX_INITIALIZER,
                       .all = PTHREAD_COND_INITIALIZER};
     if (argc < 2 || b.n == 0 || b.bytes == 0) {
-        (void)fprintf(stderr, "usage: bench_remote ENDPOINT [FRAMES [MIB]]\n");
+        (void)fprintf(stderr, "usage: bench_remote ENDPOINT [FRAMES [KIB]]\n");
         return 1;
     }
     open_tier(&b, argv[1]);
@@ -111,9 +129,9 @@ int main(int argc, char **argv) {
         free(b.frames[i].memory.memory);
         b.tier->ops->release(b.tier, &b.frames[i].stored);
     }
-    (void)printf("spillway: %u objects of %.0f MiB: out %.0f MB/s, back %.0f MB/s\n", b.n, (double)b.bytes / 1048576,
-                 out, back);
-    b.tier->ops->close(b.tier);
+    (void)printf("spillway: %u frames of %.0f KiB: out %.1f MB/s, back %.1f MB/s\n", b.n, (double)b.bytes / 1024, out,
+                 back);
+    show_requests(&b);
     sw_free(b.frames);
     sw_free(b.expected);
     return 0;

@@ -102,7 +102,7 @@ for name in moto seaweedfs; do
     SW_TEST_STORE=$endpoint "$build/tests/e2e_remote"
     must_be_empty
     for _ in 1 2 3; do
-        (cd "$run" && "$build/tests/bench/bench_remote" "$endpoint" "$objects" "$mib")
+        (cd "$run" && "$build/tests/bench/bench_remote" "$endpoint" "$objects" $((mib << 10)))
         echo "curl:     $objects objects of $mib MiB: out $(rate curl_out) MB/s, back $(rate curl_back) MB/s"
     done
     stop
