@@ -10,8 +10,9 @@
 
 #include <string.h>
 
-/* Regions that are moved at once before the state is looked at again. */
-enum { MAX_MOVES = 4 };
+/* Regions that are moved at once before the state is looked at again: a few of any length, or more if they are short. A
+ * store behind a network takes about as long for any short region, so these have to be many. */
+enum { FEW_MOVES = 4, MAX_MOVES = 64, SHORT_MOVES_BYTES = 16 << 20 };
 
 struct move {
     struct sw_balance *balance;
@@ -20,6 +21,7 @@ struct move {
     uint64_t kept;              /* ... under this record */
     struct sw_move known;       /* known to the store */
     struct sw_worker *worker;
+    uint64_t bytes;    /* that the region has stored */
     struct sw_job job; /* comes back from the worker */
     struct sw_request request;
 };
@@ -27,6 +29,17 @@ struct move {
 static void cancel(struct sw_move *known) {
     struct move *move = SW_CONTAINER_OF(known, struct move, known);
     sw_worker_cancel(move->worker, &move->job);
+}
+
+static bool may_begin(const struct sw_balance *balance) {
+    return balance->n_moves < (balance->moving_bytes < SHORT_MOVES_BYTES ? MAX_MOVES : FEW_MOVES);
+}
+
+static uint64_t stored_bytes(const struct sw_region *region) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < SW_TIERS_MAX; i++)
+        bytes += region->tier_bytes[i];
+    return bytes;
 }
 
 /* from: the tier to demote from, to one behind `behind`; NULL: a promotion. */
@@ -56,6 +69,8 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     region->move = &move->known;
     if (from == sw_placement_memory(&balance->store->place))
         sw_placement_demotion_begins(&balance->store->place);
+    move->bytes = stored_bytes(region);
+    balance->moving_bytes += move->bytes;
     balance->n_moves++;
     region->owner->n_moves++;
     sw_worker_submit(balance->worker, &move->job);
@@ -105,7 +120,8 @@ static uint64_t make_room(struct sw_balance *balance, unsigned rank, const struc
         return 0;
     const size_t n = candidates(balance, rank, all, balance->store->regions.n_used);
     const size_t n_victims = sw_policy_victims(level, all, n, victims, MAX_MOVES);
-    for (size_t i = 0; i < n_victims; i++) { /* a move that cannot start now is tried another time */
+    /* A move that cannot start now is tried another time. */
+    for (size_t i = 0; i < n_victims && may_begin(balance); i++) {
         struct sw_region *region = &balance->store->regions.regions[all[victims[i]].index];
         struct sw_tier *from = balance->store->place.tiers.at[rank];
         if (start_move(balance, region, from, from) == 0)
@@ -147,7 +163,7 @@ static void drain(struct sw_balance *balance) {
     const struct sw_tiers *tiers = &balance->store->place.tiers;
     const struct sw_region_table *table = &balance->store->regions;
     for (unsigned rank = 0; balance->drain_to && rank < balance->drain_to->rank; rank++)
-        for (uint32_t i = 0; balance->drain_to && i < table->n_touched && balance->n_moves < MAX_MOVES; i++) {
+        for (uint32_t i = 0; balance->drain_to && i < table->n_touched && may_begin(balance); i++) {
             struct sw_region *region = &table->regions[i];
             struct sw_err err = {0};
             if (leaves(balance, region) && rests(region, rank) &&
@@ -222,6 +238,7 @@ static void end_move(struct move *move) {
     const bool makes_room = job->from == sw_placement_memory(&balance->store->place);
     const bool failed = has_failed(job);
     const struct sw_err failure = job->run.outcome.err;
+    balance->moving_bytes -= move->bytes;
     balance->n_moves--;
     owner->n_moves--;
     if (!failure.code)
@@ -336,10 +353,7 @@ void sw_balance_move_ended(struct sw_balance *balance, struct sw_job *job) {
 
 /* Returns the stored bytes of a region, at rest, in tiers after the first. */
 static uint64_t bytes_behind(const struct sw_region *region) {
-    uint64_t bytes = 0;
-    for (unsigned i = 1; i < SW_TIERS_MAX; i++)
-        bytes += region->tier_bytes[i];
-    return bytes;
+    return stored_bytes(region) - region->tier_bytes[0];
 }
 
 static int refuse_moving(const struct sw_region *region, struct sw_err *err) {

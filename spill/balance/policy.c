@@ -16,28 +16,20 @@ static bool leaves_before(const struct sw_policy_candidate *a, const struct sw_p
     return a->priority != b->priority ? a->priority < b->priority : a->used_us < b->used_us;
 }
 
-static bool is_chosen(const size_t *chosen, size_t n, size_t i) {
-    while (n > 0)
-        if (chosen[--n] == i)
-            return true;
-    return false;
-}
-
 size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_policy_candidate *all, size_t n,
                          size_t *ret, size_t max) {
     const uint64_t excess_bytes = sw_policy_excess_bytes(level);
     uint64_t bytes = 0;
-    size_t n_chosen = 0;
-    while (n_chosen < max && bytes < excess_bytes) {
-        size_t best = n;
-        for (size_t i = 0; i < n; i++)
-            if (all[i].rests && !all[i].pinned && (best == n || leaves_before(&all[i], &all[best])) &&
-                !is_chosen(ret, n_chosen, i))
-                best = i;
-        if (best == n)
-            break;
-        bytes += all[best].stored_bytes;
-        ret[n_chosen++] = best;
+    size_t n_first = 0, n_chosen = 0; /* n_first: in ret, the first ones of those looked at, in order */
+    for (size_t i = 0; i < n && excess_bytes > 0; i++) {
+        if (!all[i].rests || all[i].pinned || (n_first == max && !leaves_before(&all[i], &all[ret[max - 1]])))
+            continue;
+        size_t at = n_first < max ? n_first++ : max - 1;
+        for (; at > 0 && leaves_before(&all[i], &all[ret[at - 1]]); at--)
+            ret[at] = ret[at - 1];
+        ret[at] = i;
     }
+    while (n_chosen < n_first && bytes < excess_bytes)
+        bytes += all[ret[n_chosen++]].stored_bytes;
     return n_chosen;
 }

@@ -26,7 +26,7 @@ uint64_t sw_policy_mark_bytes(uint64_t limit_bytes, unsigned pct);
 /* Returns the bytes that have to leave the tier now; 0: none. */
 uint64_t sw_policy_excess_bytes(const struct sw_policy_level *level);
 /* Gets the indices of the regions to move: lowest priority first, among them the least recently used, until they hold
- * the excess or there are `max` of them. Returns how many. */
+ * the excess or there are `max` of them, at least 1. Returns how many; ret is overwritten. */
 size_t sw_policy_victims(const struct sw_policy_level *level, const struct sw_policy_candidate *all, size_t n,
                          size_t *ret, size_t max);
 

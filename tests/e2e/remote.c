@@ -227,6 +227,41 @@ START_TEST(a_drain_moves_all_regions_to_the_store) {
 }
 END_TEST
 
+static long long count_objects(void) {
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
+    const json_t *row = json_array_get(json_object_get(tiers, "tiers"), 1);
+    const long long n = json_integer_value(json_object_get(row, "frames"));
+    json_decref(tiers);
+    sw_ctl_close(ctl);
+    return n;
+}
+
+/* A store takes as long for a short region as for a long one. So short ones are sent many at a time. */
+START_TEST(short_regions_move_many_at_a_time) {
+    enum { MANY = 48 };
+    struct sw_one_region small;
+    struct spillway_result results[MANY];
+    char busiest[16];
+    sw_one_region_init(&small, 64 << 10, false);
+    for (uint64_t i = 0; i < MANY; i++)
+        ck_assert_int_eq(
+            sw_one_region_spill(&small, connection, i, NULL, SPILLWAY_DURABLE_SERVICE, &results[i], &error), 0);
+    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
+    sw_object_store_tell(&store, "latency 300");
+    json_decref(sw_control_ask(ctl, "drain", "{\"to\": \"remote\"}"));
+    while (sw_control_number(ctl, "drain", NULL, "left_bytes") > 0)
+        (void)usleep(1000);
+    sw_object_store_tell(&store, "latency 0");
+    ck_assert_int_ge(atoi(sw_object_store_ask(&store, busiest, sizeof busiest, "busiest")), 24);
+    ck_assert_int_eq(count_objects(), MANY);
+    sw_ctl_close(ctl);
+    for (uint64_t i = 0; i < MANY; i++)
+        (void)sw_one_region_restore(&small, connection, results[i].region, i);
+    sw_one_region_fini(&small);
+}
+END_TEST
+
 /* Nothing of the service is left on this machine: no catalogue, no memory, no folder. */
 static void lose_the_host(int signal) {
     ck_assert_int_eq(sw_test_daemon_stop(&daemon_process, signal), signal == SIGKILL ? -SIGKILL : 0);
@@ -262,16 +297,6 @@ START_TEST(durable_regions_survive_the_host) {
     sw_object_store_await(&store, 0);
 }
 END_TEST
-
-static long long count_objects(void) {
-    struct sw_ctl *ctl = sw_control_connect(&daemon_process);
-    json_t *tiers = sw_control_ask(ctl, "tiers", NULL);
-    const json_t *row = json_array_get(json_object_get(tiers, "tiers"), 1);
-    const long long n = json_integer_value(json_object_get(row, "frames"));
-    json_decref(tiers);
-    sw_ctl_close(ctl);
-    return n;
-}
 
 /* A region for the store has few long chunks, though the device has many slots: here as long as they may be, which is
  * 32 MiB. */
@@ -391,8 +416,10 @@ int main(int argc, char **argv) {
     tcase_add_test(started, objects_of_a_killed_service_are_deleted);
     tcase_add_loop_test(started, durable_regions_survive_the_host, 0, 2);
     tcase_add_test(started, an_operator_looks_for_orphans);
-    if (is_ours)
+    if (is_ours) {
         tcase_add_test(started, a_full_bucket_stops_no_local_spill);
+        tcase_add_test(started, short_regions_move_many_at_a_time);
+    }
     suite_add_tcase(suite, started);
     tcase_add_checked_fixture(drained, setup_with_disk, teardown_started);
     if (is_ours)
