@@ -19,7 +19,7 @@ struct sw_balance {
     bool is_off; /* no moves begin by themselves any more */
     unsigned n_moves;
     uint64_t moving_bytes; /* of the regions of these moves */
-    uint64_t room_bytes; /* bytes that an operator wants moved from the first tier, and whose move has not begun */
+    uint64_t room_bytes;   /* bytes that an operator wants moved from the first tier, and whose move has not begun */
     bool is_demoting[SW_TIERS_MAX]; /* regions leave a tier until it has reached the low watermark */
     struct sw_tier *drain_to;       /* regions go from all tiers before this one to it; NULL: nothing is drained */
     struct sw_err drain_err;        /* why the last drain has ended early; code 0: it has not */
