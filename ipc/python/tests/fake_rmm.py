@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What spillway.rmm uses of RMM 26.10, over memory of the host."""
+"""What spillway.rmm and spillway.cudf use of RMM 26.10, over memory of the host."""
 
 import ctypes
 import enum
@@ -69,16 +69,44 @@ class FailureCallbackResourceAdaptor:
         self._upstream.deallocate(address, nbytes, stream)
 
 
+class DeviceBuffer:
+    def __init__(self, *, ptr=0, size=0):
+        self._mr = sys.modules["rmm"].mr.get_current_device_resource()
+        self.ptr, self.size = self._mr.allocate(size, Stream()), size
+        if ptr:
+            ctypes.memmove(self.ptr, ptr, size)
+
+    @staticmethod
+    def to_device(b):
+        buffer = DeviceBuffer(size=len(b))
+        ctypes.memmove(buffer.ptr, bytes(b), len(b))
+        return buffer
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 0}
+
+    def __del__(self):
+        if "ptr" in self.__dict__:
+            self._mr.deallocate(self.ptr, self.size, Stream())
+
+
+def copy_ptr_to_host(db, hb):
+    memoryview(hb)[:] = ctypes.string_at(db, len(hb))
+
+
 def install(monkeypatch, resource):
     """Puts the module in place of rmm, with a current resource."""
-    rmm, mr, inner, stream = (types.ModuleType(n) for n in ("rmm", "rmm.mr", "rmm.pylibrmm", "rmm.pylibrmm.stream"))
+    names = ("rmm", "rmm.mr", "rmm.pylibrmm", "rmm.pylibrmm.stream", "rmm.pylibrmm.device_buffer")
+    rmm, mr, inner, stream, device_buffer = modules = [types.ModuleType(name) for name in names]
     current = [resource]
     mr.get_current_device_resource = lambda: current[0]
     mr.set_current_device_resource = lambda resource: current.__setitem__(0, resource)
     mr.FailureCallbackResourceAdaptor = FailureCallbackResourceAdaptor
     stream.Stream, stream.CudaStreamFlags = Stream, CudaStreamFlags
-    rmm.mr, rmm.pylibrmm, inner.stream = mr, inner, stream
-    for module in (rmm, mr, inner, stream):
+    rmm.mr, rmm.pylibrmm, inner.stream, inner.device_buffer = mr, inner, stream, device_buffer
+    rmm.DeviceBuffer, device_buffer.copy_ptr_to_host = DeviceBuffer, copy_ptr_to_host
+    for module in modules:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.delitem(sys.modules, "spillway.rmm", raising=False)
     import spillway.rmm as module
