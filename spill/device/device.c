@@ -45,6 +45,39 @@ int sw_device_verify(const struct sw_stored *stored, struct sw_err *err) {
     return rc;
 }
 
+static bool next_run(const struct sw_device_copies *copies, struct sw_device_copy *ret) {
+    if (copies->item == copies->n)
+        return false;
+    const struct sw_frame_item *item = &copies->items[copies->item];
+    const struct sw_extent *extent = &item->stored->extents[copies->extent];
+    *ret = (struct sw_device_copy){item->offset + copies->at, extent->bytes, extent->memory};
+    return true;
+}
+
+static void go_on(struct sw_device_copies *copies, const struct sw_device_copy *run) {
+    copies->at += run->bytes;
+    if (++copies->extent < copies->items[copies->item].stored->n_extents)
+        return;
+    copies->item++;
+    copies->extent = 0;
+    copies->at = 0;
+}
+
+bool sw_device_next_copy(struct sw_device_copies *copies, struct sw_device_copy *ret) {
+    struct sw_device_copy next;
+    if (!next_run(copies, ret))
+        return false;
+    go_on(copies, ret);
+    while (next_run(copies, &next)) {
+        const uint64_t step = sw_frame_step_bytes(ret->bytes);
+        if (next.offset != ret->offset + step || next.memory != ret->memory + step)
+            break;
+        ret->bytes = step + next.bytes;
+        go_on(copies, &next);
+    }
+    return true;
+}
+
 uint64_t sw_device_frame_stride(uint64_t chunk_bytes) {
     return (sw_frame_bound_bytes(chunk_bytes) + STRIDE_BYTES - 1) / STRIDE_BYTES * STRIDE_BYTES;
 }

@@ -97,6 +97,35 @@ struct sw_raw_item {
     bool may_fill_holes;            /* restore_raw, host device: missing pages of the client's memory are allocated */
 };
 
+/* A client's frame in a mapping, or room for one, and its place in host memory. The caller owns the array, and must not
+ * move it until the slot has reported. */
+struct sw_frame_item {
+    uint64_t offset;
+    const struct sw_stored *stored;
+};
+
+/* Frames that follow each other begin at multiples of this, as in the host tier: then one copy moves them all. */
+#define SW_FRAME_STEP_BYTES ((uint64_t)4096)
+static inline uint64_t sw_frame_step_bytes(uint64_t frame_bytes) {
+    return (frame_bytes + SW_FRAME_STEP_BYTES - 1) / SW_FRAME_STEP_BYTES * SW_FRAME_STEP_BYTES;
+}
+
+/* A run of bytes in a mapping and in host memory. */
+struct sw_device_copy {
+    uint64_t offset, bytes;
+    uint8_t *memory;
+};
+/* Goes through the frames of take_frames() or give_frames() by as few copies as possible. For implementations of
+ * devices. */
+struct sw_device_copies {
+    const struct sw_frame_item *items; /* [n] */
+    unsigned n, item, extent;
+    uint64_t at; /* of the extent in its frame */
+};
+/* Gets the next copy: runs that follow each other on both sides, at most with the rest of a step between them. In host
+ * memory such a rest is the frame's own, and zero once the frame is committed. Returns false at the end. */
+bool sw_device_next_copy(struct sw_device_copies *copies, struct sw_device_copy *ret);
+
 struct sw_device_info {
     char name[64];                      /* "NVIDIA H200" or "host" */
     uint8_t uuid[SW_DEVICE_UUID_BYTES]; /* zero for the host device */
@@ -208,14 +237,15 @@ struct sw_device_ops {
     int (*restore_raw)(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
                        const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 
-    /* Copy a frame that the client has made, or will decode, between mapping[offset, + stored->bytes) and its place in
-     * host memory. Copy engines do it, without a kernel and without the slot's buffers. The bytes are not checked. The
-     * frame's place stays where it is until the slot has reported; until then no other step is queued on the slot.
-     * may_fill_holes: host device: a page that the memory lacks is made. */
-    int (*take_frame)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                      const struct sw_stored *to, struct sw_err *err);
-    int (*give_frame)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
-                      const struct sw_stored *from, bool may_fill_holes, struct sw_err *err);
+    /* Copy `n` frames (1 … group_items) that the client has made, or will decode, between mapping[offset, +
+     * stored->bytes) and their places in host memory. Copy engines do it, without a kernel and without the slot's
+     * buffers. The bytes are not checked. Between two frames that follow each other on both sides the rest of a step
+     * is copied, too. Until the slot has reported no other step is queued on it. may_fill_holes: host device: a page
+     * that the memory lacks is made. */
+    int (*take_frames)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                       const struct sw_frame_item *items, unsigned n, struct sw_err *err);
+    int (*give_frames)(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                       const struct sw_frame_item *items, unsigned n, bool may_fill_holes, struct sw_err *err);
 
     /* Decodes a frame in host memory on a CPU, apart from the worker, and verifies it. It uses neither the slot's
      * buffers nor the device, and is the slot's only step. The slot reports -SW_ECHECKSUM or -SW_EFRAME if the frame is

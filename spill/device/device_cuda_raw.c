@@ -162,38 +162,44 @@ int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err) {
 
 /* ---- frames of clients ---- */
 
-/* Queues the copies between a frame and its place. On the streams of all slots, two by turns, so that frames of several
- * slots follow each other without a gap. */
-static int move_frame(struct device_cuda *d, unsigned s, uint8_t *d_frame, const struct sw_stored *stored,
-                      bool is_taken, struct sw_err *err) {
-    struct slot *slot = &d->slots[s];
+static cudaError_t queue_frames(const struct slot *slot, const struct sw_mapping *mapping,
+                                struct sw_device_copies copies, bool is_taken) {
+    struct sw_device_copy copy;
     cudaError_t e = cudaSuccess;
+    while (e == cudaSuccess && sw_device_next_copy(&copies, &copy)) {
+        uint8_t *d = sw_cuda_at(mapping, copy.offset);
+        e = is_taken ? cudaMemcpyAsync(copy.memory, d, copy.bytes, cudaMemcpyDeviceToHost, slot->copies)
+                     : cudaMemcpyAsync(d, copy.memory, copy.bytes, cudaMemcpyHostToDevice, slot->copies);
+    }
+    return e;
+}
+
+/* Queues the copies between frames and their places. On the streams of all slots, two by turns, so that frames of
+ * several slots follow each other without a gap. */
+static int move_frames(struct device_cuda *d, unsigned s, const struct sw_mapping *mapping,
+                       const struct sw_frame_item *items, unsigned n, bool is_taken, struct sw_err *err) {
+    struct slot *slot = &d->slots[s];
     const int rc = enter(d, err);
     if (rc < 0)
         return rc;
-    SW_ASSERT(slot->work == WORK_NONE && !slot->copies);
+    SW_ASSERT(n > 0 && slot->work == WORK_NONE && !slot->copies);
     slot->n_items = 0; /* nothing is on the slot's own stream */
     slot->copies = d->n_frames++ % 2 ? is_taken ? d->frames_out : d->frames_back
                    : is_taken        ? d->copies_out
                                      : d->copies_back;
-    for (unsigned i = 0; e == cudaSuccess && i < stored->n_extents; i++) {
-        const struct sw_extent *extent = &stored->extents[i];
-        e = is_taken ? cudaMemcpyAsync(extent->memory, d_frame, extent->bytes, cudaMemcpyDeviceToHost, slot->copies)
-                     : cudaMemcpyAsync(d_frame, extent->memory, extent->bytes, cudaMemcpyHostToDevice, slot->copies);
-        d_frame += extent->bytes;
-    }
-    return end(slot, check(e, err, "cudaMemcpyAsync of a client's frame"), err);
+    const cudaError_t e = queue_frames(slot, mapping, (struct sw_device_copies){.items = items, .n = n}, is_taken);
+    return end(slot, check(e, err, "cudaMemcpyAsync of clients' frames"), err);
 }
 
-int sw_cuda_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                       const struct sw_stored *to, struct sw_err *err) {
-    return move_frame(cuda_of(device), s, sw_cuda_at(mapping, offset), to, true, err);
+int sw_cuda_take_frames(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                        const struct sw_frame_item *items, unsigned n, struct sw_err *err) {
+    return move_frames(cuda_of(device), s, mapping, items, n, true, err);
 }
 
-int sw_cuda_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
-                       const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
+int sw_cuda_give_frames(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                        const struct sw_frame_item *items, unsigned n, bool may_fill_holes, struct sw_err *err) {
     (void)may_fill_holes;
-    return move_frame(cuda_of(device), s, sw_cuda_at(mapping, offset), from, false, err);
+    return move_frames(cuda_of(device), s, mapping, items, n, false, err);
 }
 
 static void verify(void *arg) {

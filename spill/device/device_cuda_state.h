@@ -63,7 +63,7 @@ enum begin { BEGIN_UNKNOWN, BEGIN_CLOSING, BEGIN_SEEN };
 
 struct slot {
     cudaStream_t stream;
-    /* The stream of the last spill_raw, restore_raw, take_frame or give_frame; NULL: none since the last report. */
+    /* The stream of the last spill_raw, restore_raw, take_frames or give_frames; NULL: none since the last report. */
     cudaStream_t copies;
     cudaEvent_t queued;       /* recorded after copies for which the kernel on `stream` waits */
     bool is_marked;           /* `done` is recorded after all queued steps */
@@ -214,10 +214,10 @@ int sw_cuda_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapp
 int sw_cuda_restore_raw(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
                         const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err);
 int sw_cuda_finish_raw(struct slot *slot, struct sw_err *err);
-int sw_cuda_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                       const struct sw_stored *to, struct sw_err *err);
-int sw_cuda_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
-                       const struct sw_stored *from, bool may_fill_holes, struct sw_err *err);
+int sw_cuda_take_frames(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                        const struct sw_frame_item *items, unsigned n, struct sw_err *err);
+int sw_cuda_give_frames(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                        const struct sw_frame_item *items, unsigned n, bool may_fill_holes, struct sw_err *err);
 int sw_cuda_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored, struct sw_err *err);
 int sw_cuda_finish_verify(struct slot *slot, struct sw_err *err);
 

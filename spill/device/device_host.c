@@ -42,8 +42,8 @@ enum step_kind {
     STEP_RESTORE_GROUP,
     STEP_SPILL_RAW,
     STEP_RESTORE_RAW,
-    STEP_TAKE_FRAME,
-    STEP_GIVE_FRAME,
+    STEP_TAKE_FRAMES,
+    STEP_GIVE_FRAMES,
     STEP_VERIFY_FRAME
 };
 
@@ -54,13 +54,14 @@ struct step {
     uint64_t frame_offset;          /* store, load, place, fetch */
     uint64_t frame_bytes;           /* decode */
     uint64_t identity, head_bytes;  /* decode: of the frame, if it is known */
-    bool may_fill_holes;            /* decode, give_frame */
+    bool may_fill_holes;            /* decode, give_frames */
     enum sw_value_type type;        /* make_plan */
     bool is_dense;                  /* make_plan */
     struct sw_plan *plan;           /* encode, also of a group: a copy */
     void *to;                       /* store */
     const void *from;               /* load */
-    const struct sw_stored *stored; /* take_frame, give_frame, verify_frame */
+    const struct sw_stored *stored; /* verify_frame */
+    const struct sw_frame_item *frames;
     struct sw_group_item *items;
     const struct sw_raw_item *raw_items;
     struct sw_head_item *heads; /* identify; mapping NULL: of the frame buffer */
@@ -178,17 +179,15 @@ static int run_identify(struct slot *slot, const struct step *step, struct sw_er
     return rc;
 }
 
-static int run_move_frame(struct slot *slot, const struct step *step, struct sw_err *err) {
-    uint64_t offset = step->offset;
+static int run_move_frames(struct slot *slot, const struct step *step, struct sw_err *err) {
+    struct sw_device_copies copies = {.items = step->frames, .n = step->n_items};
+    struct sw_device_copy copy;
     int rc = 0;
     slot->writer.may_fill_holes = step->may_fill_holes;
-    for (unsigned i = 0; !rc && i < step->stored->n_extents; i++) {
-        const struct sw_extent *extent = &step->stored->extents[i];
-        rc = step->kind == STEP_TAKE_FRAME
-                 ? sw_host_read(step->mapping, extent->memory, extent->bytes, offset, err)
-                 : sw_host_write(&slot->writer, step->mapping, extent->memory, extent->bytes, offset, err);
-        offset += extent->bytes;
-    }
+    while (!rc && sw_device_next_copy(&copies, &copy))
+        rc = step->kind == STEP_TAKE_FRAMES
+                 ? sw_host_read(step->mapping, copy.memory, copy.bytes, copy.offset, err)
+                 : sw_host_write(&slot->writer, step->mapping, copy.memory, copy.bytes, copy.offset, err);
     return rc;
 }
 
@@ -225,9 +224,9 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return sw_host_raw_spill(step->mapping, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
         return sw_host_raw_restore(&slot->writer, step->mapping, step->raw_items, step->n_items, err);
-    case STEP_TAKE_FRAME:
-    case STEP_GIVE_FRAME:
-        return run_move_frame(slot, step, err);
+    case STEP_TAKE_FRAMES:
+    case STEP_GIVE_FRAMES:
+        return run_move_frames(slot, step, err);
     case STEP_VERIFY_FRAME:
         return sw_device_verify(step->stored, err);
     }
@@ -241,7 +240,7 @@ static bool is_write(const struct step *step) {
     case STEP_DECODE:
     case STEP_RESTORE_GROUP:
     case STEP_RESTORE_RAW:
-    case STEP_GIVE_FRAME:
+    case STEP_GIVE_FRAMES:
         return true;
     default:
         return false;
@@ -490,19 +489,16 @@ static int host_restore_raw(struct sw_device *device, unsigned s, struct sw_mapp
     return queue_raw(device, s, STEP_RESTORE_RAW, mapping, items, n, err);
 }
 
-static int host_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                           const struct sw_stored *to, struct sw_err *err) {
-    const struct step step = {.kind = STEP_TAKE_FRAME, .mapping = mapping, .offset = offset, .stored = to};
+static int host_take_frames(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                            const struct sw_frame_item *items, unsigned n, struct sw_err *err) {
+    const struct step step = {.kind = STEP_TAKE_FRAMES, .mapping = mapping, .frames = items, .n_items = n};
     return queue_step(device, s, &step, err);
 }
 
-static int host_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
-                           const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
-    const struct step step = {.kind = STEP_GIVE_FRAME,
-                              .mapping = mapping,
-                              .offset = offset,
-                              .stored = from,
-                              .may_fill_holes = may_fill_holes};
+static int host_give_frames(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                            const struct sw_frame_item *items, unsigned n, bool may_fill_holes, struct sw_err *err) {
+    const struct step step = {
+        .kind = STEP_GIVE_FRAMES, .mapping = mapping, .frames = items, .n_items = n, .may_fill_holes = may_fill_holes};
     return queue_step(device, s, &step, err);
 }
 
@@ -711,8 +707,8 @@ static const struct sw_device_ops host_ops = {
     .restore_group = host_restore_group,
     .spill_raw = host_spill_raw,
     .restore_raw = host_restore_raw,
-    .take_frame = host_take_frame,
-    .give_frame = host_give_frame,
+    .take_frames = host_take_frames,
+    .give_frames = host_give_frames,
     .verify_frame = host_verify_frame,
     .slot_poll = host_slot_poll,
     .slot_wait = host_slot_wait,

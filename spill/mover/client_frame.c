@@ -14,8 +14,9 @@ static int queue_take(struct sw_mover *m, struct sw_slot *slot, struct sw_err *e
     if (!sw_slot_shares_link(m, slot))
         sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, SW_CODEC_RAW, run->buffer->bytes, slot->stored.bytes);
     sw_link_take(m, slot, SW_LINK_OUT, slot->stored.bytes);
-    return m->device->ops->take_frame(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
-                                      run->buffer->offset, &slot->stored, err);
+    slot->moved = (struct sw_frame_item){.offset = run->buffer->offset, .stored = &slot->stored};
+    return m->device->ops->take_frames(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, &slot->moved, 1,
+                                       err);
 }
 
 static bool start_take(struct sw_mover *m, struct sw_slot *slot, struct sw_run *run) {
@@ -65,12 +66,13 @@ static int check_suits(const struct sw_run *run, const struct sw_frame_layout *f
     return 0;
 }
 
-static int parse(const struct sw_slot *slot, struct sw_frame_layout *ret, struct sw_err *err) {
+int sw_client_frame_parse(const struct sw_run *run, const struct sw_stored *stored, struct sw_frame_layout *ret,
+                          struct sw_err *err) {
     uint8_t head[SW_FRAME_HEAD_MAX_BYTES];
     struct sw_err cause = {0};
-    int rc = sw_frame_parse(ret, head, copy_head(&slot->stored, head), slot->stored.bytes, &cause);
+    int rc = sw_frame_parse(ret, head, copy_head(stored, head), stored->bytes, &cause);
     if (!rc)
-        rc = check_suits(slot->run, ret, &cause);
+        rc = check_suits(run, ret, &cause);
     return rc ? refuse(err, &cause) : 0;
 }
 
@@ -81,7 +83,7 @@ static void take_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
     (void)result;
     if (rc)
         sw_mover_fail(m, run, cause);
-    if (!run->outcome.err.code && parse(slot, &slot->frame, &err))
+    if (!run->outcome.err.code && sw_client_frame_parse(run, &slot->stored, &slot->frame, &err))
         sw_mover_fail(m, run, &err);
     if (!run->outcome.err.code) {
         sw_run_note_frame(run, slot->chunk, slot->frame.codec, &slot->frame);
@@ -111,8 +113,9 @@ static int queue_give(struct sw_mover *m, struct sw_slot *slot, struct sw_err *e
         return err->code;
     slot->step = GIVING;
     sw_link_take(m, slot, SW_LINK_BACK, stored->bytes);
-    return m->device->ops->give_frame(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping,
-                                      run->buffer->offset, stored, run->request->may_fill_holes, err);
+    slot->moved = (struct sw_frame_item){.offset = run->buffer->offset, .stored = stored};
+    return m->device->ops->give_frames(m->device, sw_slot_index(m, slot), run->buffer->memory->mapping, &slot->moved, 1,
+                                       run->request->may_fill_holes, err);
 }
 
 /* The client says that the frame does not decode. Only our own decoder is believed. */

@@ -10,7 +10,6 @@
  * fails after it was queued, each member is dealt again, alone. A step that cannot be queued fails all members. */
 #include "spill/mover/mover_state.h"
 
-#include "base/alloc.h"
 #include "base/assert.h"
 
 #include <string.h>
@@ -20,26 +19,9 @@
 /* Enough work for most of a GPU (64 of 64 KiB). If more runs wait, the next slot takes them, and the worker's part of
  * one group overlaps with the device's part of another. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
-/* Jobs that are examined for a group: among many long ones the search for short ones ends here. */
-#define MOST_SEEN 1024u
 enum { PREPARING, ENCODING, STORING, RESTORING, DRAINING };
 /* Place of frames that are not to be stored. */
 static const struct sw_stored nowhere;
-
-int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err) {
-    if (max_items == 0)
-        return 0;
-    ret->runs = sw_alloc_array(max_items, sizeof(struct sw_run *));
-    ret->items = sw_alloc_array(max_items, sizeof ret->items[0]);
-    return ret->runs && ret->items
-               ? 0
-               : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DEVICE, "out of memory for groups of %u", max_items);
-}
-
-void sw_group_fini(struct sw_group *group) {
-    sw_free(group->runs);
-    sw_free(group->items);
-}
 
 /* ---- gathering ---- */
 
@@ -80,8 +62,9 @@ static bool has_same_plan(const struct sw_run *a, const struct sw_run *b) {
            a->course.plan_choice.number == b->course.plan_choice.number;
 }
 
-static bool may_join(const struct sw_group *g, const struct sw_run *run) {
+static bool may_join(const struct sw_mover *m, const struct sw_group *g, const struct sw_run *run) {
     const struct sw_run *first = g->runs[0];
+    (void)m;
     if (run->request->operation != g->kind)
         return false;
     return g->kind == SW_OP_SPILL ? has_same_plan(first, run) : !overlaps_any(g, run);
@@ -103,81 +86,12 @@ static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     return true;
 }
 
-/* Gathers other runs of the tenant that can be served with `first`, in order. Runs of other tenants are left out, so
- * that no tenant waits for another one's bytes. Returns false if there are none. */
-static bool gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first) {
-    g->n = 0;
-    g->kind = first->request->operation;
-    g->raw_bytes = g->item_bytes = 0;
-    if (!is_eligible(m, first) || !join(m, g, first))
-        return false;
-    unsigned n_seen = 0;
-    for (struct sw_turn *turn = sw_turns_line_first(&first->turn); turn && n_seen < MOST_SEEN;
-         turn = sw_turns_line_next(&first->turn, turn), n_seen++) {
-        struct sw_run *run = sw_run_of_turn(turn);
-        if (run == first)
-            continue;
-        if (is_eligible(m, run) && may_join(g, run) && !join(m, g, run))
-            break;
-    }
-    if (g->n == 1)
-        g->n = 0;
-    return g->n > 0;
-}
-
-/* ---- members ---- */
-
-static void take(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_group *g = &slot->group;
-    sw_slot_take(m, slot, &sw_workflow_group, NULL);
-    for (unsigned i = g->n; i-- > 0;) { /* backwards, so that the first run's turn stays before the others' */
-        sw_turns_rest(&m->turns, &g->runs[i]->turn);
-        sw_run_hold_slot(g->runs[i]);
-    }
-}
-
-static void leave(struct sw_mover *m, struct sw_group *g, unsigned i) {
-    g->raw_bytes -= g->runs[i]->buffer->bytes;
-    sw_run_give_slot(m, g->runs[i]);
-    g->runs[i] = NULL;
-}
-
-static void give(struct sw_mover *m, struct sw_slot *slot) {
-    struct sw_group *g = &slot->group;
-    for (unsigned i = 0; i < g->n; i++)
-        if (g->runs[i])
-            leave(m, g, i);
-    g->n = 0;
-    sw_slot_give(m, slot);
-}
-
-/* Before a step is queued: failed members leave, the others close up. */
-static void drop_failed(struct sw_mover *m, struct sw_group *g) {
-    unsigned n = 0;
-    for (unsigned i = 0; i < g->n; i++) {
-        if (g->runs[i]->outcome.err.code) {
-            leave(m, g, i);
-            continue;
-        }
-        if (n < i) {
-            g->runs[n] = g->runs[i];
-            g->items[n] = g->items[i];
-        }
-        n++;
-    }
-    g->n = n;
-}
-
-static void fail_all(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
-    for (unsigned i = 0; i < g->n; i++)
-        if (g->runs[i])
-            sw_mover_fail(m, g->runs[i], err);
-}
+static const struct sw_group_rules rules = {.is_eligible = is_eligible, .may_join = may_join, .join = join};
 
 /* It is not known which member made a step fail. Restores stay, to be repeated one by one. */
 static void step_failed(struct sw_mover *m, struct sw_group *g, const struct sw_err *err) {
     if (g->kind == SW_OP_SPILL || err->code == -SW_EGPULOST)
-        fail_all(m, g, err);
+        sw_group_fail(m, g, err);
 }
 
 /* A step could not be queued. The steps that are already queued on the slot must end. */
@@ -185,13 +99,6 @@ static void fail_slot(struct sw_mover *m, struct sw_slot *slot, const struct sw_
     step_failed(m, &slot->group, err);
     slot->step = DRAINING;
     slot->drains = true;
-}
-
-static void set_phases(struct sw_mover *m, const struct sw_group *g, enum sw_phase phase) {
-    for (unsigned i = 0; i < g->n; i++)
-        if (g->runs[i])
-            atomic_store(&g->runs[i]->signals->phase, (int)phase);
-    m->host.progress(m->host.arg);
 }
 
 /* ---- steps ---- */
@@ -212,7 +119,7 @@ static int encode(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) 
         g->runs[i]->course.reason = reason;
         g->runs[i]->outcome.planned_us = now_us;
     }
-    set_phases(m, g, SW_PHASE_ENCODING);
+    sw_group_set_phase(m, g, SW_PHASE_ENCODING);
     sw_planner_set_segments(&m->planner, &g->plan, g->raw_bytes);
     slot->step = ENCODING;
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, g->plan.codec, g->raw_bytes, g->raw_bytes);
@@ -303,9 +210,10 @@ static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *r
 
 static bool start(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first) {
     struct sw_group *g = &slot->group;
-    if (!gather(m, g, first))
+    g->kind = first->request->operation;
+    if (!sw_group_gather(m, g, first, &rules))
         return false;
-    take(m, slot);
+    sw_group_take(m, slot, &sw_workflow_group);
     struct sw_turns_sum charged = {.session = NULL};
     struct sw_err err = {0};
     for (unsigned i = 0; i < g->n; i++) {
@@ -314,9 +222,9 @@ static bool start(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first
             sw_mover_fail(m, g->runs[i], &err);
     }
     sw_turns_sum_end(&m->turns, &charged);
-    drop_failed(m, g);
+    sw_group_drop_failed(m, g);
     if (g->n == 0) {
-        give(m, slot);
+        sw_group_give(m, slot);
         return true;
     }
     if (g->kind == SW_OP_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
@@ -334,9 +242,9 @@ static void planned(struct sw_mover *m, struct sw_slot *slot) {
                       &g->runs[0]->course.plan_choice, &g->plan);
     for (unsigned i = 0; i < g->n; i++)
         g->runs[i]->course.plan_choice = g->runs[0]->course.plan_choice;
-    drop_failed(m, g);
+    sw_group_drop_failed(m, g);
     if (g->n == 0)
-        give(m, slot);
+        sw_group_give(m, slot);
     else if (encode(m, slot, &err))
         fail_slot(m, slot, &err);
 }
@@ -428,14 +336,14 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
             bytes += g->items[i].frame.frame_bytes;
         } else {
             g->items[i].stored = &nowhere;
-            leave(m, g, i);
+            sw_group_leave(m, g, i);
         }
     }
     if (bytes == 0) {
-        give(m, slot);
+        sw_group_give(m, slot);
         return;
     }
-    set_phases(m, g, SW_PHASE_STORING);
+    sw_group_set_phase(m, g, SW_PHASE_STORING);
     slot->step = STORING;
     sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
     sw_link_take(m, slot, SW_LINK_OUT, bytes);
@@ -470,22 +378,13 @@ static void restored(struct sw_mover *m, struct sw_group *g) {
     }
 }
 
-/* A step had no result: members that have not failed are dealt again, alone, since runs that have begun are not
- * gathered. */
-static void give_unserved(struct sw_mover *m, struct sw_slot *slot) {
-    for (unsigned i = 0; i < slot->group.n; i++)
-        if (slot->group.runs[i] && !slot->group.runs[i]->outcome.err.code)
-            slot->group.runs[i]->n_dealt = 0;
-    give(m, slot);
-}
-
 static void step_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const struct sw_slot_result *result,
                        const struct sw_err *err) {
     struct sw_group *g = &slot->group;
     (void)result;
     if (rc) {
         step_failed(m, g, err);
-        give_unserved(m, slot);
+        sw_group_give_unserved(m, slot);
         return;
     }
     switch (slot->step) {
@@ -503,10 +402,10 @@ static void step_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
         break;
     default:
         SW_ASSERT(slot->step == DRAINING);
-        give_unserved(m, slot);
+        sw_group_give_unserved(m, slot);
         return;
     }
-    give(m, slot);
+    sw_group_give(m, slot);
 }
 
 const struct sw_workflow sw_workflow_group = {.is_shared = true, .start = start, .step_ended = step_ended};

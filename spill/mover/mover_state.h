@@ -44,6 +44,7 @@ struct sw_group {
     unsigned n;                  /* members; 0: the slot works for `run`, or is free */
     struct sw_run **runs;        /* [group_items]; NULL: the run has left since its frame was made */
     struct sw_group_item *items; /* [group_items], in the same order */
+    struct sw_frame_item *moved; /* the same: frames of clients */
     enum sw_operation kind;      /* SPILL or RESTORE, the same for all members */
     bool is_ascending;           /* while gathering: all from one memory, in ascending order */
     uint64_t raw_bytes, item_bytes;
@@ -90,6 +91,7 @@ struct sw_slot {
     struct sw_stored stored;
     struct sw_frame_layout frame;                /* being encoded, or being restored */
     struct sw_group_item encoded[SW_DECODE_MAX]; /* encoding for a sink in another process: the step's chunks */
+    struct sw_frame_item moved;                  /* a client's frame that is copied */
     struct sw_direct direct; /* STORING, RESTORING: raw chunks without kernels for each; `chunk` is the first */
     struct {                 /* PLACING, FETCHING: of the slot's frame; COMPARING: of several */
         unsigned n;
@@ -150,16 +152,16 @@ static inline struct sw_run *sw_run_of_turn(struct sw_turn *turn) {
 
 /* ---- workflows.c ---- */
 
-enum { SW_MOST_FIRST_WORKFLOWS = 3 };
+enum { SW_MOST_FIRST_WORKFLOWS = 4 };
 /* The workflows of an operation: `first` are asked first, in order, until NULL; `main` takes everything else. */
 struct sw_workflows {
     const struct sw_workflow *first[SW_MOST_FIRST_WORKFLOWS + 1], *main;
 };
 const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation);
 
-extern const struct sw_workflow sw_workflow_group, sw_workflow_take, sw_workflow_give, sw_workflow_copy_out,
-    sw_workflow_copy_back, sw_workflow_spill, sw_workflow_restore, sw_workflow_pack, sw_workflow_unpack,
-    sw_workflow_send, sw_workflow_fetch;
+extern const struct sw_workflow sw_workflow_group, sw_workflow_client_group, sw_workflow_take, sw_workflow_give,
+    sw_workflow_copy_out, sw_workflow_copy_back, sw_workflow_spill, sw_workflow_restore, sw_workflow_pack,
+    sw_workflow_unpack, sw_workflow_send, sw_workflow_fetch;
 
 /* Returns true if the sink lies in another process: frames stay in slots' buffers, and have no places here. */
 static inline bool sw_mover_sink_is_away(const struct sw_mover *m) {
@@ -267,11 +269,40 @@ void sw_run_finish(struct sw_mover *m, struct sw_run *run);
 int sw_mover_keep_dictionary(struct sw_mover *m, struct sw_plan *plan, struct sw_err *err);
 void sw_mover_free_dictionaries(struct sw_mover *m);
 
-/* ---- group.c ---- */
+/* ---- group_members.c ---- */
 
 /* Allocates a slot's group. errors: -SW_ENOMEM. */
 int sw_group_init(struct sw_group *ret, unsigned max_items, struct sw_err *err);
 void sw_group_fini(struct sw_group *group);
+/* Which runs a workflow serves together. */
+struct sw_group_rules {
+    bool (*is_eligible)(const struct sw_mover *m, const struct sw_run *run);
+    /* An eligible run goes with the members that there are, at least one. */
+    bool (*may_join)(const struct sw_mover *m, const struct sw_group *g, const struct sw_run *run);
+    /* Adds a run. Returns false if it does not fit any more. */
+    bool (*join)(struct sw_mover *m, struct sw_group *g, struct sw_run *run);
+};
+/* Gathers `first` and other runs of its tenant that go with it, in order. Runs of other tenants are left out, so that
+ * no tenant waits for another one's bytes. Returns false if there are none. */
+bool sw_group_gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first, const struct sw_group_rules *rules);
+/* Begins the work of a free slot for its group. */
+void sw_group_take(struct sw_mover *m, struct sw_slot *slot, const struct sw_workflow *workflow);
+/* Member i no longer has the slot. */
+void sw_group_leave(struct sw_mover *m, struct sw_group *g, unsigned i);
+/* Gives the slot back; after a step that had no result. */
+void sw_group_give(struct sw_mover *m, struct sw_slot *slot);
+void sw_group_give_unserved(struct sw_mover *m, struct sw_slot *slot);
+/* Before a step is queued: failed members leave, the others close up. */
+void sw_group_drop_failed(struct sw_mover *m, struct sw_group *g);
+/* Fails all members. */
+void sw_group_fail(struct sw_mover *m, struct sw_group *g, const struct sw_err *err);
+void sw_group_set_phase(struct sw_mover *m, const struct sw_group *g, enum sw_phase phase);
+
+/* ---- client_frame.c ---- */
+
+/* Reads the layout of a client's frame from our copy of it, and checks that it suits the run. errors: -SW_EFRAME. */
+int sw_client_frame_parse(const struct sw_run *run, const struct sw_stored *stored, struct sw_frame_layout *ret,
+                          struct sw_err *err);
 
 /* ---- measure.c ---- */
 

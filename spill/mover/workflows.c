@@ -12,9 +12,10 @@ static const struct sw_workflow move = {.advance = advance_move};
 
 /* For a sink in this process. */
 static const struct sw_workflows here[SW_OP_NR] = {
-    [SW_OP_SPILL] = {.first = {&sw_workflow_group, &sw_workflow_take, &sw_workflow_copy_out},
+    [SW_OP_SPILL] = {.first = {&sw_workflow_group, &sw_workflow_client_group, &sw_workflow_take, &sw_workflow_copy_out},
                      .main = &sw_workflow_spill},
-    [SW_OP_RESTORE] = {.first = {&sw_workflow_group, &sw_workflow_give, &sw_workflow_copy_back},
+    [SW_OP_RESTORE] = {.first = {&sw_workflow_group, &sw_workflow_client_group, &sw_workflow_give,
+                                 &sw_workflow_copy_back},
                        .main = &sw_workflow_restore},
     [SW_OP_PACK] = {.main = &sw_workflow_pack},
     [SW_OP_UNPACK] = {.main = &sw_workflow_unpack},

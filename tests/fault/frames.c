@@ -23,6 +23,14 @@ enum {
 
 static uint8_t raw[RAW_BYTES];
 static uint64_t frame_bytes[N];
+static bool follow; /* frames lie in steps, and not at multiples of ROOM */
+
+static uint64_t place(unsigned i) {
+    uint64_t at = 0;
+    for (unsigned k = 0; k < i; k++)
+        at += follow ? sw_frame_step_bytes(frame_bytes[k]) : ROOM;
+    return at;
+}
 
 static uint64_t chunk_bytes(unsigned i) {
     return i < N - 1 ? CHUNK : RAW_BYTES - (N - 1) * CHUNK;
@@ -35,7 +43,7 @@ static void encode(enum sw_content content) {
     sw_content_fill(raw, RAW_BYTES, content, 7);
     sw_plan_make(&plan, SW_VALUE_NONE, raw, RAW_BYTES, sample);
     for (unsigned i = 0; i < N; i++)
-        ck_assert_int_eq(sw_codec_encode(&plan, raw + i * CHUNK, chunk_bytes(i), sw_pair.from.data + i * ROOM, ROOM,
+        ck_assert_int_eq(sw_codec_encode(&plan, raw + i * CHUNK, chunk_bytes(i), sw_pair.from.data + place(i), ROOM,
                                          &frame_bytes[i], NULL),
                          0);
 }
@@ -67,26 +75,42 @@ static struct sw_build *begin(void) {
 static void fill_ranges(struct sw_range ranges[N], struct sw_mem *mem) {
     for (unsigned i = 0; i < N; i++)
         ranges[i] = (struct sw_range){.mem = mem,
-                                      .offset = i * (uint64_t)ROOM,
+                                      .offset = place(i),
                                       .bytes = chunk_bytes(i),
                                       .frame_bytes = mem == sw_pair.from_mem ? frame_bytes[i] : ROOM,
                                       .at = i * (uint64_t)CHUNK};
 }
 
+static bool is_alone; /* frames are moved one after the other, and not several by one copy */
+
 /* Appends all frames, as a packet of frames is handed to the engine. */
 static int append_all(struct sw_build *build, struct sw_test_op *op) {
     struct sw_range ranges[N];
+    const unsigned n = is_alone ? 1 : N;
+    int rc = 0;
     fill_ranges(ranges, sw_pair.from_mem);
-    *op = (struct sw_test_op){0};
-    sw_engine_hold(sw_pair.f.engine, false);
-    ck_assert_int_eq(sw_build_append(build, ranges, N, sw_test_op_done, op, NULL), 0);
-    sw_engine_release(sw_pair.f.engine);
-    return sw_pair_wait(op);
+    for (unsigned i = 0; !rc && i < N; i += n) {
+        *op = (struct sw_test_op){0};
+        sw_engine_hold(sw_pair.f.engine, false);
+        ck_assert_int_eq(sw_build_append(build, &ranges[i], n, sw_test_op_done, op, NULL), 0);
+        sw_engine_release(sw_pair.f.engine);
+        rc = sw_pair_wait(op);
+    }
+    return rc;
 }
 
 static int commit(struct sw_build *build, struct sw_test_op *op) {
     *op = (struct sw_test_op){0};
     ck_assert_int_eq(sw_build_commit(build, 7, 3, sw_test_op_done, op, NULL), 0);
+    return sw_pair_wait(op);
+}
+
+/* Ends a build whose append has failed with rc, or commits it. */
+static int abort_or_commit(struct sw_build *build, int rc, struct sw_test_op *op) {
+    if (!rc)
+        return commit(build, op);
+    *op = (struct sw_test_op){0};
+    ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, op, NULL), 0);
     return sw_pair_wait(op);
 }
 
@@ -106,15 +130,19 @@ static int fetch_as(struct sw_region_id id, bool is_disputed) {
     struct sw_test_op op = {0}, end = {0};
     struct sw_read *read = NULL;
     unsigned n = 0;
+    int rc = 0;
     memset(sw_pair.to.data, 0, MEMORY_BYTES);
     fill_ranges(ranges, sw_pair.to_mem);
     for (unsigned i = 0; i < N; i++)
         ranges[i].is_disputed = is_disputed;
     ck_assert_int_eq(sw_read_begin(sw_pair.f.owner, id, &read, infos, &n, NULL), 0);
-    sw_engine_hold(sw_pair.f.engine, false);
-    ck_assert_int_eq(sw_read_chunks(read, ranges, N, sw_test_op_done, &op, NULL), 0);
-    sw_engine_release(sw_pair.f.engine);
-    const int rc = sw_pair_wait(&op);
+    for (unsigned i = 0, step = is_alone ? 1 : N; !rc && i < N; i += step) {
+        op = (struct sw_test_op){0};
+        sw_engine_hold(sw_pair.f.engine, false);
+        ck_assert_int_eq(sw_read_chunks(read, &ranges[i], step, sw_test_op_done, &op, NULL), 0);
+        sw_engine_release(sw_pair.f.engine);
+        rc = sw_pair_wait(&op);
+    }
     ck_assert_int_eq(sw_read_end(read, true, sw_test_op_done, &end, NULL), 0);
     ck_assert_int_eq(sw_pair_wait(&end), rc);
     return rc;
@@ -126,7 +154,7 @@ static int fetch(struct sw_region_id id) {
 
 static void ck_fetched(void) {
     for (unsigned i = 0; i < N; i++)
-        ck_assert(memcmp(sw_pair.to.data + i * ROOM, sw_pair.from.data + i * ROOM, frame_bytes[i]) == 0);
+        ck_assert(memcmp(sw_pair.to.data + place(i), sw_pair.from.data + place(i), frame_bytes[i]) == 0);
 }
 
 /* Restores a region by the daemon's codec, and compares. */
@@ -178,6 +206,27 @@ START_TEST(frames_need_no_kernel) {
     ck_assert_int_eq(count_kernels(), before);
     ck_restored(id);
     ck_assert(!&sw_fake_cuda || count_kernels() > before); /* it counts */
+    ck_left(0);
+}
+END_TEST
+
+/* Frames that follow each other in the client's memory and in the tier are moved by a single copy, also with the rest
+ * of their steps, of which the client gets zeros. */
+START_TEST(frames_that_follow_each_other_need_one_copy) {
+    const atomic_int *calls = &sw_fake_cuda ? &sw_fake_cuda->calls[SW_FAKE_cudaMemcpyAsync] : NULL;
+    follow = true;
+    encode(SW_CONTENT_TEXT);
+    int before = calls ? atomic_load(calls) : 0;
+    const struct sw_region_id id = store();
+    ck_assert(!calls || atomic_load(calls) == before + 1);
+    before = calls ? atomic_load(calls) : 0;
+    ck_assert_int_eq(fetch(id), 0);
+    ck_assert(!calls || atomic_load(calls) == before + 1);
+    ck_fetched();
+    for (unsigned i = 0; i + 1 < N; i++)
+        for (uint64_t at = place(i) + frame_bytes[i]; at < place(i + 1); at++)
+            ck_assert_uint_eq(sw_pair.to.data[at], 0);
+    ck_restored(id);
     ck_left(0);
 }
 END_TEST
@@ -259,22 +308,23 @@ END_TEST
 
 /* ---- faults ---- */
 
-/* The loop's index: in which way it fails. */
+/* The loop's index: in which way it fails, and from 3 on for frames that are moved one after the other. */
 START_TEST(any_copy_of_a_spill_fails) {
     struct sw_test_op op;
     unsigned nth = 1;
+    is_alone = _i >= 3;
     for (;; nth++) {
         struct sw_build *build = begin();
-        sw_device_faulty_arm(sw_pair.f.device, "take_frame", nth, -SW_EGPU, (enum sw_fault)_i);
+        sw_device_faulty_arm(sw_pair.f.device, "take_frames", nth, -SW_EGPU, (enum sw_fault)(_i % 3));
         const int rc = append_all(build, &op);
-        ck_assert_int_eq(commit(build, &op), rc);
+        ck_assert_int_eq(abort_or_commit(build, rc, &op), rc);
         if (rc == 0)
             break;
         ck_assert_int_eq(rc, -SW_EGPU);
         ck_left(0);
     }
-    ck_assert_uint_eq(nth, N + 1);
-    sw_device_faulty_arm(sw_pair.f.device, "take_frame", 0, 0, SW_FAULT_AT_ONCE);
+    ck_assert_uint_eq(nth, is_alone ? N + 1 : 2);
+    sw_device_faulty_arm(sw_pair.f.device, "take_frames", 0, 0, SW_FAULT_AT_ONCE);
     ck_restored(op.id);
     ck_left(0);
 }
@@ -283,8 +333,9 @@ END_TEST
 START_TEST(any_copy_of_a_restore_fails) {
     const struct sw_region_id id = store();
     unsigned nth = 1;
+    is_alone = true;
     for (;; nth++) {
-        sw_device_faulty_arm(sw_pair.f.device, "give_frame", nth, -SW_EGPU, (enum sw_fault)_i);
+        sw_device_faulty_arm(sw_pair.f.device, "give_frames", nth, -SW_EGPU, (enum sw_fault)_i);
         const int rc = fetch(id);
         if (rc == 0)
             break;
@@ -293,9 +344,32 @@ START_TEST(any_copy_of_a_restore_fails) {
         ck_left(1);
     }
     ck_assert_uint_eq(nth, N + 1);
-    sw_device_faulty_arm(sw_pair.f.device, "give_frame", 0, 0, SW_FAULT_AT_ONCE);
+    sw_device_faulty_arm(sw_pair.f.device, "give_frames", 0, 0, SW_FAULT_AT_ONCE);
     ck_fetched();
     ck_restored(id);
+    ck_left(0);
+}
+END_TEST
+
+/* If one copy of several frames fails, each is copied alone, since one of them may be the cause. */
+START_TEST(frames_whose_copy_back_fails_are_copied_alone) {
+    const struct sw_region_id id = store();
+    sw_device_faulty_arm(sw_pair.f.device, "give_frames", 1, -SW_EGPU, (enum sw_fault)_i);
+    ck_assert_int_eq(fetch(id), 0);
+    ck_fetched();
+    ck_restored(id);
+    ck_left(0);
+}
+END_TEST
+
+/* A bad header among others: the region is not stored, and nothing is left of it. */
+START_TEST(a_bad_frame_among_others_is_refused) {
+    struct sw_test_op op;
+    struct sw_build *build = begin();
+    sw_pair.from.data[3 * ROOM] ^= 1;
+    const int rc = append_all(build, &op);
+    ck_assert_int_eq(rc, -SW_EFRAME);
+    ck_assert_int_eq(abort_or_commit(build, rc, &op), rc);
     ck_left(0);
 }
 END_TEST
@@ -357,7 +431,7 @@ START_TEST(a_session_ends_under_a_copy) {
     struct sw_test_op op = {0};
     struct sw_build *build = begin();
     fill_ranges(ranges, sw_pair.from_mem);
-    sw_device_faulty_arm(sw_pair.f.device, "take_frame", 2, -SW_EAGAIN, SW_FAULT_LATE);
+    sw_device_faulty_arm(sw_pair.f.device, "take_frames", 1, -SW_EAGAIN, SW_FAULT_LATE);
     ck_assert_int_eq(sw_build_append(build, ranges, N, sw_test_op_done, &op, NULL), 0);
     bool closed = false;
     sw_owner_close(sw_pair.f.owner, set_flag, &closed);
@@ -385,9 +459,12 @@ int main(void) {
     TCase *tests = tcase_create("frames"), *others = tcase_create("other tiers");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, frames_need_no_kernel);
+    tcase_add_test(tests, frames_that_follow_each_other_need_one_copy);
     tcase_add_test(tests, lengths_that_no_frame_has_are_refused_at_once);
-    tcase_add_loop_test(tests, any_copy_of_a_spill_fails, 0, 3);
+    tcase_add_loop_test(tests, any_copy_of_a_spill_fails, 0, 6);
     tcase_add_loop_test(tests, any_copy_of_a_restore_fails, 0, 3);
+    tcase_add_loop_test(tests, frames_whose_copy_back_fails_are_copied_alone, 0, 3);
+    tcase_add_test(tests, a_bad_frame_among_others_is_refused);
     tcase_add_test(tests, good_frames_may_be_disputed);
     tcase_add_loop_test(tests, a_bad_frame_that_is_disputed_is_lost, 0, 2);
     tcase_add_loop_test(tests, any_check_of_a_disputed_frame_fails, 0, 3);

@@ -14,7 +14,7 @@
 static const char *const operations[] = {"map",          "pin",         "encode",        "store",       "load",
                                          "place",        "fetch",       "decode",        "unpack",      "make_plan",
                                          "encode_group", "store_group", "restore_group", "spill_raw",   "restore_raw",
-                                         "identify",     "take_frame",  "give_frame",    "verify_frame"};
+                                         "identify",     "take_frames", "give_frames",   "verify_frame"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -32,8 +32,8 @@ enum {
     OP_SPILL_RAW,
     OP_RESTORE_RAW,
     OP_IDENTIFY,
-    OP_TAKE_FRAME,
-    OP_GIVE_FRAME,
+    OP_TAKE_FRAMES,
+    OP_GIVE_FRAMES,
     OP_VERIFY_FRAME,
     OP_NR
 };
@@ -183,14 +183,14 @@ static int faulty_restore_raw(struct sw_device *device, unsigned s, struct sw_ma
     FORWARD(OP_RESTORE_RAW, (int)s, restore_raw(inner, s, mapping, items, n, n_by_cpu, err));
 }
 
-static int faulty_take_frame(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
-                             const struct sw_stored *to, struct sw_err *err) {
-    FORWARD(OP_TAKE_FRAME, (int)s, take_frame(inner, s, mapping, offset, to, err));
+static int faulty_take_frames(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
+                              const struct sw_frame_item *items, unsigned n, struct sw_err *err) {
+    FORWARD(OP_TAKE_FRAMES, (int)s, take_frames(inner, s, mapping, items, n, err));
 }
 
-static int faulty_give_frame(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
-                             const struct sw_stored *from, bool may_fill_holes, struct sw_err *err) {
-    FORWARD(OP_GIVE_FRAME, (int)s, give_frame(inner, s, mapping, offset, from, may_fill_holes, err));
+static int faulty_give_frames(struct sw_device *device, unsigned s, struct sw_mapping *mapping,
+                              const struct sw_frame_item *items, unsigned n, bool may_fill_holes, struct sw_err *err) {
+    FORWARD(OP_GIVE_FRAMES, (int)s, give_frames(inner, s, mapping, items, n, may_fill_holes, err));
 }
 
 static int faulty_verify_frame(struct sw_device *device, unsigned s, const struct sw_stored *stored,
@@ -282,8 +282,8 @@ static const struct sw_device_ops faulty_ops = {
     .restore_group = faulty_restore_group,
     .spill_raw = faulty_spill_raw,
     .restore_raw = faulty_restore_raw,
-    .take_frame = faulty_take_frame,
-    .give_frame = faulty_give_frame,
+    .take_frames = faulty_take_frames,
+    .give_frames = faulty_give_frames,
     .verify_frame = faulty_verify_frame,
     .slot_poll = faulty_slot_poll,
     .slot_wait = faulty_slot_wait,
