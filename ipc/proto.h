@@ -142,6 +142,10 @@ struct sw_wire_text {
 
 /* Flags of BUILD and READ. */
 #define SW_REQ_ALL 1u /* the builds of the packet commit, or its reads end, all or none; no effect if none is to */
+/* READ: each read is a whole region of one chunk, and gets its frame. The rooms are one run of bytes of one memory,
+ * each a multiple of SW_PROTO_FRAME_STEP. There each frame begins at the first such multiple behind the one before. */
+#define SW_REQ_GATHER 4u
+#define SW_PROTO_FRAME_STEP 4096u
 /* Flags of DISCARD. */
 #define SW_REQ_CONSUME 2u /* the client has the bytes: durable regions stay */
 /* `what` of INSPECT. */

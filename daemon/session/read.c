@@ -58,6 +58,29 @@ static int check_all(const struct sw_msg_read *m, struct sw_err *err) {
     return 0;
 }
 
+_Static_assert(SW_PROTO_FRAME_STEP == SW_FRAME_STEP_BYTES, "frames are gathered as a device copies them");
+
+/* Where frames that are gathered lie does not depend on what they hold: each begins in its own room, or before it. */
+static int check_gather(const struct sw_msg_read *m, struct sw_err *err) {
+    const uint32_t whole = SW_READ_BEGIN | SW_READ_END;
+    if (!(m->flags & SW_REQ_GATHER))
+        return 0;
+    for (unsigned i = 0; i < m->n_reads; i++)
+        if ((m->reads[i].flags & whole) != whole || m->reads[i].n_chunks != 1)
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "request %u of %u: a read that is gathered begins and ends, and has one chunk", i + 1,
+                              (unsigned)m->n_reads);
+    for (unsigned i = 0; i < m->n_chunks; i++) {
+        const struct sw_wire_chunk *chunk = &m->chunks[i], *before = i ? chunk - 1 : NULL;
+        if (!chunk->frame_bytes || chunk->frame_bytes % SW_PROTO_FRAME_STEP ||
+            (before && (chunk->mem != before->mem || chunk->offset != before->offset + before->frame_bytes)))
+            return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
+                              "request %u of %u: rooms of frames that are gathered are no single run of bytes", i + 1,
+                              (unsigned)m->n_reads);
+    }
+    return 0;
+}
+
 static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
     int rc = check_lengths(m, err);
     if (rc == 0)
@@ -65,9 +88,11 @@ static int check_packet(const struct sw_msg_read *m, struct sw_err *err) {
     if (rc == 0)
         rc = sw_check_count(m->n_chunks, 0, "chunks", err);
     if (rc == 0)
-        rc = sw_check_flags(m->flags, SW_REQ_ALL, err);
+        rc = sw_check_flags(m->flags, SW_REQ_ALL | SW_REQ_GATHER, err);
     if (rc == 0)
         rc = sw_check_reserved(m->reserved, err);
+    if (rc == 0)
+        rc = check_gather(m, err);
     if (rc == 0)
         rc = check_all(m, err);
     return rc == 0 ? sw_chunks_check_overlap(m->chunks, m->n_chunks, err) : rc;
@@ -202,7 +227,9 @@ static int begin_all(struct sw_session *session, const struct sw_msg *request, c
                                                sw_chunks_count_frames(m->chunks, m->n_chunks) < m->n_chunks,
                                            .n = m->n_reads,
                                            .n_buffers = m->n_chunks};
-    struct sw_read_record record = {.read = m->reads, .chunks = m->chunks};
+    uint64_t gathers_at = m->n_chunks ? m->chunks[0].offset : 0;
+    struct sw_read_record record = {
+        .read = m->reads, .chunks = m->chunks, .gathers_at = m->flags & SW_REQ_GATHER ? &gathers_at : NULL};
     struct sw_operation *operation;
     struct sw_task *task;
     const int rc = sw_operation_begin(session, request, &spec, &operation, err);

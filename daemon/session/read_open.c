@@ -49,6 +49,8 @@ static int read_chunks(struct sw_task *task, const struct sw_open *open, const s
         rc = sw_task_report_frames(task, &frames, err);
     for (unsigned i = 0; rc == 0 && i < n; i++)
         ranges[i].is_disputed = record->verifies;
+    if (rc == 0 && record->gathers_at)
+        ranges[0].offset = *record->gathers_at;
     if (rc == 0)
         rc = sw_read_chunks(open->read, ranges, n, sw_task_moved, task, err);
     if (rc < 0)
@@ -56,6 +58,8 @@ static int read_chunks(struct sw_task *task, const struct sw_open *open, const s
     for (unsigned i = 0; i < n; i++)
         if (ranges[i].frame_bytes)
             *frames++ = wire_frame(&ranges[i], sw_read_layout(open->read, &ranges[i]));
+    if (record->gathers_at)
+        *record->gathers_at += sw_frame_step_bytes(sw_read_layout(open->read, &ranges[0])->frame_bytes);
     sw_task_expect(task);
     return 0;
 }
@@ -63,6 +67,9 @@ static int read_chunks(struct sw_task *task, const struct sw_open *open, const s
 /* ---- end --------------------------------------------------------------------------------------------------------- */
 
 static int check_has_all(const struct sw_open *open, const struct sw_read_record *record, struct sw_err *err) {
+    if (record->gathers_at && !sw_read_has_all(open->read))
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "the region has several chunks, but its frame is to be gathered with others");
     if ((record->read->flags & SW_READ_KEEP) || sw_read_state(open->read) == SW_READ_FAILED ||
         sw_read_has_all(open->read))
         return 0;

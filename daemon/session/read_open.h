@@ -12,7 +12,9 @@ struct sw_read_record {
     const struct sw_wire_read *read;
     const struct sw_wire_chunk *chunks;
     bool verifies; /* its chunks are disputed frames, which are to be verified first */
-    bool keeps;    /* the stored copy stays at the read's end; with SW_REQ_ALL at least until all are back */
+    /* SW_REQ_GATHER: where its frame goes, and then the next one's; NULL: where the chunk says. */
+    uint64_t *gathers_at;
+    bool keeps; /* the stored copy stays at the read's end; with SW_REQ_ALL at least until all are back */
 };
 
 /* Begins a read, reads its chunks, and ends it, as its record says. The caller has checked the record's flags.

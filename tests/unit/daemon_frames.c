@@ -226,6 +226,94 @@ START_TEST(frames_of_a_read_that_fails_are_empty) {
 }
 END_TEST
 
+/* ---- frames that are gathered ---- */
+
+/* A region of the one chunk i. */
+static struct sw_region_id store_one(unsigned i) {
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    (void)sw_test_add_build(&packet, NULL);
+    sw_test_add_buffer(&packet, chunk_bytes(i), 0)->chunk_bytes = CHUNK;
+    add_any(0, 0, chunk_bytes(i), frame_at(i))->frame_bytes = frame_bytes[i];
+    ck_assert_int_eq(call(), 0);
+    return sw_test_result_id(&rig.reply, 0);
+}
+
+static void new_gathering(const struct sw_region_id *ids, unsigned n) {
+    memset(rig.memory, 0xEE, MEMORY_BYTES);
+    sw_test_packet(&packet, SW_MSG_READ, SW_REQ_GATHER);
+    for (unsigned i = 0; i < n; i++) {
+        (void)sw_test_add_read(&packet, ids[i], SW_READ_KEEP);
+        add_room(0, 0, CHUNK, frame_at(i))->frame_bytes = ROOM;
+    }
+}
+
+/* The loop's index: one region is not there, or has several chunks. */
+START_TEST(frames_of_short_regions_follow_each_other) {
+    static uint8_t out[CHUNK];
+    struct sw_region_id ids[N_CHUNKS];
+    uint64_t at = FRAMES, bytes;
+    const struct sw_region_id several = store_frames(NUMBER);
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        ids[i] = store_one(i);
+    if (_i == 1)
+        ids[2] = none;
+    if (_i == 2)
+        ids[2] = several;
+    new_gathering(ids, N_CHUNKS);
+    ck_assert_int_eq(call(), 0);
+    ck_assert_uint_eq(rig.reply.u.results.n_frames, N_CHUNKS);
+    for (unsigned i = 0; i < N_CHUNKS; i++) {
+        const struct sw_wire_frame *f = &rig.reply.u.results.frames[i];
+        const int code = i == 2 && _i == 1 ? -SW_ENOENT : i == 2 && _i == 2 ? -SW_ENOTSUP : 0;
+        ck_assert_int_eq(sw_test_result_code(&rig.reply, i), code);
+        if (code && _i == 2) /* its frame may be there, which nobody is told */
+            at += (frame_bytes[0] + 4095) / 4096 * 4096;
+        if (code)
+            continue;
+        ck_assert_uint_eq(f->offset, at);
+        ck_assert_uint_eq(f->bytes, frame_bytes[i]);
+        ck_assert_int_eq(sw_codec_decode(rig.memory + at, f->bytes, out, sizeof out, &bytes, NULL), 0);
+        ck_assert_uint_eq(bytes, chunk_bytes(i));
+        ck_assert_mem_eq(out, raw + i * (size_t)CHUNK, bytes);
+        at += (f->bytes + 4095) / 4096 * 4096;
+    }
+    for (uint64_t k = at; k < MEMORY_BYTES; k++) /* nothing is written behind the last one */
+        ck_assert_uint_eq(rig.memory[k], 0xEE);
+    ck_restored(several);
+}
+END_TEST
+
+START_TEST(what_reads_that_are_gathered_may_not_ask_for) {
+    const struct sw_region_id ids[] = {store_one(0), store_one(1)};
+    for (unsigned wrong = 0; wrong < 7; wrong++) {
+        new_gathering(ids, 2);
+        struct sw_wire_chunk *second = &packet.chunks[1];
+        if (wrong == 0)
+            packet.reads[1].flags = SW_READ_BEGIN;
+        else if (wrong == 1)
+            second->offset += 4096;
+        else if (wrong == 2)
+            second->offset = frame_at(0);
+        else if (wrong == 3)
+            second->mem = ONCE;
+        else if (wrong == 4)
+            second->frame_bytes -= 16;
+        else if (wrong == 5)
+            second->frame_bytes = 0;
+        else
+            add_room(0, 0, CHUNK, frame_at(2))->frame_bytes = ROOM;
+        ck_assert_int_eq(call(), -SW_EINVAL);
+    }
+    new_gathering(ids, 2);
+    packet.chunks[0].frame_bytes = 4096; /* no room for the frame */
+    packet.chunks[1].offset = packet.chunks[0].offset + 4096;
+    ck_assert_int_eq(call(), 0);
+    ck_assert_int_eq(sw_test_result_code(&rig.reply, 0), -SW_ETOOSMALL);
+    ck_assert_int_eq(sw_test_result_code(&rig.reply, 1), 0);
+    ck_assert_uint_eq(rig.reply.u.results.frames[1].offset, FRAMES);
+}
+END_TEST
+
 /* ---- what a chunk may not ask for ---- */
 
 static struct sw_region_id region_to_read;
@@ -349,6 +437,8 @@ int main(void) {
     tcase_add_test(tcase, several_buffers_with_frames);
     tcase_add_loop_test(tcase, all_or_none_with_frames, 0, 3);
     tcase_add_test(tcase, frames_of_a_read_that_fails_are_empty);
+    tcase_add_loop_test(tcase, frames_of_short_regions_follow_each_other, 0, 3);
+    tcase_add_test(tcase, what_reads_that_are_gathered_may_not_ask_for);
     tcase_add_test(tcase, what_an_append_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, what_a_read_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, frames_count_as_the_tenants_bytes);
