@@ -78,6 +78,16 @@ bool sw_device_next_copy(struct sw_device_copies *copies, struct sw_device_copy 
     return true;
 }
 
+void sw_device_place_group(struct sw_group_item *items, unsigned n, uint64_t at) {
+    at = sw_frame_step_bytes(at);
+    for (unsigned i = 0; i < n; i++) {
+        if (items[i].is_left_out)
+            continue;
+        items[i].frame_at = at;
+        at += sw_frame_step_bytes(items[i].frame.frame_bytes);
+    }
+}
+
 uint64_t sw_device_frame_stride(uint64_t chunk_bytes) {
     return (sw_frame_bound_bytes(chunk_bytes) + STRIDE_BYTES - 1) / STRIDE_BYTES * STRIDE_BYTES;
 }

@@ -59,8 +59,10 @@ struct sw_group_item {
      * item whose `stored` has no extents. */
     const struct sw_stored *stored;
     uint64_t identity;   /* after store_group: of the frame, if it has extents */
-    bool is_damaged;     /* after restore_group: the stored frame is bad */
-    bool may_fill_holes; /* restore_group, host device: missing pages of the client's memory are allocated */
+    uint64_t frame_at;   /* of the frame in the slot's buffer: after gather_group; for decode_group */
+    bool is_left_out;    /* gather_group: this frame stays where it is */
+    bool is_damaged;     /* after restore_group and decode_group: the frame is bad */
+    bool may_fill_holes; /* the same, host device: missing pages of the client's memory are allocated */
 };
 
 /* Returns the room that an item's frame takes in a slot's frame buffer, for info.group_bytes. */
@@ -125,6 +127,8 @@ struct sw_device_copies {
 /* Gets the next copy: runs that follow each other on both sides, at most with the rest of a step between them. In host
  * memory such a rest is the frame's own, and zero once the frame is committed. Returns false at the end. */
 bool sw_device_next_copy(struct sw_device_copies *copies, struct sw_device_copy *ret);
+/* Sets frame_at of the items that gather_group() copies. For implementations of devices. */
+void sw_device_place_group(struct sw_group_item *items, unsigned n, uint64_t at);
 
 struct sw_device_info {
     char name[64];                      /* "NVIDIA H200" or "host" */
@@ -167,8 +171,8 @@ struct sw_device_ops {
 
     /* Each of the following functions queues a step on slot `s` (0 … n_slots - 1). Offsets are in the mapping. The
      * caller has checked that offset + bytes <= desc->bytes and bytes <= chunk_bytes. Between two reports of a slot it
-     * queues at most one make_plan, encode, decode, unpack, spill_raw, restore_raw, encode_group, store_group or
-     * restore_group. They return 0, or an error of the queueing; slot_poll and slot_wait report later errors. */
+     * queues at most one make_plan, encode, decode, unpack, spill_raw, restore_raw, or step on a group. They return 0,
+     * or an error of the queueing; slot_poll and slot_wait report later errors. */
     /* Samples mapping[offset, offset + bytes), and makes a plan: trains a symbol table (type SW_VALUE_NONE), and
      * chooses the codec. Here bytes may exceed chunk_bytes. The content of the slot's frame buffer is lost. is_dense:
      * tries codecs with a dictionary, too, if the device takes them. */
@@ -225,6 +229,14 @@ struct sw_device_ops {
                        struct sw_err *err);
     int (*restore_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                          struct sw_err *err);
+
+    /* For a frame buffer that another process reads and writes. gather_group follows the report of encode_group, with
+     * the same items: it copies their frames to the buffer from `at` on, behind the items' own room, each to the next
+     * multiple of SW_FRAME_STEP_BYTES. decode_group decodes frames that lie at multiples of SW_FRAME_ALIGN. */
+    int (*gather_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n, uint64_t at,
+                        struct sw_err *err);
+    int (*decode_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                        struct sw_err *err);
 
     /* Move `n` raw chunks (1 … SW_RAW_MAX) by copy engines, which keep their speed while other processes keep the
      * device's computing units busy. spill_raw copies the bytes to their places in the frames, and completes the

@@ -80,9 +80,10 @@ static int judge(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     return fall_asleep(slot, err);
 }
 
-/* Training works on the slot's own memory, and has no gate. */
+/* Training, and the gathering of frames, work on the slot's own memory, and have no gate. */
 static bool has_gate(const struct slot *slot) {
-    return slot->work != WORK_PLAN || sw_gpu_planning_reads_region(&slot->planning);
+    return slot->work != WORK_GATHER_GROUP &&
+           (slot->work != WORK_PLAN || sw_gpu_planning_reads_region(&slot->planning));
 }
 
 int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
@@ -93,7 +94,7 @@ int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *
     if (slot->begin == BEGIN_CLOSING)
         return is_busy(d->gates) ? -SW_EAGAIN : judge(d, slot, err);
     const bool gated = has_gate(slot);
-    if (d->is_patient || sw_clock_us() - slot->queued_us < (gated ? BEGIN_US : TRAIN_US))
+    if (d->is_patient || sw_clock_us() - slot->queued_us < (gated || slot->work != WORK_PLAN ? BEGIN_US : TRAIN_US))
         return -SW_EAGAIN;
     return gated ? close_gate(d, slot, err) : fall_asleep(slot, err);
 }

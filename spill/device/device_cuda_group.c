@@ -156,6 +156,20 @@ void sw_cuda_finish_store_group(struct slot *slot) {
         slot->items[i].identity = slot->h->identities[i];
 }
 
+/* Queues the decoding of frames in the slot's buffer, each at its item's place. */
+static int queue_decode(struct device_cuda *d, struct slot *slot, struct sw_gpu_pass pass, struct sw_err *err) {
+    for (unsigned i = 0; i < slot->n_items; i++) {
+        const struct sw_group_item *item = &slot->items[i];
+        SW_ASSERT(item->frame.raw_bytes == item->bytes && item->frame.frame_bytes <= sw_group_item_bytes(item->bytes));
+        slot->h->items[i] = gpu_item(slot, item, item->frame_at);
+        slot->h->results[i].bad_tiles = 0;
+    }
+    return sw_cuda_check_lost(sw_gpu_decode_batch_async(slot->h->items, slot->n_items, slot->h->results,
+                                                        slot->parts.d_scratch, d->scratch_bytes, pass, slot->stream,
+                                                        err),
+                              err);
+}
+
 int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                           struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
@@ -165,18 +179,45 @@ int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_
     if (rc < 0)
         return rc;
     for (unsigned i = 0; i < n; i++) {
-        SW_ASSERT(items[i].frame.raw_bytes == items[i].bytes &&
-                  items[i].frame.frame_bytes <= sw_group_item_bytes(items[i].bytes));
-        slot->h->items[i] = gpu_item(slot, &items[i], at);
-        slot->h->results[i].bad_tiles = 0;
+        items[i].frame_at = at;
         at += sw_group_item_bytes(items[i].bytes);
     }
     rc = queue_copies(d, slot, false, err);
-    if (rc == 0)
-        rc = sw_cuda_check_lost(sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch,
-                                                          d->scratch_bytes, (struct sw_gpu_pass){0}, slot->stream, err),
-                                err);
+    return end(slot, rc < 0 ? rc : queue_decode(d, slot, (struct sw_gpu_pass){0}, err));
+}
+
+int sw_cuda_gather_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n, uint64_t at,
+                         struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    uint8_t *d_frame = slot->parts.d_frame;
+    uint32_t n_runs = 0;
+    int rc = begin(d, s, WORK_GATHER_GROUP, items, n, err);
+    if (rc < 0)
+        return rc;
+    sw_device_place_group(items, n, at);
+    for (unsigned i = 0; i < n; i++) {
+        const uint64_t bytes = items[i].frame.frame_bytes;
+        if (!items[i].is_left_out) {
+            SW_ASSERT(items[i].frame_at + bytes <= d->info.buffer_bytes);
+            slot->h->runs[n_runs++] =
+                (struct sw_gpu_run){.from = d_frame, .to = slot->parts.d_frame + items[i].frame_at, .bytes = bytes};
+        }
+        d_frame += sw_group_item_bytes(items[i].bytes);
+    }
+    (void)sw_cuda_pass(d, slot); /* its time begins */
+    rc = sw_cuda_check_lost(sw_gpu_copy_async(slot->h->runs, n_runs, slot->parts.d_runs,
+                                              MAX_GROUP_RUNS * sizeof *slot->parts.d_runs, slot->stream, err),
+                            err);
     return end(slot, rc);
+}
+
+int sw_cuda_decode_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                         struct sw_err *err) {
+    struct device_cuda *d = cuda_of(device);
+    struct slot *slot = &d->slots[s];
+    const int rc = begin(d, s, WORK_RESTORE_GROUP, items, n, err);
+    return rc < 0 ? rc : end(slot, queue_decode(d, slot, sw_cuda_pass(d, slot), err));
 }
 
 void sw_cuda_finish_restore_group(struct slot *slot) {

@@ -76,6 +76,8 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
     case WORK_RESTORE_GROUP:
         sw_cuda_finish_restore_group(slot);
         return 0;
+    case WORK_GATHER_GROUP:
+        return 0;
     case WORK_SPILL_RAW:
     case WORK_SEAL:
     case WORK_RESTORE_RAW:

@@ -50,7 +50,8 @@ enum work {
     WORK_DECODE,
     WORK_ENCODE_GROUP,
     WORK_STORE_GROUP,
-    WORK_RESTORE_GROUP,
+    WORK_RESTORE_GROUP, /* also decode_group */
+    WORK_GATHER_GROUP,
     WORK_SPILL_RAW, /* bytes are being copied; then their frames are sealed */
     WORK_SEAL,      /* frames are being sealed, the last ones by the sealer's threads */
     WORK_RESTORE_RAW,
@@ -203,6 +204,10 @@ int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_it
                         struct sw_err *err);
 int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
                           struct sw_err *err);
+int sw_cuda_gather_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n, uint64_t at,
+                         struct sw_err *err);
+int sw_cuda_decode_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                         struct sw_err *err);
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err);
 void sw_cuda_finish_store_group(struct slot *slot);
 void sw_cuda_finish_restore_group(struct slot *slot);

@@ -40,6 +40,8 @@ enum step_kind {
     STEP_ENCODE_GROUP,
     STEP_STORE_GROUP,
     STEP_RESTORE_GROUP,
+    STEP_GATHER_GROUP,
+    STEP_DECODE_GROUP,
     STEP_SPILL_RAW,
     STEP_RESTORE_RAW,
     STEP_TAKE_FRAMES,
@@ -220,6 +222,11 @@ static int run_step(struct slot *slot, const struct step *step, struct sw_slot_r
         return 0;
     case STEP_RESTORE_GROUP:
         return sw_host_group_restore(step->items, step->n_items, slot->frame, slot->raw, &slot->writer, err);
+    case STEP_GATHER_GROUP:
+        sw_host_group_gather(step->items, step->n_items, slot->frame);
+        return 0;
+    case STEP_DECODE_GROUP:
+        return sw_host_group_decode(step->items, step->n_items, slot->frame, slot->raw, &slot->writer, err);
     case STEP_SPILL_RAW:
         return sw_host_raw_spill(step->mapping, step->raw_items, step->n_items, err);
     case STEP_RESTORE_RAW:
@@ -239,6 +246,7 @@ static bool is_write(const struct step *step) {
     case STEP_PLACE:
     case STEP_DECODE:
     case STEP_RESTORE_GROUP:
+    case STEP_DECODE_GROUP:
     case STEP_RESTORE_RAW:
     case STEP_GIVE_FRAMES:
         return true;
@@ -265,7 +273,8 @@ static void prepare_window(struct slot *slot, const struct step *step) {
 /* A group is for many mappings. What one run alone uses would be unmapped at its end, by the worker; here the slots do
  * it side by side. */
 static bool ends_window(const struct step *step) {
-    return step->kind == STEP_RESTORE_GROUP || (is_write(step) && sw_host_is_once(step->mapping));
+    return step->kind == STEP_RESTORE_GROUP || step->kind == STEP_DECODE_GROUP ||
+           (is_write(step) && sw_host_is_once(step->mapping));
 }
 
 static void *slot_main(void *arg) {
@@ -467,6 +476,20 @@ static int host_restore_group(struct sw_device *device, unsigned s, struct sw_gr
                               struct sw_err *err) {
     struct step step = {.kind = STEP_RESTORE_GROUP, .items = items, .n_items = n};
     check_group(host_of(device), items, n);
+    return queue_step(device, s, &step, err);
+}
+
+static int host_gather_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n, uint64_t at,
+                             struct sw_err *err) {
+    const struct step step = {.kind = STEP_GATHER_GROUP, .items = items, .n_items = n};
+    sw_device_place_group(items, n, at);
+    return queue_step(device, s, &step, err);
+}
+
+static int host_decode_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                             struct sw_err *err) {
+    const struct step step = {.kind = STEP_DECODE_GROUP, .items = items, .n_items = n};
+    SW_ASSERT(n > 0 && n <= host_of(device)->info.group_items);
     return queue_step(device, s, &step, err);
 }
 
@@ -705,6 +728,8 @@ static const struct sw_device_ops host_ops = {
     .encode_group = host_encode_group,
     .store_group = host_store_group,
     .restore_group = host_restore_group,
+    .gather_group = host_gather_group,
+    .decode_group = host_decode_group,
     .spill_raw = host_spill_raw,
     .restore_raw = host_restore_raw,
     .take_frames = host_take_frames,

@@ -44,18 +44,38 @@ static void load(const struct sw_stored *stored, uint8_t *frame) {
     }
 }
 
+void sw_host_group_gather(const struct sw_group_item *items, unsigned n, uint8_t *frames) {
+    const uint8_t *from = frames;
+    for (unsigned i = 0; i < n; i++) {
+        if (!items[i].is_left_out)
+            memcpy(frames + items[i].frame_at, from, items[i].frame.frame_bytes);
+        from += sw_group_item_bytes(items[i].bytes);
+    }
+}
+
+static int decode(struct sw_group_item *item, const uint8_t *frame, uint8_t *raw, struct sw_memfd_writer *writer,
+                  struct sw_err *err) {
+    uint64_t raw_bytes = 0;
+    item->is_damaged = sw_codec_decode(frame, item->frame.frame_bytes, raw, item->bytes, &raw_bytes, NULL) != 0 ||
+                       raw_bytes != item->bytes;
+    writer->may_fill_holes = item->may_fill_holes;
+    return item->is_damaged ? 0 : sw_host_write(writer, item->mapping, raw, raw_bytes, item->offset, err);
+}
+
+int sw_host_group_decode(struct sw_group_item *items, unsigned n, const uint8_t *frames, uint8_t *raw,
+                         struct sw_memfd_writer *writer, struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = decode(&items[i], frames + items[i].frame_at, raw, writer, err);
+    return rc;
+}
+
 int sw_host_group_restore(struct sw_group_item *items, unsigned n, uint8_t *frame, uint8_t *raw,
                           struct sw_memfd_writer *writer, struct sw_err *err) {
     int rc = 0;
     for (unsigned i = 0; !rc && i < n; i++) {
-        struct sw_group_item *item = &items[i];
-        uint64_t raw_bytes = 0;
-        load(item->stored, frame);
-        item->is_damaged = sw_codec_decode(frame, item->frame.frame_bytes, raw, item->bytes, &raw_bytes, NULL) != 0 ||
-                           raw_bytes != item->bytes;
-        writer->may_fill_holes = item->may_fill_holes;
-        if (!item->is_damaged)
-            rc = sw_host_write(writer, item->mapping, raw, raw_bytes, item->offset, err);
+        load(items[i].stored, frame);
+        rc = decode(&items[i], frame, raw, writer, err);
     }
     return rc;
 }

@@ -204,10 +204,14 @@ void sw_mover_slot_done(struct sw_mover *m, unsigned s, const struct sw_err *err
     struct sw_slot *slot = &m->slots[s];
     SW_ASSERT(s < m->n_slots && slot->is_away);
     slot->is_away = false;
-    slot->run->n_in_sink--;
     m->is_settled = false;
     sw_mover_note_canceled(m);
     sw_measure_end(m, slot, !err || !err->code);
+    if (!slot->run) {
+        sw_group_returned(m, slot, err);
+        return;
+    }
+    slot->run->n_in_sink--;
     if (err && err->code)
         sw_slot_fail_at(m, slot, slot->n_chunks, err);
     if (slot->step == SENDING)

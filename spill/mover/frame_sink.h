@@ -67,12 +67,25 @@ struct sw_frame_sink_ops {
      * of them did not decode. */
     void (*fetch)(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
                   const uint64_t *at, bool is_disputed);
+    /* Short runs, each of one chunk, whose frames share a slot's buffer and a message; all three or none. goes_with():
+     * whether another run may go with the first one. send_group(): the frames of n runs, up to most_runs, begin at
+     * items[i].frame_at, one behind the other in steps of SW_FRAME_STEP_BYTES. fetch_group(): the same places are
+     * rooms, one behind the other; the sink lets the frames begin anywhere in all of these, and sets frame_at. It fills
+     * in the layout of each run's chunk; if the region is shorter than the buffer, also run->frames->raw_bytes. If it
+     * has no frame for a run, it fails the run. runs and items last until sw_mover_slot_done(), and count in n_in_sink
+     * of each run. */
+    bool (*goes_with)(struct sw_frame_sink *sink, const struct sw_run *first, const struct sw_run *other);
+    void (*send_group)(struct sw_frame_sink *sink, struct sw_run *const *runs, struct sw_group_item *items, unsigned n,
+                       unsigned slot);
+    void (*fetch_group)(struct sw_frame_sink *sink, struct sw_run *const *runs, struct sw_group_item *items, unsigned n,
+                        unsigned slot);
 };
 
 /* Every implementation embeds this first. */
 struct sw_frame_sink {
     const struct sw_frame_sink_ops *ops;
     uint64_t chunk_bytes;   /* the longest chunk whose frame fits, whatever it holds */
+    unsigned most_runs;     /* of a send_group() or fetch_group() */
     struct sw_mover *mover; /* set by sw_mover_new() */
 };
 

@@ -6,6 +6,9 @@
  * keeps its own frame and its own outcome, and a failure of its own fails it alone. Nothing is released or unmapped
  * before the slot has reported; until then each member counts the slot as its own.
  *
+ * For a sink in another process the frames are gathered in the slot's buffer, and sent together; or fetched together,
+ * and decoded.
+ *
  * A client can harm only itself: runs of several sessions share a group only as restores, and if a step of such a group
  * fails after it was queued, each member is dealt again, alone. A step that cannot be queued fails all members. */
 #include "spill/mover/mover_state.h"
@@ -19,7 +22,9 @@
 /* Enough work for most of a GPU (64 of 64 KiB). If more runs wait, the next slot takes them, and the worker's part of
  * one group overlaps with the device's part of another. */
 #define MAX_GROUP_BYTES ((uint64_t)4 << 20)
-enum { PREPARING, ENCODING, STORING, RESTORING, DRAINING };
+/* Where the sink lies in another process, a step costs messages and wake-ups there: few long ones are best. */
+#define MAX_AWAY_BYTES ((uint64_t)16 << 20)
+enum { PREPARING, ENCODING, STORING, RESTORING, DRAINING, GATHERING, SENDING, FETCHING };
 /* Place of frames that are not to be stored. */
 static const struct sw_stored nowhere;
 
@@ -28,7 +33,8 @@ static const struct sw_stored nowhere;
 /* Returns true for a run of one chunk that a group can serve: it moves from device to host memory or back. */
 static bool is_eligible(const struct sw_mover *m, const struct sw_run *run) {
     if ((run->stage != SW_STAGE_WAITING && !run->regroups) || run->outcome.err.code || run->buffer->bytes == 0 ||
-        run->buffer->bytes > MAX_RUN_BYTES || run->buffer->frame_bytes)
+        run->buffer->bytes > MAX_RUN_BYTES || run->buffer->frame_bytes ||
+        (sw_mover_sink_is_away(m) && !m->sink->ops->send_group))
         return false;
     if (run->request->operation == SW_OP_SPILL)
         return run->buffer->bytes <= sw_run_chunk_bytes(m, run);
@@ -36,13 +42,22 @@ static bool is_eligible(const struct sw_mover *m, const struct sw_run *run) {
            sw_stored_is_in_memory(&run->frames->stored[0]);
 }
 
+/* Memory of this process is one space, whatever the runs call it. */
+static bool is_same_space(const struct sw_run *a, const struct sw_run *b) {
+    return a->buffer->memory == b->buffer->memory || (a->buffer->memory->data && b->buffer->memory->data);
+}
+
+static uint64_t begin_of(const struct sw_run *run) {
+    return (uintptr_t)run->buffer->memory->data + run->buffer->offset;
+}
+
 static bool overlaps(const struct sw_run *a, const struct sw_run *b) {
-    return a->buffer->memory == b->buffer->memory && a->buffer->offset < b->buffer->offset + b->buffer->bytes &&
-           b->buffer->offset < a->buffer->offset + a->buffer->bytes;
+    return is_same_space(a, b) && begin_of(a) < begin_of(b) + b->buffer->bytes &&
+           begin_of(b) < begin_of(a) + a->buffer->bytes;
 }
 
 static bool follows(const struct sw_run *a, const struct sw_run *b) {
-    return a->buffer->memory == b->buffer->memory && a->buffer->offset + a->buffer->bytes <= b->buffer->offset;
+    return is_same_space(a, b) && begin_of(a) + a->buffer->bytes <= begin_of(b);
 }
 
 /* Two restores to the same bytes are the client's mistake, but must not make their regions look damaged. */
@@ -64,25 +79,37 @@ static bool has_same_plan(const struct sw_run *a, const struct sw_run *b) {
 
 static bool may_join(const struct sw_mover *m, const struct sw_group *g, const struct sw_run *run) {
     const struct sw_run *first = g->runs[0];
-    (void)m;
-    if (run->request->operation != g->kind)
+    if (run->request->operation != g->kind ||
+        (sw_mover_sink_is_away(m) && !m->sink->ops->goes_with(m->sink, first, run)))
         return false;
     return g->kind == SW_OP_SPILL ? has_same_plan(first, run) : !overlaps_any(g, run);
 }
 
-/* Adds a run. Returns false if it does not fit any more, into the slot or into the host tier. */
-static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
+static uint64_t room_bytes(const struct sw_run *run) {
+    return sw_frame_step_bytes(sw_frame_bound_bytes(run->buffer->bytes));
+}
+
+/* Returns whether a run fits into the group: into the slot's buffer, and into the host tier. item_bytes: of all. */
+static bool fits(struct sw_mover *m, const struct sw_group *g, const struct sw_run *run, uint64_t item_bytes) {
     const struct sw_device_info *info = m->device->ops->info(m->device);
+    const uint64_t raw_bytes = g->raw_bytes + run->buffer->bytes;
+    if (sw_mover_sink_is_away(m)) /* the frames are encoded, and then gathered behind that */
+        return raw_bytes <= MAX_AWAY_BYTES && g->n < m->sink->most_runs &&
+               item_bytes + g->room_bytes + room_bytes(run) <= info->group_bytes;
+    return item_bytes <= info->group_bytes && raw_bytes <= MAX_GROUP_BYTES &&
+           (g->kind != SW_OP_SPILL || m->sink->ops->rests(m->sink, run, raw_bytes));
+}
+
+/* Adds a run. Returns false if it does not fit any more. */
+static bool join(struct sw_mover *m, struct sw_group *g, struct sw_run *run) {
     const uint64_t item_bytes = g->item_bytes + sw_group_item_bytes(run->buffer->bytes);
-    if (g->n == info->group_items || item_bytes > info->group_bytes ||
-        g->raw_bytes + run->buffer->bytes > MAX_GROUP_BYTES)
-        return false;
-    if (g->kind == SW_OP_SPILL && !m->sink->ops->rests(m->sink, run, g->raw_bytes + run->buffer->bytes))
+    if (g->n == m->device->ops->info(m->device)->group_items || !fits(m, g, run, item_bytes))
         return false;
     g->is_ascending = g->n == 0 || (g->is_ascending && follows(g->runs[g->n - 1], run));
     g->runs[g->n++] = run;
     g->raw_bytes += run->buffer->bytes;
     g->item_bytes = item_bytes;
+    g->room_bytes += room_bytes(run);
     return true;
 }
 
@@ -190,6 +217,90 @@ static int restore(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err)
     return m->device->ops->restore_group(m->device, sw_slot_index(m, slot), g->items, g->n, err);
 }
 
+/* ---- a sink in another process ---- */
+
+/* Hands the slot's buffer to the sink, which sends the frames of all members, or fetches them. */
+static void lend(struct sw_mover *m, struct sw_slot *slot, int step) {
+    const struct sw_group *g = &slot->group;
+    slot->step = step;
+    slot->runs = false;
+    slot->is_away = true;
+    for (unsigned i = 0; i < g->n; i++)
+        g->runs[i]->n_in_sink++;
+    (step == SENDING ? m->sink->ops->send_group : m->sink->ops->fetch_group)(m->sink, g->runs, g->items, g->n,
+                                                                             sw_slot_index(m, slot));
+}
+
+/* The frames of all members follow each other in the slot's buffer. */
+static void send(struct sw_mover *m, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    uint64_t bytes = 0;
+    sw_group_drop_failed(m, g);
+    if (g->n == 0) {
+        sw_group_give(m, slot);
+        return;
+    }
+    for (unsigned i = 0; i < g->n; i++)
+        bytes += g->items[i].frame.frame_bytes;
+    sw_group_set_phase(m, g, SW_PHASE_STORING);
+    sw_measure_begin(m, slot, SW_MEASURE_LINK_OUT, g->plan.codec, g->raw_bytes, bytes);
+    lend(m, slot, SENDING);
+}
+
+static void fetch(struct sw_mover *m, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    uint64_t at = 0;
+    for (unsigned i = 0; i < g->n; at += room_bytes(g->runs[i++]))
+        g->items[i].frame_at = at;
+    lend(m, slot, FETCHING);
+}
+
+/* Takes the layout of a frame that was fetched. */
+static int take_layout(const struct sw_run *run, struct sw_group_item *item, struct sw_err *err) {
+    item->frame = run->frames->layouts[0];
+    item->bytes = item->frame.raw_bytes;
+    if (item->bytes && item->bytes == run->frames->raw_bytes && item->bytes <= run->buffer->bytes &&
+        item->frame.frame_bytes <= sw_frame_bound_bytes(item->bytes))
+        return 0;
+    return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REGION, "a frame of %llu bytes holds %llu, the buffer has %llu",
+                      (unsigned long long)item->frame.frame_bytes, (unsigned long long)item->bytes,
+                      (unsigned long long)run->buffer->bytes);
+}
+
+/* The frames of members that have not failed are in the slot's buffer. */
+static void fetched(struct sw_mover *m, struct sw_slot *slot) {
+    struct sw_group *g = &slot->group;
+    struct sw_err err = {0};
+    for (unsigned i = 0; i < g->n; i++)
+        if (!g->runs[i]->outcome.err.code && take_layout(g->runs[i], &g->items[i], &err))
+            sw_mover_fail_at(m, g->runs[i], 0, 1, &err);
+    sw_group_drop_failed(m, g);
+    if (g->n == 0) {
+        sw_group_give(m, slot);
+        return;
+    }
+    slot->step = RESTORING;
+    slot->runs = true;
+    if (m->device->ops->decode_group(m->device, sw_slot_index(m, slot), g->items, g->n, &err))
+        fail_slot(m, slot, &err);
+}
+
+void sw_group_returned(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err) {
+    struct sw_group *g = &slot->group;
+    for (unsigned i = 0; i < g->n; i++)
+        g->runs[i]->n_in_sink--;
+    if (err && err->code)
+        sw_group_fail(m, g, err);
+    if (slot->step == FETCHING) {
+        fetched(m, slot);
+        return;
+    }
+    for (unsigned i = 0; i < g->n; i++)
+        if (!g->runs[i]->outcome.err.code)
+            g->runs[i]->n_done = 1;
+    sw_group_give(m, slot);
+}
+
 /* Maps the memory, and fills the member's item. */
 static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *ret, struct sw_err *err) {
     const int rc = run->regroups ? 0 : sw_run_start(m, run, err);
@@ -201,7 +312,7 @@ static int begin(struct sw_mover *m, struct sw_run *run, struct sw_group_item *r
                                   .offset = run->buffer->offset,
                                   .bytes = run->buffer->bytes,
                                   .may_fill_holes = run->request->may_fill_holes};
-    if (run->request->operation == SW_OP_SPILL)
+    if (run->request->operation == SW_OP_SPILL || sw_mover_sink_is_away(m))
         return 0;
     ret->stored = &run->frames->stored[0];
     ret->frame = run->frames->layouts[0];
@@ -227,7 +338,9 @@ static bool start(struct sw_mover *m, struct sw_slot *slot, struct sw_run *first
         sw_group_give(m, slot);
         return true;
     }
-    if (g->kind == SW_OP_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
+    if (g->kind == SW_OP_RESTORE && sw_mover_sink_is_away(m))
+        fetch(m, slot);
+    else if (g->kind == SW_OP_SPILL ? spill(m, slot, &err) : restore(m, slot, &err))
         fail_slot(m, slot, &err);
     return true;
 }
@@ -294,21 +407,11 @@ static void regroup(struct sw_run *run, enum sw_plan_mismatch why) {
     run->course.plan_state = why == SW_MISMATCH_REPLAN ? SW_PLAN_STATE_MISSING : SW_PLAN_STATE_UNPROVEN;
 }
 
-/* Reserves room for a member's frame. Returns false if the member has to leave: for another plan, to be served alone,
- * or because it has failed. */
-static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct mismatches *mismatches) {
-    struct sw_run *run = g->runs[i];
-    const struct sw_frame_layout *frame = &g->items[i].frame;
+/* Reserves room for a member's frame. Returns false if there is none. */
+static bool find_place(struct sw_mover *m, const struct sw_group *g, struct sw_run *run, uint64_t frame_bytes) {
     struct sw_err err;
-    const enum sw_plan_mismatch mismatch = check_frame(m, g, i, &mismatches[frame->codec == SW_CODEC_RAW]);
-    if (mismatch != SW_MISMATCH_ACCEPT) {
-        regroup(run, mismatch);
-        return false;
-    }
-    if (run->outcome.err.code)
-        return false;
     if (!m->sink->ops->rests(m->sink, run,
-                             frame->frame_bytes)) { /* the tier has filled up meanwhile; the run keeps the plan */
+                             frame_bytes)) { /* the tier has filled up meanwhile; the run keeps the plan */
         if (!sw_run_get_plan(m, run))
             return false;
         *run->course.plan = g->plan;
@@ -316,10 +419,24 @@ static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, str
         return false;
     }
     /* An uncommitted frame is released with the run, once no slot uses it. */
-    if (m->sink->ops->reserve(m->sink, run, frame->frame_bytes, true, &run->frames->stored[0], &err)) {
-        sw_mover_fail(m, run, &err);
+    if (!m->sink->ops->reserve(m->sink, run, frame_bytes, true, &run->frames->stored[0], &err))
+        return true;
+    sw_mover_fail(m, run, &err);
+    return false;
+}
+
+/* Accepts a member's frame. Returns false if the member has to leave: for another plan, to be served alone, or because
+ * it has failed. */
+static bool accept_frame(struct sw_mover *m, struct sw_group *g, unsigned i, struct mismatches *mismatches) {
+    struct sw_run *run = g->runs[i];
+    const struct sw_frame_layout *frame = &g->items[i].frame;
+    const enum sw_plan_mismatch mismatch = check_frame(m, g, i, &mismatches[frame->codec == SW_CODEC_RAW]);
+    if (mismatch != SW_MISMATCH_ACCEPT) {
+        regroup(run, mismatch);
         return false;
     }
+    if (run->outcome.err.code || (!sw_mover_sink_is_away(m) && !find_place(m, g, run, frame->frame_bytes)))
+        return false;
     sw_run_note_frame(run, 0, g->plan.codec, frame);
     return true;
 }
@@ -335,12 +452,19 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
             g->items[i].stored = &run->frames->stored[0];
             bytes += g->items[i].frame.frame_bytes;
         } else {
+            g->items[i].is_left_out = true;
             g->items[i].stored = &nowhere;
             sw_group_leave(m, g, i);
         }
     }
     if (bytes == 0) {
         sw_group_give(m, slot);
+        return;
+    }
+    if (sw_mover_sink_is_away(m)) {
+        slot->step = GATHERING;
+        if (m->device->ops->gather_group(m->device, sw_slot_index(m, slot), g->items, g->n, g->item_bytes, &err))
+            fail_slot(m, slot, &err);
         return;
     }
     sw_group_set_phase(m, g, SW_PHASE_STORING);
@@ -373,6 +497,10 @@ static void restored(struct sw_mover *m, struct sw_group *g) {
             g->runs[i]->n_done = 1;
             continue;
         }
+        if (sw_mover_sink_is_away(m)) { /* perhaps it was spoilt in the buffer: it is fetched again, alone */
+            g->runs[i]->n_dealt = 0;
+            continue;
+        }
         (void)sw_err_set(&err, -SW_ECHECKSUM, SW_SCOPE_REGION, "tiles of a stored frame are damaged");
         sw_mover_fail_at(m, g->runs[i], 0, 1, &err);
     }
@@ -393,6 +521,9 @@ static void step_ended(struct sw_mover *m, struct sw_slot *slot, int rc, const s
         return;
     case ENCODING:
         encoded(m, slot);
+        return;
+    case GATHERING:
+        send(m, slot);
         return;
     case STORING:
         stored(m, g);

@@ -25,7 +25,7 @@ void sw_group_fini(struct sw_group *group) {
 
 bool sw_group_gather(struct sw_mover *m, struct sw_group *g, struct sw_run *first, const struct sw_group_rules *rules) {
     g->n = 0;
-    g->raw_bytes = g->item_bytes = 0;
+    g->raw_bytes = g->item_bytes = g->room_bytes = 0;
     if (!rules->is_eligible(m, first) || !rules->join(m, g, first))
         return false;
     unsigned n_seen = 0;

@@ -41,14 +41,14 @@ enum { SW_ENCODE_PREPARING, SW_ENCODE_REPLANNING, SW_ENCODE_LEARNING, SW_ENCODE_
 
 /* Short runs that share a slot's steps. */
 struct sw_group {
-    unsigned n;                  /* members; 0: the slot works for `run`, or is free */
-    struct sw_run **runs;        /* [group_items]; NULL: the run has left since its frame was made */
-    struct sw_group_item *items; /* [group_items], in the same order */
-    struct sw_frame_item *moved; /* the same: frames of clients */
-    enum sw_operation kind;      /* SPILL or RESTORE, the same for all members */
-    bool is_ascending;           /* while gathering: all from one memory, in ascending order */
-    uint64_t raw_bytes, item_bytes;
-    struct sw_plan plan; /* spill: encodes all members */
+    unsigned n;                                 /* members; 0: the slot works for `run`, or is free */
+    struct sw_run **runs;                       /* [group_items]; NULL: the run has left since its frame was made */
+    struct sw_group_item *items;                /* [group_items], in the same order */
+    struct sw_frame_item *moved;                /* the same: frames of clients */
+    enum sw_operation kind;                     /* SPILL or RESTORE, the same for all members */
+    bool is_ascending;                          /* while gathering: all from one memory, in ascending order */
+    uint64_t raw_bytes, item_bytes, room_bytes; /* room: for frames that follow each other, whatever they hold */
+    struct sw_plan plan;                        /* spill: encodes all members */
 };
 
 /* Raw chunks whose bytes a slot moves in one step without encoding them. */
@@ -297,6 +297,11 @@ void sw_group_drop_failed(struct sw_mover *m, struct sw_group *g);
 /* Fails all members. */
 void sw_group_fail(struct sw_mover *m, struct sw_group *g, const struct sw_err *err);
 void sw_group_set_phase(struct sw_mover *m, const struct sw_group *g, enum sw_phase phase);
+
+/* ---- group.c ---- */
+
+/* The sink has sent the members' frames, or has brought them. */
+void sw_group_returned(struct sw_mover *m, struct sw_slot *slot, const struct sw_err *err);
 
 /* ---- client_frame.c ---- */
 

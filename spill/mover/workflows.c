@@ -24,8 +24,8 @@ static const struct sw_workflows here[SW_OP_NR] = {
 
 /* For a sink in another process. */
 static const struct sw_workflows away[SW_OP_NR] = {
-    [SW_OP_SPILL] = {.main = &sw_workflow_send},
-    [SW_OP_RESTORE] = {.main = &sw_workflow_fetch},
+    [SW_OP_SPILL] = {.first = {&sw_workflow_group}, .main = &sw_workflow_send},
+    [SW_OP_RESTORE] = {.first = {&sw_workflow_group}, .main = &sw_workflow_fetch},
 };
 
 const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation) {

@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const operations[] = {"map",          "pin",         "encode",        "store",       "load",
-                                         "place",        "fetch",       "decode",        "unpack",      "make_plan",
-                                         "encode_group", "store_group", "restore_group", "spill_raw",   "restore_raw",
-                                         "identify",     "take_frames", "give_frames",   "verify_frame"};
+static const char *const operations[] = {
+    "map",          "pin",       "encode",      "store",        "load",        "place",         "fetch",
+    "decode",       "unpack",    "make_plan",   "encode_group", "store_group", "restore_group", "gather_group",
+    "decode_group", "spill_raw", "restore_raw", "identify",     "take_frames", "give_frames",   "verify_frame"};
 enum {
     OP_MAP,
     OP_PIN,
@@ -29,6 +29,8 @@ enum {
     OP_ENCODE_GROUP,
     OP_STORE_GROUP,
     OP_RESTORE_GROUP,
+    OP_GATHER_GROUP,
+    OP_DECODE_GROUP,
     OP_SPILL_RAW,
     OP_RESTORE_RAW,
     OP_IDENTIFY,
@@ -173,6 +175,16 @@ static int faulty_restore_group(struct sw_device *device, unsigned s, struct sw_
     FORWARD(OP_RESTORE_GROUP, (int)s, restore_group(inner, s, items, n, err));
 }
 
+static int faulty_gather_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                               uint64_t at, struct sw_err *err) {
+    FORWARD(OP_GATHER_GROUP, (int)s, gather_group(inner, s, items, n, at, err));
+}
+
+static int faulty_decode_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
+                               struct sw_err *err) {
+    FORWARD(OP_DECODE_GROUP, (int)s, decode_group(inner, s, items, n, err));
+}
+
 static int faulty_spill_raw(struct sw_device *device, unsigned s, const struct sw_mapping *mapping,
                             const struct sw_raw_item *items, unsigned n, unsigned n_by_cpu, struct sw_err *err) {
     FORWARD(OP_SPILL_RAW, (int)s, spill_raw(inner, s, mapping, items, n, n_by_cpu, err));
@@ -280,6 +292,8 @@ static const struct sw_device_ops faulty_ops = {
     .encode_group = faulty_encode_group,
     .store_group = faulty_store_group,
     .restore_group = faulty_restore_group,
+    .gather_group = faulty_gather_group,
+    .decode_group = faulty_decode_group,
     .spill_raw = faulty_spill_raw,
     .restore_raw = faulty_restore_raw,
     .take_frames = faulty_take_frames,
