@@ -67,9 +67,6 @@ static int read_chunks(struct sw_task *task, const struct sw_open *open, const s
 /* ---- end --------------------------------------------------------------------------------------------------------- */
 
 static int check_has_all(const struct sw_open *open, const struct sw_read_record *record, struct sw_err *err) {
-    if (record->gathers_at && !sw_read_has_all(open->read))
-        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
-                          "the region has several chunks, but its frame is to be gathered with others");
     if ((record->read->flags & SW_READ_KEEP) || sw_read_state(open->read) == SW_READ_FAILED ||
         sw_read_has_all(open->read))
         return 0;
@@ -103,6 +100,14 @@ static void go_on(struct sw_task *task, struct sw_open *open, const struct sw_re
 
 /* ---- a record ---------------------------------------------------------------------------------------------------- */
 
+/* A frame that is gathered is all of its region. */
+static int check_gathered(const struct sw_read_record *record, const struct sw_buffer_info *buffers, unsigned n,
+                          struct sw_err *err) {
+    if (!record->gathers_at || (n == 1 && buffers->raw_bytes && buffers->raw_bytes <= buffers->chunk_bytes))
+        return 0;
+    return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST, "the region is not of one frame, so it cannot be gathered");
+}
+
 static int begin_and_tell(struct sw_session *session, struct sw_task *task, const struct sw_read_record *record,
                           struct sw_err *err) {
     struct sw_buffer_info buffers[SW_FRAMES_MAX_BUFFERS];
@@ -114,7 +119,10 @@ static int begin_and_tell(struct sw_session *session, struct sw_task *task, cons
         rc = begin(session, task, record, &open, buffers, &n, err);
     if (rc < 0)
         return rc;
-    if (!ends(record) && sw_task_report_buffers(task, buffers, n, &cause) < 0)
+    rc = check_gathered(record, buffers, n, &cause);
+    if (rc == 0 && !ends(record))
+        rc = sw_task_report_buffers(task, buffers, n, &cause);
+    if (rc < 0)
         end(task, open, true, &cause);
     else
         go_on(task, open, record);

@@ -80,6 +80,7 @@ struct spillway_ticket {
         bool is_each;                /* its items succeed or fail one by one */
         uint64_t bytes;              /* of all buffers */
         uint32_t n_items, n_buffers; /* builds or reads, and their buffers */
+        const uint32_t *items;       /* [n_items] of the call; NULL: from own.part on */
         bool is_append;              /* of an open build or read, which does not survive the daemon */
         bool is_commit;              /* of builds that earlier packets have begun: the same, until it is sent */
     } transfer;

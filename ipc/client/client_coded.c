@@ -10,9 +10,8 @@
  * A frame buffer belongs to the service from the packet that names it until its reply. So a run that fails, or is
  * canceled, is over only when the replies of its slots have come. */
 #include "ipc/client/client_coded.h"
-#include "ipc/client/client_coder.h"
+#include "ipc/client/client_coded_state.h"
 #include "ipc/client/client_results.h"
-#include "ipc/client/client_way.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -27,33 +26,7 @@ _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may 
 #define MOST_PAUSE_US ((uint64_t)5000)
 
 /* Runs of a call that are in the coder at a time. */
-enum { MOST_RUNS = 64 };
-
-enum stage { STAGE_READY, STAGE_BEGIN, STAGE_MOVE, STAGE_GIVE_UP, STAGE_GIVEN_UP, STAGE_END, STAGE_OVER };
-
-struct sw_coded {
-    struct sw_way way;
-    enum stage stage;
-    struct sw_coder_link *link;
-    void (*fall_back)(struct sw_transfer *x);
-    bool is_under_way;               /* MOVE: the coder has been given something to do */
-    uint32_t next_item, next_buffer; /* the next run to be added */
-    uint32_t first_run;              /* the first one that is not over */
-    uint32_t n_runs;                 /* that were added */
-    struct sw_coder_run *runs;       /* [call->n_buffers], by the index of the buffer */
-    uint64_t waits_since_us;         /* READY: for the streams; 0: not yet */
-    bool is_patient;                 /* some items are committed, each by itself: only the coder can do the rest */
-    bool falls_back;                 /* it cannot be done here: once nothing is left, the service does it */
-    uint32_t *order;                 /* [n_runs]: the buffers in the order in which they were added */
-};
-
-static struct sw_coded *coded_of(struct sw_way *way) {
-    return SW_CONTAINER_OF(way, struct sw_coded, way);
-}
-
-static struct sw_coder *coder_of(const struct sw_coded *op) {
-    return op->link->coder;
-}
+enum { MOST_RUNS = 64, MOST_SHORT_RUNS = 2 * SW_CODER_MOST_RUNS };
 
 static struct sw_coder_run *run_at(const struct sw_coded *op, uint32_t i) {
     return &op->runs[op->order[i]];
@@ -61,23 +34,6 @@ static struct sw_coder_run *run_at(const struct sw_coded *op, uint32_t i) {
 
 /* ---- frames to the service, and back ------------------------------------------------------------------------------
  */
-
-/* Checks the service's data about a frame against the frame's codec: the device relies on it. */
-static bool take_layout(struct sw_frame_layout *ret, const struct sw_wire_frame *frame, uint64_t room_bytes) {
-    const struct sw_codec_format *format = sw_codec_format_of(frame->codec);
-    if (!format || frame->value_type >= SW_VALUE_NR || frame->bytes > room_bytes ||
-        frame->segment_log2 < format->min_segment_log2 || frame->segment_log2 > format->max_segment_log2 ||
-        frame->n_symbols > format->max_symbols || !frame->raw_bytes || frame->raw_bytes > SW_FRAME_MAX_RAW_BYTES ||
-        !sw_codec_takes((enum sw_codec_id)frame->codec, (enum sw_value_type)frame->value_type))
-        return false;
-    sw_frame_layout_init(ret, (enum sw_codec_id)frame->codec, frame->segment_log2, frame->raw_bytes, frame->n_symbols);
-    ret->value_type = (enum sw_value_type)frame->value_type;
-    const bool is_final = ret->frame_bytes != 0; /* known before it is encoded */
-    if (frame->bytes < ret->data_offset || (is_final && frame->bytes != ret->frame_bytes))
-        return false;
-    ret->frame_bytes = frame->bytes;
-    return true;
-}
 
 /* The reply to a packet about a slot's buffer. */
 static bool take_frames(struct spillway_ticket *t, const struct sw_msg *msg) {
@@ -96,7 +52,7 @@ static bool take_frames(struct spillway_ticket *t, const struct sw_msg *msg) {
     if (m->n_frames != event->n)
         return false;
     for (unsigned i = 0; i < event->n; i++)
-        if (!take_layout(&event->run->run.frames->layouts[event->chunk + i], &m->frames[i], event->bytes[i]))
+        if (!sw_coded_take_layout(&event->run->run.frames->layouts[event->chunk + i], &m->frames[i], event->bytes[i]))
             return false;
     sw_way_add_result(&x->results[t->own.part], &result);
     return true;
@@ -109,17 +65,11 @@ static void frames_done(struct spillway_ticket *t) {
     if (t->error.code)
         (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
     event->run->failed_at_service |= t->error.code != 0;
-    coded_of(x->way)->link->active_us = sw_clock_us();
+    sw_coded_of(x->way)->link->active_us = sw_clock_us();
     if (t->error.code == -SW_EPROTO) /* it was given up by this side, and may be under way at the other one */
-        sw_coder_condemn(coder_of(coded_of(x->way)));
-    sw_coder_event_done(coder_of(coded_of(x->way)), event, &err);
+        sw_coder_condemn(sw_coded_coder(sw_coded_of(x->way)));
+    sw_coder_event_done(sw_coded_coder(sw_coded_of(x->way)), event, &err);
     sw_transfer_packet_done(t);
-}
-
-static void drop_event(const struct sw_coded *op, struct sw_coder_event *event, int code, const char *why) {
-    struct sw_err err;
-    (void)sw_err_set(&err, code, SW_SCOPE_REQUEST, "%s", why);
-    sw_coder_event_done(coder_of(op), event, &err);
 }
 
 /* Sends a packet about a slot's buffer. Returns false if its time has not come. */
@@ -127,14 +77,8 @@ static bool send_event(struct sw_coder_event *event) {
     struct sw_coder_run *run = event->run;
     struct sw_coded *op = run->owner;
     struct sw_wire_chunk chunks[SW_DECODE_MAX];
-    if (sw_way_must_stop(&op->way) || op->way.transfer->results[run->item].code || atomic_load(&run->is_abandoned)) {
-        drop_event(op, event, -SW_ECANCELED, "the call has ended");
+    if (sw_coded_refuse_event(op, event))
         return true;
-    }
-    if (op->link->state == SW_CODER_REFUSED) { /* by the service that was restarted meanwhile */
-        drop_event(op, event, op->link->error.code, op->link->error.text);
-        return true;
-    }
     /* The service appends the chunks of a buffer in order. After a restart it has no frame buffers at first. */
     if (op->link->state != SW_CODER_READY || !sw_way_may_send(&op->way) ||
         (event->kind == SW_CODER_SEND && event->chunk != run->n_sent))
@@ -151,7 +95,7 @@ static bool send_event(struct sw_coder_event *event) {
     struct spillway_ticket *t =
         sw_way_send_chunks(&op->way, run->item, flags, chunks, event->n, NULL, take_frames, frames_done);
     if (!t) {
-        drop_event(op, event, -SW_ECANCELED, "the call has ended");
+        sw_coded_drop_event(op, event, -SW_ECANCELED, "the call has ended");
         return true;
     }
     t->into = event;
@@ -169,7 +113,9 @@ static bool send_events(struct sw_coder_link *link) {
     while ((event = sw_coder_next_event(link->coder, &link->user)))
         sw_list_append(&link->waiting, &event->node);
     for (struct sw_list *n; (n = sw_list_take_first(&link->waiting));) {
-        if (send_event(SW_CONTAINER_OF(n, struct sw_coder_event, node)))
+        struct sw_coder_event *waiting = SW_CONTAINER_OF(n, struct sw_coder_event, node);
+        const struct sw_coded *op = waiting->run->owner;
+        if ((op->is_short ? sw_short_send : send_event)(waiting))
             sent = true;
         else
             sw_list_append(&later, n);
@@ -178,16 +124,18 @@ static bool send_events(struct sw_coder_link *link) {
     return sent;
 }
 
-static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_item_buffer *b);
-
 /* ---- runs ---------------------------------------------------------------------------------------------------------
  */
 
 static uint64_t bytes_to_move(const struct sw_coded *op, const struct sw_item_buffer *b) {
-    return sw_way_is_spill(&op->way) ? b->bytes : b->stored_bytes;
+    return sw_way_is_spill(&op->way) || op->is_short ? b->bytes : b->stored_bytes;
 }
 
-static int add_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_err *err) {
+static uint64_t chunk_to_move(const struct sw_coded *op, const struct sw_item_buffer *b) {
+    return sw_way_is_spill(&op->way) || op->is_short ? sw_coded_chunk_bytes(&op->way, b) : b->chunk_bytes;
+}
+
+static int make_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_err *err) {
     const struct sw_transfer *x = op->way.transfer;
     const struct sw_item_buffer *p = sw_way_buffer(&op->way, item, k);
     const struct spillway_buffer *buffer = &x->items[item].request->buffers[k];
@@ -202,11 +150,12 @@ static int add_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_err
                                        .may_fill_holes = true};
     run->buffer.type = (enum sw_value_type)buffer->type;
     run->buffer.number = x->items[item].request->n_buffers > 1 ? k + 1 : 0;
+    run->buffer.bytes = bytes;
+    run->memory.data = buffer->data;
     if (sw_way_is_spill(&op->way))
-        run->buffer.chunk_bytes = chunk_bytes(&op->way, p);
-    else if (!(run->run.frames = sw_frames_new(bytes, p->chunk_bytes, false)))
+        run->buffer.chunk_bytes = chunk_to_move(op, p);
+    else if (!(run->run.frames = sw_frames_new(bytes, chunk_to_move(op, p), false)))
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a restore");
-    sw_coder_add(coder_of(op), run, buffer->data, bytes);
     return 0;
 }
 
@@ -217,24 +166,39 @@ static void fail_item(struct sw_coded *op, uint32_t item, const struct sw_err *e
     sw_client_note_err(&x->error, err);
 }
 
+/* Makes the next run. NULL: there is none, or it has failed. */
+static struct sw_coder_run *next_run(struct sw_coded *op) {
+    const struct sw_transfer *x = op->way.transfer;
+    const uint32_t item = op->next_item, k = op->next_buffer;
+    struct sw_err err = {0};
+    if (k == x->items[item].request->n_buffers) {
+        op->next_item++;
+        op->next_buffer = 0;
+        return NULL;
+    }
+    op->next_buffer++;
+    if (x->results[item].code || !bytes_to_move(op, sw_way_buffer(&op->way, item, k)))
+        return NULL;
+    if (make_run(op, item, k, &err) < 0) {
+        fail_item(op, item, &err);
+        return NULL;
+    }
+    op->order[op->n_runs++] = x->items[item].first + k;
+    return run_at(op, op->n_runs - 1);
+}
+
 /* Adds the next runs, as many as may be in the coder. */
 static void add_runs(struct sw_coded *op) {
-    const struct sw_transfer *x = op->way.transfer;
-    while (op->next_item < sw_way_n_items(&op->way) && op->n_runs - op->first_run < MOST_RUNS) {
-        const uint32_t item = op->next_item, k = op->next_buffer;
-        struct sw_err err = {0};
-        if (k == x->items[item].request->n_buffers) {
-            op->next_item++;
-            op->next_buffer = 0;
-            continue;
+    struct sw_coder_run *runs[SW_CODER_MOST_RUNS];
+    const uint32_t most = op->is_short ? MOST_SHORT_RUNS : MOST_RUNS;
+    while (op->next_item < sw_way_n_items(&op->way) && op->n_runs - op->first_run < most) {
+        unsigned n = 0;
+        while (n < SW_CODER_MOST_RUNS && op->next_item < sw_way_n_items(&op->way) &&
+               op->n_runs - op->first_run < most) {
+            runs[n] = next_run(op);
+            n += runs[n] != NULL;
         }
-        op->next_buffer++;
-        if (x->results[item].code || !bytes_to_move(op, sw_way_buffer(&op->way, item, k)))
-            continue;
-        if (add_run(op, item, k, &err) < 0)
-            fail_item(op, item, &err);
-        else
-            op->order[op->n_runs++] = x->items[item].first + k;
+        sw_coder_add(sw_coded_coder(op), runs, n);
     }
 }
 
@@ -263,7 +227,7 @@ static void take_runs(struct sw_coded *op) {
 
 static void cancel_runs(struct sw_coded *op) {
     for (uint32_t i = op->first_run; i < op->n_runs; i++)
-        sw_coder_cancel(coder_of(op), run_at(op, i));
+        sw_coder_cancel(sw_coded_coder(op), run_at(op, i));
 }
 
 /* All frames of an item's buffers are with the service, or on their way to it. */
@@ -284,7 +248,7 @@ static void be_patient(struct sw_coded *op, uint32_t n) {
     if (op->is_patient || n == op->way.n_ended || n == sw_way_n_items(&op->way))
         return;
     op->is_patient = true;
-    sw_coder_be_patient(coder_of(op), true);
+    sw_coder_be_patient(sw_coded_coder(op), true);
 }
 
 /* Commits the items that are complete: each by itself as soon as it is, or all of them at the end. */
@@ -329,7 +293,7 @@ static void look_again(struct sw_coded *op) {
     if (!op->waits_since_us)
         op->waits_since_us = now_us;
     const uint64_t pause_us = (now_us - op->waits_since_us) / 8;
-    sw_coder_wake_at(coder_of(op), &op->link->user,
+    sw_coder_wake_at(sw_coded_coder(op), &op->link->user,
                      now_us + (pause_us < LEAST_PAUSE_US  ? LEAST_PAUSE_US
                                : pause_us > MOST_PAUSE_US ? MOST_PAUSE_US
                                                           : pause_us));
@@ -355,7 +319,7 @@ static void move(struct sw_coded *op) {
         cancel_runs(op);
     else
         add_runs(op);
-    if (sw_way_is_spill(way) && !stops && !commit_sent(op))
+    if (sw_way_is_spill(way) && !op->is_short && !stops && !commit_sent(op))
         return;
     if ((stops || op->next_item == sw_way_n_items(way)) && op->first_run == op->n_runs && !way->transfer->n_in_flight)
         op->stage = op->falls_back && !sw_way_must_stop(way) ? STAGE_GIVE_UP : STAGE_END;
@@ -370,6 +334,8 @@ static void advance(struct sw_coded *op) {
     const bool is_free = (op->stage == STAGE_READY && op->link->state == SW_CODER_REFUSED) ||
                          (op->stage == STAGE_GIVEN_UP && !way->transfer->n_in_flight);
     if (is_free && !sw_way_must_stop(way)) {
+        if (op->is_short && sw_way_is_spill(way)) /* by packets that have succeeded */
+            sw_transfer_drop_stored(way->transfer);
         op->fall_back(way->transfer);
         return;
     }
@@ -378,11 +344,12 @@ static void advance(struct sw_coded *op) {
     if (op->stage == STAGE_READY && sw_way_must_stop(way))
         op->stage = STAGE_END;
     if (op->stage == STAGE_READY && is_ready(op))
-        op->stage = sw_way_is_spill(way) ? STAGE_MOVE : STAGE_BEGIN;
+        op->stage = sw_way_is_spill(way) || op->is_short ? STAGE_MOVE : STAGE_BEGIN;
     if (op->stage == STAGE_BEGIN && sw_way_begin_reads(way))
         op->stage = STAGE_MOVE;
     if (op->stage == STAGE_MOVE) {
-        const bool wakes_service = op->is_under_way && sw_way_is_spill(way) && !way->transfer->items[0].number;
+        const bool wakes_service =
+            op->is_under_way && !op->is_short && sw_way_is_spill(way) && !way->transfer->items[0].number;
         if (wakes_service && !sw_way_must_stop(way) && sw_way_may_send(way)) /* while the first chunk is encoded */
             (void)sw_way_begin_empty(way, 0);
         op->is_under_way = true;
@@ -419,7 +386,7 @@ void sw_coded_advance(struct spillway *c) {
  */
 
 static void advance_way(struct sw_way *way) {
-    advance(coded_of(way));
+    advance(sw_coded_of(way));
 }
 
 static bool has_ended(const struct sw_way *way) {
@@ -427,21 +394,15 @@ static bool has_ended(const struct sw_way *way) {
 }
 
 static void cancel(struct sw_way *way) {
-    cancel_runs(coded_of(way));
+    cancel_runs(sw_coded_of(way));
     (void)sw_way_end_open(way);
 }
 
-/* Short enough for all slots to have some, so that one chunk is encoded while others are copied. */
-static uint32_t chunk_bytes(const struct sw_way *way, const struct sw_item_buffer *b) {
-    const struct sw_coder_link *link = SW_CONTAINER_OF(way, const struct sw_coded, way)->link;
-    return (uint32_t)sw_rules_chunk_bytes(b->bytes, link->chunk_bytes, sw_coder_slots(link->coder));
-}
-
 static int check_buffer(struct sw_way *way, const struct sw_item_buffer *b, struct sw_err *err) {
-    struct sw_coded *op = coded_of(way);
+    struct sw_coded *op = sw_coded_of(way);
     const uint64_t longest = b->stored_bytes < b->chunk_bytes ? b->stored_bytes : b->chunk_bytes;
     (void)err;
-    op->falls_back |= longest > sw_coder_chunk_bytes(coder_of(op)) || (b->stored_bytes && !b->chunk_bytes);
+    op->falls_back |= longest > sw_coder_chunk_bytes(sw_coded_coder(op)) || (b->stored_bytes && !b->chunk_bytes);
     return 0;
 }
 
@@ -449,22 +410,22 @@ static int check_buffer(struct sw_way *way, const struct sw_item_buffer *b, stru
  * it hangs. */
 static void finish_runs(struct sw_coded *op) {
     if (sw_way_connection(&op->way)->hangs)
-        sw_coder_condemn(coder_of(op));
+        sw_coder_condemn(sw_coded_coder(op));
     cancel_runs(op);
     for (uint32_t i = op->first_run; i < op->n_runs; i++)
         while (!atomic_load_explicit(&run_at(op, i)->is_over, memory_order_acquire)) {
-            sw_coder_drop_events(coder_of(op), run_at(op, i));
-            (void)sw_coder_step(coder_of(op));
+            sw_coder_drop_events(sw_coded_coder(op), op);
+            (void)sw_coder_step(sw_coded_coder(op));
         }
 }
 
 static void coded_free(struct sw_way *way) {
-    struct sw_coded *op = coded_of(way);
+    struct sw_coded *op = sw_coded_of(way);
     struct sw_transfer *x = way->transfer;
     if (op->n_runs > op->first_run)
         finish_runs(op);
     if (op->is_patient)
-        sw_coder_be_patient(coder_of(op), false);
+        sw_coder_be_patient(sw_coded_coder(op), false);
     for (uint32_t i = 0; i < op->n_runs; i++) {
         struct sw_coder_run *run = run_at(op, i);
         struct spillway_result *result = &x->results[run->item];
@@ -487,13 +448,23 @@ static void coded_free(struct sw_way *way) {
 static const struct sw_way_ops coded_ops = {.has_ended = has_ended,
                                             .cancel = cancel,
                                             .advance = advance_way,
-                                            .chunk_bytes = chunk_bytes,
+                                            .chunk_bytes = sw_coded_chunk_bytes,
                                             .check_buffer = check_buffer,
                                             .free = coded_free};
 
+/* The link for a buffer's memory. Mostly it lies in the allocation of the buffer before, so that the driver need not be
+ * asked. */
+static struct sw_coder_link *find_next(struct sw_transfer *x, const struct spillway_buffer *buffer,
+                                       struct sw_coder_range *range, struct sw_err *err) {
+    const uintptr_t address = (uintptr_t)buffer->data;
+    if (range->link && address >= range->begin && address <= range->end && buffer->bytes <= range->end - address)
+        return range->link;
+    return sw_coder_link_find(x->ticket->connection, buffer->data, buffer->bytes, !x->call->is_spill, range, err);
+}
+
 /* The coder of all of the call's memory. NULL: there is none, and the call goes another way. */
-static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err) {
-    struct spillway *c = x->ticket->connection;
+static struct sw_coder_link *find_link(struct sw_transfer *x, uint64_t least_bytes, struct sw_err *err) {
+    struct sw_coder_range range = {0};
     struct sw_coder_link *link = NULL;
     for (uint32_t i = 0; i < x->call->n; i++) {
         const struct sw_call_request *r = &x->call->requests[i];
@@ -503,10 +474,7 @@ static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err
             const struct spillway_buffer *buffer = &r->buffers[k];
             if (!buffer->bytes && r->n_buffers > 1)
                 continue;
-            struct sw_coder_link *found =
-                buffer->bytes < LEAST_BYTES
-                    ? NULL
-                    : sw_coder_link_find(c, buffer->data, buffer->bytes, !x->call->is_spill, err);
+            struct sw_coder_link *found = buffer->bytes < least_bytes ? NULL : find_next(x, buffer, &range, err);
             if (!found || (link && found != link))
                 return NULL;
             link = found;
@@ -515,16 +483,22 @@ static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err
     return link;
 }
 
-/* One mark serves all buffers of a request, which lie in one context. */
+/* One mark serves all buffers of requests with the same stream, since they lie in one context. */
 static int mark_request(struct sw_transfer *x, uint32_t i, struct sw_err *err) {
     struct spillway *c = x->ticket->connection;
     const struct sw_call_request *r = &x->call->requests[i];
     struct sw_item_buffer *buffers = &x->buffers[x->items[i].first];
     struct sw_export e = {.kind = SW_MEM_CUDA_IPC};
     uint32_t k = 0;
+    int rc = 0;
     while (k + 1 < r->n_buffers && !r->buffers[k].bytes)
         k++;
-    const int rc = sw_export_order(&e, &c->cuda, NULL, r->buffers[k].data, r->stream, err);
+    struct sw_mark *before = i > 0 ? x->buffers[x->items[i - 1].first].mark : NULL;
+    const bool is_marked = i > 0 && r[-1].stream == r->stream;
+    if (is_marked && before)
+        e.mark = sw_mark_ref(before);
+    if (!is_marked)
+        rc = sw_export_order(&e, &c->cuda, NULL, r->buffers[k].data, r->stream, err);
     for (k = 0; e.mark && k < r->n_buffers; k++)
         buffers[k].mark = sw_mark_ref(e.mark);
     sw_mark_unref(e.mark);
@@ -551,7 +525,9 @@ static int mark_buffers(struct sw_transfer *x, bool is_gpu, struct sw_err *err) 
 }
 
 int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer *x), struct sw_err *err) {
-    struct sw_coder_link *link = x->ticket->connection->has_codec ? find_link(x, err) : NULL;
+    const bool is_short = x->ticket->connection->has_codec && sw_short_suits(x);
+    struct sw_coder_link *link =
+        x->ticket->connection->has_codec ? find_link(x, is_short ? 1 : LEAST_BYTES, err) : NULL;
     if (!link)
         return err->code;
     struct sw_coded *op = sw_alloc(sizeof *op);
@@ -567,6 +543,7 @@ int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer
     }
     op->way = (struct sw_way){.ops = &coded_ops, .transfer = x};
     op->link = link;
+    op->is_short = is_short;
     op->fall_back = fall_back;
     x->way = &op->way;
     return mark_buffers(x, link->place.context != NULL, err);

@@ -265,19 +265,26 @@ static bool has_hope(struct sw_coder_link *link) {
     return link->state != SW_CODER_REFUSED;
 }
 
-struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
-                                         struct sw_err *err) {
-    struct sw_cuda_place place;
-    if (!c->has_codec || !locate(c, data, bytes, is_written, &place, err))
-        return NULL;
-    const uint64_t id = sw_coder_context_id(place.context);
+static struct sw_coder_link *link_at(struct spillway *c, const struct sw_cuda_place *place, struct sw_err *err) {
+    const uint64_t id = sw_coder_context_id(place->context);
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);
-        if (link->place.context == place.context && link->place.context_id == id)
+        if (link->place.context == place->context && link->place.context_id == id)
             return has_hope(link) ? link : NULL;
     }
     retire_gone(c);
-    return link_new(c, &place, err);
+    return link_new(c, place, err);
+}
+
+struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
+                                         struct sw_coder_range *ret_range, struct sw_err *err) {
+    struct sw_cuda_place place;
+    if (!c->has_codec || !locate(c, data, bytes, is_written, &place, err))
+        return NULL;
+    struct sw_coder_link *link = link_at(c, &place, err);
+    if (ret_range)
+        *ret_range = (struct sw_coder_range){.link = link, .begin = (uintptr_t)data, .end = place.end};
+    return link;
 }
 
 static bool is_settled(const void *arg) {
@@ -287,7 +294,7 @@ static bool is_settled(const void *arg) {
 
 void sw_coder_prepare(struct spillway *c, const void *memory) {
     struct sw_err err = {0};
-    struct sw_coder_link *link = sw_coder_link_find(c, memory, 1, false, &err);
+    struct sw_coder_link *link = sw_coder_link_find(c, memory, 1, false, NULL, &err);
     if (link)
         (void)sw_client_wait_answer(c, is_settled, link, c->timeout_ms, "CODER", &err);
 }

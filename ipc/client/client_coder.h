@@ -37,10 +37,17 @@ struct sw_coder_link {
     int event;              /* in the connection's epoll: there are news */
 };
 
+/* Memory of a link. */
+struct sw_coder_range {
+    struct sw_coder_link *link; /* NULL: none is known */
+    uintptr_t begin, end;
+};
+
 /* Finds the link for memory of this process, or begins to make it. NULL: this memory is none that a coder works on, or
- * the connection's codec is the service's; err->code is 0 then, or says what failed. */
+ * the connection's codec is the service's; err->code is 0 then, or says what failed. ret_range: what else has the same
+ * link, as far as it is known; NULL: no matter. */
 struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
-                                         struct sw_err *err);
+                                         struct sw_coder_range *ret_range, struct sw_err *err);
 /* Steps the coders that the connection uses. */
 void sw_coder_links_step(struct spillway *c);
 /* Hands the frame buffers over again, when the connection has come back. */

@@ -101,7 +101,7 @@ void sw_transfer_note_result(struct sw_transfer *x, const struct spillway_ticket
     if (is_numbered)
         memmove(text, text + bytes, strlen(text + bytes) + 1);
     if (is_numbered || m->n_results == 1)
-        sw_transfer_name_request(x, t->own.part + i, &x->error);
+        sw_transfer_name_request(x, sw_ticket_item(t, i), &x->error);
 }
 
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg) {
@@ -110,7 +110,7 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
     if (msg->header.type != SW_MSG_RESULTS || m->n_results != t->transfer.n_items)
         return false;
     for (uint32_t i = 0; i < m->n_results; i++) {
-        const uint32_t item = t->own.part + i;
+        const uint32_t item = sw_ticket_item(t, i);
         const int cause = x->results[item].code; /* of a build that has failed: its commit fails for that */
         if (!sw_results_read_next(m, i, &x->results[item]) || !take_result(x, item))
             return false;
@@ -137,12 +137,25 @@ static void note_canceled(struct sw_transfer *x, struct spillway_error *error) {
     (void)sw_client_report(error, &err);
 }
 
+/* Puts the call's number in the place of the packet's, in whose text the daemon counts the requests. */
+static void rename_request(const struct sw_transfer *x, const struct spillway_ticket *t, struct spillway_error *error) {
+    unsigned i, n;
+    int bytes = 0;
+    if (sscanf(error->text, "request %u of %u: %n", &i, &n, &bytes) != 2 || !bytes || n != t->transfer.n_items ||
+        i < 1 || i > n)
+        return;
+    memmove(error->text, error->text + bytes, strlen(error->text + bytes) + 1);
+    sw_transfer_name_request(x, sw_ticket_item(t, i - 1), error);
+}
+
 /* Adds the call's numbers to a text in which the daemon counts the requests of a packet, or that has no number. */
 static void name_requests(const struct sw_transfer *x, const struct spillway_ticket *t, struct spillway_error *error) {
     char text[sizeof error->text];
     if (error->code && t->transfer.n_items == 1)
-        sw_transfer_name_request(x, t->own.part, error);
-    if (!error->code || !x->has_several_packets || t->transfer.n_items < 2)
+        sw_transfer_name_request(x, sw_ticket_item(t, 0), error);
+    if (error->code && t->transfer.n_items > 1 && t->transfer.items)
+        rename_request(x, t, error);
+    if (!error->code || !x->has_several_packets || t->transfer.n_items < 2 || t->transfer.items)
         return;
     (void)snprintf(text, sizeof text, "of requests %u to %u: %.200s", t->own.part + 1,
                    t->own.part + t->transfer.n_items, error->text);
@@ -162,10 +175,11 @@ void sw_transfer_packet_done(struct spillway_ticket *t) {
         sw_item_buffers_release_marks(&x->buffers[x->items[t->own.part].first], t->transfer.n_buffers);
     note_canceled(x, &t->error);
     name_requests(x, t, &t->error);
-    for (uint32_t i = t->own.part; t->error.code && i < t->own.part + t->transfer.n_items; i++) {
-        x->results[i].code = x->results[i].code ? x->results[i].code : t->error.code; /* the first is the cause */
+    for (uint32_t i = 0; t->error.code && i < t->transfer.n_items; i++) {
+        struct spillway_result *result = &x->results[sw_ticket_item(t, i)];
+        result->code = result->code ? result->code : t->error.code; /* the first is the cause */
         if (is_spill(x))
-            x->results[i].region = (struct spillway_region){0};
+            result->region = (struct spillway_region){0};
     }
     if (t->error.code)
         sw_client_note_error(&x->error, &t->error);
@@ -184,7 +198,7 @@ void sw_transfer_memory_done(struct spillway_ticket *t) {
 void sw_transfer_settle(const struct spillway_ticket *t, struct sw_wire_id *ret) {
     const struct sw_transfer *x = t->own.owner;
     for (uint32_t i = 0; i < t->transfer.n_items; i++) {
-        const struct spillway_region region = x->items[t->own.part + i].request->region;
+        const struct spillway_region region = x->items[sw_ticket_item(t, i)].request->region;
         ret[i] = is_spill(x) ? (struct sw_wire_id){0} : (struct sw_wire_id){region.slot, region.generation};
     }
 }

@@ -11,6 +11,7 @@ int sw_transfers_init(struct spillway *c) {
 struct sw_arrays *sw_arrays_begin(struct sw_transfer *x) {
     struct sw_arrays *a = x->ticket->connection->arrays;
     a->is_spill = x->call->is_spill;
+    a->gathers = false;
     a->n_items = a->n_buffers = a->n_chunks = a->name_bytes = 0;
     return a;
 }
@@ -79,7 +80,7 @@ static struct sw_msg make_msg(const struct sw_arrays *a, bool all) {
                                             .chunks = a->chunks,
                                             .names = a->names};
     else
-        msg.u.read = (struct sw_msg_read){.flags = all ? SW_REQ_ALL : 0,
+        msg.u.read = (struct sw_msg_read){.flags = (all ? SW_REQ_ALL : 0u) | (a->gathers ? SW_REQ_GATHER : 0u),
                                           .n_reads = a->n_items,
                                           .n_chunks = a->n_chunks,
                                           .reads = a->reads,

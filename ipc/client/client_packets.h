@@ -6,7 +6,7 @@
 
 /* The arrays of the packet that is being made. Every record that is added is written completely. */
 struct sw_arrays {
-    bool is_spill;
+    bool is_spill, gathers; /* gathers: SW_REQ_GATHER */
     uint16_t n_items, n_buffers, n_chunks, name_bytes;
     struct sw_wire_build builds[SW_PROTO_MAX_ITEMS];
     struct sw_wire_read reads[SW_PROTO_MAX_ITEMS];

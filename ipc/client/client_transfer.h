@@ -67,6 +67,11 @@ struct sw_transfer {
     struct spillway_result *results; /* [call->n] */
 };
 
+/* Returns the call's item of which part i of a ticket's packet is. */
+static inline uint32_t sw_ticket_item(const struct spillway_ticket *t, uint32_t i) {
+    return t->transfer.items ? t->transfer.items[i] : t->own.part + i;
+}
+
 static inline bool sw_transfer_is_each(const struct sw_transfer *x) {
     return x->call->flags & SPILLWAY_EACH;
 }

@@ -34,10 +34,10 @@ struct sw_coder {
     struct sw_device *device;
     struct sw_mover *mover;
     struct sw_frame_sink sink;
-    struct sw_coder_event *events; /* [n_slots] */
-    struct sw_list users;          /* sw_coder_user.node */
-    struct sw_coder_user *served;  /* by the thread, now; NULL: none */
-    pthread_cond_t change;         /* a run was added, a user is no longer served, the end */
+    struct sw_coder_event events[N_SLOTS];
+    struct sw_list users;         /* sw_coder_user.node */
+    struct sw_coder_user *served; /* by the thread, now; NULL: none */
+    pthread_cond_t change;        /* a run was added, a user is no longer served, the end */
     pthread_t thread;
     bool has_thread, ends;
     bool is_gone; /* the context, with all that lies in it */
@@ -67,37 +67,83 @@ static void refuse(struct sw_coder *coder, unsigned slot) {
     sw_mover_slot_done(coder->mover, slot, &err);
 }
 
-static void post(struct sw_coder *coder, struct sw_run *run, enum sw_coder_event_kind kind, size_t chunk, unsigned n,
-                 unsigned slot, const uint64_t *at, bool is_disputed) {
+/* Returns a slot's event for n frames. */
+static struct sw_coder_event *event_of(struct sw_coder *coder, enum sw_coder_event_kind kind, unsigned n,
+                                       unsigned slot) {
     struct sw_coder_event *event = &coder->events[slot];
-    if (atomic_load(&coder->is_condemned)) {
-        refuse(coder, slot);
-        return;
-    }
     event->kind = kind;
     event->is_pending = true;
-    event->is_disputed = is_disputed;
-    event->run = of_run(run);
-    event->chunk = chunk;
+    event->is_disputed = false;
+    event->items = NULL;
+    event->chunk = 0;
     event->n = n;
     event->slot = slot;
-    for (unsigned i = 0; i < n; i++) {
-        event->at[i] = slot * coder->stride + at[i];
-        event->bytes[i] = kind == SW_CODER_SEND ? run->frames->layouts[chunk + i].frame_bytes
-                                                : sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
+    return event;
+}
+
+static void post(struct sw_coder *coder, struct sw_coder_event *event) {
+    event->run = event->runs[0];
+    if (atomic_load(&coder->is_condemned)) {
+        event->is_pending = false;
+        refuse(coder, event->slot);
+        return;
     }
     sw_list_append(&event->run->user->events, &event->node);
     event->run->user->wake(event->run->user);
 }
 
+static void post_chunks(struct sw_coder *coder, struct sw_run *run, struct sw_coder_event *event, size_t chunk,
+                        const uint64_t *at) {
+    event->chunk = chunk;
+    for (unsigned i = 0; i < event->n; i++) {
+        event->runs[i] = of_run(run);
+        event->at[i] = event->slot * coder->stride + at[i];
+        event->bytes[i] = event->kind == SW_CODER_SEND
+                              ? run->frames->layouts[chunk + i].frame_bytes
+                              : sw_frame_bound_bytes(sw_frames_chunk_bytes(run->frames, chunk + i));
+    }
+    post(coder, event);
+}
+
 static void sink_send(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
                       const uint64_t *at) {
-    post(of_sink(sink), run, SW_CODER_SEND, chunk, n, slot, at, false);
+    post_chunks(of_sink(sink), run, event_of(of_sink(sink), SW_CODER_SEND, n, slot), chunk, at);
 }
 
 static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, unsigned n, unsigned slot,
                        const uint64_t *at, bool is_disputed) {
-    post(of_sink(sink), run, SW_CODER_FETCH, chunk, n, slot, at, is_disputed);
+    struct sw_coder_event *event = event_of(of_sink(sink), SW_CODER_FETCH, n, slot);
+    event->is_disputed = is_disputed;
+    post_chunks(of_sink(sink), run, event, chunk, at);
+}
+
+static bool sink_goes_with(struct sw_frame_sink *sink, const struct sw_run *first, const struct sw_run *other) {
+    (void)sink;
+    return SW_CONTAINER_OF(first, const struct sw_coder_run, run)->owner ==
+           SW_CONTAINER_OF(other, const struct sw_coder_run, run)->owner;
+}
+
+static void post_group(struct sw_coder *coder, struct sw_run *const *runs, struct sw_group_item *items,
+                       struct sw_coder_event *event) {
+    event->items = items;
+    for (unsigned i = 0; i < event->n; i++) {
+        event->runs[i] = of_run(runs[i]);
+        event->at[i] = event->slot * coder->stride + items[i].frame_at;
+        event->bytes[i] = event->kind == SW_CODER_SEND
+                              ? items[i].frame.frame_bytes
+                              : sw_frame_step_bytes(sw_frame_bound_bytes(runs[i]->frames->raw_bytes));
+    }
+    post(coder, event);
+}
+
+static void sink_send_group(struct sw_frame_sink *sink, struct sw_run *const *runs, struct sw_group_item *items,
+                            unsigned n, unsigned slot) {
+    post_group(of_sink(sink), runs, items, event_of(of_sink(sink), SW_CODER_SEND, n, slot));
+}
+
+static void sink_fetch_group(struct sw_frame_sink *sink, struct sw_run *const *runs, struct sw_group_item *items,
+                             unsigned n, unsigned slot) {
+    post_group(of_sink(sink), runs, items, event_of(of_sink(sink), SW_CODER_FETCH, n, slot));
 }
 
 /* Marks the run as abandoned. The service answers the events that it has got. Events that it has not got may wait for
@@ -109,7 +155,12 @@ static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
         coder_run->user->wake(coder_run->user);
 }
 
-static const struct sw_frame_sink_ops sink_ops = {.send = sink_send, .fetch = sink_fetch, .abandon = sink_abandon};
+static const struct sw_frame_sink_ops sink_ops = {.send = sink_send,
+                                                  .fetch = sink_fetch,
+                                                  .goes_with = sink_goes_with,
+                                                  .send_group = sink_send_group,
+                                                  .fetch_group = sink_fetch_group,
+                                                  .abandon = sink_abandon};
 
 static void finished(struct sw_run *run, void *arg) {
     struct sw_coder_run *coder_run = of_run(run);
@@ -280,6 +331,25 @@ void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
     (void)pthread_mutex_unlock(&coder->lock);
 }
 
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static int event_init(struct sw_coder_event *event, struct sw_err *err) {
+    event->runs = sw_alloc_array(SW_CODER_MOST_RUNS, sizeof event->runs[0]);
+    event->at = sw_alloc_array(SW_CODER_MOST_RUNS, sizeof event->at[0]);
+    event->bytes = sw_alloc_array(SW_CODER_MOST_RUNS, sizeof event->bytes[0]);
+    event->numbers = sw_alloc_array(SW_CODER_MOST_RUNS, sizeof event->numbers[0]);
+    return event->runs && event->at && event->bytes && event->numbers
+               ? 0
+               : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a coder");
+}
+
+static void event_fini(struct sw_coder_event *event) {
+    sw_free(event->runs);
+    sw_free(event->at);
+    sw_free(event->bytes);
+    sw_free(event->numbers);
+}
+
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 /* A context that is gone has taken along what lay in it. */
@@ -295,7 +365,8 @@ static void coder_free(struct sw_coder *coder) {
         sw_coder_memory_fini(&coder->memory);
     sw_coder_context_leave(&outer);
     (void)pthread_mutex_destroy(&coder->lock);
-    sw_free(coder->events);
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        event_fini(&coder->events[s]);
     sw_free(coder);
 }
 
@@ -327,13 +398,12 @@ static int open_device(struct sw_coder *coder, struct sw_err *err) {
 
 static int fill(struct sw_coder *coder, struct sw_err *err) {
     const struct sw_mover_host host = {.finished = finished, .progress = progress};
-    coder->events = sw_alloc_array(N_SLOTS, sizeof *coder->events);
-    if (!coder->events)
-        return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a coder");
-    for (unsigned s = 0; s < N_SLOTS; s++)
-        sw_list_init(&coder->events[s].node);
     struct sw_coder_context outer;
-    int rc = sw_coder_context_enter(&outer, coder->place.context, coder->place.context_id, err);
+    int rc = 0;
+    for (unsigned s = 0; !rc && s < N_SLOTS; s++)
+        rc = event_init(&coder->events[s], err);
+    if (!rc)
+        rc = sw_coder_context_enter(&outer, coder->place.context, coder->place.context_id, err);
     if (rc)
         return rc;
     rc = open_device(coder, err);
@@ -357,7 +427,10 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
     (void)pthread_condattr_destroy(&attributes);
     sw_list_init(&coder->users);
     coder->place = *place;
-    coder->sink = (struct sw_frame_sink){.ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES};
+    coder->sink = (struct sw_frame_sink){
+        .ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES, .most_runs = SW_CODER_MOST_RUNS};
+    for (unsigned s = 0; s < N_SLOTS; s++)
+        sw_list_init(&coder->events[s].node);
     coder->memory.fd = -1;
     sw_list_init(&coder->node);
     coder->n_users = 1;
@@ -471,19 +544,24 @@ unsigned sw_coder_slots(const struct sw_coder *coder) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes) {
-    struct sw_coder_context outer;
-    enter(coder, &outer);
+static void add(struct sw_coder *coder, struct sw_coder_run *run) {
     struct sw_frames *frames = run->run.frames; /* of a restore */
-    run->memory = (struct sw_run_memory){.data = data, .desc.bytes = bytes, .once = true};
+    run->memory.desc.bytes = run->buffer.bytes;
+    run->memory.once = true;
     run->buffer.memory = &run->memory;
-    run->buffer.bytes = bytes;
     run->request.n_buffers = 1;
     run->request.buffers = &run->buffer;
     sw_run_init(&run->run, &run->request, 0, &run->signals);
     run->run.frames = frames;
     run->is_added = true;
     sw_mover_add(coder->mover, &run->run);
+}
+
+void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n) {
+    struct sw_coder_context outer;
+    enter(coder, &outer);
+    for (unsigned i = 0; i < n; i++)
+        add(coder, runs[i]);
     (void)pthread_cond_broadcast(&coder->change);
     leave(coder, &outer);
 }
@@ -519,6 +597,11 @@ void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, c
     struct sw_coder_context outer;
     enter(coder, &outer);
     event->is_pending = false;
+    for (unsigned i = 0; event->items && i < event->n; i++) {
+        event->items[i].frame_at = event->at[i] - event->slot * coder->stride;
+        if (event->runs[i]->refused.code)
+            sw_mover_fail(coder->mover, &event->runs[i]->run, &event->runs[i]->refused);
+    }
     sw_mover_slot_done(coder->mover, event->slot, err);
     leave(coder, &outer);
 }
@@ -538,14 +621,14 @@ bool sw_coder_is_condemned(const struct sw_coder *coder) {
     return atomic_load(&coder->is_condemned);
 }
 
-void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run) {
+void sw_coder_drop_events(struct sw_coder *coder, const void *owner) {
     struct sw_coder_context outer;
     struct sw_err err;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the connection has ended");
     enter(coder, &outer);
     for (unsigned s = 0; s < N_SLOTS; s++) {
         struct sw_coder_event *event = &coder->events[s];
-        if (!event->is_pending || event->run != run)
+        if (!event->is_pending || event->run->owner != owner)
             continue;
         sw_list_remove(&event->node);
         event->is_pending = false;

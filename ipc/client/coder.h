@@ -62,23 +62,31 @@ struct sw_coder_run {
     size_t n_sent;          /* chunks */
     bool is_taken;          /* the caller has seen that it is over */
     bool failed_at_service; /* its error is the service's */
+    struct sw_err refused;  /* of a group: why the service does not send or take this frame; code 0: it does */
 };
 
 enum sw_coder_event_kind { SW_CODER_SEND, SW_CODER_FETCH };
 
-/* Something to be sent to the service, about a slot's frame buffer. It belongs to the user from sw_coder_next_event()
- * until sw_coder_event_done(). */
+/* Something to be sent to the service, about a slot's frame buffer: several chunks of a run, or the only chunks of
+ * several runs of one owner. It belongs to the user from sw_coder_next_event() until sw_coder_event_done(). */
 struct sw_coder_event {
     struct sw_list node;
     enum sw_coder_event_kind kind;
-    struct sw_coder_run *run;
-    bool is_disputed;              /* FETCH: once more, since a frame did not decode */
-    bool is_pending;               /* posted, and not done */
-    unsigned slot, n;              /* n: chunks */
-    size_t chunk;                  /* the first */
-    uint64_t at[SW_DECODE_MAX];    /* where in the coder's frame buffers each frame begins */
-    uint64_t bytes[SW_DECODE_MAX]; /* of the frame; FETCH: that it may have */
+    bool is_disputed;            /* FETCH: once more, since a frame did not decode */
+    bool is_pending;             /* posted, and not done */
+    unsigned slot, n;            /* n: frames */
+    struct sw_coder_run *run;    /* of all frames, or of the first */
+    size_t chunk;                /* the first; of a group: 0 */
+    struct sw_group_item *items; /* a group, the mover's; NULL: it is none */
+    /* [SW_CODER_MOST_RUNS] each. */
+    struct sw_coder_run **runs; /* of each frame */
+    /* Where in the coder's frame buffers each frame begins. FETCH: its room; the user may let the frames of a group
+     * begin anywhere in all of their rooms, and says where. */
+    uint64_t *at;
+    uint64_t *bytes;   /* of the frame; FETCH: of its room */
+    uint32_t *numbers; /* the user's */
 };
+enum { SW_CODER_MOST_RUNS = 256 };
 
 /* Finds the coder of a place, or makes it, which takes up to a second on a GPU. owns: the caller, sw_coder_put().
  * errors: -SW_ENOTSUP (no kernels, or no such device), -SW_ENOMEM, -SW_EGPU, -SW_EDEVICE. */
@@ -105,9 +113,10 @@ uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder);
 /* How many steps it works on at a time. */
 unsigned sw_coder_slots(const struct sw_coder *coder);
 
-/* Adds a run on memory of this process. run->user, request.operation, .session and .may_fill_holes, buffer.type and
- * .chunk_bytes, and for a restore run.frames, are filled in. */
-void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *run, void *data, uint64_t bytes);
+/* Adds n runs, each on memory of this process: memory.data, buffer.bytes. user, request.operation, .session and
+ * .may_fill_holes, buffer.type and .chunk_bytes, and for a restore run.frames, are filled in. Runs of one chunk that
+ * are added together, and have the same owner, go in groups. */
+void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
 /* Cancels a run that was added. */
 void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run);
 /* Frees what a run that is over still has. */
@@ -122,8 +131,9 @@ void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
  * that was given up. Its runs fail with -SW_EIO, and the next request for its place gets another coder. */
 void sw_coder_condemn(struct sw_coder *coder);
 bool sw_coder_is_condemned(const struct sw_coder *coder);
-/* Ends the run's events, whether they were sent or not: the service uses no frame buffers for it any more. */
-void sw_coder_drop_events(struct sw_coder *coder, const struct sw_coder_run *run);
+/* Ends the events of an owner's runs, whether they were sent or not: the service uses no frame buffers for them any
+ * more. */
+void sw_coder_drop_events(struct sw_coder *coder, const void *owner);
 /* Returns the user's next event; NULL: there is none. */
 struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user);
 /* Ends an event, when the service has answered. err NULL or code 0: the frame buffer holds what was asked for, or was

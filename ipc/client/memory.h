@@ -90,6 +90,7 @@ struct sw_cuda_place {
     struct CUctx_st *context; /* in which to work on it */
     int ordinal;
     uint8_t device_uuid[SW_DEVICE_UUID_BYTES];
+    uintptr_t end; /* of the memory around the bytes; 0: not known */
 };
 /* Finds what data[0..bytes) is. GPU memory is SW_CUDA_GPU even if it cannot be handed over; *ret then says where it
  * lies. errors: -SW_ERANGE (longer than the allocation), -SW_EGPU, -SW_EMEMKIND (driver too old). */

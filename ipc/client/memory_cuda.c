@@ -229,6 +229,7 @@ int sw_cuda_locate(struct sw_cuda **cuda, const void *data, uint64_t bytes, stru
     (void)(*cuda)->pop(&popped);
     ret->context = p.context;
     ret->ordinal = p.ordinal;
+    ret->end = (uintptr_t)end;
     if ((rc = find_uuid(*cuda, p.ordinal, ret->device_uuid, err)) < 0)
         return rc;
     if (bytes > end - address)

@@ -77,7 +77,10 @@ static void add_part(struct sw_coder_run *run, enum sw_operation operation, uint
     run->buffer.chunk_bytes = operation == SW_OP_SPILL ? CHUNK : 0;
     if (operation == SW_OP_RESTORE)
         run->run.frames = sw_frames_new(bytes, CHUNK, false);
-    sw_coder_add(coder, run, data, bytes);
+    run->owner = run;
+    run->memory.data = data;
+    run->buffer.bytes = bytes;
+    sw_coder_add(coder, &run, 1);
 }
 
 static void add(struct sw_coder_run *run, enum sw_operation operation) {

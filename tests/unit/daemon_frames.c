@@ -266,8 +266,6 @@ START_TEST(frames_of_short_regions_follow_each_other) {
         const struct sw_wire_frame *f = &rig.reply.u.results.frames[i];
         const int code = i == 2 && _i == 1 ? -SW_ENOENT : i == 2 && _i == 2 ? -SW_ENOTSUP : 0;
         ck_assert_int_eq(sw_test_result_code(&rig.reply, i), code);
-        if (code && _i == 2) /* its frame may be there, which nobody is told */
-            at += (frame_bytes[0] + 4095) / 4096 * 4096;
         if (code)
             continue;
         ck_assert_uint_eq(f->offset, at);

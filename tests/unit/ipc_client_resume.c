@@ -382,6 +382,15 @@ static void serve_a_coder(int socket) {
     (void)close(third);
 }
 
+/* A short region with a name is the service's to encode. */
+static struct spillway_ticket *spill_named(void) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .name = "name"),
+                                    1, &ticket, &sw_play.error),
+                     0);
+    return ticket;
+}
+
 /* The question what frames the service takes goes before packets that have waited, and some of these are still in the
  * outbox when the connection is lost again: the next process is asked, too. */
 START_TEST(a_coder_asks_each_process) {
@@ -392,7 +401,7 @@ START_TEST(a_coder_asks_each_process) {
     ck_assert_int_eq(spillway_prepare(sw_play.connection, sw_play.data, &sw_play.error), 0);
     lose_connection();
     for (unsigned i = 0; i < MANY; i++)
-        tickets[i] = sw_play_spill();
+        tickets[i] = spill_named();
     while (sw_play.connection->link != SW_LINK_UP)
         dispatch();
     ck_assert(!sw_list_empty(&sw_play.connection->outbox));
