@@ -558,6 +558,24 @@ START_TEST(test_memory_of_a_pack_is_in_no_other_operation) {
     sw_fixture_until(&f, &third.done);
     ck_assert_int_eq(sw_engine_drop(f.owner, third.id, NULL), 0);
     ck_assert_int_eq(sw_engine_drop(f.owner, other.id, NULL), 0);
+    /* What ends where a pack begins is beside it, too, by the byte. */
+    struct sw_test_op packs = {0}, before = {0}, unpacks = {0};
+    const struct sw_range last = {.mem = mem, .offset = HALF - 10, .bytes = 10},
+                          touches = {.mem = mem, .offset = HALF - 9, .bytes = 10};
+    ck_assert_int_eq(
+        sw_engine_spill(f.owner, SW_TRANSFER(&beside, 1, .in_place = true), sw_test_op_done, &packs, &packs.id, NULL),
+        0);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&touches, 1), sw_test_op_done, &before, &before.id, NULL),
+                     -SW_EBUSY);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&last, 1), sw_test_op_done, &before, &before.id, NULL), 0);
+    sw_fixture_until(&f, &packs.done);
+    sw_fixture_until(&f, &before.done);
+    ck_assert_int_eq(sw_engine_drop(f.owner, before.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, packs.id, SW_TRANSFER(&beside, 1, .in_place = true), sw_test_op_done,
+                                       &unpacks, NULL),
+                     0);
+    sw_fixture_until(&f, &unpacks.done);
+    ck_assert_int_eq(unpacks.outcome.err.code, 0);
     sw_fixture_close_mem(&f, mem);
     sw_memory_free(&memory);
 }

@@ -151,7 +151,8 @@ START_TEST(a_flush_that_fails_fails_the_spill) {
 }
 END_TEST
 
-/* A region that cannot be forgotten comes back, whole. */
+/* A region that cannot be forgotten comes back, whole. _i 1: the catalogue knows that it was dropped, as it does when
+ * the process is killed meanwhile. So the next start forgets it. */
 START_TEST(a_drop_that_is_not_recorded_is_undone_by_the_next_start) {
     static const struct sw_nvme_file_ops files = {.sync = failing_sync};
     sw_world.files = &files;
@@ -164,10 +165,18 @@ START_TEST(a_drop_that_is_not_recorded_is_undone_by_the_next_start) {
         (void)uv_run(&life.loop, UV_RUN_ONCE);
     ck_assert(!is_there("a"));
     sw_life_end(&life, session);
-    reboot();
-    begin_life();
-    ck_there("a", 0);
-    end_life();
+    for (unsigned n = 0; n < 2; n++) {
+        if (!_i || n > 0)
+            reboot();
+        begin_life();
+        if (_i)
+            ck_assert(!is_there("a"));
+        else
+            ck_there("a", 0);
+        while (life.engine->keeper.n_changes)
+            (void)uv_run(&life.loop, UV_RUN_ONCE);
+        end_life();
+    }
 }
 END_TEST
 
@@ -223,7 +232,7 @@ int main(void) {
     tcase_add_test(tcase, the_file_does_not_grow);
     tcase_add_test(tcase, two_services_do_not_mix);
     tcase_add_loop_test(tcase, a_flush_that_fails_fails_the_spill, 0, 14);
-    tcase_add_test(tcase, a_drop_that_is_not_recorded_is_undone_by_the_next_start);
+    tcase_add_loop_test(tcase, a_drop_that_is_not_recorded_is_undone_by_the_next_start, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

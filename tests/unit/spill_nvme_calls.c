@@ -2,6 +2,7 @@
  * one succeeds, and what is kept then has been written and flushed, with the names of its files. */
 #include "spill/tier/nvme/ledger.h"
 #include "spill/tier/nvme/nvme_files.h"
+#include "spill/tier/nvme/nvme_key.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
 
@@ -31,6 +32,7 @@ static struct {
     ino_t of;               /* the file of those writes; 0: any */
     bool is_short;          /* a write that fails has written a part of it */
     bool names_are_dirty;   /* there is a name that was not flushed */
+    bool is_marked_early;   /* the mark of the key was there before such a flush */
 } disk;
 
 static bool *dirty(int fd) {
@@ -67,7 +69,10 @@ static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset)
 }
 
 static int disk_sync(int fd, bool is_directory) {
+    char mark[96];
     (void)pthread_mutex_lock(&lock);
+    if (is_directory && disk.names_are_dirty)
+        disk.is_marked_early |= access(sw_nvme_path(mark, SW_NVME_MARK_FILE), F_OK) == 0;
     const bool has_failed = fails(SYNC);
     if (!has_failed)
         *(is_directory ? &disk.names_are_dirty : dirty(fd)) = false;
@@ -246,7 +251,8 @@ END_TEST
  * renaming; and so may each flush of the change behind it. */
 START_TEST(a_manifest_that_takes_less_room) {
     static const enum call fails[] = {PWRITE, SYNC, RENAME};
-    struct sw_stored dead;
+    const enum call other = fails[_i];
+    struct sw_stored dead, next, last;
     uint64_t number;
     char records[40] = "first ";
     ck_assert_int_eq(put(1), 0);
@@ -254,25 +260,22 @@ START_TEST(a_manifest_that_takes_less_room) {
     for (unsigned nth = 1; nth <= 5; nth++) {
         char path[96];
         struct stat st;
-        for (unsigned i = 0; i < 3; i++) {
-            ck_assert_int_eq(sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL), 0);
-            tier->ops->release(tier, &dead);
-        }
+        ck_assert_int_eq(sw_nvme_put(tier, 5000, 100, &dead, NULL), 0);
+        tier->ops->release(tier, &dead);
+        ck_assert_int_eq(sw_nvme_put(tier, 5000, 101, &next, NULL), 0); /* behind it the release is recorded */
         ck_assert_int_eq(stat(sw_nvme_path(path, "manifest"), &st), 0);
         disk.of = st.st_ino;
         disk.error = ENOSPC;
-        arm(PWRITE, 1 + (unsigned)(_i % 2)); /* the record of the release, or of the frame */
-        const enum call other = fails[_i / 2];
+        arm(PWRITE, 1);
         if (other != PWRITE)
             disk.left[other] = 1;
-        int rc = sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL);
+        int rc = sw_nvme_put(tier, 5000, 102, &last, NULL);
         ck_assert(has_failed(PWRITE) && has_failed(other));
         ck_assert_int_eq(rc, other == PWRITE ? 0 : -SW_ENOSPACE);
         disk.error = EIO;
         disk.of = 0;
         if (rc)
-            ck_assert_int_eq(sw_nvme_put(tier, 5000, 100 + nth, &dead, NULL), 0);
-        tier->ops->release(tier, &dead);
+            ck_assert_int_eq(sw_nvme_put(tier, 5000, 102, &last, NULL), 0);
         arm(SYNC, nth);
         rc = keep("a", &number);
         ck_assert_int_eq(rc, has_failed(SYNC) ? -SW_EIO : 0);
@@ -281,8 +284,30 @@ START_TEST(a_manifest_that_takes_less_room) {
         ck_assert_int_eq(keep("b", &number), 0);
         ck_flushed();
         (void)strcat(records, "b ");
+        tier->ops->release(tier, &next);
+        tier->ops->release(tier, &last);
     }
     ck_found(records, SW_NVME_FRAMES(1));
+}
+END_TEST
+
+/* Encryption is turned on: the manifest says which frames are not encrypted, and is on the disk under its name before
+ * the mark says that the others are. */
+START_TEST(the_mark_of_a_key_comes_last) {
+    static struct sw_nvme_key key;
+    uint64_t number;
+    ck_assert_int_eq(put(1), 0);
+    ck_assert_int_eq(keep("a", &number), 0);
+    tier->ops->close(tier);
+    ck_assert_int_eq(sw_nvme_key_make(&key, NULL), 0);
+    config.key = &key;
+    config.keep_plain = true;
+    tier = sw_nvme_open(&config);
+    ck_assert(!disk.names_are_dirty && !disk.is_marked_early);
+    ck_assert_int_eq(put(2), 0);
+    ck_assert_int_eq(keep("b", &number), 0);
+    ck_found("a b ", SW_NVME_FRAMES(1, 2));
+    sw_nvme_key_fini(&key);
 }
 END_TEST
 
@@ -311,7 +336,8 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, each_call_of_a_change, 0, 2 * N_CALLS * MOST_CALLS);
     tcase_add_test(tcase, a_cut_batch);
-    tcase_add_loop_test(tcase, a_manifest_that_takes_less_room, 0, 6);
+    tcase_add_loop_test(tcase, a_manifest_that_takes_less_room, 0, 3);
+    tcase_add_test(tcase, the_mark_of_a_key_comes_last);
     tcase_add_loop_test(tcase, the_beginning_of_a_batch, 0, 5);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
