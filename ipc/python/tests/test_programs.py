@@ -79,7 +79,7 @@ def test_probe_of_what_is_not_there(tmp_path):
 def test_example(example, tmp_path):
     code = example.read_text()
     assert len(code.splitlines()) <= 40
-    for module in ("cupy", "rmm", "torch"):
+    for module in ("cudf", "cupy", "rmm", "torch"):
         if f"import {module}" in code:
             pytest.importorskip(module)
     if "import cupy" in code and not os.path.exists("/dev/nvidiactl"):
