@@ -230,6 +230,40 @@ static void decoding(struct client *c) {
         engine_restore(&e, SPILLWAY_KEEP);
 }
 
+/* The same with many short regions, which go together. */
+static void engine_batch(struct engine *e, struct spillway_region *regions, bool is_spill, unsigned flags) {
+    struct spillway_buffer buffers[PIECES];
+    struct spillway_request requests[PIECES] = {0};
+    static struct spillway_result results[PIECES];
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    for (unsigned i = 0; i < PIECES; i++)
+        buffers[i] = (struct spillway_buffer){.data = e->data + (size_t)i * PIECE_BYTES, .bytes = PIECE_BYTES};
+    sw_requests_of_each(requests, buffers, PIECES);
+    for (unsigned i = 0; i < PIECES; i++) {
+        requests[i].region = is_spill ? (struct spillway_region){0} : regions[i];
+        requests[i].flags = flags;
+    }
+    results[0].size = sizeof results[0];
+    if ((is_spill ? spillway_spill : spillway_restore)(e->connection, requests, PIECES, &ticket, &error) < 0 ||
+        spillway_wait(ticket, -1, results, PIECES, &error) < 0 || strcmp(results[0].coder, "client") != 0)
+        _exit(3);
+    spillway_ticket_free(ticket);
+    for (unsigned i = 0; i < PIECES; i++)
+        regions[i] = results[i].region;
+}
+
+static void moving_batches(struct client *c) {
+    struct spillway_region regions[PIECES];
+    struct engine e = open_coding();
+    there(c);
+    for (;;) {
+        engine_batch(&e, regions, true, 0);
+        engine_batch(&e, regions, false, SPILLWAY_KEEP);
+        engine_batch(&e, regions, false, 0);
+    }
+}
+
 static void unread_replies(struct client *c) {
     struct sw_msg msg = {.header = {.version = c->wire.version, .type = SW_MSG_STATUS}};
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
@@ -269,6 +303,7 @@ static const struct {
     {"staging", staging},
     {"encoding itself", encoding},
     {"decoding itself", decoding},
+    {"moving batches itself", moving_batches},
     {"replies unread", unread_replies},
     {"with regions in both tiers", with_regions},
 };

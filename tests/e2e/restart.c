@@ -25,7 +25,7 @@
 enum { N_CLIENTS = 5, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4 };
 /* A sanitizer sees the same accesses in each round. */
 enum { ROUNDS = SW_TEST_EVERY > 1 ? 4 : 12 };
-/* For the client that encodes and decodes itself. Shorter regions use the service's codec. */
+/* For the client that encodes and decodes itself: chunk by chunk from 1 MiB on, else several regions by one packet. */
 enum { N_CODED_SLOTS = 4, LEAST_CODED_BYTES = 1 << 20, CODED_PLACE_BYTES = 4 << 20 };
 enum slot_state { EMPTY, SPILLED, PACKED };
 enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS, CODES };
@@ -91,7 +91,9 @@ static void choose(struct client *client, struct slot *slot) {
     slot->seed = sw_random(&client->random);
     slot->bytes = slot->seed % 16 == 0 ? 0 : sw_random(&client->random) % MAX_BYTES;
     if (client->kind == CODES)
-        slot->bytes = LEAST_CODED_BYTES + sw_random(&client->random) % (CODED_PLACE_BYTES - LEAST_CODED_BYTES);
+        slot->bytes = slot->seed % 2
+                          ? 1 + slot->bytes
+                          : LEAST_CODED_BYTES + sw_random(&client->random) % (CODED_PLACE_BYTES - LEAST_CODED_BYTES);
     slot->in_halves = client->kind <= REGISTERED && slot->seed % 3 == 0 && slot->bytes > 0;
     fill(place_of(client, slot), slot);
 }
@@ -154,7 +156,7 @@ static void spill_batch(struct client *client) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
     uint32_t n = 0;
-    for (int i = 0; i < N_SLOTS && n < BATCH; i++) {
+    for (int i = 0; i < client->n_slots && n < BATCH; i++) {
         if (client->slots[i].state != EMPTY)
             continue;
         slots[n] = &client->slots[i];
@@ -186,7 +188,7 @@ static void restore_batch(struct client *client) {
     struct spillway_ticket *ticket;
     struct spillway_error error;
     uint32_t n = 0;
-    for (int i = 0; i < N_SLOTS && n < BATCH; i++) {
+    for (int i = 0; i < client->n_slots && n < BATCH; i++) {
         if (client->slots[i].state != SPILLED || client->slots[i].in_halves)
             continue;
         slots[n] = &client->slots[i];
@@ -268,7 +270,7 @@ static void verify_all(struct client *client) {
 static void step(struct client *client) {
     struct slot *slot = &client->slots[sw_random(&client->random) % (unsigned)client->n_slots];
     const uint64_t dice = sw_random(&client->random) % 16;
-    if (client->kind == REGISTERED && dice < 4)
+    if ((client->kind == REGISTERED || client->kind == CODES) && dice < 4)
         dice < 2 ? spill_batch(client) : restore_batch(client);
     else if (slot->state == EMPTY)
         choose(client, slot), spill(client, slot);
