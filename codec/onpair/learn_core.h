@@ -65,12 +65,12 @@ SW_HOST_DEVICE static inline struct sw_onpair_symbol sw_onpair_join(const struct
 }
 
 /* Returns a symbol's rank: how many bytes of the sample it covers, and its text's hash. 0: it covers none. keeps_bytes:
- * symbols of one byte rank above all others. */
+ * symbols of one byte rank above all others, by their counts. */
 SW_HOST_DEVICE static inline uint64_t sw_onpair_rank(const struct sw_onpair_symbol *s, bool keeps_bytes) {
-    const uint64_t covered = (uint64_t)s->count * s->bytes;
-    uint64_t gain = covered < SW_ONPAIR_MOST_GAIN - 1 ? covered : SW_ONPAIR_MOST_GAIN - 1;
+    const uint64_t covered = (uint64_t)s->count * s->bytes, count = s->count < 1u << 24 ? s->count : (1u << 24) - 1,
+                   gain = covered < SW_ONPAIR_MOST_GAIN - 1 ? covered : SW_ONPAIR_MOST_GAIN - 1;
     if (keeps_bytes && s->bytes == 1)
-        gain = SW_ONPAIR_MOST_GAIN;
+        return (uint64_t)SW_ONPAIR_MOST_GAIN << 48 | count << 24 | sw_onpair_print(s) >> 40;
     return gain ? gain << 48 | sw_onpair_print(s) >> 16 : 0;
 }
 
