@@ -80,12 +80,12 @@ bool sw_plan_may_refine(const struct sw_plan *plan, bool has_dictionary) {
     return false;
 }
 
-/* Copies a sample with every fourth piece moved to the end. Returns the length before these pieces. */
-static size_t set_apart(uint8_t *ret, const uint8_t *sample, size_t sample_bytes) {
-    const size_t piece = SW_SAMPLE_LONG_PIECE_BYTES, n_apart = sample_bytes / piece / 4;
+/* Copies a sample with each one_in-th piece moved to the end. Returns the length before these pieces. */
+static size_t set_apart(uint8_t *ret, const uint8_t *sample, size_t sample_bytes, size_t one_in) {
+    const size_t piece = SW_SAMPLE_LONG_PIECE_BYTES, n_apart = sample_bytes / piece / one_in;
     size_t first = 0, last = sample_bytes - n_apart * piece;
     for (size_t at = 0; at < sample_bytes; at += piece) {
-        const bool is_apart = at / piece % 4 == 3 && at + piece <= sample_bytes;
+        const bool is_apart = at / piece % one_in == one_in - 1 && at + piece <= sample_bytes;
         size_t *to = is_apart ? &last : &first;
         memcpy(ret + *to, sample + at, min_size(sample_bytes - at, piece));
         *to += min_size(sample_bytes - at, piece);
@@ -94,7 +94,8 @@ static size_t set_apart(uint8_t *ret, const uint8_t *sample, size_t sample_bytes
 }
 
 /* Lets a plan learn its dictionary, and estimates its ratio. A dictionary fits the bytes from which it was learned too
- * well: by a sixth for text and 64 KB. So one that was learned without a fourth of the sample is tried on that fourth.
+ * well: by a sixth for text and 64 KB. So one that was learned without a fourth of the sample is tried on that fourth,
+ * and then learned again from all. From a large sample it is learned without an eighth, and once.
  * If there is no memory, expected_ratio is 0. */
 static void learn_dictionary(struct sw_plan *plan, const uint8_t *sample, size_t sample_bytes,
                              struct sw_frame_dictionary *dictionary) {
@@ -104,12 +105,13 @@ static void learn_dictionary(struct sw_plan *plan, const uint8_t *sample, size_t
     plan->dictionary = dictionary;
     if (!apart)
         return;
-    const size_t bytes = set_apart(apart, sample, sample_bytes);
+    const bool is_large = sample_bytes > SW_SAMPLE_MAX_BYTES;
+    const size_t bytes = set_apart(apart, sample, sample_bytes, is_large ? 8 : 4);
     if (ops->learn_dictionary(dictionary, apart, bytes) == 0)
         plan->expected_ratio = bytes < sample_bytes ? estimate_ratio(plan, apart + bytes, sample_bytes - bytes)
                                                     : estimate_ratio(plan, sample, sample_bytes);
     sw_free(apart);
-    if (ops->learn_dictionary(dictionary, sample, sample_bytes) < 0)
+    if (!is_large && ops->learn_dictionary(dictionary, sample, sample_bytes) < 0)
         plan->expected_ratio = 0;
 }
 

@@ -5,6 +5,7 @@
 static void want_sample(struct sw_planning *p, unsigned piece_bytes) {
     p->step = SW_PLANNING_SAMPLE;
     p->piece_bytes = piece_bytes;
+    p->n_parts = 1;
 }
 
 void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains,
@@ -28,11 +29,13 @@ static void end_or_refine(struct sw_planning *p) {
     if (!sw_plan_may_refine(&p->plan, p->dictionary != NULL))
         return;
     want_sample(p, SW_SAMPLE_LONG_PIECE_BYTES);
+    if (p->dictionary)
+        p->n_parts = sw_sample_parts(p->raw_bytes);
     p->takes_long = true;
 }
 
 void sw_planning_learn(struct sw_planning *p, const void *sample) {
-    const size_t bytes = sw_sample_bytes(p->raw_bytes);
+    const size_t bytes = p->n_parts * sw_sample_bytes(p->raw_bytes); /* of parts, each is as long as the longest */
     SW_ASSERT(p->step == SW_PLANNING_SAMPLE);
     if (p->value_type == SW_VALUE_NONE && p->piece_bytes == SW_SAMPLE_SHORT_PIECE_BYTES) {
         sw_plan_init(&p->plan, sample, bytes, p->raw_bytes);

@@ -17,7 +17,7 @@ extern "C" {
 
 enum sw_planning_step {
     SW_PLANNING_DONE,   /* `plan` is complete */
-    SW_PLANNING_SAMPLE, /* fetch the sample to the host; then call sw_planning_learn() */
+    SW_PLANNING_SAMPLE, /* fetch the samples to the host; then call sw_planning_learn() */
     SW_PLANNING_PROBE,  /* probe the sample on the GPU; then call sw_planning_probed() */
     SW_PLANNING_TRAIN,  /* train on the sample on the GPU; then call sw_planning_trained() */
 };
@@ -26,6 +26,7 @@ struct sw_planning {
     struct sw_plan plan;
     enum sw_planning_step step;
     unsigned piece_bytes; /* of the sample */
+    unsigned n_parts;     /* of the region, each of which has a sample of its own (sw_sample_part()) */
     bool takes_long;      /* learning takes milliseconds: use a thread that nothing else waits for */
     enum sw_value_type value_type;
     uint64_t raw_bytes;
@@ -37,7 +38,7 @@ struct sw_planning {
  * slowly; and slow codecs of numbers. NULL: they are left out. */
 void sw_planning_begin(struct sw_planning *p, enum sw_value_type type, uint64_t raw_bytes, bool trains,
                        struct sw_frame_dictionary *dictionary);
-/* Learns from the sample, sw_sample_bytes(raw_bytes) long. */
+/* Learns from the samples, one behind the other. */
 void sw_planning_learn(struct sw_planning *p, const void *sample);
 /* Ends the step PROBE. is_hopeless: training would be useless. */
 void sw_planning_probed(struct sw_planning *p, bool is_hopeless);

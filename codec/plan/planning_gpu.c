@@ -19,18 +19,24 @@ static size_t sample_bytes(const struct sw_gpu_planning *p) {
     return sw_sample_bytes(p->planning.raw_bytes);
 }
 
-static int gather(const struct sw_gpu_planning *p, struct sw_err *err) {
-    return sw_gpu_sample_async(p->d_region, p->planning.raw_bytes, p->planning.piece_bytes, p->room.d_sample,
-                               p->room.pass, p->stream, err);
+static int gather(const struct sw_gpu_planning *p, unsigned part, struct sw_err *err) {
+    const struct sw_sample_part of = sw_sample_part(p->planning.raw_bytes, p->planning.n_parts, part);
+    return sw_gpu_sample_async((const uint8_t *)p->d_region + of.offset, of.bytes, p->planning.piece_bytes,
+                               p->room.d_sample, p->room.pass, p->stream, err);
 }
 
 static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
-    const int rc = gather(p, err);
-    return rc < 0 ? rc : fetch(p, p->room.h->sample, p->room.d_sample, sample_bytes(p), err);
+    int rc = 0;
+    for (unsigned part = 0; rc == 0 && part < p->planning.n_parts; part++) {
+        rc = gather(p, part, err);
+        if (rc == 0)
+            rc = fetch(p, p->room.h_samples + part * sample_bytes(p), p->room.d_sample, sample_bytes(p), err);
+    }
+    return rc;
 }
 
 static int queue_probe(const struct sw_gpu_planning *p, struct sw_err *err) {
-    const int rc = gather(p, err);
+    const int rc = gather(p, 0, err);
     return rc < 0 ? rc : sw_gpu_probe_async(p->room.d_sample, sample_bytes(p), &p->room.h->hopeless, p->stream, err);
 }
 
@@ -76,7 +82,7 @@ bool sw_gpu_planning_waits(const struct sw_gpu_planning *p) {
 }
 
 void sw_gpu_planning_learn(struct sw_gpu_planning *p) {
-    sw_planning_learn(&p->planning, p->room.h->sample);
+    sw_planning_learn(&p->planning, p->room.h_samples);
 }
 
 static void take_trained(struct sw_gpu_planning *p) {

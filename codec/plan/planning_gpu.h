@@ -10,7 +10,6 @@
 
 /* The results that are copied to the host; in pinned memory. */
 struct sw_gpu_planning_host {
-    uint8_t sample[SW_SAMPLE_MAX_BYTES];
     struct sw_params trained;
     struct sw_gpu_training training;
     uint32_t hopeless;
@@ -19,7 +18,8 @@ struct sw_gpu_planning_host {
 /* The caller's memory, which it must not touch until the plan is complete. d_: on the GPU. */
 struct sw_gpu_planning_room {
     struct sw_gpu_planning_host *h;
-    void *d_sample; /* SW_SAMPLE_MAX_BYTES */
+    uint8_t *h_samples; /* pinned: SW_SAMPLE_MAX_BYTES; with a dictionary SW_SAMPLE_MOST_PARTS times as many */
+    void *d_sample;     /* SW_SAMPLE_MAX_BYTES */
     struct sw_params *d_params;
     struct sw_gpu_training *d_training;
     void *d_scratch; /* sw_gpu_train_scratch_bytes() */

@@ -236,7 +236,9 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
     (void)lay_out(&slot->parts, d_memory, info->chunk_bytes, d_frame);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(info->chunk_bytes).n_tiles,
                    exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
-                   dictionary_at = (exchange_bytes + info->head_bytes + 15) / 16 * 16;
+                   dictionary_at = (exchange_bytes + info->head_bytes + 15) / 16 * 16,
+                   samples_at = dictionary_at + (info->takes_dictionaries ? sizeof *slot->h_dictionary : 0),
+                   samples_bytes = SW_SAMPLE_MAX_BYTES * (info->takes_dictionaries ? SW_SAMPLE_MOST_PARTS : 1);
     cudaError_t e = slot_stream_new(&slot->stream, is_guest);
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->queued, cudaEventDisableTiming);
@@ -245,10 +247,9 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
     if (e == cudaSuccess)
         e = cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming | cudaEventBlockingSync);
     if (e == cudaSuccess)
-        e = cudaHostAlloc((void **)&slot->h,
-                          dictionary_at + (info->takes_dictionaries ? sizeof *slot->h_dictionary : 0),
-                          cudaHostAllocPortable);
+        e = cudaHostAlloc((void **)&slot->h, samples_at + samples_bytes, cudaHostAllocPortable);
     slot->h_heads = slot->h ? (uint8_t *)slot->h + exchange_bytes : NULL;
+    slot->h_samples = slot->h ? (uint8_t *)slot->h + samples_at : NULL;
     if (slot->h && info->takes_dictionaries)
         slot->h_dictionary = (void *)((uint8_t *)slot->h + dictionary_at);
     const int rc = check(e, err, "stream, event or pinned memory of a slot");

@@ -78,6 +78,7 @@ struct slot {
     /* Pinned: of the plan in use; NULL: the device takes no dictionaries. The device has a copy if has_dictionary. */
     struct sw_frame_dictionary *h_dictionary;
     bool has_dictionary;
+    uint8_t *h_samples;                  /* pinned: for make_plan */
     struct sw_frame_dictionary *learned; /* room for make_plan; NULL: not needed yet */
     enum work work;                      /* the step queued since the last report, apart from copies */
     uint64_t ticket;                     /* of the kernels that were queued last; guests only, like the next three */

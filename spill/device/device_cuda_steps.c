@@ -16,6 +16,7 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
     if (is_dense && !slot->learned)
         slot->learned = sw_alloc(sizeof *slot->learned); /* without it the plan has no dictionary */
     const struct sw_gpu_planning_room room = {.h = &slot->h->planning,
+                                              .h_samples = slot->h_samples,
                                               .d_sample = slot->parts.d_sample,
                                               .d_params = slot->parts.d_params,
                                               .d_training = slot->parts.d_training,

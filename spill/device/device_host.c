@@ -70,6 +70,11 @@ struct step {
     unsigned n_items;           /* of any */
 };
 
+struct learning {
+    struct sw_frame_dictionary dictionary; /* the plan's */
+    uint8_t samples[SW_SAMPLE_MOST_PARTS * SW_SAMPLE_MAX_BYTES];
+};
+
 /* The lock guards everything down to `result`; the buffers belong to the thread while steps are queued. */
 struct slot {
     pthread_mutex_t lock;
@@ -86,7 +91,7 @@ struct slot {
     struct sw_memfd_writer writer;
     const struct sw_mapping *written; /* to which the writer's window belongs; NULL: it has none. Under the lock */
     struct sw_plan plan;              /* the last one made */
-    struct sw_frame_dictionary *dictionary; /* room for a plan's; NULL: not needed yet */
+    struct learning *learning;        /* for a plan with a dictionary; NULL: not needed yet */
 };
 
 struct device_host {
@@ -101,30 +106,43 @@ static struct device_host *host_of(struct sw_device *device) {
 
 /* ---- steps: run by the slot's thread ---- */
 
-static int read_sample(struct slot *slot, const struct step *step, unsigned piece_bytes, struct sw_err *err) {
-    const unsigned n = sw_sample_pieces(step->bytes, piece_bytes);
+/* Reads the sample of a part of the region. */
+static int read_part(uint8_t *ret, const struct step *step, const struct sw_sample_part *part, unsigned piece_bytes,
+                     struct sw_err *err) {
+    const unsigned n = sw_sample_pieces(part->bytes, piece_bytes);
     for (unsigned i = 0; i < n; i++) {
-        const uint64_t at = sw_sample_offset(step->bytes, piece_bytes, i), left = step->bytes - at;
-        const int rc = sw_host_read(step->mapping, slot->sample + (size_t)i * piece_bytes,
-                                    left < piece_bytes ? left : piece_bytes, step->offset + at, err);
+        const uint64_t at = sw_sample_offset(part->bytes, piece_bytes, i), left = part->bytes - at;
+        const int rc = sw_host_read(step->mapping, ret + (size_t)i * piece_bytes,
+                                    left < piece_bytes ? left : piece_bytes, step->offset + part->offset + at, err);
         if (rc)
             return rc;
     }
     return 0;
 }
 
+static int read_samples(uint8_t *ret, const struct step *step, const struct sw_planning *p, struct sw_err *err) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < p->n_parts; i++, ret += sw_sample_bytes(step->bytes)) {
+        const struct sw_sample_part part = sw_sample_part(step->bytes, p->n_parts, i);
+        rc = read_part(ret, step, &part, p->piece_bytes, err);
+    }
+    return rc;
+}
+
 /* Makes a plan as sw_plan_make() does, but reads the sample from the mapping. Without memory for a dictionary, the plan
  * has none. */
 static int run_make_plan(struct slot *slot, const struct step *step, struct sw_err *err) {
     struct sw_planning p;
-    if (step->is_dense && !slot->dictionary)
-        slot->dictionary = sw_alloc(sizeof *slot->dictionary);
-    sw_planning_begin(&p, step->type, step->bytes, false, step->is_dense ? slot->dictionary : NULL);
+    if (step->is_dense && !slot->learning)
+        slot->learning = sw_alloc(sizeof *slot->learning);
+    struct learning *learning = step->is_dense ? slot->learning : NULL;
+    uint8_t *samples = learning ? learning->samples : slot->sample;
+    sw_planning_begin(&p, step->type, step->bytes, false, learning ? &learning->dictionary : NULL);
     while (p.step != SW_PLANNING_DONE) {
-        const int rc = read_sample(slot, step, p.piece_bytes, err);
+        const int rc = read_samples(samples, step, &p, err);
         if (rc)
             return rc;
-        sw_planning_learn(&p, slot->sample);
+        sw_planning_learn(&p, samples);
     }
     slot->plan = p.plan;
     return 0;
@@ -596,7 +614,7 @@ static void slot_fini(struct slot *slot) {
     if (!slot->lends_frame)
         sw_free(slot->frame);
     sw_free(slot->sample);
-    sw_free(slot->dictionary);
+    sw_free(slot->learning);
 }
 
 static void host_unmap(struct sw_device *device, struct sw_mapping *mapping) {

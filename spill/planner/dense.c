@@ -1,6 +1,7 @@
 #include "spill/planner/dense.h"
 
 #include "codec/plan/rates.h"
+#include "codec/sample.h"
 
 /* Shorter runs are not worth a dictionary of tens of KB, or not the 20 ms that learning takes. */
 #define LEAST_BYTES ((uint64_t)2 << 20)
@@ -10,7 +11,8 @@
 #define USUAL_RATIO 2.1
 #define GAIN 1.2
 #define LONG_PRICES 2 /* a region that takes so many times as long as learning does not wait for it */
-#define PLAN_S 0.03   /* 25 to 42 ms on a CPU of 2026 (codec/onpair/TUNING.md) */
+#define PLAN_S 0.03   /* on a CPU of 2026 (codec/onpair/TUNING.md) */
+#define PART_S 0.015  /* for each further part of the region (codec/sample.h) */
 
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
  * alike. */
@@ -66,6 +68,11 @@ static bool outlasts_learning(const struct sw_planner *p, const struct sw_cost_q
     return p->n_slots > 1 && out_s >= LONG_PRICES * price_s && out_s * p->n_slots <= price_s * (double)usual->n_chunks;
 }
 
+/* Returns how long learning takes. */
+static double learning_s(const struct sw_planner *p, uint64_t raw_bytes) {
+    return p->plan_s[true] > 0 ? p->plan_s[true] : PLAN_S + PART_S * (sw_sample_parts(raw_bytes) - 1);
+}
+
 static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
                                      const struct sw_cost_question *usual, const struct sw_plan *kept) {
     const double ratio =
@@ -73,12 +80,16 @@ static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const s
     const enum sw_codec_id codec = kept ? kept->codec : SW_PLAN_DENSE_CODEC;
     struct sw_cost_question dense = sw_planner_ask(p, what, codec, ratio);
     fill_rates(&dense.rates);
-    const double s = gain_s(usual, &dense), price_s = p->plan_s[true] > 0 ? p->plan_s[true] : PLAN_S;
-    if (s <= 0 || (!kept && !sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, price_s)))
+    const double s = gain_s(usual, &dense), price_s = learning_s(p, what->raw_bytes);
+    const bool waits = !outlasts_learning(p, usual, price_s);
+    if (s <= 0)
         return SW_DENSE_NOT;
-    if (!outlasts_learning(p, usual, price_s))
-        return SW_DENSE_WAITS;
-    return kept ? SW_DENSE_KEPT : SW_DENSE_LATER;
+    if (kept)
+        return waits ? SW_DENSE_WAITS : SW_DENSE_KEPT;
+    /* A region that does not wait lacks one slot meanwhile. */
+    if (!sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, waits ? price_s : price_s / p->n_slots))
+        return SW_DENSE_NOT;
+    return waits ? SW_DENSE_WAITS : SW_DENSE_LATER;
 }
 
 enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {

@@ -12,7 +12,7 @@
 
 enum { BYTES = 300000 };
 
-static uint8_t region[BYTES], sample[SW_SAMPLE_MAX_BYTES];
+static uint8_t region[BYTES], sample[SW_SAMPLE_MOST_PARTS * SW_SAMPLE_MAX_BYTES];
 static struct sw_frame_dictionary dictionary;
 
 /* Text that longer phrases gain on: v5t's symbols are as long as they can be. */
@@ -177,11 +177,40 @@ static void make_plan(struct sw_plan *ret, const uint8_t *data, size_t bytes, st
     struct sw_planning p;
     sw_planning_begin(&p, SW_VALUE_NONE, bytes, false, room);
     while (p.step != SW_PLANNING_DONE) {
-        (void)sw_sample_gather(sample, data, bytes, p.piece_bytes);
+        size_t at = 0;
+        for (unsigned i = 0; i < p.n_parts; i++) {
+            const struct sw_sample_part part = sw_sample_part(bytes, p.n_parts, i);
+            at += sw_sample_gather(sample + at, data + part.offset, part.bytes, p.piece_bytes);
+        }
         sw_planning_learn(&p, sample);
     }
     *ret = p.plan;
 }
+
+/* A long region's dictionary is learned from more bytes, of all of its parts, and so shrinks text further. */
+START_TEST(a_long_region_has_more_samples) {
+    enum { TEXT_BYTES = 64 << 20, CHUNK_BYTES = 16 << 20 };
+    uint8_t *text = malloc(TEXT_BYTES), *frame = malloc(sw_frame_bound_bytes(CHUNK_BYTES));
+    static struct sw_frame_dictionary of_short;
+    double ratios[2];
+    ck_assert(text && frame);
+    sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+    for (int i = 0; i < 2; i++) {
+        struct sw_plan plan;
+        uint64_t frame_bytes;
+        make_plan(&plan, text, i ? TEXT_BYTES : CHUNK_BYTES, i ? &dictionary : &of_short);
+        ck_assert_int_eq(plan.codec, SW_CODEC_ONPAIR);
+        ck_assert_int_eq(sw_codec_encode(&plan, text + TEXT_BYTES / 2, CHUNK_BYTES, frame,
+                                         sw_frame_bound_bytes(CHUNK_BYTES), &frame_bytes, NULL),
+                         0);
+        ratios[i] = (double)CHUNK_BYTES / (double)frame_bytes;
+        ck_assert_double_eq_tol(ratios[i], plan.expected_ratio, 0.1 * ratios[i]);
+    }
+    ck_assert_double_gt(ratios[1], 1.05 * ratios[0]);
+    free(text);
+    free(frame);
+}
+END_TEST
 
 /* With room for a dictionary text gets the denser codec, and its estimate is the ratio of a chunk's frame, dictionary
  * included. Bytes that do not shrink get none. */
@@ -224,6 +253,7 @@ int main(void) {
     tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
     tcase_add_test(tests, a_dictionary_is_learned_where_there_is_room_for_one);
+    tcase_add_test(tests, a_long_region_has_more_samples);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -112,6 +112,25 @@ START_TEST(test_sample_pieces_lie_in_the_region_without_overlap) {
 }
 END_TEST
 
+/* Parts lie side by side, cover the region, and have samples of full length where there are several. */
+START_TEST(test_parts_cover_the_region) {
+    static const uint64_t sizes[] = {0, 1, 65537, (16 << 20) - 1, 32 << 20, (48 << 20) + 7, 1 << 30, (uint64_t)5 << 32};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const unsigned n = sw_sample_parts(sizes[i]);
+        uint64_t end = 0;
+        ck_assert(n >= 1 && n <= SW_SAMPLE_MOST_PARTS);
+        for (unsigned k = 0; k < n; k++) {
+            const struct sw_sample_part part = sw_sample_part(sizes[i], n, k);
+            ck_assert_uint_eq(part.offset, end);
+            ck_assert_uint_eq(part.offset % 16, 0);
+            ck_assert(n == 1 || sw_sample_bytes(part.bytes) == SW_SAMPLE_MAX_BYTES);
+            end += part.bytes;
+        }
+        ck_assert_uint_eq(end, sizes[i]);
+    }
+}
+END_TEST
+
 START_TEST(test_a_sample_consists_of_its_pieces) {
     const unsigned piece_bytes = piece_lengths[_i];
     for (size_t bytes = 0; bytes < 200000; bytes = bytes * 3 / 2 + 1) {
@@ -175,6 +194,7 @@ int main(void) {
     tcase_add_test(tests, test_section);
     tcase_add_test(tests, test_seams);
     tcase_add_loop_test(tests, test_sample_pieces_lie_in_the_region_without_overlap, 0, 2);
+    tcase_add_test(tests, test_parts_cover_the_region);
     tcase_add_loop_test(tests, test_a_sample_consists_of_its_pieces, 0, 2);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);

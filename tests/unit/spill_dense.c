@@ -13,7 +13,7 @@ struct dense_case {
 
 static const struct dense_case cases[] = {
     {"memory", 0, 1, GIB, 30, 0.999, false},
-    {"a disk of 3 GB/s", 3 * GB, 1, GIB, 30, 1.35, true},
+    {"a disk of 3 GB/s", 3 * GB, 1, GIB, 30, 1.38, true},
     {"a disk of 3 GB/s, 16 MiB", 3 * GB, 1, 16 * MIB, 200, 1.1, true},
     {"a store of 0.3 GB/s", 0.3 * GB, 1, 256 * MIB, 20, 1.3, true},
     {"a disk faster than the link", 200 * GB, 1, GIB, 30, 0.999, false},
@@ -56,10 +56,10 @@ struct cold_case {
 };
 
 static const struct cold_case cold_cases[] = {
-    {"2 GiB", 3 * GB, 2 * GIB, 1.3, false},
-    {"8 GiB", 3 * GB, 8 * GIB, 1.39, false},
+    {"2 GiB", 3 * GB, 2 * GIB, 1.2, false},
+    {"8 GiB", 3 * GB, 8 * GIB, 1.35, false},
     {"64 MiB", 3 * GB, 64 * MIB, 1, true},
-    {"a store of 0.3 GB/s", 0.3 * GB, 256 * MIB, 1.25, true},
+    {"a store of 0.3 GB/s", 0.3 * GB, 512 * MIB, 1.2, true},
 };
 
 /* A region of another session has shown the rates. */
