@@ -151,6 +151,7 @@ static void note_encoded(struct sw_mover *m, const struct sw_slot *slot, size_t 
         .rest_bytes = rest_bytes(run),
         .chunk_bytes = run->frames->chunk_bytes,
         .n_retrained = run->course.n_retrained,
+        .is_beside = sw_planner_learns_beside(&m->planner, &run->course, &now),
     };
     /* Chunks that were under way by an earlier plan say nothing about the present one. */
     if (run->stage == SW_STAGE_RUNNING && run->course.plan_state != SW_PLAN_STATE_MISSING &&

@@ -54,6 +54,8 @@ static double gain_s(const struct sw_cost_question *usual, const struct sw_cost_
 
 bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const struct sw_plan *usual,
                    const struct sw_plan *dense) {
+    if (!p->has_link) /* room is all that counts */
+        return dense->expected_ratio > SW_COST_TOLERANCE * usual->expected_ratio;
     struct sw_cost_question before = sw_planner_ask(p, what, usual->codec, usual->expected_ratio),
                             after = sw_planner_ask(p, what, dense->codec, dense->expected_ratio);
     fill_rates(&before.rates);

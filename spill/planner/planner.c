@@ -420,6 +420,11 @@ enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_cou
     return mismatch;
 }
 
+bool sw_planner_learns_beside(const struct sw_planner *p, const struct sw_course *course,
+                              const struct sw_snapshot *now) {
+    return sw_plan_key_is_dense(course->plan_key) && course->plan->dictionary && !is_for_room(now) && p->n_slots > 1;
+}
+
 void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,
                              const struct sw_frame_layout *frame) {
     const struct sw_workload rest = part_of(now, now->n_dealt);
@@ -430,8 +435,14 @@ void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, con
         accept(p, course, now, frame);
         return;
     }
-    course->plan_state = SW_PLAN_STATE_MISSING;
     course->n_retrained++;
+    if (!sw_planner_learns_beside(p, course, now)) {
+        course->plan_state = SW_PLAN_STATE_MISSING;
+        return;
+    }
+    accept(p, course, now, frame);
+    if (course->learning == SW_LEARNING_NONE)
+        course->learning = SW_LEARNING_WANTED;
 }
 
 /* ---- the next step ---- */

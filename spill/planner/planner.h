@@ -200,6 +200,10 @@ bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const stru
 enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_course *course,
                                              const struct sw_snapshot *now, unsigned plan_number,
                                              const struct sw_frame_layout *frame);
+/* Returns true if the run would learn a new plan without waiting for it: one with a dictionary, for which the run has
+ * no goal that outweighs time. */
+bool sw_planner_learns_beside(const struct sw_planner *p, const struct sw_course *course,
+                              const struct sw_snapshot *now);
 /* Handles a frame which shows that the bytes no longer match the run's plan. The rest gets a new plan, if this may pay.
  */
 void sw_planner_handle_drift(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,

@@ -5,6 +5,7 @@
 #define OBJECT_CHUNK_BYTES ((uint64_t)32 << 20)
 #define CHUNKS_PER_SLOT 2 /* one is encoded while another is copied */
 #define DRIFT 0.85        /* of the expected ratio; sampling noise stays well above */
+#define DRIFT_BESIDE 0.93 /* plans with a dictionary expect 1 to 5 % less than they reach (codec/onpair/TUNING.md) */
 #define MIN_SEGMENT_LOG2 8
 #define MIN_JUDGED_BYTES 4096 /* of fewer bytes, padding and chance decide the ratio */
 #define MOST_JUDGED_RATIO 64  /* above, header and records decide: numbers that are all equal take no data */
@@ -36,18 +37,24 @@ static double at_most(double a, double b) {
     return a < b ? a : b;
 }
 
-bool sw_rules_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others) {
+/* Returns true if a ratio is below, or, if has_others, above the expected one by more than `drift` allows. */
+static bool drifts(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others, double drift) {
     if (raw_bytes < MIN_JUDGED_BYTES)
         return false;
     const double ratio = at_most((double)raw_bytes / (double)data_bytes, MOST_JUDGED_RATIO);
     expected_ratio = at_most(expected_ratio, MOST_JUDGED_RATIO);
-    return ratio < DRIFT * expected_ratio || (has_others && ratio * DRIFT > expected_ratio);
+    return ratio < drift * expected_ratio || (has_others && ratio * drift > expected_ratio);
+}
+
+bool sw_rules_plan_is_stale(double expected_ratio, uint64_t raw_bytes, uint64_t data_bytes, bool has_others) {
+    return drifts(expected_ratio, raw_bytes, data_bytes, has_others, DRIFT);
 }
 
 bool sw_rules_retrain(const struct sw_rules_drift *drift) {
     if (drift->rest_bytes < MIN_REST_CHUNKS * drift->chunk_bytes || drift->n_retrained >= MAX_RETRAINED)
         return false;
-    return sw_rules_plan_is_stale(drift->expected_ratio, drift->raw_bytes, drift->data_bytes, false);
+    return drifts(drift->expected_ratio, drift->raw_bytes, drift->data_bytes, false,
+                  drift->is_beside ? DRIFT_BESIDE : DRIFT);
 }
 
 bool sw_rules_is_early(const struct sw_rules_stages *stages) {

@@ -44,6 +44,7 @@ struct sw_rules_drift {
     uint64_t raw_bytes, data_bytes;   /* of the chunk */
     uint64_t rest_bytes, chunk_bytes; /* not dealt yet; the region's chunk length */
     unsigned n_retrained;             /* how often this region was sampled again */
+    bool is_beside;                   /* no chunk would wait for the new table: a smaller drift counts */
 };
 /* Returns true if the data have drifted so far from the sample that a new table should pay for the rest. */
 bool sw_rules_retrain(const struct sw_rules_drift *drift);

@@ -221,6 +221,43 @@ START_TEST(a_kept_plan_is_made_anew_meanwhile) {
 }
 END_TEST
 
+/* Text that changes along a region: the rest gets a new dictionary, and goes by the old one until then. If room is
+ * preferred, it waits. */
+START_TEST(changing_text_gets_a_new_dictionary) {
+    static struct sw_frame_dictionary old, new;
+    const bool waits = _i;
+    const struct goal g = {.prefer = waits ? ROOM : NONE,
+                           .raw_bytes = 8 * GIB,
+                           .disk = 3,
+                           .has_link = true,
+                           .encode = 700,
+                           .dense_encode = 400};
+    const struct sw_plan
+        first = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = g.raw_bytes, .dictionary = &old},
+        second = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 3, .raw_bytes = g.raw_bytes, .dictionary = &new};
+    const struct sw_frame_layout frame = {.codec = SW_CODEC_ONPAIR, .raw_bytes = 16 * MIB, .frame_bytes = 8 * MIB};
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plan;
+    struct sw_course course = {.plan_key = sw_plan_key(1, SW_VALUE_NONE, 0) | SW_PLAN_KEY_DENSE, .plan = &plan};
+    init(&g);
+    now.is_running = true;
+    sw_planner_take_plan(&planner, &course, &now, 0, &first);
+    now.n_dealt = now.n_encoded = 20;
+    sw_planner_handle_drift(&planner, &course, &now, &frame);
+    ck_assert_uint_eq(course.n_retrained, 1);
+    ck_assert_int_eq(course.plan_state == SW_PLAN_STATE_MISSING, waits);
+    ck_assert_int_eq(sw_planner_learns_now(&planner, &course, &now), !waits);
+    if (waits)
+        return;
+    ck_assert_ptr_eq(plan.dictionary, &old);
+    ck_assert_double_eq_tol(plan.expected_ratio, 2, 1e-3); /* the new one is compared with what the old one reaches */
+    sw_planner_take_denser(&planner, &course, &now, &second);
+    ck_assert_ptr_eq(plan.dictionary, &new);
+    ck_assert(!sw_planner_learns_now(&planner, &course, &now));
+    ck_assert(sw_plan_cache_has_dictionary(&planner.plans, &old)); /* another region begins as this one did */
+}
+END_TEST
+
 /* Of two regions side by side, only one learns. */
 START_TEST(regions_learn_it_once) {
     const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700};
@@ -299,6 +336,7 @@ int main(void) {
     tcase_add_test(tcase, short_regions_pay_together);
     tcase_add_loop_test(tcase, a_long_region_learns_meanwhile, 0, sizeof moments / sizeof moments[0]);
     tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
+    tcase_add_loop_test(tcase, changing_text_gets_a_new_dictionary, 0, 2);
     tcase_add_test(tcase, regions_learn_it_once);
     tcase_add_test(tcase, goals_have_plans_of_their_own);
     tcase_add_test(tcase, few_dictionaries_are_kept);

@@ -356,6 +356,10 @@ START_TEST(test_regions_are_sampled_again_within_limits) {
     other = drift;
     other.data_bytes = 10000;
     ck_assert(!sw_rules_retrain(&other));
+    other.data_bytes = 11000; /* a small drift */
+    ck_assert(!sw_rules_retrain(&other));
+    other.is_beside = true;
+    ck_assert(sw_rules_retrain(&other));
 }
 END_TEST
 
