@@ -454,6 +454,34 @@ def test_columns_tell_the_type(module, make, manager):
     assert bytes_of(buffer) == content(1, MIB + 3)
 
 
+@pytest.mark.parametrize("module", ["cudf"], indirect=True)
+@pytest.mark.skipif(not HAS_CUDF, reason="no cuDF")
+def test_a_column_of_cudf(manager, make):
+    """Its own columns over our buffers: types, accesses, copy-on-write and pickles, in the third state."""
+    import pylibcudf as plc
+    from cudf.core.column.column import ColumnBase
+
+    buffer = make(1)
+    whole = plc.Column(plc.DataType(plc.TypeId.INT64), MIB // 4, buffer, None, 0, 0, [], validate=False)
+    column = ColumnBase.create(whole, numpy.dtype("i8"))
+    owner = column.data.owner
+    assert owner is buffer.owner and owner.typestr == "i8"
+    owner.spill()
+    with column.access(mode="read", scope="internal"):
+        assert owner.is_spilled and not owner.spillable  # until the address is asked for
+        assert column.plc_column.data().ptr == owner.memory_info()[0] != 0
+    owner.spill()
+    assert not owner.exposed
+    with column.access(mode="write", scope="internal"):
+        assert column.plc_column.data().ptr != 0  # its own: a copy shares the region until then
+    assert column.data.owner is not owner and states([column.data, buffer]) == ["gpu", "spillway"]
+    column.data.owner.spill()
+    loaded = pickle.loads(pickle.dumps(column))
+    assert states([column.data, loaded.data]) == ["spillway", "cpu"]
+    assert loaded.data.memoryview() == column.data.memoryview() == content(1)
+    assert bytes_of(buffer) == bytes_of(loaded.data) == content(1)
+
+
 def test_columns_tell_it_in_place(module, manager, monkeypatch):
     column = sys.modules["cudf.core.column.column"]
     assert column._rebuild_column.__wrapped__ is not None
