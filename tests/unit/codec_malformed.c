@@ -130,6 +130,28 @@ START_TEST(runs_are_not_longer_than_their_vector) {
 }
 END_TEST
 
+static const enum sw_codec_id width_codecs[] = {SW_CODEC_FOR, SW_CODEC_DFOR, SW_CODEC_RFOR, SW_CODEC_SFOR};
+static const unsigned n_bases[] = {1, 2, 1, 1};
+static const enum sw_value_type width_types[] = {SW_VALUE_U8, SW_VALUE_U16, SW_VALUE_U32, SW_VALUE_U64};
+
+/* _i: codec and type. */
+START_TEST(no_width_is_more_than_the_types) {
+    static uint64_t values[VALUES];
+    const enum sw_value_type type = width_types[_i % 4];
+    const unsigned bits = sw_value_bits(type), bytes = bits / 8;
+    uint8_t *to = (uint8_t *)values;
+    uint64_t state = 1, sum = 0;
+    for (unsigned i = 0; i < VALUES; i++) { /* little endian */
+        const uint64_t random = sw_random(&state) % (_i / 4 == 1 ? 4 : 100);
+        sum = _i / 4 == 1 ? sum + random : i % 16 && _i / 4 > 1 ? sum + (_i / 4 > 2) : random;
+        memcpy(to + (size_t)i * bytes, &sum, bytes);
+    }
+    encode_numbers(width_codecs[_i / 4], type, values, VALUES);
+    ck_refused(victim.counts + (size_t)n_bases[_i / 4] * SW_TILE_BASES_BYTES, 1,
+               (const uint16_t[]){(uint16_t)(bits + 1), UINT8_MAX}, 2);
+}
+END_TEST
+
 /* A vector takes no more than packed. */
 START_TEST(runs_take_no_more_than_packed) {
     static uint32_t values[12 * SW_VECTOR_VALUES]; /* two tiles: bytes behind the first could be taken for its own */
@@ -348,6 +370,7 @@ int main(void) {
     tcase_add_test(tests, dictionaries_have_exceptions_within_their_vector);
     tcase_add_loop_test(tests, runs_are_not_longer_than_their_vector, 0, 2);
     tcase_add_test(tests, runs_take_no_more_than_packed);
+    tcase_add_loop_test(tests, no_width_is_more_than_the_types, 0, 16);
     suite_add_tcase(suite, tests);
     tests = tcase_create("streams");
     tcase_add_test(tests, streams_are_shorter_than_their_segments);

@@ -335,6 +335,30 @@ START_TEST(regions_are_shown_page_by_page) {
 }
 END_TEST
 
+/* ---- options ----------------------------------------------------------------------------------------------------- */
+
+/* Each option that a running service cannot change: it is refused, and the old value stays. */
+START_TEST(options_that_need_a_restart_are_not_set) {
+    struct sw_config_option option;
+    char line[300];
+    unsigned n = 0;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++) {
+        const struct sw_config before = service.config;
+        if (option.live || !strstr(option.accepted, "a whole number"))
+            continue;
+        (void)snprintf(line, sizeof line,
+                       "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.set\",\"params\":[\"%s\",%u]}", option.name,
+                       5000 + i);
+        n += is_answered(line, "needs a restart");
+        ck_assert_msg(!sw_config_differs(&service.config, &before, i), "%s", option.name);
+    }
+    ck_assert_uint_gt(n, 0);
+    ck_assert(is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.set\",\"params\":[\"max_sessions\",77]}",
+                          "\"result\""));
+    ck_assert_uint_eq(service.config.max_sessions, 77);
+}
+END_TEST
+
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 /* The metrics and the method stats report an engine's counts. Units are in the names. */
@@ -623,6 +647,7 @@ int main(void) {
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
     tcase_add_test(tests, a_region_is_shown_as_it_is);
     tcase_add_test(tests, one_region_is_meant_or_none);
+    tcase_add_test(tests, options_that_need_a_restart_are_not_set);
     tcase_add_test(tests, regions_are_shown_page_by_page);
     tcase_add_test(tests, statistics_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);

@@ -1,4 +1,5 @@
-/* How many sessions there may be: the configuration's bound, and what the process's descriptors allow. */
+/* How many sessions there may be: the configuration's bound, and what the process's descriptors allow; and how their
+ * requests are numbered. */
 #include "base/log.h"
 #include "daemon/descriptors.h"
 #include "daemon/session/server.h"
@@ -112,12 +113,44 @@ START_TEST(sessions_are_limited_to_the_last_one) {
 }
 END_TEST
 
+/* ---- the numbers of requests ------------------------------------------------------------------------------------- */
+
+static void request(struct sw_session *session, uint32_t seq) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t sent[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_CLOSE, .seq = seq, .version = session->version}};
+    sw_session_packet(session, sent, sw_msg_encode(&msg, sent), NULL, 0);
+}
+
+/* They rise by at most 2^20, and wrap around. Lower ones are of requests that are sent again. */
+START_TEST(numbers_of_requests_rise_by_small_steps) {
+    const uint32_t most = 1 << 20;
+    int peer;
+    bool closed;
+    struct sw_session *session = sw_test_service_session(&service, &peer, &closed);
+    uint32_t seq = 0;
+    for (unsigned i = 0; i < 6144; i++) {
+        uint8_t reply[256];
+        request(session, seq += most);
+        while (recv(peer, reply, sizeof reply, MSG_DONTWAIT) > 0)
+            continue;
+    }
+    request(session, seq - most);
+    request(session, seq);
+    ck_assert(!session->closing);
+    request(session, seq + most + 1);
+    ck_assert(session->closing);
+    (void)close(peer);
+    sw_test_service_end(&service, session, &closed);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_server");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, no_more_are_promised_than_there_are);
     tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, 2);
+    tcase_add_test(tests, numbers_of_requests_rise_by_small_steps);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -1,4 +1,5 @@
 /* Durable regions that go from the disk to an object store, and back. */
+#include "spill/build.h"
 #include "spill/operator.h"
 #include "tests/lib/kept_regions.h"
 #include "tests/lib/lives.h"
@@ -281,6 +282,58 @@ START_TEST(two_records_of_a_dropped_region_are_forgotten) {
 }
 END_TEST
 
+/* ---- builds ---- */
+
+static void build_ended(const struct sw_outcome *outcome, void *arg) {
+    struct sw_test_op *op = arg;
+    op->outcome = *outcome;
+    op->done = true;
+}
+
+/* A batch is kept by one tier, as a whole, or not at all. */
+START_TEST(a_batch_has_one_durability) {
+    static const char *const names[] = {"a", "b"};
+    struct sw_build *builds[2];
+    struct sw_build_end ends[2];
+    struct sw_test_op ops[2] = {0};
+    struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
+    struct sw_mem *mem;
+    begin_life();
+    sw_world_fill(sw_world.memory.data, 5);
+    ck_assert_int_eq(sw_mem_open(session, &desc, false, &mem, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sw_build_buffer_config buffer = {.raw_bytes = SW_WORLD_REGION_BYTES, .chunk_bytes = 64 << 10};
+        const struct sw_build_config config = {.buffers = &buffer,
+                                               .n_buffers = 1,
+                                               .name = names[i],
+                                               .durability = i ? SW_DURABILITY_REMOTE : SW_DURABILITY_HOST};
+        const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
+        struct sw_test_op op = {0};
+        ck_assert_int_eq(sw_build_begin(session, &config, &builds[i], NULL), 0);
+        ck_assert_int_eq(sw_build_append(builds[i], &range, 1, sw_test_op_done, &op, NULL), 0);
+        sw_life_until(&life, &op.done);
+        ck_assert_int_eq(op.outcome.err.code, 0);
+        ends[i] = (struct sw_build_end){.build = builds[i], .index = i, .arg = &ops[i]};
+    }
+    ck_assert_int_eq(sw_build_commit_batch(ends, 2, 7, build_ended, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_life_until(&life, &ops[i].done);
+        ck_assert_int_eq(ops[i].outcome.err.code, -SW_EINVAL);
+    }
+    sw_mem_close(mem, NULL, NULL);
+    settle();
+    ck_assert_uint_eq(used_bytes(life.host) + used_bytes(life.nvme) + used_bytes(life.last), 0);
+    for (unsigned n = 0; n < 2; n++) {
+        ck_assert(!is_there("a") && !is_there("b"));
+        end_life();
+        reboot();
+        begin_life();
+    }
+    end_life();
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kept regions that move");
     TCase *tcase = tcase_create("moved");
@@ -292,6 +345,7 @@ int main(void) {
         tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);
         tcase_add_loop_test(tcase, a_damaged_frame_is_not_moved, 0, 2);
         tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 4);
+        tcase_add_test(tcase, a_batch_has_one_durability);
         tcase_add_test(tcase, two_records_of_a_dropped_region_are_forgotten);
     }
     suite_add_tcase(suite, tcase);

@@ -217,6 +217,20 @@ START_TEST(objects_of_others_stay) {
 }
 END_TEST
 
+/* Whatever made it so short: it is no frame. */
+START_TEST(an_object_that_was_cut_is_no_frame) {
+    struct sw_stored stored;
+    char name[600];
+    put(1000, 5, &stored);
+    sw_object_store_tell(&store, "cut %s 1", only_name(name));
+    reopen(0);
+    ck_assert_uint_eq(found.n, 0);
+    ck_assert_uint_eq(info().foreign, 1);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+    sw_object_store_await(&store, 1);
+}
+END_TEST
+
 START_TEST(a_folder_is_used_by_one_process) {
     struct sw_tier *second = NULL;
     struct sw_err err;
@@ -588,6 +602,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, what_the_store_has_is_encrypted);
     tcase_add_test(tests, frames_beyond_a_lower_capacity_are_found);
     tcase_add_test(tests, objects_of_others_stay);
+    tcase_add_test(tests, an_object_that_was_cut_is_no_frame);
     tcase_add_test(tests, a_folder_is_used_by_one_process);
     tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
     tcase_add_loop_test(tests, what_passes_costs_nothing, 0, N_PASSING);

@@ -16,6 +16,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   careless                from now on, If-None-Match is checked some time before the object is created
   down | up               the port is closed and its connections are cut | open again
   alter NAME OFFSET       flips a bit of an object
+  cut NAME BYTES          an object loses its last bytes
   remove NAME
   remember | recall       the objects of now; those that are gone come back
   names                   all of them, sorted
@@ -417,6 +418,10 @@ def run(words, server, tls):
             body, meta, made = STORE.objects[args[0]]
             at = int(args[1])
             STORE.objects[args[0]] = (body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :], meta, made)
+    elif name == "cut":
+        with STORE.lock:
+            body, meta, made = STORE.objects[args[0]]
+            STORE.objects[args[0]] = (body[: -int(args[1])], meta, made)
     elif name == "remove":
         with STORE.lock:
             del STORE.objects[args[0]]
