@@ -687,6 +687,39 @@ START_TEST(a_request_is_settled_until_there_is_an_answer) {
 }
 END_TEST
 
+static const struct {
+    const char *name;
+    int code;
+} repeated[] = {{"ENOENT", 0}, {"ESTALE", 0}, {"EBUSY", SPILLWAY_EBUSY}};
+static unsigned repetition;
+
+/* The process is killed before its answer arrives, but has dropped the region. */
+static void serve_a_drop_twice(int socket) {
+    const struct sw_wire_result result = {.error = 1, .scope = SW_SCOPE_REQUEST};
+    struct sw_wire_text text = {""};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_texts = 1, .results = &result, .texts = &text}};
+    memcpy(text.text, repeated[repetition].name, strlen(repeated[repetition].name));
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    sw_play_hang_up(socket, msg.header.seq);
+    const int again = come_back();
+    sw_play_expect(again, &msg, SW_MSG_DISCARD);
+    SW_ASSERT(msg.u.discard.n_ids == 1 && msg.u.discard.ids[0].slot == 3);
+    sw_play_put(again, &reply, SW_MSG_RESULTS, msg.header.seq);
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(a_drop_that_is_repeated_may_find_nothing) {
+    const struct spillway_region region = {3, 9};
+    repetition = (unsigned)_i;
+    sw_play_open(serve_a_drop_twice);
+    ck_assert_int_eq(spillway_drop(sw_play.connection, &region, 1, &sw_play.error), -repeated[_i].code);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- somebody else has taken the path ---------------------------------------------------------------------------- */
 
 enum { IMPOSTOR = 4242 };
@@ -780,6 +813,7 @@ int main(void) {
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
     tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
     tcase_add_test(tcase, a_request_is_settled_until_there_is_an_answer);
+    tcase_add_loop_test(tcase, a_drop_that_is_repeated_may_find_nothing, 0, 3);
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
