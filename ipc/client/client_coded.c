@@ -291,7 +291,7 @@ static bool is_reached(struct sw_mark **mark) {
 static void look_again(struct sw_coded *op) {
     const uint64_t now_us = sw_clock_us();
     if (!op->waits_since_us)
-        op->waits_since_us = now_us;
+        op->waits_since_us = op->link->marked_us = now_us;
     const uint64_t pause_us = (now_us - op->waits_since_us) / 8;
     sw_coder_wake_at(sw_coded_coder(op), &op->link->user,
                      now_us + (pause_us < LEAST_PAUSE_US  ? LEAST_PAUSE_US
@@ -308,6 +308,8 @@ static bool is_ready(struct sw_coded *op) {
         are_reached = is_reached(&x->buffers[i].mark) && are_reached;
     if (!are_reached)
         look_again(op);
+    else if (op->waits_since_us)
+        op->link->marked_us = 0;
     return are_reached;
 }
 

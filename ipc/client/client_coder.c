@@ -246,7 +246,7 @@ static bool locate(struct spillway *c, const void *data, uint64_t bytes, bool is
     const int kind = sw_cuda_locate(&c->cuda, data, bytes, ret, err);
     if (kind == SW_CUDA_GPU)
         return true;
-    return kind == SW_CUDA_UNKNOWN && sw_host_check(data, bytes, is_written, err) == 0;
+    return kind == SW_CUDA_UNKNOWN && sw_host_check(data, bytes, is_written, &ret->end, err) == 0;
 }
 
 /* Returns false if the link is refused, and it is not time to ask again. */
@@ -307,6 +307,11 @@ static bool is_served(const struct sw_coder_link *link) {
     return link->place.context && link->connection->n_in_flight > 0 && sw_clock_us() - link->active_us < POLL_US;
 }
 
+/* The caller's streams mostly get to the call soon. */
+static bool is_marked(const struct sw_coder_link *link) {
+    return link->marked_us && sw_clock_us() - link->marked_us < POLL_US;
+}
+
 void sw_coder_links_step(struct spillway *c) {
     c->polls = false;
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
@@ -316,7 +321,7 @@ void sw_coder_links_step(struct spillway *c) {
             continue;
         take_news(link);
         const bool runs = sw_coder_step(link->coder);
-        c->polls |= runs || is_served(link);
+        c->polls |= runs || is_served(link) || is_marked(link);
     }
 }
 

@@ -31,6 +31,7 @@ struct sw_coder_link {
     uint64_t frames_offset; /* in that memory */
     uint64_t chunk_bytes;   /* the longest of new regions */
     struct sw_msg_coder_ok answer;
+    uint64_t marked_us;     /* since then a call waits for the caller's streams; 0: none does */
     uint64_t active_us;     /* when something was sent to the service or came from it */
     uint64_t asks_again_us; /* REFUSED for want of room: when it may ask again; 0: never */
     atomic_bool has_news;   /* since the last look: an event has come, or a run has ended */

@@ -476,7 +476,7 @@ int sw_staged_prepare(struct sw_staged *op, struct sw_item_buffer *b, const stru
     int rc = place < 0 ? place : 0;
     if (!rc && place != SW_CUDA_GPU) {
         gpu.ordinal = SW_ARENA_HOST;
-        rc = sw_host_check(buffer->data, buffer->bytes, !is_spill(op), err);
+        rc = sw_host_check(buffer->data, buffer->bytes, !is_spill(op), NULL, err);
     }
     if (!rc && place != SW_CUDA_UNKNOWN && !is_marked)
         rc = sw_export_order(&e, &c->cuda, NULL, buffer->data, stream, err);
@@ -518,7 +518,7 @@ int sw_staging_prepare(struct spillway *c, const void *memory, struct sw_err *er
     if (place == SW_CUDA_GPU)
         rc = prepare_marks(c, memory, err);
     else
-        rc = sw_host_check(memory, 1, false, err);
+        rc = sw_host_check(memory, 1, false, NULL, err);
     if (!rc)
         rc = sw_arena_get(c, &c->staging->arenas, place == SW_CUDA_GPU ? gpu.ordinal : SW_ARENA_HOST, memory, &arena,
                           err);

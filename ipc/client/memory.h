@@ -66,9 +66,10 @@ void sw_export_fini(struct sw_export *e);
 /* Makes room for n_parts descriptors, all -1. errors: -SW_ENOMEM. */
 int sw_export_reserve(struct sw_export *e, uint32_t n_parts, struct sw_err *err);
 
-/* Checks that data[0..bytes) is readable, or writable, memory of this process (memory_memfd.c). errors: -SW_EMEMKIND,
- * -SW_ERANGE (only the front is), -SW_ELIMIT, -SW_EIO, -SW_ENOMEM. */
-int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err);
+/* Checks that data[0..bytes) is readable, or writable, memory of this process (memory_memfd.c). ret_end: where such
+ * memory ends, if bytes > 0; NULL: no matter. errors: -SW_EMEMKIND, -SW_ERANGE (only the front is), -SW_ELIMIT,
+ * -SW_EIO, -SW_ENOMEM. */
+int sw_host_check(const void *data, uint64_t bytes, bool writable, uintptr_t *ret_end, struct sw_err *err);
 /* Exports memory in shared mappings of one memfd, and seals the memfd against shrinking (memory_memfd.c). errors:
  * -SW_EMEMKIND (other memory, huge pages, or only the front is such a mapping), -SW_EUNSEALED, -SW_ERANGE (not all of
  * it is mapped), others. */

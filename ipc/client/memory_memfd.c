@@ -86,7 +86,7 @@ static int accessible_end(uint64_t *ret_end, FILE *maps, uint64_t address, bool 
     return rc < 0 ? rc : 0;
 }
 
-int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err *err) {
+int sw_host_check(const void *data, uint64_t bytes, bool writable, uintptr_t *ret_end, struct sw_err *err) {
     const uint64_t address = (uintptr_t)data;
     FILE *maps = NULL;
     uint64_t end;
@@ -105,6 +105,8 @@ int sw_host_check(const void *data, uint64_t bytes, bool writable, struct sw_err
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST,
                           "%" PRIu64 " bytes at 0x%" PRIx64 ", but accessible memory ends after %" PRIu64 " bytes",
                           bytes, address, end - address);
+    if (ret_end)
+        *ret_end = (uintptr_t)end;
     return 0;
 }
 
@@ -260,7 +262,7 @@ static int seal(int fd, struct sw_err *err) {
 
 /* Reports a range that ends outside of the memfd's mapping: in another mapping, or where none is. */
 static int crosses_mappings(const void *data, uint64_t bytes, uint64_t front_bytes, struct sw_err *err) {
-    const int rc = sw_host_check(data, bytes, false, err);
+    const int rc = sw_host_check(data, bytes, false, NULL, err);
     return rc < 0 ? rc
                   : sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST,
                                "%" PRIu64 " bytes at %p, but the memfd's mapping ends after %" PRIu64, bytes, data,

@@ -303,7 +303,7 @@ START_TEST(a_batch_is_given_up_on_a_full_gpu) {
     }
     ck_assert_uint_eq(finish(&code), N);
     ck_assert_int_eq(code, -SW_EGPU);
-    ck_assert_uint_lt(sw_clock_us() - begun_us, 2000000);
+    ck_assert_uint_lt(sw_clock_us() - begun_us, 20000000);
     ck_assert_int_eq(memcmp(data, original, BYTES), 0);
     sw_fake_disarm();
     sw_coder_be_patient(coder, true);

@@ -305,7 +305,7 @@ START_TEST(reports_that_proc_is_missing) {
     struct sw_err err = {0};
     no_proc = true;
     ck_refused(data, 1, -SW_ENOPROC);
-    ck_assert_int_eq(sw_host_check(data, 1, true, &err), -SW_ENOPROC);
+    ck_assert_int_eq(sw_host_check(data, 1, true, NULL, &err), -SW_ENOPROC);
     ck_assert_ptr_nonnull(strstr(err.msg, "mount /proc"));
 }
 END_TEST
@@ -321,7 +321,7 @@ START_TEST(reports_that_proc_cannot_be_read) {
     for (int i = 0; i < 2; i++) {
         maps_error = causes[i][0];
         ck_assert_int_eq(sw_export_find(&e, &cuda, data, 1, &err), causes[i][1]);
-        ck_assert_int_eq(sw_host_check(data, 1, true, &err), causes[i][1]);
+        ck_assert_int_eq(sw_host_check(data, 1, true, NULL, &err), causes[i][1]);
         ck_assert_ptr_nonnull(strstr(err.msg, "maps"));
     }
     maps_error = 0;
