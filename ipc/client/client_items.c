@@ -112,7 +112,8 @@ bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *ms
     for (uint32_t i = 0; i < m->n_results; i++) {
         const uint32_t item = sw_ticket_item(t, i);
         const int cause = x->results[item].code; /* of a build that has failed: its commit fails for that */
-        if (!sw_results_read_next(m, i, &x->results[item]) || !take_result(x, item))
+        const struct spillway_result *before = i ? &x->results[sw_ticket_item(t, i - 1)] : NULL;
+        if (!sw_results_read_next(m, i, before, &x->results[item]) || !take_result(x, item))
             return false;
         if (cause && x->results[item].code)
             x->results[item].code = cause;

@@ -53,8 +53,9 @@ bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway
     return read_result(m, i, NULL, ret);
 }
 
-bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret) {
-    return read_result(m, i, i && has_texts_of(&m->results[i], &m->results[i - 1]) ? ret - 1 : NULL, ret);
+bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, const struct spillway_result *before,
+                          struct spillway_result *ret) {
+    return read_result(m, i, i && has_texts_of(&m->results[i], &m->results[i - 1]) ? before : NULL, ret);
 }
 
 void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i) {

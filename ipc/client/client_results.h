@@ -8,8 +8,9 @@
 
 /* Reads result i of a RESULTS. Returns false if it names a missing text, or an error without a name. */
 bool sw_results_read(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret);
-/* Reads result i into element i of an array that already has results 0 to i - 1. Equal texts are copied from there. */
-bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, struct spillway_result *ret);
+/* Does the same, and copies equal texts from `before`, which is result i - 1 as it was read. Unused for i = 0. */
+bool sw_results_read_next(const struct sw_msg_results *m, uint32_t i, const struct spillway_result *before,
+                          struct spillway_result *ret);
 /* Gets the error of result i, with the reply's text if it is about this result. */
 void sw_client_result_error(struct spillway_error *ret, const struct sw_msg_results *m, uint32_t i);
 /* Copies text n - 1 of an array; 0: the empty text. Returns false if it does not exist. */

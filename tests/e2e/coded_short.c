@@ -284,6 +284,8 @@ START_TEST(each_comes_back_by_itself) {
     make_batch(300, equal, true);
     keep_all(SPILLWAY_EACH);
     ok(spill());
+    for (unsigned i = 0; i < 300; i++) /* texts, too, are each result's own */
+        ck_assert_int_eq(strcmp(batch.results[i].codec, "raw") == 0, batch.results[i].stored_bytes >= 64 * KIB);
     const struct spillway_region region = batch.requests[90].region;
     batch.requests[90].region = (struct spillway_region){7, 7777};
     ck_assert_int_eq(restore(), -SPILLWAY_ENOENT);
