@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include <string.h>
 
-/* Shorter buffers do not pay for packets of their own. */
+/* Buffers that are shorter on average do not pay for packets of their own. */
 #define LEAST_BYTES ((uint64_t)1 << 20)
 _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
 
@@ -145,6 +145,7 @@ static int make_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_er
     run->owner = op;
     run->item = item;
     run->buffer_index = k;
+    run->goes_in_groups = op->is_short;
     run->request = (struct sw_request){.operation = sw_way_is_spill(&op->way) ? SW_OP_SPILL : SW_OP_RESTORE,
                                        .session = sw_way_connection(&op->way)->number,
                                        .may_fill_holes = true};
@@ -464,8 +465,19 @@ static struct sw_coder_link *find_next(struct sw_transfer *x, const struct spill
     return sw_coder_link_find(x->ticket->connection, buffer->data, buffer->bytes, !x->call->is_spill, range, err);
 }
 
+static bool pays(const struct sw_transfer *x) {
+    uint64_t bytes = 0, n = 0;
+    for (uint32_t i = 0; i < x->call->n; i++) {
+        const struct sw_call_request *r = &x->call->requests[i];
+        bytes += r->bytes;
+        for (uint32_t k = 0; k < r->n_buffers; k++)
+            n += r->buffers[k].bytes > 0;
+    }
+    return n > 0 && bytes / n >= LEAST_BYTES;
+}
+
 /* The coder of all of the call's memory. NULL: there is none, and the call goes another way. */
-static struct sw_coder_link *find_link(struct sw_transfer *x, uint64_t least_bytes, struct sw_err *err) {
+static struct sw_coder_link *find_link(struct sw_transfer *x, struct sw_err *err) {
     struct sw_coder_range range = {0};
     struct sw_coder_link *link = NULL;
     for (uint32_t i = 0; i < x->call->n; i++) {
@@ -476,7 +488,7 @@ static struct sw_coder_link *find_link(struct sw_transfer *x, uint64_t least_byt
             const struct spillway_buffer *buffer = &r->buffers[k];
             if (!buffer->bytes && r->n_buffers > 1)
                 continue;
-            struct sw_coder_link *found = buffer->bytes < least_bytes ? NULL : find_next(x, buffer, &range, err);
+            struct sw_coder_link *found = buffer->bytes ? find_next(x, buffer, &range, err) : NULL;
             if (!found || (link && found != link))
                 return NULL;
             link = found;
@@ -527,9 +539,8 @@ static int mark_buffers(struct sw_transfer *x, bool is_gpu, struct sw_err *err) 
 }
 
 int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer *x), struct sw_err *err) {
-    const bool is_short = x->ticket->connection->has_codec && sw_short_suits(x);
-    struct sw_coder_link *link =
-        x->ticket->connection->has_codec ? find_link(x, is_short ? 1 : LEAST_BYTES, err) : NULL;
+    const bool has_codec = x->ticket->connection->has_codec, is_short = has_codec && sw_short_suits(x);
+    struct sw_coder_link *link = is_short || (has_codec && pays(x)) ? find_link(x, err) : NULL;
     if (!link)
         return err->code;
     struct sw_coded *op = sw_alloc(sizeof *op);

@@ -118,9 +118,10 @@ static void sink_fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t ch
 }
 
 static bool sink_goes_with(struct sw_frame_sink *sink, const struct sw_run *first, const struct sw_run *other) {
+    const struct sw_coder_run *a = SW_CONTAINER_OF(first, const struct sw_coder_run, run),
+                              *b = SW_CONTAINER_OF(other, const struct sw_coder_run, run);
     (void)sink;
-    return SW_CONTAINER_OF(first, const struct sw_coder_run, run)->owner ==
-           SW_CONTAINER_OF(other, const struct sw_coder_run, run)->owner;
+    return a->owner == b->owner && a->goes_in_groups && b->goes_in_groups;
 }
 
 static void post_group(struct sw_coder *coder, struct sw_run *const *runs, struct sw_group_item *items,

@@ -57,7 +57,8 @@ struct sw_coder_run {
     atomic_bool is_over;      /* run.outcome and run.frames are the caller's */
     atomic_bool is_abandoned; /* it has failed: its events need not be sent */
     bool is_added;
-    void *owner; /* this and the rest: the caller's */
+    void *owner;         /* this and the rest: the caller's */
+    bool goes_in_groups; /* its only chunk may share an event with those of other runs of the owner */
     uint32_t item, buffer_index;
     size_t n_sent;          /* chunks */
     bool is_taken;          /* the caller has seen that it is over */
@@ -114,8 +115,7 @@ uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder);
 unsigned sw_coder_slots(const struct sw_coder *coder);
 
 /* Adds n runs, each on memory of this process: memory.data, buffer.bytes. user, request.operation, .session and
- * .may_fill_holes, buffer.type and .chunk_bytes, and for a restore run.frames, are filled in. Runs of one chunk that
- * are added together, and have the same owner, go in groups. */
+ * .may_fill_holes, buffer.type and .chunk_bytes, and for a restore run.frames, are filled in. */
 void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
 /* Cancels a run that was added. */
 void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run);

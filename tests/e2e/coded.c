@@ -173,6 +173,41 @@ START_TEST(many_buffers_and_requests_go_together) {
 }
 END_TEST
 
+/* Short buffers among long ones, and some that are just one chunk of the length that goes in groups elsewhere. */
+START_TEST(short_buffers_go_with_long_ones) {
+    enum { BUFFERS = 6 };
+    static const size_t bytes[BUFFERS] = {MIB, MIB, 100, 9 * MIB, MIB, 0};
+    struct spillway_buffer out[2][BUFFERS], in[2][BUFFERS];
+    struct spillway_request requests[2];
+    struct spillway_result results[2];
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned k = 0; k < BUFFERS; k++) {
+            out[i][k] =
+                (struct spillway_buffer){.data = filled(bytes[k], SW_CONTENT_TEXT, i * 7 + k), .bytes = bytes[k]};
+            in[i][k] = (struct spillway_buffer){.data = malloc(bytes[k] + 1), .bytes = bytes[k]};
+        }
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned i = 0; i < 2; i++)
+            requests[i] = request_of(out[i], BUFFERS);
+        ok(spill(coding, requests, 2, results));
+        for (unsigned i = 0; i < 2; i++) {
+            ck_assert_str_eq(results[i].coder, "client");
+            requests[i].buffers = in[i];
+            requests[i].region = results[i].region;
+        }
+        ok(restore(coding, requests, 2, results));
+        for (unsigned i = 0; i < 2; i++)
+            for (unsigned k = 0; k < BUFFERS; k++)
+                ck_assert_int_eq(memcmp(out[i][k].data, in[i][k].data, bytes[k]), 0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        for (unsigned k = 0; k < BUFFERS; k++) {
+            free(out[i][k].data);
+            free(in[i][k].data);
+        }
+}
+END_TEST
+
 START_TEST(each_request_succeeds_or_fails_by_itself) {
     uint8_t *data = filled(4 * MIB, SW_CONTENT_TEXT, 1);
     struct spillway_buffer buffer = {.data = data, .bytes = 4 * MIB};
@@ -539,6 +574,7 @@ int main(void) {
     tcase_add_test(tcase, the_service_decodes_what_the_client_has_encoded);
     tcase_add_test(tcase, the_client_decodes_what_the_service_has_encoded);
     tcase_add_test(tcase, many_buffers_and_requests_go_together);
+    tcase_add_test(tcase, short_buffers_go_with_long_ones);
     tcase_add_test(tcase, each_request_succeeds_or_fails_by_itself);
     tcase_add_test(tcase, all_or_none_is_stored);
     tcase_add_test(tcase, a_region_that_is_not_there_is_named);

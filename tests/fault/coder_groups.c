@@ -104,6 +104,7 @@ static void add_all(enum sw_operation operation) {
         struct sw_coder_run *run = all[i] = &runs[i];
         run->user = &user;
         run->owner = runs;
+        run->goes_in_groups = true;
         run->item = i;
         run->request = (struct sw_request){.operation = operation, .session = 1};
         run->buffer.chunk_bytes = operation == SW_OP_SPILL ? CHUNK : 0;
