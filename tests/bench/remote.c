@@ -1,4 +1,4 @@
-/* How fast frames get to and from an object store: bench_remote ENDPOINT [FRAMES [KIB]]
+/* How fast frames get to and from an object store: bench_remote ENDPOINT [FRAMES [KIB [POOL_MIB]]]
  *
  * Credentials come from the environment, the bucket is "bucket". All frames are submitted at once; each must come back
  * unchanged. Shows what was requested of the store, too. tests/e2e/remote_servers.sh shows curl's rates beside it,
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define KEY_FILE "bench_remote.key"
@@ -46,9 +47,19 @@ static void ended(struct sw_tier_io *io, void *arg) {
     (void)pthread_mutex_unlock(&b->lock);
 }
 
-/* Returns MB/s. */
-static double transfer(struct bench *b, enum sw_tier_io_kind kind) {
+struct rate {
+    double mb_per_s, cpu_s; /* cpu_s: of this process, for a GB: other load on the machine changes it less */
+};
+
+static double cpu_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static struct rate transfer(struct bench *b, enum sw_tier_io_kind kind) {
     const uint64_t from_us = sw_clock_us();
+    const double from_cpu_s = cpu_s(), bytes = (double)b->n * (double)b->bytes;
     b->n_ended = 0;
     for (unsigned i = 0; i < b->n; i++) {
         struct frame *f = &b->frames[i];
@@ -61,7 +72,7 @@ static double transfer(struct bench *b, enum sw_tier_io_kind kind) {
     while (b->n_ended < b->n)
         (void)pthread_cond_wait(&b->all, &b->lock);
     (void)pthread_mutex_unlock(&b->lock);
-    return (double)b->n * (double)b->bytes / (double)(sw_clock_us() - from_us);
+    return (struct rate){bytes / (double)(sw_clock_us() - from_us), (cpu_s() - from_cpu_s) / bytes * 1e9};
 }
 
 static void write_key(void) {
@@ -69,9 +80,9 @@ static void write_key(void) {
     SW_ASSERT(fd >= 0 && dprintf(fd, "%064x\n", 1) == 65 && close(fd) == 0);
 }
 
-static void open_tier(struct bench *b, const char *endpoint) {
+static void open_tier(struct bench *b, const char *endpoint, uint64_t pool_bytes) {
     struct sw_tier_remote_config config = {
-        .host = "bench", .key_file = KEY_FILE, .capacity_bytes = UINT64_C(1) << 40, .pool_bytes = 512 << 20};
+        .host = "bench", .key_file = KEY_FILE, .capacity_bytes = UINT64_C(1) << 40, .pool_bytes = pool_bytes};
     struct sw_err err = {0};
     sw_object_config_init(&config.store);
     config.store.endpoint = endpoint;
@@ -106,10 +117,10 @@ int main(int argc, char **argv) {
                       .lock = PTHREAD_MUTEX_INITIALIZER,
                       .all = PTHREAD_COND_INITIALIZER};
     if (argc < 2 || b.n == 0 || b.bytes == 0) {
-        (void)fprintf(stderr, "usage: bench_remote ENDPOINT [FRAMES [KIB]]\n");
+        (void)fprintf(stderr, "usage: bench_remote ENDPOINT [FRAMES [KIB [POOL_MIB]]]\n");
         return 1;
     }
-    open_tier(&b, argv[1]);
+    open_tier(&b, argv[1], (argc > 4 ? (uint64_t)atoi(argv[4]) : 512) << 20);
     b.frames = sw_alloc_array(b.n, sizeof *b.frames);
     b.expected = sw_alloc(b.bytes);
     SW_ASSERT(b.frames && b.expected);
@@ -119,18 +130,18 @@ int main(int argc, char **argv) {
         SW_ASSERT(b.frames[i].memory.memory);
         sw_content_fill(b.frames[i].memory.memory, b.bytes, SW_CONTENT_RANDOM, i);
     }
-    const double out = transfer(&b, SW_TIER_WRITE);
+    const struct rate out = transfer(&b, SW_TIER_WRITE);
     for (unsigned i = 0; i < b.n; i++)
         memset(b.frames[i].memory.memory, 0, b.bytes);
-    const double back = transfer(&b, SW_TIER_READ);
+    const struct rate back = transfer(&b, SW_TIER_READ);
     for (unsigned i = 0; i < b.n; i++) {
         sw_content_fill(b.expected, b.bytes, SW_CONTENT_RANDOM, i);
         SW_ASSERT(memcmp(b.expected, b.frames[i].memory.memory, b.bytes) == 0);
         free(b.frames[i].memory.memory);
         b.tier->ops->release(b.tier, &b.frames[i].stored);
     }
-    (void)printf("spillway: %u frames of %.0f KiB: out %.1f MB/s, back %.1f MB/s\n", b.n, (double)b.bytes / 1024, out,
-                 back);
+    (void)printf("spillway: %u frames of %.0f KiB: out %.0f MB/s, back %.0f MB/s (CPU s for a GB: %.2f, %.2f)\n", b.n,
+                 (double)b.bytes / 1024, out.mb_per_s, back.mb_per_s, out.cpu_s, back.cpu_s);
     show_requests(&b);
     sw_free(b.frames);
     sw_free(b.expected);

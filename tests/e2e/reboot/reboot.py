@@ -91,7 +91,7 @@ class Machine:
                    "-nodefaults", "-serial", "stdio", "-kernel", self.kernel, "-initrd", f"{self.run}/initramfs",
                    "-append", f"console=ttyS0 quiet panic=-1 no_timer_check mode={mode}",
                    "-blockdev", f"{node},node-name=disk", "-device", "virtio-blk-pci,drive=disk"]
-        done = subprocess.run(["timeout", "200", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run(["timeout", "600", *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         text = done.stdout.decode(errors="replace").replace("\r", "")
         if done.returncode or "\nend\n" not in text or "failed:" in text:
