@@ -5,13 +5,14 @@
 #include "base/clock.h"
 #include "base/meter.h"
 #include "base/thread.h"
+#include "spill/tier/remote/remote_window.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 4, PART_SEGMENTS = 8, MAX_ATTEMPTS = 3 };
+enum { MAX_THREADS = 4, PART_SEGMENTS = 8, MAX_ATTEMPTS = 3, FEW_PARTS = 4 };
 
 /* A write is one part, a read has one for each 8 MiB. */
 struct part {
@@ -43,6 +44,8 @@ struct sw_remote_io {
     bool stop;
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
     uint64_t n_transfers, transfer_bytes;
+    unsigned n_begun[2]; /* parts that have room, by kind, like the next two */
+    struct sw_remote_window windows[2];
     struct sw_meter meters[2];
     atomic_ullong rates[2]; /* of the meters, for others */
 };
@@ -69,6 +72,7 @@ static void give_room(struct part *part) {
     (void)pthread_mutex_lock(&io->lock);
     io->used_bytes -= part->body_bytes;
     io->write_bytes -= is_write(part) ? part->body_bytes : 0;
+    io->n_begun[part->transfer->user->kind]--;
     (void)pthread_cond_broadcast(&io->work);
     (void)pthread_mutex_unlock(&io->lock);
 }
@@ -92,12 +96,25 @@ static void end_part(struct part *part, const struct sw_err *err) {
     user->done(user, user->arg); /* may free it */
 }
 
+/* Notes how long the store took for a part. Called on the client's thread. */
+static void note_time(struct part *part) {
+    struct sw_remote_io *io = part->transfer->io;
+    const uint64_t now_us = sw_clock_us();
+    if (part->request.err.code)
+        return;
+    (void)pthread_mutex_lock(&io->lock);
+    sw_remote_window_note(&io->windows[part->transfer->user->kind], now_us, now_us - part->request.client.begun_us,
+                          part->body_bytes);
+    (void)pthread_mutex_unlock(&io->lock);
+}
+
 /* ---- writes ---- */
 
 /* Called on the client's thread. */
 static void sent(struct sw_object_request *request, void *arg) {
     struct part *part = arg;
     struct sw_err err = request->err;
+    note_time(part);
     part->transfer->place->may_exist = !err.code || request->is_unclear;
     if (err.code == -SW_ETIMEDOUT) /* it has to be stored elsewhere */
         err.code = -SW_ENOSPACE;
@@ -112,6 +129,7 @@ static void received(struct sw_object_request *request, void *arg) {
     struct part *part = arg;
     struct sw_remote_io *io = part->transfer->io;
     (void)request;
+    note_time(part);
     (void)pthread_mutex_lock(&io->lock);
     sw_list_append(&io->arrived, &part->node);
     (void)pthread_cond_signal(&io->work);
@@ -147,6 +165,11 @@ static void finish_read(struct part *part) {
 
 static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     const uint64_t most = io->config.pool_bytes;
+    const enum sw_tier_io_kind kind = part->transfer->user->kind;
+    const uint64_t kind_bytes = is_write(part) ? io->write_bytes : io->used_bytes - io->write_bytes;
+    if (io->n_begun[kind] >= FEW_PARTS &&
+        kind_bytes + part->body_bytes > sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
+        return false;
     if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->body_bytes > most / 4 * 3)
         return false;
     return io->used_bytes == 0 || io->used_bytes + part->body_bytes <= most;
@@ -163,6 +186,7 @@ static struct part *next_part(struct sw_remote_io *io) {
         sw_list_remove(&part->node);
         io->used_bytes += part->body_bytes;
         io->write_bytes += is_write(part) ? part->body_bytes : 0;
+        io->n_begun[order[i]]++;
         io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
         return part;
     }

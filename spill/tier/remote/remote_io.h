@@ -5,7 +5,8 @@
  *   read    parts of 8 MiB, each: waits for room -> GET -> decrypted; a part that is not what was encrypted is read
  *           again, twice
  *
- * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. */
+ * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. Of
+ * long parts only so many begin as the store can use (remote_window.h). */
 #ifndef SW_SPILL_REMOTE_IO_H
 #define SW_SPILL_REMOTE_IO_H
 
