@@ -31,9 +31,14 @@ static void encode(struct sw_plan plan, const void *values, size_t bytes) {
     victim.raw = sw_guard_new(bytes, SW_GUARD_AT_END);
     victim.out = sw_guard_new(bytes, SW_GUARD_AT_END);
     memcpy(victim.raw.data, values, bytes);
+    memset(room.data, 0xEE, bound);
     ck_assert_int_eq(sw_codec_encode(&plan, values, bytes, room.data, bound, &frame_bytes, NULL), 0);
     victim.frame = sw_guard_new(frame_bytes, SW_GUARD_AT_END);
     memcpy(victim.frame.data, room.data, frame_bytes);
+    memset(room.data, 0x11, bound); /* no byte of what was there before is in a frame */
+    ck_assert_int_eq(sw_codec_encode(&plan, values, bytes, room.data, bound, &frame_bytes, NULL), 0);
+    ck_assert_uint_eq(frame_bytes, victim.frame.bytes);
+    ck_assert_mem_eq(room.data, victim.frame.data, frame_bytes);
     ck_assert_int_eq(sw_frame_parse(&victim.layout, victim.frame.data, frame_bytes, frame_bytes, NULL), 0);
     ck_assert_int_eq(victim.layout.codec, plan.codec);
     victim.counts = victim.frame.data + victim.layout.counts_offset;
@@ -97,6 +102,8 @@ START_TEST(reals_have_exceptions_within_their_vector) {
     memcpy(&tag, victim.counts + SW_TILE_MAX_FLOAT_VECTORS, sizeof tag);
     const unsigned n = sw_alp_exceptions(tag), rows = victim.counts[0] + sw_alprd_code_width(tag);
     ck_assert_uint_gt(n, 5);
+    ck_refused(victim.counts + SW_TILE_MAX_FLOAT_VECTORS, 2, /* more exceptions than the vector has room for */
+               (const uint16_t[]){(uint16_t)(tag | 0x3FF), (uint16_t)(tag | 0x7FF)}, 2);
     uint8_t *rest = victim.data + (size_t)SW_ALPRD_ROW_UNITS * SW_UNIT_BYTES * rows + 2 * SW_ALPRD_ENTRIES;
     ck_refused(rest + 2 * (size_t)n, 2, places, 3);
 }
