@@ -64,28 +64,43 @@ START_TEST(a_restart_keeps_the_id) {
 }
 END_TEST
 
-/* Whatever the kept region's own id is. The disk may still have frames that bear the id of an earlier region. */
+static struct sw_region_id used[40];
+static unsigned n_used;
+
+/* name NULL: the region is not durable. */
+static void spill_noted(const char *name, unsigned i) {
+    struct sw_test_op op;
+    ck_assert_int_eq(spill_as(name, name ? SW_DURABILITY_HOST : SW_DURABILITY_SERVICE, i, &op), 0);
+    used[n_used++] = sw_world.ids[i] = op.id;
+}
+
+/* The kept region's own id has a lower generation than others that the service has used. The disk may still have frames
+ * that bear one of those ids. */
 START_TEST(ids_are_not_used_again_after_a_reboot) {
-    enum { MANY = 10 };
-    struct sw_region_id used[2 * MANY + 1];
-    unsigned n = 0;
     sw_world.max_regions = 3;
+    begin_life();
+    spill_noted(NULL, 2); /* its entry is used again late */
     for (unsigned k = 0; k < 2; k++) {
-        begin_life();
-        for (unsigned i = 0; i < MANY; i++) {
-            spill_host("a", 1);
-            used[n++] = sw_world.ids[1];
+        for (unsigned i = 0; i < 10; i++) {
+            spill_noted("a", 1);
             drop(1);
         }
         if (k == 0) {
-            spill_host("stays", 0);
-            used[n++] = sw_world.ids[0];
+            drop(2);
+            for (unsigned i = 0; i < 2; i++) { /* in the other entries */
+                spill_noted("a", 1);
+                drop(1);
+            }
+            spill_noted("stays", 0);
         }
         ck_there("stays", 0);
         end_life();
         reboot();
+        begin_life();
     }
-    for (unsigned i = 0; i < n; i++)
+    end_life();
+    ck_assert_uint_lt(used[13].gen, used[12].gen);
+    for (unsigned i = 0; i < n_used; i++)
         for (unsigned k = 0; k < i; k++)
             ck_assert_int_ne(memcmp(&used[i], &used[k], sizeof used[i]), 0);
 }
