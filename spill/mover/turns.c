@@ -3,8 +3,6 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 
-/* While jobs of both lanes wait: bytes that come back for each byte that goes out. */
-#define BACK_PER_OUT 3
 /* The least that a job is charged, however short: a launch takes as long as more bytes on the link. */
 #define LEAST_BYTES ((uint64_t)16 << 10)
 /* The slot that is kept free is not for longer steps. */
@@ -26,15 +24,16 @@ struct sw_turn_session {
 struct lane {
     struct sw_fair sessions;
     struct sw_list all; /* the one used last is first */
+    unsigned n_held;
 };
 
 struct sw_turn_tenant {
     struct sw_list node;
     const void *key;
     uint64_t at, last_us;
-    unsigned n_turns, n_ready, n_held;
-    int64_t out_credit; /* bytes that may go out before others come back */
-    bool is_passed;     /* none of its jobs can advance now */
+    unsigned n_turns, n_ready;
+    bool is_out_next; /* the last charge was for bytes that came back */
+    bool is_passed;   /* none of its jobs can advance now */
     struct lane lanes[SW_TURN_LANES];
 };
 
@@ -238,34 +237,36 @@ void sw_turns_wake(struct sw_turns *turns, struct sw_turn *turn) {
         tenant->at = sw_fair_place(tenant->at, turns->now);
 }
 
+static struct lane *lane_of(const struct sw_turn *turn) {
+    return &turn->session->tenant->lanes[turn->session->lane];
+}
+
+static unsigned n_held(const struct sw_turn_tenant *tenant) {
+    return tenant->lanes[SW_TURN_BACK].n_held + tenant->lanes[SW_TURN_OUT].n_held;
+}
+
 void sw_turns_hold(struct sw_turn *turn) {
     if (turn->session)
-        turn->session->tenant->n_held++;
+        lane_of(turn)->n_held++;
 }
 
 void sw_turns_give(struct sw_turn *turn) {
     if (turn->session)
-        turn->session->tenant->n_held--;
+        lane_of(turn)->n_held--;
 }
 
 bool sw_turns_tenant_holds(const struct sw_turn *turn) {
-    return turn->session && turn->session->tenant->n_held > 0;
+    return turn->session && n_held(turn->session->tenant) > 0;
 }
 
-/* Jobs that bring bytes back go first, unless jobs that take bytes out are owed their quarter. */
+/* Returns the lane with fewer slots, or the one that was not charged last. So both directions of a link are busy. */
 static enum sw_turn_lane first_lane(const struct sw_turn_tenant *tenant) {
-    const bool back = tenant->lanes[SW_TURN_BACK].sessions.first, out = tenant->lanes[SW_TURN_OUT].sessions.first;
-    return back && (!out || tenant->out_credit <= 0) ? SW_TURN_BACK : SW_TURN_OUT;
-}
-
-static void charge_lane(struct sw_turn_tenant *tenant, enum sw_turn_lane lane, uint64_t bytes) {
-    const bool both = tenant->lanes[SW_TURN_BACK].sessions.first && tenant->lanes[SW_TURN_OUT].sessions.first;
-    if (lane == SW_TURN_BACK)
-        tenant->out_credit += both ? (int64_t)(bytes / BACK_PER_OUT) : 0;
-    else
-        tenant->out_credit -= (int64_t)bytes;
-    if (!both && tenant->out_credit < 0)
-        tenant->out_credit = 0;
+    const struct lane *back = &tenant->lanes[SW_TURN_BACK], *out = &tenant->lanes[SW_TURN_OUT];
+    if (!back->sessions.first || !out->sessions.first)
+        return back->sessions.first ? SW_TURN_BACK : SW_TURN_OUT;
+    if (back->n_held != out->n_held)
+        return back->n_held < out->n_held ? SW_TURN_BACK : SW_TURN_OUT;
+    return tenant->is_out_next ? SW_TURN_OUT : SW_TURN_BACK;
 }
 
 struct charge {
@@ -299,7 +300,7 @@ void sw_turns_sum_end(struct sw_turns *turns, struct sw_turns_sum *sum) {
     if (!sum->session)
         return;
     struct sw_turn_tenant *tenant = sum->session->tenant;
-    charge_lane(tenant, sum->session->lane, sum->bytes);
+    tenant->is_out_next = sum->session->lane == SW_TURN_BACK;
     turns->now = tenant->at > turns->now ? tenant->at : turns->now;
     tenant->at += sum->bytes;
     sw_fair_charge(&tenant->lanes[sum->session->lane].sessions, &sum->session->node, sum->bytes);
@@ -350,7 +351,7 @@ static struct sw_turn *next_of_tenant(struct sw_turns *turns, struct sw_turn_ten
 }
 
 static bool holds_none(const struct sw_turns *turns, const struct sw_turn_tenant *tenant) {
-    return tenant->n_held == 0 && is_light(turns, tenant);
+    return n_held(tenant) == 0 && is_light(turns, tenant);
 }
 
 static uint64_t step_bytes(const struct sw_turn_tenant *tenant) {

@@ -172,18 +172,49 @@ START_TEST(test_a_stream_of_new_requests_starves_none) {
 }
 END_TEST
 
-/* Restores go first, but while both wait a quarter of the bytes is spilled. */
-START_TEST(test_restores_go_first_within_a_bound) {
+/* Takes the next job for one of four slots, or for the only one. */
+static struct work *take(struct sw_turns *turns, unsigned n_slots) {
+    const struct sw_turn_question question = {.ask = ask, .n_free = n_slots, .n_slots = n_slots};
+    struct work *work = SW_CONTAINER_OF(sw_turns_next(turns, &question), struct work, turn);
+    serve(turns, work);
+    sw_turns_hold(&work->turn);
+    return work;
+}
+
+/* A restore gets each slot that becomes free until it has half of them. */
+START_TEST(test_restores_go_first_until_they_have_half_of_the_slots) {
+    struct sw_turns turns;
+    struct work works[2], *slots[4];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], NULL, 1, SW_TURN_OUT, 4 * MIB);
+    for (int i = 0; i < 4; i++)
+        slots[i] = take(&turns, 4);
+    add(&turns, &works[1], NULL, 2, SW_TURN_BACK, 3 * MIB);
+    for (int i = 0; i < 100; i++) {
+        const int slot = i < 4 ? i : (int)(sw_random(&state) % 4);
+        sw_turns_give(&slots[slot]->turn);
+        struct work *const had = slots[slot];
+        slots[slot] = take(&turns, 4);
+        ck_assert_ptr_eq(slots[slot], i < 2 ? &works[1] : had); /* from then on each keeps its own */
+    }
+    for (int i = 0; i < 4; i++)
+        sw_turns_give(&slots[i]->turn);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* A single slot goes to a spill and to a restore by turns. */
+START_TEST(test_a_single_slot_serves_both_ways) {
     struct sw_turns turns;
     struct work works[2];
     sw_turns_init(&turns);
     add(&turns, &works[0], NULL, 1, SW_TURN_OUT, 4 * MIB);
-    run(&turns, 10);
     add(&turns, &works[1], NULL, 2, SW_TURN_BACK, 3 * MIB);
-    works[0].bytes = 0;
-    ck_assert_ptr_eq(next(&turns, 4, 0), &works[1]);
-    run(&turns, ROUNDS);
-    check_part(&works[0], works[0].bytes + works[1].bytes, 0.25);
+    for (int i = 0; i < 10; i++) {
+        struct work *work = take(&turns, 1);
+        ck_assert_ptr_eq(work, &works[i % 2 == 0]);
+        sw_turns_give(&work->turn);
+    }
     end(&turns, works, 2);
 }
 END_TEST
@@ -285,21 +316,6 @@ START_TEST(test_the_shorter_step_goes_first) {
     add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, 26 * MIB);
     add(&turns, &works[1], &tenants[1], 2, SW_TURN_OUT, MIB);
     ck_assert_ptr_eq(next(&turns, 4, 0), &works[1]);
-    end(&turns, works, 2);
-}
-END_TEST
-
-/* Restores that no spill waited for give spills no credit. */
-START_TEST(test_uncontended_restores_save_nothing_up_for_spills) {
-    struct sw_turns turns;
-    struct work works[2];
-    sw_turns_init(&turns);
-    add(&turns, &works[0], NULL, 1, SW_TURN_BACK, 26 * MIB);
-    run(&turns, 100);
-    add(&turns, &works[1], NULL, 2, SW_TURN_OUT, MIB);
-    ck_assert_ptr_eq(next(&turns, 4, 0), &works[0]);
-    run(&turns, 2);
-    ck_assert_uint_le(works[1].bytes, 9 * MIB);
     end(&turns, works, 2);
 }
 END_TEST
@@ -424,7 +440,8 @@ int main(void) {
     tcase_add_test(tcase, test_tenants_have_equal_parts);
     tcase_add_test(tcase, test_sessions_and_requests_have_equal_parts);
     tcase_add_test(tcase, test_a_stream_of_new_requests_starves_none);
-    tcase_add_test(tcase, test_restores_go_first_within_a_bound);
+    tcase_add_test(tcase, test_restores_go_first_until_they_have_half_of_the_slots);
+    tcase_add_test(tcase, test_a_single_slot_serves_both_ways);
     tcase_add_test(tcase, test_a_light_tenant_is_next);
     tcase_add_test(tcase, test_a_slot_stays_free);
     tcase_add_test(tcase, test_idle_turns_rest_until_woken);
@@ -433,7 +450,6 @@ int main(void) {
     tcase_add_test(tcase, test_shares_count_all_waiting_turns);
     tcase_add_test(tcase, test_the_last_slot_is_for_short_steps);
     tcase_add_test(tcase, test_the_shorter_step_goes_first);
-    tcase_add_test(tcase, test_uncontended_restores_save_nothing_up_for_spills);
     tcase_add_test(tcase, test_short_jobs_cost_a_launch);
     tcase_add_test(tcase, test_a_line_goes_round);
     tcase_add_test(tcase, test_a_late_buffer_has_its_requests_place);
