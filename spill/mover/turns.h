@@ -2,8 +2,8 @@
  * then session, then request.
  *
  * A turn stands for a job. It is *ready* while the job wants a slot, or may want one; otherwise it rests. A tenant's
- * jobs that bring bytes back go before its jobs that take bytes out, since queries wait for them, until they have half of
- * its slots: a link carries both ways at once. Jobs of one request (of several buffers) are charged as one.
+ * jobs that bring bytes back go before its jobs that take bytes out, since queries wait for them, until they have half
+ * of its slots: a link carries both ways at once. Jobs of one request (of several buffers) are charged as one.
  *
  * A tenant that has had less than its share is *light*: its next job goes before the others'. While a light tenant
  * holds no slot, the last free slot is kept for it. It counts for SW_TURNS_RECENT_US after its last job, so that a
