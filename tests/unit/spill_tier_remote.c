@@ -431,16 +431,19 @@ START_TEST(a_new_master_key_rewraps_and_the_old_one_can_go) {
     struct sw_stored stored;
     struct sw_tier_care_state state;
     char path[600], keys[200], gone[600];
-    put(1000, 4, &stored);
-    (void)only_name(gone);
+    if (sw_object_store_is_ours()) {
+        put(1000, 4, &stored);
+        (void)only_name(gone);
+    }
     put(FRAME_BYTES, 5, &stored);
     (void)snprintf(path, sizeof path, "%s/rotated", folder.path);
     (void)snprintf(keys, sizeof keys, "%064x\n%064x\n", 2, 0x5117);
     write_keys(path, keys);
     config.key_file = path;
     reopen(0);
-    ck_assert_uint_eq(found.n, 2);
-    sw_object_store_tell(&store, "remove %s", gone); /* which ends no rewrap */
+    ck_assert_uint_eq(found.n, sw_object_store_is_ours() ? 2 : 1);
+    if (sw_object_store_is_ours())
+        sw_object_store_tell(&store, "remove %s", gone); /* which ends no rewrap */
     state = care(SW_TIER_CARE_REWRAP, false);
     ck_assert_int_eq(state.err.code, 0);
     ck_assert_uint_eq(state.found, 1);
