@@ -166,6 +166,28 @@ START_TEST(a_server_uid_must_be_a_number) {
 }
 END_TEST
 
+/* Before the socket, which is not there, is looked for. */
+START_TEST(options_are_checked) {
+    const uint32_t known = SPILLWAY_SERVED_BY | SPILLWAY_CODEC_CLIENT | SPILLWAY_CODEC_SERVICE;
+    for (unsigned bit = 0; bit < 32; bit++) {
+        const uint32_t flag = (uint32_t)1 << bit;
+        const int rc = spillway_open(&sw_play.connection,
+                                     SW_OPTIONS(.socket_path = "/nonexistent/socket", .flags = flag, .server_uid = 1),
+                                     &sw_play.error);
+        ck_assert_msg((rc == -SPILLWAY_EINVAL) == !(flag & known) && rc < 0, "flag %x: %d", (unsigned)flag, rc);
+    }
+    sw_play_ck_error(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = "/nonexistent/socket",
+                                              .flags = SPILLWAY_CODEC_CLIENT | SPILLWAY_CODEC_SERVICE),
+                                   &sw_play.error),
+                     SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "cannot be both");
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "clients", 1), 0);
+    sw_play_ck_error(
+        spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "/nonexistent/socket"), &sw_play.error),
+        SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "SPILLWAY_CODEC=clients");
+}
+END_TEST
+
 /* A server that takes the connection late and then sends nothing. */
 static uint64_t offset_us;
 static bool is_slow;
@@ -395,6 +417,7 @@ int main(void) {
     tcase_add_test(tcase, an_untrusted_server_gets_no_data);
     tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
     tcase_add_test(tcase, a_server_uid_must_be_a_number);
+    tcase_add_test(tcase, options_are_checked);
     tcase_add_loop_test(tcase, a_named_server_user_is_trusted, 0, 2);
     tcase_add_test(tcase, a_service_that_stops_behind_its_greeting);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
