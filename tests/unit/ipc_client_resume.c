@@ -378,6 +378,7 @@ static void serve_a_coder(int socket) {
         } else {
             sw_play_put_ok(third, msg.header.seq);
         }
+    sw_play_put_ok(third, 0); /* the session has ended, with the names */
     (void)close(second);
     (void)close(third);
 }
