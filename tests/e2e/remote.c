@@ -308,6 +308,8 @@ START_TEST(long_regions_make_large_objects) {
                   "%s: %s", error.name, error.text);
     ck_assert_int_eq(count_objects(), 2);
     (void)sw_one_region_restore(&large, connection, result.region, 1);
+    ck_assert_int_eq(spillway_drop(connection, &result.region, 1, &error), 0);
+    sw_object_store_await(&store, 0);
     sw_one_region_fini(&large);
 }
 END_TEST
