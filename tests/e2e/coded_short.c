@@ -326,17 +326,22 @@ START_TEST(types_and_lengths_are_checked_as_ever) {
 }
 END_TEST
 
+/* Begins to spill the batch, and waits for a moment. */
+static struct spillway_ticket *begin_to_spill(unsigned us) {
+    struct spillway_ticket *ticket;
+    for (unsigned i = 0; i < batch.n; i++) {
+        batch.requests[i].buffers = &batch.out[i];
+        batch.requests[i].region = (struct spillway_region){0};
+    }
+    ok(spillway_spill(coding, batch.requests, batch.n, &ticket, &error));
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+    return ticket;
+}
+
 START_TEST(canceled_calls_leave_nothing) {
     make_batch(MOST, equal, true);
     for (unsigned us = 0; us < 40000; us += 2000) {
-        struct spillway_ticket *ticket;
-        const struct timespec pause = {.tv_nsec = (long)us * 1000};
-        for (unsigned i = 0; i < batch.n; i++) {
-            batch.requests[i].buffers = &batch.out[i];
-            batch.requests[i].region = (struct spillway_region){0};
-        }
-        ok(spillway_spill(coding, batch.requests, batch.n, &ticket, &error));
-        (void)nanosleep(&pause, NULL);
+        struct spillway_ticket *ticket = begin_to_spill(us);
         ok(spillway_cancel(ticket, &error));
         const int rc = finish(ticket);
         ck_assert(rc == 0 || rc == -SPILLWAY_ECANCELED);
@@ -351,14 +356,7 @@ END_TEST
 START_TEST(a_connection_can_be_closed_at_any_time) {
     make_batch(MOST, equal, true);
     for (unsigned us = 0; us < 30000; us += 3000) {
-        struct spillway_ticket *ticket;
-        const struct timespec pause = {.tv_nsec = (long)us * 1000};
-        for (unsigned i = 0; i < batch.n; i++) {
-            batch.requests[i].buffers = &batch.out[i];
-            batch.requests[i].region = (struct spillway_region){0};
-        }
-        ok(spillway_spill(coding, batch.requests, batch.n, &ticket, &error));
-        (void)nanosleep(&pause, NULL);
+        (void)begin_to_spill(us);
         spillway_close(coding);
         before_each();
     }

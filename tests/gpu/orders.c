@@ -7,8 +7,7 @@
 #include "tests/lib/buffer.h"
 #include "tests/lib/content.h"
 #include "tests/lib/requests.h"
-#include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served_gpu.h"
 
 #include <check.h>
 #include <cuda_runtime.h>
@@ -430,28 +429,7 @@ static Suite *make_suite(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const options[] = {"device=auto", "slots=0", "host_tier_bytes=512 MiB",
-                                          "host_tier_initial_bytes=512 MiB", NULL};
-    const char *reason = NULL;
     if (argc == 4 && strcmp(argv[1], "--neighbour") == 0)
         return strcmp(argv[3], "first") == 0 ? first_calls(argv[2]) : neighbour(argv[2], argv[3]);
-    sw_test_daemon_start(&daemon_process, argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, options);
-    int failed = 1;
-    if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
-        (void)printf("skipped: %s\n", reason);
-        failed = 77;
-    } else if (spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0) {
-        (void)printf("spillway_open: %s\n", error.text);
-    } else {
-        spillway_set_reconnect(connection, 0);
-        failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */
-        spillway_close(connection);
-    }
-    if (daemon_process.pid && sw_test_daemon_stop(&daemon_process, SIGTERM) != 0)
-        failed = 1;
-    if (failed)
-        (void)printf("the log is %s\n", daemon_process.log);
-    else
-        sw_test_daemon_clean(&daemon_process);
-    return failed;
+    return sw_served_gpu_run(argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, &daemon_process, &connection, make_suite);
 }

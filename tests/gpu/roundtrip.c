@@ -7,13 +7,11 @@
 #include "tests/lib/content.h"
 #include "tests/lib/lineitem.h"
 #include "tests/lib/requests.h"
-#include "tests/lib/run.h"
-#include "tests/lib/spillwayd.h"
+#include "tests/lib/served_gpu.h"
 #include "tests/lib/wire.h"
 
 #include <check.h>
 #include <cuda_runtime.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -645,25 +643,6 @@ static Suite *make_suite(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const options[] = {"device=auto", "slots=0", "host_tier_bytes=512 MiB",
-                                          "host_tier_initial_bytes=512 MiB", NULL};
-    const char *reason = NULL;
     is_small = getenv("SW_TEST_SMALL") != NULL;
-    sw_test_daemon_start(&daemon_process, argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, options);
-    int failed = 1;
-    if (sw_buffer_usable_kinds(&reason) < SW_BUFFER_KIND_NR) {
-        (void)printf("skipped: %s\n", reason);
-        failed = 77;
-    } else if (spillway_open(&connection, SW_OPTIONS(.socket_path = daemon_process.socket), &error) < 0) {
-        (void)printf("spillway_open: %s\n", error.text);
-    } else {
-        failed = sw_test_run(make_suite(), CK_NOFORK); /* one CUDA context for all tests */
-        spillway_close(connection);
-    }
-    const int exit_code = sw_test_daemon_stop(&daemon_process, SIGTERM);
-    if (exit_code != 0)
-        (void)printf("spillwayd exited with %d, its log is %s\n", exit_code, daemon_process.log);
-    else
-        sw_test_daemon_clean(&daemon_process);
-    return failed ? failed : exit_code != 0;
+    return sw_served_gpu_run(argc > 1 ? argv[1] : SW_SPILLWAYD_PATH, &daemon_process, &connection, make_suite);
 }
