@@ -237,3 +237,29 @@ int sw_nvme_open_data(const struct sw_nvme_folder *of) {
     ck_assert_int_ge(fd, 0);
     return fd;
 }
+
+struct change_waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool done;
+};
+
+static void on_changed(struct sw_tier_change *change, void *arg) {
+    struct change_waiter *w = arg;
+    (void)change;
+    (void)pthread_mutex_lock(&w->lock);
+    w->done = true;
+    (void)pthread_cond_signal(&w->ended);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+int sw_nvme_change(struct sw_tier *tier, enum sw_tier_change_kind kind, struct sw_tier_record *records, unsigned n) {
+    struct change_waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct sw_tier_change change = {.kind = kind, .records = records, .n = n, .done = on_changed, .arg = &w};
+    tier->ops->change(tier, &change);
+    (void)pthread_mutex_lock(&w.lock);
+    while (!w.done)
+        (void)pthread_cond_wait(&w.ended, &w.lock);
+    (void)pthread_mutex_unlock(&w.lock);
+    return change.err.code;
+}

@@ -26,6 +26,8 @@ uint8_t *sw_nvme_buffer(uint64_t bytes);
 void sw_nvme_fill(uint8_t *ret, uint64_t bytes, uint64_t seed);
 bool sw_nvme_same(const uint8_t *data, uint64_t bytes, uint64_t seed);
 
+/* Keeps n records, or forgets one, and waits. Returns the error's code, or 0. */
+int sw_nvme_change(struct sw_tier *tier, enum sw_tier_change_kind kind, struct sw_tier_record *records, unsigned n);
 /* Reads or writes a whole frame from or to one buffer and waits. Key: `seed`, then zeros. */
 int sw_nvme_transfer(struct sw_tier *tier, enum sw_tier_io_kind kind, struct sw_stored *stored, uint8_t *buffer,
                      uint64_t seed, struct sw_err *err);

@@ -214,9 +214,8 @@ START_TEST(a_damaged_frame_is_not_moved) {
 }
 END_TEST
 
-/* The state of a process that was killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue
- * is there, too. 2: the store has lost its frames. 3: the disk is a new one. */
-START_TEST(of_two_records_a_whole_one_counts) {
+/* Spills a durable region, copies the disk's folder, and moves the region to the store. */
+static void drain_beside_a_copy(void) {
     char command[600];
     begin_life();
     spill_host("a", 0);
@@ -225,6 +224,13 @@ START_TEST(of_two_records_a_whole_one_counts) {
     run(command);
     begin_life();
     ck_assert_int_eq(drain().code, 0);
+}
+
+/* The state of a process that was killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue
+ * is there, too. 2: the store has lost its frames. 3: the disk is a new one. */
+START_TEST(of_two_records_a_whole_one_counts) {
+    char command[600];
+    drain_beside_a_copy();
     end_life();
     (void)snprintf(command, sizeof command, "rm -rf %s/* && cp -a %s/disk/. %s", sw_world.folder.path, copy.path,
                    sw_world.folder.path);
@@ -258,13 +264,7 @@ END_TEST
 START_TEST(two_records_of_a_dropped_region_are_forgotten) {
     const struct sw_catalogue_hints in = {.is_in = true};
     char command[600];
-    begin_life();
-    spill_host("a", 0);
-    end_life();
-    (void)snprintf(command, sizeof command, "cp -a %s %s/disk", sw_world.folder.path, copy.path);
-    run(command);
-    begin_life();
-    ck_assert_int_eq(drain().code, 0);
+    drain_beside_a_copy();
     sw_catalogue_hint(life.catalogue, life.engine->store.regions.regions[sw_world.ids[0].slot].record, &in);
     end_life();
     (void)snprintf(command, sizeof command, "rm -rf %s/* && cp -a %s/disk/. %s", sw_world.folder.path, copy.path,

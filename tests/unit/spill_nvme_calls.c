@@ -109,36 +109,9 @@ static void ck_flushed(void) {
 static struct sw_tier *tier;
 static struct sw_tier_nvme_config config;
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    bool done;
-};
-
-static void on_done(struct sw_tier_change *change, void *arg) {
-    struct waiter *w = arg;
-    (void)change;
-    (void)pthread_mutex_lock(&w->lock);
-    w->done = true;
-    (void)pthread_cond_signal(&w->ended);
-    (void)pthread_mutex_unlock(&w->lock);
-}
-
-/* Keeps n records, or forgets one. */
-static int change(enum sw_tier_change_kind kind, struct sw_tier_record *records, unsigned n) {
-    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
-    struct sw_tier_change what = {.kind = kind, .records = records, .n = n, .done = on_done, .arg = &w};
-    tier->ops->change(tier, &what);
-    (void)pthread_mutex_lock(&w.lock);
-    while (!w.done)
-        (void)pthread_cond_wait(&w.ended, &w.lock);
-    (void)pthread_mutex_unlock(&w.lock);
-    return what.err.code;
-}
-
 static int keep(const char *content, uint64_t *ret_number) {
     struct sw_tier_record record = {.content = (const uint8_t *)content, .bytes = strlen(content), .name = content};
-    const int rc = change(SW_TIER_KEEP, &record, 1);
+    const int rc = sw_nvme_change(tier, SW_TIER_KEEP, &record, 1);
     *ret_number = record.number;
     return rc;
 }
@@ -221,7 +194,7 @@ START_TEST(each_call_of_a_change) {
     ck_assert_int_eq(put(5), 0);
     if (!is_first) {
         struct sw_tier_record record = {.number = before};
-        ck_assert_int_eq(change(SW_TIER_FORGET, &record, 1), 0);
+        ck_assert_int_eq(sw_nvme_change(tier, SW_TIER_FORGET, &record, 1), 0);
     }
     ck_found("b ", SW_NVME_FRAMES(1, 2, 3, 4, 5));
 }
@@ -236,12 +209,12 @@ START_TEST(a_cut_batch) {
     ck_assert_int_eq(keep("before", &number), 0);
     disk.is_short = true;
     arm(PWRITE, 1);
-    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), 0); /* goes on behind the part */
+    ck_assert_int_eq(sw_nvme_change(tier, SW_TIER_KEEP, records, 2), 0); /* goes on behind the part */
     ck_found("before x y ", SW_NVME_FRAMES(1));
     arm(PWRITE, NONE);
     disk.is_short = false;
     arm(SYNC, 2); /* the first is the manifest's */
-    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), -SW_EIO);
+    ck_assert_int_eq(sw_nvme_change(tier, SW_TIER_KEEP, records, 2), -SW_EIO);
     ck_assert_int_eq(keep("behind", &number), 0);
     ck_found("before x y behind ", SW_NVME_FRAMES(1));
 }
@@ -319,7 +292,7 @@ START_TEST(the_beginning_of_a_batch) {
     char path[96];
     uint64_t number;
     ck_assert_int_eq(keep("before", &number), 0);
-    ck_assert_int_eq(change(SW_TIER_KEEP, records, 2), 0);
+    ck_assert_int_eq(sw_nvme_change(tier, SW_TIER_KEEP, records, 2), 0);
     const off_t bytes = sw_nvme_file_bytes(SW_LEDGER_FILE);
     ck_assert_int_eq(truncate(sw_nvme_path(path, SW_LEDGER_FILE), bytes - missing[_i]), 0);
     ck_found("before ", SW_NVME_FRAMES(0));
