@@ -51,7 +51,7 @@ sed -i -e "s|\"remote_tier_endpoint\": \"none\"|\"remote_tier_endpoint\": \"http
 "$program" --config "$config" --check-config
 systemctl daemon-reload
 systemctl start spillwayd.socket spillwayd.service
-"$ctl" tiers | grep -q '^remote  *no  *several' || fail "no remote tier: $("$ctl" tiers)"
+grep -q '^remote  *no  *several' < <("$ctl" tiers) || fail "no remote tier: $("$ctl" tiers)"
 
 client=(setpriv --reuid 65534 --regid 65534 --groups "$(getent group spillway | cut -d : -f 3)" --
     "$build/tests/e2e_remote" client /run/spillway/data.sock)
@@ -67,4 +67,5 @@ kill -KILL "$(systemctl show -P MainPID spillwayd.service)"
 rm $drop_in
 systemctl daemon-reload
 systemctl restart spillwayd.service
-journalctl -u spillwayd --no-pager -o cat | grep -q '^tier.unreadable .*credential spillway-remote-ke'
+journalctl --sync
+grep -q '^tier.unreadable .*credential spillway-remote-ke' < <(journalctl -u spillwayd --no-pager -o cat)

@@ -28,7 +28,7 @@ load= # its process
 says() { # TEXT COMMAND...: whatever it exits with
     local text=$1
     shift
-    { "$@" 2>&1 || true; } | grep -q "$text" || fail "'$*' does not say '$text'"
+    grep -q "$text" < <("$@" 2>&1) || fail "'$*' does not say '$text'"
 }
 service() { systemctl show -P "$1" spillwayd.service; }
 await() { # until the command says yes, for a minute
@@ -46,7 +46,7 @@ begin_load() {
     load=$!
     await is_loaded
 }
-is_loaded() { spillwayctl regions --tier host | grep -q ' out '; }
+is_loaded() { grep -q ' out ' < <(spillwayctl regions --tier host); }
 end_load() {
     kill -INT "$load"
     timeout 60 tail --pid="$load" -f /dev/null || fail "the load does not end"
@@ -54,7 +54,7 @@ end_load() {
     grep -q '^verified  every byte' /tmp/bench || fail "the load: $(cat /tmp/bench)"
 }
 # Whether it is up, and its client is back.
-is_back() { systemctl -q is-active spillwayd && spillwayctl sessions | grep -q spillway-bench; }
+is_back() { systemctl -q is-active spillwayd && grep -q spillway-bench < <(spillwayctl sessions); }
 is_restarted() { [ "$(service NRestarts)" -gt "$restarts" ] && is_back; }
 config=/etc/spillway/spillwayd.json
 package=$(realpath "$1")
@@ -77,7 +77,7 @@ client=(setpriv --reuid 65534 --regid 65534 --groups "$(getent group spillway | 
 [ "$(stat -c %U:%G:%a /run/spillway/data.sock)" = spillway:spillway:660 ]
 [ "$(stat -c %U:%a /var/lib/spillway/nvme)" = spillway:700 ]
 spillwayd --config $config --check-config
-spillwayctl status | grep -q '^state  *serving'
+grep -q '^state  *serving' < <(spillwayctl status)
 
 step "configure: less memory, a small disk, a watchdog that does not wait a minute"
 mkdir -p /etc/systemd/system/spillwayd.service.d
@@ -88,7 +88,7 @@ sed -i -e 's|"host_tier_bytes": "8 GiB"|"host_tier_bytes": "64 MiB"|' -e 's|_sla
     -e 's|"nvme_tier_directory": "none"|"nvme_tier_directory": "/var/lib/spillway/nvme"|' \
     -e 's|"nvme_tier_bytes": "64 GiB"|"nvme_tier_bytes": "16 MiB"|' $config
 systemctl restart spillwayd
-spillwayctl tiers | grep -q '^nvme  *16.0 MiB' || fail "no NVMe tier: $(spillwayctl tiers)"
+grep -q '^nvme  *16.0 MiB' < <(spillwayctl tiers) || fail "no NVMe tier: $(spillwayctl tiers)"
 
 step "operators other than root: a group that the service gives the control socket to"
 groupadd spillway-walk
@@ -115,10 +115,11 @@ end_load
 step "reload: a good file is taken, a bad one fails the reload and changes nothing"
 sed -i 's/"log_level": "info"/"log_level": "debug"/' $config
 systemctl reload spillwayd
-await sh -c 'spillwayctl log level | grep -q debug'
+is_verbose() { grep -q debug < <(spillwayctl log level); }
+await is_verbose
 sed -i 's/"log_level": "debug"/"log_level": "loud"/' $config
 ! systemctl reload spillwayd 2>/dev/null || fail "a bad file was taken"
-spillwayctl log level | grep -q debug
+is_verbose
 [ "$(service ActiveState)" = active ]
 
 step "a restart with a bad file: clients wait, and find what they have stored when the file is mended"
@@ -152,7 +153,8 @@ says "EACCES.*in the socket's group" "${stranger[@]}" spillway-bench --duration 
 says EACCES "${client[@]}" spillwayctl status
 
 step "fields of the journal"
-journalctl EVENT=service.ready -o json --no-pager -n 1 | grep -q '"DEVICES"'
+journalctl --sync
+grep -q '"DEVICES"' < <(journalctl EVENT=service.ready -o json --no-pager -n 1)
 [ "$(journalctl NAME=ENOSPACE --no-pager -o cat | grep -c request.failed)" -gt 0 ]
 
 step "metrics over HTTP"
