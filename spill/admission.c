@@ -112,8 +112,10 @@ static int admit_region(const struct sw_owner *owner, bool in_place, struct sw_e
         return sw_err_set(err, -SW_ETENANTREGIONS, SW_SCOPE_REQUEST,
                           "the tenant has %u of %u regions, its share of max_regions (tenant_regions)",
                           quota->n_regions, table->max);
-    if (quota && quota->max_bytes && !in_place && atomic_load(&quota->bytes) >= quota->max_bytes)
-        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST, "the tenant has %llu bytes stored, the most allowed",
+    const unsigned long long stored = quota ? atomic_load(&quota->bytes) : 0;
+    if (quota && quota->max_bytes && !in_place && stored >= quota->max_bytes)
+        return sw_err_set(err, -SW_ETENANTBYTES, SW_SCOPE_REQUEST,
+                          "the tenant has %llu bytes stored, and may have at most %llu", stored,
                           (unsigned long long)quota->max_bytes);
     return 0;
 }

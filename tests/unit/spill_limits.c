@@ -57,6 +57,10 @@ START_TEST(a_used_up_quota_lets_nothing_begin) {
     atomic_store(&quota.bytes, quota.max_bytes);
     ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ETENANTBYTES);
     ck_assert_uint_eq(op.calls, 0);
+    quota.max_bytes = 10; /* lowered since */
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ETENANTBYTES);
+    ck_assert_str_eq(op.outcome.err.msg, "the tenant has 1048576 bytes stored, and may have at most 10");
+    quota.max_bytes = 1 << 20;
     atomic_store(&quota.bytes, quota.max_bytes - 1);
     ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ETENANTBYTES);
     ck_assert_uint_eq(op.calls, 1);
