@@ -359,71 +359,6 @@ START_TEST(options_that_need_a_restart_are_not_set) {
 }
 END_TEST
 
-/* ---- statistics -------------------------------------------------------------------------------------------------- */
-
-/* The metrics and the method stats report an engine's counts. Units are in the names. */
-static const char *const metrics[] = {
-    "spillway_demotions_total 3",
-    "spillway_promotions_total 5",
-    "spillway_operations_failed_total 7",
-    "spillway_operations_canceled_total 11",
-    "spillway_packs_total 13",
-    "spillway_compression_ratio 4.000000",
-    "spillway_sessions 17",
-    "spillway_draining 1",
-    "spillway_gpus 2",
-    "spillway_client_frame_bytes 19",
-    "spillway_scratch_limit_bytes 536870912",
-    "spillway_tier_limit_bytes 4194304",
-    "spillway_tier_watermark_bytes{mark=\"high\"} 3774870",
-    "spillway_tier_watermark_bytes{mark=\"low\"} 3355440",
-    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"5e-05\"} 90",
-    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"0.0001\"} 90",
-    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"0.00025\"} 100",
-    "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"+Inf\"} 100",
-    "spillway_latency_seconds_sum{kind=\"restore\",stage=\"plan\"} 0.007500",
-    "spillway_latency_seconds_count{kind=\"restore\",stage=\"plan\"} 100",
-};
-static const char *const stats[] = {
-    "\"demotions\":3",
-    "\"promotions\":5",
-    "\"failed\":7",
-    "\"canceled\":11",
-    "\"packs\":13",
-    "\"client_frame_bytes\":19",
-    "\"spilled_raw_bytes\":4000",
-    "\"spilled_stored_bytes\":1000",
-    "\"stage\":\"plan\",\"operations\":100,\"mean_us\":75,\"p50_us\":50,\"p99_us\":250",
-};
-
-START_TEST(statistics_are_shown_as_they_are) {
-    struct sw_engine *engine = service.service.engine;
-    char line[128];
-    engine->balance.demotions = 3;
-    engine->balance.promotions = 5;
-    engine->counters.failed_ops = 7;
-    engine->counters.canceled_ops = 11;
-    engine->counters.packs = 13;
-    engine->counters.spilled_raw_bytes = 4000;
-    engine->counters.spilled_stored_bytes = 1000;
-    service.service.n_sessions = 17;
-    service.service.draining = true;
-    service.service.n_gpus = 2;
-    service.service.grants.bytes[0] = 19;
-    engine->statistics.latency[SW_OP_KIND_RESTORE][SW_OP_STAGE_PLAN] =
-        (struct sw_histogram){.buckets = {90, 0, 10}, .count = 100, .sum_us = 7500};
-    char *text = sw_metrics_text(&service.service, control.context.events);
-    ck_assert_ptr_nonnull(text);
-    for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++) {
-        (void)snprintf(line, sizeof line, "\n%s\n", metrics[i]);
-        ck_assert_msg(strstr(text, line) != NULL, "no %s", metrics[i]);
-    }
-    free(text);
-    for (size_t i = 0; i < sizeof stats / sizeof stats[0]; i++)
-        ck_assert_msg(is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"stats\"}", stats[i]), "%s", stats[i]);
-}
-END_TEST
-
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 static uint64_t state = 1;
@@ -649,7 +584,6 @@ int main(void) {
     tcase_add_test(tests, one_region_is_meant_or_none);
     tcase_add_test(tests, options_that_need_a_restart_are_not_set);
     tcase_add_test(tests, regions_are_shown_page_by_page);
-    tcase_add_test(tests, statistics_are_shown_as_they_are);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
     tcase_add_test(tests, a_turn_is_for_all_peers_together);
