@@ -105,15 +105,21 @@ START_TEST(sessions_of_a_process_share_a_grant) {
 }
 END_TEST
 
-/* A tenant that has much leaves something to others, and less once it asks anew. */
+/* A tenant that has much leaves something to others, and less once it asks anew. A process of another tenant is
+ * another, even if it has the same number, in a pid namespace of its own. */
 START_TEST(tenants_share_the_frame_buffers) {
     struct sw_service *service = &rig.service.service;
     struct sw_tenant stranger = *rig.session->tenant, *own = rig.session->tenant;
+    struct sw_list sessions;
     int peer;
     bool closed = false;
     service->config->gpu_frame_bytes = 160 * MIB;
     ck_assert_uint_eq(ask(160 * MIB), 90 * MIB);
-    struct sw_session *other = open_other(&peer, &closed, 1);
+    struct sw_session *other = open_other(&peer, &closed, rig.session->peer.pid);
+    sw_list_init(&sessions);
+    sw_list_append(&sessions, &rig.session->node);
+    sw_list_append(&sessions, &other->node);
+    service->sessions = &sessions;
     stranger.grants = (struct sw_frame_grants){{0}};
     other->tenant = &stranger;
     ck_assert_uint_eq(ask_coder(other, peer, 160 * MIB), 70 * MIB * 9 / 16);
@@ -130,6 +136,7 @@ START_TEST(tenants_share_the_frame_buffers) {
     other->tenant = own;
     end_session(other, &closed, peer);
     ck_assert_uint_eq(sw_coder_granted_bytes(service), 0);
+    service->sessions = NULL;
 }
 END_TEST
 

@@ -310,6 +310,41 @@ START_TEST(invalid_packets_of_a_build_are_refused) {
 }
 END_TEST
 
+/* A name has 1 to 63 bytes, none of them 0, in a build of one packet, of several, and in a batch. */
+START_TEST(names_have_a_longest_length) {
+    static const struct {
+        uint16_t flags;
+        uint32_t chunk_bytes;
+        unsigned n;
+    } kinds[] = {
+        {SW_BUILD_BEGIN | SW_BUILD_COMMIT, 0, 1}, {SW_BUILD_BEGIN, STEP, 1}, {SW_BUILD_BEGIN | SW_BUILD_COMMIT, 0, 2}};
+    rig.session->tenant->quota.max_durable = 100;
+    for (unsigned k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+        for (unsigned bytes = SW_PROTO_NAME_BYTES - 1; bytes <= SW_PROTO_NAME_BYTES + 1; bytes++) {
+            new_packet(kinds[k].n > 1 ? SW_REQ_ALL : 0);
+            memset(packet.names, 'a' + (int)k, sizeof packet.names);
+            for (unsigned i = 0; i < kinds[k].n; i++) {
+                struct sw_wire_build *build = add(NUMBER + 10 * k + i, kinds[k].flags);
+                add_buffer(STEP, kinds[k].chunk_bytes);
+                if (kinds[k].flags & SW_BUILD_COMMIT)
+                    (void)add_chunk(0, 0, STEP);
+                build->name_bytes = (uint8_t)(i ? 3 : bytes);
+                packet.msg.u.build.name_bytes = (uint16_t)(packet.msg.u.build.name_bytes + build->name_bytes);
+            }
+            const int rc = call();
+            ck_assert_int_eq(rc, bytes < SW_PROTO_NAME_BYTES ? 0 : -SW_EINVAL);
+        }
+    new_packet(0);
+    add(NUMBER + 100, SW_BUILD_BEGIN)->name_bytes = 3;
+    add_buffer(STEP, STEP);
+    memcpy(packet.names, "a\0b", 3);
+    packet.msg.u.build.name_bytes = 3;
+    ck_assert_int_eq(call(), -SW_EINVAL);
+    ck_assert_int_eq(say(NUMBER + 10, SW_BUILD_ABORT), -SW_ECANCELED);
+    sw_packet_rig_check_rest(&rig, 3, 0);
+}
+END_TEST
+
 /* A begin that is refused leaves no number behind. */
 START_TEST(a_refused_begin_opens_nothing) {
     const unsigned most = rig.service.service.engine->config.max_owner_regions;
@@ -376,6 +411,7 @@ int main(void) {
     tcase_add_test(tcase, a_commit_ends_its_build_also_when_bytes_are_missing);
     tcase_add_test(tcase, invalid_packets_of_a_build_are_refused);
     tcase_add_test(tcase, a_refused_begin_opens_nothing);
+    tcase_add_test(tcase, names_have_a_longest_length);
     tcase_add_test(tcase, open_builds_are_counted);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -175,7 +175,7 @@ START_TEST(a_reply_has_room_for_256_buffers) {
     for (unsigned n = 0; n < 5; n++) {
         sw_test_packet(&packet, SW_MSG_BUILD, 0);
         sw_test_add_build(&packet, NULL)->build = BUILD + n;
-        for (unsigned i = 0; i < SW_PROTO_MAX_BUFFERS; i++) {
+        for (unsigned i = 0; i < (n < 4 ? SW_PROTO_MAX_BUFFERS : 1); i++) { /* the last one is one too many */
             (void)sw_test_add_buffer(&packet, 100, 0);
             (void)sw_test_add_chunk(&packet, MEM, i * 100, 100);
         }
@@ -321,6 +321,34 @@ START_TEST(invalid_packets_of_a_read_are_refused) {
 END_TEST
 
 /* A chunk whose stored bytes are bad: the read has failed until it is ended, and the region is lost. */
+/* Each buffer with bytes needs a chunk, also the last one; an empty one does not. */
+START_TEST(buffers_without_a_chunk) {
+    enum { N = 4, EMPTY = 2 };
+    char text[80];
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    sw_test_add_build(&packet, NULL)->build = BUILD;
+    for (unsigned i = 0; i < N; i++) {
+        (void)sw_test_add_buffer(&packet, i == EMPTY ? 0 : 100 + i, 0);
+        (void)sw_test_add_chunk(&packet, MEM, i * 200, i == EMPTY ? 0 : 100 + i);
+    }
+    ck_assert_int_eq(call(), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig.reply, 0);
+    for (unsigned missing = 0; missing <= N; missing++) {
+        if (missing == EMPTY)
+            continue;
+        new_packet(0);
+        add(NUMBER, SW_READ_BEGIN | SW_READ_END, id);
+        for (unsigned i = 0; i < N; i++)
+            if (i != missing && i != EMPTY)
+                sw_test_add_room(&packet, MEM, i * 200, 100 + i)->buffer = (uint16_t)i;
+        ck_assert_int_eq(call(), missing < N ? -SW_EINVAL : 0);
+        (void)snprintf(text, sizeof text, "buffer %u of 4 has %u bytes, but no chunk", missing + 1, 100 + missing);
+        ck_assert(missing == N || sw_packet_rig_says(&rig, text));
+        ck_rest(missing < N, 0);
+    }
+}
+END_TEST
+
 /* Flags that contradict each other, or the rest of the packet. The region is as it was. */
 START_TEST(reads_that_contradict_themselves_are_refused) {
     enum { WHOLE = SW_READ_BEGIN | SW_READ_END, UNPACK = WHOLE | SW_READ_IN_PLACE };
@@ -526,6 +554,7 @@ int main(void) {
     tcase_add_test(tcase, invalid_reads_are_refused);
     tcase_add_test(tcase, invalid_packets_of_a_read_are_refused);
     tcase_add_test(tcase, reads_that_contradict_themselves_are_refused);
+    tcase_add_test(tcase, buffers_without_a_chunk);
     tcase_add_loop_test(tcase, a_failed_read_refuses_packets_until_its_end, 0, 2);
     tcase_add_loop_test(tcase, all_ends_of_a_packet_are_restored_or_none, 0, 4);
     tcase_add_test(tcase, all_or_none_applies_to_ends_only);

@@ -75,6 +75,25 @@ START_TEST(queued_replies_arrive_in_order) {
 }
 END_TEST
 
+/* As many replies wait as the peer may have requests in flight: no more requests are read, until it has read one. */
+START_TEST(requests_wait_for_replies_that_are_not_read) {
+    enum { MOST = 3 };
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    struct sw_msg msg = {.header = {.type = SW_MSG_MEM_CLOSE, .seq = 5000, .version = SW_PROTO_OLDEST_VERSION}};
+    service.config.max_session_operations = MOST;
+    while (session->n_queued < MOST)
+        answer(1);
+    ck_assert_int_eq(sw_packet_send(peer, packet, sw_msg_encode(&msg, packet), NULL, 0), 0);
+    for (int i = 0; i < 20; i++)
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(session->n_requests, 0);
+    while (receive(&msg) == 0)
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    while (session->n_requests == 0)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+}
+END_TEST
+
 START_TEST(the_queue_is_limited) {
     answer(UINT32_MAX);
     ck_assert(session->closing);
@@ -431,6 +450,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, queued_replies_arrive_in_order);
     tcase_add_test(tests, the_queue_is_limited);
+    tcase_add_test(tests, requests_wait_for_replies_that_are_not_read);
     tcase_add_test(tests, deferred_reply_outlives_the_peer);
     tcase_add_test(tests, every_allocation_may_fail);
     tcase_add_test(tests, a_session_that_cannot_open_costs_nothing);

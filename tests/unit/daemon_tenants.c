@@ -5,6 +5,7 @@
 #include "daemon/reload.h"
 #include "ipc/spillway.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
 #include <check.h>
@@ -19,6 +20,7 @@
 enum { MEMORY_BYTES = 8192, OTHERS_UID = 77777 };
 
 static struct sw_test_service service;
+static struct sw_list sessions; /* as the server has them */
 
 struct client {
     struct sw_session *session;
@@ -171,6 +173,119 @@ START_TEST(quotas_of_users_and_groups) {
     json_decref(text);
     json_decref(none);
     close_clients(&c, 1);
+}
+END_TEST
+
+/* Sets an option: by the request for it, or in the file that is read again. */
+static char assignment[128];
+static int load(struct sw_config *ret, void *arg, struct sw_err *err) {
+    (void)arg;
+    *ret = service.config;
+    return sw_config_set(ret, assignment, err);
+}
+
+static void set(bool in_file, const char *name, const char *value) {
+    struct json_t *json = json_loads(value, JSON_DECODE_ANY, NULL);
+    struct sw_reload_report report;
+    struct sw_err err = {0};
+    (void)snprintf(assignment, sizeof assignment, "%s=%s", name, value);
+    service.service.load = load;
+    const int rc =
+        in_file ? sw_reload(&service.service, &report, &err) : sw_reload_option(&service.service, name, json, &err);
+    ck_assert_msg(rc == 0, "%s: %s", name, err.msg);
+    json_decref(json);
+}
+
+static int spill_named(struct client *c, const char *name) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_DURABLE}};
+    msg.u.spill_durable = (struct sw_msg_spill_durable){.mem = 1, .bytes = 100};
+    sw_msg_set_text(msg.u.spill_durable.name, sizeof msg.u.spill_durable.name, name);
+    send_msg(c, &msg, NULL, 0);
+    return await(c, &msg);
+}
+
+static int refusal(void);
+
+/* Options that other parts have copies of are obeyed at once, also by sessions that are there. Loop: by the request, by
+ * the file. */
+START_TEST(options_are_obeyed_at_once) {
+    struct sw_engine *engine = service.service.engine;
+    const uint64_t limit_bytes = sw_engine_limit_bytes(engine, 0);
+    struct client c;
+    struct sw_msg msg;
+    struct sw_region_id id;
+    open_client(&c);
+    open_memory(&c);
+    set(_i, "host_tier_low_pct", "30");
+    set(_i, "host_tier_high_pct", "60");
+    ck_assert_uint_eq(sw_engine_marks(engine, 0).high_bytes, limit_bytes / 100 * 60);
+    ck_assert_uint_eq(sw_engine_marks(engine, 0).low_bytes, limit_bytes / 100 * 30);
+    set(_i, "max_session_regions", "1");
+    ck_assert_int_eq(spill(&c, 100, &id), 0);
+    ck_assert_int_eq(spill(&c, 100, &id), -SW_ELIMIT);
+    set(_i, "max_session_regions", "10");
+    set(_i, "tenant_regions", "2");
+    ck_assert_int_eq(spill(&c, 100, &id), 0);
+    ck_assert_int_eq(spill(&c, 100, &id), -SW_ETENANTREGIONS);
+    set(_i, "tenant_regions", "0");
+    set(_i, "tenant_bytes", "1");
+    ck_assert_int_eq(spill(&c, 100, &id), -SW_ETENANTBYTES);
+    set(_i, "tenant_bytes", "0");
+    set(_i, "tenant_durable_regions", "1");
+    ck_assert_int_eq(spill_named(&c, "a"), 0);
+    ck_assert_int_eq(spill_named(&c, "b"), -SW_ETENANTREGIONS);
+    set(_i, "tenant_operations", "1");
+    send_spill(&c, 100);
+    send_spill(&c, 100);
+    ck_assert_int_eq(await(&c, &msg), -SW_ETENANTOPS);
+    ck_assert_int_eq(await(&c, &msg), 0);
+    set(_i, "tenant_bookkeeping_bytes", "1");
+    ck_assert_int_eq(spill(&c, 100, &id), -SW_ETENANTMEMORY);
+    set(_i, "tenant_bookkeeping_bytes", "0");
+    set(_i, "tenant_sessions", "1");
+    ck_assert_int_eq(refusal(), -SW_ETENANTSESSIONS);
+    set(_i, "tenant_prefer", "\"room\"");
+    ck_assert_uint_eq(atomic_load(&c.session->tenant->quota.prefer), SW_PREFER_ROOM);
+    ck_assert_int_eq(sw_engine_find_name(engine, "a", geteuid(), &id, NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(c.session->owner, id, NULL), 0);
+    close_clients(&c, 1);
+}
+END_TEST
+
+/* Groups of all connections of a tenant count: the first row that fits one of them applies. Those of other tenants do
+ * not, nor of sessions that are being closed. */
+START_TEST(rows_of_several_connections) {
+    struct client clients[2];
+    struct sw_tenant *own, *other = NULL;
+    sw_list_init(&sessions);
+    service.service.sessions = &sessions;
+    for (int i = 0; i < 2; i++) {
+        open_client(&clients[i]);
+        clients[i].session->peer.gid = 5000 + (gid_t)i;
+        sw_list_append(&sessions, &clients[i].session->node);
+    }
+    own = clients[0].session->tenant;
+    set(false, "quotas", "[{\"gid\": 5001, \"operations\": 2}, {\"gid\": 5000, \"operations\": 3}]");
+    ck_assert_uint_eq(own->limits[SW_LIMIT_OPERATIONS], 2);
+    set(false, "quotas", "[{\"gid\": 5000, \"operations\": 4}, {\"gid\": 5001, \"operations\": 5}]");
+    ck_assert_uint_eq(own->limits[SW_LIMIT_OPERATIONS], 4);
+    const struct sw_peer member = {.uid = OTHERS_UID, .gid = 5000}, late = {.uid = OTHERS_UID, .gid = 5001};
+    ck_assert_int_eq(sw_tenant_join(&service.service, &member, -1, &other, NULL), 0);
+    ck_assert_int_eq(sw_tenant_join(&service.service, &late, -1, &other, NULL), 0);
+    ck_assert_uint_eq(other->limits[SW_LIMIT_OPERATIONS], 4); /* of its first connection */
+    clients[1].session->tenant = other;
+    set(false, "quotas", "[{\"gid\": 5001, \"operations\": 6}, {\"gid\": 5000, \"operations\": 7}]");
+    ck_assert_uint_eq(own->limits[SW_LIMIT_OPERATIONS], 7);
+    ck_assert_uint_eq(other->limits[SW_LIMIT_OPERATIONS], 6);
+    clients[1].session->tenant = own;
+    clients[1].session->closing = true;
+    set(false, "quotas", "[{\"gid\": 5001, \"operations\": 8}, {\"gid\": 5000, \"operations\": 9}]");
+    ck_assert_uint_eq(own->limits[SW_LIMIT_OPERATIONS], 9);
+    clients[1].session->closing = false;
+    service.service.sessions = NULL;
+    sw_tenant_leave(other);
+    sw_tenant_leave(other);
+    close_clients(clients, 2);
 }
 END_TEST
 
@@ -458,6 +573,8 @@ int main(void) {
     tcase_add_test(tests, operations_of_all_sessions_are_counted);
     tcase_add_test(tests, operations_of_another_tenant_are_not_counted);
     tcase_add_test(tests, quotas_of_users_and_groups);
+    tcase_add_test(tests, rows_of_several_connections);
+    tcase_add_loop_test(tests, options_are_obeyed_at_once, 0, 2);
     tcase_add_test(tests, limits_of_regions_and_bytes_have_their_own_errors);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
