@@ -408,7 +408,8 @@ struct spillway_ticket *spillway_next_done(struct spillway *connection);
  *
  * - Saves 7 ms per GB of cudaMalloc's memory in each operation, and for a memfd a search of this process's mappings.
  * - Spills and restores of any range inside use it automatically. Registered ranges must not overlap.
- * - Waits until the service has mapped it.
+ * - Waits until the service has mapped it. If the codec of this process works on the memory (SPILLWAY_CODEC_CLIENT),
+ * the service opens it only when a call needs that. If it cannot, that call fails with EIMPORT or ELIMIT.
  * - errors: those of spillway_spill() about memory, EUNSEALED, EDEVICE, ENOTSUP, EINVAL (no bytes), EEXIST (overlap),
  *   ELIMIT, EIMPORT, ETIMEDOUT (not registered; the service may keep it open until the connection ends). */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);

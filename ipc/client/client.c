@@ -74,6 +74,11 @@ static bool is_in_use(const struct spillway *c, uint32_t mem) {
     return sw_staging_uses(c, mem) || sw_coder_links_use(c, mem) || sw_transfers_use(c, mem);
 }
 
+static bool is_coded_here(struct spillway *c, const void *data, uint64_t bytes) {
+    struct sw_err err = {0};
+    return sw_coder_link_find(c, data, bytes, false, NULL, &err) != NULL;
+}
+
 static const struct sw_client_layers layers = {.take = sw_resume_take,
                                                .lost = sw_resume_begin,
                                                .come_back = sw_resume_advance,
@@ -81,6 +86,7 @@ static const struct sw_client_layers layers = {.take = sw_resume_take,
                                                .use = is_in_use,
                                                .poll = sw_coder_links_poll,
                                                .packet_uses = sw_transfer_packet_uses,
+                                               .is_coded_here = is_coded_here,
                                                .abandon = sw_transfer_abandon,
                                                .drop_unseen = sw_transfer_drop_unseen,
                                                .free = sw_transfer_free};

@@ -117,10 +117,12 @@ struct sw_client_layers {
     bool (*lost)(struct spillway *c);
     void (*come_back)(struct spillway *c);
     /* Operations. advance: does everything that needs no waiting. use, packet_uses: whether an operation, or the packet
-     * of a ticket, uses the memory with this number. */
+     * of a ticket, uses the memory with this number. is_coded_here: whether a codec of this process works on memory, so
+     * that the daemon may never need it. */
     void (*advance)(struct spillway *c);
     bool (*use)(const struct spillway *c, uint32_t mem);
     bool (*packet_uses)(const struct spillway_ticket *t, uint32_t mem);
+    bool (*is_coded_here)(struct spillway *c, const void *data, uint64_t bytes);
     /* Adds the descriptors that a wait has to poll, at most `most`. Returns how many. */
     unsigned (*poll)(const struct spillway *c, struct pollfd *ret, unsigned most);
     /* A caller's call. abandon: the caller no longer waits for it. drop_unseen: drops the regions whose ids the caller
@@ -191,6 +193,7 @@ struct sw_registered {
     struct sw_err error;             /* why it could not be handed over again after a restart; code 0: no error */
     struct spillway_ticket *closing; /* of the MEM_CLOSE of spillway_unregister(); NULL: none */
     bool refused; /* the daemon could not open it again, and has it as a failed memory until it is closed */
+    bool unused;  /* not handed over yet, because the codec of this process works on the memory itself */
 };
 
 /* Converts an error to the caller's struct, if ret is not NULL. Returns err->code. */
@@ -250,8 +253,8 @@ bool sw_registered_holds(const struct sw_registered *r, const void *data, uint64
 /* Finds the registered memory that contains all of data[0..bytes), and sets the kind and offset of *ret. NULL: none. */
 const struct sw_registered *sw_registered_find(const struct spillway *c, const void *data, uint64_t bytes,
                                                struct sw_export *ret);
-/* Tries again to hand over registered memory that failed after a restart. Call it before a packet names memory. Other
- * memory is ready. errors: those of sw_export_find(). */
+/* Hands over registered memory that has not been used yet, or that failed after a restart. Call it before a packet
+ * names memory. Other memory is ready. errors: those of sw_export_find(). */
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err);
 /* Hands all registered memory over again, after a reconnection. If that fails, packets in the outbox that use the
  * memory get the error. */

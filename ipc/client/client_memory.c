@@ -141,18 +141,19 @@ static void handed_over(struct spillway_ticket *t) {
         r->refused = true;
 }
 
-static void hand_over_again(struct spillway *c, struct sw_registered *r) {
+static void hand_over(struct spillway *c, struct sw_registered *r) {
+    const bool is_first = r->unused;
     struct sw_export export = {0};
     struct sw_err err = {0};
     struct spillway_ticket *t = NULL;
-    r->refused = false;
+    r->refused = r->unused = false;
     if (sw_export_find(&export, &c->cuda, r->data, r->bytes, &err) == 0)
         t = sw_client_open_memory(c, r->mem, &export, &err);
     if (t) {
         t->transfer.mem = r->mem;
         t->own.on_done = handed_over;
     } else {
-        sw_err_context(&err, "registered memory, after a restart");
+        sw_err_context(&err, is_first ? "registered memory" : "registered memory, after a restart");
     }
     r->error = t ? (struct sw_err){0} : err;
     sw_export_fini(&export);
@@ -160,12 +161,15 @@ static void hand_over_again(struct spillway *c, struct sw_registered *r) {
 
 int sw_registered_ready(struct spillway *c, uint32_t mem, struct sw_err *err) {
     struct sw_registered *r = find_number(c, mem);
-    if (!r || !(r->error.code || r->refused) ||
-        c->link != SW_LINK_UP) /* while the connection is down, nothing is tried */
+    if (!r || !(r->error.code || r->refused || r->unused))
         return 0;
+    if (c->link != SW_LINK_UP) { /* nothing is tried; it is handed over when the connection comes back */
+        r->unused = false;
+        return 0;
+    }
     if (r->refused)
         sw_client_close_memory(c, mem);
-    hand_over_again(c, r);
+    hand_over(c, r);
     if (r->error.code)
         *err = r->error;
     return r->error.code;
@@ -185,9 +189,9 @@ static void tell_waiting(struct spillway *c, const struct sw_registered *r) {
 void sw_registered_reopen(struct spillway *c) {
     for (struct sw_list *n = c->registered.next; n != &c->registered; n = n->next) {
         struct sw_registered *r = SW_CONTAINER_OF(n, struct sw_registered, node);
-        if (r->closing && sw_ticket_is_done(r->closing)) /* the memory was closed with the old process */
+        if (r->unused || (r->closing && sw_ticket_is_done(r->closing))) /* closed with the old process */
             continue;
-        hand_over_again(c, r);
+        hand_over(c, r);
         tell_waiting(c, r);
     }
 }
@@ -269,7 +273,11 @@ static int try_register(struct spillway *connection, void *data, uint64_t bytes,
         return sw_client_copy_error(error, &connection->lost);
     if (sw_export_find(&export, &connection->cuda, data, bytes, &err) == 0)
         r = registered_new(connection, data, bytes, &export, &err);
-    const int rc = r ? open_registered(connection, r->mem, &export, error) : sw_client_report(error, &err);
+    if (r)
+        r->unused = connection->layers->is_coded_here(connection, data, bytes);
+    int rc = r ? 0 : sw_client_report(error, &err);
+    if (r && !r->unused)
+        rc = open_registered(connection, r->mem, &export, error);
     sw_export_fini(&export);
     if (r && !rc)
         sw_list_append(&connection->registered, &r->node);

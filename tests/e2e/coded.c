@@ -555,6 +555,41 @@ START_TEST(connections_of_a_process_share_its_buffers) {
 }
 END_TEST
 
+/* Its own codec works on registered memory, so the service opens it only for calls that are its own. */
+START_TEST(the_service_opens_registered_memory_when_it_needs_it) {
+    enum { BYTES = 2 * MIB, OF_THE_CODEC = 1 };
+    uint8_t *data = sw_served_memory(BYTES);
+    fds_before++; /* of this memory */
+    struct spillway_buffer buffer = {.data = data, .bytes = BYTES};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    sw_content_fill(data, BYTES, SW_CONTENT_TEXT, 5);
+    ok(spillway_register(coding, data, BYTES, &error));
+    ok(spill(coding, &request, 1, &result));
+    ck_assert_str_eq(result.coder, "client");
+    request.region = result.region;
+    ok(restore(coding, &request, 1, &result));
+    sw_served_ck_empty(plain, OF_THE_CODEC);
+
+    buffer.bytes = MIB / 2;
+    request.name = "short"; /* such calls are the service's */
+    request.region = (struct spillway_region){0};
+    for (unsigned i = 0; i < 2; i++) {
+        ok(spill(coding, &request, 1, &result));
+        ck_assert_str_eq(result.coder, "daemon");
+        ok(spillway_drop(coding, &result.region, 1, &error));
+        sw_served_ck_empty(plain, OF_THE_CODEC + 1);
+    }
+    ok(spillway_unregister(coding, data, &error));
+    sw_served_ck_empty(plain, OF_THE_CODEC);
+
+    ok(spillway_register(coding, data, BYTES, &error)); /* and without any use */
+    ck_assert_int_eq(spillway_register(coding, data + 1, 1, &error), -SPILLWAY_EEXIST);
+    ok(spillway_unregister(coding, data, &error));
+    ck_assert_int_eq(spillway_unregister(coding, data, &error), -SPILLWAY_ENOENT);
+}
+END_TEST
+
 START_TEST(both_codecs_at_once_are_refused) {
     const struct spillway_options options = {.size = sizeof options,
                                              .socket_path = sw_served_daemon.socket,
@@ -587,6 +622,7 @@ int main(void) {
     tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
     tcase_add_test(tcase, a_client_without_buffers_asks_again);
     tcase_add_test(tcase, connections_of_a_process_share_its_buffers);
+    tcase_add_test(tcase, the_service_opens_registered_memory_when_it_needs_it);
     tcase_add_test(tcase, both_codecs_at_once_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
