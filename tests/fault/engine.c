@@ -104,6 +104,28 @@ START_TEST(test_any_step_of_a_restore_fails) {
 }
 END_TEST
 
+static const enum sw_content contents[] = {SW_CONTENT_TEXT, SW_CONTENT_MIXED, SW_CONTENT_RANDOM};
+
+/* Each chunk's: encoded ones, and raw ones that go together in one step. */
+START_TEST(test_any_commit_of_a_spill_fails) {
+    struct sw_test_op op;
+    unsigned nth = 1;
+    sw_content_fill(original, REGION_BYTES, contents[_i], 42);
+    memcpy(from.data, original, REGION_BYTES);
+    for (;; nth++) {
+        (void)sw_fixture_fail_commit(&f, nth);
+        const int rc = sw_fixture_spill(&f, &from, 0, from.bytes, &op);
+        if (rc == 0)
+            break;
+        check_failed_spill(&op, rc, -SW_EIO);
+    }
+    ck_assert_uint_eq(sw_fixture_fail_commit(&f, 0), 4);
+    ck_assert_uint_eq(nth, 5);
+    check_restorable(op.id);
+    check_nothing_in_use(0);
+}
+END_TEST
+
 /* A memory of one operation may stay open for long after that has failed. */
 START_TEST(test_a_failed_mapping_keeps_no_descriptors) {
     enum { N = 50 };
@@ -335,6 +357,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_spill_fails, 0, 3 * sizeof spill_steps / sizeof spill_steps[0]);
     tcase_add_loop_test(tcase, test_any_step_of_a_restore_fails, 0, 3 * sizeof restore_steps / sizeof restore_steps[0]);
+    tcase_add_loop_test(tcase, test_any_commit_of_a_spill_fails, 0, sizeof contents / sizeof contents[0]);
     tcase_add_test(tcase, test_a_failed_mapping_keeps_no_descriptors);
     tcase_add_test(tcase, test_pinning_fails);
     tcase_add_loop_test(tcase, test_a_lost_context_fails_everything_of_its_device, 0, 2);

@@ -126,6 +126,17 @@ START_TEST(test_any_step_of_a_groups_spill_fails) {
 }
 END_TEST
 
+/* It fails alone. */
+START_TEST(test_the_commit_of_a_member_fails) {
+    for (unsigned nth = 1; nth <= n + 1; nth++) {
+        (void)sw_fixture_fail_commit(&rig.f, nth);
+        ck_assert_uint_eq(run_held(false, "map", 0, -SW_EIO, SW_FAULT_AT_ONCE), nth <= n);
+        ck_assert_uint_eq(sw_fixture_fail_commit(&rig.f, 0), n);
+        check_spilled_and_drop();
+    }
+}
+END_TEST
+
 START_TEST(test_a_member_of_a_groups_restore_cannot_be_mapped) {
     unsigned nth = 1, failed;
     hand_over(false);
@@ -247,6 +258,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_any_step_of_a_groups_spill_fails, 0,
                         3 * sizeof spill_steps / sizeof spill_steps[0]);
+    tcase_add_test(tcase, test_the_commit_of_a_member_fails);
     tcase_add_loop_test(tcase, test_a_member_of_a_groups_restore_cannot_be_mapped, 0, 3);
     tcase_add_loop_test(tcase, test_a_failed_group_restore_is_retried_singly, 0, 9);
     tcase_add_test(tcase, test_exchanged_frames_of_a_group_lose_only_their_regions);

@@ -162,6 +162,28 @@ START_TEST(test_a_pack_that_fails_anywhere_is_undone) {
 }
 END_TEST
 
+/* Of the beginning of a frame that is longer than its chunk, and lies in host memory. */
+START_TEST(test_a_pack_whose_commit_fails_is_undone) {
+    struct sw_test_op op, back;
+    unsigned nth = 0;
+    fill(SW_CONTENT_RANDOM);
+    int rc;
+    do {
+        (void)sw_fixture_fail_commit(&f, ++nth);
+        rc = pack(&op);
+        ck_assert(rc == 0 || rc == -SW_EIO);
+        if (rc) {
+            check_whole();
+            check_nothing_in_use(0);
+        }
+    } while (rc);
+    ck_assert_uint_eq(sw_fixture_fail_commit(&f, 0), nth - 1);
+    ck_assert_uint_gt(nth, 3);
+    ck_assert_int_eq(unpack(op.id, &back), 0);
+    check_whole();
+}
+END_TEST
+
 /* The step fails, and the attempt to undo it fails once as well. */
 START_TEST(test_undoing_is_tried_again) {
     struct sw_test_op op;
@@ -588,6 +610,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_pack_frees_the_tail_and_unpack_brings_it_back, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_any_length_packs, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_a_pack_that_fails_anywhere_is_undone, 0, N_PACK_FAULTS * N_CONTENTS);
+    tcase_add_test(tcase, test_a_pack_whose_commit_fails_is_undone);
     tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
     tcase_add_loop_test(tcase, test_undoing_ends_if_it_never_succeeds, 0, 4);
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -233,6 +234,33 @@ int sw_fixture_pack(struct sw_fixture *f, const struct sw_memory *memory, uint64
 int sw_fixture_unpack(struct sw_fixture *f, struct sw_region_id id, const struct sw_memory *memory, uint64_t offset,
                       uint64_t bytes, struct sw_test_op *op) {
     return restore(f, id, memory, (struct sw_range){.offset = offset, .bytes = bytes}, true, false, op);
+}
+
+/* ---- commits that fail ---- */
+
+static struct {
+    const struct sw_tier_ops *real;
+    struct sw_tier_ops ops;
+    unsigned nth;
+    atomic_uint n;
+} commits;
+
+static int commit(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err) {
+    if (atomic_fetch_add(&commits.n, 1) + 1 == commits.nth)
+        return sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "the commit was made to fail");
+    return commits.real->commit(tier, stored, err);
+}
+
+/* Nothing is under way, so no worker reads what is written here. */
+unsigned sw_fixture_fail_commit(struct sw_fixture *f, unsigned nth) {
+    const unsigned n = atomic_exchange(&commits.n, 0);
+    if (f->tier->ops != &commits.ops)
+        commits.real = f->tier->ops;
+    commits.ops = *commits.real;
+    commits.ops.commit = commit;
+    commits.nth = nth;
+    f->tier->ops = nth ? &commits.ops : commits.real;
+    return n;
 }
 
 int sw_fixture_state(struct sw_fixture *f, struct sw_region_id id) {

@@ -90,6 +90,10 @@ int sw_fixture_pack(struct sw_fixture *fixture, const struct sw_memory *memory, 
 int sw_fixture_unpack(struct sw_fixture *fixture, struct sw_region_id id, const struct sw_memory *memory,
                       uint64_t offset, uint64_t bytes, struct sw_test_op *ret);
 
+/* The n-th commit in host memory (1 = next) fails with -SW_EIO, its frame stays uncommitted; 0: none. Returns how many
+ * commits there were since the last call. */
+unsigned sw_fixture_fail_commit(struct sw_fixture *fixture, unsigned nth);
+
 /* State of a region of the fixture's owner, or the error of the query. */
 int sw_fixture_state(struct sw_fixture *fixture, struct sw_region_id id);
 

@@ -198,9 +198,12 @@ START_TEST(a_key_that_cannot_be_read_stays) {
     (void)sw_nvme_path(path, SW_NVME_WRAP_FILE);
     (void)sw_nvme_path(aside, "aside");
     ck_assert_int_eq(rename(path, aside), 0);
-    ck_assert_int_eq(mkdir(path, 0700), 0); /* it opens, and read() fails */
+    if (_i)
+        ck_assert_int_eq(mkdir(path, 0700), 0); /* it opens, and read() fails */
+    else
+        ck_assert_int_eq(symlink("aside", path), 0); /* it does not open, and could be removed */
     ck_refused(&(struct start){.masters = KEY_A, .encrypts = true, .unwanted = true}, -SW_EIO, "wrapped key");
-    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(_i ? rmdir(path) : unlink(path), 0);
     ck_assert_int_eq(rename(aside, path), 0);
     ck_start(&(struct start){.masters = KEY_A, .unwanted = true});
     ck_frames(SW_NVME_FRAMES(1));
@@ -272,7 +275,7 @@ int main(void) {
     tcase_add_test(tcase, a_new_master_key_opens_the_same_frames);
     tcase_add_test(tcase, a_kept_key_is_wrapped);
     tcase_add_test(tcase, without_its_key_a_wanted_folder_is_refused);
-    tcase_add_test(tcase, a_key_that_cannot_be_read_stays);
+    tcase_add_loop_test(tcase, a_key_that_cannot_be_read_stays, 0, 2);
     tcase_add_test(tcase, without_its_key_an_unwanted_folder_begins_again);
     tcase_add_loop_test(tcase, durable_regions_stay_when_encryption_is_turned_on, 0, 2);
     tcase_add_test(tcase, a_master_key_is_a_secret);

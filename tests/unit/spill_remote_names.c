@@ -7,9 +7,12 @@
 
 #include <check.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { UID = 1000, MOST = 8, CONTENT_BYTES = 700 };
@@ -135,6 +138,17 @@ static struct sw_tier_store_stats info(void) {
     return ret;
 }
 
+/* The wall clock stands at this second, or goes if 0. */
+static atomic_long stands_at_s;
+
+int clock_gettime(clockid_t clock, struct timespec *ret) {
+    const long at_s = atomic_load(&stands_at_s);
+    if (clock != CLOCK_REALTIME || !at_s)
+        return (int)syscall(SYS_clock_gettime, clock, ret);
+    *ret = (struct timespec){.tv_sec = at_s};
+    return 0;
+}
+
 static const char *const three[] = {"zoo", "a/../b ", "\xc3\xa4"};
 
 START_TEST(the_next_process_finds_records_in_order) {
@@ -159,6 +173,26 @@ START_TEST(the_next_process_finds_records_in_order) {
     sw_object_store_await(&store, 0);
     reopen();
     ck_assert_str_eq(find(), "");
+}
+END_TEST
+
+/* The order is that in which they were kept, also of those of one moment, and across starts. */
+START_TEST(a_clock_that_stands_or_goes_back_keeps_the_order) {
+    struct attempt attempt;
+    const long now_s = time(NULL);
+    atomic_store(&stands_at_s, now_s);
+    ck_assert_int_eq(keep_one(&attempt, "zz"), 0);
+    ck_assert_int_eq(keep_one(&attempt, "y"), 0);
+    ck_assert_int_eq(keep(&attempt, three, 3), 0);
+    atomic_store(&stands_at_s, now_s - 60);
+    ck_assert_int_eq(keep_one(&attempt, "x"), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        reopen();
+        ck_assert_str_eq(find(), i ? "zz y zoo a/../b  \xc3\xa4 x 0" : "zz y zoo a/../b  \xc3\xa4 x");
+        if (i == 0)
+            ck_assert_int_eq(keep_one(&attempt, "0"), 0);
+    }
+    atomic_store(&stands_at_s, 0);
 }
 END_TEST
 
@@ -444,6 +478,7 @@ int main(void) {
     tcase_add_test(any, hosts_that_race_for_a_name_do_not_both_win);
     tcase_add_test(any, a_new_master_key_rewraps_records);
     tcase_add_checked_fixture(records, setup, teardown);
+    tcase_add_test(records, a_clock_that_stands_or_goes_back_keeps_the_order);
     tcase_add_test(records, the_bucket_shows_no_names);
     tcase_add_test(records, a_batch_without_its_object_does_not_count);
     tcase_add_loop_test(records, a_batch_that_fails_leaves_nothing, 0, 4);

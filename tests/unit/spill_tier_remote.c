@@ -297,6 +297,22 @@ START_TEST(an_altered_object_is_an_error_and_no_wrong_byte) {
 }
 END_TEST
 
+/* Parts fail one after the other: at once, and in a second attempt. */
+START_TEST(the_first_error_of_a_read_is_reported) {
+    struct sw_stored stored;
+    struct sw_err err;
+    put(FRAME_BYTES, 3, &stored);
+    sw_object_store_tell(&store, "fault get 403 1");
+    sw_object_store_tell(&store, "fault get slow %d", PARTS - 1);
+    sw_object_store_tell(&store, "fault get 501 %d", PARTS - 1);
+    ck_assert_int_eq(get(&stored, 3, &err), -SW_EACCES);
+    ck_assert_ptr_nonnull(strstr(err.msg, "not permitted"));
+    sw_object_store_tell(&store, "calm");
+    ck_assert_int_eq(get(&stored, 3, NULL), 0);
+    tier->ops->release(tier, &stored);
+}
+END_TEST
+
 START_TEST(an_object_that_is_gone_is_an_error) {
     struct sw_stored stored;
     struct sw_err err;
@@ -610,6 +626,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
     tcase_add_loop_test(tests, what_passes_costs_nothing, 0, N_PASSING);
     tcase_add_test(tests, an_altered_object_is_an_error_and_no_wrong_byte);
+    tcase_add_test(tests, the_first_error_of_a_read_is_reported);
     tcase_add_test(tests, an_object_that_is_gone_is_an_error);
     tcase_add_test(tests, a_full_tier_and_a_full_bucket_are_ENOSPACE);
     tcase_add_test(tests, during_an_outage_writes_fail_at_once_and_reads_wait);
