@@ -31,7 +31,9 @@ static struct {
     struct sw_tier *tier, *nvme;
     struct sw_tier_ops tier_ops;
     int (*real_reserve)(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err);
+    int (*real_commit)(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err);
     unsigned reserve_fails;  /* the n-th reserve of host memory from now (1 = next) finds no room; 0: none */
+    unsigned commit_fails;   /* likewise, the n-th commit */
     struct sw_stored others; /* host memory that is taken */
     bool others_leave;       /* with the next reserve */
     struct sw_nvme_folder folder;
@@ -78,6 +80,12 @@ static int reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, 
     return rc;
 }
 
+static int commit(struct sw_tier *tier, struct sw_stored *stored, struct sw_err *err) {
+    if (rig.commit_fails && --rig.commit_fails == 0)
+        return sw_err_set(err, -SW_EIO, SW_SCOPE_REQUEST, "injected: no commit");
+    return rig.real_commit(tier, stored, err);
+}
+
 static void open_host_tier(uint64_t bytes) {
     const struct sw_tier_host_config host = {
         .capacity_bytes = bytes, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
@@ -85,6 +93,8 @@ static void open_host_tier(uint64_t bytes) {
     rig.tier_ops = *rig.tier->ops;
     rig.real_reserve = rig.tier_ops.reserve;
     rig.tier_ops.reserve = reserve;
+    rig.real_commit = rig.tier_ops.commit;
+    rig.tier_ops.commit = commit;
     rig.tier->ops = &rig.tier_ops;
 }
 
@@ -337,6 +347,19 @@ START_TEST(test_a_damaged_chunk_fails_the_region) {
         *byte ^= 1;
     }
     end(job.job.run.frames);
+}
+END_TEST
+
+START_TEST(test_a_commit_fails_in_the_middle_of_a_step) {
+    static const unsigned nths[] = {1, 2, 20};
+    for (size_t i = 0; i < sizeof nths / sizeof nths[0]; i++) {
+        struct sw_one_run job;
+        rig_open(200 * MIB, 0, 0);
+        rig.commit_fails = nths[i];
+        ck_assert_int_eq(spill(&job), -SW_EIO);
+        ck_assert_ptr_null(job.job.run.frames);
+        rig_close();
+    }
 }
 END_TEST
 
@@ -635,6 +658,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_any_step_of_a_direct_restore_fails, 0, 3);
     tcase_add_test(tcase, test_a_damaged_chunk_fails_the_region);
     tcase_add_test(tcase, test_a_direct_restore_fills_holes_only_if_it_may);
+    tcase_add_test(tcase, test_a_commit_fails_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_full_tier_fails_a_spill_in_the_middle_of_a_step);
     tcase_add_test(tcase, test_a_step_is_cut_where_there_is_no_room);
     tcase_add_test(tcase, test_a_step_ends_where_the_disk_begins);

@@ -227,7 +227,7 @@ static void drain_beside_a_copy(void) {
 }
 
 /* The state of a process that was killed when both tiers had the record. _i 0: both have the frames. 1: the catalogue
- * is there, too. 2: the store has lost its frames. 3: the disk is a new one. */
+ * is there, too. 2: the store has lost its frames. 3: the disk is a new one. 4: the disk has lost its frames. */
 START_TEST(of_two_records_a_whole_one_counts) {
     char command[600];
     drain_beside_a_copy();
@@ -239,12 +239,16 @@ START_TEST(of_two_records_a_whole_one_counts) {
     run(command);
     if (_i == 2)
         remove_frames();
+    if (_i == 4) {
+        (void)snprintf(command, sizeof command, "rm %s/manifest", sw_world.folder.path);
+        run(command);
+    }
     if (_i != 1)
         reboot();
     for (unsigned n = 0; n < 2; n++) {
         begin_life();
         ck_assert_uint_eq(life.found.n_lost, 0);
-        wanted = _i == 1 || _i == 3 ? SW_DURABILITY_REMOTE : SW_DURABILITY_HOST;
+        wanted = _i == 1 || _i > 2 ? SW_DURABILITY_REMOTE : SW_DURABILITY_HOST;
         ck_there("a", 0);
         settle();
         ck_assert(used_bytes(life.nvme) == 0 || used_bytes(life.last) == 0);
@@ -344,7 +348,7 @@ int main(void) {
         tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 2);
         tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);
         tcase_add_loop_test(tcase, a_damaged_frame_is_not_moved, 0, 2);
-        tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 4);
+        tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 5);
         tcase_add_test(tcase, a_batch_has_one_durability);
         tcase_add_test(tcase, two_records_of_a_dropped_region_are_forgotten);
     }
