@@ -1,6 +1,7 @@
 /* The buffer manager against a daemon that the test plays: failures, slow replies, and concurrent calls. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "ipc/proto.h"
 #include "tests/lib/play.h"
 #include "tests/lib/pooled.h"
@@ -8,6 +9,7 @@
 
 #include <check.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { BYTES = 10000, SLOT = 3 };
@@ -124,6 +126,97 @@ START_TEST(a_failed_restore_leaves_it_spilled) {
     ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
     sw_pooled_use(handle);
     ck_assert_uint_eq(sw_pooled_stats().failed_restores, 2);
+    end();
+}
+END_TEST
+
+enum { N = 3 }; /* buffers that are spilled together */
+
+/* Their spill comes in, in one packet; all that is said of memories is answered. Returns its seq. */
+static uint32_t take_batch(int socket) {
+    struct sw_msg msg;
+    while (sw_play_get(socket, &msg) && msg.header.type != SW_MSG_BUILD)
+        sw_play_put_ok(socket, msg.header.seq);
+    SW_ASSERT(msg.header.type == SW_MSG_BUILD && msg.u.build.n_builds == N);
+    return msg.header.seq;
+}
+
+static void restart_in_a_batch(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    sw_play_put_error(socket, take_batch(socket), "ERESTARTED", SW_SCOPE_REQUEST, "that is played");
+    sw_play_put_batch(socket, take_batch(socket), N, SLOT, N * BYTES);
+    while (sw_play_get(socket, &msg))
+        sw_play_put_ok(socket, msg.header.seq);
+}
+
+/* Buffers that are spilled together are repeated together. */
+START_TEST(a_batch_is_repeated_after_a_restart) {
+    begin(restart_in_a_batch);
+    for (unsigned i = 1; i < N; i++)
+        sw_pooled_fill(sw_pooled_new(BYTES), i + 1);
+    ck_assert_uint_eq(sw_pooled_make_room(N * BYTES), N * BYTES);
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 0);
+    end();
+}
+END_TEST
+
+static void spill_one_by_one(int socket) {
+    sw_play_greet(socket);
+    for (uint32_t i = 0; i + 1 < N; i++)
+        sw_play_put_result(socket, take(socket, SW_MSG_BUILD), SLOT + i, BYTES);
+    sw_play_expect_end(socket);
+}
+
+static void keep(void *user, void *data, uint64_t bytes) {
+    (void)user;
+    (void)data;
+    (void)bytes;
+}
+
+/* Buffers whose spill cannot be sent together, because the memory of one is gone, are spilled each by itself. Loop:
+ * which one stays. */
+START_TEST(one_without_memory_keeps_no_other) {
+    struct spillway_handle *handles[N];
+    const size_t page_bytes = 2 * (size_t)sysconf(_SC_PAGESIZE) * 2;
+    void *gone = mmap(NULL, page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t freed = 0;
+    sw_play_start(spill_one_by_one);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = -1);
+    for (int i = 0; i < N; i++) {
+        const struct spillway_handle_options options = {
+            .size = sizeof options, .bytes = BYTES, .allocator = {.free = keep}, .keep_priority = (uint8_t)i};
+        if (i == _i)
+            sw_pooled_ok(spillway_pool_adopt(sw_pooled, gone, &options, &handles[i], &sw_pooled_error));
+        else
+            sw_pooled_fill(handles[i] = sw_pooled_new(BYTES, .keep_priority = (uint8_t)i), 1);
+    }
+    ck_assert_int_lt(spillway_pool_make_room(sw_pooled, N * BYTES, &freed, &sw_pooled_error), 0);
+    ck_assert_uint_eq(freed, (N - 1) * BYTES);
+    for (int i = 0; i < N; i++)
+        ck_assert(sw_pooled_is(handles[i], i == _i ? "live" : "spilled"));
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 1);
+    end();
+    (void)munmap(gone, page_bytes);
+}
+END_TEST
+
+static void spill_one(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    sw_play_expect_end(socket);
+}
+
+/* The one that leaves first is found among any number. */
+START_TEST(the_last_of_many_leaves_first) {
+    enum { MANY = 100 };
+    struct spillway_handle *last = NULL;
+    begin(spill_one);
+    sw_pooled_ok(spillway_handle_free(handle, &sw_pooled_error));
+    for (unsigned i = 0; i < MANY; i++)
+        sw_pooled_fill(last = sw_pooled_new(BYTES, .keep_priority = i + 1 < MANY ? 9 : 1), 1);
+    ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
+    ck_assert(sw_pooled_is(last, "spilled"));
     end();
 }
 END_TEST
@@ -268,6 +361,32 @@ START_TEST(a_prefetch_keeps_what_is_being_spilled) {
     ck_assert_int_eq(pthread_join(evicts, NULL), 0);
     ck_assert_int_eq(room.rc, -SPILLWAY_ENOMEM);
     ck_assert(sw_pooled_is(handle, "live"));
+    end();
+}
+END_TEST
+
+static void serve_nothing(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+/* A pin that waits for room in the budget goes on as soon as that is larger. */
+START_TEST(a_larger_budget_is_seen_at_once) {
+    pthread_t thread;
+    void *data;
+    begin_patient(serve_nothing, SW_TEST_WAIT_MS);
+    sw_pooled_ok(spillway_handle_pin(handle, NULL, &data, &sw_pooled_error)); /* cannot leave */
+    sw_pooled_ok(spillway_pool_set_budget(sw_pooled, BYTES, &sw_pooled_error));
+    struct spillway_handle *first = handle;
+    handle = sw_pooled_new(BYTES);
+    ck_assert_int_eq(pthread_create(&thread, NULL, pin_there, NULL), 0);
+    (void)usleep(20000);
+    ck_assert_uint_eq(sw_pooled_stats().held_bytes, BYTES);
+    const uint64_t begun_us = sw_clock_us();
+    sw_pooled_ok(spillway_pool_set_budget(sw_pooled, 2 * BYTES, &sw_pooled_error));
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_uint_lt(sw_clock_us() - begun_us, SW_TEST_WAIT_MS * UINT64_C(500));
+    sw_pooled_ok(spillway_handle_unpin(first, NULL, &sw_pooled_error));
     end();
 }
 END_TEST
@@ -438,12 +557,16 @@ int main(void) {
     tcase_add_test(fails, a_failed_spill_is_why_there_is_no_room);
     tcase_add_test(fails, a_failed_restore_leaves_it_spilled);
     tcase_add_test(fails, both_are_repeated_after_a_restart);
+    tcase_add_test(fails, a_batch_is_repeated_after_a_restart);
+    tcase_add_loop_test(fails, one_without_memory_keeps_no_other, 0, N);
+    tcase_add_test(fails, the_last_of_many_leaves_first);
     tcase_add_test(fails, a_connection_lost_in_a_restore);
     tcase_add_test(fails, waits_its_turn);
     suite_add_tcase(suite, fails);
     tcase_add_test(at_once, a_pin_keeps_what_is_being_spilled);
     tcase_add_test(at_once, a_prefetch_keeps_what_is_being_spilled);
     tcase_add_test(at_once, waits_for_spills_of_other_threads);
+    tcase_add_test(at_once, a_larger_budget_is_seen_at_once);
     tcase_add_test(at_once, one_thread_restores_and_others_wait);
     tcase_add_test(at_once, all_that_wait_learn_of_a_failure);
     suite_add_tcase(suite, at_once);
