@@ -9,10 +9,13 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- replies ----------------------------------------------------------------------------------------------------- */
 
@@ -326,6 +329,35 @@ START_TEST(a_dead_daemon_fails_everything) {
 }
 END_TEST
 
+static atomic_bool is_gone;
+
+/* Ends with a request unread, which resets the connection, behind an answer. */
+static void reset_behind_an_answer(int socket) {
+    sw_play_greet(socket);
+    const uint32_t first = sw_play_take_spill(socket);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_spilled(socket, first, 1);
+    const int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    SW_ASSERT(other >= 0 && dup2(other, socket) == socket);
+    (void)close(other);
+    atomic_store(&is_gone, true);
+}
+
+/* The kernel reports a reset before it gives out what was sent earlier: that is not lost. */
+START_TEST(answers_before_a_reset_arrive) {
+    struct spillway_result result = {.size = sizeof result};
+    sw_play_open(reset_behind_an_answer);
+    struct spillway_ticket *first = sw_play_spill(), *second = sw_play_spill();
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (!atomic_load(&is_gone))
+        (void)usleep(100);
+    ck_assert_int_eq(spillway_wait(first, -1, &result, 1, &sw_play.error), 0);
+    ck_assert_uint_eq(result.region.slot, 1);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, 0, &sw_play.error), -SPILLWAY_ECONN);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- tickets that nobody wants ----------------------------------------------------------------------------------- */
 
 static void expect_drops_of_unseen_regions(int socket) {
@@ -376,6 +408,7 @@ int main(void) {
     tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
     tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);
     tcase_add_test(tcase, a_dead_daemon_fails_everything);
+    tcase_add_test(tcase, answers_before_a_reset_arrive);
     tcase_add_test(tcase, freeing_a_ticket_drops_its_unknown_regions);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -360,10 +360,12 @@ END_TEST
 
 /* ---- directories of packed regions ------------------------------------------------------------------------------- */
 
+static uint32_t most_chunks = 80; /* that are asked for */
+
 /* 64 chunks, then 6. */
 static void serve_a_directory(int socket) {
     sw_play_greet(socket);
-    for (uint32_t first = 0, n; first < 70; first += n) {
+    for (uint32_t first = 0, n; first < 70 && first < most_chunks; first += n) {
         struct sw_wire_frame frames[SW_PROTO_MAX_FRAMES];
         struct sw_msg msg, reply = {.u.details = {.n_all = 70, .frames = frames}};
         n = first ? 6 : SW_PROTO_MAX_FRAMES;
@@ -390,6 +392,23 @@ START_TEST(a_directory_comes_in_parts) {
         ck_assert_uint_eq(chunks[i].offset, UINT64_C(128) * i);
         ck_assert(chunks[i].type == SPILLWAY_F64 && chunks[i].n_symbols == i);
     }
+    sw_play_close();
+}
+END_TEST
+
+/* The array has room for fewer: the first ones are there, and how many there are. */
+START_TEST(a_directory_is_cut_to_the_array) {
+    struct spillway_packed_chunk chunks[2 * SW_PROTO_MAX_FRAMES];
+    uint32_t n = 0;
+    most_chunks = (uint32_t)_i;
+    memset(chunks, 0xEE, sizeof chunks);
+    sw_play_open(serve_a_directory);
+    ck_assert_int_eq(spillway_query_packed(sw_play.connection, (struct spillway_region){1, 2}, chunks, most_chunks, &n,
+                                           &sw_play.error),
+                     0);
+    ck_assert_uint_eq(n, 70);
+    ck_assert_uint_eq(chunks[most_chunks - 1].offset, UINT64_C(128) * (most_chunks - 1));
+    ck_assert_uint_eq(chunks[most_chunks].offset, UINT64_C(0xEEEEEEEEEEEEEEEE));
     sw_play_close();
 }
 END_TEST
@@ -445,6 +464,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, each_buffer_is_described);
     tcase_add_test(tcase, a_directory_comes_in_parts);
+    tcase_add_loop_test(tcase, a_directory_is_cut_to_the_array, SW_PROTO_MAX_FRAMES - 1, SW_PROTO_MAX_FRAMES + 2);
     tcase_add_loop_test(tcase, an_invalid_directory_ends_the_connection, 0, 6);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

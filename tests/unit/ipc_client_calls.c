@@ -85,6 +85,39 @@ START_TEST(each_request_has_its_own_outcome) {
 }
 END_TEST
 
+static void answer_alike(int socket) {
+    static const struct sw_wire_text texts[] = {{"v5t"}, {"host"}, {"EFROMLATER"}};
+    static const struct sw_wire_result all[N] = {
+        {.slot = 1, .gen = 7, .raw_bytes = EACH_BYTES, .stored_bytes = 10, .codec = 1, .tier = 2, .durability = 1},
+        {.slot = 2, .gen = 8, .raw_bytes = EACH_BYTES, .stored_bytes = 20, .codec = 1, .tier = 2, .durability = 3},
+        {.error = 3, .scope = SW_SCOPE_REGION}};
+    struct sw_msg msg, reply = {.u.results = {.n_results = N, .n_texts = 3, .results = all, .texts = texts}};
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Results that have their texts in common, and one with an error that only a later service knows. */
+START_TEST(results_are_each_its_own) {
+    start(answer_alike, SPILLWAY_EACH);
+    struct spillway_ticket *ticket = spill_all();
+    ck_assert_int_eq(spillway_wait(ticket, -1, results, N, &sw_play.error), -SPILLWAY_EPROTO);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert(results[i].code == 0 && results[i].raw_bytes == EACH_BYTES);
+        ck_assert(results[i].region.slot == i + 1 && results[i].region.generation == i + 7);
+        ck_assert_uint_eq(results[i].stored_bytes, 10 * (i + 1));
+        ck_assert_uint_eq(results[i].durability, 2 * i + 1);
+        ck_assert_str_eq(results[i].codec, "v5t");
+        ck_assert_str_eq(results[i].tier, "host");
+    }
+    ck_assert_int_eq(results[2].code, -SPILLWAY_EPROTO);
+    ck_assert_uint_eq(results[2].region.generation, 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 static void refuse_and_see_drops(int socket) {
     static const struct sw_wire_text texts[] = {{"ENOSPACE"}};
     static const struct sw_wire_result all[N] = {
@@ -511,6 +544,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_calls");
     TCase *tcase = tcase_create("calls");
     tcase_add_test(tcase, each_request_has_its_own_outcome);
+    tcase_add_test(tcase, results_are_each_its_own);
     tcase_add_test(tcase, unreported_regions_are_dropped);
     tcase_add_test(tcase, names_and_types_go_with_their_requests);
     tcase_add_test(tcase, a_call_is_canceled);

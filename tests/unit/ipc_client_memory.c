@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -405,11 +406,92 @@ START_TEST(buffers_of_a_region_succeed_or_fail_together) {
     ck_assert_uint_eq(result.stored_bytes, 5);
     sw_play_ck_error(spillway_wait(restore_staged(result.region, heap), -1, NULL, 0, &sw_play.error), SPILLWAY_EBUSY,
                      SPILLWAY_SCOPE_REQUEST, "try later");
-    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(restore_staged(result.region, heap), -1, &result, 1, &sw_play.error), 0);
+    ck_assert_uint_eq(result.raw_bytes, STAGED_BYTES);
+    ck_assert_uint_eq(result.stored_bytes, 2 * 5); /* of both parts */
+    ck_assert_uint_eq(result.service_us, 2 * 7);
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error),
                      0); /* takes in what else is answered */
     sw_play_close();
     free(heap);
+}
+END_TEST
+
+static unsigned longer; /* this buffer of the region is longer than the caller's; 2: there are three */
+
+static void serve_longer_buffers(int socket) {
+    const struct sw_wire_buffer buffers[] = {
+        {.raw_bytes = longer == 0 ? 1001 : 1000, .chunk_bytes = (uint32_t)SW_PIECE_BYTES},
+        {.raw_bytes = longer == 1 ? 2001 : 2000, .chunk_bytes = (uint32_t)SW_PIECE_BYTES},
+        {.raw_bytes = 1, .chunk_bytes = (uint32_t)SW_PIECE_BYTES}};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = longer == 2 ? 3 : 2};
+    struct sw_msg msg,
+        reply = {.u.results = {.n_results = 1, .n_buffers = result.n_buffers, .results = &result, .buffers = buffers}};
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    expect_read_end(socket);
+    sw_play_expect_end(socket);
+}
+
+/* The caller's buffers are compared with the region's before anything is copied. Loop: which one differs. */
+START_TEST(copied_buffers_have_to_fit) {
+    static const struct {
+        int code;
+        const char *text;
+    } ends[] = {{SPILLWAY_ETOOSMALL, "region has 1001 bytes, the buffer 1000"},
+                {SPILLWAY_ETOOSMALL, "region has 2001 bytes, the buffer 2000"},
+                {SPILLWAY_EINVAL, "has 3 buffers, 2 were given"}};
+    uint8_t *heap = calloc(1, 3000);
+    ck_assert_ptr_nonnull(heap);
+    const struct spillway_buffer both[] = {{.data = heap, .bytes = 1000}, {.data = heap + 1000, .bytes = 2000}};
+    struct spillway_ticket *ticket = NULL;
+    longer = (unsigned)_i;
+    sw_play_open(serve_longer_buffers);
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_SEVERAL(both, 2), .region = (struct spillway_region){1, 9}), 1,
+                                      &ticket, &sw_play.error),
+                     0);
+    sw_play_ck_error(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), ends[_i].code, SPILLWAY_SCOPE_REQUEST,
+                     ends[_i].text);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void serve_nothing(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+/* Memory that a restore cannot write to, or a spill not read, is refused before the service learns of it. Loop: rights
+ * of the second of two pages. */
+START_TEST(copied_memory_has_the_rights_it_needs) {
+    static const int rights[] = {PROT_READ, PROT_NONE, PROT_WRITE};
+    const size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *pages = mmap(NULL, 2 * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(pages, MAP_FAILED);
+    ck_assert_int_eq(mprotect(pages + page_bytes, page_bytes, rights[_i]), 0);
+    const struct spillway_region region = {1, 9};
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_nothing);
+    struct spillway *c = sw_play.connection;
+    if (rights[_i] != PROT_READ) {
+        ck_assert_int_eq(spillway_spill(c, SW_REQUEST(SW_ONE(pages + page_bytes, 100)), 1, &ticket, &sw_play.error),
+                         -SPILLWAY_EMEMKIND);
+        ck_assert_int_eq(
+            spillway_spill(c, SW_REQUEST(SW_ONE(pages + page_bytes - 50, 100)), 1, &ticket, &sw_play.error),
+            -SPILLWAY_ERANGE);
+    }
+    ck_assert_int_eq(
+        spillway_restore(c, SW_REQUEST(SW_ONE(pages + page_bytes, 100), .region = region), 1, &ticket, &sw_play.error),
+        -SPILLWAY_EMEMKIND);
+    ck_assert_int_eq(spillway_restore(c, SW_REQUEST(SW_ONE(pages + page_bytes - 50, 100), .region = region), 1, &ticket,
+                                      &sw_play.error),
+                     -SPILLWAY_ERANGE);
+    sw_play_close();
+    (void)munmap(pages, 2 * page_bytes);
 }
 END_TEST
 
@@ -497,6 +579,8 @@ int main(void) {
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
+    tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
+    tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -20,6 +20,7 @@
 
 static const uint8_t token[16] = "of this session";
 static atomic_bool is_back;
+static uint32_t grace_ms = 600000; /* that the daemon tells */
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
@@ -28,7 +29,7 @@ static void greet_with(int socket, bool resumed, uint32_t max_in_flight, uint32_
                                                .max_in_flight = max_in_flight,
                                                .max_buffers = max_buffers,
                                                .resumed = resumed,
-                                               .reconnect_ms = 600000}};
+                                               .reconnect_ms = grace_ms}};
     sw_play_expect(socket, &msg, SW_MSG_HELLO);
     SW_ASSERT(!resumed || memcmp(msg.u.hello.token, token, sizeof token) == 0);
     memcpy(reply.u.hello_ok.token, token, sizeof token);
@@ -495,6 +496,36 @@ START_TEST(a_reconnection_ends_at_its_time_limit) {
 }
 END_TEST
 
+/* The linker puts it in the place of sw_clock_us(). */
+uint64_t __real_sw_clock_us(void);
+uint64_t __wrap_sw_clock_us(void);
+static atomic_ullong skew_us;
+uint64_t __wrap_sw_clock_us(void) {
+    return __real_sw_clock_us() + atomic_load(&skew_us);
+}
+
+/* The pauses between the attempts become longer, up to half a second: a service that is back is found soon. */
+START_TEST(attempts_are_never_far_apart) {
+    enum { N_TRIES = 14, LONGEST_US = 500000 };
+    struct itimerspec left;
+    sw_play_open(serve_no_more);
+    lose_connection();
+    ck_assert_int_eq(unlink(sw_play.address.sun_path), 0);
+    for (unsigned i = 0; i < N_TRIES; i++) {
+        ck_assert_int_eq(timerfd_gettime(sw_play.connection->timers[SW_TIMER_RESUME], &left), 0);
+        const int64_t left_us = left.it_value.tv_sec * INT64_C(1000000) + left.it_value.tv_nsec / 1000,
+                      pause_us = left_us - (int64_t)atomic_load(&skew_us);
+        ck_assert_int_le(pause_us, i ? LONGEST_US : LONGEST_US / 50);
+        ck_assert(i < 8 || pause_us > LONGEST_US / 2);
+        atomic_fetch_add(&skew_us, (unsigned long long)(pause_us > 0 ? pause_us : 0) + 1);
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    spillway_set_reconnect(sw_play.connection, 0);
+    ck_assert_int_lt(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* A program that sleeps on spillway_fd() wakes when the time is over, although the next try would come later. */
 START_TEST(the_time_limit_wakes_the_event_loop) {
     struct itimerspec left;
@@ -569,6 +600,59 @@ START_TEST(limits_are_those_of_the_next_process) {
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     ck_assert_int_eq(spillway_wait(first, -1, NULL, 0, &sw_play.error), 0);
     sw_play_ck_error(spill_buffers(&second), SPILLWAY_ELIMIT, SPILLWAY_SCOPE_REQUEST, "allows 1 in flight");
+    sw_play_close();
+}
+END_TEST
+
+static void serve_with_a_shorter_grace(int socket) {
+    greet(socket, false);
+    leave(socket);
+    grace_ms = 50;
+    const int again = come_back();
+    expect_settled(again);
+    leave(again);
+    (void)close(again);
+}
+
+/* The next process may come back sooner than this one, or later: its own word counts. */
+START_TEST(the_grace_is_that_of_the_next_process) {
+    int rc = 0;
+    sw_play_open(serve_with_a_shorter_grace);
+    lose_connection();
+    await_return();
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (rc == 0) {
+        struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 10000), 1);
+        rc = spillway_dispatch(sw_play.connection, &sw_play.error);
+    }
+    sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
+enum { OUTAGE_MS = 200 };
+
+static void serve_after_an_outage(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS);
+    sw_play_hang_up(socket, msg.header.seq);
+    (void)usleep(OUTAGE_MS * 1000);
+    const int again = come_back();
+    sw_play_expect(again, &msg, SW_MSG_STATUS);
+    sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* The limit of a call is the service's time to answer: while there is no service it does not run. */
+START_TEST(an_outage_does_not_count) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(serve_after_an_outage);
+    spillway_set_timeout(sw_play.connection, OUTAGE_MS / 2);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -684,6 +768,42 @@ START_TEST(a_request_is_settled_until_there_is_an_answer) {
     ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
     ck_assert_uint_eq(result.region.slot, 7);
     ck_assert_int_eq(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static uint32_t settled_flags; /* that the request shall be settled with */
+
+static void serve_a_settled_batch(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == 2);
+    const uint32_t seq = msg.header.seq;
+    leave(socket);
+    const int again = come_back();
+    (void)sw_play_register(again);
+    sw_play_expect(again, &msg, SW_MSG_SETTLE);
+    SW_ASSERT(msg.u.settle.seq == seq && msg.u.settle.n_ids == 2 && msg.u.settle.flags == settled_flags);
+    sw_play_put_batch(again, msg.header.seq, 2, 1, UINT64_C(2) * SW_PLAY_BYTES);
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* As it was sent: all or nothing, or (_i) each by itself. */
+START_TEST(a_batch_is_settled_as_it_was_sent) {
+    struct spillway_ticket *ticket = NULL;
+    settled_flags = _i ? 0 : SW_REQ_ALL;
+    sw_play_open(serve_a_settled_batch);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    const struct spillway_request *one =
+        SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .flags = _i ? (uint32_t)SPILLWAY_EACH : 0u);
+    const struct spillway_request both[] = {*one, *one};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, both, 2, &ticket, &sw_play.error), 0);
+    lose_connection();
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
     sw_play_close();
 }
 END_TEST
@@ -810,10 +930,14 @@ int main(void) {
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
+    tcase_add_test(tcase, attempts_are_never_far_apart);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
+    tcase_add_test(tcase, the_grace_is_that_of_the_next_process);
+    tcase_add_test(tcase, an_outage_does_not_count);
     tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
     tcase_add_test(tcase, a_request_is_settled_until_there_is_an_answer);
+    tcase_add_loop_test(tcase, a_batch_is_settled_as_it_was_sent, 0, 2);
     tcase_add_loop_test(tcase, a_drop_that_is_repeated_may_find_nothing, 0, 3);
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, an_impostor_gets_no_data);
