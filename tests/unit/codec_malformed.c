@@ -123,6 +123,70 @@ START_TEST(dictionaries_have_exceptions_within_their_vector) {
 }
 END_TEST
 
+/* ---- every codec with exceptions ---- */
+
+enum { FIRST_PLACE = 50, EACH_PLACE = 100, N_PLACES = (SW_VECTOR_VALUES - FIRST_PLACE + EACH_PLACE - 1) / EACH_PLACE };
+
+static const struct {
+    enum sw_codec_id codec;
+    enum sw_value_type type;
+} with_exceptions[] = {{SW_CODEC_PFOR, SW_VALUE_U32},   {SW_CODEC_PFOR, SW_VALUE_U64},   {SW_CODEC_PDFOR, SW_VALUE_U32},
+                       {SW_CODEC_PDFOR, SW_VALUE_U64},  {SW_CODEC_RADIX, SW_VALUE_U32},  {SW_CODEC_RADIX, SW_VALUE_U64},
+                       {SW_CODEC_DRADIX, SW_VALUE_U32}, {SW_CODEC_DRADIX, SW_VALUE_U64}, {SW_CODEC_ALP, SW_VALUE_F32},
+                       {SW_CODEC_ALP, SW_VALUE_F64}};
+enum { N_WITH_EXCEPTIONS = sizeof with_exceptions / sizeof with_exceptions[0] };
+
+/* Values of which every hundredth is far from the others, or far from the one before. */
+static void encode_exceptions(enum sw_codec_id codec, enum sw_value_type type) {
+    static uint64_t values[VALUES];
+    const unsigned bytes = sw_value_bits(type) / 8;
+    const bool differs = codec == SW_CODEC_PDFOR || codec == SW_CODEC_DRADIX, is_float = codec == SW_CODEC_ALP;
+    uint64_t state = 1, v = 0;
+    for (unsigned i = 0; i < VALUES; i++) {
+        const bool is_far = i % EACH_PLACE == FIRST_PLACE;
+        const uint64_t near = sw_random(&state) % 3, far = sw_random(&state) | (uint64_t)1 << (8 * bytes - 2);
+        const double wide = is_far ? sqrt((double)i + 2) : (double)near / 10;
+        const float narrow = (float)wide;
+        v = (differs ? v : 0) + (is_far ? far : near);
+        memcpy((uint8_t *)values + (size_t)i * bytes,
+               !is_float    ? (void *)&v
+               : bytes == 8 ? (void *)&wide
+                            : (void *)&narrow,
+               bytes);
+    }
+    encode_numbers(codec, type, values, VALUES);
+}
+
+/* The first and the last place of the first vector. They follow each other. */
+START_TEST(exceptions_lie_within_their_vector) {
+    uint16_t expected[N_PLACES];
+    for (unsigned i = 0; i < N_PLACES; i++)
+        expected[i] = (uint16_t)(FIRST_PLACE + EACH_PLACE * i);
+    encode_exceptions(with_exceptions[_i].codec, with_exceptions[_i].type);
+    const size_t left = (size_t)(victim.frame.data + victim.frame.bytes - victim.data);
+    uint8_t *found = memmem(victim.data, left, expected, sizeof expected);
+    ck_assert_ptr_nonnull(found);
+    ck_refused(found, 2, places, 3);
+    ck_refused(found + sizeof expected - 2, 2, places, 3);
+}
+END_TEST
+
+static const enum sw_codec_id digit_codecs[] = {SW_CODEC_RADIX, SW_CODEC_DRADIX};
+
+/* A number of digits that is larger than its digits can make it. */
+START_TEST(no_number_has_more_than_its_digits) {
+    uint8_t old[8];
+    encode_exceptions(digit_codecs[_i], SW_VALUE_U32);
+    memcpy(old, victim.data, sizeof old);
+    memset(victim.data, 0xFF, sizeof old);
+    ck_assert_int_eq(decode(), -SW_EFRAME);
+    memcpy(victim.data, old, sizeof old);
+    ck_assert_int_eq(decode(), 0);
+}
+END_TEST
+
+/* ---- runs ---- */
+
 static const enum sw_codec_id run_codecs[] = {SW_CODEC_RFOR, SW_CODEC_SFOR};
 
 /* Runs, and sequences: were their values as wide as is claimed, more of them would be read than a vector takes. */
@@ -375,6 +439,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, NULL, teardown);
     tcase_add_loop_test(tests, reals_have_exceptions_within_their_vector, 0, 2);
     tcase_add_test(tests, dictionaries_have_exceptions_within_their_vector);
+    tcase_add_loop_test(tests, exceptions_lie_within_their_vector, 0, N_WITH_EXCEPTIONS);
+    tcase_add_loop_test(tests, no_number_has_more_than_its_digits, 0, 2);
     tcase_add_loop_test(tests, runs_are_not_longer_than_their_vector, 0, 2);
     tcase_add_test(tests, runs_take_no_more_than_packed);
     tcase_add_loop_test(tests, no_width_is_more_than_the_types, 0, 16);

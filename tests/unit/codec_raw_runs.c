@@ -145,6 +145,10 @@ START_TEST(damage_is_counted_by_tiles) {
     scatter(&s, frame, layout.frame_bytes, 9000, &random);
     flip(&s, layout.data_offset + 40000);
     ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n, sw_all_tiles(&layout)), 1);
+    for (uint32_t tile = 0; tile < layout.n_tiles; tile++) /* by itself, and with all behind it */
+        for (uint32_t end = tile + 1; end <= layout.n_tiles; end++)
+            ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n, (struct sw_tile_range){tile, end}),
+                              tile <= 1 && end > 1);
     flip(&s, layout.data_offset + raw_bytes - 1);
     ck_assert_uint_eq(sw_raw_runs_verify(&layout, s.runs, s.n, sw_all_tiles(&layout)), 2);
     flip(&s, layout.records_offset + 8 * 2);

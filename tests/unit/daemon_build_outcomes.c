@@ -1,6 +1,7 @@
 /* The outcome of a packet of builds when one build fails, when memory of the client, the service or the session is
  * missing, when it waits, and when it meets a limit. */
 #include "base/alloc.h"
+#include "base/log.h"
 #include "spill/engine_state.h"
 #include "tests/lib/builds_rig.h"
 #include "tests/lib/run.h"
@@ -8,6 +9,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -62,6 +64,42 @@ START_TEST(reads_with_the_keep_flag_keep_their_regions) {
     if (!all)
         ck_assert_int_eq(sw_test_result_code(&rig->reply, 1), -SW_ESTALE);
     sw_builds_ck_rest(0, N_MEMS);
+}
+END_TEST
+
+static char logged[600]; /* the last line about an operation's end */
+
+static void keep_line(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    if (strstr(line, ".done"))
+        (void)snprintf(logged, sizeof logged, "%s", line);
+}
+
+static void ck_logged(const char *event, unsigned n, uint64_t bytes, uint64_t stored_bytes) {
+    char text[200];
+    (void)snprintf(text, sizeof text, "event=%s session=1 n=%u failed=0 bytes=%llu stored=%llu us=", event, n,
+                   (unsigned long long)bytes, (unsigned long long)stored_bytes);
+    ck_assert_msg(strstr(logged, text) != NULL, "no '%s' in '%s'", text, logged);
+}
+
+/* The line about a packet has the sums of all. */
+START_TEST(the_log_has_the_sums) {
+    enum { N = 3 };
+    sw_log_set_level(SW_LOG_DEBUG);
+    sw_log_set_tap(keep_line, NULL);
+    sw_builds_make(&packet, N, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    uint64_t stored_bytes = 0;
+    for (unsigned i = 0; i < N; i++)
+        stored_bytes += rig->reply.u.results.results[i].stored_bytes;
+    sw_packet_rig_idle(rig);
+    ck_logged("spill_batch.done", N, N * BYTES, stored_bytes);
+    sw_builds_make_reads(&packet, N, 0, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    sw_packet_rig_idle(rig);
+    ck_logged("restore_batch.done", N, N * BYTES, stored_bytes);
+    sw_log_set_tap(NULL, NULL);
 }
 END_TEST
 
@@ -282,6 +320,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_build_that_fails_late, 0, 2);
     tcase_add_loop_test(tcase, reads_with_the_keep_flag_keep_their_regions, 0, 2);
     tcase_add_test(tcase, the_priority_comes_with_the_build);
+    tcase_add_test(tcase, the_log_has_the_sums);
     tcase_add_loop_test(tcase, once_memories_end_with_their_packet, 0, 2);
     tcase_add_loop_test(tcase, a_refused_packet_uses_up_its_once_memories, 0, 4);
     tcase_add_loop_test(tcase, a_session_ends_during_a_packet, 0, 2);

@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/control/metrics.h"
+#include "daemon/damage.h"
+#include "daemon/session/results.h"
 #include "daemon/tiers/row.h"
 #include "spill/engine_state.h"
 #include "tests/lib/run.h"
@@ -444,6 +446,55 @@ START_TEST(regions_and_snapshots) {
 }
 END_TEST
 
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+
+/* A drain to a tier behind is a drain: no new spills either. */
+START_TEST(a_drain_to_a_tier) {
+    char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":{\"to\":\"remote\"}}";
+    show_tiers();
+    free(sw_test_control_line(&control, line, sizeof line - 1));
+    ck_answers("drain", "{\"draining\":true,\"to\":\"remote\",\"left_bytes\":0}");
+    ck_answers("status", "{\"state\":\"draining\"}");
+    ck_assert(service.service.draining);
+}
+END_TEST
+
+/* A reply has 32 bits for the microseconds. */
+START_TEST(long_operations) {
+    static const uint64_t times_us[] = {7, UINT32_MAX - 1, UINT32_MAX, UINT64_C(5000000000), UINT64_MAX};
+    static struct sw_results_reply reply;
+    struct sw_result result = {.raw_bytes = 1};
+    for (size_t i = 0; i < sizeof times_us / sizeof times_us[0]; i++) {
+        const struct sw_results results = {.all = &result, .n = 1, .service_us = times_us[i]};
+        sw_results_fill(&reply, SW_PROTO_VERSION, SW_MSG_BUILD, &results);
+        ck_assert_uint_eq(reply.msg.u.results.service_us, times_us[i] < UINT32_MAX ? times_us[i] : UINT32_MAX);
+    }
+}
+END_TEST
+
+static unsigned n_lost_lines, n_last_lines;
+
+static void count_lost(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    n_lost_lines += strstr(line, "event=region.lost") != NULL;
+    n_last_lines += strstr(line, "further lost regions") != NULL;
+}
+
+/* 200 lines name lost regions, and the last one says that there are more. */
+START_TEST(many_lost_regions) {
+    const struct sw_observer observer = sw_damage_observer(&service.service);
+    const struct sw_lost_region lost = {.name = "a", .raw_bytes = 1, .n_chunks = 1, .n_gone = 1};
+    sw_log_set_tap(count_lost, NULL);
+    for (unsigned i = 1; i <= 205; i++) {
+        observer.lost_region(&lost, observer.arg);
+        ck_assert_uint_eq(n_lost_lines, i < 200 ? i : 200);
+        ck_assert_uint_eq(n_last_lines, i >= 200);
+    }
+    sw_log_set_tap(NULL, NULL);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_figures");
     tcase_add_checked_fixture(tests, setup, NULL);
@@ -453,6 +504,9 @@ int main(void) {
     tcase_add_test(tests, sessions_and_tenants);
     tcase_add_test(tests, tenants_in_metrics);
     tcase_add_test(tests, regions_and_snapshots);
+    tcase_add_test(tests, a_drain_to_a_tier);
+    tcase_add_test(tests, long_operations);
+    tcase_add_test(tests, many_lost_regions);
     Suite *suite = suite_create("daemon_figures");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -3,12 +3,15 @@
 #include "base/log.h"
 #include "daemon/descriptors.h"
 #include "daemon/session/server.h"
+#include "daemon/watchdog.h"
 #include "ipc/proto.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include "tests/lib/service.h"
 
 #include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -144,6 +147,53 @@ START_TEST(numbers_of_requests_rise_by_small_steps) {
 }
 END_TEST
 
+/* ---- the watchdog ------------------------------------------------------------------------------------------------ */
+
+static unsigned n_silent;
+
+static void count_silent(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    n_silent += strstr(line, "event=device.silent") != NULL;
+}
+
+/* Receives what the service manager is told; returns whether it is a sign of life. */
+static bool is_told(int manager) {
+    char text[64] = "";
+    (void)recv(manager, text, sizeof text - 1, MSG_DONTWAIT);
+    return strcmp(text, "WATCHDOG=1") == 0;
+}
+
+/* No sign of life while a device owes one for half of the time after which the manager gives up; then one again. */
+START_TEST(a_silent_device_is_not_vouched_for) {
+    enum { PATIENCE_US = 20000 };
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sw_watchdog *watchdog = NULL;
+    char text[24];
+    sw_test_folder(folder);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", folder);
+    const int manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(manager, (const struct sockaddr *)&address, sizeof address), 0);
+    (void)snprintf(text, sizeof text, "%d", PATIENCE_US);
+    ck_assert(setenv("NOTIFY_SOCKET", address.sun_path, 1) == 0 && setenv("WATCHDOG_USEC", text, 1) == 0);
+    sw_log_set_tap(count_silent, NULL);
+    (void)usleep(PATIENCE_US); /* since the start */
+    ck_assert_int_eq(sw_watchdog_open(&watchdog, &service.service, NULL), 0);
+    ck_assert_ptr_nonnull(watchdog);
+    while (n_silent == 0) {
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+        ck_assert(!is_told(manager));
+    }
+    while (!is_told(manager))
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    sw_log_set_tap(NULL, NULL);
+    sw_watchdog_close(watchdog);
+    (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    (void)close(manager);
+    sw_test_remove(folder);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_server");
     TCase *tests = tcase_create("all");
@@ -151,6 +201,7 @@ int main(void) {
     tcase_add_test(tests, no_more_are_promised_than_there_are);
     tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, 2);
     tcase_add_test(tests, numbers_of_requests_rise_by_small_steps);
+    tcase_add_test(tests, a_silent_device_is_not_vouched_for);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

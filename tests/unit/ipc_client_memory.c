@@ -337,14 +337,18 @@ static uint32_t take_build_end(int socket, unsigned flags) {
     return msg.header.seq;
 }
 
-/* The read of a region of that length, in chunks of a piece. */
-static void begin_read(int socket, uint64_t bytes) {
-    const struct sw_wire_buffer buffer = {.raw_bytes = bytes, .chunk_bytes = (uint32_t)SW_PIECE_BYTES};
+/* The read of a region of that length, in chunks of that length; and in chunks of a piece. */
+static void begin_read_by(int socket, uint64_t bytes, uint32_t chunk_bytes) {
+    const struct sw_wire_buffer buffer = {.raw_bytes = bytes, .chunk_bytes = chunk_bytes};
     const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 1};
     struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = &buffer}};
     sw_play_expect(socket, &msg, SW_MSG_READ);
     SW_ASSERT(msg.u.read.reads[0].flags == SW_READ_BEGIN && msg.u.read.reads[0].slot == 1 && msg.u.read.n_chunks == 0);
     sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+}
+
+static void begin_read(int socket, uint64_t bytes) {
+    begin_read_by(socket, bytes, (uint32_t)SW_PIECE_BYTES);
 }
 
 static void expect_read_end(int socket) {
@@ -505,6 +509,44 @@ static void serve_a_restore(int socket) {
     sw_play_expect_end(socket);
 }
 
+/* A chunk of a region from a service with longer chunks takes two places. */
+enum { LONG_BYTES = 2 * (int)SW_PIECE_BYTES, N_LONG = SW_ARENA_PIECES };
+
+static void serve_long_chunks(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    for (unsigned i = 0; i < N_LONG; i++) {
+        struct sw_msg msg;
+        begin_read_by(socket, LONG_BYTES, LONG_BYTES);
+        sw_play_expect(socket, &msg, SW_MSG_READ);
+        SW_ASSERT(msg.u.read.n_chunks == 1 && msg.u.read.chunks[0].mem == mem);
+        SW_ASSERT(msg.u.read.chunks[0].offset % LONG_BYTES == 0 && msg.u.read.chunks[0].raw_bytes == LONG_BYTES);
+        sw_play_put_result(socket, msg.header.seq, 1, LONG_BYTES);
+        expect_read_end(socket);
+        expect_consume(socket, 1);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* All places of a chunk are free when it has been copied. */
+START_TEST(places_of_long_chunks_are_given_back) {
+    void *heap = malloc(LONG_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_long_chunks);
+    for (unsigned i = 0; i < N_LONG; i++) {
+        struct spillway_ticket *ticket = NULL;
+        ck_assert_int_eq(
+            spillway_restore(sw_play.connection,
+                             SW_REQUEST(SW_ONE(heap, LONG_BYTES), .region = (struct spillway_region){1, 9}), 1, &ticket,
+                             &sw_play.error),
+            0);
+        ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    }
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 /* Returns the allocated bytes of the library's arena, the process's only memfd of this name. */
 static uint64_t arena_allocated_bytes(void) {
     char path[32], name[64];
@@ -579,6 +621,7 @@ int main(void) {
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
+    tcase_add_test(tcase, places_of_long_chunks_are_given_back);
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
