@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -607,6 +608,30 @@ START_TEST(the_pool_is_bounded) {
 }
 END_TEST
 
+static uint64_t page_faults(void) {
+    struct rusage usage;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &usage), 0);
+    return (uint64_t)usage.ru_minflt;
+}
+
+START_TEST(memory_of_transfers_is_used_again) {
+    enum { TIMES = 4 };
+    struct sw_stored stored;
+    uint64_t n_before = 0;
+    config.pool_bytes = 128 << 20;
+    reopen(0);
+    put(FRAME_BYTES, 1, &stored);
+    uint8_t *buffer = sw_nvme_buffer(FRAME_BYTES);
+    for (unsigned i = 0; i <= TIMES; i++) {
+        ck_assert_int_eq(sw_nvme_transfer(tier, SW_TIER_READ, &stored, buffer, 0, NULL), 0);
+        n_before = i ? n_before : page_faults();
+    }
+    ck_assert_uint_lt(page_faults() - n_before, TIMES * FRAME_BYTES / (unsigned)getpagesize() / 8);
+    free(buffer);
+    tier->ops->release(tier, &stored);
+}
+END_TEST
+
 /* Adds the tests that need no commands; they run with other stores, too. */
 static void add_plain(TCase *tests) {
     tcase_add_loop_test(tests, a_frame_comes_back_and_goes, 0, N_LENGTHS);
@@ -617,6 +642,7 @@ static void add_plain(TCase *tests) {
 }
 
 static void add_others(TCase *tests) {
+    tcase_add_test(tests, memory_of_transfers_is_used_again);
     tcase_add_test(tests, no_object_is_longer_than_64_MiB);
     tcase_add_test(tests, what_the_store_has_is_encrypted);
     tcase_add_test(tests, frames_beyond_a_lower_capacity_are_found);

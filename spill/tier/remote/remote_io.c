@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/meter.h"
 #include "base/thread.h"
+#include "spill/tier/remote/remote_buffers.h"
 #include "spill/tier/remote/remote_window.h"
 
 #include <pthread.h>
@@ -20,7 +21,8 @@ struct part {
     struct transfer *transfer;
     struct sw_object_request request;
     uint64_t first, n_segments, body_bytes;
-    uint8_t *body; /* in the pool */
+    struct sw_remote_buffer *buffer; /* in the pool; NULL: it has room for one */
+    uint64_t room_bytes;             /* of the pool: at least body_bytes */
     unsigned n_spoilt;
 };
 
@@ -43,6 +45,7 @@ struct sw_remote_io {
     struct sw_list refused;    /* sw_tier_io.tier.node: end with their error */
     bool stop;
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
+    struct sw_remote_buffers buffers;             /* spare ones, in what the pool has left */
     uint64_t n_transfers, transfer_bytes;
     unsigned n_begun[2]; /* parts that have room, by kind, like the next two */
     struct sw_remote_window windows[2];
@@ -65,16 +68,32 @@ static void count_end(struct sw_remote_io *io, enum sw_tier_io_kind kind, uint64
     (void)pthread_mutex_unlock(&io->lock);
 }
 
+/* Frees spare buffers: the pool has room for those in use and these, and keeps a quarter while none is in use. */
+static void trim(struct sw_remote_io *io) {
+    struct sw_list surplus;
+    sw_list_init(&surplus);
+    (void)pthread_mutex_lock(&io->lock);
+    const uint64_t pool_bytes = io->config.pool_bytes, used_bytes = io->used_bytes;
+    const uint64_t most_bytes = used_bytes == 0           ? pool_bytes / 4
+                                : used_bytes < pool_bytes ? pool_bytes - used_bytes
+                                                          : 0;
+    sw_remote_buffers_cut(&io->buffers, most_bytes, &surplus);
+    (void)pthread_mutex_unlock(&io->lock);
+    sw_remote_buffers_free(&surplus);
+}
+
 static void give_room(struct part *part) {
     struct sw_remote_io *io = part->transfer->io;
-    sw_free(part->body);
-    part->body = NULL;
     (void)pthread_mutex_lock(&io->lock);
-    io->used_bytes -= part->body_bytes;
-    io->write_bytes -= is_write(part) ? part->body_bytes : 0;
+    if (part->buffer)
+        sw_remote_buffers_give(&io->buffers, part->buffer);
+    part->buffer = NULL;
+    io->used_bytes -= part->room_bytes;
+    io->write_bytes -= is_write(part) ? part->room_bytes : 0;
     io->n_begun[part->transfer->user->kind]--;
     (void)pthread_cond_broadcast(&io->work);
     (void)pthread_mutex_unlock(&io->lock);
+    trim(io);
 }
 
 /* A part has ended, with or without an error; the last one ends the transfer. The first error counts. */
@@ -141,8 +160,8 @@ static void decrypt(struct part *part, struct sw_err *err) {
     struct sw_object_key key;
     if (sw_object_key_open(t->io->config.keyring, t->place->name, part->request.meta, &key, NULL, err))
         return;
-    (void)sw_object_unseal(&key, t->place->name, t->user->stored->bytes, part->first, part->n_segments, part->body,
-                           t->user->memory, err);
+    (void)sw_object_unseal(&key, t->place->name, t->user->stored->bytes, part->first, part->n_segments,
+                           part->buffer->body, t->user->memory, err);
     sw_object_key_fini(&key);
 }
 
@@ -163,34 +182,44 @@ static void finish_read(struct part *part) {
 
 /* ---- beginnings ---- */
 
+/* Returns whether the part may take room_bytes of the pool. */
 static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     const uint64_t most = io->config.pool_bytes;
     const enum sw_tier_io_kind kind = part->transfer->user->kind;
     const uint64_t kind_bytes = is_write(part) ? io->write_bytes : io->used_bytes - io->write_bytes;
     if (io->n_begun[kind] >= FEW_PARTS &&
-        kind_bytes + part->body_bytes > sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
+        kind_bytes + part->room_bytes > sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
         return false;
-    if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->body_bytes > most / 4 * 3)
+    if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->room_bytes > most / 4 * 3)
         return false;
-    return io->used_bytes == 0 || io->used_bytes + part->body_bytes <= most;
+    return io->used_bytes == 0 || io->used_bytes + part->room_bytes <= most;
 }
 
-/* Takes the next part that has room; NULL: there is none. Under the lock. */
+/* Takes the next part of this kind, and a spare buffer if one fits. NULL: there is none that has room. Under the lock.
+ */
+static struct part *take_part(struct sw_remote_io *io, enum sw_tier_io_kind kind) {
+    struct sw_list *waiting = &io->waiting[kind];
+    if (sw_list_empty(waiting))
+        return NULL;
+    struct part *part = SW_CONTAINER_OF(waiting->next, struct part, node);
+    struct sw_remote_buffer *spare = sw_remote_buffers_find(&io->buffers, part->body_bytes);
+    part->room_bytes = spare ? spare->bytes : part->body_bytes;
+    if (!has_room(io, part))
+        return NULL;
+    if (spare)
+        sw_remote_buffers_take(&io->buffers, spare);
+    part->buffer = spare;
+    sw_list_remove(&part->node);
+    io->used_bytes += part->room_bytes;
+    io->write_bytes += is_write(part) ? part->room_bytes : 0;
+    io->n_begun[kind]++;
+    io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
+    return part;
+}
+
 static struct part *next_part(struct sw_remote_io *io) {
-    const enum sw_tier_io_kind order[2] = {SW_TIER_READ, SW_TIER_WRITE};
-    for (unsigned i = 0; i < 2; i++) {
-        struct sw_list *waiting = &io->waiting[order[i]];
-        struct part *part = sw_list_empty(waiting) ? NULL : SW_CONTAINER_OF(waiting->next, struct part, node);
-        if (!part || !has_room(io, part))
-            continue;
-        sw_list_remove(&part->node);
-        io->used_bytes += part->body_bytes;
-        io->write_bytes += is_write(part) ? part->body_bytes : 0;
-        io->n_begun[order[i]]++;
-        io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
-        return part;
-    }
-    return NULL;
+    struct part *part = take_part(io, SW_TIER_READ);
+    return part ? part : take_part(io, SW_TIER_WRITE);
 }
 
 static bool has_failed(struct sw_remote_io *io, const struct transfer *t) {
@@ -208,8 +237,12 @@ static void begin(struct part *part) {
         end_part(part, &err);
         return;
     }
-    part->request.body = part->body = sw_alloc(part->body_bytes);
-    if (!part->body)
+    if (!part->buffer) {
+        trim(io);
+        part->buffer = sw_remote_buffer_new(part->body_bytes);
+    }
+    part->request.body = part->buffer ? part->buffer->body : NULL;
+    if (!part->buffer)
         (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to or from the remote tier");
     else if (is_write(part))
         (void)sw_object_seal_request(io->config.keyring, part->transfer->user->memory,
@@ -338,6 +371,10 @@ void sw_remote_io_stop(struct sw_remote_io *io) {
 void sw_remote_io_free(struct sw_remote_io *io) {
     if (!io)
         return;
+    struct sw_list spare;
+    sw_list_init(&spare);
+    sw_remote_buffers_cut(&io->buffers, 0, &spare);
+    sw_remote_buffers_free(&spare);
     (void)pthread_cond_destroy(&io->work);
     (void)pthread_mutex_destroy(&io->lock);
     sw_free(io);
@@ -359,6 +396,7 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
         sw_list_init(&io->waiting[i]);
     sw_list_init(&io->arrived);
     sw_list_init(&io->refused);
+    sw_remote_buffers_init(&io->buffers);
     for (const unsigned n = wanted_threads(); io->n_threads < n; io->n_threads++)
         if (sw_thread_start(&io->threads[io->n_threads], thread_main, io) != 0)
             break;
