@@ -63,6 +63,27 @@ START_TEST(unknown_flags_are_refused) {
 }
 END_TEST
 
+/* Only flags that are known, and no wait for the value with which a word begins: at each place of a request. */
+START_TEST(each_buffer_waits_as_it_may) {
+    const unsigned place = (unsigned)_i % N_PIECES;
+    const bool waits_for_nothing = _i / N_PIECES % 2, is_restore = _i / N_PIECES / 2;
+    const char *const text = waits_for_nothing ? "the value 0"
+                             : place           ? "buffer 2 of 2: flags"
+                                               : "buffer 1 of 2: flags";
+    struct made made;
+    ck_assert_int_eq(spill(BUFFERS, &plainly, &made), 0);
+    struct sw_msg msg = is_restore ? restore_msg(BUFFERS, &made, &plainly) : spill_msg(BUFFERS, &plainly);
+    uint32_t *waits = is_restore ? msg.u.restore_buffers.waits : msg.u.spill_buffers.waits;
+    uint64_t *value = is_restore ? msg.u.restore_buffers.order_value : msg.u.spill_buffers.order_value;
+    waits[place] = waits_for_nothing ? 1 : 2;
+    value[place] = !waits_for_nothing;
+    ck_assert_int_eq(call(&msg), -SW_EINVAL);
+    ck_assert_msg(strstr((const char *)msg.u.error.text, text) != NULL, "%s", (const char *)msg.u.error.text);
+    ck_assert_uint_eq(stats_now().n_regions, 1);
+    ck_restores(BUFFERS, &made, 0);
+}
+END_TEST
+
 /* Its record stays until it is closed, so that requests that name it get its error. */
 START_TEST(memory_that_failed_can_be_closed) {
     struct sw_msg open = {.header = {.type = SW_MSG_MEM_OPEN}};
@@ -140,6 +161,43 @@ START_TEST(a_refused_buffer_cancels_the_others) {
 }
 END_TEST
 
+/* ---- results ---- */
+
+static void ask_about(struct sw_region_id id, struct sw_msg_region *ret) {
+    struct sw_msg msg = {.header = {.type = SW_MSG_QUERY}};
+    msg.u.query = (struct sw_msg_query){id.slot, id.gen};
+    ck_assert_int_eq(call(&msg), 0);
+    *ret = msg.u.region;
+}
+
+/* What differs between the regions is "mixed"; what is alike is named. */
+START_TEST(a_batchs_result_sums_up_its_regions) {
+    struct sw_msg_region first, second;
+    struct made made;
+    memset(memory, 0, BYTES / 2);
+    memset(original, 0, BYTES / 2);
+    struct sw_msg msg = spill_msg(BATCH, &plainly);
+    ck_assert_int_eq(call(&msg), 0);
+    const struct sw_msg_result_batch *all = &msg.u.result_batch;
+    made = (struct made){.ids = {{all->slot[0], all->gen[0]}, {all->slot[1], all->gen[1]}}, .n = 2};
+    for (int restored = 0; restored < 2; restored++) {
+        ask_about(made.ids[0], &first);
+        ask_about(made.ids[1], &second);
+        ck_assert_str_ne((const char *)first.codec, (const char *)second.codec);
+        if (restored) {
+            msg = restore_msg(BATCH, &made, &(struct ask){.flags = SW_REQ9_KEEP});
+            ck_assert_int_eq(call(&msg), 0);
+        }
+        ck_assert_uint_eq(msg.header.type, SW_MSG_RESULT_BATCH);
+        ck_assert_uint_eq(all->raw_bytes, BYTES);
+        ck_assert_uint_eq(all->stored_bytes, first.stored_bytes + second.stored_bytes);
+        ck_assert_str_eq((const char *)all->codec, "mixed");
+        ck_assert_str_eq((const char *)all->tier, (const char *)first.tier);
+    }
+    drop_all(&made);
+}
+END_TEST
+
 /* ---- after a restart ---- */
 
 /* Asks about a request whose reply has not come, as the library does. */
@@ -174,8 +232,11 @@ START_TEST(each_kind_of_request_can_be_settled) {
     ck_assert_int_eq(settle(restores[kind], made.request, &made, &msg), -SW_ESTALE);
     ck_assert_int_eq(settle(spills[kind], made.request, &made, &msg), -SW_ERESTARTED);
     ck_assert_int_eq(settle(SW_MSG_DROP, made.request, &made, &msg), -SW_EINVAL);
-    made.n = 0;
-    ck_assert_int_eq(settle(spills[kind], made.request, &made, &msg), -SW_EINVAL);
+    for (made.n = 0; made.n <= N_PIECES; made.n++)
+        if (made.n == 0 || (made.n > 1 && kind != BATCH)) {
+            ck_assert_int_eq(settle(spills[kind], made.request, &made, &msg), -SW_EINVAL);
+            ck_assert_int_eq(settle(restores[kind], made.request, &made, &msg), -SW_EINVAL);
+        }
     ck_assert_int_eq(settle(0, 0, &made, &msg), 0);
     ck_assert(!session->may_settle);
 }
@@ -217,10 +278,12 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, a_drained_service_takes_nothing_and_gives_all_back, 0, N_KINDS);
     tcase_add_loop_test(tcase, unknown_flags_are_refused, 0, N_KINDS);
+    tcase_add_loop_test(tcase, each_buffer_waits_as_it_may, 0, 4 * N_PIECES);
     tcase_add_test(tcase, memory_that_failed_can_be_closed);
     tcase_add_loop_test(tcase, once_memory_ends_with_its_request, 0, N_KINDS);
     tcase_add_test(tcase, a_durable_region_stays);
     tcase_add_test(tcase, a_refused_buffer_cancels_the_others);
+    tcase_add_test(tcase, a_batchs_result_sums_up_its_regions);
     tcase_add_loop_test(tcase, each_kind_of_request_can_be_settled, 0, PACKED);
     tcase_add_loop_test(tcase, a_spill_lost_by_a_restart_is_repeated, 0, DURABLE);
     tcase_add_loop_test(tcase, a_failed_drop_does_not_stop_the_others, 0, 2);

@@ -140,6 +140,47 @@ START_TEST(a_batch_may_take_two_packets) {
 }
 END_TEST
 
+/* Five requests have 256 buffers, or one more. */
+enum { N_LONG = 6 };
+static uint32_t n_buffers[N_LONG] = {64, 64, 64, 60, 4, 1};
+
+static void take_long(int socket, uint32_t first, uint32_t n) {
+    static const struct sw_wire_text texts[] = {{"v5t"}};
+    struct sw_wire_result all[N_LONG] = {{0}};
+    struct sw_msg msg, reply = {.u.results = {.n_results = (uint16_t)n, .n_texts = 1, .results = all, .texts = texts}};
+    uint32_t n_chunks = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all[i] = (struct sw_wire_result){
+            .slot = 1 + i, .gen = 9, .raw_bytes = n_buffers[first + i] * BUFFER_BYTES, .codec = 1};
+        n_chunks += n_buffers[first + i];
+    }
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == n && msg.u.build.n_chunks == n_chunks);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+}
+
+static void take_full_packets(int socket) {
+    const uint32_t n_first = n_buffers[3] == 60 ? 5 : 4;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    (void)sw_play_register(socket);
+    take_long(socket, 0, n_first);
+    take_long(socket, n_first, N_LONG - n_first);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_packet_takes_whole_regions) {
+    n_buffers[3] = (uint32_t)_i;
+    struct spillway_ticket *ticket = NULL;
+    start_batches(take_full_packets);
+    for (uint32_t i = 0, first = 0; i < N_LONG; first += n_buffers[i++])
+        requests[i] = (struct spillway_request){.size = sizeof requests[i], SW_SEVERAL(buffers + first, n_buffers[i])};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, N_LONG, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(wait_batch(ticket, -1, N_LONG), 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 static void fail_second_packets(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
     const uint32_t mem = sw_play_register(socket);
@@ -437,6 +478,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_batch");
     TCase *tcase = tcase_create("batch");
     tcase_add_test(tcase, a_batch_may_take_two_packets);
+    tcase_add_loop_test(tcase, a_packet_takes_whole_regions, 60, 62);
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, packets_respect_the_daemons_limit);
     tcase_add_test(tcase, batches_respect_the_daemons_limits);

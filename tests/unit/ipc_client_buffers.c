@@ -285,6 +285,24 @@ START_TEST(the_limit_that_is_reached_is_named) {
 }
 END_TEST
 
+/* A request that could never be sent is refused at each place of its call. */
+START_TEST(no_request_of_a_call_has_too_many_buffers) {
+    struct spillway_request requests[3];
+    struct spillway_ticket *ticket = NULL;
+    sw_play.gpu.on = true;
+    sw_play_open(serve_few_buffers);
+    const struct spillway_buffer three[3] = {{.data = sw_play.data, .bytes = 1},
+                                             {.data = (uint8_t *)sw_play.data + 1, .bytes = 1},
+                                             {.data = (uint8_t *)sw_play.data + 2, .bytes = 1}};
+    for (int i = 0; i < 3; i++)
+        requests[i] = (struct spillway_request){.size = sizeof requests[i], SW_SEVERAL(three, i == _i ? 3 : 2)};
+    sw_play_ck_error(spillway_spill(sw_play.connection, requests, 3, &ticket, &sw_play.error), SPILLWAY_ELIMIT,
+                     SPILLWAY_SCOPE_REQUEST, "3 buffers: the service allows 2 in flight");
+    ck_assert_ptr_null(ticket);
+    sw_play_close();
+}
+END_TEST
+
 /* Three pieces at a time, as many as the request has buffers. */
 static void allow_one_request(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 3);
@@ -460,6 +478,7 @@ int main(void) {
     tcase_add_test(tcase, no_memory_for_buffers);
     tcase_add_loop_test(tcase, restored_buffers_must_not_overlap, 0, 4);
     tcase_add_loop_test(tcase, the_limit_that_is_reached_is_named, 0, 2);
+    tcase_add_loop_test(tcase, no_request_of_a_call_has_too_many_buffers, 0, 3);
     tcase_add_test(tcase, a_call_waits_for_room);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, each_buffer_is_described);

@@ -233,6 +233,44 @@ START_TEST(a_time_limit_wakes_the_event_loop) {
 }
 END_TEST
 
+/* Two calls; the one that has less time ends. */
+static int hurried;
+
+static void end_the_hurried(int socket) {
+    struct sw_msg spills[2], abort;
+    greet(socket);
+    sw_play_expect(socket, &spills[0], SW_MSG_BUILD);
+    sw_play_expect(socket, &spills[1], SW_MSG_BUILD);
+    const uint32_t number = spills[hurried].u.build.builds[0].build;
+    sw_play_expect(socket, &abort, SW_MSG_BUILD);
+    SW_ASSERT(abort.u.build.builds[0].build == number && abort.u.build.builds[0].flags == SW_BUILD_ABORT);
+    sw_play_put_error(socket, spills[hurried].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
+    sw_play_put_discarded(socket, abort.header.seq, N);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, spills[!hurried].header.seq, N, 1, N * EACH_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(the_first_time_limit_wakes_the_event_loop) {
+    struct spillway_ticket *tickets[2], *done;
+    hurried = _i;
+    start(end_the_hurried, 0);
+    for (int i = 0; i < 2; i++) {
+        requests[0].timeout_ms = i == hurried ? 20 : 60000;
+        tickets[i] = spill_all();
+    }
+    while (!(done = spillway_next_done(sw_play.connection))) {
+        struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+        ck_assert_int_eq(poll(&p, 1, 30000), 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_ptr_eq(done, tickets[hurried]);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(tickets[!hurried], 30000, results, N, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void succeed_all_the_same(int socket) {
     struct sw_msg spill, abort;
     greet(socket);
@@ -550,6 +588,7 @@ int main(void) {
     tcase_add_test(tcase, a_call_is_canceled);
     tcase_add_test(tcase, a_call_has_a_time_limit);
     tcase_add_test(tcase, a_time_limit_wakes_the_event_loop);
+    tcase_add_loop_test(tcase, the_first_time_limit_wakes_the_event_loop, 0, 2);
     tcase_add_test(tcase, a_cancel_after_success_is_harmless);
     tcase_add_test(tcase, what_was_never_sent_is_canceled_by_itself);
     tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
