@@ -79,7 +79,7 @@ static const char *scalar(char *ret, const char *name, const json_t *value) {
         (void)snprintf(ret, VALUE_BYTES, "-");
     } else if (ends_with(name, "_bytes_per_s")) {
         (void)snprintf(ret, VALUE_BYTES, "%s/s", sw_ctl_bytes(number, sizeof number, json_number_value(value)));
-    } else if (ends_with(name, "bytes")) {
+    } else if (strcmp(name, "bytes") == 0 || ends_with(name, "_bytes")) {
         (void)sw_ctl_bytes(ret, VALUE_BYTES, json_number_value(value));
     } else if (ends_with(name, "_us")) {
         (void)sw_ctl_time(ret, VALUE_BYTES, json_number_value(value));
