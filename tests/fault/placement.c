@@ -128,6 +128,11 @@ static struct sw_engine_stats settled_stats(void) {
     return stats;
 }
 
+static bool add_moving(const struct sw_region_view *view, void *arg) {
+    *(unsigned *)arg += view->is_moving;
+    return true;
+}
+
 START_TEST(test_regions_without_room_in_host_memory_go_to_the_disk) {
     open_fixture(32 << 20, 100, 100, false);
     for (int i = 0; i < N; i++)
@@ -179,6 +184,68 @@ START_TEST(test_moves_continue_to_the_low_watermark) {
     stats = settled_stats();
     ck_assert_uint_le(stats.tiers[0].used_bytes, (uint64_t)(3 << 20) / 100 * 20);
     ck_assert_uint_ge(stats.tiers[0].used_bytes, (uint64_t)(3 << 20) / 100 * 10);
+    close_fixture();
+}
+END_TEST
+
+/* New watermarks count at once, the low one, too. */
+START_TEST(test_watermarks_may_change) {
+    static const unsigned marks[][2] = {{90, 80}, {70, 40}, {30, 20}};
+    struct sw_test_op op;
+    open_fixture(32 << 20, 100, 100, false);
+    fill(1);
+    for (unsigned i = 0; i < 44; i++) /* 93 % */
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
+    ck_assert_uint_eq(settled_stats().demotions, 0);
+    for (unsigned i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        sw_engine_set_limits(f.engine, marks[i][0], marks[i][1], 1000);
+        const uint64_t used_bytes = settled_stats().tiers[0].used_bytes, low_bytes = (3 << 20) / 100 * marks[i][1];
+        ck_assert_uint_le(used_bytes, low_bytes);
+        ck_assert_uint_gt(used_bytes + 2 * 65536, low_bytes);
+    }
+    close_fixture();
+}
+END_TEST
+
+static unsigned count_moving(void) {
+    unsigned n = 0;
+    ck_assert_uint_eq(sw_engine_visit(f.engine, 0, 1000, add_moving, &n), UINT32_MAX);
+    return n;
+}
+
+/* Many short regions move at once, also when many bytes have been moved before. */
+START_TEST(test_short_regions_move_together) {
+    enum { SHORT = 20 };
+    struct sw_test_op op;
+    open_fixture(64 << 20, 100, 100, false);
+    for (int i = 0; i < 28; i++) { /* 17 MiB */
+        ck_assert_int_eq(spill(0), 0);
+        ck_assert_int_eq(sw_engine_advise(f.owner, ids[0], SW_ADVISE_DEMOTE, 0, NULL), 0);
+        (void)settled_stats();
+    }
+    fill(1);
+    for (unsigned i = 0; i < SHORT; i++)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
+    ck_assert_int_eq(sw_engine_drain(f.engine, "nvme", NULL), 0);
+    ck_assert_uint_eq(count_moving(), SHORT);
+    ck_assert_uint_eq(settled_stats().tiers[0].used_bytes, 0);
+    close_fixture();
+}
+END_TEST
+
+/* The disk has room for a part of the region alone. The region stays, and what was moved of it is given up. */
+START_TEST(test_a_move_to_a_full_disk_ends) {
+    const uint64_t until_us = sw_clock_us() + 20000000;
+    open_fixture(512 << 10, 100, 100, false);
+    ck_assert_int_eq(spill(0), 0);
+    ck_assert_int_eq(sw_engine_advise(f.owner, ids[0], SW_ADVISE_DEMOTE, 0, NULL), 0);
+    while (count_moving() && sw_clock_us() < until_us)
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(count_moving(), 0);
+    const struct sw_engine_stats stats = settled_stats();
+    ck_assert_uint_eq(stats.demotions, 0);
+    ck_assert_int_eq(restore(0, false), 0);
+    ck_assert_uint_eq(settled_stats().tiers[1].used_bytes, 0);
     close_fixture();
 }
 END_TEST
@@ -643,6 +710,9 @@ int main(void) {
     tcase_add_test(tcase, test_regions_without_room_in_host_memory_go_to_the_disk);
     tcase_add_test(tcase, test_above_the_watermark_the_oldest_regions_move);
     tcase_add_test(tcase, test_moves_continue_to_the_low_watermark);
+    tcase_add_test(tcase, test_watermarks_may_change);
+    tcase_add_test(tcase, test_short_regions_move_together);
+    tcase_add_test(tcase, test_a_move_to_a_full_disk_ends);
     tcase_add_test(tcase, test_a_region_can_be_restored_during_its_move);
     tcase_add_test(tcase, test_advice_is_followed);
     tcase_add_test(tcase, test_a_fetch_can_be_interrupted_and_can_fail);

@@ -1,5 +1,6 @@
 /* Regions of several buffers: spilled, restored, kept, moved and dropped as one, or not at all. */
 #include "base/alloc.h"
+#include "spill/operator.h"
 #include "spill/store/frames.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -9,6 +10,7 @@
 
 #include <check.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 5, MANY = SW_FRAMES_MAX_BUFFERS, BUFFER_BYTES = 256 << 10 };
 
@@ -104,6 +106,31 @@ static void ck_nothing_left(void) {
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.n_regions + stats.tiers[0].used_bytes + stats.tiers[1].used_bytes, 0);
 }
+
+static uint64_t stage_us(enum sw_op_stage stage) {
+    return sw_engine_op_statistics(f.engine)->latency[SW_OP_KIND_SPILL][stage].sum_us;
+}
+
+/* The buffers' times are the operation's: planning ends with the last plan. Each buffer has a slot. */
+START_TEST(the_last_plan_of_all_buffers_counts) {
+    enum { LONG_US = 50000 };
+    struct sw_range ranges[N];
+    struct sw_test_op op = {0};
+    set_ranges(ranges, from_mem);
+    sw_device_faulty_arm(f.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_DONE);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, &op.id, NULL), 0);
+    while (!sw_device_faulty_hangs(f.device))
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    (void)usleep(LONG_US);
+    sw_device_faulty_release(f.device);
+    ck_assert_int_eq(wait_for(&op, 0), 0);
+    ck_assert_uint_ge(stage_us(SW_OP_STAGE_PLAN), LONG_US);
+    ck_assert_uint_eq(stage_us(SW_OP_STAGE_WHOLE),
+                      stage_us(SW_OP_STAGE_WAIT) + stage_us(SW_OP_STAGE_PLAN) + stage_us(SW_OP_STAGE_MOVE));
+    ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+    ck_nothing_left();
+}
+END_TEST
 
 START_TEST(one_region_of_several_buffers) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
@@ -393,6 +420,7 @@ int main(void) {
           *frames = tcase_create("frames");
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_test(tcase, one_region_of_several_buffers);
+    tcase_add_test(tcase, the_last_plan_of_all_buffers_counts);
     tcase_add_test(tcase, any_number_of_buffers);
     tcase_add_test(tcase, all_buffers_count_for_their_tenant);
     tcase_add_test(tcase, invalid_requests_are_refused);

@@ -1,5 +1,6 @@
 /* Regions that come to be by several appends: whole or not at all, whatever fails, and for whatever reason it ends. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "spill/build.h"
 #include "spill/engine_state.h"
 #include "tests/lib/appends.h"
@@ -267,6 +268,25 @@ START_TEST(builds_that_expire) {
 }
 END_TEST
 
+/* A build is idle from the end of its last append on. */
+START_TEST(each_append_begins_the_time_anew) {
+    struct sw_build *build = begin();
+    struct sw_test_op op, end;
+    uint64_t last_us = sw_build_idle_since_us(build);
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        const uint64_t before_us = sw_clock_us();
+        ck_assert_uint_ge(before_us, last_us);
+        ck_assert_int_eq(append(build, i, &op), 0);
+        ck_assert_uint_eq(sw_build_idle_since_us(build), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
+        last_us = sw_build_idle_since_us(build);
+        ck_assert_uint_ge(last_us, before_us);
+    }
+    ck_assert_int_eq(abort_build(build, &end), -SW_ECANCELED);
+    ck_nothing_left();
+}
+END_TEST
+
 START_TEST(a_build_is_canceled_by_its_region_id) {
     struct sw_test_op op, end;
     struct sw_build *build = begin();
@@ -337,6 +357,7 @@ int main(void) {
     tcase_add_test(all, a_build_is_no_region_yet);
     tcase_add_test(all, a_failed_append_fails_the_build);
     tcase_add_test(all, builds_that_expire);
+    tcase_add_test(all, each_append_begins_the_time_anew);
     tcase_add_test(all, a_build_is_canceled_by_its_region_id);
     tcase_add_test(all, no_memory_for_any_part_of_it);
     tcase_add_test(all, builds_end_with_their_owner);

@@ -56,6 +56,23 @@ START_TEST(recorded_regions_are_found) {
 }
 END_TEST
 
+/* A device has to take the chunks that there are. A region may be shorter than a chunk of it. */
+START_TEST(the_longest_chunk_of_all_regions) {
+    static const struct {
+        uint64_t raw_bytes, chunk_bytes, longest;
+    } of[] = {{0, 9000, 0}, {3000, 9000, 3000}, {3000, 3000, 3000}, {90000, 4000, 4000}, {20000, 2000, 4000}};
+    struct sw_catalogue *c = open_new();
+    for (uint32_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        struct sw_frames *frames = sw_frames_new(of[i].raw_bytes, of[i].chunk_bytes, false);
+        ck_assert_ptr_nonnull(frames);
+        (void)put(c, i, 1, frames, 0);
+        sw_frames_delete(frames);
+        ck_assert_uint_eq(sw_catalogue_longest_chunk(c), of[i].longest);
+    }
+    sw_catalogue_close(c);
+}
+END_TEST
+
 /* Whatever else becomes of the record; in its cells the next one is as any other. */
 START_TEST(a_forgotten_request_is_not_found) {
     struct sw_catalogue *c = open_new();
@@ -362,6 +379,7 @@ int main(void) {
     TCase *tcase = tcase_create("catalogue");
     sw_test_slow(tcase, 90);
     tcase_add_test(tcase, recorded_regions_are_found);
+    tcase_add_test(tcase, the_longest_chunk_of_all_regions);
     tcase_add_test(tcase, a_forgotten_request_is_not_found);
     tcase_add_test(tcase, only_old_records_let_holes_be_filled);
     tcase_add_test(tcase, freed_and_replaced_records_are_not_found);

@@ -45,6 +45,25 @@ START_TEST(regions_outlive_the_catalogue) {
 }
 END_TEST
 
+/* From then on the catalogue knows it again, although nobody has asked for it: a start without the disk misses it. */
+START_TEST(a_region_that_only_the_disk_knew_is_missed_without_it) {
+    begin_life();
+    spill_host("a", 0);
+    end_life();
+    reboot();
+    begin_life();
+    end_life();
+    (void)sw_life_next(&life, 0);
+    ck_assert_uint_eq(life.found.n_lost, 1);
+    session = NULL;
+    end_life();
+    begin_life();
+    ck_assert_uint_eq(life.found.n_lost, 0);
+    ck_there("a", 0);
+    end_life();
+}
+END_TEST
+
 /* A session that is resumed has the region under the id that it knows. */
 START_TEST(a_restart_keeps_the_id) {
     begin_life();
@@ -302,6 +321,7 @@ int main(void) {
     TCase *tcase = tcase_create("kept");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, regions_outlive_the_catalogue, 0, 2);
+    tcase_add_test(tcase, a_region_that_only_the_disk_knew_is_missed_without_it);
     tcase_add_test(tcase, a_restart_keeps_the_id);
     tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);

@@ -33,6 +33,9 @@ static struct {
     bool is_short;          /* a write that fails has written a part of it */
     bool names_are_dirty;   /* there is a name that was not flushed */
     bool is_marked_early;   /* the mark of the key was there before such a flush */
+    unsigned n_bad_writes;  /* of frames; the first one fails with EIO, the others later, with ENOSPC */
+    bool all_are_bad;
+    atomic_bool holds;      /* flushes wait */
 } disk;
 
 static bool *dirty(int fd) {
@@ -54,9 +57,20 @@ static bool fails(enum call call) {
     return true;
 }
 
+static ssize_t fail_in_turn(void) {
+    (void)pthread_mutex_lock(&lock);
+    const bool is_first = disk.n_bad_writes++ == 0;
+    (void)pthread_mutex_unlock(&lock);
+    (void)usleep(is_first ? 0 : 50000);
+    errno = is_first ? EIO : ENOSPC;
+    return -1;
+}
+
 static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     struct stat st;
     ck_assert_int_eq(fstat(fd, &st), 0);
+    if (disk.all_are_bad && bytes % 4096 == 0)
+        return fail_in_turn();
     (void)pthread_mutex_lock(&lock);
     const bool has_failed = (!disk.of || disk.of == st.st_ino) && fails(PWRITE);
     *dirty(fd) = true;
@@ -70,6 +84,8 @@ static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset)
 
 static int disk_sync(int fd, bool is_directory) {
     char mark[96];
+    while (atomic_load(&disk.holds))
+        (void)usleep(1000);
     (void)pthread_mutex_lock(&lock);
     if (is_directory && disk.names_are_dirty)
         disk.is_marked_early |= access(sw_nvme_path(mark, SW_NVME_MARK_FILE), F_OK) == 0;
@@ -264,6 +280,64 @@ START_TEST(a_manifest_that_takes_less_room) {
 }
 END_TEST
 
+/* Of a frame with several requests. */
+START_TEST(the_first_error_of_a_write_is_reported) {
+    struct sw_stored stored;
+    struct sw_err err;
+    disk.all_are_bad = true;
+    ck_assert_int_eq(sw_nvme_put(tier, 3 * MIB, 1, &stored, &err), -SW_EIO);
+    ck_assert_uint_gt(disk.n_bad_writes, 1);
+    disk.all_are_bad = false;
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+    ck_found("", SW_NVME_FRAMES(0));
+}
+END_TEST
+
+struct waiting {
+    struct sw_tier_change change;
+    struct sw_tier_record record;
+    atomic_bool has_ended;
+};
+
+static void on_ended(struct sw_tier_change *change, void *arg) {
+    (void)change;
+    atomic_store((atomic_bool *)arg, true);
+}
+
+static void submit(struct waiting *w, enum sw_tier_change_kind kind) {
+    w->change = (struct sw_tier_change){
+        .kind = kind, .records = &w->record, .n = 1, .done = on_ended, .arg = &w->has_ended};
+    tier->ops->change(tier, &w->change);
+}
+
+static int await(struct waiting *w) {
+    while (!atomic_load(&w->has_ended))
+        (void)usleep(1000);
+    return w->change.err.code;
+}
+
+/* They have waited together. */
+START_TEST(a_region_is_forgotten_beside_one_that_is_not_kept) {
+    struct waiting first = {.record = {.content = "first", .bytes = 5, .name = "first"}},
+                   second = {.record = {.content = "second", .bytes = 6, .name = "second"}}, third = {0};
+    ck_assert_int_eq(put(1), 0);
+    ck_assert_int_eq(keep("old", &third.record.number), 0);
+    ck_assert_int_eq(put(2), 0);
+    atomic_store(&disk.holds, true);
+    submit(&first, SW_TIER_KEEP);
+    (void)usleep(20000); /* its flush has begun */
+    submit(&second, SW_TIER_KEEP);
+    submit(&third, SW_TIER_FORGET);
+    arm(SYNC, 4); /* the first has three: of two files and its record */
+    atomic_store(&disk.holds, false);
+    const int rc = await(&first), second_rc = await(&second);
+    ck_assert_int_eq(rc + second_rc, -SW_EIO);
+    ck_assert_int_eq(await(&third), 0);
+    arm(SYNC, NONE);
+    ck_found(rc ? "second " : "first ", SW_NVME_FRAMES(1, 2));
+}
+END_TEST
+
 /* Encryption is turned on: the manifest says which frames are not encrypted, and is on the disk under its name before
  * the mark says that the others are. */
 START_TEST(the_mark_of_a_key_comes_last) {
@@ -309,6 +383,8 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, each_call_of_a_change, 0, 2 * N_CALLS * MOST_CALLS);
     tcase_add_test(tcase, a_cut_batch);
+    tcase_add_test(tcase, the_first_error_of_a_write_is_reported);
+    tcase_add_test(tcase, a_region_is_forgotten_beside_one_that_is_not_kept);
     tcase_add_loop_test(tcase, a_manifest_that_takes_less_room, 0, 3);
     tcase_add_test(tcase, the_mark_of_a_key_comes_last);
     tcase_add_loop_test(tcase, the_beginning_of_a_batch, 0, 5);

@@ -165,6 +165,7 @@ START_TEST(as_many_chunks_as_fit) {
     const struct sw_region_id id = store();
     struct sw_read *read = begin(id);
     struct sw_test_op op, last;
+    uint64_t raw_bytes = 0, stored_bytes = 0;
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
         const struct sw_range range = {.mem = sw_pair.to_mem, .offset = 3, .bytes = asked[i].room, .at = asked[i].at};
         op = (struct sw_test_op){0};
@@ -172,12 +173,16 @@ START_TEST(as_many_chunks_as_fit) {
         ck_assert_int_eq(sw_read_chunks(read, &range, 1, sw_test_op_done, &op, NULL), 0);
         ck_assert_int_eq(sw_pair_wait(&op), 0);
         ck_assert_uint_eq(op.outcome.raw_bytes, asked[i].bytes);
+        raw_bytes += asked[i].bytes;
+        stored_bytes += op.outcome.stored_bytes;
         ck_assert(memcmp(sw_pair.to.data + 3, sw_pair.from.data + asked[i].at, asked[i].bytes) == 0);
         ck_assert(sw_pair.to.data[2] == 0xAA && sw_pair.to.data[3 + asked[i].bytes] == 0xAA);
     }
     ck_assert_int_eq(end(read, false, &last), -SW_EINVAL); /* the other buffer is not back */
     ck_assert_int_eq(sw_read_state(read), SW_READ_OPEN);
     ck_assert_int_eq(end(read, true, &last), 0);
+    ck_assert_uint_eq(last.outcome.raw_bytes, raw_bytes); /* what was read, not what the region has */
+    ck_assert_uint_eq(last.outcome.stored_bytes, stored_bytes);
     drop(id);
 }
 END_TEST

@@ -223,6 +223,22 @@ START_TEST(a_batch_without_its_object_does_not_count) {
 }
 END_TEST
 
+/* As if the process had been killed when the last of its records had been deleted. */
+START_TEST(the_object_of_a_batch_without_records_is_deleted) {
+    struct attempt attempt;
+    char names[4096];
+    ck_assert_int_eq(keep(&attempt, three, 3), 0);
+    (void)sw_object_store_ask(&store, names, sizeof names, "names");
+    for (const char *name = strtok(names, " "); name; name = strtok(NULL, " "))
+        if (strstr(name, "/names/"))
+            sw_object_store_tell(&store, "remove %s", name);
+    sw_object_store_await(&store, 1);
+    reopen();
+    ck_assert_str_eq(find(), "");
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 /* _i: which of the four creates fails at each try; it may be the batch's object. */
 START_TEST(a_batch_that_fails_leaves_nothing) {
     struct attempt attempt;
@@ -481,6 +497,7 @@ int main(void) {
     tcase_add_test(records, a_clock_that_stands_or_goes_back_keeps_the_order);
     tcase_add_test(records, the_bucket_shows_no_names);
     tcase_add_test(records, a_batch_without_its_object_does_not_count);
+    tcase_add_test(records, the_object_of_a_batch_without_records_is_deleted);
     tcase_add_loop_test(records, a_batch_that_fails_leaves_nothing, 0, 4);
     tcase_add_loop_test(records, records_that_come_back_are_orphans, 0, 2);
     tcase_add_checked_fixture(faults, setup, teardown);

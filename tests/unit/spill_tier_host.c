@@ -57,6 +57,25 @@ START_TEST(test_grows_slab_by_slab_up_to_its_limit) {
 }
 END_TEST
 
+/* As a report of damage names it: the slab, and the place in it. */
+START_TEST(test_frames_are_located_in_their_slabs) {
+    struct sw_tier *tier = open_tier(6 * MIB, 0);
+    struct sw_stored stored[5];
+    for (unsigned i = 0; i < 5; i++) {
+        char file[SW_TIER_FILE_BYTES], expected[SW_TIER_FILE_BYTES];
+        uint64_t offset = 1;
+        ck_assert_int_eq(tier->ops->reserve(tier, MIB, &stored[i], NULL), 0);
+        tier->ops->locate(tier, &stored[i], file, &offset);
+        (void)snprintf(expected, sizeof expected, "arena-%x", i / 2 * 2 * (unsigned)MIB);
+        ck_assert_str_eq(file, expected);
+        ck_assert_uint_eq(offset, i % 2 * MIB);
+    }
+    for (unsigned i = 0; i < 5; i++)
+        tier->ops->release(tier, &stored[i]);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_a_frame_may_lie_in_many_extents) {
     enum { N = 512 };
     struct sw_tier *tier = open_tier(2 * MIB, 0);
@@ -259,6 +278,7 @@ int main(void) {
     Suite *suite = suite_create("host tier");
     TCase *tcase = tcase_create("host tier");
     tcase_add_test(tcase, test_grows_slab_by_slab_up_to_its_limit);
+    tcase_add_test(tcase, test_frames_are_located_in_their_slabs);
     tcase_add_test(tcase, test_a_frame_may_lie_in_many_extents);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
     tcase_add_test(tcase, test_refused_memory_is_an_error_of_its_own);

@@ -269,7 +269,7 @@ static const struct {
     const char *verb, *kind;
 } passing[] = {{"put", "500"},  {"put", "reset-early"}, {"put", "lost-reply"}, {"put", "alter"},
                {"get", "500"},  {"get", "reset-half"},  {"get", "truncate"},   {"get", "alter"},
-               {"get", "slow"}, {"any", "reset"}};
+               {"get", "slow"}, {"any", "reset"},      {"get", "longer"}};
 enum { N_PASSING = sizeof passing / sizeof passing[0] };
 
 START_TEST(what_passes_costs_nothing) {
