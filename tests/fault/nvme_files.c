@@ -426,19 +426,39 @@ static unsigned count_kept(struct sw_tier *tier) {
     return n;
 }
 
+static struct sw_object_keyring *open_keyring(void) {
+    static const struct sw_object_keyring_use use = {"spillway-nvme-key", "NVMe"};
+    struct sw_object_keyring *keyring = NULL;
+    char path[96];
+    const int fd = open(sw_nvme_path(path, ".master"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(dprintf(fd, "%064x\n", 7), 65);
+    (void)close(fd);
+    ck_assert_int_eq(sw_object_keyring_open_for(&keyring, path, &use, NULL), 0);
+    ck_assert_int_eq(unlink(path), 0);
+    return keyring;
+}
+
 /* Each file that is looked for at the start, with EIO in the place of the answer: it is there, for all we know. So
  * nothing is begun anew, and nothing removed. _i 1: what the folder has is not wanted. 2: the start fails later, too.
- * 3: there is a durable region. */
+ * 3: there is a durable region. 4: the folder has its own key, wrapped. */
 START_TEST(test_what_cannot_be_looked_for_is_not_taken_for_absent) {
     struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    static struct sw_nvme_key own, unwrapped;
     struct sw_nvme_recovered r;
     struct sw_stored stored;
     struct sw_err err = {0};
+    struct sw_object_keyring *keyring = _i == 4 ? open_keyring() : NULL;
+    ck_assert(!keyring || sw_nvme_key_make(&own, NULL) == 0);
+    config.key = keyring ? &own : NULL;
+    config.keyring = keyring;
+    config.unwrapped = &unwrapped;
     struct sw_tier *tier = sw_nvme_open(&config);
     ck_assert_int_eq(sw_nvme_put(tier, 10000, 1, &stored, &err), 0);
     if (_i == 3)
         keep_one(tier);
     tier->ops->close(tier);
+    config.key = NULL;
+    sw_nvme_key_fini(&own);
     int n = 1;
     for (bool through = false; !through; n++) {
         config.unwanted = _i == 1;
@@ -450,14 +470,19 @@ START_TEST(test_what_cannot_be_looked_for_is_not_taken_for_absent) {
         ck_assert_msg(rc == 0 || rc == (through || (_i == 2 && rc != -SW_EIO) ? -SW_ENOSPACE : -SW_EIO),
                       "look %d: %s (%s)", n, sw_err_name(rc), err.msg);
         ck_assert(!through || rc == (_i == 2 ? -SW_ENOSPACE : 0));
-        if (rc == 0)
+        if (rc == 0) {
+            ck_assert_uint_eq(count_kept(tier), _i == 3);
             tier->ops->close(tier);
+        }
+        sw_nvme_key_fini(&unwrapped);
         config.unwanted = has_no_room = false;
         tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1), &r);
         ck_assert_uint_eq(count_kept(tier), _i == 3);
         tier->ops->close(tier);
+        sw_nvme_key_fini(&unwrapped);
     }
     ck_assert_int_gt(n, 6);
+    sw_object_keyring_close(keyring);
 }
 END_TEST
 
@@ -530,7 +555,7 @@ int main(void) {
     tcase_add_test(tcase, test_space_that_could_not_be_reserved_is_reported);
     tcase_add_test(tcase, test_too_long_frames_are_refused_before_space_is_taken);
     tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
-    tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 4);
+    tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 5);
     tcase_add_test(tcase, test_failed_allocations_lose_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

@@ -28,6 +28,7 @@ static struct sw_stored fills; /* free bytes of the host tier */
 static struct {
     atomic_int reads, writes; /* the n-th data request fails; 0: none */
     atomic_bool all, hangs;   /* every write fails; does not end */
+    atomic_bool is_slow;      /* every write takes some milliseconds */
     atomic_int n_failed;      /* of those */
 } fault;
 
@@ -38,6 +39,7 @@ static bool is_hit(atomic_int *countdown, size_t bytes) {
 static ssize_t faulty_pwrite(int fd, const void *data, size_t bytes, off_t offset) {
     while (atomic_load(&fault.hangs))
         (void)usleep(1000);
+    (void)usleep(atomic_load(&fault.is_slow) ? 3000 : 0);
     if (!is_hit(&fault.writes, bytes) && !(bytes % 4096 == 0 && atomic_load(&fault.all)))
         return pwrite(fd, data, bytes, offset);
     (void)atomic_fetch_add(&fault.n_failed, 1);
@@ -229,6 +231,33 @@ START_TEST(test_short_regions_move_together) {
     ck_assert_int_eq(sw_engine_drain(f.engine, "nvme", NULL), 0);
     ck_assert_uint_eq(count_moving(), SHORT);
     ck_assert_uint_eq(settled_stats().tiers[0].used_bytes, 0);
+    close_fixture();
+}
+END_TEST
+
+static bool note_moved(const struct sw_region_view *view, void *arg) {
+    uint64_t *most = arg;
+    *most = view->is_moving && view->moved_bytes > *most ? view->moved_bytes : *most;
+    return true;
+}
+
+/* An operator sees how far a move has come. */
+START_TEST(test_the_progress_of_a_move_is_seen) {
+    uint64_t seen = 0, before;
+    unsigned n_steps = 0;
+    open_fixture(32 << 20, 100, 100, true);
+    ck_assert_int_eq(spill(0), 0);
+    atomic_store(&fault.is_slow, true);
+    ck_assert_int_eq(sw_engine_advise(f.owner, ids[0], SW_ADVISE_DEMOTE, 0, NULL), 0);
+    while (count_moving()) {
+        before = seen;
+        ck_assert_uint_eq(sw_engine_visit(f.engine, 0, 1000, note_moved, &seen), UINT32_MAX);
+        n_steps += seen > before;
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    ck_assert_uint_gt(n_steps, 1);
+    ck_assert_uint_le(seen, settled_stats().tiers[1].used_bytes);
+    ck_assert_int_eq(restore(0, false), 0);
     close_fixture();
 }
 END_TEST
@@ -712,6 +741,7 @@ int main(void) {
     tcase_add_test(tcase, test_moves_continue_to_the_low_watermark);
     tcase_add_test(tcase, test_watermarks_may_change);
     tcase_add_test(tcase, test_short_regions_move_together);
+    tcase_add_test(tcase, test_the_progress_of_a_move_is_seen);
     tcase_add_test(tcase, test_a_move_to_a_full_disk_ends);
     tcase_add_test(tcase, test_a_region_can_be_restored_during_its_move);
     tcase_add_test(tcase, test_advice_is_followed);

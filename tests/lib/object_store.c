@@ -1,5 +1,7 @@
 #include "tests/lib/object_store.h"
 
+#include "base/clock.h"
+
 #include <check.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -151,9 +153,12 @@ static unsigned count_objects(struct sw_object_store *store) {
 }
 
 void sw_object_store_await(struct sw_object_store *store, unsigned n) {
+    const uint64_t until_us = sw_clock_us() + 20000000;
     unsigned n_now;
     if (!store->pid)
         return;
-    while ((n_now = count_objects(store)) != n)
+    while ((n_now = count_objects(store)) != n) {
+        ck_assert_msg(sw_clock_us() < until_us, "the store has %u objects, not %u", n_now, n);
         (void)usleep(1000);
+    }
 }

@@ -38,7 +38,7 @@ struct sw_object_config sw_object_store_config(const struct sw_object_store *sto
 enum { SW_OBJECT_STORE_POOL_BYTES = 32 << 20 };
 struct sw_tier_remote_config sw_object_store_tier(const struct sw_object_store *store, const char *folder);
 struct sw_tier *sw_object_store_open(const struct sw_tier_remote_config *config);
-/* Waits until there are exactly n objects; does nothing in a store that is not ours. */
+/* Waits until there are exactly n objects, for some seconds; does nothing in a store that is not ours. */
 void sw_object_store_await(struct sw_object_store *store, unsigned n);
 
 #endif

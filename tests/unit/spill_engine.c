@@ -1,5 +1,6 @@
 /* The engine through a real loop, on the host device with chunks small enough that every region has many. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "spill/engine_state.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
@@ -8,6 +9,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static struct sw_fixture f;
@@ -581,6 +583,54 @@ START_TEST(test_memory_of_a_pack_is_in_no_other_operation) {
 }
 END_TEST
 
+/* ---- signs of life of several devices ---- */
+
+static void set_closed(void *arg) {
+    *(bool *)arg = true;
+}
+
+static atomic_int silent_device; /* its index */
+static const struct sw_device *watched[2];
+
+static int canary(struct sw_device *device, struct sw_err *err) {
+    const bool is_silent = device == watched[atomic_load(&silent_device)];
+    return is_silent ? sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "no answer") : 0;
+}
+
+/* _i: which of two devices does not answer; the other does. */
+START_TEST(test_any_device_that_is_silent_is_noticed) {
+    enum { LONG_US = 30000 };
+    const struct sw_device_config device_config = {.scratch_bytes = 64 << 20, .n_slots = 1, .chunk_bytes = 64 << 10};
+    struct sw_device *devices[2] = {f.device};
+    ck_assert_int_eq(sw_fixture_open_device(&devices[1], &device_config, NULL), 0);
+    const struct sw_device_ops *const real[2] = {devices[0]->ops, devices[1]->ops};
+    struct sw_device_ops ops[2];
+    atomic_store(&silent_device, _i);
+    for (unsigned i = 0; i < 2; i++) {
+        ops[i] = *real[i];
+        ops[i].canary = canary;
+        devices[i]->ops = &ops[i];
+        watched[i] = devices[i];
+    }
+    const struct sw_engine_config config = {
+        .devices = devices, .n_devices = 2, .tiers = {.at = {f.tier}, .n = 1}, .max_regions = 10};
+    struct sw_engine *engine = NULL;
+    bool closed = false;
+    ck_assert_int_eq(sw_engine_open(&engine, &f.loop, &config, NULL), 0);
+    const uint64_t begun_us = sw_clock_us();
+    while (sw_clock_us() < begun_us + LONG_US) {
+        sw_engine_ask_life(engine);
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    }
+    ck_assert_uint_ge(sw_engine_silent_us(engine), LONG_US);
+    sw_engine_close(engine, set_closed, &closed);
+    sw_fixture_until(&f, &closed);
+    for (unsigned i = 0; i < 2; i++)
+        devices[i]->ops = real[i];
+    devices[1]->ops->close(devices[1]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine");
     TCase *tcase = tcase_create("engine");
@@ -602,6 +652,7 @@ int main(void) {
     tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_memory_of_a_pack_is_in_no_other_operation);
+    tcase_add_loop_test(tcase, test_any_device_that_is_silent_is_noticed, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

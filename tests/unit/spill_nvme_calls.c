@@ -35,7 +35,7 @@ static struct {
     bool is_marked_early;   /* the mark of the key was there before such a flush */
     unsigned n_bad_writes;  /* of frames; the first one fails with EIO, the others later, with ENOSPC */
     bool all_are_bad;
-    atomic_bool holds;      /* flushes wait */
+    atomic_bool holds; /* flushes wait */
 } disk;
 
 static bool *dirty(int fd) {
@@ -305,8 +305,8 @@ static void on_ended(struct sw_tier_change *change, void *arg) {
 }
 
 static void submit(struct waiting *w, enum sw_tier_change_kind kind) {
-    w->change = (struct sw_tier_change){
-        .kind = kind, .records = &w->record, .n = 1, .done = on_ended, .arg = &w->has_ended};
+    w->change =
+        (struct sw_tier_change){.kind = kind, .records = &w->record, .n = 1, .done = on_ended, .arg = &w->has_ended};
     tier->ops->change(tier, &w->change);
 }
 

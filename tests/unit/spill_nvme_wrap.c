@@ -211,6 +211,20 @@ START_TEST(a_key_that_cannot_be_read_stays) {
 }
 END_TEST
 
+/* Its frames would be gone with the process. */
+START_TEST(a_key_that_cannot_be_wrapped_fails_the_start) {
+    char path[96];
+    ck_start(&(struct start){0});
+    stop();
+    ck_assert_int_eq(mkdir(sw_nvme_path(path, SW_NVME_WRAP_FILE ".new"), 0700), 0);
+    ck_refused(&(struct start){.masters = KEY_A, .encrypts = true}, -SW_EIO, "wrapped key");
+    ck_assert_int_eq(rmdir(path), 0);
+    ck_start(&(struct start){.masters = KEY_A, .encrypts = true, .unwanted = true});
+    ck_assert(info.is_wrapped);
+    stop();
+}
+END_TEST
+
 /* No region is durable, and no catalogue knows the frames. */
 START_TEST(without_its_key_an_unwanted_folder_begins_again) {
     ck_start(&(struct start){.masters = KEY_A, .encrypts = true});
@@ -276,6 +290,7 @@ int main(void) {
     tcase_add_test(tcase, a_kept_key_is_wrapped);
     tcase_add_test(tcase, without_its_key_a_wanted_folder_is_refused);
     tcase_add_loop_test(tcase, a_key_that_cannot_be_read_stays, 0, 2);
+    tcase_add_test(tcase, a_key_that_cannot_be_wrapped_fails_the_start);
     tcase_add_test(tcase, without_its_key_an_unwanted_folder_begins_again);
     tcase_add_loop_test(tcase, durable_regions_stay_when_encryption_is_turned_on, 0, 2);
     tcase_add_test(tcase, a_master_key_is_a_secret);

@@ -24,6 +24,7 @@ static struct {
     unsigned n_bad, n_lost;
     struct sw_bad_frame bad; /* the last one; its error's code is in `code` */
     int code;
+    char text[256]; /* of its error */
     struct sw_lost_region lost[SW_WORLD_REGIONS];
     char name[SW_REGION_NAME_BYTES];
 } heard;
@@ -33,6 +34,7 @@ static void on_bad_frame(const struct sw_bad_frame *frame, void *arg) {
     heard.n_bad++;
     heard.bad = *frame;
     heard.code = frame->err->code;
+    (void)snprintf(heard.text, sizeof heard.text, "%s", frame->err->msg);
 }
 
 static void on_lost_region(const struct sw_lost_region *lost, void *arg) {
@@ -318,6 +320,21 @@ START_TEST(a_bad_frame_on_the_disk_is_named) {
 }
 END_TEST
 
+/* Several that are read at once: the one that is named has the error that is reported. */
+START_TEST(the_first_of_several_bad_frames_is_named) {
+    struct sw_owner *owner = begin();
+    char chunk[32];
+    spill_to_the_disk(owner, 1);
+    for (unsigned i = 1; i < 6; i++)
+        flip("data-0000", (off_t)frames_of(1)->stored[i].extents[0].offset + 9);
+    restore_bad(owner, 1, RESTORED, -SW_ECHECKSUM);
+    (void)snprintf(chunk, sizeof chunk, "chunk %zu is", heard.bad.chunk);
+    ck_assert_msg(strstr(heard.text, chunk), "%s: %s", chunk, heard.text);
+    ck_assert_uint_eq(heard.bad.offset, frames_of(1)->stored[heard.bad.chunk].extents[0].offset);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* The disk cannot be read: its place is named, and the region stays. */
 START_TEST(a_frame_that_cannot_be_read_is_named) {
     struct sw_owner *owner = begin();
@@ -367,6 +384,7 @@ int main(void) {
     tcase_add_loop_test(tcase, ambiguous_frames_are_not_salvaged, 0, 2);
     tcase_add_test(tcase, a_lost_region_is_named);
     tcase_add_loop_test(tcase, a_bad_frame_on_the_disk_is_named, 0, 4);
+    tcase_add_test(tcase, the_first_of_several_bad_frames_is_named);
     tcase_add_test(tcase, a_frame_that_cannot_be_read_is_named);
     tcase_add_loop_test(tcase, a_bad_frame_in_memory_is_named, 0, 2);
     suite_add_tcase(suite, tcase);

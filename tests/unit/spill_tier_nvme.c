@@ -131,6 +131,31 @@ static void crowd_submit(struct crowd *c, struct sw_tier *tier, uint64_t seed, a
 }
 
 /* _i: the method; with a key, more writes than it encrypts at once wait for their turn. */
+/* As figures and reports of damage have them. The files are of 1 MiB and 3 blocks. */
+START_TEST(test_where_frames_lie_and_how_long_the_gaps_are) {
+    const uint64_t bytes = 512 * KIB, file_bytes = MIB + 3 * BLOCK;
+    struct sw_tier_nvme_config config = sw_nvme_config_of(4 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_stored stored[7];
+    for (unsigned i = 0; i < 7; i++) {
+        char file[SW_TIER_FILE_BYTES], expected[SW_TIER_FILE_BYTES];
+        uint64_t offset;
+        ck_assert_int_eq(sw_nvme_put(tier, bytes, i, &stored[i], NULL), 0);
+        tier->ops->locate(tier, &stored[i], file, &offset);
+        (void)snprintf(expected, sizeof expected, "data-%04u", (unsigned)(i * bytes / file_bytes));
+        ck_assert_str_eq(file, expected);
+        ck_assert_uint_eq(offset, i * bytes % file_bytes);
+    }
+    ck_assert_uint_eq(sw_nvme_stats(tier).largest_free_bytes, bytes);
+    tier->ops->release(tier, &stored[1]);
+    tier->ops->release(tier, &stored[3]);
+    ck_assert_uint_eq(sw_nvme_stats(tier).largest_free_bytes, bytes);
+    tier->ops->release(tier, &stored[2]);
+    ck_assert_uint_eq(sw_nvme_stats(tier).largest_free_bytes, 3 * bytes);
+    tier->ops->close(tier);
+}
+END_TEST
+
 START_TEST(test_many_transfers_at_once_each_end_once) {
     enum { N = 64 };
     static struct crowd crowd[N];
@@ -573,6 +598,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_nvme_setup, sw_nvme_teardown);
     tcase_add_loop_test(tcase, test_every_length_comes_back, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_a_full_tier_refuses_and_frames_lie_in_extents);
+    tcase_add_test(tcase, test_where_frames_lie_and_how_long_the_gaps_are);
     tcase_add_loop_test(tcase, test_many_transfers_at_once_each_end_once, 0, 2 * SW_NVME_N_METHODS);
     tcase_add_loop_test(tcase, test_threads_share_it, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_threads_replace_a_forbidden_io_uring);
