@@ -41,11 +41,13 @@ static uint32_t take_spill_batch(int socket, uint32_t mem, uint32_t first, uint3
     return msg.header.seq;
 }
 
+static bool is_each; /* the batch's requests are each by itself */
+
 static uint32_t take_restore_batch(int socket, uint32_t first, uint32_t count, uint32_t flags) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, SW_MSG_READ);
     const struct sw_msg_read *m = &msg.u.read;
-    SW_ASSERT(m->n_reads == count && m->n_chunks == count && m->flags == SW_REQ_ALL);
+    SW_ASSERT(m->n_reads == count && m->n_chunks == count && m->flags == (is_each ? 0 : SW_REQ_ALL));
     for (uint32_t i = 0; i < count; i++) {
         SW_ASSERT(m->reads[i].slot == first + 1 + i && m->reads[i].gen == 9);
         SW_ASSERT(m->reads[i].flags == (SW_READ_BEGIN | SW_READ_END | flags));
@@ -449,18 +451,25 @@ static void serve_one_batch(int socket) {
     sw_play_expect_end(socket);
 }
 
+/* All requests fail alike, also those that are each by itself. */
 START_TEST(a_heap_that_fails_costs_one_batch) {
     struct spillway_ticket *ticket = NULL;
     int rc = -1;
+    is_each = _i;
     start_batches(serve_one_batch);
-    requests[0].region = (struct spillway_region){1, 9};
-    requests[1].region = (struct spillway_region){2, 9};
+    for (uint32_t i = 0; i < 2; i++) {
+        requests[i].region = (struct spillway_region){i + 1, 9};
+        requests[i].flags = is_each ? SPILLWAY_EACH : 0;
+    }
     const long live = sw_alloc_live();
     for (unsigned long n = 1; rc < 0; n++) {
         sw_alloc_fail_nth(n);
         rc = spillway_restore(sw_play.connection, requests, 2, &ticket, &sw_play.error);
         sw_alloc_fail_nth(0);
         if (rc == 0 && spillway_wait(ticket, 0, NULL, 0, &sw_play.error) == -SPILLWAY_ENOMEM) { /* of its packet */
+            ck_assert_int_eq(wait_batch(ticket, 0, 2), -SPILLWAY_ENOMEM);
+            for (unsigned i = 0; i < 2; i++)
+                ck_assert_int_eq(results[i].code, -SPILLWAY_ENOMEM);
             spillway_ticket_free(ticket);
             rc = -SPILLWAY_ENOMEM;
         }
@@ -489,7 +498,7 @@ int main(void) {
     tcase_add_test(tcase, freeing_a_batch_drops_its_unknown_regions);
     tcase_add_loop_test(tcase, false_replies_to_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
-    tcase_add_test(tcase, a_heap_that_fails_costs_one_batch);
+    tcase_add_loop_test(tcase, a_heap_that_fails_costs_one_batch, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -509,18 +509,19 @@ static void serve_a_restore(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* A chunk of a region from a service with longer chunks takes two places. */
-enum { LONG_BYTES = 2 * (int)SW_PIECE_BYTES, N_LONG = SW_ARENA_PIECES };
+/* A chunk of a region from a service with longer chunks takes two places; its last piece is shorter. */
+enum { LONG_CHUNK_BYTES = 2 * (int)SW_PIECE_BYTES, N_LONG = SW_ARENA_PIECES };
+enum { LONG_BYTES = LONG_CHUNK_BYTES - 1000, BEHIND_BYTES = 2000 };
 
 static void serve_long_chunks(int socket) {
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
     for (unsigned i = 0; i < N_LONG; i++) {
         struct sw_msg msg;
-        begin_read_by(socket, LONG_BYTES, LONG_BYTES);
+        begin_read_by(socket, LONG_BYTES, LONG_CHUNK_BYTES);
         sw_play_expect(socket, &msg, SW_MSG_READ);
         SW_ASSERT(msg.u.read.n_chunks == 1 && msg.u.read.chunks[0].mem == mem);
-        SW_ASSERT(msg.u.read.chunks[0].offset % LONG_BYTES == 0 && msg.u.read.chunks[0].raw_bytes == LONG_BYTES);
+        SW_ASSERT(msg.u.read.chunks[0].offset % LONG_CHUNK_BYTES == 0 && msg.u.read.chunks[0].raw_bytes == LONG_BYTES);
         sw_play_put_result(socket, msg.header.seq, 1, LONG_BYTES);
         expect_read_end(socket);
         expect_consume(socket, 1);
@@ -528,10 +529,13 @@ static void serve_long_chunks(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* All places of a chunk are free when it has been copied. */
+/* All places of a chunk are free when it has been copied, and no byte behind it has changed. */
 START_TEST(places_of_long_chunks_are_given_back) {
-    void *heap = malloc(LONG_BYTES);
+    static uint8_t behind[BEHIND_BYTES];
+    uint8_t *heap = malloc(LONG_BYTES + BEHIND_BYTES);
     ck_assert_ptr_nonnull(heap);
+    memset(behind, 0xA5, BEHIND_BYTES);
+    memcpy(heap + LONG_BYTES, behind, BEHIND_BYTES);
     sw_play_open(serve_long_chunks);
     for (unsigned i = 0; i < N_LONG; i++) {
         struct spillway_ticket *ticket = NULL;
@@ -542,6 +546,7 @@ START_TEST(places_of_long_chunks_are_given_back) {
             0);
         ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
     }
+    ck_assert_mem_eq(heap + LONG_BYTES, behind, BEHIND_BYTES);
     sw_play_close();
     free(heap);
 }

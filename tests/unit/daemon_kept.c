@@ -1,0 +1,339 @@
+/* What the service manager keeps for the next process: catalogues, the disk's key, pipes of disk requests. The test
+ * plays the manager: the linker puts functions from here in the place of fdstore.c's (--wrap). */
+#include "daemon/fdstore.h"
+#include "daemon/tiers/io_pipe.h"
+#include "daemon/tiers/row.h"
+#include "daemon/tiers/tiers.h"
+#include "spill/journal/catalogue.h"
+#include "spill/tier/nvme/tier_nvme.h"
+#include "tests/lib/catalogue_v1.h"
+#include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
+
+#include "base/alloc.h"
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the manager ------------------------------------------------------------------------------------------------- */
+
+enum { MOST_KEPT = 8 };
+
+static struct {
+    struct kept {
+        char name[64]; /* empty: unused */
+        int fd;        /* -1: taken, and still kept */
+    } kept[MOST_KEPT];
+    bool refuses;
+    uint64_t us; /* of the clock */
+} manager;
+
+static struct kept *find(const char *name, bool is_prefix) {
+    for (unsigned i = 0; i < MOST_KEPT; i++) {
+        struct kept *kept = &manager.kept[i];
+        if (kept->name[0] && strncmp(kept->name, name, is_prefix ? strlen(name) : sizeof kept->name) == 0 &&
+            (!is_prefix || kept->fd >= 0))
+            return kept;
+    }
+    return NULL;
+}
+
+static bool is_kept(const char *name) {
+    return find(name, false) != NULL;
+}
+
+static unsigned count(void) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < MOST_KEPT; i++)
+        n += manager.kept[i].name[0] != 0;
+    return n;
+}
+
+static int take(struct kept *kept) {
+    const int fd = kept ? kept->fd : -1;
+    if (kept)
+        kept->fd = -1;
+    return fd;
+}
+
+int __wrap_sw_fdstore_take(struct sw_fdstore *store, const char *name);
+int __wrap_sw_fdstore_take(struct sw_fdstore *store, const char *name) {
+    (void)store;
+    return take(find(name, false));
+}
+
+int __wrap_sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char **ret_name);
+int __wrap_sw_fdstore_take_any(struct sw_fdstore *store, const char *prefix, const char **ret_name) {
+    struct kept *kept = find(prefix, true);
+    (void)store;
+    if (kept)
+        *ret_name = kept->name + strlen(prefix);
+    return take(kept);
+}
+
+unsigned __wrap_sw_fdstore_count(const struct sw_fdstore *store);
+unsigned __wrap_sw_fdstore_count(const struct sw_fdstore *store) {
+    (void)store;
+    return count();
+}
+
+unsigned __wrap_sw_fdstore_limit(void);
+unsigned __wrap_sw_fdstore_limit(void) {
+    return MOST_KEPT;
+}
+
+bool __wrap_sw_fdstore_keep(const char *name, int fd);
+bool __wrap_sw_fdstore_keep(const char *name, int fd) {
+    if (manager.refuses)
+        return false;
+    for (unsigned i = 0; i < MOST_KEPT; i++)
+        if (!manager.kept[i].name[0]) {
+            (void)snprintf(manager.kept[i].name, sizeof manager.kept[i].name, "%s", name);
+            manager.kept[i].fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+            return true;
+        }
+    return false;
+}
+
+void __wrap_sw_fdstore_forget(const char *name);
+void __wrap_sw_fdstore_forget(const char *name) {
+    struct kept *kept = find(name, false);
+    if (!kept)
+        return;
+    if (kept->fd >= 0)
+        (void)close(kept->fd);
+    kept->name[0] = 0;
+}
+
+bool __wrap_sw_notify_is_heard(void);
+bool __wrap_sw_notify_is_heard(void) {
+    return true;
+}
+
+/* Waits take no time. */
+uint64_t __wrap_sw_clock_us(void);
+uint64_t __wrap_sw_clock_us(void) {
+    return manager.us += 1000000;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
+    (void)time;
+    (void)left;
+    return 0;
+}
+
+/* ---- the service ------------------------------------------------------------------------------------------------- */
+
+static struct sw_config config;
+static struct sw_service service;
+static struct sw_err err;
+static int first_fd; /* the lowest unused one */
+
+static void setup(void) {
+    sw_config_init(&config);
+    config.max_regions = 100;
+    service.config = &config;
+    first_fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    (void)close(first_fd);
+}
+
+/* Another process of the service: what is kept has a descriptor again. fds: the manager's, by their place. */
+static void ck_no_descriptor_is_left(void) {
+    for (unsigned i = 0; i < MOST_KEPT; i++)
+        if (manager.kept[i].name[0] && manager.kept[i].fd >= 0)
+            (void)close(manager.kept[i].fd);
+    const int fd = fcntl(0, F_DUPFD_CLOEXEC, 0);
+    (void)close(fd);
+    ck_assert_int_eq(fd, first_fd);
+}
+
+static int keep_bytes(const char *name, const char *bytes) {
+    const int fd = memfd_create("kept", MFD_CLOEXEC);
+    ck_assert(write(fd, bytes, strlen(bytes)) == (ssize_t)strlen(bytes) && __wrap_sw_fdstore_keep(name, fd));
+    return close(fd);
+}
+
+/* ---- catalogues -------------------------------------------------------------------------------------------------- */
+
+/* The manager keeps a catalogue of this version, and perhaps one of version 1. */
+static void keep_catalogues(bool has_newest, bool has_first) {
+    struct sw_catalogue *catalogue;
+    ck_assert_int_eq(sw_catalogue_open(&catalogue, -1, 100, &err), 0);
+    const int first = has_first ? sw_catalogue_v1_of(sw_catalogue_fd(catalogue)) : -1;
+    if (has_newest)
+        ck_assert(__wrap_sw_fdstore_keep("catalogue-3", sw_catalogue_fd(catalogue)));
+    if (has_first)
+        ck_assert(__wrap_sw_fdstore_keep("catalogue", first) && close(first) == 0);
+    sw_catalogue_close(catalogue);
+}
+
+START_TEST(a_new_catalogue_is_kept) {
+    manager.refuses = _i;
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    ck_assert_int_eq(service.catalogue != NULL, !manager.refuses);
+    ck_assert_int_eq(is_kept("catalogue-3"), !manager.refuses);
+    ck_assert(!sw_catalogue_is_adopted(service.catalogue));
+    sw_tiers_close_catalogue(&service);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+/* Earlier ones stay kept until the start has succeeded. */
+START_TEST(the_newest_catalogue_counts) {
+    keep_catalogues(true, true);
+    keep_bytes("catalogue-2", "not read");
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    ck_assert(sw_catalogue_is_adopted(service.catalogue) && !sw_catalogue_is_copy(service.catalogue));
+    ck_assert_uint_eq(count(), 3);
+    sw_tiers_forget_old_catalogues(&service);
+    ck_assert(is_kept("catalogue-3") && count() == 1);
+    sw_tiers_close_catalogue(&service);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+START_TEST(an_old_catalogue_is_copied) {
+    const bool has_room = _i == 0;
+    char name[8] = "other0";
+    keep_catalogues(false, true);
+    for (; !has_room && count() < MOST_KEPT; name[5]++)
+        keep_bytes(name, "other");
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), has_room ? 0 : -SW_ELIMIT);
+    ck_assert(is_kept("catalogue") && is_kept("catalogue-3") == has_room);
+    if (has_room)
+        sw_tiers_forget_old_catalogues(&service);
+    ck_assert(is_kept("catalogue") != has_room);
+    sw_tiers_close_catalogue(&service);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+START_TEST(a_damaged_catalogue_is_given_up) {
+    keep_bytes("catalogue-3", "damaged");
+    keep_catalogues(false, true);
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    ck_assert(service.catalogue && !sw_catalogue_is_adopted(service.catalogue));
+    ck_assert(is_kept("catalogue-3") && count() == 1);
+    sw_tiers_close_catalogue(&service);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+/* Nothing is forgotten, whatever else is kept. */
+START_TEST(a_later_catalogue_stops_the_start) {
+    keep_catalogues(_i, true);
+    keep_bytes("catalogue-14", "of a later version");
+    const unsigned before = count();
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), -SW_EVERSION);
+    ck_assert_ptr_nonnull(strstr(err.msg, "catalogue 14"));
+    ck_assert(!service.catalogue && count() == before);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+/* ---- pipes of disk requests -------------------------------------------------------------------------------------- */
+
+START_TEST(a_pipe_is_kept_while_requests_run) {
+    char name[SW_IO_PIPE_NAME_BYTES] = "", second[SW_IO_PIPE_NAME_BYTES] = "";
+    int *pipes;
+    unsigned n;
+    ck_assert_int_eq(sw_io_pipe_make(&service, name), -1); /* nothing survives this process */
+    keep_catalogues(true, false);
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    manager.refuses = true;
+    ck_assert_int_eq(sw_io_pipe_make(&service, name), -1);
+    ck_assert_str_eq(name, "");
+    sw_io_pipe_forget(name);
+    manager.refuses = false;
+    const int end = sw_io_pipe_make(&service, name), ended = sw_io_pipe_make(&service, second);
+    ck_assert(end >= 0 && ended >= 0 && is_kept(name) && is_kept(second) && count() == 3);
+    (void)close(ended);
+    ck_assert_int_eq(sw_io_pipe_take(&service, &pipes, &n, &err), 0); /* by the next process */
+    ck_assert_uint_eq(n, 1);
+    ck_assert(is_kept(name) && !is_kept(second));
+    ck_assert_int_eq(close(end), 0);
+    ck_assert_int_eq(close(pipes[0]), 0);
+    sw_free(pipes);
+    sw_io_pipe_forget(name);
+    ck_assert_uint_eq(count(), 1);
+    sw_tiers_close_catalogue(&service);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+/* ---- the disk ---------------------------------------------------------------------------------------------------- */
+
+static const struct sw_tier_row *nvme_row(void) {
+    for (unsigned i = 0; i < sw_tier_n_rows; i++)
+        if (sw_tier_rows[i]->option && strcmp(sw_tier_rows[i]->option, "nvme_tier_directory") == 0)
+            return sw_tier_rows[i];
+    return NULL;
+}
+
+/* A process of the service from its start to its end. Returns whether its disk was encrypted; -1: it had none. */
+static int live(const char *encrypt) {
+    struct sw_tier_nvme_info info = {.is_encrypted = false};
+    struct sw_tier *tier = NULL;
+    struct kept *catalogue = find("catalogue-3", false), *key = find("nvme-key", false);
+    const int kept[] = {catalogue ? fcntl(catalogue->fd, F_DUPFD_CLOEXEC, 0) : -1,
+                        key ? fcntl(key->fd, F_DUPFD_CLOEXEC, 0) : -1};
+    void *own = NULL;
+    (void)snprintf(config.nvme_encrypt, sizeof config.nvme_encrypt, "%s", encrypt);
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    ck_assert_msg(nvme_row()->open(&service, &tier, &own, &err) == 0, "%s", err.msg);
+    if (tier) {
+        sw_tier_nvme_info(tier, &info);
+        tier->ops->close(tier);
+    }
+    if (own)
+        nvme_row()->closed(own);
+    sw_tiers_close_catalogue(&service);
+    if (catalogue)
+        catalogue->fd = kept[0];
+    if (key)
+        key->fd = kept[1];
+    ck_assert_ptr_null(find("transfers-", true)); /* all requests have ended */
+    return tier ? info.is_encrypted : -1;
+}
+
+/* The key stays kept, and is used, whatever the options say later. */
+START_TEST(a_disk_stays_encrypted) {
+    char folder[SW_TEST_PATH_BYTES];
+    sw_test_folder_here(folder);
+    (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "%s/nvme", folder);
+    config.nvme_tier_bytes = UINT64_C(16) << 20;
+    ck_assert_int_eq(live("off"), 0);
+    ck_assert(!is_kept("nvme-key") && count() == 1);
+    ck_assert_int_eq(live("on"), 1);
+    ck_assert(is_kept("nvme-key") && count() == 2);
+    ck_assert_int_eq(live("on"), 1);
+    ck_assert_int_eq(live("off"), 1);
+    ck_assert(is_kept("nvme-key") && count() == 2);
+    (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "none");
+    ck_assert_int_eq(live("off"), -1);
+    ck_assert(is_kept("nvme-key") && count() == 2);
+    ck_no_descriptor_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("daemon_kept");
+    TCase *tcase = tcase_create("kept");
+    tcase_add_checked_fixture(tcase, setup, NULL);
+    tcase_add_loop_test(tcase, a_new_catalogue_is_kept, 0, 2);
+    tcase_add_test(tcase, the_newest_catalogue_counts);
+    tcase_add_loop_test(tcase, an_old_catalogue_is_copied, 0, 2);
+    tcase_add_test(tcase, a_damaged_catalogue_is_given_up);
+    tcase_add_loop_test(tcase, a_later_catalogue_stops_the_start, 0, 2);
+    tcase_add_test(tcase, a_pipe_is_kept_while_requests_run);
+    tcase_add_test(tcase, a_disk_stays_encrypted);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
