@@ -27,6 +27,7 @@ enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 struct sw_coder {
     struct sw_list node; /* of `coders` */
     unsigned n_users;
+    pid_t process; /* that made it */
     struct sw_coder_place place;
     struct sw_coder_memory memory; /* the frame buffers */
     uint64_t stride;               /* from one slot's buffer to the next */
@@ -428,6 +429,7 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
     (void)pthread_condattr_destroy(&attributes);
     sw_list_init(&coder->users);
     coder->place = *place;
+    coder->process = getpid();
     coder->sink = (struct sw_frame_sink){
         .ops = &sink_ops, .chunk_bytes = SW_FRAME_MAX_RAW_BYTES, .most_runs = SW_CODER_MOST_RUNS};
     for (unsigned s = 0; s < N_SLOTS; s++)
@@ -442,7 +444,18 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
     return coder;
 }
 
+/* A forked child has its parent's coders without their threads, and shares the host's frame buffers with it. They stay
+ * as they are: nothing of them can be freed without CUDA. */
+static void forget_parents(void) {
+    for (struct sw_list *n = coders.next, *next; n != &coders; n = next) {
+        next = n->next;
+        if (SW_CONTAINER_OF(n, struct sw_coder, node)->process != getpid())
+            sw_list_remove(n);
+    }
+}
+
 static struct sw_coder *find(const struct sw_coder_place *place) {
+    forget_parents();
     for (struct sw_list *n = coders.next; n != &coders; n = n->next) {
         struct sw_coder *coder = SW_CONTAINER_OF(n, struct sw_coder, node);
         if (coder->place.context == place->context && coder->place.context_id == place->context_id &&

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -590,6 +591,29 @@ START_TEST(the_service_opens_registered_memory_when_it_needs_it) {
 }
 END_TEST
 
+#ifndef __SANITIZE_THREAD__ /* it lets no child of a process with threads make some */
+/* The child's own connection gets frame buffers of its own, and a thread. */
+START_TEST(a_forked_child_codes_for_itself) {
+    int status;
+    ck_coder("client");
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        struct spillway *parents = coding;
+        coding = connect_as(SPILLWAY_CODEC_CLIENT);
+        travels(&coding, &coding, 5 * MIB, SW_CONTENT_TEXT, SPILLWAY_BYTES);
+        spillway_close(coding);
+        spillway_close(parents);
+        _exit(0);
+    }
+    for (unsigned i = 0; i < 4; i++)
+        ck_coder("client");
+    ck_assert(waitpid(child, &status, 0) == child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+#endif
+
 START_TEST(both_codecs_at_once_are_refused) {
     const struct spillway_options options = {.size = sizeof options,
                                              .socket_path = sw_served_daemon.socket,
@@ -623,6 +647,9 @@ int main(void) {
     tcase_add_test(tcase, a_client_without_buffers_asks_again);
     tcase_add_test(tcase, connections_of_a_process_share_its_buffers);
     tcase_add_test(tcase, the_service_opens_registered_memory_when_it_needs_it);
+#ifndef __SANITIZE_THREAD__
+    tcase_add_test(tcase, a_forked_child_codes_for_itself);
+#endif
     tcase_add_test(tcase, both_codecs_at_once_are_refused);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
