@@ -64,6 +64,7 @@ static void frames_done(struct spillway_ticket *t) {
     struct sw_err err = {0};
     if (t->error.code)
         (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
+    sw_way_forgive(x->way, &t->error);
     event->run->failed_at_service |= t->error.code != 0;
     sw_coded_of(x->way)->link->active_us = sw_clock_us();
     if (t->error.code == -SW_EPROTO) /* it was given up by this side, and may be under way at the other one */
@@ -206,6 +207,8 @@ static void add_runs(struct sw_coded *op) {
 /* Takes a failure. The service can still do the call: nothing was committed, unless each request is by itself. */
 static void take_failure(struct sw_coded *op, const struct sw_coder_run *run) {
     const struct sw_err *err = &run->run.outcome.err;
+    if (op->falls_back && err->code == -SW_ECANCELED) /* because another one has failed */
+        return;
     if (!run->failed_at_service && err->code != -SW_ECANCELED && !op->way.n_ended && !sw_way_must_stop(&op->way))
         op->falls_back = true;
     else
@@ -317,15 +320,18 @@ static bool is_ready(struct sw_coded *op) {
 static void move(struct sw_coded *op) {
     struct sw_way *way = &op->way;
     take_runs(op);
-    const bool stops = sw_way_must_stop(way) || op->falls_back;
+    const bool must_stop = sw_way_must_stop(way), stops = must_stop || op->falls_back;
     if (stops)
         cancel_runs(op);
     else
         add_runs(op);
     if (sw_way_is_spill(way) && !op->is_short && !stops && !commit_sent(op))
         return;
+    const bool is_up = sw_way_connection(way)->link == SW_LINK_UP; /* what is open goes with the old connection */
+    if (op->falls_back && !must_stop && !is_up)
+        return;
     if ((stops || op->next_item == sw_way_n_items(way)) && op->first_run == op->n_runs && !way->transfer->n_in_flight)
-        op->stage = op->falls_back && !sw_way_must_stop(way) ? STAGE_GIVE_UP : STAGE_END;
+        op->stage = op->falls_back && !must_stop ? STAGE_GIVE_UP : STAGE_END;
 }
 
 /* The service takes no frames of this process, or something failed here: it encodes and decodes itself. The call may
@@ -409,6 +415,15 @@ static int check_buffer(struct sw_way *way, const struct sw_item_buffer *b, stru
     return 0;
 }
 
+/* The caller's memory is as it was, and so is what is stored, unless something is committed. */
+static bool begins_anew(struct sw_way *way) {
+    struct sw_coded *op = sw_coded_of(way);
+    if (way->n_ended || sw_way_must_stop(way) || op->stage >= STAGE_END)
+        return false;
+    op->falls_back = true;
+    return true;
+}
+
 /* Runs of a connection that is closed are brought to their end here: the service no longer uses their buffers, unless
  * it hangs. */
 static void finish_runs(struct sw_coded *op) {
@@ -453,6 +468,7 @@ static const struct sw_way_ops coded_ops = {.has_ended = has_ended,
                                             .advance = advance_way,
                                             .chunk_bytes = sw_coded_chunk_bytes,
                                             .check_buffer = check_buffer,
+                                            .begins_anew = begins_anew,
                                             .free = coded_free};
 
 /* The link for a buffer's memory. Mostly it lies in the allocation of the buffer before, so that the driver need not be

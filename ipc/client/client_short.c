@@ -87,6 +87,7 @@ static void replied(struct spillway_ticket *t) {
     struct sw_err err = {0};
     if (t->error.code)
         (void)sw_err_set(&err, t->error.code, (enum sw_scope)t->error.scope, "%s", t->error.text);
+    sw_way_forgive(&op->way, &t->error);
     for (unsigned i = 0; i < event->n; i++)
         event->runs[i]->failed_at_service |= is_services && (t->error.code || event->runs[i]->refused.code);
     op->link->active_us = sw_clock_us();

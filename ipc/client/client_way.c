@@ -26,6 +26,18 @@ void sw_way_add_result(struct spillway_result *sum, const struct spillway_result
     sw_client_combine(sum->coder, sizeof sum->coder, part->coder);
 }
 
+void sw_way_forgive(struct sw_way *way, struct spillway_error *error) {
+    if (error->code == -SW_ERESTARTED && way->ops->begins_anew && way->ops->begins_anew(way))
+        *error = (struct spillway_error){0};
+}
+
+/* The reply to a packet that begins builds or reads. */
+static void begun(struct spillway_ticket *t) {
+    const struct sw_transfer *x = t->own.owner;
+    sw_way_forgive(x->way, &t->error);
+    sw_transfer_packet_done(t);
+}
+
 /* ---- spill ------------------------------------------------------------------------------------------------------- */
 
 /* Begins a packet about one item: the first one about a build begins it. */
@@ -83,7 +95,7 @@ bool sw_way_begin_empty(struct sw_way *way, uint32_t item) {
     struct sw_transfer *x = way->transfer;
     struct sw_err err = {0};
     struct spillway_ticket *t =
-        sw_arrays_send(x, begin_packet(way, item, 0), item, false, take_begun_build, sw_transfer_packet_done, &err);
+        sw_arrays_send(x, begin_packet(way, item, 0), item, false, take_begun_build, begun, &err);
     if (!t) {
         sw_client_note_err(&x->error, &err);
         return false;
@@ -190,8 +202,7 @@ bool sw_way_begin_reads(struct sw_way *way) {
             x->items[i].number = sw_client_new_number(sw_way_connection(way));
             sw_arrays_add_item(a, &x->items[i], SW_READ_BEGIN);
         }
-        struct spillway_ticket *t =
-            sw_arrays_send(x, a, first, !sw_transfer_is_each(x), take_begun, sw_transfer_packet_done, &err);
+        struct spillway_ticket *t = sw_arrays_send(x, a, first, !sw_transfer_is_each(x), take_begun, begun, &err);
         if (!t) {
             sw_client_note_err(&x->error, &err);
             return false;
@@ -258,13 +269,14 @@ bool sw_way_end(struct sw_way *way) {
     return true;
 }
 
-static void fail_begun(struct sw_way *way) {
+static void end_begun(struct sw_way *way) {
     struct sw_transfer *x = way->transfer;
     struct sw_err err = {0};
     bool has_begun = false;
+    const bool fails = !way->ops->begins_anew || !way->ops->begins_anew(way);
     for (uint32_t i = 0; i < sw_way_n_items(way); i++) {
-        has_begun |= x->items[i].is_open;
-        if (x->items[i].is_open && !x->results[i].code)
+        has_begun |= x->items[i].is_open && fails;
+        if (x->items[i].is_open && fails && !x->results[i].code)
             x->results[i].code = -SW_ERESTARTED;
         x->items[i].is_open = false;
     }
@@ -280,6 +292,6 @@ void sw_ways_reopen(struct spillway *c) {
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
         struct sw_way *way = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call->way;
         if (way && !way->ops->has_ended(way))
-            fail_begun(way);
+            end_begun(way);
     }
 }

@@ -20,6 +20,9 @@ struct sw_way_ops {
     uint32_t (*chunk_bytes)(const struct sw_way *way, const struct sw_item_buffer *b);
     /* Checks a buffer whose stored_bytes and chunk_bytes have just become known. errors: the call's, or the item's. */
     int (*check_buffer)(struct sw_way *way, const struct sw_item_buffer *b, struct sw_err *err);
+    /* Another process of the service does not know the call's builds and reads. Returns true if the call begins anew,
+     * so that this is no error; NULL: it never does. */
+    bool (*begins_anew)(struct sw_way *way);
     void (*free)(struct sw_way *way);
 };
 
@@ -63,6 +66,8 @@ bool sw_way_begin_empty(struct sw_way *way, uint32_t item);
 bool sw_way_commit(struct sw_way *way, uint32_t end);
 /* Has the service begin the next reads. Returns false if it has to be called again. */
 bool sw_way_begin_reads(struct sw_way *way);
+/* Clears an error that says that the service was restarted, if the call begins anew. */
+void sw_way_forgive(struct sw_way *way, struct spillway_error *error);
 /* Adds what the reply to a chunk says to the item's result. */
 void sw_way_add_result(struct spillway_result *sum, const struct spillway_result *part);
 /* Ends reads, and builds that will not be committed. Returns false if there was no memory for it, and some still are
@@ -74,7 +79,8 @@ bool sw_way_give_up_open(struct sw_way *way);
 /* Nothing is left to move: ends what is open. A restore that has succeeded then consumes its regions. Returns false if
  * it has to be called again. */
 bool sw_way_end(struct sw_way *way);
-/* Fails open builds and reads, when the connection has come back to a service that does not know them. */
+/* Fails open builds and reads, when the connection has come back to a service that does not know them, or has their
+ * calls begin anew. */
 void sw_ways_reopen(struct spillway *c);
 
 #endif
