@@ -537,7 +537,7 @@ struct many {
     struct sw_stored stored[FRAMES];
     struct sw_tier_io io[FRAMES];
     struct sw_extent memory[FRAMES];
-    unsigned n_ended;
+    unsigned n, n_ended;
     pthread_mutex_t lock;
     pthread_cond_t all;
 };
@@ -546,14 +546,14 @@ static void count_end(struct sw_tier_io *io, void *arg) {
     struct many *many = arg;
     (void)io;
     (void)pthread_mutex_lock(&many->lock);
-    if (++many->n_ended == FRAMES)
+    if (++many->n_ended == many->n)
         (void)pthread_cond_signal(&many->all);
     (void)pthread_mutex_unlock(&many->lock);
 }
 
 static void transfer_all(struct many *many, enum sw_tier_io_kind kind, uint64_t bytes) {
     many->n_ended = 0;
-    for (unsigned i = 0; i < FRAMES; i++) {
+    for (unsigned i = 0; i < many->n; i++) {
         many->io[i] = (struct sw_tier_io){.kind = kind,
                                           .stored = &many->stored[i],
                                           .memory = &many->memory[i],
@@ -566,10 +566,10 @@ static void transfer_all(struct many *many, enum sw_tier_io_kind kind, uint64_t 
         tier->ops->submit(tier, &many->io[i]);
     }
     (void)pthread_mutex_lock(&many->lock);
-    while (many->n_ended < FRAMES)
+    while (many->n_ended < many->n)
         (void)pthread_cond_wait(&many->all, &many->lock);
     (void)pthread_mutex_unlock(&many->lock);
-    for (unsigned i = 0; i < FRAMES; i++)
+    for (unsigned i = 0; i < many->n; i++)
         ck_assert_int_eq(many->io[i].err.code, 0);
 }
 
@@ -589,7 +589,7 @@ START_TEST(a_frame_may_be_longer_than_the_pool) {
 END_TEST
 
 START_TEST(the_pool_is_bounded) {
-    static struct many many = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
+    static struct many many = {.n = FRAMES, .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
     const uint64_t bytes = 2 << 20;
     config.pool_bytes = 5 << 20;
     reopen(0);
@@ -609,6 +609,30 @@ START_TEST(the_pool_is_bounded) {
         tier->ops->release(tier, &many.stored[i]);
     }
     sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* One frame is read as two parts. Of many reads only the first ones are. */
+START_TEST(many_reads_take_fewer_requests) {
+    static struct many many = {.n = 12, .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
+    const uint64_t bytes = (8 << 20) + 1;
+    struct sw_stored stored;
+    config.pool_bytes = 128 << 20;
+    reopen(0);
+    put(bytes, 0, &stored);
+    ck_assert_int_eq(get(&stored, 0, NULL), 0);
+    ck_assert_uint_eq(info().gets - at_start.gets, 2);
+    for (unsigned i = 0; i < many.n; i++) {
+        many.stored[i] = stored;
+        many.memory[i] = (struct sw_extent){.memory = sw_nvme_buffer(bytes), .bytes = bytes};
+    }
+    transfer_all(&many, SW_TIER_READ, bytes);
+    ck_assert_uint_lt(info().gets - at_start.gets, 2 + 2 * many.n - many.n / 3);
+    for (unsigned i = 0; i < many.n; i++) {
+        ck_assert(sw_nvme_same(many.memory[i].memory, bytes, 0));
+        free(many.memory[i].memory);
+    }
+    tier->ops->release(tier, &stored);
 }
 END_TEST
 
@@ -646,6 +670,7 @@ static void add_plain(TCase *tests) {
 }
 
 static void add_others(TCase *tests) {
+    tcase_add_test(tests, many_reads_take_fewer_requests);
     tcase_add_test(tests, memory_of_transfers_is_used_again);
     tcase_add_test(tests, no_object_is_longer_than_64_MiB);
     tcase_add_test(tests, what_the_store_has_is_encrypted);

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 4, PART_SEGMENTS = 8, MAX_ATTEMPTS = 3, FEW_PARTS = 4 };
+enum { MAX_THREADS = 4, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, FEW_PARTS = 4, MANY_PARTS = 8 };
 
-/* A write is one part, a read has one for each 8 MiB. */
+/* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
     struct sw_list node; /* in a list of sw_remote_io */
     struct transfer *transfer;
@@ -31,6 +31,7 @@ struct transfer {
     struct sw_tier_io *user;
     struct sw_remote_place *place;
     unsigned n_parts, n_left;
+    uint64_t part_segments;
     struct part parts[];
 };
 
@@ -47,7 +48,8 @@ struct sw_remote_io {
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
     struct sw_remote_buffers buffers;             /* spare ones, in what the pool has left */
     uint64_t n_transfers, transfer_bytes;
-    unsigned n_begun[2]; /* parts that have room, by kind, like the next two */
+    unsigned n_read_parts; /* of reads that have not ended */
+    unsigned n_begun[2];   /* parts that have room, by kind, like the next two */
     struct sw_remote_window windows[2];
     struct sw_meter meters[2];
     atomic_ullong rates[2]; /* of the meters, for others */
@@ -105,6 +107,7 @@ static void end_part(struct part *part, const struct sw_err *err) {
     if (err->code && !user->err.code)
         user->err = *err;
     const bool is_last = --t->n_left == 0;
+    io->n_read_parts -= user->kind == SW_TIER_READ;
     (void)pthread_mutex_unlock(&io->lock);
     if (!is_last)
         return;
@@ -295,8 +298,8 @@ static void cut_part(struct transfer *t, unsigned i) {
     const uint64_t bytes = t->user->stored->bytes, n = sw_object_segments(bytes);
     const uint64_t step = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, body_bytes = sw_object_body_bytes(bytes);
     part->transfer = t;
-    part->first = i * (uint64_t)PART_SEGMENTS;
-    part->n_segments = writes || n - part->first < PART_SEGMENTS ? n - part->first : PART_SEGMENTS;
+    part->first = i * t->part_segments;
+    part->n_segments = n - part->first < t->part_segments ? n - part->first : t->part_segments;
     const uint64_t end = (part->first + part->n_segments) * step;
     part->request.verb = writes ? SW_OBJECT_PUT : SW_OBJECT_GET;
     part->request.offset = part->first * step;
@@ -308,9 +311,21 @@ static void cut_part(struct transfer *t, unsigned i) {
     sw_list_init(&part->node);
 }
 
+/* Short parts of a frame arrive at the same time. If there are many anyway, fewer requests cost less, unless the pool
+ * is small. */
+static uint64_t part_segments(struct sw_remote_io *io, const struct sw_tier_io *user) {
+    if (user->kind == SW_TIER_WRITE)
+        return sw_object_segments(user->stored->bytes);
+    (void)pthread_mutex_lock(&io->lock);
+    const bool are_many = io->n_read_parts >= MANY_PARTS &&
+                          io->config.pool_bytes >= (uint64_t)MANY_PARTS * LONG_PART_SEGMENTS * SW_OBJECT_SEGMENT_BYTES;
+    (void)pthread_mutex_unlock(&io->lock);
+    return are_many ? LONG_PART_SEGMENTS : PART_SEGMENTS;
+}
+
 static struct transfer *transfer_new(struct sw_remote_io *io, struct sw_tier_io *user, struct sw_remote_place *place) {
-    const uint64_t n = sw_object_segments(user->stored->bytes);
-    const unsigned n_parts = user->kind == SW_TIER_WRITE ? 1 : (unsigned)((n + PART_SEGMENTS - 1) / PART_SEGMENTS);
+    const uint64_t n = sw_object_segments(user->stored->bytes), n_each = part_segments(io, user);
+    const unsigned n_parts = (unsigned)((n + n_each - 1) / n_each);
     struct transfer *t = sw_alloc(sizeof *t + n_parts * sizeof t->parts[0]);
     if (!t)
         return NULL;
@@ -318,6 +333,7 @@ static struct transfer *transfer_new(struct sw_remote_io *io, struct sw_tier_io 
     t->user = user;
     t->place = place;
     t->n_parts = t->n_left = n_parts;
+    t->part_segments = n_each;
     for (unsigned i = 0; i < n_parts; i++)
         cut_part(t, i);
     return t;
@@ -332,6 +348,7 @@ void sw_remote_io_submit(struct sw_remote_io *io, struct sw_tier_io *user, struc
     io->n_transfers++;
     io->transfer_bytes += user->stored->bytes;
     sw_meter_begin(&io->meters[user->kind], sw_clock_us());
+    io->n_read_parts += t && user->kind == SW_TIER_READ ? t->n_parts : 0;
     for (unsigned i = 0; t && i < t->n_parts; i++)
         sw_list_append(&io->waiting[user->kind], &t->parts[i].node);
     if (!t)

@@ -2,8 +2,8 @@
  * received by the client, in a bounded pool of memory between the two.
  *
  *   write   waits for room in the pool -> encrypted and hashed -> PUT -> committed
- *   read    parts of 8 MiB, each: waits for room -> GET -> decrypted; a part that is not what was encrypted is read
- *           again, twice
+ *   read    parts of 8 or 16 MiB, each: waits for room -> GET -> decrypted; a part that is not what was encrypted is
+ *           read again, twice
  *
  * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. Of
  * long parts only so many begin as the store can use (remote_window.h). */
