@@ -223,6 +223,8 @@ START_TEST(each_request_succeeds_or_fails_by_itself) {
     ck_assert_int_eq(results[0].code, 0);
     ck_assert_int_eq(results[1].code, -SPILLWAY_EEXIST);
     ck_assert_int_eq(results[2].code, 0);
+    ck_assert_str_eq(results[0].coder, "client");
+    ck_assert_str_eq(results[1].coder, "");
     ok(spillway_drop(coding, &results[0].region, 1, &error));
     ok(spillway_drop(coding, &results[2].region, 1, &error));
     free(data);
