@@ -46,6 +46,21 @@ START_TEST(the_tier_is_opened_and_counted) {
 }
 END_TEST
 
+/* At most half of the first tier is room for frames on their way to this one. */
+START_TEST(frames_on_their_way_leave_half_of_the_first_tier) {
+    service.config.host_tier_bytes = UINT64_C(1) << 40;
+    const uint64_t wanted = sw_tiers_staging_bytes(&service.service);
+    ck_assert(wanted > 0 && wanted < service.config.host_tier_bytes / 2);
+    for (uint64_t most = wanted / 2; most <= 2 * wanted; most += wanted / 2) {
+        service.config.host_tier_bytes = 2 * most;
+        ck_assert_uint_eq(sw_tiers_staging_bytes(&service.service), most < wanted ? most : wanted);
+    }
+    service.service.tiers.n = 1;
+    ck_assert_uint_eq(sw_tiers_staging_bytes(&service.service), 0);
+    service.service.tiers.n = 2;
+}
+END_TEST
+
 START_TEST(the_tier_is_shown) {
     ck_assert_str_eq(sw_tier_names, "host, nvme, remote, folder, device");
     ck_answer("tiers", "{}", "{\"tier\":\"folder\",\"capacity_bytes\":67108864,");
@@ -64,6 +79,7 @@ int main(void) {
     TCase *tests = tcase_create("daemon_folder_tier");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, the_tier_is_opened_and_counted);
+    tcase_add_test(tests, frames_on_their_way_leave_half_of_the_first_tier);
     tcase_add_test(tests, the_tier_is_shown);
     Suite *suite = suite_create("daemon_folder_tier");
     suite_add_tcase(suite, tests);

@@ -13,10 +13,12 @@
 #include "base/alloc.h"
 #include <check.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,8 +32,10 @@ static struct {
         int fd;        /* -1: taken, and still kept */
     } kept[MOST_KEPT];
     bool refuses;
-    uint64_t us; /* of the clock */
-} manager;
+    unsigned limit;
+    _Atomic uint64_t us;  /* of the clock */
+    pthread_mutex_t lock; /* of what is kept: a tier's thread has its slabs kept */
+} manager = {.limit = MOST_KEPT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct kept *find(const char *name, bool is_prefix) {
     for (unsigned i = 0; i < MOST_KEPT; i++) {
@@ -84,20 +88,21 @@ unsigned __wrap_sw_fdstore_count(const struct sw_fdstore *store) {
 
 unsigned __wrap_sw_fdstore_limit(void);
 unsigned __wrap_sw_fdstore_limit(void) {
-    return MOST_KEPT;
+    return manager.limit;
 }
 
 bool __wrap_sw_fdstore_keep(const char *name, int fd);
 bool __wrap_sw_fdstore_keep(const char *name, int fd) {
-    if (manager.refuses)
-        return false;
-    for (unsigned i = 0; i < MOST_KEPT; i++)
+    bool is_kept = false;
+    (void)pthread_mutex_lock(&manager.lock);
+    for (unsigned i = 0; !is_kept && !manager.refuses && i < MOST_KEPT; i++)
         if (!manager.kept[i].name[0]) {
             (void)snprintf(manager.kept[i].name, sizeof manager.kept[i].name, "%s", name);
             manager.kept[i].fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-            return true;
+            is_kept = true;
         }
-    return false;
+    (void)pthread_mutex_unlock(&manager.lock);
+    return is_kept;
 }
 
 void __wrap_sw_fdstore_forget(const char *name);
@@ -105,9 +110,11 @@ void __wrap_sw_fdstore_forget(const char *name) {
     struct kept *kept = find(name, false);
     if (!kept)
         return;
+    (void)pthread_mutex_lock(&manager.lock);
     if (kept->fd >= 0)
         (void)close(kept->fd);
     kept->name[0] = 0;
+    (void)pthread_mutex_unlock(&manager.lock);
 }
 
 bool __wrap_sw_notify_is_heard(void);
@@ -323,6 +330,65 @@ START_TEST(a_disk_stays_encrypted) {
 }
 END_TEST
 
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+#define MIB ((uint64_t)1 << 20)
+
+static uint64_t kept_bytes(const char *name) {
+    struct stat st = {.st_size = 0};
+    const struct kept *kept = find(name, false);
+    ck_assert(!kept || fstat(kept->fd, &st) == 0);
+    return (uint64_t)st.st_size;
+}
+
+/* A process of the service with this much memory for regions; returns how much of it there was. Taken descriptors are
+ * kept for the next one. */
+static uint64_t live_in_memory(uint64_t bytes) {
+    struct sw_tier_stats stats;
+    struct sw_tier *tier = NULL;
+    void *own = NULL;
+    int fds[MOST_KEPT];
+    for (unsigned i = 0; i < MOST_KEPT; i++)
+        fds[i] = manager.kept[i].name[0] ? fcntl(manager.kept[i].fd, F_DUPFD_CLOEXEC, 0) : -1;
+    config.host_tier_bytes = bytes;
+    config.host_tier_initial_bytes = bytes < 4 * MIB ? bytes : 4 * MIB;
+    config.host_tier_slab_bytes = 2 * MIB;
+    config.host_tier_ahead_pct = 0;
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    ck_assert_msg(sw_tier_rows[0]->open(&service, &tier, &own, &err) == 0, "%s", err.msg);
+    for (tier->ops->stats(tier, &stats); stats.backed_bytes < 4 * MIB || stats.growing; tier->ops->stats(tier, &stats))
+        (void)usleep(1000);
+    tier->ops->close(tier);
+    sw_tier_rows[0]->closed(own);
+    sw_tiers_close_catalogue(&service);
+    for (unsigned i = 0; i < MOST_KEPT; i++)
+        if (fds[i] >= 0)
+            manager.kept[i].fd = fds[i];
+    return stats.backed_bytes;
+}
+
+/* The next process finds them at their places, also if it may have less. */
+START_TEST(slabs_are_kept) {
+    manager.limit = 100;
+    ck_assert_uint_eq(live_in_memory(64 * MIB), 4 * MIB);
+    ck_assert(kept_bytes("arena-0") == 2 * MIB && kept_bytes("arena-200000") == 2 * MIB && count() == 3);
+    ck_assert_uint_eq(live_in_memory(64 * MIB), 4 * MIB);
+    ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
+    ck_assert_uint_eq(live_in_memory(2 * MIB), 4 * MIB);
+    ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
+/* Few of them make up all memory, if the manager keeps only few. */
+START_TEST(slabs_are_as_long_as_they_must) {
+    manager.limit = 8 + 4; /* with room for others */
+    ck_assert_uint_eq(live_in_memory(64 * MIB), 16 * MIB);
+    ck_assert(kept_bytes("arena-0") == 16 * MIB && count() == 2);
+    ck_no_descriptor_is_left();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_kept");
     TCase *tcase = tcase_create("kept");
@@ -334,6 +400,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_later_catalogue_stops_the_start, 0, 2);
     tcase_add_test(tcase, a_pipe_is_kept_while_requests_run);
     tcase_add_test(tcase, a_disk_stays_encrypted);
+    tcase_add_test(tcase, slabs_are_kept);
+    tcase_add_test(tcase, slabs_are_as_long_as_they_must);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -155,6 +155,8 @@ static void take_names(int socket) {
     SW_ASSERT(m->builds[0].name_bytes == 6 && m->builds[1].name_bytes == 0 && m->builds[2].name_bytes == 5);
     SW_ASSERT(m->name_bytes == 11 && memcmp(m->names, "ordersparts", 11) == 0);
     SW_ASSERT(m->builds[0].durability == 0 && m->builds[2].durability == SPILLWAY_DURABLE_HOST);
+    SW_ASSERT(m->builds[0].prefer == SPILLWAY_PREFER_NONE && m->builds[1].prefer == SPILLWAY_PREFER_TIME);
+    SW_ASSERT(m->builds[2].prefer == SPILLWAY_PREFER_ROOM);
     SW_ASSERT(m->builds[1].keep_priority == 7 && m->buffers[2].value_type == SPILLWAY_U32);
     sw_play_put_batch(socket, msg.header.seq, N, 1, N * EACH_BYTES);
     sw_play_expect(socket, &msg, SW_MSG_DISCARD); /* only the one without a name */
@@ -168,6 +170,8 @@ START_TEST(names_and_types_go_with_their_requests) {
     char name[] = "orders"; /* copied during the call */
     requests[0].name = name;
     requests[1].keep_priority = 7;
+    requests[1].prefer = SPILLWAY_PREFER_TIME;
+    requests[2].prefer = SPILLWAY_PREFER_ROOM;
     requests[2].name = "parts";
     requests[2].durability = SPILLWAY_DURABLE_HOST;
     buffers[2].type = SPILLWAY_U32;

@@ -124,7 +124,10 @@ START_TEST(a_failed_restore_leaves_it_spilled) {
     ck_assert_int_eq(spillway_handle_pin_begin(handle, NULL, &sw_pooled_error), 0);
     sw_pooled_ck_failed(spillway_handle_pin_ready(handle, -1, &data, &sw_pooled_error), SPILLWAY_EBUSY, "played");
     ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
+    ck_assert_uint_gt(sw_pooled_info(handle).stored_bytes, 0);
+    ck_assert_uint_eq(sw_pooled_info(handle).stored_bytes, sw_pooled_stats().stored_bytes);
     sw_pooled_use(handle);
+    ck_assert_uint_eq(sw_pooled_info(handle).stored_bytes, 0); /* the service has no copy any more */
     ck_assert_uint_eq(sw_pooled_stats().failed_restores, 2);
     end();
 }

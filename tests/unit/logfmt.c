@@ -43,6 +43,20 @@ START_TEST(lines_are_read_back) {
 }
 END_TEST
 
+/* No control character reaches a terminal. */
+START_TEST(control_characters_are_escaped) {
+    char quoted[32], expected[16];
+    for (unsigned c = 1; c < 256; c++) {
+        const char text[] = {'a', (char)c, 0}, *escape = c == '"' || c == '\\' ? "\\" : "";
+        if (c < 0x20 || c == 0x7f)
+            (void)snprintf(expected, sizeof expected, "\"a\\x%02x\"", c);
+        else
+            (void)snprintf(expected, sizeof expected, "\"a%s%c\"", escape, (char)c);
+        ck_assert_str_eq(sw_log_quote(quoted, sizeof quoted, text), expected);
+    }
+}
+END_TEST
+
 START_TEST(the_tap_sees_unprinted_lines_except_debug) {
     sw_log_set_level(SW_LOG_ERROR);
     sw_log_set_tap(tap, tapped);
@@ -97,6 +111,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("logfmt");
     tcase_add_test(tests, lines_are_read_back);
+    tcase_add_test(tests, control_characters_are_escaped);
     tcase_add_test(tests, the_tap_sees_unprinted_lines_except_debug);
     tcase_add_loop_test(tests, odd_fields, 0, (int)(sizeof fields / sizeof fields[0]));
     tcase_add_test(tests, levels_by_name);
