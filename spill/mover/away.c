@@ -107,7 +107,7 @@ static unsigned fetch_length(const struct sw_mover *m, const struct sw_run *run)
     const size_t left = run->frames->n_chunks - run->n_dealt;
     unsigned n_free = 0;
     for (unsigned s = 0; s < m->n_slots; s++)
-        n_free += !m->slots[s].workflow;
+        n_free += sw_slot_is_free(&m->slots[s]);
     const size_t others = n_free > 1 ? n_free - 1 : 1, share = n_free > 1 ? (left - 1 + others - 1) / others : left;
     return share > most ? most : share > 0 ? (unsigned)share : 1;
 }

@@ -94,6 +94,11 @@ static void take_denser(struct sw_mover *m, const struct sw_slot *slot) {
 /* Segments of chunks that all others wait for are shorter: they keep more of the device busy. */
 #define URGENT_SEGMENT_LOG2 8u
 
+/* The chunks of a slot are encoded like a group, since their frames are sent together. */
+static bool goes_together(const struct sw_mover *m, const struct sw_slot *slot) {
+    return sw_mover_sink_is_away(m) && slot->run->request->operation == SW_OP_SPILL;
+}
+
 /* The frames of a step with several chunks follow each other, like a group's frames. The link waits for the first
  * chunk, and the restore waits for the last chunk's decoding. */
 static int encode_together(struct sw_mover *m, struct sw_slot *slot, struct sw_err *err) {
@@ -133,7 +138,7 @@ static void encode_chunks(struct sw_mover *m, struct sw_slot *slot) {
     sw_measure_begin(m, slot, SW_MEASURE_ENCODE, run->course.plan->codec,
                      sw_frames_chunk_bytes(run->frames, slot->chunk), raw_bytes);
     sw_planner_set_segments(&m->planner, run->course.plan, chunk_bytes);
-    if (sw_mover_sink_is_away(m) ? encode_together(m, slot, &err) : encode_one(m, slot, &err))
+    if (goes_together(m, slot) ? encode_together(m, slot, &err) : encode_one(m, slot, &err))
         sw_slot_drain(m, slot, 0, &err);
 }
 
@@ -184,7 +189,7 @@ static void take_frames(struct sw_mover *m, struct sw_slot *slot) {
 /* Checks the first frame in the slot's buffer. Returns true if all are kept; otherwise they are made again by another
  * plan. */
 static bool encoded(struct sw_mover *m, struct sw_slot *slot, const struct sw_slot_result *result) {
-    slot->frame = sw_mover_sink_is_away(m) ? slot->encoded[0].frame : result->frame;
+    slot->frame = goes_together(m, slot) ? slot->encoded[0].frame : result->frame;
     const struct sw_snapshot now = sw_run_snapshot(m, slot->run);
     switch (sw_planner_check_frame(&m->planner, &slot->run->course, &now, slot->plan_number, &slot->frame)) {
     case SW_MISMATCH_RETRY:

@@ -55,6 +55,7 @@ struct sw_frame_sink_ops {
 
     /* For a sink in another process, which reads and writes the device's frame buffers itself (away.c). With send() the
      * mover calls send, fetch, abandon, ended, deal, has_news and collect only; all but the first two may be NULL.
+     * Packs and unpacks also need reserve, commit and release, whose places are in this process (heap_places.h).
      * From the call to sw_mover_slot_done(), which may come from inside the call, the slot's buffer belongs to the sink
      * alone, and counts in run->n_in_sink. */
     /* The frames of chunks [chunk, chunk + n), n up to SW_DECODE_MAX, are complete, at at[i] in the slot's buffer.
@@ -92,6 +93,8 @@ struct sw_frame_sink {
 /* Ends a send() or fetch() of a sink in another process: the slot's buffer is the mover's again. err NULL or code 0:
  * success; else the run fails. */
 void sw_mover_slot_done(struct sw_mover *mover, unsigned slot, const struct sw_err *err);
+/* Lets no step use the slot any more: another process may write to its buffer at any time. One slot always stays. */
+void sw_mover_retire_slot(struct sw_mover *mover, unsigned slot);
 /* Report that a frame that was put() is stored, or that a wanted frame has arrived. For sinks, from any of their calls.
  * A sink reports by one of these, by sw_mover_fail() or from abandon() that it has less under way for a run
  * (n_in_sink). */

@@ -71,6 +71,7 @@ static int place_first(struct sw_mover *m, struct sw_slot *slot, struct sw_err *
     struct sw_packed_chunk *chunk = &frames->packed[slot->chunk];
     uint64_t raw_bytes = sw_frames_chunk_bytes(frames, slot->chunk);
     uint64_t front = slot->frame.frame_bytes > raw_bytes ? slot->frame.data_offset : 0;
+    run->in_place.must_go_on = true;
     chunk->offset = run->in_place.end_bytes;
     /* The data section is padded to 16 bytes: what exceeds the chunk's length is not data. */
     chunk->bytes = slot->frame.frame_bytes - front < raw_bytes ? slot->frame.frame_bytes - front : raw_bytes;
@@ -302,6 +303,7 @@ static bool start_unpack(struct sw_mover *m, struct sw_slot *slot, struct sw_run
         begin_compare(m, slot, run);
         return true;
     }
+    run->in_place.must_go_on = true;
     begin_unpack(m, slot, run, run->frames->n_chunks - 1 - run->n_dealt);
     run->n_dealt += slot->n_chunks;
     return true;
@@ -497,7 +499,7 @@ static bool recover_pack(struct sw_mover *m, struct sw_run *run) {
         return true;
     }
     for (unsigned s = 0; s < m->n_slots && !free_slot; s++)
-        free_slot = !m->slots[s].workflow ? &m->slots[s] : NULL;
+        free_slot = sw_slot_is_free(&m->slots[s]) ? &m->slots[s] : NULL;
     if (free_slot)
         begin_unpack(m, free_slot, run, n - 1);
     return free_slot != NULL;

@@ -69,14 +69,14 @@ static void serve_turn(struct sw_mover *m, struct sw_slot *slot, struct sw_run *
 static unsigned count_free(const struct sw_mover *m) {
     unsigned n = 0;
     for (unsigned s = 0; s < m->n_slots; s++)
-        n += !m->slots[s].workflow;
+        n += sw_slot_is_free(&m->slots[s]);
     return n;
 }
 
 static bool deal(struct sw_mover *m) {
     bool advanced = false;
     for (unsigned s = 0; s < m->n_slots; s++) {
-        if (m->slots[s].workflow)
+        if (!sw_slot_is_free(&m->slots[s]))
             continue;
         struct sw_run *run = sw_mover_next_run(m, count_free(m));
         if (!run) /* nor for any other slot */
@@ -303,6 +303,20 @@ bool sw_mover_has_steps(const struct sw_mover *m) {
         if (m->slots[s].runs)
             return true;
     return false;
+}
+
+bool sw_mover_must_go_on(const struct sw_mover *m) {
+    for (const struct sw_list *node = m->runs.next; node != &m->runs; node = node->next)
+        if (SW_CONTAINER_OF(node, const struct sw_run, node)->in_place.must_go_on)
+            return true;
+    return false;
+}
+
+void sw_mover_retire_slot(struct sw_mover *m, unsigned s) {
+    unsigned n_left = 0;
+    for (unsigned i = 0; i < m->n_slots; i++)
+        n_left += i != s && !m->slots[i].is_retired;
+    m->slots[s].is_retired = n_left > 0;
 }
 
 bool sw_mover_busy(const struct sw_mover *m) {

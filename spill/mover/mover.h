@@ -48,6 +48,9 @@ bool sw_mover_wait(struct sw_mover *mover);
 /* Returns true while steps run. A caller that sleeps until one of them ends may be late for it, and for others that end
  * earlier. */
 bool sw_mover_has_steps(const struct sw_mover *mover);
+/* Returns true while a pack or an unpack is under way that cannot be given up any more: it has to go on, or be undone.
+ */
+bool sw_mover_must_go_on(const struct sw_mover *mover);
 /* Returns true while a run is active. */
 bool sw_mover_busy(const struct sw_mover *mover);
 /* Returns true once the device's context has died. Runs then fail with -SW_EGPULOST. */

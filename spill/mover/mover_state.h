@@ -66,6 +66,7 @@ struct sw_slot {
     bool waits;         /* no steps are queued: it waits for the link or for a place; workflow->resume() tries again */
     bool lacks_place;   /* it waits for a place, not for the link */
     bool is_away;       /* no steps are queued: its frame buffer is the sink's until sw_mover_slot_done() */
+    bool is_retired;    /* no new steps: another process may write to its frame buffer */
     bool is_disputed;   /* its frames were fetched, and did not decode: they are fetched once more */
     bool drains;        /* a step could not be queued; the queued steps have to end, and are not measured */
     bool plans;         /* it makes a plan that its run waits for */
@@ -133,6 +134,10 @@ struct sw_mover {
 
 static inline unsigned sw_slot_index(const struct sw_mover *m, const struct sw_slot *slot) {
     return (unsigned)(slot - m->slots);
+}
+
+static inline bool sw_slot_is_free(const struct sw_slot *slot) {
+    return !slot->workflow && !slot->is_retired;
 }
 
 /* Returns true if the slot's frame is in memory only in transit: on the spill path, or on the restore path. */

@@ -148,6 +148,7 @@ struct sw_run {
         size_t n_ordered;   /* pack: number of chunks, from the first, whose frames have a place */
         uint64_t end_bytes; /* pack: where the next frame goes, from the start of the buffer */
         size_t n_compared;  /* unpack: number of chunks, from the first, whose frames have been or are being compared */
+        bool must_go_on;    /* bytes of the client are being overwritten */
         bool is_recovering; /* only attempts to undo the failure are under way */
         unsigned n_recoveries; /* attempts to undo that have failed */
         bool lost;             /* too many failed */

@@ -102,7 +102,7 @@ static void run_log(const struct sw_run *run, uint64_t moved_us, uint64_t end_us
 }
 
 static void release_frames(struct sw_mover *m, struct sw_run *run) {
-    for (size_t i = 0; run->frames && !sw_mover_sink_is_away(m) && i < run->frames->n_begun; i++)
+    for (size_t i = 0; run->frames && m->sink->ops->release && i < run->frames->n_begun; i++)
         m->sink->ops->release(m->sink, run, &run->frames->stored[i]);
     sw_frames_delete(run->frames);
     run->frames = NULL;

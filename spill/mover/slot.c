@@ -33,7 +33,7 @@ static void note_lacks_place(struct sw_slot *slot, bool lacks) {
 }
 
 void sw_slot_give(struct sw_mover *m, struct sw_slot *slot) {
-    if (!sw_mover_sink_is_away(m)) /* empty once it was committed */
+    if (m->sink->ops->release) /* empty once it was committed */
         m->sink->ops->release(m->sink, slot->run, &slot->stored);
     note_lacks_place(slot, false);
     if (slot->run)

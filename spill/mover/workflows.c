@@ -22,10 +22,12 @@ static const struct sw_workflows here[SW_OP_NR] = {
     [SW_OP_MOVE] = {.main = &move},
 };
 
-/* For a sink in another process. */
+/* For a sink in another process. Packed regions stay in this one. */
 static const struct sw_workflows away[SW_OP_NR] = {
     [SW_OP_SPILL] = {.first = {&sw_workflow_group}, .main = &sw_workflow_send},
     [SW_OP_RESTORE] = {.first = {&sw_workflow_group}, .main = &sw_workflow_fetch},
+    [SW_OP_PACK] = {.main = &sw_workflow_pack},
+    [SW_OP_UNPACK] = {.main = &sw_workflow_unpack},
 };
 
 const struct sw_workflows *sw_workflows(const struct sw_mover *m, enum sw_operation operation) {

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/thread.h"
 #include "codec/identity.h"
+#include "spill/mover/heap_places.h"
 
 #include <string.h>
 #include <time.h>
@@ -222,8 +223,15 @@ static bool collect(struct sw_frame_sink *sink) {
     }
 }
 
-static const struct sw_frame_sink_ops ops = {
-    .send = send, .fetch = fetch, .abandon = abandon, .ended = ended, .has_news = has_news, .collect = collect};
+static const struct sw_frame_sink_ops ops = {.send = send,
+                                             .fetch = fetch,
+                                             .abandon = abandon,
+                                             .ended = ended,
+                                             .has_news = has_news,
+                                             .collect = collect,
+                                             .reserve = sw_heap_reserve,
+                                             .commit = sw_heap_commit,
+                                             .release = sw_heap_release};
 
 void sw_away_sink_init(struct sw_away_sink *s, uint8_t *buffers, uint64_t stride, enum sw_away_how how) {
     *s = (struct sw_away_sink){.sink = {.ops = &ops, .chunk_bytes = UINT64_MAX},
