@@ -43,7 +43,13 @@ struct sw_msg_header {
 
 /* ---- records of the arrays; reserved fields must be 0 (EINVAL) ---- */
 
-enum sw_build_flag { SW_BUILD_BEGIN = 1, SW_BUILD_COMMIT = 2, SW_BUILD_ABORT = 4, SW_BUILD_IN_PLACE = 8 /* pack */ };
+enum sw_build_flag {
+    SW_BUILD_BEGIN = 1,
+    SW_BUILD_COMMIT = 2,
+    SW_BUILD_ABORT = 4,
+    SW_BUILD_IN_PLACE = 8, /* pack */
+    SW_BUILD_PACKED = 16   /* with IN_PLACE: the client has packed the buffer, and has the directory; no chunks */
+};
 
 /* A build in a BUILD. Its buffers, chunks and name are the next ones of the packet's arrays. */
 struct sw_wire_build {
@@ -66,8 +72,8 @@ struct sw_wire_buffer {
      * chooses freely, and one chunk holds all of the buffer. */
     uint32_t chunk_bytes;
     uint16_t value_type;   /* enum spillway_value_type; 0: bytes without a type */
-    uint8_t codec, reason; /* to the client: texts[n - 1]; 0: none */
-    uint64_t stored_bytes; /* to the client */
+    uint8_t codec, reason; /* to the client: texts[n - 1]; 0: none. With PACKED: the codec, as in frames */
+    uint64_t stored_bytes; /* to the client; with PACKED: the length of the packed bytes */
 };
 
 /* A part of a region's buffer, and the range of a memory that has it or gets it. */

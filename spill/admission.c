@@ -241,6 +241,17 @@ int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, s
     return rc ? rc : sw_op_new(ret, &a, err);
 }
 
+int sw_admit_packed(const struct sw_owner *owner, const struct sw_packed *packed, struct sw_err *err) {
+    int rc = check_open(owner, err);
+    if (!rc && (!packed->raw_bytes || packed->stored_bytes > packed->raw_bytes || packed->codec >= SW_CODEC_NR))
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "%llu bytes packed to %llu by codec %u",
+                        (unsigned long long)packed->raw_bytes, (unsigned long long)packed->stored_bytes,
+                        (unsigned)packed->codec);
+    if (!rc)
+        rc = check_type(packed->type, packed->raw_bytes, err);
+    return rc ? rc : admit_region(owner, true, err);
+}
+
 /* ---- builds ---- */
 
 static int check_buffer(const struct sw_owner *owner, const struct sw_build_buffer_config *buffer, struct sw_err *err) {
@@ -350,7 +361,7 @@ int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsig
 
 /* ---- restores ---- */
 
-/* Only a packed region is restored in place, and only in place. */
+/* Only a packed region is restored in place, and only in place. A client that has packed one has its directory. */
 static int check_place(const struct sw_region *region, bool in_place, bool keep, struct sw_err *err) {
     const bool packed = region->frames->packed != NULL;
     if (packed != in_place)
@@ -358,6 +369,10 @@ static int check_place(const struct sw_region *region, bool in_place, bool keep,
                           packed ? "region %u:%u is packed in its own memory: unpack it there"
                                  : "region %u:%u is not packed in its memory: restore it",
                           region->id.slot, region->id.gen);
+    if (packed && sw_frames_are_held(region->frames))
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "region %u:%u was packed by its client: only this client can unpack it", region->id.slot,
+                          region->id.gen);
     if (packed && keep)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "unpacking region %u:%u overwrites it: it cannot be kept",
                           region->id.slot, region->id.gen);

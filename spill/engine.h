@@ -197,11 +197,25 @@ int sw_engine_spill(struct sw_owner *owner, const struct sw_transfer *transfer, 
  * does not have the region's frames; no byte has been written if one of them is another frame. The range still belongs
  * to the region: some chunks are raw, the others packed, and the next call continues.
  *
- * errors, which name the buffer: -SW_EINVAL, -SW_ENOENT, -SW_ESTALE, -SW_ESTATE (not OUT), -SW_EBUSY (being restored),
- * -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ENOMEM, -SW_ETENANTMEMORY, -SW_ESHUTDOWN. Later in outcome: as above, also
- * -SW_EACCES (the memory cannot be written) and -SW_ENOTSUP (the region's chunks are longer than this device's). */
+ * errors, which name the buffer: -SW_EINVAL, -SW_ENOTSUP (its client has packed it), -SW_ENOENT, -SW_ESTALE,
+ * -SW_ESTATE (not OUT), -SW_EBUSY (being restored), -SW_ELOST, -SW_ETOOSMALL, -SW_ERANGE, -SW_ENOMEM,
+ * -SW_ETENANTMEMORY, -SW_ESHUTDOWN. Later in outcome: as above, also -SW_EACCES (the memory cannot be written) and
+ * -SW_ENOTSUP (the region's chunks are longer than this device's). */
 int sw_engine_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,
                       sw_outcome_cb *done, void *arg, struct sw_err *err);
+
+/* A region that its client has packed in its own memory, which the engine does not know. */
+struct sw_packed {
+    uint64_t raw_bytes, stored_bytes; /* before, and after */
+    enum sw_value_type type;
+    enum sw_codec_id codec; /* of most bytes */
+    uint32_t request, batch_index;
+};
+/* Makes a region of it, which is OUT, and recorded, when the call returns. Its client has the directory. So only the
+ * client can unpack it, and consumes the region then (sw_engine_consume()). errors: -SW_EINVAL, -SW_ELIMIT,
+ * -SW_ETENANTREGIONS, -SW_ETENANTMEMORY, -SW_ENOMEM, -SW_ESHUTDOWN. */
+int sw_engine_note_packed(struct sw_owner *owner, const struct sw_packed *packed, struct sw_outcome *ret,
+                          struct sw_err *err);
 
 /* Between these two calls accepted operations are held back. They begin together with the release, so that the
  * operations of one message reach a device together. needs_kernels: the device is woken for them meanwhile. The calls
@@ -293,7 +307,8 @@ int sw_engine_query_buffers(struct sw_owner *owner, struct sw_region_id id,
                             struct sw_buffer_info ret[SW_FRAMES_MAX_BUFFERS], unsigned *ret_n, struct sw_err *err);
 
 /* Says where the chunks of a packed region lie in its range: ret[0 ... *ret_n) are those from `first` on, at most
- * `max`. errors: as above, -SW_EBUSY (being unpacked), -SW_EINVAL (not packed), -SW_ERANGE (no such chunk). */
+ * `max`. errors: as above, -SW_EBUSY (being unpacked), -SW_EINVAL (not packed), -SW_ENOTSUP (its client has
+ * packed it), -SW_ERANGE (no such chunk). */
 int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_t first,
                            struct spillway_packed_chunk *ret, size_t max, size_t *ret_n, size_t *ret_n_chunks,
                            struct sw_err *err);

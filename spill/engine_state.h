@@ -222,6 +222,7 @@ struct sw_region_start {
     uint64_t raw_bytes;
     uint32_t request, batch_index;
     bool in_place;
+    bool is_packed;   /* in place, by its client, already */
     const char *name; /* NULL: it is not durable */
     enum sw_durability durability;
     enum sw_prefer prefer;
@@ -334,6 +335,7 @@ void sw_op_follow_phase(struct sw_op *op);
 int sw_admit_spill(struct sw_owner *owner, const struct sw_transfer *transfer, struct sw_op **ret, struct sw_err *err);
 int sw_admit_append(struct sw_build *build, const struct sw_range *ranges, unsigned n, struct sw_op **ret,
                     struct sw_err *err);
+int sw_admit_packed(const struct sw_owner *owner, const struct sw_packed *packed, struct sw_err *err);
 /* Admit a restore, an unpack, or the chunks of a read. ret_region: the region that the operation restores or unpacks.
  */
 int sw_admit_restore(struct sw_owner *owner, struct sw_region_id id, const struct sw_transfer *transfer,

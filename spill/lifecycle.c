@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 
-/* Takes an id. A region to be packed is recorded, as broken, before its first byte moves: if the process dies, its
+/* Takes an id. A region to be packed here is recorded, as broken, before its first byte moves: if the process dies, its
  * bytes are lost. Without the record the next process would report them as untouched. */
 static int acquire(struct sw_owner *owner, const struct sw_region_start *start, struct sw_region **ret,
                    struct sw_err *err) {
@@ -20,7 +20,7 @@ static int acquire(struct sw_owner *owner, const struct sw_region_start *start, 
     region->prefer = start->prefer;
     if (start->name && sw_region_set_name(region, start->name))
         rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a region's name");
-    if (!rc && start->in_place)
+    if (!rc && start->in_place && !start->is_packed)
         rc = sw_region_record(engine->config.catalogue, region, err);
     if (rc)
         sw_region_release(&engine->store.regions, region);

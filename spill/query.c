@@ -132,6 +132,9 @@ int sw_engine_query_packed(struct sw_owner *owner, struct sw_region_id id, size_
     const struct sw_frames *frames = region->frames;
     if (!frames->packed)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "region %u:%u is not packed", id.slot, id.gen);
+    if (sw_frames_are_held(frames))
+        return sw_err_set(err, -SW_ENOTSUP, SW_SCOPE_REQUEST,
+                          "region %u:%u was packed by its client: only this client knows the chunks", id.slot, id.gen);
     if (first > frames->n_chunks || (first == frames->n_chunks && first > 0))
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "region %u:%u has %zu chunks", id.slot, id.gen,
                           frames->n_chunks);

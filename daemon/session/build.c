@@ -88,7 +88,7 @@ static int check_packet(const struct sw_msg_build *m, const struct flags *flags,
 static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
     const uint32_t flags = build->flags, whole = SW_BUILD_BEGIN | SW_BUILD_COMMIT;
     const uint32_t reserved = build->reserved[0] | build->reserved[1];
-    int rc = sw_check_flags(flags, whole | SW_BUILD_ABORT | SW_BUILD_IN_PLACE, err);
+    int rc = sw_check_flags(flags, whole | SW_BUILD_ABORT | SW_BUILD_IN_PLACE | SW_BUILD_PACKED, err);
     if (rc == 0)
         rc = sw_check_reserved(reserved, err);
     if (rc == 0 && (flags & SW_BUILD_ABORT) && (flags != SW_BUILD_ABORT || build->n_chunks))
@@ -97,6 +97,8 @@ static int check_flags(const struct sw_wire_build *build, struct sw_err *err) {
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the build has neither a flag nor a chunk");
     if (rc == 0 && (flags & SW_BUILD_IN_PLACE) && (flags & whole) != whole)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack begins and commits in one packet");
+    if (rc == 0 && (flags & SW_BUILD_PACKED) && !(flags & SW_BUILD_IN_PLACE))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "what is packed is packed in place");
     return rc;
 }
 
@@ -117,9 +119,10 @@ static int check_begin(const struct sw_wire_build *build, struct sw_err *err) {
                           (unsigned)build->name_bytes, SW_PROTO_NAME_BYTES - 1u);
     if (build->prefer >= SW_PREFER_NR)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "preference %u is unknown", (unsigned)build->prefer);
-    if ((build->flags & SW_BUILD_IN_PLACE) && (build->n_buffers != 1 || build->n_chunks != 1))
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack has one buffer and one chunk, not %u and %u",
-                          (unsigned)build->n_buffers, (unsigned)build->n_chunks);
+    const unsigned n_chunks = build->flags & SW_BUILD_PACKED ? 0 : 1;
+    if ((build->flags & SW_BUILD_IN_PLACE) && (build->n_buffers != 1 || build->n_chunks != n_chunks))
+        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a pack has one buffer and %u chunks, not %u and %u",
+                          n_chunks, (unsigned)build->n_buffers, (unsigned)build->n_chunks);
     return 0;
 }
 
@@ -193,6 +196,29 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
     return rc;
 }
 
+/* The client has packed the buffer. Nothing of it moves. */
+static int note_packed(struct sw_session *session, struct sw_task *task, const struct sw_build_record *record,
+                       struct sw_err *err) {
+    const struct sw_wire_buffer *buffer = record->buffers;
+    const struct sw_packed packed = {.raw_bytes = buffer->raw_bytes,
+                                     .stored_bytes = buffer->stored_bytes,
+                                     .type = (enum sw_value_type)buffer->value_type,
+                                     .codec = (enum sw_codec_id)buffer->codec,
+                                     .request = task->seq,
+                                     .batch_index = task->index};
+    struct sw_outcome outcome;
+    int rc = sw_task_check_others(task, err);
+    if (rc == 0)
+        rc = sw_check_reserved(buffer->reason, err);
+    if (rc == 0 && (record->build->name_bytes || record->build->durability))
+        rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a packed region cannot be durable");
+    if (rc == 0)
+        rc = sw_engine_note_packed(session->owner, &packed, &outcome, err);
+    if (rc == 0)
+        sw_task_done(task, &outcome);
+    return rc;
+}
+
 static int begin(struct sw_session *session, struct sw_task *task, const struct sw_build_record *record,
                  struct sw_err *err) {
     int rc = check_flags(record->build, err);
@@ -201,7 +227,7 @@ static int begin(struct sw_session *session, struct sw_task *task, const struct 
     if (rc < 0)
         return rc;
     if (is_whole(record))
-        return begin_whole(session, task, record, err);
+        return (record->build->flags & SW_BUILD_PACKED ? note_packed : begin_whole)(session, task, record, err);
     if (record->build->flags & SW_BUILD_IN_PLACE)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST,
                           "a pack takes the service's chunk length: chunk_bytes must be 0");

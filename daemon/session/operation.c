@@ -203,6 +203,14 @@ void sw_task_moved(const struct sw_outcome *outcome, void *arg) {
     ended_one(task);
 }
 
+void sw_task_done(struct sw_task *task, const struct sw_outcome *outcome) {
+    succeed(task, outcome);
+    task->result->id = outcome->region;
+    if (task->keep_priority)
+        (void)sw_engine_advise(owner_of(task->operation), outcome->region, SW_ADVISE_PRIORITY, task->keep_priority,
+                               NULL);
+}
+
 void sw_task_ended(const struct sw_outcome *outcome, void *arg) {
     struct sw_task *task = arg;
     struct sw_operation *op = task->operation;
@@ -210,12 +218,8 @@ void sw_task_ended(const struct sw_outcome *outcome, void *arg) {
         sw_open_end(op->session, task->ends);
     task->ends = NULL;
     note(task, outcome);
-    if (!outcome->err.code) {
-        succeed(task, outcome);
-        task->result->id = outcome->region;
-        if (task->keep_priority)
-            (void)sw_engine_advise(owner_of(op), outcome->region, SW_ADVISE_PRIORITY, task->keep_priority, NULL);
-    }
+    if (!outcome->err.code)
+        sw_task_done(task, outcome);
     ended_one(task);
 }
 

@@ -75,6 +75,8 @@ int sw_task_report_frames(struct sw_task *task, struct sw_wire_frame **ret, stru
  * whole. */
 void sw_task_expect(struct sw_task *task);
 sw_outcome_cb sw_task_moved, sw_task_ended; /* arg: the task */
+/* Notes that the engine has done the task at once. */
+void sw_task_done(struct sw_task *task, const struct sw_outcome *outcome);
 /* Notes that the task has failed. The engine may still call back for it. */
 void sw_task_fail(struct sw_task *task, const struct sw_err *cause);
 /* Notes that the task was started (rc 0), or was refused. A started task that expects no callback has ended. */

@@ -2,7 +2,8 @@
  *
  *   session   a session body
  *   region    a region body; its name, if it is durable; a table of buffers, if it has several; then its chunks, each
- *             with its extents, and if the region is packed with its place in the client's memory
+ *             with its extents, and if the region is packed with its place in the client's memory. A region that its
+ *             client has packed has no chunks
  *   batch     a batch body, since version 3: its regions count although they are not settled
  *
  * Version 3 adds one kind of record, one bit beside the hints, and one bit of chunks to version 2. A program that knows
@@ -33,6 +34,7 @@ struct sw_region_head {
     unsigned n_buffers; /* 0: one buffer */
     uint8_t codec, reason;
     bool has_frames, has_name, is_packed;
+    bool is_held; /* packed by its client, which has its directory */
 };
 
 struct sw_chunk_head {

@@ -27,6 +27,7 @@ struct region_body {
     uint8_t zeros[7];
 };
 _Static_assert(sizeof(struct region_body) == 80, "the format: with three chunks of an extent each it fills a cell");
+/* A region that IS_PACKED and has no frames was packed by its client. */
 enum { HAS_FRAMES = 1, HAS_NAME = 2, IS_PACKED = 4, IS_CLIENTS = 8 };
 
 struct batch_body { /* since version 3 */
@@ -135,7 +136,8 @@ static int add_buffers(struct sw_catalogue_content *content, const struct sw_fra
 
 int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct sw_catalogue_region *r,
                             uint64_t sequence) {
-    const struct sw_frames *frames = r->frames;
+    const bool is_held = r->frames && sw_frames_are_held(r->frames);
+    const struct sw_frames *frames = is_held ? NULL : r->frames;
     const struct region_body body = {
         .key = {.sequence = sequence,
                 .session = r->session,
@@ -152,7 +154,7 @@ int sw_catalogue_add_region(struct sw_catalogue_content *content, const struct s
         .codec = r->codec,
         .reason = r->reason,
         .has = (uint8_t)((frames ? HAS_FRAMES : 0) | (r->name ? HAS_NAME : 0) |
-                         (frames && frames->packed ? IS_PACKED : 0)),
+                         (is_held || (frames && frames->packed) ? IS_PACKED : 0)),
     };
     int rc = sw_catalogue_add(content, &body, sizeof body);
     if (!rc && r->name)
@@ -207,7 +209,8 @@ static bool take_region(struct sw_catalogue_reader *r, struct sw_region_head *re
                                    .reason = body.reason,
                                    .has_frames = body.has & HAS_FRAMES,
                                    .has_name = body.has & HAS_NAME,
-                                   .is_packed = body.has & IS_PACKED};
+                                   .is_packed = body.has & IS_PACKED,
+                                   .is_held = (body.has & (IS_PACKED | HAS_FRAMES)) == IS_PACKED};
     return true;
 }
 
@@ -391,6 +394,14 @@ static int read_frames(const struct sw_catalogue_format *format, struct sw_catal
     return rc;
 }
 
+static int read_held(const struct sw_region_head *head, struct sw_frames **ret) {
+    const struct sw_region_key *key = &head->key;
+    if (!key->raw_bytes || head->stored_bytes > key->raw_bytes || head->codec >= SW_CODEC_NR)
+        return -SW_EFRAME;
+    *ret = sw_frames_new_held(key->raw_bytes, head->stored_bytes, (enum sw_codec_id)head->codec);
+    return *ret ? 0 : -SW_ENOMEM;
+}
+
 int sw_catalogue_read_region(const struct sw_catalogue_format *format, const void *content, size_t bytes,
                              struct sw_catalogue_region *ret, char ret_name[SW_REGION_NAME_BYTES]) {
     struct sw_catalogue_reader reader = {content, bytes};
@@ -412,7 +423,9 @@ int sw_catalogue_read_region(const struct sw_catalogue_format *format, const voi
                                         .reason = head.reason,
                                         .name = head.has_name ? ret_name : NULL,
                                         .uid = name.uid};
+    if (!head.has_frames && reader.left)
+        return -SW_EFRAME;
     if (!head.has_frames)
-        return reader.left ? -SW_EFRAME : 0;
+        return head.is_held ? read_held(&head, &ret->frames) : 0;
     return read_frames(format, &reader, &head, &ret->frames);
 }

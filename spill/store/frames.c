@@ -32,3 +32,17 @@ struct sw_tier *sw_frames_tier(const struct sw_frames *frames, uint64_t ret_byte
             most = tiers[i];
     return most;
 }
+
+struct sw_frames *sw_frames_new_held(uint64_t raw_bytes, uint64_t stored_bytes, enum sw_codec_id codec) {
+    struct sw_frames *frames = sw_frames_new(raw_bytes, raw_bytes, true);
+    if (!frames)
+        return NULL;
+    frames->layouts[0] = (struct sw_frame_layout){.codec = codec, .raw_bytes = raw_bytes, .frame_bytes = stored_bytes};
+    frames->packed[0] = (struct sw_packed_chunk){.bytes = stored_bytes, .is_packed = true};
+    frames->are_clients[0] = true;
+    return frames;
+}
+
+bool sw_frames_are_held(const struct sw_frames *frames) {
+    return frames->packed && frames->n_chunks == 1 && frames->are_clients[0];
+}

@@ -574,6 +574,42 @@ START_TEST(packed_regions_are_recovered_as_packed) {
 }
 END_TEST
 
+/* The next process has no directory of it either, and takes no chunk of it for one that its devices have to decode. */
+START_TEST(a_region_that_its_client_has_packed_is_recovered) {
+    const struct sw_packed packed = {.raw_bytes = (uint64_t)3 << 30,
+                                     .stored_bytes = (uint64_t)1 << 30,
+                                     .type = SW_VALUE_U32,
+                                     .codec = SW_CODEC_FOR,
+                                     .request = 1000,
+                                     .batch_index = 5};
+    struct sw_outcome outcome;
+    struct sw_region_info info;
+    struct sw_region_id made[6];
+    sw_life_open(&life, 0);
+    struct sw_owner *owner = sw_life_new_owner(&life);
+    ck_assert_int_eq(sw_engine_note_packed(owner, &packed, &outcome, NULL), 0);
+    sw_engine_check(life.engine);
+    ck_assert_uint_eq(sw_catalogue_longest_chunk(life.catalogue), 0);
+    sw_life_close(&life, owner, true);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_life_open(&life, 0);
+        ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+        ck_assert_uint_eq(life.found.n_lost + life.found.n_damaged, 0);
+        owner = sw_owner_claim(life.engine, 1000, sw_life_token);
+        sw_engine_check(life.engine);
+        ck_assert_int_eq(sw_engine_query(owner, outcome.region, &info, NULL), i ? -SW_ENOENT : 0);
+        ck_assert(i || (info.state == SW_REGION_OUT && info.in_place && info.codec == SW_CODEC_FOR &&
+                        info.raw_bytes == packed.raw_bytes && info.stored_bytes == packed.stored_bytes));
+        ck_assert_str_eq(info.coder, "client");
+        sw_engine_find_by_request(owner, 1000, made, 6);
+        ck_assert_uint_eq(made[5].gen, i ? 0 : outcome.region.gen);
+        if (!i)
+            ck_assert_int_eq(sw_engine_drop(owner, outcome.region, NULL), 0);
+        sw_life_close(&life, owner, true);
+    }
+}
+END_TEST
+
 /* ---- another device ---- */
 
 static struct sw_device_info short_info;
@@ -662,6 +698,7 @@ int main(void) {
     tcase_add_test(tcase, a_move_without_memory_does_not_begin);
     tcase_add_test(tcase, a_pack_that_cannot_be_recorded_does_not_begin);
     tcase_add_test(tcase, packed_regions_are_recovered_as_packed);
+    tcase_add_test(tcase, a_region_that_its_client_has_packed_is_recovered);
     tcase_add_test(tcase, chunks_are_no_longer_than_the_device_takes);
     tcase_add_test(tcase, a_dead_device_is_silent);
     suite_add_tcase(suite, tcase);
