@@ -79,7 +79,8 @@
  *     same, except:
  *       - Calls that wait or dispatch copy host memory, 16 MiB each. So keep calling them; spillway_fd() says when.
  *       - An arena that does not fit on a full GPU is ENOMEM: see spillway_prepare().
- *       - Packs, unpacks and spillway_register() refuse this memory (EMEMKIND, EUNSEALED).
+ *       - spillway_register() refuses this memory (EMEMKIND, EUNSEALED), and so do packs and unpacks, unless the codec
+ *         of this process works on it (SPILLWAY_CODEC_CLIENT).
  *   - Before the service writes to a memfd the library allocates the missing pages, so that they are charged to this
  *     process.
  *
@@ -90,7 +91,8 @@
  *     after reconnect_grace_s if others need the room: watch spillway_fd().
  *   - Running calls complete as they would have, or fail with ERESTARTED and scope REQUEST: repeat them. A spill has
  *     then stored nothing, and the region of a restore is still stored. The first call after the crash can fail in the
- *     same way, because the library notices the crash only then. A running pack or unpack ends with ELOST.
+ *     same way, because the library notices the crash only then. A pack or unpack that the service is doing ends with
+ *     ELOST; what is packed in this process is not lost.
  *   - If the service does not come back, all calls fail with one error of scope SESSION: ESHUTDOWN if it was stopped,
  *     ERESTARTED if another process serves and does not know this connection, ECONN if it died. A spill or restore
  *     that starts before the library has noticed returns 0, and its ticket has the error.
@@ -304,10 +306,14 @@ struct spillway_request {
  *   - One buffer, no name. Several packs in one call need SPILLWAY_EACH.
  *   - Kernels can read packed memory (spillway_device.cuh, spillway_query_packed()). Packed bytes that change cannot be
  *     unpacked. Packed regions end with the connection.
+ *   - With SPILLWAY_CODEC_CLIENT this process packs and unpacks, where that is possible (spillway_result.coder). If the
+ *     service does not take the region, or is gone, the pack is undone. While bytes are being overwritten the codec
+ *     waits for the GPU: kernels that fill it must not wait for this call.
  *
  * Errors
  *   - of the call: EINVAL, EMEMKIND (no memory, or not of a kind that this call takes), EUNSEALED, ENOPROC (/proc is
- *     not mounted), ERANGE (not all of it is memory), ENOTSUP, ELIMIT (too much is under way), ECONN, EGPU, EIO, ENOMEM
+ *     not mounted), ERANGE (not all of it is memory), EBUSY (memory that this process packs or unpacks), ENOTSUP,
+ *     ELIMIT (too much is under way), ECONN, EGPU, EIO, ENOMEM
  *   - of the ticket also: EDEVICE (the service does not use this GPU), ENOTSUP (its driver cannot open this memory),
  *     EEXIST (name), EDURABILITY, ENOSPACE, EIMPORT, EBUSY (packs: memory of another operation), EDRAINING
  *   - of the ticket, a limit of this user: ETENANTBYTES, ETENANTREGIONS, ETENANTOPS, ETENANTMEMORY
@@ -327,7 +333,9 @@ int spillway_spill(struct spillway *connection, const struct spillway_request *r
  * - A memfd is written to even if this process has mapped it read-only.
  * - SPILLWAY_IN_PLACE unpacks. The buffer starts with the packed bytes, in their old memory or in a copy, and has the
  *   length that the memory had before the pack. Packed bytes of another region or chunk are refused (ECHECKSUM) before
- *   anything is written. After an error put the right bytes back, and call again.
+ *   anything is written. After an error put the right bytes back, and call again. A region that was packed in this
+ *   process is unpacked by the same connection only (ENOTSUP), also after the service is gone: then it is the only call
+ *   that still works.
  * - errors of the call: as spillway_spill(). errors of the ticket also: ENOENT, ESTALE (the region is gone), ESTATE,
  *   EBUSY, ETOOSMALL, ELOST, ECHECKSUM, EFRAME, EVERSION, EACCES (a memfd that is sealed against writing, or opened for
  *   appending), EUNALLOCATED (holes were punched into the memfd after the call), ENOTSUP (chunks that are too long for

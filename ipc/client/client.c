@@ -2,6 +2,8 @@
 #include "ipc/client/client_call.h"
 #include "ipc/client/client_coded.h"
 #include "ipc/client/client_coder.h"
+#include "ipc/client/client_in_place.h"
+#include "ipc/client/client_packed.h"
 #include "ipc/client/client_staging.h"
 #include "ipc/client/client_transfer.h"
 
@@ -123,6 +125,7 @@ static struct spillway *connection_new(int64_t service_uid) {
     sw_list_init(&c->transfers);
     sw_list_init(&c->ending);
     sw_list_init(&c->coders);
+    sw_list_init(&c->packed);
     c->number = atomic_fetch_add(&last_number, 1) + 1;
     init_lock(&c->lock);
     if (sw_transfers_init(c) < 0) {
@@ -286,6 +289,7 @@ void spillway_close(struct spillway *connection) {
     destroy_tickets(&connection->counted);
     destroy_tickets(&connection->done);
     sw_coder_links_free(connection);
+    sw_packed_free_all(connection);
     sw_staging_free(connection);
     sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
@@ -304,10 +308,14 @@ static int start_locked(struct spillway *c, bool is_spill, const struct spillway
     struct spillway_ticket *t = NULL;
     if (c->n_in_flight >= c->max_in_flight || c->n_transfers >= c->max_in_flight)
         (void)sw_client_pump(c);
-    if (c->lost.code)
+    if (c->lost.code && sw_list_empty(&c->packed))
         return sw_client_copy_error(error, &c->lost);
     if (sw_call_new(&call, is_spill, requests, n, &err) < 0)
         return sw_client_report(error, &err);
+    if (c->lost.code && !sw_in_place_is_alone(c, call)) {
+        sw_call_free(call);
+        return sw_client_copy_error(error, &c->lost);
+    }
     if (c->n_transfers >= c->max_in_flight)
         (void)sw_client_too_many(c->n_transfers, &err);
     else

@@ -177,6 +177,7 @@ struct spillway {
     bool has_codec;                  /* calls use the codec in this process, if they can */
     bool polls;                      /* the codec's device works, and has to be polled */
     struct sw_list coders;           /* sw_coder_link.node */
+    struct sw_list packed;           /* sw_packed_region.node: regions that were packed here */
     struct sw_forecast forecasts[2]; /* of waits: for spills, for restores */
     _Alignas(SW_PROTO_ALIGN) uint8_t received[SW_PROTO_MAX_PACKET_BYTES];
 };

@@ -21,10 +21,6 @@
 #define LEAST_BYTES ((uint64_t)1 << 20)
 _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
 
-/* The shortest pause between two looks at the caller's streams. */
-#define LEAST_PAUSE_US ((uint64_t)100)
-#define MOST_PAUSE_US ((uint64_t)5000)
-
 /* Runs of a call that are in the coder at a time. */
 enum { MOST_RUNS = 64, MOST_SHORT_RUNS = 2 * SW_CODER_MOST_RUNS };
 
@@ -291,18 +287,6 @@ static bool is_reached(struct sw_mark **mark) {
     return true;
 }
 
-/* No event tells that a stream has got to the mark. So the coder's thread looks again, less and less often. */
-static void look_again(struct sw_coded *op) {
-    const uint64_t now_us = sw_clock_us();
-    if (!op->waits_since_us)
-        op->waits_since_us = op->link->marked_us = now_us;
-    const uint64_t pause_us = (now_us - op->waits_since_us) / 8;
-    sw_coder_wake_at(sw_coded_coder(op), &op->link->user,
-                     now_us + (pause_us < LEAST_PAUSE_US  ? LEAST_PAUSE_US
-                               : pause_us > MOST_PAUSE_US ? MOST_PAUSE_US
-                                                          : pause_us));
-}
-
 static bool is_ready(struct sw_coded *op) {
     const struct sw_transfer *x = op->way.transfer;
     bool are_reached = true;
@@ -311,7 +295,7 @@ static bool is_ready(struct sw_coded *op) {
     for (uint32_t i = 0; i < x->call->n_buffers; i++)
         are_reached = is_reached(&x->buffers[i].mark) && are_reached;
     if (!are_reached)
-        look_again(op);
+        sw_coder_link_look_again(op->link, &op->waits_since_us);
     else if (op->waits_since_us)
         op->link->marked_us = 0;
     return are_reached;

@@ -20,6 +20,9 @@
 #define FRAME_BYTES ((uint64_t)320 << 20)
 /* A refused link asks again after this time, if there is a call for it. */
 #define ASK_AGAIN_US ((uint64_t)1000000)
+/* The pauses between two looks at the caller's streams. */
+#define LEAST_PAUSE_US ((uint64_t)100)
+#define MOST_PAUSE_US ((uint64_t)5000)
 
 static struct sw_coder_link *link_of(const struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct sw_coder_link, node);
@@ -210,6 +213,7 @@ static void retire_gone(struct spillway *c) {
     }
 }
 
+/* Makes a link that is in no list yet. NULL: no memory, or no descriptor. */
 static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_place *place, struct sw_err *err) {
     struct sw_coder_link *link = sw_alloc(sizeof *link);
     if (!link) {
@@ -230,10 +234,22 @@ static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_p
     if (watch(link) < 0)
         (void)sw_err_set(err, sw_is_out_of_descriptors(errno) ? -SW_ELIMIT : -SW_EIO, SW_SCOPE_REQUEST,
                          "descriptor of a coder: %s", strerror(errno));
-    if (err->code || ask(link, err) < 0) {
+    if (err->code) {
         link_free(link);
         return NULL;
     }
+    return link;
+}
+
+static struct sw_coder_link *link_with_service(struct spillway *c, const struct sw_cuda_place *place,
+                                               struct sw_err *err) {
+    struct sw_coder_link *link = link_new(c, place, err);
+    if (link && ask(link, err) < 0) {
+        link_free(link);
+        return NULL;
+    }
+    if (!link)
+        return NULL;
     link->mem = sw_client_new_mem(c);
     sw_list_append(&c->coders, &link->node);
     return link;
@@ -256,7 +272,7 @@ static bool has_hope(struct sw_coder_link *link) {
         (void)sw_err_set(&err, -SW_EIO, SW_SCOPE_REQUEST, "the service may still use the frame buffers");
         refuse(link, &err);
     }
-    if (link->state != SW_CODER_REFUSED)
+    if (!sw_coder_link_is_refused(link))
         return true;
     if (!link->asks_again_us || sw_clock_us() < link->asks_again_us)
         return false;
@@ -269,11 +285,11 @@ static struct sw_coder_link *link_at(struct spillway *c, const struct sw_cuda_pl
     const uint64_t id = sw_coder_context_id(place->context);
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);
-        if (link->place.context == place->context && link->place.context_id == id)
+        if (!link->is_local && link->place.context == place->context && link->place.context_id == id)
             return has_hope(link) ? link : NULL;
     }
     retire_gone(c);
-    return link_new(c, place, err);
+    return link_with_service(c, place, err);
 }
 
 struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
@@ -285,6 +301,59 @@ struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, u
     if (ret_range)
         *ret_range = (struct sw_coder_range){.link = link, .begin = (uintptr_t)data, .end = place.end};
     return link;
+}
+
+/* Returns a link at this place whose coder can work on the memory of this process. NULL: there is none. */
+static struct sw_coder_link *with_coder(const struct spillway *c, const struct sw_cuda_place *place) {
+    const uint64_t id = sw_coder_context_id(place->context);
+    for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
+        struct sw_coder_link *link = link_of(n);
+        if (link->place.context == place->context && link->place.context_id == id && link->coder &&
+            !sw_coder_is_condemned(link->coder))
+            return link;
+    }
+    return NULL;
+}
+
+static struct sw_coder_link *link_without_service(struct spillway *c, const struct sw_cuda_place *place,
+                                                  struct sw_err *err) {
+    struct sw_coder_link *link = link_new(c, place, err);
+    if (link && sw_coder_get(&link->coder, &link->place, err) < 0) {
+        link_free(link);
+        return NULL;
+    }
+    if (!link)
+        return NULL;
+    link->is_local = true;
+    link->state = SW_CODER_REFUSED;
+    sw_coder_add_user(link->coder, &link->user);
+    sw_list_append(&c->coders, &link->node);
+    return link;
+}
+
+int sw_coder_link_local(struct sw_coder_link **ret, struct spillway *c, const void *data, uint64_t bytes,
+                        struct sw_err *err) {
+    struct sw_cuda_place place;
+    if (!locate(c, data, bytes, true, &place, err))
+        return err->code ? err->code
+                         : sw_err_set(err, -SW_EMEMKIND, SW_SCOPE_REQUEST, "no codec of this process works there");
+    struct sw_coder_link *link = with_coder(c, &place);
+    if (!link)
+        link = link_without_service(c, &place, err);
+    if (link)
+        *ret = link;
+    return link ? 0 : err->code;
+}
+
+void sw_coder_link_look_again(struct sw_coder_link *link, uint64_t *since_us) {
+    const uint64_t now_us = sw_clock_us();
+    if (!*since_us)
+        *since_us = link->marked_us = now_us;
+    const uint64_t pause_us = (now_us - *since_us) / 8;
+    sw_coder_wake_at(link->coder, &link->user,
+                     now_us + (pause_us < LEAST_PAUSE_US  ? LEAST_PAUSE_US
+                               : pause_us > MOST_PAUSE_US ? MOST_PAUSE_US
+                                                          : pause_us));
 }
 
 static bool is_settled(const void *arg) {

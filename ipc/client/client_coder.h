@@ -21,6 +21,7 @@ struct sw_coder_link {
     struct sw_list node; /* of spillway.coders */
     struct spillway *connection;
     enum sw_coder_link_state state;
+    bool is_local; /* the service has no part in it: for unpacks only */
     struct spillway_error error;
     struct sw_coder_place place;
     uint8_t device_uuid[SW_DEVICE_UUID_BYTES];
@@ -38,6 +39,11 @@ struct sw_coder_link {
     int event;              /* in the connection's epoll: there are news */
 };
 
+/* Returns true if the link is of no use. After a restart of the service it is asked again. */
+static inline bool sw_coder_link_is_refused(const struct sw_coder_link *link) {
+    return link->state == SW_CODER_REFUSED && link->error.code != -SW_ERESTARTED;
+}
+
 /* Memory of a link. */
 struct sw_coder_range {
     struct sw_coder_link *link; /* NULL: none is known */
@@ -49,6 +55,13 @@ struct sw_coder_range {
  * link, as far as it is known; NULL: no matter. */
 struct sw_coder_link *sw_coder_link_find(struct spillway *c, const void *data, uint64_t bytes, bool is_written,
                                          struct sw_coder_range *ret_range, struct sw_err *err);
+/* Finds a link whose coder works on memory of this process alone, or makes it: the service need not be there. errors:
+ * -SW_EMEMKIND, -SW_ERANGE, those of sw_coder_get(), -SW_ELIMIT. */
+int sw_coder_link_local(struct sw_coder_link **ret, struct spillway *c, const void *data, uint64_t bytes,
+                        struct sw_err *err);
+/* The caller's stream has not got to its mark, and no event tells when it does. So the coder's thread looks again, less
+ * and less often. *since_us: when that began; 0: now. */
+void sw_coder_link_look_again(struct sw_coder_link *link, uint64_t *since_us);
 /* Steps the coders that the connection uses. */
 void sw_coder_links_step(struct spillway *c);
 /* Hands the frame buffers over again, when the connection has come back. */

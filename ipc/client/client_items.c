@@ -1,4 +1,5 @@
 /* client_items.c - the results of a call's requests: replies, marks, dropped regions. */
+#include "ipc/client/client_packed.h"
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_transfer.h"
 
@@ -23,7 +24,8 @@ static void discard(struct sw_transfer *x, bool (*chosen)(const struct sw_transf
         if (!chosen(x, i))
             continue;
         ids[n++] = (struct sw_wire_id){x->results[i].region.slot, x->results[i].region.generation};
-        x->items[i].is_stored = false;
+        x->items[i].is_stored = x->items[i].is_unpacked = false;
+        sw_packed_forget(x->ticket->connection, x->results[i].region);
         if (is_spill(x))
             x->results[i].region = (struct spillway_region){0};
         if (n < SW_PROTO_MAX_ITEMS)
@@ -44,6 +46,19 @@ static bool is_unseen(const struct sw_transfer *x, uint32_t i) {
 
 static bool is_to_go(const struct sw_transfer *x, uint32_t i) {
     return !x->results[i].code && !(x->items[i].request->flags & SPILLWAY_KEEP);
+}
+
+static bool is_unpacked(const struct sw_transfer *x, uint32_t i) {
+    return x->items[i].is_unpacked;
+}
+
+void sw_transfer_consume_unpacked(struct sw_transfer *x) {
+    discard(x, is_unpacked, SW_REQ_CONSUME);
+}
+
+void sw_transfer_drop_one(struct sw_transfer *x, uint32_t i) {
+    const struct sw_wire_id id = {x->results[i].region.slot, x->results[i].region.generation};
+    send_discard(x->ticket->connection, &id, 1, 0);
 }
 
 void sw_transfer_drop_stored(struct sw_transfer *x) {

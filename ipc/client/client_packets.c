@@ -53,6 +53,12 @@ void sw_arrays_add_buffer(struct sw_arrays *a, uint64_t bytes, uint32_t chunk_by
         (struct sw_wire_buffer){.raw_bytes = bytes, .chunk_bytes = chunk_bytes, .value_type = type};
 }
 
+void sw_arrays_add_packed(struct sw_arrays *a, uint64_t bytes, uint64_t stored_bytes, uint16_t type, uint8_t codec) {
+    sw_arrays_add_buffer(a, bytes, 0, type);
+    a->buffers[a->n_buffers - 1].stored_bytes = stored_bytes;
+    a->buffers[a->n_buffers - 1].codec = codec;
+}
+
 void sw_arrays_add_chunk(struct sw_arrays *a, const struct sw_wire_chunk *chunk, const struct sw_mark *mark) {
     struct sw_wire_chunk *to = &a->chunks[a->n_chunks++];
     *to = *chunk;

@@ -21,6 +21,8 @@ struct sw_arrays *sw_arrays_begin(struct sw_transfer *x);
  * buffers, each with its chunk length. */
 void sw_arrays_add_item(struct sw_arrays *a, const struct sw_item *item, unsigned flags);
 void sw_arrays_add_buffer(struct sw_arrays *a, uint64_t bytes, uint32_t chunk_bytes, uint16_t type);
+/* Adds the buffer of a build with SW_BUILD_PACKED. codec: of most bytes. */
+void sw_arrays_add_packed(struct sw_arrays *a, uint64_t bytes, uint64_t stored_bytes, uint16_t type, uint8_t codec);
 /* Adds a chunk to the last item. mark: NULL: it does not wait. */
 void sw_arrays_add_chunk(struct sw_arrays *a, const struct sw_wire_chunk *chunk, const struct sw_mark *mark);
 /* Appends the packet to *group. all: all items succeed or none. errors (NULL): -SW_ENOMEM. */

@@ -1,5 +1,6 @@
 /* client_questions.c - calls that move no bytes, and wait for the reply. */
 #include "ipc/client/client_call.h"
+#include "ipc/client/client_packed.h"
 #include "ipc/client/client_results.h"
 
 #include <string.h>
@@ -27,10 +28,15 @@ static int ask(struct spillway *c, const struct sw_msg *msg,
 
 /* ---- drop -------------------------------------------------------------------------------------------------------- */
 
+struct discarded {
+    uint32_t n;
+    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
+};
+
 static bool take_discarded(struct spillway_ticket *t, const struct sw_msg *msg) {
     const struct sw_msg_results *m = &msg->u.results;
-    const uint32_t *n = t->into;
-    if (msg->header.type != SW_MSG_RESULTS || m->n_results != *n)
+    const struct discarded *what = t->into;
+    if (msg->header.type != SW_MSG_RESULTS || m->n_results != what->n)
         return false;
     for (uint32_t i = 0; i < m->n_results; i++) {
         struct spillway_result result;
@@ -38,17 +44,40 @@ static bool take_discarded(struct spillway_ticket *t, const struct sw_msg *msg) 
             return false;
         if (result.code && !t->error.code)
             sw_client_result_error(&t->error, m, i);
+        if (!result.code || result.code == -SW_ESTALE || result.code == -SW_ENOENT)
+            sw_packed_forget(t->connection, (struct spillway_region){what->ids[i].slot, what->ids[i].gen});
     }
     return true;
 }
 
+/* Adds the ids of the regions that are not being unpacked here. */
+static int add_ids(struct spillway *c, const struct spillway_region *regions, uint32_t n, struct discarded *ret,
+                   struct spillway_error *error) {
+    struct sw_err err = {0};
+    const int foreign = sw_client_enter(c, error);
+    if (foreign < 0)
+        return foreign;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct sw_packed_region *packed = sw_packed_find(c, regions[i]);
+        if (packed && packed->is_busy)
+            (void)sw_err_set(&err, -SW_EBUSY, SW_SCOPE_REQUEST, "region %u:%u is being unpacked", regions[i].slot,
+                             regions[i].generation);
+        else
+            ret->ids[ret->n++] = (struct sw_wire_id){regions[i].slot, regions[i].generation};
+    }
+    sw_client_leave(c);
+    return sw_client_report(error, &err);
+}
+
 static int discard(struct spillway *c, const struct spillway_region *regions, uint32_t n,
                    struct spillway_error *error) {
-    struct sw_wire_id ids[SW_PROTO_MAX_ITEMS];
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = (struct sw_wire_id){regions[i].slot, regions[i].generation};
-    const struct sw_msg msg = {.header.type = SW_MSG_DISCARD, .u.discard = {.n_ids = (uint16_t)n, .ids = ids}};
-    return ask(c, &msg, take_discarded, &n, error);
+    struct discarded what = {0};
+    struct spillway_error busy = {0};
+    const int rc = add_ids(c, regions, n, &what, &busy);
+    const struct sw_msg msg = {.header.type = SW_MSG_DISCARD,
+                               .u.discard = {.n_ids = (uint16_t)what.n, .ids = what.ids}};
+    const int asked = what.n ? ask(c, &msg, take_discarded, &what, error) : 0;
+    return asked < 0 ? asked : rc < 0 ? sw_client_copy_error(error, &busy) : 0;
 }
 
 int spillway_drop(struct spillway *connection, const struct spillway_region *regions, uint32_t n,
@@ -274,10 +303,29 @@ static bool take_packed(struct spillway_ticket *t, const struct sw_msg *msg) {
     return true;
 }
 
+/* Returns whether the region was packed here. *ret_rc: the answer then. */
+static bool is_packed_here(struct spillway *c, struct spillway_region region, struct spillway_packed_chunk *ret,
+                           uint32_t max, uint32_t *ret_n, int *ret_rc, struct spillway_error *error) {
+    struct sw_err err = {0};
+    *ret_rc = sw_client_enter(c, error);
+    if (*ret_rc < 0)
+        return true;
+    const struct sw_packed_region *packed = sw_packed_find(c, region);
+    if (packed) {
+        (void)sw_packed_describe(packed, ret, max, ret_n, &err);
+        *ret_rc = sw_client_report(error, &err);
+    }
+    sw_client_leave(c);
+    return packed != NULL;
+}
+
 int spillway_query_packed(struct spillway *connection, struct spillway_region region, struct spillway_packed_chunk *ret,
                           uint32_t max, uint32_t *ret_n, struct spillway_error *error) {
     struct packed_chunks chunks;
     uint32_t first = 0;
+    int known;
+    if (is_packed_here(connection, region, ret, max, ret_n, &known, error))
+        return known;
     do {
         const struct sw_msg msg = inspect_msg(region, SW_INSPECT_FRAMES, first);
         const int rc = ask(connection, &msg, take_packed, &chunks, error);

@@ -1,6 +1,7 @@
 /* client_transfer.c - see client_transfer.h. */
 #include "ipc/client/client_transfer.h"
 #include "ipc/client/client_coded.h"
+#include "ipc/client/client_in_place.h"
 #include "ipc/client/client_packets.h"
 #include "ipc/client/client_results.h"
 #include "ipc/client/client_staging.h"
@@ -35,7 +36,7 @@ static bool drops_at_end(const struct sw_transfer *x) {
  */
 static uint32_t next_items(const struct spillway *c, const struct sw_transfer *x, uint32_t *ret_n_buffers) {
     uint32_t n = 0, n_buffers = 0;
-    for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS; i++, n++) {
+    for (uint32_t i = x->n_sent; i < x->call->n && n < SW_PROTO_MAX_ITEMS && !x->items[i].is_done; i++, n++) {
         const uint32_t more = x->items[i].request->n_buffers;
         if (n_buffers + more > SW_PROTO_MAX_ITEMS || c->n_buffers + n_buffers + more > c->max_buffers)
             break;
@@ -86,11 +87,18 @@ static struct spillway_ticket *packet_new(struct spillway *c, struct sw_transfer
     return NULL;
 }
 
+/* Items that were done here are not the daemon's. */
+static void skip_done(struct sw_transfer *x) {
+    while (x->n_sent < x->call->n && x->items[x->n_sent].is_done)
+        x->n_sent++;
+}
+
 /* Fails the next n items, which cannot be sent. Returns whether the call goes on with the others. */
 static bool packet_failed(struct sw_transfer *x, uint32_t n, const struct sw_err *err) {
     sw_client_note_err(&x->error, err);
     for (uint32_t i = 0; sw_transfer_is_each(x) && i < n; i++)
         x->results[x->n_sent++].code = err->code;
+    skip_done(x);
     return sw_transfer_is_each(x);
 }
 
@@ -122,6 +130,7 @@ static bool send_packet(struct spillway *c, struct sw_transfer *x) {
     for (uint32_t i = 0; i < n; i++)
         t->transfer.bytes += sw_item_bytes(x, x->n_sent + i);
     x->n_sent += n;
+    skip_done(x);
     x->n_in_flight++;
     sw_client_submit(t, &group);
     return true;
@@ -160,6 +169,8 @@ static void set_codes(struct sw_transfer *x) {
     const bool has_stopped = x->cancel_code || x->ticket->connection->lost.code;
     for (uint32_t i = 0; x->error.code && i < x->call->n; i++) {
         const bool is_open = x->way ? has_stopped && !x->items[i].is_stored : i >= x->n_sent;
+        if (x->items[i].is_done)
+            continue;
         if (!sw_transfer_is_each(x) || (is_open && !x->results[i].code))
             x->results[i].code = x->error.code;
     }
@@ -209,7 +220,7 @@ static void finish_if_ended(struct spillway *c, struct sw_transfer *x) {
 
 /* Sends the calls' packets. A later call does not overtake one that waits for room. */
 static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
-    if (c->lost.code)
+    if (c->lost.code && !(x->way && x->way->is_in_place)) /* these may need no service */
         sw_client_note_error(&x->error, &c->lost);
     if (x->deadline_us != UINT64_MAX)
         check_time(x);
@@ -269,7 +280,7 @@ static void cancel_packet(struct sw_transfer *x, const struct spillway_ticket *t
 void sw_transfer_cancel(struct sw_transfer *x, int code, const char *text) {
     struct spillway *c = x->ticket->connection;
     struct sw_err err = {0};
-    if (x->cancel_code || c->lost.code)
+    if (x->cancel_code || (c->lost.code && !(x->way && x->way->is_in_place)))
         return;
     x->cancel_code = code;
     x->cancel_text = text;
@@ -585,9 +596,10 @@ static int check_limit(const struct spillway *c, const struct sw_call *call, str
     return 0;
 }
 
-/* Frees a call of which nothing was sent. */
+/* Returns whether a call has failed of which nothing was sent, or done here. */
 static bool failed_at_once(const struct sw_transfer *x) {
-    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->way && !x->ticket->connection->lost.code;
+    return sw_ticket_is_done(x->ticket) && x->error.code && !x->n_sent && !x->items[0].is_done && !x->way &&
+           !x->ticket->connection->lost.code;
 }
 
 /* Undoes a call that has failed at once. */
@@ -603,8 +615,34 @@ static int take_back(struct sw_transfer *x, struct spillway_ticket **ret, struct
 static int prepare(struct preparation *p, struct sw_err *err) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < p->x->call->n; i++)
-        rc = prepare_item(p, i, err);
+        rc = p->x->items[i].is_done ? 0 : prepare_item(p, i, err);
     return rc ? rc : check_durable(p->x, err);
+}
+
+/* Forgets what the first way has left, except of items that are done. Those before the others are skipped. */
+static void begin_anew(struct sw_transfer *x) {
+    bool some_done = false;
+    for (uint32_t i = 0; i < x->call->n; i++) {
+        some_done |= x->items[i].is_done;
+        if (x->items[i].is_done)
+            continue;
+        x->items[i].number = 0;
+        memset(&x->results[i], 0, sizeof x->results[i]);
+    }
+    if (!some_done)
+        x->error = (struct spillway_error){0};
+    x->has_several_packets |= some_done;
+    skip_done(x);
+}
+
+static void fail_left(struct sw_transfer *x, const struct sw_err *err) {
+    sw_client_note_err(&x->error, err);
+    for (uint32_t i = 0; sw_transfer_is_each(x) && i < x->call->n; i++) {
+        if (!x->items[i].is_done)
+            x->results[i].code = err->code;
+        x->items[i].is_done = true;
+    }
+    skip_done(x);
 }
 
 /* The call goes another way: the service encodes or decodes. Nothing of it is open. */
@@ -613,12 +651,9 @@ static void fall_back(struct sw_transfer *x) {
     struct preparation p = {.c = c, .x = x, .is_marked = true};
     struct sw_err err = {0};
     end_way(x);
-    x->error = (struct spillway_error){0};
-    memset(x->results, 0, x->call->n * sizeof *x->results);
-    for (uint32_t i = 0; i < x->call->n; i++)
-        x->items[i].number = 0;
+    begin_anew(x);
     if (prepare(&p, &err) < 0 || open_memories(c, x, &err) < 0)
-        sw_client_note_err(&x->error, &err);
+        fail_left(x, &err);
 }
 
 int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_ticket **ret, struct sw_err *err) {
@@ -628,11 +663,15 @@ int sw_transfer_start(struct spillway *c, struct sw_call *call, struct spillway_
     struct preparation p = {.c = c, .x = x};
     int rc = check_limit(c, call, err);
     if (!rc)
+        rc = sw_in_place_prepare(x, fall_back, err);
+    if (!rc && !x->way)
         rc = sw_coded_prepare(x, fall_back, err);
     if (!rc && !x->way)
         rc = prepare(&p, err);
     if (!rc && x->way)
         rc = check_durable(x, err);
+    if (!rc)
+        rc = sw_in_place_check_others(x, err);
     if (rc < 0) {
         sw_item_buffers_release_marks(x->buffers, call->n_buffers);
         end_way(x);

@@ -33,10 +33,12 @@ struct sw_item_buffer {
 /* One request of the call. */
 struct sw_item {
     const struct sw_call_request *request;
-    uint32_t first;  /* of its buffers; it has request->n_buffers of them */
-    uint32_t number; /* the number of its build or read; 0: none yet */
-    bool is_stored;  /* spill: the daemon has the region */
-    bool is_open;    /* not whole: the daemon has begun it, and it is not committed or ended */
+    uint32_t first;   /* of its buffers; it has request->n_buffers of them */
+    uint32_t number;  /* the number of its build or read; 0: none yet */
+    bool is_stored;   /* spill: the daemon has the region */
+    bool is_open;     /* not whole: the daemon has begun it, and it is not committed or ended */
+    bool is_done;     /* packed or unpacked here, or that has failed: its result is known */
+    bool is_unpacked; /* here, and the daemon was not told yet */
 };
 
 /* A memory that is opened for the call. */
@@ -124,8 +126,11 @@ void sw_transfer_note_result(struct sw_transfer *x, const struct spillway_ticket
 bool sw_transfer_take_results(struct spillway_ticket *t, const struct sw_msg *msg);
 /* Handles the end of a packet: gives its marks back, and sets the error of its items or of the call. */
 void sw_transfer_packet_done(struct spillway_ticket *t);
-/* Consumes the restored regions that their requests do not keep. */
+/* Consumes the restored regions that their requests do not keep; those that were unpacked here. */
 void sw_transfer_consume(struct sw_transfer *transfer);
+void sw_transfer_consume_unpacked(struct sw_transfer *transfer);
+/* Drops the region of an item's result. */
+void sw_transfer_drop_one(struct sw_transfer *transfer, uint32_t item);
 /* Hands over what these buffers need, before a packet names them. errors: those of sw_registered_ready(). */
 int sw_transfer_make_ready(struct sw_transfer *transfer, uint32_t first_buffer, uint32_t n, struct sw_err *err);
 

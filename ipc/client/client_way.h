@@ -2,8 +2,8 @@
  *
  * The builds of such a call are open while their chunks are appended, and are committed together behind the last one.
  * Its reads are open while their chunks come, and are ended together. After an error nothing of the call is stored, or
- * all of its regions still are. client_staging.c and client_coded.c move the chunks; this file has what they share. Not
- * installed. thread: the connection's. */
+ * all of its regions still are. client_staging.c and client_coded.c move the chunks; this file has what they share. The
+ * calls of client_in_place.c have neither builds nor reads. Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_WAY_H
 #define SW_IPC_CLIENT_WAY_H
 
@@ -30,6 +30,7 @@ struct sw_way_ops {
 struct sw_way {
     const struct sw_way_ops *ops;
     struct sw_transfer *transfer;
+    bool is_in_place;          /* client_in_place.c: the bytes stay where they are */
     uint32_t n_begun, n_ended; /* items: reads that were begun; builds that were committed, or that have failed */
 };
 

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "spill/mover/heap_places.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -162,7 +163,10 @@ static const struct sw_frame_sink_ops sink_ops = {.send = sink_send,
                                                   .goes_with = sink_goes_with,
                                                   .send_group = sink_send_group,
                                                   .fetch_group = sink_fetch_group,
-                                                  .abandon = sink_abandon};
+                                                  .abandon = sink_abandon,
+                                                  .reserve = sw_heap_reserve,
+                                                  .commit = sw_heap_commit,
+                                                  .release = sw_heap_release};
 
 static void finished(struct sw_run *run, void *arg) {
     struct sw_coder_run *coder_run = of_run(run);
@@ -200,7 +204,8 @@ static void step(struct sw_coder *coder) {
         return;
     enter_context(coder, &outer);
     if (coder->device->ops->be_patient)
-        coder->device->ops->be_patient(coder->device, atomic_load(&coder->n_patient) > 0);
+        coder->device->ops->be_patient(coder->device,
+                                       atomic_load(&coder->n_patient) > 0 || sw_mover_must_go_on(coder->mover));
     while (sw_mover_step(coder->mover, false))
         ;
     sw_coder_context_leave(&outer);
@@ -586,7 +591,7 @@ void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run) {
 
 void sw_coder_run_fini(struct sw_coder_run *run) {
     SW_ASSERT(!run->is_added || atomic_load(&run->is_over));
-    sw_frames_delete(run->run.frames);
+    sw_heap_free_frames(run->run.frames);
     run->run.frames = NULL;
 }
 
@@ -607,6 +612,13 @@ struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_cod
     return node ? SW_CONTAINER_OF(node, struct sw_coder_event, node) : NULL;
 }
 
+/* The service may still write to the frame buffer of a fetch that was given up. Packs and unpacks go on, in others. */
+static void slot_done(struct sw_coder *coder, const struct sw_coder_event *event, const struct sw_err *err) {
+    if (event->kind == SW_CODER_FETCH && atomic_load(&coder->is_condemned))
+        sw_mover_retire_slot(coder->mover, event->slot);
+    sw_mover_slot_done(coder->mover, event->slot, err);
+}
+
 void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err) {
     struct sw_coder_context outer;
     enter(coder, &outer);
@@ -616,7 +628,7 @@ void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, c
         if (event->runs[i]->refused.code)
             sw_mover_fail(coder->mover, &event->runs[i]->run, &event->runs[i]->refused);
     }
-    sw_mover_slot_done(coder->mover, event->slot, err);
+    slot_done(coder, event, err);
     leave(coder, &outer);
 }
 
@@ -646,7 +658,7 @@ void sw_coder_drop_events(struct sw_coder *coder, const void *owner) {
             continue;
         sw_list_remove(&event->node);
         event->is_pending = false;
-        sw_mover_slot_done(coder->mover, s, &err);
+        slot_done(coder, event, &err);
     }
     leave(coder, &outer);
 }

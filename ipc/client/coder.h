@@ -115,7 +115,8 @@ uint64_t sw_coder_new_chunk_bytes(const struct sw_coder *coder);
 unsigned sw_coder_slots(const struct sw_coder *coder);
 
 /* Adds n runs, each on memory of this process: memory.data, buffer.bytes. user, request.operation, .session and
- * .may_fill_holes, buffer.type and .chunk_bytes, and for a restore run.frames, are filled in. */
+ * .may_fill_holes, buffer.type and .chunk_bytes, and for a restore or unpack run.frames, are filled in. Packs and
+ * unpacks have no events: their bytes stay where they are. */
 void sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
 /* Cancels a run that was added. */
 void sw_coder_cancel(struct sw_coder *coder, struct sw_coder_run *run);
@@ -128,7 +129,8 @@ bool sw_coder_step(struct sw_coder *coder);
  * While there is such a call, no run fails because kernels do not begin. */
 void sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
 /* Lets no frame through the coder any more: the service has not answered, and may still use a frame buffer of a run
- * that was given up. Its runs fail with -SW_EIO, and the next request for its place gets another coder. */
+ * that was given up. Its runs fail with -SW_EIO, except packs and unpacks, and the next request for its place gets
+ * another coder. */
 void sw_coder_condemn(struct sw_coder *coder);
 bool sw_coder_is_condemned(const struct sw_coder *coder);
 /* Ends the events of an owner's runs, whether they were sent or not: the service uses no frame buffers for them any

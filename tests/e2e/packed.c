@@ -1,4 +1,5 @@
-/* Places of a packed region's chunks, with a real spillwayd: the bytes there decode to the packed ones. */
+/* Places of a packed region's chunks, with a real spillwayd, or packed in this process: the bytes there decode to the
+ * packed ones. */
 #include "codec/frame.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
@@ -20,14 +21,24 @@ static struct spillway *connection;
 static struct spillway_error error;
 static uint8_t *data, *original;
 
-static void before_each(void) {
-    connection = sw_served_connect(&sw_served_daemon);
+static void open_with(uint32_t flags) {
+    const struct spillway_options options = {
+        .size = sizeof options, .socket_path = sw_served_daemon.socket, .flags = flags};
+    ck_assert_int_eq(spillway_open(&connection, &options, &error), 0);
     const int fd = memfd_create("e2e", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
     data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(data, MAP_FAILED); /* the descriptor stays open: the library hands it over */
     original = malloc(bytes);
     ck_assert_ptr_nonnull(original);
+}
+
+static void before_each(void) {
+    open_with(SPILLWAY_CODEC_SERVICE);
+}
+
+static void before_each_here(void) {
+    open_with(SPILLWAY_CODEC_CLIENT);
 }
 
 static void after_each(void) {
@@ -131,14 +142,19 @@ START_TEST(other_regions_have_no_directory) {
 }
 END_TEST
 
-int main(void) {
-    Suite *suite = suite_create("packed");
-    TCase *served = tcase_create("served");
+static void add_case(Suite *suite, const char *name, void (*before)(void)) {
+    TCase *served = tcase_create(name);
     tcase_add_unchecked_fixture(served, sw_served_start, sw_served_stop);
-    tcase_add_checked_fixture(served, before_each, after_each);
+    tcase_add_checked_fixture(served, before, after_each);
     tcase_add_loop_test(served, chunks_lie_where_the_directory_says, 0, SW_N_PACKED_COLUMNS);
     tcase_add_test(served, any_region_has_a_directory);
     tcase_add_test(served, other_regions_have_no_directory);
     suite_add_tcase(suite, served);
+}
+
+int main(void) {
+    Suite *suite = suite_create("packed");
+    add_case(suite, "packed by the service", before_each);
+    add_case(suite, "packed here", before_each_here);
     return sw_test_run(suite, CK_FORK);
 }

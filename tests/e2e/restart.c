@@ -25,7 +25,8 @@
 enum { N_CLIENTS = 5, N_SLOTS = 10, MAX_BYTES = 600000, PLACE_BYTES = 1 << 20, BATCH = 4 };
 /* A sanitizer sees the same accesses in each round. */
 enum { ROUNDS = SW_TEST_EVERY > 1 ? 4 : 12 };
-/* For the client that encodes and decodes itself: chunk by chunk from 1 MiB on, else several regions by one packet. */
+/* For the client that encodes, decodes and packs itself: chunk by chunk from 1 MiB on, else several regions by one
+ * packet. What it packs is never lost with the service. */
 enum { N_CODED_SLOTS = 4, LEAST_CODED_BYTES = 1 << 20, CODED_PLACE_BYTES = 4 << 20 };
 enum slot_state { EMPTY, SPILLED, PACKED };
 enum client_kind { HANDS_OVER, REGISTERED, COPIED, PACKS, CODES };
@@ -123,7 +124,7 @@ static struct spillway_request request_of(const struct slot *slot, uint8_t *data
 }
 
 static void spill(struct client *client, struct slot *slot) {
-    const bool pack = client->kind == PACKS && slot->seed % 2;
+    const bool pack = (client->kind == PACKS && slot->seed % 2) || (client->kind == CODES && slot->seed % 4 < 2);
     uint8_t *place = place_of(client, slot);
     struct spillway_ticket *ticket;
     struct spillway_result result = {.size = sizeof result};
@@ -139,7 +140,7 @@ static void spill(struct client *client, struct slot *slot) {
         slot->state = pack ? PACKED : SPILLED;
         slot->region = result.region;
         memset(place + (pack ? result.stored_bytes : 0), 0xEE, slot->bytes - (pack ? result.stored_bytes : 0));
-    } else if (pack && rc == -SPILLWAY_ELOST) {
+    } else if (client->kind == PACKS && pack && rc == -SPILLWAY_ELOST) {
         client->n_lost++;
     } else {
         MUST(rc == -SPILLWAY_ERESTARTED, &error);
@@ -241,6 +242,7 @@ static void unpack(struct client *client, struct slot *slot) {
          &error);
     const int rc = await(client, ticket, NULL, 0, &error);
     client->n_restores++;
+    MUST(rc == 0 || client->kind == PACKS, &error);
     if (rc == -SPILLWAY_ERESTARTED) { /* had not begun */
         client->n_restarted++;
         return;

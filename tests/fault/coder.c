@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "ipc/client/coder_memory.h"
+#include "spill/mover/heap_places.h"
 #include "tests/lib/content.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/run.h"
@@ -120,6 +121,33 @@ static void there_and_back(void) {
     ck_assert_int_eq(spill(), 0);
     ck_assert_int_eq(restore(), 0);
     ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+}
+
+/* Packs the data, or unpacks them by these frames, which stay the caller's. */
+static int in_place(enum sw_operation operation, struct sw_frames **frames) {
+    struct sw_coder_run run = {.user = &user,
+                               .request = {.operation = operation, .session = 1},
+                               .memory.data = data,
+                               .buffer.bytes = BYTES,
+                               .run.frames = *frames};
+    struct sw_coder_run *runs[] = {&run};
+    sw_coder_add(coder, runs, 1);
+    while (!is_over(&run))
+        (void)sw_coder_step(coder);
+    *frames = run.run.frames;
+    run.run.frames = NULL;
+    return run.run.outcome.err.code;
+}
+
+static void pack_and_unpack(void) {
+    struct sw_frames *frames = NULL;
+    memcpy(data, original, BYTES);
+    ck_assert_int_eq(in_place(SW_OP_PACK, &frames), 0);
+    const uint64_t used = sw_frames_packed_bytes(frames);
+    memset(data + used, 0xDB, BYTES - used);
+    ck_assert_int_eq(in_place(SW_OP_UNPACK, &frames), 0);
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    sw_heap_free_frames(frames);
 }
 
 static struct sw_coder *get(void) {
@@ -381,6 +409,38 @@ START_TEST(a_condemned_coder_passes_no_frame_on) {
     struct sw_coder *other = get();
     ck_assert_ptr_ne(other, coder);
     sw_coder_put(other);
+    pack_and_unpack(); /* without the service */
+    close_coder();
+}
+END_TEST
+
+/* Nor is a buffer used to which the service may still write, when a fetch was given up: it changes it all the time. */
+START_TEST(a_condemned_coder_packs_in_other_buffers) {
+    struct sw_coder_run run;
+    struct sw_coder_event *event = NULL;
+    uint64_t bytes;
+    int fd;
+    open_coder();
+    there_and_back();
+    atomic_store(&holds_back, true);
+    add(&run, SW_OP_RESTORE);
+    while (!event) {
+        (void)sw_coder_step(coder);
+        event = sw_coder_next_event(coder, &user);
+    }
+    uint8_t *const buffer = (uint8_t *)sw_coder_frames(coder, &bytes, &fd) + event->at[0];
+    sw_coder_condemn(coder);
+    sw_coder_cancel(coder, &run);
+    while (!is_over(&run)) {
+        sw_coder_drop_events(coder, &run);
+        (void)sw_coder_step(coder);
+    }
+    sw_coder_run_fini(&run);
+    memset(buffer, 0x77, CHUNK);
+    for (int i = 0; i < 8; i++)
+        pack_and_unpack();
+    for (size_t i = 0; i < CHUNK; i++)
+        ck_assert_int_eq(buffer[i], 0x77);
     close_coder();
 }
 END_TEST
@@ -502,6 +562,51 @@ START_TEST(a_patient_run_waits_for_the_gpu) {
 }
 END_TEST
 
+/* The loop's index: the content shrinks, or some frames begin in the heap. */
+START_TEST(regions_are_packed_in_the_engine_s_context) {
+    const int before = held();
+    if (_i)
+        sw_content_fill(original, BYTES, SW_CONTENT_RANDOM, 7);
+    open_coder();
+    for (int i = 0; i < 3; i++)
+        pack_and_unpack();
+    ck_assert_ptr_null(sw_fake_current());
+    close_coder();
+    ck_assert_int_eq(held(), before);
+}
+END_TEST
+
+/* A pack that has written nothing yet is given up. An unpack waits: nothing else can do it. */
+START_TEST(packs_and_unpacks_on_a_full_gpu) {
+    struct sw_frames *frames = NULL;
+    open_coder();
+    there_and_back();
+    fill_gpu(true);
+    ck_assert_int_eq(in_place(SW_OP_PACK, &frames), -SW_EGPU);
+    ck_assert_ptr_null(frames);
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    fill_gpu(false);
+    while (in_place(SW_OP_PACK, &frames) == -SW_EGPU) /* until the kernels that were given up are gone */
+        ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    fill_gpu(true);
+    struct sw_coder_run run = {.user = &user,
+                               .request = {.operation = SW_OP_UNPACK, .session = 1},
+                               .memory.data = data,
+                               .buffer.bytes = BYTES,
+                               .run.frames = frames};
+    struct sw_coder_run *runs[] = {&run};
+    sw_coder_add(coder, runs, 1);
+    for (const uint64_t begun_us = sw_clock_us(); sw_clock_us() - begun_us < 60000;)
+        (void)sw_coder_step(coder);
+    ck_assert(!is_over(&run));
+    fill_gpu(false);
+    ck_assert_int_eq(finish(&run), 0);
+    ck_assert_int_eq(memcmp(data, original, BYTES), 0);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->stuck), 0);
+    close_coder();
+}
+END_TEST
+
 /* Freeing the coder's memory would wait for its kernels. The loop's index: who frees it then. */
 START_TEST(closing_does_not_wait_for_a_full_gpu) {
     char status[4096];
@@ -549,6 +654,9 @@ int main(void) {
     tcase_add_loop_test(tcase, runs_fail_when_the_context_goes, 0, 6);
     tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
     tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
+    tcase_add_test(tcase, a_condemned_coder_packs_in_other_buffers);
+    tcase_add_loop_test(tcase, regions_are_packed_in_the_engine_s_context, 0, 2);
+    tcase_add_test(tcase, packs_and_unpacks_on_a_full_gpu);
     tcase_add_test(tcase, the_thread_wakes_a_user_once_at_its_time);
     tcase_add_loop_test(tcase, a_run_whose_kernels_do_not_begin_is_given_up, 0, 2);
     tcase_add_test(tcase, a_coder_is_not_made_on_a_full_gpu);

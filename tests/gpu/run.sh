@@ -67,6 +67,7 @@ if wants test; then
     step gpu_restart "$build/tests/gpu_restart" "$daemon"
     step gpu_client_death "$build/tests/gpu_client_death" "${DEATHS:-96}" "$daemon"
     SPILLWAY_CODEC=client step gpu_roundtrip_coded "$build/tests/gpu_roundtrip" "$daemon"
+    SPILLWAY_CODEC=client step gpu_packed_coded "$build/tests/gpu_packed" "$daemon"
     SPILLWAY_CODEC=client step gpu_orders_coded "$build/tests/gpu_orders" "$daemon"
     SPILLWAY_CODEC=client step gpu_contexts_coded "$build/tests/gpu_contexts" "$daemon"
     SPILLWAY_CODEC=client step gpu_restart_coded "$build/tests/gpu_restart" "$daemon"
