@@ -1,5 +1,6 @@
-/* The file of a listening socket: whichever call fails, nothing is left. */
-#include "daemon/listener.h"
+/* The file of a listening socket: whichever call fails, nothing is left. And how connections are taken from it. */
+#include "base/log.h"
+#include "daemon/acceptor.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -11,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* ---- calls that fail --------------------------------------------------------------------------------------------- */
@@ -83,11 +85,92 @@ START_TEST(each_call_that_fails_is_an_error_and_leaves_nothing) {
 }
 END_TEST
 
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static int failure;        /* errno of the next accept4(); 0: it succeeds */
+static unsigned n_allowed; /* connections until it is full */
+static unsigned n_accepted, n_failures_logged;
+
+int __real_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags);
+int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *bytes, int flags) {
+    errno = failure;
+    failure = 0;
+    return errno ? -1 : __real_accept4(fd, address, bytes, flags);
+}
+
+static void accepted(int socket, void *arg) {
+    ck_assert_ptr_eq(arg, &n_accepted);
+    n_accepted++;
+    (void)close(socket);
+}
+
+/* It has room again when it is asked for the second time. */
+static bool is_full(void *arg) {
+    (void)arg;
+    if (n_accepted < n_allowed)
+        return false;
+    n_allowed++;
+    return true;
+}
+
+static void closed(void *arg) {
+    (void)arg;
+}
+
+static void count_failures(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    n_failures_logged += strstr(line, "accept.failed") != NULL;
+}
+
+static int connect_to_path(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0);
+    return fd;
+}
+
+/* Whatever holds one of them up, all connections are taken. Only a failure that lasts is a pause, and is logged. */
+START_TEST(all_connections_are_taken) {
+    static const struct {
+        int failure;
+        unsigned n_allowed, n_logged;
+    } cases[] = {{0, 100, 0}, {EINTR, 100, 0}, {ECONNABORTED, 100, 0}, {EMFILE, 100, 1}, {0, 1, 0}};
+    const struct sw_listener_config wanted = config();
+    struct sw_acceptor acceptor;
+    struct sw_err err;
+    uv_loop_t loop;
+    int peers[2];
+    ck_assert_int_eq(uv_loop_init(&loop), 0);
+    const unsigned fds = sw_count_fds();
+    ck_assert_int_eq(sw_acceptor_open(&acceptor, &loop, &wanted, accepted, &n_accepted, &err), 0);
+    acceptor.is_full = is_full;
+    sw_log_set_tap(count_failures, NULL);
+    failure = cases[_i].failure;
+    n_allowed = cases[_i].n_allowed;
+    for (int i = 0; i < 2; i++)
+        peers[i] = connect_to_path();
+    while (n_accepted < 2)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    ck_assert_uint_eq(n_failures_logged, cases[_i].n_logged);
+    sw_log_set_tap(NULL, NULL);
+    sw_acceptor_close(&acceptor, closed);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    for (int i = 0; i < 2; i++)
+        (void)close(peers[i]);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+    ck_assert_int_eq(uv_loop_close(&loop), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_listener");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, each_call_that_fails_is_an_error_and_leaves_nothing);
+    tcase_add_loop_test(tests, all_connections_are_taken, 0, 5);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -44,6 +44,29 @@ START_TEST(a_hello_is_answered_in_its_version) {
 }
 END_TEST
 
+/* A successor takes about as long to start, and then waits. */
+START_TEST(a_hello_tells_how_long_a_restart_may_take) {
+    static const uint8_t none[SW_PROTO_TOKEN_BYTES];
+    struct sw_service *service = rig->session->service;
+    struct sw_msg msg = {.header = {.version = SW_PROTO_VERSION, .type = SW_MSG_HELLO},
+                         .u.hello = {.version = SW_PROTO_VERSION, .token = {1, 2, 3}}}; /* nobody's */
+    ck_assert_int_eq(sw_catalogue_open(&service->catalogue, -1, 10, NULL), 0);
+    rig->session->greeted = false;
+    service->start_us = 7000000;
+    rig->service.config.reconnect_grace_s = 5;
+    rig->service.config.max_session_operations = 77;
+    (void)sw_packet_rig_send(rig, &msg, NULL, 0);
+    ck_assert_int_eq(sw_packet_rig_await(rig), 0);
+    const struct sw_msg_hello_ok *ok = &rig->reply.u.hello_ok;
+    ck_assert_uint_eq(ok->reconnect_ms, 12000);
+    ck_assert(!ok->resumed && memcmp(ok->token, none, sizeof none) != 0);
+    ck_assert(memcmp(ok->token, msg.u.hello.token, sizeof none) != 0);
+    ck_assert(ok->max_in_flight == 77 && ok->session == rig->session->id);
+    sw_catalogue_close(service->catalogue);
+    service->catalogue = NULL;
+}
+END_TEST
+
 /* ---- after a restart ---- */
 
 static int settle(uint32_t type, uint32_t seq, uint32_t flags, const struct sw_region_id *ids, unsigned n) {
@@ -139,6 +162,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
     tcase_add_loop_test(tcase, a_packet_of_the_other_version_ends_the_session, 0, 8);
     tcase_add_loop_test(tcase, a_hello_is_answered_in_its_version, 0, 4);
+    tcase_add_test(tcase, a_hello_tells_how_long_a_restart_may_take);
     tcase_add_loop_test(tcase, builds_are_settled_by_seq_and_index, 0, 4);
     tcase_add_loop_test(tcase, reads_are_settled_by_their_ids, 0, 2);
     tcase_add_test(tcase, invalid_settle_requests_are_refused);
