@@ -75,12 +75,70 @@ START_TEST(the_tier_is_shown) {
 }
 END_TEST
 
+/* ---- care for objects: the tier of the test's has some ---- */
+
+static struct sw_tier_care_state state;
+static int care_code;
+
+static int care(struct sw_tier *tier, enum sw_tier_care what, bool changes, struct sw_err *err) {
+    (void)tier;
+    if (care_code)
+        return sw_err_set(err, care_code, SW_SCOPE_REQUEST, "the last one still runs");
+    state = (struct sw_tier_care_state){.what = what,
+                                        .has_begun = true,
+                                        .is_running = true,
+                                        .changes = changes,
+                                        .objects = 11,
+                                        .found = 12,
+                                        .found_bytes = 13,
+                                        .changed = 14};
+    return 0;
+}
+
+static void care_state(struct sw_tier *tier, struct sw_tier_care_state *ret) {
+    (void)tier;
+    *ret = state;
+}
+
+#define FIGURES "\"objects\":11,\"found\":12,\"found_bytes\":13,\"changed\":14"
+
+/* Nothing is changed unless it was asked for, and each kind tells of itself. */
+START_TEST(care_for_objects_does_what_was_asked) {
+    static const char *const methods[] = {"remote.gc", "remote.rewrap"}, *const changing[] = {"remove", "replace"};
+    const char *method = methods[_i], *other = methods[!_i];
+    const enum sw_tier_care what = _i ? SW_TIER_CARE_REWRAP : SW_TIER_CARE_GC;
+    char params[64];
+    ck_answer(method, "{}", "ENOTSUP");
+    struct sw_tier *tier = service.service.tiers.at[1];
+    struct sw_tier_ops ops = *tier->ops;
+    ops.care = care;
+    ops.care_state = care_state;
+    const struct sw_tier_ops *before = tier->ops;
+    tier->ops = &ops;
+    ck_answer(method, "{}", "\"result\":{\"state\":\"never\"}");
+    ck_answer(method, "{\"mode\":\"find\"}", "{\"state\":\"running\",\"changes\":false," FIGURES "}");
+    ck_assert(state.what == what && !state.changes);
+    (void)snprintf(params, sizeof params, "{\"mode\":\"%s\"}", changing[_i]);
+    ck_answer(method, params, "{\"state\":\"running\",\"changes\":true," FIGURES "}");
+    ck_assert(state.what == what && state.changes);
+    ck_answer(other, "{}", "\"result\":{\"state\":\"never\"}");
+    care_code = -SW_EBUSY;
+    ck_answer(method, params, "EBUSY");
+    state.is_running = false;
+    ck_answer(method, "{}", "{\"state\":\"done\",\"changes\":true," FIGURES "}");
+    (void)sw_err_set(&state.err, -SW_EIO, SW_SCOPE_REQUEST, "it ended early");
+    ck_answer(method, "{}", "{\"state\":\"failed\",\"changes\":true," FIGURES ",\"error\":\"it ended early\"}");
+    tier->ops = before;
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_folder_tier");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, the_tier_is_opened_and_counted);
     tcase_add_test(tests, frames_on_their_way_leave_half_of_the_first_tier);
     tcase_add_test(tests, the_tier_is_shown);
+    tcase_add_loop_test(tests, care_for_objects_does_what_was_asked, 0, 2);
     Suite *suite = suite_create("daemon_folder_tier");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
