@@ -92,6 +92,24 @@ START_TEST(a_drain_takes_regions_of_the_disk_along) {
 }
 END_TEST
 
+/* Its move is the tenant's from then on, and goes on. */
+START_TEST(a_session_ends_while_its_region_moves) {
+    begin_life();
+    spill_host("a", 0);
+    sw_object_store_tell(&store, "latency 300");
+    ck_assert_int_eq(sw_engine_drain(life.engine, "remote", NULL), 0);
+    sw_life_close_owner(&life, session, false);
+    ck_assert_uint_eq(life.engine->balance.n_moves, 1);
+    sw_object_store_tell(&store, "latency 0");
+    session = sw_life_named_owner(&life, UID, sw_life_token);
+    settle();
+    wanted = SW_DURABILITY_REMOTE;
+    ck_there("a", 0);
+    drop(0);
+    end_life();
+}
+END_TEST
+
 /* The record is refused when all frames are there. _i 1: nobody knows whether it is. */
 START_TEST(a_region_stays_on_the_disk_if_the_store_does_not_keep_it) {
     const size_t n_frames = SW_WORLD_REGION_BYTES / 65536 + 1;
@@ -344,6 +362,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup_store, teardown_store);
     if (sw_object_store_is_possible()) {
         tcase_add_loop_test(tcase, a_drain_takes_regions_of_the_disk_along, 0, 2);
+        tcase_add_test(tcase, a_session_ends_while_its_region_moves);
         tcase_add_loop_test(tcase, a_region_stays_on_the_disk_if_the_store_does_not_keep_it, 0, 2);
         tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 2);
         tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);

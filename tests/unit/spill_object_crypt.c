@@ -198,6 +198,30 @@ START_TEST(master_keys_are_exchanged) {
 }
 END_TEST
 
+/* The first one and the last one open what they have wrapped. */
+START_TEST(sixteen_master_keys_and_no_more) {
+    enum { MOST = 16 };
+    char lines[(MOST + 1) * 65 + 1], meta[2][SW_OBJECT_META_BYTES];
+    struct sw_object_keyring *none = NULL;
+    struct sw_object_key found;
+    struct sw_err err;
+    for (unsigned i = 0; i <= MOST; i++)
+        (void)snprintf(lines + (size_t)i * 65, 66, "%064x\n", i + 1);
+    for (unsigned i = 0; i < 2; i++) {
+        open_keys(lines + (i ? MOST * 65 : 65));
+        ck_assert_int_eq(sw_object_key_wrap(keyring, &key, NAME, meta[i], NULL), 0);
+    }
+    open_keys(lines + 65);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_object_key_open(keyring, NAME, meta[i], &found, NULL, NULL), 0);
+        ck_assert_mem_eq(found.bytes, key.bytes, sizeof key.bytes);
+    }
+    write_keys(lines);
+    ck_assert_int_eq(sw_object_keyring_open(&none, path, &err), -SW_ECONFIG);
+    ck_assert_ptr_nonnull(strstr(err.msg, "1 to 16 lines"));
+}
+END_TEST
+
 START_TEST(malformed_master_keys_are_refused) {
     struct sw_object_keyring *none = NULL;
     const char *bad[] = {"", "# none\n", "0011\n", KEY_A "x\n", "0" KEY_A, KEY_A "\n" KEY_B "junk\n"};
@@ -223,6 +247,7 @@ int main(void) {
     tcase_add_test(tests, a_body_is_what_the_format_says);
     tcase_add_test(tests, a_wrapped_key_is_of_one_object);
     tcase_add_test(tests, master_keys_are_exchanged);
+    tcase_add_test(tests, sixteen_master_keys_and_no_more);
     tcase_add_test(tests, malformed_master_keys_are_refused);
     Suite *suite = suite_create("spill_object_crypt");
     suite_add_tcase(suite, tests);

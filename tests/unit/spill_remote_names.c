@@ -323,6 +323,21 @@ START_TEST(records_that_cannot_be_read_fail_the_start) {
 }
 END_TEST
 
+/* Another host has dropped it since it was listed. */
+START_TEST(a_record_that_goes_during_the_start_is_none) {
+    struct attempt attempt;
+    ck_assert_int_eq(keep_one(&attempt, "a"), 0);
+    ck_assert_int_eq(keep_one(&attempt, "b"), 0);
+    sw_object_store_tell(&store, "fault get none 1"); /* the probe's */
+    sw_object_store_tell(&store, "fault get 404 1");
+    reopen();
+    (void)find();
+    ck_assert_uint_eq(n_found, 1);
+    reopen();
+    ck_assert_str_eq(find(), "a b");
+}
+END_TEST
+
 /* ---- tenants of several hosts ---- */
 
 static struct sw_tier *open_host(const char *host) {
@@ -505,6 +520,7 @@ int main(void) {
     tcase_add_test(faults, an_outage_fails_the_change_and_leaves_no_record);
     tcase_add_loop_test(faults, what_may_have_been_stored_is_deleted, 1, 4);
     tcase_add_test(faults, records_that_cannot_be_read_fail_the_start);
+    tcase_add_test(faults, a_record_that_goes_during_the_start_is_none);
     tcase_add_test(faults, a_careless_bucket_is_for_a_single_writer);
     tcase_add_loop_test(faults, wrong_tenants_are_refused, 0, N_WRONG_TENANTS);
     TCase *const all[] = {any, records, faults};
