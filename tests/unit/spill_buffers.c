@@ -118,7 +118,9 @@ START_TEST(the_last_plan_of_all_buffers_counts) {
     struct sw_test_op op = {0};
     set_ranges(ranges, from_mem);
     sw_device_faulty_arm(f.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_DONE);
+    sw_engine_hold(f.engine, false); /* until both are there: the worker may sleep then */
     ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, &op.id, NULL), 0);
+    sw_engine_release(f.engine);
     while (!sw_device_faulty_hangs(f.device))
         (void)uv_run(&f.loop, UV_RUN_NOWAIT);
     (void)usleep(LONG_US);

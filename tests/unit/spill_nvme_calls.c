@@ -35,7 +35,8 @@ static struct {
     bool is_marked_early;   /* the mark of the key was there before such a flush */
     unsigned n_bad_writes;  /* of frames; the first one fails with EIO, the others later, with ENOSPC */
     bool all_are_bad;
-    atomic_bool holds; /* flushes wait */
+    atomic_bool holds;   /* flushes wait ... */
+    atomic_bool is_held; /* ... and one does */
 } disk;
 
 static bool *dirty(int fd) {
@@ -84,8 +85,8 @@ static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset)
 
 static int disk_sync(int fd, bool is_directory) {
     char mark[96];
-    while (atomic_load(&disk.holds))
-        (void)usleep(1000);
+    for (; atomic_load(&disk.holds); (void)usleep(1000))
+        atomic_store(&disk.is_held, true);
     (void)pthread_mutex_lock(&lock);
     if (is_directory && disk.names_are_dirty)
         disk.is_marked_early |= access(sw_nvme_path(mark, SW_NVME_MARK_FILE), F_OK) == 0;
@@ -325,7 +326,8 @@ START_TEST(a_region_is_forgotten_beside_one_that_is_not_kept) {
     ck_assert_int_eq(put(2), 0);
     atomic_store(&disk.holds, true);
     submit(&first, SW_TIER_KEEP);
-    (void)usleep(20000); /* its flush has begun */
+    while (!atomic_load(&disk.is_held))
+        (void)usleep(1000);
     submit(&second, SW_TIER_KEEP);
     submit(&third, SW_TIER_FORGET);
     arm(SYNC, 4); /* the first has three: of two files and its record */
