@@ -11,7 +11,7 @@
 struct sw_remote_buffer {
     struct sw_list node; /* in `spare` */
     uint64_t bytes;      /* of `body` */
-    _Alignas(64) uint8_t body[];
+    _Alignas(16) uint8_t body[];
 };
 
 struct sw_remote_buffers {
