@@ -125,7 +125,7 @@ bool __wrap_sw_notify_is_heard(void) {
 /* Waits take no time. */
 uint64_t __wrap_sw_clock_us(void);
 uint64_t __wrap_sw_clock_us(void) {
-    return manager.us += 1000000;
+    return atomic_fetch_add(&manager.us, 1000000) + 1000000;
 }
 
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
