@@ -1,7 +1,7 @@
 /* A mover with the host device and a sink of the test, linked with nothing else of the engine: regions come back, alone
  * and in groups, from near and far places; failures leave nothing behind. */
 #include "base/alloc.h"
-#include "spill/mover/mover.h"
+#include "spill/mover/mover_state.h"
 #include "tests/mover/memory_sink.h"
 
 #include <check.h>
@@ -228,6 +228,34 @@ START_TEST(a_damaged_frame_fails_its_restore) {
 }
 END_TEST
 
+/* Returns the mover's copy of a dictionary with this content. */
+static const struct sw_frame_dictionary *keep_dictionary(uint8_t content) {
+    static struct sw_frame_dictionary dictionary;
+    struct sw_plan plan = {.codec = SW_CODEC_ONPAIR, .dictionary = &dictionary};
+    memset(dictionary.data, content, sizeof dictionary.data);
+    ck_assert_int_eq(sw_mover_keep_dictionary(rig.mover, &plan, NULL), 0);
+    ck_assert_ptr_ne(plan.dictionary, &dictionary);
+    return plan.dictionary;
+}
+
+/* The run has another plan by now, and the planner, too. The dictionary goes when the slot has ended. */
+START_TEST(a_slot_has_its_dictionary_until_it_has_encoded) {
+    rig_open(64 * MIB, UINT64_MAX);
+    const long live = sw_alloc_live();
+    const struct sw_frame_dictionary *in_use = keep_dictionary(1);
+    rig.mover->slots[N_SLOTS - 1].dictionary = in_use;
+    for (uint8_t i = 2; i < 5; i++) {
+        (void)keep_dictionary(i); /* frees the one before */
+        ck_assert_uint_eq(in_use->data[SW_FRAME_MAX_DICTIONARY_BYTES - 1], 1);
+        ck_assert_int_eq(sw_alloc_live(), live + 2);
+    }
+    rig.mover->slots[N_SLOTS - 1].dictionary = NULL;
+    (void)keep_dictionary(5);
+    ck_assert_int_eq(sw_alloc_live(), live + 1);
+    rig_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("mover alone");
     TCase *tcase = tcase_create("memory sink");
@@ -238,6 +266,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_is_packed_in_place);
     tcase_add_loop_test(tcase, a_full_sink_fails_the_run_and_keeps_nothing, 0, 2);
     tcase_add_test(tcase, a_damaged_frame_fails_its_restore);
+    tcase_add_test(tcase, a_slot_has_its_dictionary_until_it_has_encoded);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
