@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "codec/identity.h"
 #include "spill/device/device.h"
+#include "spill/device/memfd.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/engine_fixture.h"
@@ -230,6 +231,32 @@ START_TEST(test_read_only_memory_is_only_read) {
 }
 END_TEST
 
+/* Opened only for writing, or only for reading: its owner may not do with it what was asked for. The writer without a
+ * guard is that of memory whose holes may be filled. */
+START_TEST(test_descriptors_allow_what_they_were_opened_for) {
+    struct sw_memory memory = sw_memory_new(10000);
+    struct sw_memfd_writer writer = {.may_fill_holes = true};
+    struct sw_slot_result result;
+    char path[64], content[100] = {0};
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", memory.fd);
+    const struct sw_memory write_only = {.fd = open(path, O_WRONLY | O_CLOEXEC), .bytes = memory.bytes};
+    const int read_only = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert(write_only.fd >= 0 && read_only >= 0);
+    struct sw_mapping *mapping = sw_memory_map(device, &write_only);
+    ck_assert_int_eq(device->ops->make_plan(device, 0, SW_VALUE_NONE, false, mapping, 0, memory.bytes, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EACCES);
+    device->ops->unmap(device, mapping);
+    ck_assert_int_eq(sw_memfd_read(write_only.fd, content, sizeof content, 0, &err), -SW_EACCES);
+    ck_assert_int_eq(sw_memfd_write(&writer, write_only.fd, content, sizeof content, 0, &err), 0);
+    ck_assert_int_eq(sw_memfd_write(&writer, read_only, content, sizeof content, 0, &err), -SW_EACCES);
+    ck_assert_int_eq(sw_memfd_read(read_only, content, sizeof content, 0, &err), 0);
+    sw_memfd_writer_end(&writer);
+    (void)close(write_only.fd);
+    (void)close(read_only);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 START_TEST(test_sparse_memory_reads_as_zeros) {
     struct sw_memory sparse = sw_memory_new(10000);
     struct stat st;
@@ -434,6 +461,7 @@ int main(void) {
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
     tcase_add_test(tcase, test_mapping_takes_the_descriptor_and_needs_no_other);
     tcase_add_test(tcase, test_read_only_memory_is_only_read);
+    tcase_add_test(tcase, test_descriptors_allow_what_they_were_opened_for);
     tcase_add_test(tcase, test_sparse_memory_reads_as_zeros);
     tcase_add_test(tcase, test_changing_memory_makes_valid_frames);
     tcase_add_test(tcase, test_a_guest_works_in_given_memory);
