@@ -421,6 +421,38 @@ START_TEST(buffers_of_a_region_succeed_or_fail_together) {
 }
 END_TEST
 
+/* The commit is on its way when the service refuses to begin the build, which it then does not know. */
+static void refuse_the_build(int socket) {
+    static const struct sw_wire_text texts[] = {{"ENOENT"}};
+    static const struct sw_wire_result unknown = {.error = 1, .scope = SW_SCOPE_REQUEST};
+    struct sw_msg reply = {.u.results = {.n_results = 1, .n_texts = 1, .results = &unknown, .texts = texts}};
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket), seq = take_parts(socket, SW_MSG_BUILD, mem),
+                   end = take_build_end(socket, SW_BUILD_COMMIT);
+    sw_play_put_error(socket, seq, "ENOSPACE", SW_SCOPE_REQUEST, "tier is full");
+    sw_play_put_error(socket, seq + 1, "ENOENT", SW_SCOPE_REQUEST, "no such build");
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, end);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_result_has_the_cause_of_its_failure) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(refuse_the_build);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(heap, STAGED_BYTES), .flags = SPILLWAY_EACH),
+                                    1, &ticket, &sw_play.error),
+                     0);
+    sw_play_ck_error(spillway_wait(ticket, -1, &result, 1, &sw_play.error), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
+                     "tier is full");
+    ck_assert_int_eq(result.code, -SPILLWAY_ENOSPACE);
+    ck_assert_uint_eq(result.region.generation, 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static unsigned longer; /* this buffer of the region is longer than the caller's; 2: there are three */
 
 static void serve_longer_buffers(int socket) {
@@ -625,6 +657,7 @@ int main(void) {
     tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
+    tcase_add_test(tcase, a_result_has_the_cause_of_its_failure);
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
     tcase_add_test(tcase, places_of_long_chunks_are_given_back);
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
