@@ -473,6 +473,29 @@ START_TEST(the_thread_wakes_a_user_once_at_its_time) {
 }
 END_TEST
 
+static atomic_bool is_being_served;
+
+static void serve_slowly(struct sw_coder_user *u) {
+    (void)u;
+    atomic_store(&is_being_served, true);
+    (void)usleep(50000);
+    atomic_store(&is_being_served, false);
+}
+
+/* Then its memory is the caller's again. */
+START_TEST(a_user_is_removed_when_it_is_not_being_served) {
+    open_coder();
+    user.serve = serve_slowly;
+    sw_coder_wake_at(coder, &user, sw_clock_us());
+    while (!atomic_load(&is_being_served))
+        (void)usleep(100);
+    sw_coder_remove_user(coder, &user);
+    ck_assert(!atomic_load(&is_being_served));
+    memset(&user, 0, sizeof user);
+    sw_coder_put(coder);
+}
+END_TEST
+
 /* ---- other kernels fill the GPU ---------------------------------------------------------------------------------- */
 
 static void fill_gpu(bool is_full) {
@@ -658,6 +681,7 @@ int main(void) {
     tcase_add_loop_test(tcase, regions_are_packed_in_the_engine_s_context, 0, 2);
     tcase_add_test(tcase, packs_and_unpacks_on_a_full_gpu);
     tcase_add_test(tcase, the_thread_wakes_a_user_once_at_its_time);
+    tcase_add_test(tcase, a_user_is_removed_when_it_is_not_being_served);
     tcase_add_loop_test(tcase, a_run_whose_kernels_do_not_begin_is_given_up, 0, 2);
     tcase_add_test(tcase, a_coder_is_not_made_on_a_full_gpu);
     tcase_add_test(tcase, a_patient_run_waits_for_the_gpu);
