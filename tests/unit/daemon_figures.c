@@ -448,7 +448,7 @@ END_TEST
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-/* A drain to a tier behind is a drain: no new spills either. */
+/* A drain to a tier behind is a drain: no new spills either. If it has failed, it says why. */
 START_TEST(a_drain_to_a_tier) {
     char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":{\"to\":\"remote\"}}";
     show_tiers();
@@ -456,6 +456,11 @@ START_TEST(a_drain_to_a_tier) {
     ck_answers("drain", "{\"draining\":true,\"to\":\"remote\",\"left_bytes\":0}");
     ck_answers("status", "{\"state\":\"draining\"}");
     ck_assert(service.service.draining);
+    json_t *result = ask("drain");
+    ck_assert_ptr_null(json_object_get(result, "error"));
+    json_decref(result);
+    (void)sw_err_set(&service.service.engine->balance.drain_err, -SW_EIO, SW_SCOPE_REQUEST, "the store is down");
+    ck_answers("drain", "{\"draining\":true,\"error\":\"the store is down\"}");
 }
 END_TEST
 
