@@ -1,5 +1,6 @@
 /* Regions of several buffers: spilled, restored, kept, moved and dropped as one, or not at all. */
 #include "base/alloc.h"
+#include "spill/engine_state.h"
 #include "spill/operator.h"
 #include "spill/store/frames.h"
 #include "tests/lib/content.h"
@@ -131,6 +132,18 @@ START_TEST(the_last_plan_of_all_buffers_counts) {
                       stage_us(SW_OP_STAGE_WAIT) + stage_us(SW_OP_STAGE_PLAN) + stage_us(SW_OP_STAGE_MOVE));
     ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
     ck_nothing_left();
+}
+END_TEST
+
+/* A buffer that needs no plan may be mapped after the last plan was made: planning has then taken none of the time. */
+START_TEST(a_buffer_may_be_mapped_after_the_last_plan) {
+    const struct sw_run_outcome sum = {.started_us = 1010, .mapped_us = 1300, .planned_us = 1200};
+    const struct sw_ended ended = {.engine = f.engine, .operation = SW_OP_SPILL, .sum = &sum, .submitted_us = 1000};
+    sw_outcome_note(&ended, &(struct sw_outcome){.total_us = 500});
+    ck_assert_uint_eq(stage_us(SW_OP_STAGE_WAIT), 300);
+    ck_assert_uint_eq(stage_us(SW_OP_STAGE_PLAN), 0);
+    ck_assert_uint_eq(stage_us(SW_OP_STAGE_MOVE), 200);
+    ck_assert_uint_eq(stage_us(SW_OP_STAGE_WHOLE), 500);
 }
 END_TEST
 
@@ -423,6 +436,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, open_fixture, close_fixture);
     tcase_add_test(tcase, one_region_of_several_buffers);
     tcase_add_test(tcase, the_last_plan_of_all_buffers_counts);
+    tcase_add_test(tcase, a_buffer_may_be_mapped_after_the_last_plan);
     tcase_add_test(tcase, any_number_of_buffers);
     tcase_add_test(tcase, all_buffers_count_for_their_tenant);
     tcase_add_test(tcase, invalid_requests_are_refused);
