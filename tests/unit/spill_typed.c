@@ -155,7 +155,8 @@ static void fill_reluctant(uint32_t *values, enum spillway_codec codec) {
         values[9 * i] = values[9 * i - 1]; /* still longer than the chunk */
 }
 
-/* One chunk in the middle does not shrink as the others do. */
+/* One chunk in the middle does not shrink as the others do. A pack or unpack moves the frames: nobody is told where
+ * they lie meanwhile. */
 START_TEST(test_packed_chunks_are_located) {
     static const enum spillway_codec codecs[] = {SPILLWAY_CODEC_RAW, SPILLWAY_CODEC_FOR, SPILLWAY_CODEC_ELSEWHERE};
     const bool has_runs = codecs[_i] == SPILLWAY_CODEC_ELSEWHERE;
@@ -185,7 +186,14 @@ START_TEST(test_packed_chunks_are_located) {
     ck_assert(chunks[1].codec == SPILLWAY_CODEC_PFOR ||
               chunks[1].codec == (has_runs ? SPILLWAY_CODEC_RFOR : SPILLWAY_CODEC_FOR));
     ck_assert_int_eq(chunks[2].codec, codecs[_i] == SPILLWAY_CODEC_FOR ? chunks[1].codec : codecs[_i]);
-    ck_assert_int_eq(sw_fixture_unpack(&f, op.id, &memory, 0, memory.bytes, &op), 0);
+    const struct sw_region_id id = op.id;
+    op = (struct sw_test_op){0};
+    ck_assert_int_eq(
+        sw_engine_restore(f.owner, id, SW_TRANSFER(&range, 1, .in_place = true), sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_engine_query_packed(f.owner, id, 0, chunks, 1, &n, &n_chunks, NULL), -SW_EBUSY);
+    sw_fixture_until(&f, &op.done);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert(memcmp(memory.data, copy.data, memory.bytes) == 0);
     sw_fixture_close_mem(&f, mem);
     sw_memory_free(&memory);
     sw_memory_free(&copy);
