@@ -1,4 +1,5 @@
 /* The NVMe tier: every length, full, many transfers at once, reopening, and which process may have the folder. */
+#include "spill/tier/nvme/nvme_check.h"
 #include "spill/tier/nvme/nvme_files.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
@@ -592,6 +593,41 @@ START_TEST(test_impossible_configurations_are_refused) {
 }
 END_TEST
 
+/* Content that is no frame lies where the check says. */
+static void ck_lies_there(const struct sw_checked_frame *frame, void *arg) {
+    const uint64_t file_bytes = *(const uint64_t *)arg, left = file_bytes - frame->offset,
+                   n = frame->bytes < left ? frame->bytes : left; /* it may go on in the next file */
+    uint8_t *content = sw_nvme_buffer(frame->bytes), *found = sw_nvme_buffer(frame->bytes);
+    char path[96];
+    const int fd = open(sw_nvme_path(path, frame->file), O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_uint_lt(frame->offset, file_bytes);
+    sw_nvme_fill(content, frame->bytes, frame->slot);
+    ck_assert_int_eq(pread(fd, found, n, (off_t)frame->offset), (ssize_t)n);
+    ck_assert_mem_eq(found, content, n);
+    (void)close(fd);
+    free(content);
+    free(found);
+}
+
+/* In the first file and in the others. */
+START_TEST(test_a_check_says_where_bad_frames_lie) {
+    enum { N = 6 };
+    struct sw_tier_nvme_config config = sw_nvme_config_of(5 * MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    struct sw_nvme_check check;
+    struct sw_stored stored;
+    struct sw_err err = {0};
+    for (uint64_t i = 0; i < N; i++)
+        ck_assert_int_eq(sw_nvme_put(tier, 700 * KIB + i, i, &stored, &err), 0);
+    tier->ops->close(tier);
+    ck_assert_int_eq(
+        sw_nvme_check(&check, config.directory, config.file_bytes, ck_lies_there, &config.file_bytes, &err), 0);
+    ck_assert_uint_eq(check.n_read, N);
+    ck_assert_uint_eq(check.n_bad, N);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tier_nvme");
     TCase *tcase = tcase_create("tier_nvme");
@@ -611,6 +647,7 @@ int main(void) {
     tcase_add_test(tcase, test_opening_waits_for_transfers_of_a_killed_predecessor);
     tcase_add_loop_test(tcase, test_the_in_flight_pipe_closes_after_the_last_request, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
+    tcase_add_test(tcase, test_a_check_says_where_bad_frames_lie);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
