@@ -481,6 +481,37 @@ START_TEST(test_states_pass_in_order) {
 }
 END_TEST
 
+/* While a step of it hangs, a spill is in that step's state. */
+START_TEST(test_states_are_those_of_the_steps) {
+    static const struct {
+        const char *step;
+        unsigned nth;
+        int state;
+    } steps[] = {{"make_plan", 1, SW_REGION_STAGING},
+                 {"encode", 1, SW_REGION_ENCODING},
+                 {"store", 2, SW_REGION_STORING}}; /* of the last chunk */
+    enum { PATIENCE_US = 5000000 };
+    struct sw_memory memory = sw_memory_new(2 * 65536);
+    fill(&memory, SW_CONTENT_TEXT, 5);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct sw_test_op op = {0};
+        struct sw_range range = {.mem = sw_fixture_mem(&f, f.owner, &memory, true), .bytes = memory.bytes};
+        const uint64_t until_us = sw_clock_us() + PATIENCE_US;
+        sw_device_faulty_arm(f.device, steps[i].step, steps[i].nth, -SW_EAGAIN, SW_FAULT_DONE);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL), 0);
+        while (!sw_device_faulty_hangs(f.device) ||
+               (sw_fixture_state(&f, op.id) != steps[i].state && sw_clock_us() < until_us))
+            (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), steps[i].state);
+        sw_device_faulty_release(f.device);
+        sw_fixture_until(&f, &op.done);
+        ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+        ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+    }
+    sw_memory_free(&memory);
+}
+END_TEST
+
 struct chain {
     struct sw_owner *owner;
     struct sw_range range;
@@ -649,6 +680,7 @@ int main(void) {
     tcase_add_test(tcase, test_many_in_flight_of_many_owners);
     tcase_add_test(tcase, test_closing_an_owner_cancels_its_operations);
     tcase_add_test(tcase, test_states_pass_in_order);
+    tcase_add_test(tcase, test_states_are_those_of_the_steps);
     tcase_add_test(tcase, test_held_operations_begin_together);
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_memory_of_a_pack_is_in_no_other_operation);
