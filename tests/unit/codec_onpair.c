@@ -278,6 +278,34 @@ START_TEST(made_up_dictionaries_are_refused) {
 }
 END_TEST
 
+/* All but the last 8 bits of the last segment's codes are in two words: three symbols and the escape, which its byte
+ * follows in a third one. Without this word the byte would be read from what happens to lie there, and of a segment
+ * read alone nobody compares a hash. */
+START_TEST(a_stream_that_ends_within_its_last_code_is_refused) {
+    enum { FULL = 1024, BYTES = FULL + 3 * SW_ONPAIR_MAX_BYTES + 1 };
+    static const uint8_t text[1][SW_ONPAIR_MAX_BYTES] = {"abcdefghijklmno"}, length[1] = {SW_ONPAIR_MAX_BYTES};
+    uint8_t data[BYTES], out[FULL];
+    struct sw_frame_layout layout;
+    size_t n = 0;
+    for (size_t at = 0; at + 1 < BYTES; at += SW_ONPAIR_MAX_BYTES)
+        memcpy(data + at, text[0], SW_ONPAIR_MAX_BYTES);
+    data[BYTES - 1] = '~';
+    make(text, length, 1);
+    const struct sw_plan plan = plan_of_dictionary();
+    struct sw_guard frame = sw_frame_encode_decode(&plan, data, BYTES);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame.data, frame.bytes, frame.bytes, NULL), 0);
+    ck_assert_int_eq(layout.codec, SW_CODEC_ONPAIR);
+    uint8_t *words = frame.data + layout.counts_offset + 1;
+    ck_assert_uint_eq(*words, 3);
+    ck_assert_int_eq(sw_codec_decode_segment(frame.data, frame.bytes, 1, out, sizeof out, &n, NULL), 0);
+    ck_assert_uint_eq(n, BYTES - FULL);
+    ck_assert_mem_eq(out, data + FULL, n);
+    for (*words = 2; *words > 0; --*words)
+        ck_assert_int_eq(sw_codec_decode_segment(frame.data, frame.bytes, 1, out, sizeof out, &n, NULL), -SW_EFRAME);
+    sw_guard_free(&frame);
+}
+END_TEST
+
 START_TEST(errors_are_named) {
     static uint8_t data[5000];
     const uint64_t bound = sw_frame_bound_bytes(sizeof data);
@@ -321,6 +349,7 @@ int main(void) {
     tcase_add_test(tests, comments_shrink_further);
     tcase_add_test(tests, too_long_frames_become_raw);
     tcase_add_test(tests, made_up_dictionaries_are_refused);
+    tcase_add_test(tests, a_stream_that_ends_within_its_last_code_is_refused);
     tcase_add_test(tests, errors_are_named);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
