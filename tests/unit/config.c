@@ -572,6 +572,21 @@ START_TEST(an_error_names_the_file_that_has_the_value) {
 }
 END_TEST
 
+/* Only the last file's name is kept, and it is none of the files before. */
+START_TEST(an_error_does_not_name_another_file) {
+    struct sw_config config;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    ck_assert_int_eq(load(&config, "{\"chunk_bytes\": \"512 MiB\"}", &err), 0);
+    ck_assert_int_eq(load(&config, "{\"slots\": 3}", &err), 0);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_msg(strncmp(err.msg, "chunk_bytes: 512 MiB exceeds", 28) == 0, "%s", err.msg);
+    ck_assert_int_eq(load(&config, "{\"chunk_bytes\": \"1 GiB\"}", &err), 0);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    ck_assert_msg(strstr(err.msg, path + sizeof "/tmp" - 1) != NULL, "'%s' does not name the file", err.msg);
+}
+END_TEST
+
 /* The path of a configuration that holds: as it was given, or control.sock behind data_socket's folder. */
 static void ck_control_path(const struct sw_config *config, unsigned folder_bytes) {
     char found[SW_CONFIG_PATH_BYTES], expected[SW_CONFIG_PATH_BYTES];
@@ -686,6 +701,7 @@ int main(void) {
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_test(tests, an_error_names_the_file_that_has_the_value);
+    tcase_add_test(tests, an_error_does_not_name_another_file);
     tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, texts_have_the_lengths_of_the_table);
     tcase_add_test(tests, metrics_need_an_address);
