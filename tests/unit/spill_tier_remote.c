@@ -196,9 +196,10 @@ START_TEST(frames_beyond_a_lower_capacity_are_found) {
 }
 END_TEST
 
+/* Also those of a host whose name begins with this one's. */
 START_TEST(objects_of_others_stay) {
     struct sw_stored stored;
-    config.host = "another-host";
+    config.host = "this-host-2";
     tier->ops->close(tier);
     open_tier();
     put(1000, 5, &stored);
