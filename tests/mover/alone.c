@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "spill/mover/mover_state.h"
 #include "tests/mover/memory_sink.h"
+#include "tests/mover/runner.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -268,9 +269,5 @@ int main(void) {
     tcase_add_test(tcase, a_damaged_frame_fails_its_restore);
     tcase_add_test(tcase, a_slot_has_its_dictionary_until_it_has_encoded);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

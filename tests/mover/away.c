@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "tests/mover/away_rig.h"
 #include "tests/mover/away_sink.h"
+#include "tests/mover/runner.h"
 
 #include <check.h>
 #include <string.h>
@@ -259,9 +260,5 @@ int main(void) {
     tcase_add_test(tcase, bytes_that_drift_are_planned_anew);
     tcase_add_test(tcase, bytes_that_do_not_shrink_need_no_plans);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

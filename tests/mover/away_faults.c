@@ -3,6 +3,7 @@
 #include "spill/mover/mover.h"
 #include "tests/mover/away_rig.h"
 #include "tests/mover/away_sink.h"
+#include "tests/mover/runner.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -247,9 +248,5 @@ int main(void) {
     tcase_add_loop_test(tcase, runs_may_be_canceled_at_any_time, 0, 2);
     tcase_add_loop_test(tcase, a_canceled_run_waits_for_the_other_process, 0, 2);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "spill/mover/mover.h"
 #include "tests/mover/away_rig.h"
 #include "tests/mover/away_sink.h"
+#include "tests/mover/runner.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -250,9 +251,5 @@ int main(void) {
     tcase_add_test(tcase, a_canceled_pack_is_undone);
     tcase_add_test(tcase, retired_slots_are_not_used);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int n_failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return n_failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }
