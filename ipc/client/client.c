@@ -87,6 +87,8 @@ static const struct sw_client_layers layers = {.take = sw_resume_take,
                                                .advance = advance,
                                                .use = is_in_use,
                                                .poll = sw_coder_links_poll,
+                                               .attend = sw_coder_attend,
+                                               .unattend = sw_coder_unattend,
                                                .packet_uses = sw_transfer_packet_uses,
                                                .is_coded_here = is_coded_here,
                                                .abandon = sw_transfer_abandon,
@@ -127,6 +129,7 @@ static struct spillway *connection_new(int64_t service_uid) {
     sw_list_init(&c->coders);
     sw_list_init(&c->packed);
     c->number = atomic_fetch_add(&last_number, 1) + 1;
+    init_lock(&c->calls);
     init_lock(&c->lock);
     if (sw_transfers_init(c) < 0) {
         sw_free(c);
@@ -191,10 +194,12 @@ int spillway_open(struct spillway **ret, const struct spillway_options *options,
     c->has_codec = o.flags & SPILLWAY_CODEC_CLIENT;
     c->timeout_ms = o.call_ms;
     const uint64_t deadline_us = sw_clock_us() + (uint64_t)o.connect_ms * 1000;
+    (void)sw_client_enter(c, NULL);
     int rc = sw_transport_open(c, o.socket_path, deadline_us, &err);
     if (!rc)
         rc = sw_transport_watch(c, &err);
     rc = rc < 0 ? sw_client_report(error, &err) : hello(c, o.socket_path, deadline_us, error);
+    sw_client_leave(c);
     if (rc < 0) {
         spillway_close(c);
         return rc;
@@ -277,8 +282,7 @@ void spillway_close(struct spillway *connection) {
         close_descriptors(connection);
         return;
     }
-    /* A coder's thread stays away from now on. */
-    (void)pthread_mutex_lock(&connection->lock);
+    (void)sw_client_enter(connection, NULL); /* a coder's thread stays away from now on */
     end_session(connection); /* before the CUDA contexts are released */
     close_descriptors(connection);
     sw_packets_free(&connection->outbox);
@@ -294,8 +298,9 @@ void spillway_close(struct spillway *connection) {
     sw_registered_free(connection);
     sw_cuda_free(connection->cuda);
     sw_free(connection->arrays);
-    (void)pthread_mutex_unlock(&connection->lock);
+    sw_client_leave(connection);
     (void)pthread_mutex_destroy(&connection->lock);
+    (void)pthread_mutex_destroy(&connection->calls);
     sw_free(connection);
 }
 

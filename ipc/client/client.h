@@ -125,6 +125,10 @@ struct sw_client_layers {
     bool (*is_coded_here)(struct spillway *c, const void *data, uint64_t bytes);
     /* Adds the descriptors that a wait has to poll, at most `most`. Returns how many. */
     unsigned (*poll)(const struct spillway *c, struct pollfd *ret, unsigned most);
+    /* Called by a call that waits, time and again: returns true if it must not sleep, because it attends to a codec of
+     * this process. unattend: the wait is over. */
+    bool (*attend)(struct spillway *c);
+    void (*unattend)(struct spillway *c);
     /* A caller's call. abandon: the caller no longer waits for it. drop_unseen: drops the regions whose ids the caller
      * has not got. free: its end. */
     void (*abandon)(struct sw_transfer *transfer);
@@ -132,11 +136,22 @@ struct sw_client_layers {
     void (*free)(struct sw_transfer *transfer);
 };
 
+/* A call that sleeps, and what it waits for. */
+struct sw_sleeper {
+    bool (*ended)(const void *arg); /* NULL: none sleeps */
+    const void *arg;
+    enum sw_link link; /* when it fell asleep: then it chose its descriptors */
+};
+
 struct spillway {
     const struct sw_client_layers *layers;
     int timers[SW_TIMER_NR];
     pid_t process;        /* that opened it; a forked child has the socket open as well */
-    pthread_mutex_t lock; /* recursive; held by calls of the API, and by a coder's thread */
+    /* Both recursive. `calls` is held by a call of the API from its beginning to its end, `lock` by whoever uses the
+     * connection: a call lets go of it while it sleeps, so that a coder's thread, or a call of another connection, goes
+     * on with this one meanwhile. */
+    pthread_mutex_t calls, lock;
+    struct sw_sleeper sleeper;
     int socket;           /* -1: none, the link is down */
     int64_t service_uid;  /* the user that the caller named as the service's; SW_TRUST_NO_USER: none */
     int wake;             /* eventfd, written when a ticket becomes fresh, read by dispatch */
@@ -175,7 +190,8 @@ struct spillway {
     struct sw_staging *staging;      /* NULL: never needed */
     uint64_t number;                 /* among the process's connections, from 1 */
     bool has_codec;                  /* calls use the codec in this process, if they can */
-    bool polls;                      /* the codec's device works, and has to be polled */
+    struct sw_coder_link *polled;    /* its device works, or the service for it: it has to be polled; NULL: none */
+    struct sw_coder_link *attended;  /* the call that waits polls it; NULL: it does not */
     struct sw_list coders;           /* sw_coder_link.node */
     struct sw_list packed;           /* sw_packed_region.node: regions that were packed here */
     struct sw_forecast forecasts[2]; /* of waits: for spills, for restores */
@@ -211,12 +227,14 @@ int sw_client_too_many(unsigned n_in_flight, struct sw_err *err);
 /* Combines two texts: the same text, or "mixed". */
 void sw_client_combine(char *ret, size_t ret_bytes, const char *part);
 
-/* Begins a call of the API, which sw_client_leave() ends: beside the caller's thread a coder's may use the connection.
+/* Begins a call of the API, which sw_client_leave() ends: beside the caller's thread others may use the connection.
  * Calls may nest. Refuses what a forked child does with a connection of its parent's. errors: -SW_EINVAL. */
 int sw_client_enter(struct spillway *c, struct spillway_error *error);
 void sw_client_leave(struct spillway *c);
-/* Enters the connection for a coder's thread. Returns false if a call has the connection. */
-bool sw_client_try_enter(struct spillway *c);
+/* Enters the connection for another thread than a caller's, until sw_client_step_out(). Returns false if it is in use.
+ */
+bool sw_client_step_in(struct spillway *c);
+void sw_client_step_out(struct spillway *c);
 /* Returns a number that no build or read of the connection has. */
 uint32_t sw_client_new_number(struct spillway *c);
 

@@ -31,27 +31,39 @@ static struct sw_coder_link *link_of(const struct sw_list *node) {
 /* ---- news ---------------------------------------------------------------------------------------------------------
  */
 
+static void note(struct sw_coder_user *user) {
+    atomic_store(&SW_CONTAINER_OF(user, struct sw_coder_link, user)->has_news, true);
+}
+
 static void wake(struct sw_coder_user *user) {
     struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
-    if (!atomic_exchange(&link->has_news, true))
+    note(user);
+    if (!atomic_exchange(&link->is_woken, true))
         (void)eventfd_write(link->event, 1);
 }
 
 static void take_news(struct sw_coder_link *link) {
     eventfd_t count;
-    /* Nothing to read: the thread that has news is about to write, and the next call takes that in. */
-    if (!atomic_load(&link->has_news) || eventfd_read(link->event, &count) < 0)
-        return;
+    /* Nothing to read: the thread that wakes is about to write, and the next call takes that in. */
+    if (atomic_load(&link->is_woken) && eventfd_read(link->event, &count) == 0)
+        atomic_store(&link->is_woken, false);
     atomic_store(&link->has_news, false); /* what comes from now on is seen by the step that follows */
 }
 
-/* The connection is idle in its caller's hands: the coder's thread goes on with it. */
+/* No call uses the connection, or one sleeps: another thread goes on with it. The call is woken if that gave it what it
+ * waits for, or other descriptors. */
 static void serve(struct sw_coder_user *user) {
     struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
-    if (!atomic_load(&link->has_news) || !sw_client_try_enter(link->connection))
+    struct spillway *c = link->connection;
+    if (!sw_client_step_in(c))
         return;
-    (void)sw_client_pump(link->connection);
-    sw_client_leave(link->connection);
+    const struct sw_sleeper *sleeper = &c->sleeper;
+    if (atomic_load(&link->has_news) || (sleeper->ended && c->n_in_flight > 0)) {
+        (void)sw_client_pump(c);
+        if (sleeper->ended && (sleeper->ended(sleeper->arg) || sleeper->link != c->link))
+            wake(user);
+    }
+    sw_client_step_out(c);
 }
 
 /* ---- making a link ------------------------------------------------------------------------------------------------
@@ -224,6 +236,7 @@ static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_p
     sw_list_init(&link->user.events);
     sw_list_init(&link->waiting);
     link->connection = c;
+    link->user.note = note;
     link->user.wake = wake;
     link->user.serve = serve;
     sw_list_init(&link->user.node);
@@ -382,7 +395,7 @@ static bool is_marked(const struct sw_coder_link *link) {
 }
 
 void sw_coder_links_step(struct spillway *c) {
-    c->polls = false;
+    c->polled = NULL;
     for (struct sw_list *n = c->coders.next; n != &c->coders; n = n->next) {
         struct sw_coder_link *link = link_of(n);
         go_on(link);
@@ -390,8 +403,25 @@ void sw_coder_links_step(struct spillway *c) {
             continue;
         take_news(link);
         const bool runs = sw_coder_step(link->coder);
-        c->polls |= runs || is_served(link) || is_marked(link);
+        if (runs || is_served(link) || is_marked(link))
+            c->polled = link;
     }
+}
+
+bool sw_coder_attend(struct spillway *c) {
+    if (c->attended != c->polled)
+        sw_coder_unattend(c);
+    if (!c->attended && c->polled && sw_coder_attend_begin(c->polled->coder))
+        c->attended = c->polled;
+    if (c->attended)
+        sw_coder_serve_others(c->attended->coder, &c->attended->user);
+    return c->attended;
+}
+
+void sw_coder_unattend(struct spillway *c) {
+    if (c->attended)
+        sw_coder_attend_end(c->attended->coder);
+    c->attended = NULL;
 }
 
 unsigned sw_coder_links_poll(const struct spillway *c, struct pollfd *ret, unsigned most) {

@@ -36,7 +36,8 @@ struct sw_coder_link {
     uint64_t active_us;     /* when something was sent to the service or came from it */
     uint64_t asks_again_us; /* REFUSED for want of room: when it may ask again; 0: never */
     atomic_bool has_news;   /* since the last look: an event has come, or a run has ended */
-    int event;              /* in the connection's epoll: there are news */
+    atomic_bool is_woken;   /* `event` was written, or is about to be */
+    int event;              /* in the connection's epoll */
 };
 
 /* Returns true if the link is of no use. After a restart of the service it is asked again. */
@@ -64,6 +65,10 @@ int sw_coder_link_local(struct sw_coder_link **ret, struct spillway *c, const vo
 void sw_coder_link_look_again(struct sw_coder_link *link, uint64_t *since_us);
 /* Steps the coders that the connection uses. */
 void sw_coder_links_step(struct spillway *c);
+/* Returns whether a call that waits polls a coder, instead of sleeping: it does for as long as its frames are under
+ * way, if not too many calls do. It goes on with the coder's other connections, too, whose calls sleep. */
+bool sw_coder_attend(struct spillway *c);
+void sw_coder_unattend(struct spillway *c);
 /* Hands the frame buffers over again, when the connection has come back. */
 void sw_coder_links_reopen(struct spillway *c);
 /* Returns true if frame buffers have that number of a memory. */

@@ -61,15 +61,22 @@ static int check_process(const struct spillway *c, struct spillway_error *error)
 
 int sw_client_enter(struct spillway *c, struct spillway_error *error) {
     const int rc = check_process(c, error);
-    if (!rc)
+    if (!rc) {
+        (void)pthread_mutex_lock(&c->calls);
         (void)pthread_mutex_lock(&c->lock);
+    }
     return rc;
 }
 
 void sw_client_leave(struct spillway *c) {
     (void)pthread_mutex_unlock(&c->lock);
+    (void)pthread_mutex_unlock(&c->calls);
 }
 
-bool sw_client_try_enter(struct spillway *c) {
+bool sw_client_step_in(struct spillway *c) {
     return pthread_mutex_trylock(&c->lock) == 0;
+}
+
+void sw_client_step_out(struct spillway *c) {
+    (void)pthread_mutex_unlock(&c->lock);
 }

@@ -270,10 +270,22 @@ int sw_client_pump(struct spillway *c) {
 
 enum { OWN_POLLED = 4, MOST_POLLED = 20 };
 
-/* Waits until the socket has a packet, or room for the outbox, or a staged transfer can go on. Returns whether the
- * socket claims to have room. timeout_us: negative: no limit. stuck: the socket claimed to have room but took nothing,
- * because too many descriptors are in sockets; it is tried again later. */
-static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
+/* A call that sleeps, with the connection in others' hands. */
+static void sleep_beside(struct spillway *c, const struct sw_sleeper *sleeper, struct pollfd *fds, unsigned n,
+                         const struct timespec *timeout) {
+    c->sleeper = *sleeper;
+    c->sleeper.link = c->link;
+    (void)pthread_mutex_unlock(&c->lock);
+    (void)ppoll(fds, n, timeout, NULL);
+    (void)pthread_mutex_lock(&c->lock);
+    c->sleeper.ended = NULL;
+}
+
+/* Waits until the socket has a packet, or room for the outbox, or a staged transfer can go on, or another thread has
+ * taken in what is waited for. Returns whether the socket claims to have room. timeout_us: 0: looks only; negative: no
+ * limit. stuck: the socket claimed to have room but took nothing, because too many descriptors are in sockets; it is
+ * tried again later. */
+static bool wait_socket(struct spillway *c, const struct sw_sleeper *sleeper, int64_t timeout_us, bool stuck) {
     struct pollfd fds[MOST_POLLED] = {{.fd = c->socket, .events = POLLIN},
                                       {.fd = c->timers[SW_TIMER_STAGING], .events = POLLIN},
                                       {.fd = c->link == SW_LINK_UP ? -1 : c->timers[SW_TIMER_RESUME], .events = POLLIN},
@@ -284,7 +296,10 @@ static bool wait_socket(struct spillway *c, int64_t timeout_us, bool stuck) {
     if (stuck)
         timeout_us = 1000;
     const struct timespec timeout = {.tv_sec = timeout_us / 1000000, .tv_nsec = timeout_us % 1000000 * 1000};
-    (void)ppoll(fds, n, timeout_us < 0 ? NULL : &timeout, NULL);
+    if (timeout_us == 0)
+        (void)ppoll(fds, n, &timeout, NULL);
+    else
+        sleep_beside(c, sleeper, fds, n, timeout_us < 0 ? NULL : &timeout);
     return fds[0].revents & POLLOUT;
 }
 
@@ -301,23 +316,30 @@ static int64_t sleep_us(uint64_t elapsed_us, uint64_t expected_us) {
     return expected_us > 0 && elapsed_us < expected_us + SW_FORECAST_LATE_US ? 0 : -1;
 }
 
-int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
-                         uint64_t expected_us) {
+static int wait_until(struct spillway *c, const struct sw_sleeper *sleeper, int timeout_ms, uint64_t expected_us) {
     const uint64_t begun_us = sw_clock_us(), timeout_us = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * 1000u;
     bool room = false;
     for (;;) {
         const struct sw_list *first = c->outbox.next;
         (void)sw_client_pump(c);
-        if (ended(arg))
+        if (sleeper->ended(sleeper->arg))
             return 0;
         const uint64_t elapsed_us = sw_clock_us() - begun_us;
         if (timeout_ms >= 0 && elapsed_us >= timeout_us)
             return -SW_EAGAIN;
-        int64_t left_us = c->polls ? 0 : sleep_us(elapsed_us, expected_us);
+        int64_t left_us = c->layers->attend(c) ? 0 : sleep_us(elapsed_us, expected_us);
         if (timeout_ms >= 0 && (left_us < 0 || elapsed_us + (uint64_t)left_us > timeout_us))
             left_us = (int64_t)(timeout_us - elapsed_us);
-        room = wait_socket(c, left_us, room && first == c->outbox.next);
+        room = wait_socket(c, sleeper, left_us, room && first == c->outbox.next);
     }
+}
+
+int sw_client_wait_until(struct spillway *c, bool (*ended)(const void *arg), const void *arg, int timeout_ms,
+                         uint64_t expected_us) {
+    const struct sw_sleeper sleeper = {.ended = ended, .arg = arg};
+    const int rc = wait_until(c, &sleeper, timeout_ms, expected_us);
+    c->layers->unattend(c);
+    return rc;
 }
 
 bool sw_client_is_done(const void *ticket) {

@@ -24,6 +24,8 @@ enum { N_SLOTS = 4 };
 enum { LONGEST_CHUNKS = 4 };
 #define MOST_NEW_CHUNK_BYTES ((uint64_t)16 << 20)
 enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
+/* Callers that poll at a time. Another one is there when one of them gets its result. */
+enum { MOST_ATTENDING = 2 };
 
 struct sw_coder {
     struct sw_list node; /* of `coders` */
@@ -38,7 +40,8 @@ struct sw_coder {
     struct sw_frame_sink sink;
     struct sw_coder_event events[N_SLOTS];
     struct sw_list users;         /* sw_coder_user.node */
-    struct sw_coder_user *served; /* by the thread, now; NULL: none */
+    struct sw_coder_user *served; /* by some thread, now; NULL: none */
+    atomic_uint n_attending;      /* callers */
     pthread_cond_t change;        /* a run was added, a user is no longer served, the end */
     pthread_t thread;
     bool has_thread, ends;
@@ -91,7 +94,10 @@ static void post(struct sw_coder *coder, struct sw_coder_event *event) {
         return;
     }
     sw_list_append(&event->run->user->events, &event->node);
-    event->run->user->wake(event->run->user);
+    if (atomic_load(&coder->n_attending))
+        event->run->user->note(event->run->user);
+    else
+        event->run->user->wake(event->run->user);
 }
 
 static void post_chunks(struct sw_coder *coder, struct sw_run *run, struct sw_coder_event *event, size_t chunk,
@@ -211,10 +217,14 @@ static void step(struct sw_coder *coder) {
     sw_coder_context_leave(&outer);
 }
 
-/* Serves every user once, without the lock, which is held before and after. Users come and go meanwhile. */
-static void serve_users(struct sw_coder *coder) {
+/* Serves every user but `self` once, without the lock, which is held before and after. Users come and go meanwhile. */
+static void serve_users(struct sw_coder *coder, const struct sw_coder_user *self) {
+    if (coder->served) /* by another thread */
+        return;
     for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
         struct sw_coder_user *user = SW_CONTAINER_OF(node, struct sw_coder_user, node);
+        if (user == self)
+            continue;
         coder->served = user;
         (void)pthread_mutex_unlock(&coder->lock);
         user->serve(user);
@@ -262,7 +272,7 @@ static void *run_thread(void *arg) {
         const uint64_t n_steps = coder->n_steps;
         uint64_t next_us;
         if (wake_users(coder, &next_us)) {
-            serve_users(coder);
+            serve_users(coder, NULL);
             continue;
         }
         if (!sw_mover_busy(coder->mover)) {
@@ -275,7 +285,7 @@ static void *run_thread(void *arg) {
         if (coder->n_steps != n_steps)
             continue;
         step(coder);
-        serve_users(coder);
+        serve_users(coder, NULL);
     }
     (void)pthread_mutex_unlock(&coder->lock);
     return NULL;
@@ -313,6 +323,24 @@ static void end_thread(struct sw_coder *coder) {
     (void)pthread_mutex_unlock(&coder->lock);
     (void)pthread_join(coder->thread, NULL);
     coder->has_thread = coder->ends = false;
+}
+
+bool sw_coder_attend_begin(struct sw_coder *coder) {
+    if (atomic_fetch_add(&coder->n_attending, 1) < MOST_ATTENDING)
+        return true;
+    sw_coder_attend_end(coder);
+    return false;
+}
+
+void sw_coder_attend_end(struct sw_coder *coder) {
+    (void)atomic_fetch_sub(&coder->n_attending, 1);
+}
+
+void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *self) {
+    if (pthread_mutex_trylock(&coder->lock))
+        return;
+    serve_users(coder, self);
+    (void)pthread_mutex_unlock(&coder->lock);
 }
 
 void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us) {

@@ -7,7 +7,8 @@
  *
  * sw_coder_step() advances the mover for all connections. If no caller does so for 100 us while there is work, the
  * coder's own thread does. The thread wakes up late, so callers are better at it. The mover tells a connection by
- * events what to send: at most one for each slot.
+ * events what to send: at most one for each slot. A few callers that wait attend to the coder: they step it, and go on
+ * with the connections of the others, which sleep.
  *
  * Kernels of the engine may fill the GPU until a call has ended. If ours have not begun within 20 ms, a run fails with
  * -SW_EGPU, and later ones at once, until those have ended: the service is to do the call. A coder without users is
@@ -36,13 +37,15 @@ struct sw_coder_place {
 
 /* A connection that uses the coder, and the events of its runs. */
 struct sw_coder_user {
-    /* Both guarded by the coder's lock, as are the calls of wake(). */
+    /* Both guarded by the coder's lock. */
     struct sw_list node;         /* of the coder's users */
     struct sw_list events;       /* sw_coder_event.node: what it has to send */
     _Atomic uint64_t wake_at_us; /* 0: never */
-    /* An event has come, or a run has ended. thread: any. It must call nothing of the coder. */
+    /* There are news, for serve(), or for the user's own thread, which wake() wakes: an event has come, or a run has
+     * ended. thread: any. They must call nothing of the coder. */
+    void (*note)(struct sw_coder_user *user);
     void (*wake)(struct sw_coder_user *user);
-    /* Goes on with what the user has, if no other thread does. thread: the coder's, without its lock. */
+    /* Goes on with what the user has, if no other thread does. thread: any, without the coder's lock. */
     void (*serve)(struct sw_coder_user *user);
 };
 
@@ -98,6 +101,13 @@ void sw_coder_put(struct sw_coder *coder);
 /* Adds a user, which the coder's thread serves; removes it: that waits until it is not being served. */
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user);
 void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
+
+/* A caller that waits attends to the coder, until sw_coder_attend_end(): it calls sw_coder_step() and
+ * sw_coder_serve_others() time and again. False: enough others do. */
+bool sw_coder_attend_begin(struct sw_coder *coder);
+void sw_coder_attend_end(struct sw_coder *coder);
+/* Serves all users but one, unless another thread is at it. */
+void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *self);
 
 /* Has the coder's thread wake the user at this time of sw_clock_us(), once: for what only polling shows. Does nothing
  * if that is still to come from an earlier call. */
