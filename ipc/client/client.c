@@ -283,7 +283,7 @@ void spillway_close(struct spillway *connection) {
         return;
     }
     (void)sw_client_enter(connection, NULL); /* a coder's thread stays away from now on */
-    end_session(connection); /* before the CUDA contexts are released */
+    end_session(connection);                 /* before the CUDA contexts are released */
     close_descriptors(connection);
     sw_packets_free(&connection->outbox);
     sw_resume_free(connection);

@@ -146,16 +146,16 @@ struct sw_sleeper {
 struct spillway {
     const struct sw_client_layers *layers;
     int timers[SW_TIMER_NR];
-    pid_t process;        /* that opened it; a forked child has the socket open as well */
+    pid_t process; /* that opened it; a forked child has the socket open as well */
     /* Both recursive. `calls` is held by a call of the API from its beginning to its end, `lock` by whoever uses the
      * connection: a call lets go of it while it sleeps, so that a coder's thread, or a call of another connection, goes
      * on with this one meanwhile. */
     pthread_mutex_t calls, lock;
     struct sw_sleeper sleeper;
-    int socket;           /* -1: none, the link is down */
-    int64_t service_uid;  /* the user that the caller named as the service's; SW_TRUST_NO_USER: none */
-    int wake;             /* eventfd, written when a ticket becomes fresh, read by dispatch */
-    int epoll;            /* watches wake, the socket and the timers; room in the socket only while packets wait */
+    int socket;          /* -1: none, the link is down */
+    int64_t service_uid; /* the user that the caller named as the service's; SW_TRUST_NO_USER: none */
+    int wake;            /* eventfd, written when a ticket becomes fresh, read by dispatch */
+    int epoll;           /* watches wake, the socket and the timers; room in the socket only while packets wait */
     bool woken;
     bool hangs; /* it was closed, and the service has not ended it in time */
     bool polls_room;

@@ -26,6 +26,7 @@ enum { LONGEST_CHUNKS = 4 };
 enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 /* Callers that poll at a time. Another one is there when one of them gets its result. */
 enum { MOST_ATTENDING = 2 };
+enum { SPIN_US = 100 };
 
 struct sw_coder {
     struct sw_list node; /* of `coders` */
@@ -53,6 +54,20 @@ struct sw_coder {
 
 static pthread_mutex_t coders_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sw_list coders = {&coders, &coders};
+
+/* A thread that sleeps at the lock wakes up later than the lock is mostly held, and what waits for the thread is late,
+ * too: 32 sessions move a quarter more bytes if it tries again for a while (H200). */
+static void lock(struct sw_coder *coder) {
+    if (pthread_mutex_trylock(&coder->lock) == 0)
+        return;
+    const uint64_t begun_us = sw_clock_us();
+    while (sw_clock_us() - begun_us < SPIN_US) {
+        (void)sched_yield();
+        if (pthread_mutex_trylock(&coder->lock) == 0)
+            return;
+    }
+    (void)pthread_mutex_lock(&coder->lock);
+}
 
 /* ---- the mover's sink: the service ------------------------------------------------------------------------------- */
 
@@ -228,7 +243,7 @@ static void serve_users(struct sw_coder *coder, const struct sw_coder_user *self
         coder->served = user;
         (void)pthread_mutex_unlock(&coder->lock);
         user->serve(user);
-        (void)pthread_mutex_lock(&coder->lock);
+        lock(coder);
         coder->served = NULL;
         (void)pthread_cond_broadcast(&coder->change);
     }
@@ -267,7 +282,7 @@ static void sleep_until(struct sw_coder *coder, uint64_t us) {
 static void *run_thread(void *arg) {
     struct sw_coder *coder = arg;
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     while (!coder->ends) {
         const uint64_t n_steps = coder->n_steps;
         uint64_t next_us;
@@ -281,7 +296,7 @@ static void *run_thread(void *arg) {
         }
         (void)pthread_mutex_unlock(&coder->lock);
         (void)nanosleep(&pause, NULL);
-        (void)pthread_mutex_lock(&coder->lock);
+        lock(coder);
         if (coder->n_steps != n_steps)
             continue;
         step(coder);
@@ -317,7 +332,7 @@ static int start_thread(struct sw_coder *coder, struct sw_err *err) {
 static void end_thread(struct sw_coder *coder) {
     if (!coder->has_thread)
         return;
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     coder->ends = true;
     (void)pthread_cond_broadcast(&coder->change);
     (void)pthread_mutex_unlock(&coder->lock);
@@ -346,20 +361,20 @@ void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *s
 void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us) {
     if (atomic_load(&user->wake_at_us))
         return;
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     atomic_store(&user->wake_at_us, us);
     (void)pthread_cond_broadcast(&coder->change);
     (void)pthread_mutex_unlock(&coder->lock);
 }
 
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     sw_list_append(&coder->users, &user->node);
     (void)pthread_mutex_unlock(&coder->lock);
 }
 
 void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     while (coder->served == user)
         (void)pthread_cond_wait(&coder->change, &coder->lock);
     sw_list_remove(&user->node);
@@ -500,7 +515,7 @@ static struct sw_coder *find(const struct sw_coder_place *place) {
 
 /* Begins work in the coder's context, whatever the calling thread's is. */
 static void enter(struct sw_coder *coder, struct sw_coder_context *outer) {
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     enter_context(coder, outer);
 }
 
@@ -634,7 +649,7 @@ bool sw_coder_step(struct sw_coder *coder) {
 }
 
 struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user) {
-    (void)pthread_mutex_lock(&coder->lock);
+    lock(coder);
     struct sw_list *node = sw_list_empty(&user->events) ? NULL : sw_list_take_first(&user->events);
     (void)pthread_mutex_unlock(&coder->lock);
     return node ? SW_CONTAINER_OF(node, struct sw_coder_event, node) : NULL;

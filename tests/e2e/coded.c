@@ -558,6 +558,56 @@ START_TEST(connections_of_a_process_share_its_buffers) {
 }
 END_TEST
 
+struct caller {
+    pthread_t thread;
+    unsigned number;
+    bool differs;
+    struct spillway *c;
+};
+
+static void *go_back_and_forth(void *arg) {
+    struct caller *caller = arg;
+    const size_t bytes = (2 + caller->number) * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_TEXT, caller->number), *copy = malloc(bytes);
+    for (int i = 0; i < 4 && !caller->differs; i++) {
+        struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+        struct spillway_request request = request_of(&buffer, 1);
+        struct spillway_result result = {.size = sizeof result};
+        struct spillway_ticket *ticket;
+        caller->differs = spillway_spill(caller->c, &request, 1, &ticket, NULL) < 0 ||
+                          spillway_wait(ticket, WAIT_MS, &result, 1, NULL) < 0 || strcmp(result.coder, "client") != 0;
+        if (caller->differs)
+            break;
+        spillway_ticket_free(ticket);
+        memset(copy, 0, bytes);
+        buffer.data = copy;
+        request.region = result.region;
+        caller->differs = spillway_restore(caller->c, &request, 1, &ticket, NULL) < 0 ||
+                          spillway_wait(ticket, WAIT_MS, &result, 1, NULL) < 0 || memcmp(data, copy, bytes) != 0;
+        spillway_ticket_free(ticket);
+    }
+    free(copy);
+    free(data);
+    return NULL;
+}
+
+/* More than poll: most of them sleep, and others go on with their calls. */
+START_TEST(calls_of_many_threads_go_on_together) {
+    enum { N = 6 };
+    struct caller callers[N] = {{.c = NULL}};
+    for (unsigned i = 0; i < N; i++) {
+        callers[i].number = i;
+        callers[i].c = connect_as(SPILLWAY_CODEC_CLIENT);
+        ck_assert_int_eq(pthread_create(&callers[i].thread, NULL, go_back_and_forth, &callers[i]), 0);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        ck_assert_int_eq(pthread_join(callers[i].thread, NULL), 0);
+        ck_assert_msg(!callers[i].differs, "caller %u", i);
+        spillway_close(callers[i].c);
+    }
+}
+END_TEST
+
 /* Its own codec works on registered memory, so the service opens it only for calls that are its own. */
 START_TEST(the_service_opens_registered_memory_when_it_needs_it) {
     enum { BYTES = 2 * MIB, OF_THE_CODEC = 1 };
@@ -648,6 +698,7 @@ int main(void) {
     tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
     tcase_add_test(tcase, a_client_without_buffers_asks_again);
     tcase_add_test(tcase, connections_of_a_process_share_its_buffers);
+    tcase_add_test(tcase, calls_of_many_threads_go_on_together);
     tcase_add_test(tcase, the_service_opens_registered_memory_when_it_needs_it);
 #ifndef __SANITIZE_THREAD__
     tcase_add_test(tcase, a_forked_child_codes_for_itself);

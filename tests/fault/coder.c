@@ -266,6 +266,79 @@ START_TEST(users_share_one_coder) {
 }
 END_TEST
 
+static struct { atomic_int served, noted, woken; } other_s, this_s;
+
+static void count_other(struct sw_coder_user *u) {
+    (void)u;
+    atomic_fetch_add(&other_s.served, 1);
+}
+
+static void count_this(struct sw_coder_user *u) {
+    (void)u;
+    atomic_fetch_add(&this_s.served, 1);
+}
+
+static void count_note(struct sw_coder_user *u) {
+    (void)u;
+    atomic_fetch_add(&this_s.noted, 1);
+}
+
+static void count_wakes(struct sw_coder_user *u) {
+    (void)u;
+    atomic_fetch_add(&this_s.woken, 1);
+}
+
+/* Two callers that wait poll, the others sleep; those go on with these. */
+START_TEST(few_callers_attend_and_serve_the_others) {
+    struct sw_coder_user other = {.wake = wake, .serve = count_other};
+    open_coder();
+    user.serve = count_this;
+    sw_list_init(&other.node);
+    sw_list_init(&other.events);
+    sw_coder_add_user(coder, &other);
+    for (int round = 0; round < 3; round++) {
+        ck_assert(sw_coder_attend_begin(coder));
+        ck_assert(sw_coder_attend_begin(coder));
+        ck_assert(!sw_coder_attend_begin(coder));
+        sw_coder_serve_others(coder, &user);
+        ck_assert_int_eq(atomic_load(&other_s.served), round + 1);
+        sw_coder_attend_end(coder);
+        sw_coder_attend_end(coder);
+    }
+    ck_assert_int_eq(atomic_load(&this_s.served), 0);
+    sw_coder_remove_user(coder, &other);
+    close_coder();
+}
+END_TEST
+
+/* The frame of a caller that sleeps is sent by one that polls. So it sleeps on; with nobody there it is woken. */
+START_TEST(a_frame_wakes_its_caller_if_nobody_attends) {
+    open_coder();
+    user.note = count_note;
+    user.wake = count_wakes;
+    user.serve = count_this;
+    for (int attends = 1; attends >= 0; attends--) {
+        struct sw_coder_run run;
+        struct sw_coder_event *event = NULL;
+        atomic_store(&this_s.woken, 0);
+        atomic_store(&this_s.noted, 0);
+        memcpy(data, original, BYTES);
+        if (attends)
+            ck_assert(sw_coder_attend_begin(coder));
+        add_part(&run, SW_OP_SPILL, CHUNK, 1);
+        while (!(event = sw_coder_next_event(coder, &user)))
+            (void)sw_coder_step(coder);
+        ck_assert_int_eq(atomic_load(&this_s.noted), attends);
+        ck_assert_int_eq(atomic_load(&this_s.woken), !attends);
+        carry_out(event);
+        ck_assert_int_eq(finish(&run), 0);
+        if (attends)
+            sw_coder_attend_end(coder);
+    }
+    close_coder();
+}
+END_TEST
+
 /* Plans are made in the frame buffers of free slots. A frame that is with the service stays as it is. */
 START_TEST(plans_are_made_beside_frames_that_are_away) {
     struct sw_coder_run run, other;
@@ -671,6 +744,8 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_guest_leaves_the_callers_context_as_it_was);
     tcase_add_test(tcase, users_share_one_coder);
+    tcase_add_test(tcase, few_callers_attend_and_serve_the_others);
+    tcase_add_test(tcase, a_frame_wakes_its_caller_if_nobody_attends);
     tcase_add_test(tcase, plans_are_made_beside_frames_that_are_away);
     tcase_add_test(tcase, the_thread_takes_no_signals_and_runs_on_any_cpu);
     tcase_add_loop_test(tcase, a_context_that_is_gone_is_forgotten, 0, 3);
