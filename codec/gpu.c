@@ -61,9 +61,9 @@
           size_t scratch_bytes, struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err),              \
          (h_items, n, results, d_scratch, scratch_bytes, pass, stream, err))                                           \
     CALL(int, sw_gpu_identify_async,                                                                                   \
-         (const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities, struct CUstream_st *stream,         \
-          struct sw_err *err),                                                                                         \
-         (h_sources, n, identities, stream, err))                                                                      \
+         (const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities, struct sw_gpu_pass pass,            \
+          struct CUstream_st *stream, struct sw_err *err),                                                             \
+         (h_sources, n, identities, pass, stream, err))                                                                \
     CALL(int, sw_gpu_hash_async,                                                                                       \
          (const struct sw_gpu_source *ranges, uint32_t n, uint32_t *hashes, struct CUstream_st *stream,                \
           struct sw_err *err),                                                                                         \

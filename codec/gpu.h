@@ -230,7 +230,7 @@ struct sw_gpu_source {
  * arrays lie in the caller's pinned host memory, which it must not touch until the stream has passed the call. Runs
  * that are aligned to 8 are faster. */
 int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
-                          struct CUstream_st *stream, struct sw_err *err);
+                          struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err);
 
 /* Hashes the tiles of n ranges (0 … SW_GPU_HASH_MAX) in one launch, as raw frames store them. For frames whose bytes
  * copy engines move, so that the host need not read them (raw_runs.h). hashes: all of the first range, then all of the

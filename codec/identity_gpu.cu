@@ -63,9 +63,10 @@ __device__ uint64_t value_of(uint64_t hash, uint64_t bytes, uint32_t lane, uint6
     return h ? h : 1;
 }
 
-__global__ void __launch_bounds__(THREADS) identify(const sw_gpu_source *sources, uint32_t n, uint64_t *identities) {
+__global__ void __launch_bounds__(THREADS)
+    identify(const sw_gpu_source *sources, uint32_t n, uint64_t *identities, sw_gpu_pass pass) {
     const uint32_t lane = threadIdx.x % SW_WARP, i = blockIdx.x * WARPS + threadIdx.x / SW_WARP;
-    if (i >= n)
+    if (i >= n || sw_gpu_is_refused(pass, lane))
         return;
     const uint8_t *from = (const uint8_t *)sources[i].d_raw;
     const uint64_t bytes = sources[i].bytes, key = keys[lane % LANES];
@@ -87,9 +88,9 @@ __global__ void __launch_bounds__(THREADS) identify(const sw_gpu_source *sources
 } // namespace
 
 int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
-                          struct CUstream_st *stream, struct sw_err *err) {
+                          struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err) {
     if (n == 0)
         return 0;
-    identify<<<(n + WARPS - 1) / WARPS, THREADS, 0, stream>>>(h_sources, n, identities);
+    identify<<<(n + WARPS - 1) / WARPS, THREADS, 0, stream>>>(h_sources, n, identities, pass);
     return sw_gpu_launched(err, "identify");
 }

@@ -111,14 +111,6 @@ void sw_device_make_room(const struct sw_device_config *config,
     *chunk_bytes = longer;
 }
 
-/* The short beginnings of many frames go in one step: for 2 GB in chunks of 64 MiB they take 0.6 MiB. */
-#define LEAST_HEAD_BYTES ((uint64_t)256 << 10)
-
-uint64_t sw_device_head_bytes(uint64_t chunk_bytes) {
-    const uint64_t longest = sw_frame_head_bound_bytes(chunk_bytes);
-    return longest > LEAST_HEAD_BYTES ? longest : LEAST_HEAD_BYTES;
-}
-
 uint64_t sw_group_item_bytes(uint64_t raw_bytes) {
     return (sw_frame_bound_bytes(raw_bytes) + GROUP_ALIGN_BYTES - 1) / GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES;
 }

@@ -85,9 +85,6 @@ struct sw_head_item {
     uint64_t identity; /* after the slot has reported success */
 };
 
-/* Returns info.head_bytes for chunks of this length. For implementations of devices. */
-uint64_t sw_device_head_bytes(uint64_t chunk_bytes);
-
 #define SW_RAW_MAX 16u
 /* A raw chunk whose bytes copy engines move. The caller owns the array, and must not move it until the slot has
  * reported. */
@@ -138,7 +135,6 @@ struct sw_device_info {
     uint64_t scratch_bytes; /* all device memory that was taken at open; it never grows */
     uint32_t full_segments; /* segments of a frame that keep the whole device busy; 0: any number does */
     uint64_t buffer_bytes;  /* length of a slot's frame buffer; at least the bound of a chunk's frame */
-    uint64_t head_bytes; /* most bytes of all items of identify(); at least the longest beginning of a chunk's frame */
     /* Most items of a group, and the limit for the sum of their sw_group_item_bytes(). */
     unsigned group_items;
     uint64_t group_bytes;
@@ -209,9 +205,9 @@ struct sw_device_ops {
     int (*unpack)(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                   unsigned n, struct sw_err *err);
 
-    /* Computes the identities (codec/identity.h) of `n` frames (1 … SW_HEAD_MAX) from their beginnings in the mapping;
-     * mapping NULL: in slot s's frame buffer, after the steps queued before. At most once between two reports, in
-     * addition to any other step. */
+    /* Computes the identities (codec/identity.h) of `n` frames (1 … SW_HEAD_MAX) from their beginnings in the mapping,
+     * as a step of its own. mapping NULL: of one frame in slot s's frame buffer, after the steps queued before; at most
+     * once between two reports, in addition to any other step. */
     int (*identify)(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
                     unsigned n, struct sw_err *err);
 

@@ -227,7 +227,6 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : sw_group_item_bytes(chunk);
     info->group_bytes = info->buffer_bytes;
     info->scratch_bytes = slots_bytes(config, chunk, n);
-    info->head_bytes = sw_device_head_bytes(chunk);
     return 0;
 }
 
@@ -236,7 +235,7 @@ static int slot_init(struct slot *slot, uint8_t *d_memory, uint8_t *d_frame, boo
     (void)lay_out(&slot->parts, d_memory, info->chunk_bytes, d_frame);
     const uint64_t most_hashes = (uint64_t)SW_RAW_MAX * raw_layout(info->chunk_bytes).n_tiles,
                    exchange_bytes = sizeof *slot->h + most_hashes * sizeof slot->h->hashes[0],
-                   dictionary_at = (exchange_bytes + info->head_bytes + 15) / 16 * 16,
+                   dictionary_at = (exchange_bytes + sw_cuda_heads_bytes(info->chunk_bytes) + 15) / 16 * 16,
                    samples_at = dictionary_at + (info->takes_dictionaries ? sizeof *slot->h_dictionary : 0),
                    samples_bytes = SW_SAMPLE_MAX_BYTES * (info->takes_dictionaries ? SW_SAMPLE_MOST_PARTS : 1);
     cudaError_t e = slot_stream_new(&slot->stream, is_guest);

@@ -137,7 +137,8 @@ static int queue_identify(struct slot *slot, struct sw_err *err) {
             (struct sw_gpu_source){.d_raw = d_frame, .bytes = item->stored->n_extents ? item->frame.counts_offset : 0};
         d_frame += sw_group_item_bytes(item->bytes);
     }
-    return sw_cuda_check_lost(sw_gpu_identify_async(h->heads, slot->n_items, h->identities, slot->stream, err), err);
+    return sw_cuda_check_lost(
+        sw_gpu_identify_async(h->heads, slot->n_items, h->identities, (struct sw_gpu_pass){0}, slot->stream, err), err);
 }
 
 int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,

@@ -59,6 +59,11 @@ static void finish_heads(const struct slot *slot) {
         slot->heads[i].identity = sw_identity_of(head, slot->heads[i].bytes);
 }
 
+static void finish_identify(const struct slot *slot) {
+    for (unsigned i = 0; i < slot->n_heads; i++)
+        slot->identified[i].identity = slot->h->identities[i];
+}
+
 static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
     switch (slot->work) {
     case WORK_PLAN:
@@ -77,6 +82,9 @@ static int finish_work(struct device_cuda *d, struct slot *slot, struct sw_slot_
         sw_cuda_finish_restore_group(slot);
         return 0;
     case WORK_GATHER_GROUP:
+        return 0;
+    case WORK_IDENTIFY:
+        finish_identify(slot);
         return 0;
     case WORK_SPILL_RAW:
     case WORK_SEAL:

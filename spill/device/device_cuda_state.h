@@ -52,6 +52,7 @@ enum work {
     WORK_STORE_GROUP,
     WORK_RESTORE_GROUP, /* also decode_group */
     WORK_GATHER_GROUP,
+    WORK_IDENTIFY,  /* of many items: by a kernel */
     WORK_SPILL_RAW, /* bytes are being copied; then their frames are sealed */
     WORK_SEAL,      /* frames are being sealed, the last ones by the sealer's threads */
     WORK_RESTORE_RAW,
@@ -70,9 +71,10 @@ struct slot {
     bool is_marked;           /* `done` is recorded after all queued steps */
     cudaEvent_t done, copied; /* of `stream` and `copies`: slot_wait sleeps on them */
     struct exchange *h;
-    uint8_t *h_heads;           /* [info.head_bytes] identify: copies of its items, one after the other */
-    struct sw_head_item *heads; /* the caller's items; NULL: no identify since the last report */
-    unsigned n_heads;
+    uint8_t *h_heads;                /* [sw_cuda_heads_bytes()] identify: copies of its items, one after the other */
+    struct sw_head_item *heads;      /* the caller's items; NULL: no identify by copies since the last report */
+    struct sw_head_item *identified; /* WORK_IDENTIFY: the caller's items */
+    unsigned n_heads;                /* of either */
     struct parts parts;
     bool has_params; /* the device's params are h->params */
     /* Pinned: of the plan in use; NULL: the device takes no dictionaries. The device has a copy if has_dictionary. */
@@ -157,6 +159,8 @@ struct sw_gpu_pass sw_cuda_pass(const struct device_cuda *d, struct slot *slot);
 /* Enters the context for a step with kernels. errors: those of enter(), and -SW_EGPU: the slot still has kernels of a
  * step that was given up. */
 int sw_cuda_enter_slot(const struct device_cuda *d, struct slot *slot, struct sw_err *err);
+/* device_cuda_steps.c: the length of slot.h_heads. */
+uint64_t sw_cuda_heads_bytes(uint64_t chunk_bytes);
 /* Polls a step that has not ended. errors: -SW_EAGAIN: it goes on; -SW_EGPU: it was given up. */
 int sw_cuda_poll_begin(struct device_cuda *d, struct slot *slot, struct sw_err *err);
 bool sw_cuda_is_asleep(struct sw_device *device);

@@ -717,7 +717,6 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->scratch_bytes = n * slot_scratch_bytes(config, chunk);
     const uint64_t frame_bytes = sw_frame_bound_bytes(chunk);
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : frame_bytes;
-    info->head_bytes = sw_device_head_bytes(chunk);
     info->group_items = MAX_GROUP_ITEMS;
     info->group_bytes = config->frames                  ? info->buffer_bytes
                         : frame_bytes < MAX_GROUP_BYTES ? frame_bytes

@@ -167,28 +167,25 @@ static int check_front(const struct sw_run *run, size_t chunk, struct sw_err *er
                       chunk);
 }
 
-/* Gathers the next frames to compare, as many as fit in one step. Frames that begin in the tier, and frames without a
+/* Gathers the next frames to compare, as many as one step takes. Frames that begin in the tier, and frames without a
  * known identity, need no step. */
-static int gather_heads(const struct sw_mover *m, struct sw_slot *slot, struct sw_run *run, struct sw_err *err) {
+static int gather_heads(struct sw_slot *slot, struct sw_run *run, struct sw_err *err) {
     const struct sw_frames *frames = run->frames;
-    uint64_t left = m->device->ops->info(m->device)->head_bytes;
     int rc = 0;
     slot->heads.n = 0;
     for (; !rc && run->in_place.n_compared < frames->n_chunks; run->in_place.n_compared++) {
         const size_t i = run->in_place.n_compared;
-        const uint64_t bytes = frames->layouts[i].counts_offset;
         if (!frames->packed[i].is_packed || !frames->identities[i])
             continue;
         if (front_bytes(run, i) > 0) {
             rc = check_front(run, i, err);
             continue;
         }
-        if (slot->heads.n == SW_HEAD_MAX || bytes > left)
+        if (slot->heads.n == SW_HEAD_MAX)
             break;
-        left -= bytes;
         slot->heads.chunks[slot->heads.n] = i;
-        slot->heads.items[slot->heads.n++] =
-            (struct sw_head_item){.at = run->buffer->offset + frames->packed[i].offset, .bytes = bytes};
+        slot->heads.items[slot->heads.n++] = (struct sw_head_item){.at = run->buffer->offset + frames->packed[i].offset,
+                                                                   .bytes = frames->layouts[i].counts_offset};
     }
     return rc;
 }
@@ -200,7 +197,7 @@ static void begin_compare(struct sw_mover *m, struct sw_slot *slot, struct sw_ru
     struct sw_err err = {0};
     if (run->in_place.n_compared == 0)
         m->device->ops->wake(m->device);
-    if (gather_heads(m, slot, run, &err)) {
+    if (gather_heads(slot, run, &err)) {
         note_failure(m, run, &err);
         return;
     }

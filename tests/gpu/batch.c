@@ -421,12 +421,13 @@ START_TEST(identities_are_those_of_the_host) {
     for (size_t shift = 0; shift < 16; shift++) {
         for (unsigned i = 0; i < N; i++)
             sources[i] = (struct sw_gpu_source){d.data + shift, bytes[i]};
-        ck_assert_msg(!sw_gpu_identify_async(sources, N, identities, NULL, &err), "%s", err.msg);
+        ck_assert_msg(!sw_gpu_identify_async(sources, N, identities, (struct sw_gpu_pass){0}, NULL, &err), "%s",
+                      err.msg);
         CUDA(cudaDeviceSynchronize());
         for (unsigned i = 0; i < N; i++)
             ck_assert_uint_eq(identities[i], sw_identity_of(in + shift, bytes[i]));
     }
-    ck_assert_int_eq(sw_gpu_identify_async(sources, 0, identities, NULL, &err), 0);
+    ck_assert_int_eq(sw_gpu_identify_async(sources, 0, identities, (struct sw_gpu_pass){0}, NULL, &err), 0);
     CUDA(cudaFreeHost(sources));
     CUDA(cudaFreeHost(identities));
     sw_gpu_guarded_free(&d);

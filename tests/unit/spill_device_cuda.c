@@ -1,4 +1,5 @@
 /* The CUDA device against its contract, on a fake GPU (tests/lib/fake_cuda): cases that gpu_device cannot arrange. */
+#include "codec/identity.h"
 #include "tests/lib/content.h"
 #include "tests/lib/dense_device.h"
 #include "tests/lib/descriptors.h"
@@ -266,6 +267,34 @@ START_TEST(no_step_waits_for_the_wake_kernel) {
 }
 END_TEST
 
+/* A copy for each frame would take the CPU 5 us. */
+START_TEST(many_frames_are_identified_by_one_kernel) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mapping *mapping;
+    struct sw_head_item heads[SW_HEAD_MAX];
+    open_device(512 * KIB);
+    struct sw_mem_desc desc = sw_fixture_describe(&memory);
+    ok(device->ops->map(device, &desc, &mapping, &err));
+    sw_content_fill(memory.data, BYTES, SW_CONTENT_TEXT, 1);
+    for (unsigned n = 1; n <= SW_HEAD_MAX; n += n < 8 ? 1 : 28) {
+        const int kernels = atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_identify_async]),
+                  copies = atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaMemcpyAsync]);
+        for (unsigned i = 0; i < n; i++)
+            heads[i] = (struct sw_head_item){.at = 77 * i, .bytes = 16 + 48 * (uint64_t)i};
+        ok(device->ops->identify(device, n % 2, mapping, heads, n, &err));
+        (void)looks(n % 2);
+        for (unsigned i = 0; i < n; i++)
+            ck_assert_uint_eq(heads[i].identity, sw_identity_of(memory.data + heads[i].at, heads[i].bytes));
+        const bool are_few = n <= 4;
+        ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_identify_async]) - kernels, !are_few);
+        ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaMemcpyAsync]) - copies, are_few ? (int)n : 0);
+    }
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 /* If the driver cannot open memory because of the client's pid namespace, the error says how to fix it. */
 START_TEST(memory_of_another_pid_namespace_has_its_own_error) {
     static const struct {
@@ -331,6 +360,7 @@ int main(void) {
     tcase_add_loop_test(tests, memory_of_another_pid_namespace_has_its_own_error, 0, 2);
     tcase_add_test(tests, copies_of_all_slots_keep_their_order);
     tcase_add_test(tests, no_step_waits_for_the_wake_kernel);
+    tcase_add_test(tests, many_frames_are_identified_by_one_kernel);
     Suite *suite = suite_create("device_cuda");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

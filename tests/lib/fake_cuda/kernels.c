@@ -434,8 +434,8 @@ static void do_identify(const void *args) {
 }
 
 int sw_gpu_identify_async(const struct sw_gpu_source *h_sources, uint32_t n, uint64_t *identities,
-                          struct CUstream_st *stream, struct sw_err *err) {
+                          struct sw_gpu_pass pass, struct CUstream_st *stream, struct sw_err *err) {
     const struct identities j = {.h_sources = h_sources, .n = n, .identities = identities};
     const int rc = begin(SW_FAKE_sw_gpu_identify_async, err);
-    return n ? queue(rc, stream, do_identify, &j, sizeof j, no_gate) : end(rc);
+    return n ? queue(rc, stream, do_identify, &j, sizeof j, pass) : end(rc);
 }
