@@ -253,7 +253,8 @@ START_TEST(registered_block) {
         const struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
         regions[i] = spill(&piece, NULL);
     }
-    ck_assert_uint_eq(get_status().mapped_memories, idle + 1);
+    /* The client's codec works on the memory itself. */
+    ck_assert_uint_eq(get_status().mapped_memories, idle + !codec_is_clients());
     ck_assert_int_eq(sw_buffer_fill(block, 0, &err), 0);
     for (uint64_t i = 0; i < N; i++) {
         struct sw_buffer piece = {block->kind, (uint8_t *)block->data + i * each, each};
