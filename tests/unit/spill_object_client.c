@@ -299,6 +299,22 @@ START_TEST(a_name_is_created_once) {
 }
 END_TEST
 
+/* No byte came back on a kept connection, so libcurl itself sends the body again. The second reply is clear. */
+START_TEST(a_reply_that_is_lost_on_a_kept_connection_is_unclear) {
+    struct sw_object_request request;
+    sw_object_store_tell(&store, "silent");
+    config.stall_us = 20000000; /* libcurl 7.88 waits a second for the store to ask for a body */
+    reopen();
+    ck_assert_int_eq(put("before", 100, NULL), 0);
+    fill_put(&request, "twice", 100);
+    request.if_absent = true;
+    sw_object_store_tell(&store, "fault put lost-reply 1");
+    ck_assert_int_eq(sw_object_run(client, &request), -SW_EEXIST);
+    ck_assert(request.is_unclear);
+    ck_assert_uint_eq(stats().n_repeated, 0);
+}
+END_TEST
+
 START_TEST(a_full_bucket_is_named) {
     struct sw_err err;
     sw_object_store_tell(&store, "quota 1000");
@@ -527,6 +543,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_passes_is_tried_again, 0, N_PASSING);
     tcase_add_test(tests, a_read_that_stalls_is_soon_tried_again);
     tcase_add_test(tests, a_name_is_created_once);
+    tcase_add_test(tests, a_reply_that_is_lost_on_a_kept_connection_is_unclear);
     tcase_add_test(tests, a_full_bucket_is_named);
     tcase_add_test(tests, what_is_not_permitted_is_named);
     tcase_add_test(tests, a_wrong_clock_is_named);

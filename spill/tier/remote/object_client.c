@@ -156,7 +156,7 @@ static void attempt_ended(struct sw_object_client *c, struct sw_object_attempt *
     memset(&request->err, 0, sizeof request->err);
     const enum sw_object_outcome outcome =
         sw_object_evaluate(request->verb, &a->reply, (int64_t)time(NULL), &request->err);
-    request->is_unclear |= writes(request) && (a->reply.status == 0 || a->reply.status >= 500);
+    request->is_unclear |= writes(request) && (a->reply.status == 0 || a->reply.status >= 500 || a->has_sent_again);
     note_load(c, outcome, now_us);
     note_health(c, outcome, &request->err, now_us);
     if (outcome == SW_OBJECT_CREDENTIALS)

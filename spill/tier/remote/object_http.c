@@ -95,12 +95,13 @@ static size_t on_read(char *to, size_t size, size_t n, void *arg) {
     return bytes;
 }
 
-/* libcurl begins again if a kept connection was closed meanwhile. */
+/* libcurl begins again, once, if a kept connection was closed before a reply: maybe after the store had the body. */
 static int on_seek(void *arg, curl_off_t offset, int origin) {
     struct sw_object_attempt *a = arg;
     if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > a->request->body_bytes)
         return CURL_SEEKFUNC_CANTSEEK;
     a->sent_bytes = (size_t)offset;
+    a->has_sent_again = true;
     return CURL_SEEKFUNC_OK;
 }
 
@@ -274,6 +275,7 @@ bool sw_object_attempt_begin(struct sw_object_attempt *a, struct sw_object_reque
     a->request = request;
     memset(&a->reply, 0, sizeof a->reply);
     a->sent_bytes = a->received_bytes = 0;
+    a->has_sent_again = false;
     a->trouble[0] = 0;
     curl_easy_reset(a->easy);
     if (add_headers(a, config, credentials) && set_peer(a, config, credentials) && set_limits(a, config) &&

@@ -14,6 +14,7 @@ struct sw_object_attempt {
     struct sw_object_request *request;
     struct sw_object_reply reply;
     size_t sent_bytes, received_bytes; /* of the body */
+    bool has_sent_again;               /* libcurl began again by itself, so the store may have carried it out twice */
     char *text;                        /* a page of names, or an error's XML */
     size_t text_bytes;
     char trouble[CURL_ERROR_SIZE];

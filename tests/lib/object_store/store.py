@@ -14,6 +14,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   page N                  names on a page of a list
   quota BYTES             all objects together
   careless                from now on, If-None-Match is checked some time before the object is created
+  silent                  from now on, it reads bodies without having asked for them (100 Continue)
   down | up               the port is closed and its connections are cut | open again
   alter NAME OFFSET       flips a bit of an object
   cut NAME BYTES          an object loses its last bytes
@@ -52,7 +53,7 @@ class Store:
         self.stalls, self.stall_s, self.n_requests = 0, 0.0, 0
         self.page = 1000
         self.quota = None
-        self.careless = False
+        self.careless = self.silent = False
         self.counts = {}
         self.active = self.busiest = 0
         self.connections = set()
@@ -110,7 +111,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return email.utils.format_datetime(STORE.now(), usegmt=True)
 
     def handle_expect_100(self):
-        is_good = super().handle_expect_100()
+        is_good = STORE.silent or super().handle_expect_100()
         self.wfile.flush()
         return is_good
 
@@ -406,7 +407,7 @@ def run(words, server, tls):
     elif name == "credentials":
         with STORE.lock:
             STORE.credentials, STORE.expired = (args[0], args[1], "" if args[2] == "-" else args[2]), False
-    elif name in ("expire", "careless"):
+    elif name in ("expire", "careless", "silent"):
         setattr(STORE, {"expire": "expired"}.get(name, name), True)
     elif name == "clock":
         STORE.ahead_s = int(args[0])
