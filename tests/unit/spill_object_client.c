@@ -269,6 +269,21 @@ START_TEST(what_passes_is_tried_again) {
 }
 END_TEST
 
+static const char *const copy_faults[] = {"late", "500", "reset", "slow"};
+enum { N_COPY_FAULTS = sizeof copy_faults / sizeof copy_faults[0] };
+
+START_TEST(a_copy_that_fails_is_tried_again) {
+    struct sw_object_request copy = request_of(SW_OBJECT_COPY, "copied"), head = request_of(SW_OBJECT_HEAD, "copied");
+    ck_assert_int_eq(put("copied", 100, NULL), 0);
+    (void)strcpy(copy.meta, "2:another-one");
+    sw_object_store_tell(&store, "fault copy %s 2", copy_faults[_i]);
+    ck_assert_int_eq(sw_object_run(client, &copy), 0);
+    ck_assert_int_eq(sw_object_run(client, &head), 0);
+    ck_assert_str_eq(head.meta, "2:another-one");
+    ck_assert_uint_eq(head.object_bytes, 100);
+}
+END_TEST
+
 /* The store's stall ends the connection after three seconds; the client does not wait for that. */
 START_TEST(a_read_that_stalls_is_soon_tried_again) {
     config.stall_us = 20000000;
@@ -541,6 +556,7 @@ int main(void) {
     tcase_add_test(tests, a_store_that_asks_for_less_gets_less);
     tcase_add_test(tests, a_pause_that_the_store_asks_for_is_kept);
     tcase_add_loop_test(tests, what_passes_is_tried_again, 0, N_PASSING);
+    tcase_add_loop_test(tests, a_copy_that_fails_is_tried_again, 0, N_COPY_FAULTS);
     tcase_add_test(tests, a_read_that_stalls_is_soon_tried_again);
     tcase_add_test(tests, a_name_is_created_once);
     tcase_add_test(tests, a_reply_that_is_lost_on_a_kept_connection_is_unclear);

@@ -1,17 +1,22 @@
 /* Records of regions that the remote tier keeps: the next process finds them, whatever the store and the network did;
  * one name is one host's; a bucket that lets several creates win is known. */
 #include "base/alloc.h"
+#include "spill/tier/remote/remote_probe.h"
+#include "tests/lib/child.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/object_store.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -300,6 +305,51 @@ START_TEST(what_may_have_been_stored_is_deleted) {
 }
 END_TEST
 
+static void live(unsigned i, int socket) {
+    struct attempt attempt;
+    (void)i;
+    open_tier();
+    if (keep(&attempt, three, 3) == 0)
+        (void)send(socket, "x", 1, 0);
+    (void)pause();
+    _exit(0);
+}
+
+/* Before the body is read, after that, after the object is there but before the reply, and after the reply. */
+static const char *const states[] = {"stall-early", "stall", "lost-reply", "none"};
+enum { N_STATES = sizeof states / sizeof states[0] };
+
+/* Killed in each state of a record's creation (_i < N_STATES) and of that of the batch's object, which is the last. */
+START_TEST(a_process_that_is_killed_keeps_all_of_a_batch_or_nothing) {
+    const unsigned n_before = _i < N_STATES ? 0 : 3;
+    struct attempt expected;
+    char byte;
+    name_all(&expected, three, 3);
+    tier->ops->close(tier); /* a process is forked without threads */
+    sw_object_store_tell(&store, "fault put none %u", SW_REMOTE_PROBE_RACERS + n_before);
+    sw_object_store_tell(&store, "fault put %s 1", states[_i % N_STATES]);
+    const unsigned n_puts = sw_object_store_count(&store, "put") + SW_REMOTE_PROBE_RACERS;
+    struct sw_child child = sw_child_begin(live, 0);
+    while (sw_object_store_count(&store, "put") < n_puts + n_before + 1)
+        (void)usleep(1000);
+    (void)usleep(20000);
+    ck_assert_int_eq(kill(child.pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child.pid, NULL, 0), child.pid);
+    const bool is_reported = recv(child.socket, &byte, 1, MSG_DONTWAIT) == 1;
+    (void)close(child.socket);
+    (void)usleep(_i % N_STATES == 0 ? 700000 : 50000); /* the store goes on; what comes later is an orphan */
+    sw_object_store_tell(&store, "calm");
+    open_tier();
+    (void)find();
+    ck_assert_uint_eq(n_found, is_reported || n_found ? 3 : 0);
+    ck_assert(n_found == 0 || strcmp(found, "zoo a/../b  \xc3\xa4") == 0);
+    sw_object_store_await(&store, n_found ? 4 : 0);
+    for (unsigned i = 0; i < n_found; i++)
+        ck_assert_int_eq(forget(numbers[i]), 0);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
 START_TEST(records_that_cannot_be_read_fail_the_start) {
     struct attempt attempt;
     struct sw_err err;
@@ -520,6 +570,7 @@ int main(void) {
     tcase_add_loop_test(faults, what_passes_costs_nothing, 0, N_PASSING);
     tcase_add_test(faults, an_outage_fails_the_change_and_leaves_no_record);
     tcase_add_loop_test(faults, what_may_have_been_stored_is_deleted, 1, 4);
+    tcase_add_loop_test(faults, a_process_that_is_killed_keeps_all_of_a_batch_or_nothing, 0, 2 * N_STATES);
     tcase_add_test(faults, records_that_cannot_be_read_fail_the_start);
     tcase_add_test(faults, a_record_that_goes_during_the_start_is_none);
     tcase_add_test(faults, a_careless_bucket_is_for_a_single_writer);

@@ -134,14 +134,15 @@ static enum sw_object_outcome other(const struct sw_object_reply *reply, struct 
         return fail(err, -SW_ENOSPACE, reply, "the bucket is full"), SW_OBJECT_FAILED;
     if (is_one_of(reply->code, expired)) /* some stores say so with status 400 */
         return fail(err, -SW_EACCES, reply, "it does not accept the credentials"), SW_OBJECT_CREDENTIALS;
-    if (reply->status == 429 || reply->status == 503)
+    if (reply->status == 429 || reply->status == 503 || strcmp(reply->code, "SlowDown") == 0)
         return fail(err, -SW_ETIMEDOUT, reply, "it asks for fewer requests"), SW_OBJECT_SLOW_DOWN;
     if (reply->status == 501)
         return fail(err, -SW_EIO, reply, "it does not know such requests"), SW_OBJECT_FAILED;
+    const bool is_late = reply->status == 200 && reply->code[0]; /* of a copy */
     /* XAmzContentSHA256Mismatch and others: the body was altered on its way. */
-    if (reply->status >= 500 || reply->status == 408 || reply->status == 409 || strstr(reply->code, "Mismatch") ||
-        strcmp(reply->code, "BadDigest") == 0 || strcmp(reply->code, "RequestTimeout") == 0 ||
-        strcmp(reply->code, "IncompleteBody") == 0)
+    if (reply->status >= 500 || is_late || reply->status == 408 || reply->status == 409 ||
+        strstr(reply->code, "Mismatch") || strcmp(reply->code, "BadDigest") == 0 ||
+        strcmp(reply->code, "RequestTimeout") == 0 || strcmp(reply->code, "IncompleteBody") == 0)
         return fail(err, -SW_EIO, reply, "the request failed"), SW_OBJECT_AGAIN;
     if (reply->status == 404)
         return fail(err, -SW_ENOENT, reply,

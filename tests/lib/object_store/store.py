@@ -294,6 +294,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if source not in STORE.objects:
                 raise Refused(404, "NoSuchKey")
             body = STORE.objects[source][0]
+        if kind == "late":  # it fails when the reply has begun
+            raise Refused(200, "InternalError")
         self.create(body, self.headers.get("x-amz-meta-spillway-key", ""))
         self.reply(200, b"<CopyObjectResult></CopyObjectResult>", kind=kind)
 
