@@ -54,6 +54,9 @@ struct sw_codec_ops {
     /* Codecs of bytes with a dictionary, instead of may_refine and refine: learns it from a sample of long pieces, with
      * the index that encoders need. Tried only where the caller has room for a dictionary. errors: -SW_ENOMEM. */
     int (*learn_dictionary)(struct sw_frame_dictionary *ret, const void *sample, size_t sample_bytes);
+    /* The same from what a GPU has learned (sw_gpu_learn_async()); changes its order. errors: -SW_ENOMEM, -SW_EFRAME:
+     * the GPU's result makes no sense. */
+    int (*write_dictionary)(struct sw_frame_dictionary *ret, void *learned);
 
     /* ---- encoding ---- */
 

@@ -29,9 +29,9 @@ uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned pie
  * (onpair/TUNING.md). */
 #define PART_BYTES ((uint64_t)16 << 20)
 
-unsigned sw_sample_parts(uint64_t raw_bytes) {
+unsigned sw_sample_parts(uint64_t raw_bytes, unsigned most) {
     const uint64_t n = raw_bytes / PART_BYTES;
-    return n < 1 ? 1 : n < SW_SAMPLE_MOST_PARTS ? (unsigned)n : SW_SAMPLE_MOST_PARTS;
+    return n < 1 ? 1 : n < most ? (unsigned)n : most;
 }
 
 struct sw_sample_part sw_sample_part(uint64_t raw_bytes, unsigned n_parts, unsigned part) {

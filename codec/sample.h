@@ -27,14 +27,15 @@ unsigned sw_sample_pieces(uint64_t raw_bytes, unsigned piece_bytes);
 /* Returns a piece's offset in the region. Regions of at most SW_SAMPLE_MAX_BYTES are sampled whole, in adjacent pieces.
  */
 uint64_t sw_sample_offset(uint64_t raw_bytes, unsigned piece_bytes, unsigned piece);
-/* A dictionary is learned from several samples, one for each part of a long region. */
+/* A dictionary is learned from several samples, one for each part of a long region: by a host from fewer. */
 #define SW_SAMPLE_MOST_PARTS 4
+#define SW_SAMPLE_MOST_GPU_PARTS 16
 struct sw_sample_part {
     uint64_t offset, bytes;
 };
-/* Returns how many parts there are. The frames of a short region are short, and a dictionary takes room in each of
- * them: so it has one. */
-unsigned sw_sample_parts(uint64_t raw_bytes);
+/* Returns how many parts there are, at most `most`. The frames of a short region are short, and a dictionary takes room
+ * in each of them: so it has one. */
+unsigned sw_sample_parts(uint64_t raw_bytes, unsigned most);
 struct sw_sample_part sw_sample_part(uint64_t raw_bytes, unsigned n_parts, unsigned part);
 /* Copies the sample of a region in host memory; returns its length. ret: room for SW_SAMPLE_MAX_BYTES. */
 size_t sw_sample_gather(void *ret, const void *region, uint64_t raw_bytes, unsigned piece_bytes);

@@ -14,11 +14,9 @@
 
 _Static_assert(SW_SAMPLE_LONG_PIECE_BYTES == SW_ONPAIR_PIECE_BYTES, "pieces of a sample");
 
-static int learn_dictionary(struct sw_frame_dictionary *ret, const void *sample, size_t sample_bytes) {
+static int add_index(struct sw_frame_dictionary *ret) {
     struct sw_onpair_index index;
-    int r = sw_onpair_learn(ret, sample, sample_bytes, SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS);
-    if (r == 0)
-        r = sw_onpair_index_new(&index, ret);
+    const int r = sw_onpair_index_new(&index, ret);
     if (r < 0)
         return r;
     ret->index_log2 = index.log2;
@@ -26,6 +24,20 @@ static int learn_dictionary(struct sw_frame_dictionary *ret, const void *sample,
     memcpy(ret->index, index.text, ret->index_bytes);
     sw_onpair_index_free(&index);
     return 0;
+}
+
+static int learn_dictionary(struct sw_frame_dictionary *ret, const void *sample, size_t sample_bytes) {
+    const int r = sw_onpair_learn(ret, sample, sample_bytes, SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS);
+    return r < 0 ? r : add_index(ret);
+}
+
+static int write_dictionary(struct sw_frame_dictionary *ret, void *learned) {
+    struct sw_onpair_learned *l = learned;
+    bool is_sound = l->n > 0 && l->n <= SW_ONPAIR_MOST_NUMBERS;
+    for (uint32_t i = 0; is_sound && i < l->n; i++)
+        is_sound = l->symbol[i].bytes >= 1 && l->symbol[i].bytes <= SW_ONPAIR_MAX_BYTES;
+    const int r = is_sound ? sw_onpair_write(ret, l, SW_ONPAIR_MAX_SYMBOLS) : -SW_EFRAME;
+    return r < 0 ? r : add_index(ret);
 }
 
 struct encoder {
@@ -190,6 +202,7 @@ const struct sw_codec_ops sw_onpair_ops = {
     .hash_tile = sw_hash_tile,
     .refine_gain = REFINE_GAIN,
     .learn_dictionary = learn_dictionary,
+    .write_dictionary = write_dictionary,
     .encoder_new = encoder_new,
     .encoder_free = encoder_free,
     .encode_tile = encode_tile,

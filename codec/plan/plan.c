@@ -101,8 +101,6 @@ static void learn_dictionary(struct sw_plan *plan, const uint8_t *sample, size_t
                              struct sw_frame_dictionary *dictionary) {
     const struct sw_codec_ops *ops = sw_codec_ops(plan->codec);
     uint8_t *apart = sw_alloc(sample_bytes);
-    plan->segment_log2 = sw_codec_format_of(plan->codec)->min_segment_log2;
-    plan->dictionary = dictionary;
     if (!apart)
         return;
     const bool is_large = sample_bytes > SW_SAMPLE_MAX_BYTES;
@@ -117,26 +115,30 @@ static void learn_dictionary(struct sw_plan *plan, const uint8_t *sample, size_t
 
 /* If there is no memory to learn, expected_ratio is 0. */
 static void refine_by(enum sw_codec_id codec, struct sw_plan *ret, const struct sw_plan *plan, const void *sample,
-                      size_t sample_bytes, struct sw_frame_dictionary *dictionary) {
+                      size_t sample_bytes, struct sw_frame_dictionary *dictionary, void *learned) {
     const struct sw_codec_ops *ops = sw_codec_ops(codec);
     memset(ret, 0, sizeof *ret);
     ret->codec = codec;
     ret->raw_bytes = plan->raw_bytes;
     if (ops->learn_dictionary) {
-        learn_dictionary(ret, sample, sample_bytes, dictionary);
-        return;
+        ret->segment_log2 = sw_codec_format_of(codec)->min_segment_log2;
+        ret->dictionary = dictionary;
+    } else {
+        ops->refine(ret, plan, sample, sample_bytes);
     }
-    ops->refine(ret, plan, sample, sample_bytes);
-    ret->expected_ratio = estimate_ratio(ret, sample, sample_bytes);
+    if (ops->learn_dictionary && !learned)
+        learn_dictionary(ret, sample, sample_bytes, dictionary);
+    else if (!ops->learn_dictionary || ops->write_dictionary(dictionary, learned) == 0)
+        ret->expected_ratio = estimate_ratio(ret, sample, sample_bytes);
 }
 
 void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_bytes,
-                    struct sw_frame_dictionary *dictionary) {
+                    struct sw_frame_dictionary *dictionary, void *learned) {
     struct sw_plan best = *plan, finer;
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
         if (!may_refine((enum sw_codec_id)codec, plan, dictionary))
             continue;
-        refine_by((enum sw_codec_id)codec, &finer, plan, sample, sample_bytes, dictionary);
+        refine_by((enum sw_codec_id)codec, &finer, plan, sample, sample_bytes, dictionary, learned);
         if (finer.expected_ratio >= sw_codec_ops(finer.codec)->refine_gain * plan->expected_ratio &&
             (best.codec == plan->codec || finer.expected_ratio > best.expected_ratio))
             best = finer;
@@ -266,7 +268,7 @@ bool sw_plan_init_by_codec(struct sw_plan *ret, enum sw_codec_id codec, enum sw_
         return false;
     if (type == SW_VALUE_NONE && !ops->learn) {
         sw_plan_learn(&first, sample, sample_bytes);
-        refine_by(codec, ret, &first, sample, sample_bytes, dictionary);
+        refine_by(codec, ret, &first, sample, sample_bytes, dictionary, NULL);
     }
     sw_plan_learn(ret, sample, sample_bytes);
     return true;

@@ -30,9 +30,11 @@ void sw_plan_init_trained(struct sw_plan *ret, const struct sw_params *params, s
 bool sw_plan_may_refine(const struct sw_plan *plan, bool has_dictionary);
 /* Replaces a plan by the best plan of the other codecs of bytes that gain, learned from a sample of long pieces. If
  * none gains, the plan stays, and its expected ratio becomes its ratio on this sample. dictionary: room for one; the
- * plan may borrow it. NULL: codecs with a dictionary, which encode more slowly, are left out. */
+ * plan may borrow it. NULL: codecs with a dictionary, which encode more slowly, are left out. learned: what a GPU has
+ * learned of other bytes (sw_gpu_learn_async()), so that the sample only judges the dictionary; NULL: it is learned
+ * from the sample. */
 void sw_plan_refine(struct sw_plan *plan, const void *sample, size_t sample_bytes,
-                    struct sw_frame_dictionary *dictionary);
+                    struct sw_frame_dictionary *dictionary, void *learned);
 /* Makes the plan for a region of numbers: takes the codec that shrinks a sample of long pieces most, or raw. type: not
  * SW_VALUE_NONE. */
 void sw_plan_init_typed(struct sw_plan *ret, enum sw_value_type type, const void *sample, size_t sample_bytes,

@@ -1,6 +1,17 @@
 #include "codec/plan/planning_gpu.h"
 
+#include "codec/onpair/onpair.h"
 #include <cuda_runtime_api.h>
+
+/* The parts of `d_learner`, one behind the other. */
+#define SAMPLES_BYTES (SW_SAMPLE_MOST_GPU_PARTS * SW_SAMPLE_MAX_BYTES)
+#define LEARNED_BYTES ((sizeof(struct sw_onpair_learned) + 15) / 16 * 16)
+_Static_assert(SAMPLES_BYTES <= SW_ONPAIR_MOST_SAMPLE, "a GPU learns from so many bytes");
+_Static_assert(LEARNED_BYTES <= (SW_SAMPLE_MOST_PARTS - 1) * SW_SAMPLE_MAX_BYTES, "h_samples has room behind a sample");
+
+size_t sw_gpu_planning_learner_bytes(void) {
+    return SAMPLES_BYTES + LEARNED_BYTES + sw_gpu_learn_scratch_bytes();
+}
 
 /* Queues a copy to the host. */
 static int fetch(const struct sw_gpu_planning *p, void *h_to, const void *d_from, size_t bytes, struct sw_err *err) {
@@ -19,16 +30,19 @@ static size_t sample_bytes(const struct sw_gpu_planning *p) {
     return sw_sample_bytes(p->planning.raw_bytes);
 }
 
-static int gather(const struct sw_gpu_planning *p, unsigned part, struct sw_err *err) {
-    const struct sw_sample_part of = sw_sample_part(p->planning.raw_bytes, p->planning.n_parts, part);
-    return sw_gpu_sample_async((const uint8_t *)p->d_region + of.offset, of.bytes, p->planning.piece_bytes,
-                               p->room.d_sample, p->room.pass, p->stream, err);
+static int gather_of(const struct sw_gpu_planning *p, struct sw_sample_part of, void *d_sample, struct sw_err *err) {
+    return sw_gpu_sample_async((const uint8_t *)p->d_region + of.offset, of.bytes, p->planning.piece_bytes, d_sample,
+                               p->room.pass, p->stream, err);
+}
+
+static int gather(const struct sw_gpu_planning *p, unsigned part, void *d_sample, struct sw_err *err) {
+    return gather_of(p, sw_sample_part(p->planning.raw_bytes, p->planning.n_parts, part), d_sample, err);
 }
 
 static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
     int rc = 0;
     for (unsigned part = 0; rc == 0 && part < p->planning.n_parts; part++) {
-        rc = gather(p, part, err);
+        rc = gather(p, part, p->room.d_sample, err);
         if (rc == 0)
             rc = fetch(p, p->room.h_samples + part * sample_bytes(p), p->room.d_sample, sample_bytes(p), err);
     }
@@ -36,7 +50,7 @@ static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
 }
 
 static int queue_probe(const struct sw_gpu_planning *p, struct sw_err *err) {
-    const int rc = gather(p, 0, err);
+    const int rc = gather(p, 0, p->room.d_sample, err);
     return rc < 0 ? rc : sw_gpu_probe_async(p->room.d_sample, sample_bytes(p), &p->room.h->hopeless, p->stream, err);
 }
 
@@ -50,7 +64,38 @@ static int queue_training(const struct sw_gpu_planning *p, struct sw_err *err) {
     return rc < 0 ? rc : fetch(p, &room->h->training, room->d_training, sizeof room->h->training, err);
 }
 
-static int queue_step(const struct sw_gpu_planning *p, struct sw_err *err) {
+static void *h_learned(const struct sw_gpu_planning *p) {
+    return p->room.h_samples + SW_SAMPLE_MAX_BYTES;
+}
+
+/* Queues the learning of a dictionary, and the sample that judges it. */
+static int queue_learning(const struct sw_gpu_planning *p, struct sw_err *err) {
+    uint8_t *d_samples = p->room.d_learner, *d_scratch = d_samples + SAMPLES_BYTES + LEARNED_BYTES;
+    struct sw_onpair_learned *d_learned = (void *)(d_samples + SAMPLES_BYTES);
+    const struct sw_sample_part judge = sw_planning_judge(&p->planning);
+    const unsigned n = p->planning.n_parts;
+    int rc = 0;
+    for (unsigned part = 0; rc == 0 && part < n; part++)
+        rc = gather(p, part, d_samples + part * sample_bytes(p), err);
+    if (rc == 0)
+        rc = sw_gpu_learn_async(d_samples, n * sample_bytes(p), SW_ONPAIR_MAX_SYMBOLS, d_learned, d_scratch,
+                                sw_gpu_learn_scratch_bytes(), p->stream, err);
+    if (rc == 0)
+        rc = gather_of(p, judge, p->room.d_sample, err);
+    if (rc == 0)
+        rc = fetch(p, p->room.h_samples, p->room.d_sample, sw_sample_bytes(judge.bytes), err);
+    return rc < 0 ? rc : fetch(p, h_learned(p), d_learned, sizeof *d_learned, err);
+}
+
+/* What the GPU cannot learn the host does. If the context is dead, the next call says so. */
+static int queue_learning_or_sample(struct sw_gpu_planning *p, struct sw_err *err) {
+    if (queue_learning(p, NULL) == 0)
+        return 0;
+    sw_planning_learn_on_host(&p->planning);
+    return queue_sample(p, err);
+}
+
+static int queue_step(struct sw_gpu_planning *p, struct sw_err *err) {
     switch (p->planning.step) {
     case SW_PLANNING_SAMPLE:
         return queue_sample(p, err);
@@ -58,6 +103,8 @@ static int queue_step(const struct sw_gpu_planning *p, struct sw_err *err) {
         return queue_probe(p, err);
     case SW_PLANNING_TRAIN:
         return queue_training(p, err);
+    case SW_PLANNING_LEARN:
+        return queue_learning_or_sample(p, err);
     case SW_PLANNING_DONE:
         break;
     }
@@ -70,19 +117,23 @@ int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, co
     p->d_region = d_region;
     p->stream = stream;
     sw_planning_begin(&p->planning, type, raw_bytes, true, room->dictionary);
+    p->planning.learns = room->d_learner != NULL;
     return queue_step(p, err);
 }
 
 bool sw_gpu_planning_reads_region(const struct sw_gpu_planning *p) {
-    return p->planning.step == SW_PLANNING_SAMPLE || p->planning.step == SW_PLANNING_PROBE;
+    return p->planning.step != SW_PLANNING_TRAIN && p->planning.step != SW_PLANNING_DONE;
 }
 
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p) {
-    return p->planning.step == SW_PLANNING_SAMPLE && p->planning.takes_long;
+    return p->planning.step == SW_PLANNING_LEARN || (p->planning.step == SW_PLANNING_SAMPLE && p->planning.takes_long);
 }
 
 void sw_gpu_planning_learn(struct sw_gpu_planning *p) {
-    sw_planning_learn(&p->planning, p->room.h_samples);
+    if (p->planning.step == SW_PLANNING_LEARN)
+        sw_planning_learned(&p->planning, h_learned(p), p->room.h_samples);
+    else
+        sw_planning_learn(&p->planning, p->room.h_samples);
 }
 
 static void take_trained(struct sw_gpu_planning *p) {
@@ -94,6 +145,7 @@ static void take_trained(struct sw_gpu_planning *p) {
 int sw_gpu_planning_go_on(struct sw_gpu_planning *p, struct sw_err *err) {
     switch (p->planning.step) {
     case SW_PLANNING_SAMPLE:
+    case SW_PLANNING_LEARN:
         sw_gpu_planning_learn(p);
         break;
     case SW_PLANNING_PROBE:

@@ -141,7 +141,8 @@ struct sw_device_info {
     bool is_unguarded; /* host device: missing pages of clients' memory are allocated at our expense (guard.h) */
     /* make_plan() tries codecs with a dictionary, and encode() takes their plans. */
     bool takes_dictionaries;
-    bool has_link; /* frames cross a link to host memory, so compressing saves time; otherwise only room */
+    bool learns_dictionaries; /* it learns them itself: that costs a CPU a millisecond */
+    bool has_link;            /* frames cross a link to host memory, so compressing saves time; otherwise only room */
     /* How long the worker polls after the last progress before it sleeps, since a sleeping thread wakes up late; while
      * steps run, it polls longer (worker/worker.c). 0: it does not poll. */
     unsigned poll_us;

@@ -226,6 +226,7 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->group_items = group_items(chunk);
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : sw_group_item_bytes(chunk);
     info->group_bytes = info->buffer_bytes;
+    info->learns_dictionaries = info->takes_dictionaries && info->buffer_bytes >= sw_gpu_planning_learner_bytes();
     info->scratch_bytes = slots_bytes(config, chunk, n);
     return 0;
 }

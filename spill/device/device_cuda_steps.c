@@ -22,6 +22,7 @@ int sw_cuda_make_plan(struct sw_device *device, unsigned s, enum sw_value_type t
                                               .d_training = slot->parts.d_training,
                                               .d_scratch = slot->parts.d_learning,
                                               .scratch_bytes = sw_gpu_train_scratch_bytes(),
+                                              .d_learner = d->info.learns_dictionaries ? slot->parts.d_frame : NULL,
                                               .dictionary = is_dense ? slot->learned : NULL,
                                               .pass = sw_cuda_pass(d, slot)};
     slot->has_params = false; /* training overwrites them */

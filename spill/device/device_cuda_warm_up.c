@@ -105,7 +105,7 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
         rc = check(cudaMemsetAsync(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES, d->slots[0].stream), err,
                    "cudaMemsetAsync");
     if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, false, &sample, 0, WARM_UP_BYTES, err);
+        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, d->info.learns_dictionaries, &sample, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)

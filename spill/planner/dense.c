@@ -72,7 +72,8 @@ static bool outlasts_learning(const struct sw_planner *p, const struct sw_cost_q
 
 /* Returns how long learning takes. */
 static double learning_s(const struct sw_planner *p, uint64_t raw_bytes) {
-    return p->plan_s[true] > 0 ? p->plan_s[true] : PLAN_S + PART_S * (sw_sample_parts(raw_bytes) - 1);
+    return p->plan_s[true] > 0 ? p->plan_s[true]
+                               : PLAN_S + PART_S * (sw_sample_parts(raw_bytes, SW_SAMPLE_MOST_PARTS) - 1);
 }
 
 static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,

@@ -38,7 +38,8 @@ static void *must_calloc(size_t n, size_t bytes) {
 }
 
 static void open_device(uint64_t chunk_bytes) {
-    const struct sw_device_config config = {.scratch_bytes = 64 << 20, .n_slots = 2, .chunk_bytes = chunk_bytes};
+    const struct sw_device_config config = {
+        .scratch_bytes = chunk_bytes > 8 << 20 ? 160 << 20 : 64 << 20, .n_slots = 2, .chunk_bytes = chunk_bytes};
     ok(sw_device_cuda_open(&device, 0, &config, &err));
 }
 
@@ -232,11 +233,13 @@ START_TEST(groups_go_out_and_come_back) {
 END_TEST
 
 START_TEST(a_dictionary_goes_to_the_device) {
-    enum { CHUNK = 4 << 20, TEXT_BYTES = 4 * CHUNK };
+    enum { CHUNK = 4 << 20, TEXT_BYTES = 4 * CHUNK, LEARNING_CHUNK = 32 << 20 };
     uint8_t *text = must_calloc(1, TEXT_BYTES), *out = must_calloc(1, CHUNK), *arena = NULL;
     struct sw_mapping from = {.bytes = TEXT_BYTES}, to = {.bytes = CHUNK};
     void *d_text = NULL, *d_out = NULL;
-    open_device(CHUNK);
+    open_device(_i ? LEARNING_CHUNK : CHUNK);
+    ck_assert_int_eq(device->ops->info(device)->learns_dictionaries,
+                     _i && device->ops->info(device)->takes_dictionaries);
     if (device->ops->info(device)->takes_dictionaries) {
         sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
         CUDA(cudaMalloc(&d_text, TEXT_BYTES));
@@ -499,7 +502,7 @@ int main(void) {
     }
     TCase *cases = tcase_create("device");
     tcase_add_test(cases, groups_go_out_and_come_back);
-    tcase_add_test(cases, a_dictionary_goes_to_the_device);
+    tcase_add_loop_test(cases, a_dictionary_goes_to_the_device, 0, 2); /* learned by the host, and by the GPU */
     tcase_add_test(cases, only_the_damaged_item_fails);
     tcase_add_test(cases, frames_are_identified);
     tcase_add_test(cases, frames_in_very_many_extents);

@@ -205,7 +205,8 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
     struct sw_plan trained = *plan;
     trained.codec = SW_CODEC_V5T;
     if (is_dense && d->data.dense_gain > 0) {
-        take(&d->slots[s], NULL, 0, (DENSE_PLAN_US + DENSE_PART_US * (sw_sample_parts(bytes) - 1)) / 1e6);
+        take(&d->slots[s], NULL, 0,
+             (DENSE_PLAN_US + DENSE_PART_US * (sw_sample_parts(bytes, SW_SAMPLE_MOST_PARTS) - 1)) / 1e6);
         trained.codec = SW_CODEC_ONPAIR;
         trained.dictionary = &dictionary;
     }

@@ -462,7 +462,7 @@ END_TEST
 static void make_plan(struct sw_plan *ret, const uint8_t *sample, size_t bytes) {
     sw_plan_init(ret, sample, bytes, 1 << 20);
     if (sw_plan_may_refine(ret, false))
-        sw_plan_refine(ret, sample, bytes, NULL);
+        sw_plan_refine(ret, sample, bytes, NULL, NULL);
 }
 
 START_TEST(test_no_memory) {

@@ -1,5 +1,6 @@
 /* Plans made step by step are those made at once; each kind of region goes through its own steps. */
 #include "codec/codec.h"
+#include "codec/onpair/onpair.h"
 #include "codec/plan/planning.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
@@ -240,6 +241,83 @@ START_TEST(a_dictionary_is_learned_where_there_is_room_for_one) {
 }
 END_TEST
 
+/* Text of a region, up to the step after training. */
+static void train_text(struct sw_planning *p, bool learns) {
+    struct sw_params trained;
+    size_t coded_bytes = 0;
+    sw_tpch_text_fill(region, 0, BYTES, 1);
+    sw_planning_begin(p, SW_VALUE_NONE, BYTES, true, &dictionary);
+    p->learns = learns;
+    sw_planning_probed(p, false);
+    train(p, &trained, &coded_bytes);
+    sw_planning_trained(p, &trained, coded_bytes);
+    ck_assert_int_eq(p->plan.codec, SW_CODEC_V5T);
+    ck_assert_uint_eq(p->piece_bytes, SW_SAMPLE_LONG_PIECE_BYTES);
+    ck_assert(p->takes_long);
+}
+
+/* A device's dictionary is the host's of the same samples. Other pieces judge it. One that makes no sense is not used.
+ */
+START_TEST(a_device_learns_a_dictionary) {
+    static struct sw_onpair_learned learned;
+    static struct sw_frame_dictionary want;
+    const bool is_sound = _i == 0;
+    struct sw_planning p;
+    train_text(&p, true);
+    ck_assert_int_eq(p.step, SW_PLANNING_LEARN);
+    ck_assert_uint_eq(p.n_parts, 1);
+    const size_t bytes = sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+    ck_assert_int_eq(sw_onpair_learn_symbols(&learned, sample, bytes, SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS), 0);
+    ck_assert_int_eq(sw_onpair_learn(&want, sample, bytes, SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS), 0);
+    const struct sw_sample_part judge = sw_planning_judge(&p);
+    ck_assert_uint_gt(judge.offset, 0);
+    ck_assert_uint_eq(judge.offset + judge.bytes, BYTES);
+    (void)sw_sample_gather(sample, region + judge.offset, judge.bytes, p.piece_bytes);
+    if (_i == 1)
+        learned.n = SW_ONPAIR_MOST_NUMBERS + 1;
+    else if (_i == 2)
+        learned.symbol[0].bytes = SW_ONPAIR_MAX_BYTES + 1;
+    sw_planning_learned(&p, &learned, sample);
+    ck_assert_int_eq(p.step, SW_PLANNING_DONE);
+    ck_assert_int_eq(p.plan.codec, is_sound ? SW_CODEC_ONPAIR : SW_CODEC_V5T);
+    ck_assert_ptr_eq(p.plan.dictionary, is_sound ? &dictionary : NULL);
+    if (!is_sound)
+        return;
+    ck_assert_uint_eq(dictionary.bytes, want.bytes);
+    ck_assert_mem_eq(dictionary.data, want.data, want.bytes);
+    ck_assert_uint_gt(dictionary.index_bytes, 0);
+}
+END_TEST
+
+/* A device that cannot learn, or could not, leaves it to the host. */
+START_TEST(the_host_learns_what_a_device_does_not) {
+    struct sw_planning p;
+    train_text(&p, _i);
+    if (_i)
+        sw_planning_learn_on_host(&p);
+    ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
+    (void)sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+    sw_planning_learn(&p, sample);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_ONPAIR);
+}
+END_TEST
+
+/* From more parts of a long region than a host does; and nothing from bytes that do not shrink. */
+START_TEST(a_device_learns_from_many_parts) {
+    struct sw_params trained = {.n_symbols = 200};
+    for (int i = 0; i < 3; i++) {
+        struct sw_planning p;
+        sw_planning_begin(&p, SW_VALUE_NONE, (uint64_t)1 << 30, true, &dictionary);
+        p.learns = i > 0;
+        sw_planning_probed(&p, false);
+        sw_planning_trained(&p, &trained, SW_SAMPLE_MAX_BYTES / (i < 2 ? 2 : 1));
+        ck_assert_int_eq(p.step, i == 1 ? SW_PLANNING_LEARN : SW_PLANNING_SAMPLE);
+        ck_assert_uint_eq(p.n_parts, i == 1 ? SW_SAMPLE_MOST_GPU_PARTS : SW_SAMPLE_MOST_PARTS);
+        ck_assert_uint_eq(sw_planning_judge(&p).offset, 0);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_planning");
     TCase *tests = tcase_create("all");
@@ -254,6 +332,9 @@ int main(void) {
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);
     tcase_add_test(tests, a_dictionary_is_learned_where_there_is_room_for_one);
     tcase_add_test(tests, a_long_region_has_more_samples);
+    tcase_add_loop_test(tests, a_device_learns_a_dictionary, 0, 3);
+    tcase_add_loop_test(tests, the_host_learns_what_a_device_does_not, 0, 2);
+    tcase_add_test(tests, a_device_learns_from_many_parts);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -116,7 +116,7 @@ END_TEST
 START_TEST(test_parts_cover_the_region) {
     static const uint64_t sizes[] = {0, 1, 65537, (16 << 20) - 1, 32 << 20, (48 << 20) + 7, 1 << 30, (uint64_t)5 << 32};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        const unsigned n = sw_sample_parts(sizes[i]);
+        const unsigned n = sw_sample_parts(sizes[i], SW_SAMPLE_MOST_PARTS);
         uint64_t end = 0;
         ck_assert(n >= 1 && n <= SW_SAMPLE_MOST_PARTS);
         for (unsigned k = 0; k < n; k++) {

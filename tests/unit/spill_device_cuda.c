@@ -1,5 +1,7 @@
 /* The CUDA device against its contract, on a fake GPU (tests/lib/fake_cuda): cases that gpu_device cannot arrange. */
+#include "base/alloc.h"
 #include "codec/identity.h"
+#include "codec/onpair/onpair.h"
 #include "tests/lib/content.h"
 #include "tests/lib/dense_device.h"
 #include "tests/lib/descriptors.h"
@@ -118,20 +120,25 @@ START_TEST(a_guest_works_in_given_memory) {
 }
 END_TEST
 
+/* Its frame buffers have room to learn in. */
+enum { LEARNING_CHUNK = 2048 * KIB };
+
 /* In the service's process a dictionary is copied to the slot that encodes by it; a guest takes none. */
 START_TEST(a_dictionary_goes_to_the_device) {
     enum { CHUNK = 1024 * KIB, TEXT_BYTES = 4 * CHUNK };
     uint8_t *text = sw_fake_memory_new(TEXT_BYTES), *out = sw_fake_memory_new(CHUNK);
     uint8_t *arena = aligned_alloc(4096, 2 * CHUNK);
     struct sw_mapping *from = NULL, *to = NULL;
-    open_device(CHUNK);
+    open_device(_i ? LEARNING_CHUNK : CHUNK);
     ck_assert(device->ops->info(device)->takes_dictionaries);
+    ck_assert_int_eq(device->ops->info(device)->learns_dictionaries, _i);
     ok(device->ops->adopt(device, text, TEXT_BYTES, &from, &err));
     ok(device->ops->adopt(device, out, CHUNK, &to, &err));
     ok(device->ops->pin(device, arena, 2 * CHUNK, &err));
     sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
     sw_dense_device_ck(device, from, to, text, TEXT_BYTES, CHUNK, arena);
     ck_assert_int_eq(memcmp(out, text, CHUNK), 0);
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_sw_gpu_learn_async]), _i ? 3 : 0); /* the self-test's */
     device->ops->unpin(device, arena, 2 * CHUNK);
     device->ops->unmap(device, from);
     device->ops->unmap(device, to);
@@ -139,6 +146,82 @@ START_TEST(a_dictionary_goes_to_the_device) {
     free(arena);
     sw_fake_memory_free(text);
     sw_fake_memory_free(out);
+}
+END_TEST
+
+/* Makes a plan for all of a text on slot 0. */
+static int plan_text(struct sw_mapping *mapping, uint64_t bytes) {
+    struct sw_slot_result result;
+    const int rc = device->ops->make_plan(device, 0, SW_VALUE_NONE, true, mapping, 0, bytes, &err);
+    const int waited = device->ops->slot_wait(device, 0, &result, &err);
+    return rc < 0 ? rc : waited;
+}
+
+/* Of the samples of all parts it learns the same dictionary as a host. */
+START_TEST(a_gpu_learns_as_a_host_does) {
+    enum { TEXT_BYTES = 48 << 20, PERIOD = 2 << 20, PARTS = 3 };
+    static struct sw_frame_dictionary want;
+    uint8_t *text = sw_fake_memory_new(TEXT_BYTES), *samples = malloc(PARTS * SW_SAMPLE_MAX_BYTES), *to = samples;
+    struct sw_mapping *mapping = NULL;
+    open_device(LEARNING_CHUNK);
+    ok(device->ops->adopt(device, text, TEXT_BYTES, &mapping, &err));
+    sw_tpch_text_fill(text, 0, PERIOD, 1);
+    for (size_t at = PERIOD; at < TEXT_BYTES; at += PERIOD)
+        memcpy(text + at, text, PERIOD);
+    ok(plan_text(mapping, TEXT_BYTES));
+    const struct sw_plan *plan = device->ops->plan(device, 0);
+    ck_assert_int_eq(plan->codec, SW_CODEC_ONPAIR);
+    for (unsigned i = 0; i < PARTS; i++) {
+        const struct sw_sample_part part = sw_sample_part(TEXT_BYTES, PARTS, i);
+        to += sw_sample_gather(to, text + part.offset, part.bytes, SW_SAMPLE_LONG_PIECE_BYTES);
+    }
+    ok(sw_onpair_learn(&want, samples, (size_t)(to - samples), SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS));
+    ck_assert_uint_eq(plan->dictionary->bytes, want.bytes);
+    ck_assert_mem_eq(plan->dictionary->data, want.data, want.bytes);
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    free(samples);
+    sw_fake_memory_free(text);
+}
+END_TEST
+
+/* Each call that fails while a dictionary is learned has a name, or the host learns it. Nothing is left behind. */
+START_TEST(a_host_learns_what_a_gpu_could_not) {
+    static const enum sw_fake_call calls[] = {SW_FAKE_sw_gpu_learn_async, SW_FAKE_sw_gpu_sample_async,
+                                              SW_FAKE_cudaMemcpyAsync};
+    enum { TEXT_BYTES = 1 << 20 };
+    uint8_t *text = sw_fake_memory_new(TEXT_BYTES);
+    struct sw_mapping *mapping = NULL;
+    unsigned n = 0, n_named = 0;
+    bool fired = true;
+    open_device(LEARNING_CHUNK);
+    ok(device->ops->adopt(device, text, TEXT_BYTES, &mapping, &err));
+    sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+    ok(plan_text(mapping, TEXT_BYTES));
+    const long live = sw_alloc_live();
+    for (int nth = 1; fired; nth++) {
+        sw_fake_arm(calls[_i], nth, 1 /* cudaErrorInvalidValue */, SW_FAKE_ONCE);
+        const int rc = plan_text(mapping, TEXT_BYTES);
+        fired = atomic_load(&sw_fake_cuda->fired) > 0;
+        sw_fake_disarm();
+        ck_assert(rc == 0 || (rc == -SW_EGPU && err.msg[0]));
+        ck_assert(rc < 0 || device->ops->plan(device, 0)->codec == SW_CODEC_ONPAIR);
+        ck_assert_int_eq(sw_alloc_live(), live);
+        n += fired;
+        n_named += rc < 0;
+    }
+    ck_assert_uint_eq(n, _i == 0 ? 1 : _i == 1 ? 3 : 4); /* probe, learn, judge; two of training, two of learning */
+    ck_assert_uint_eq(n_named, (unsigned)_i);            /* before the learning; training brings two */
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->violations), 0);
+    if (_i == 0) {
+        sw_fake_arm(calls[_i], 1, 719 /* cudaErrorLaunchFailure */, SW_FAKE_LATER);
+        ck_assert_int_eq(plan_text(mapping, TEXT_BYTES), -SW_EGPULOST);
+        device->ops->forget(device);
+    }
+    device->ops->unmap(device, mapping);
+    device->ops->close(device);
+    sw_fake_disarm();
+    sw_fake_memory_free(text);
 }
 END_TEST
 
@@ -354,7 +437,9 @@ int main(void) {
     tcase_add_test(tests, a_slots_buffer_has_its_stated_length);
     tcase_add_test(tests, a_device_works_in_its_context);
     tcase_add_test(tests, a_guest_works_in_given_memory);
-    tcase_add_test(tests, a_dictionary_goes_to_the_device);
+    tcase_add_loop_test(tests, a_dictionary_goes_to_the_device, 0, 2);
+    tcase_add_test(tests, a_gpu_learns_as_a_host_does);
+    tcase_add_loop_test(tests, a_host_learns_what_a_gpu_could_not, 0, 3);
     tcase_add_test(tests, a_bad_copy_does_not_condemn_the_stored_frame);
     tcase_add_test(tests, a_full_descriptor_table_has_its_own_error);
     tcase_add_loop_test(tests, memory_of_another_pid_namespace_has_its_own_error, 0, 2);

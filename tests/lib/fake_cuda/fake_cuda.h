@@ -31,7 +31,7 @@
     X(cuMemPoolImportFromShareableHandle) X(cuMemPoolImportPointer) R(cuMemPoolDestroy) X(cuMemPoolGetAccess) \
     X(cuMemPoolSetAccess) R(cuMemFreeAsync) X(cuStreamSynchronize) \
     X(sw_gpu_codec_init) X(sw_gpu_pool_init_async) X(sw_gpu_wake_async) X(sw_gpu_sample_async) X(sw_gpu_probe_async) \
-    X(sw_gpu_train_async) \
+    X(sw_gpu_train_async) X(sw_gpu_learn_async) \
     X(sw_gpu_encode_async) X(sw_gpu_decode_async) X(sw_gpu_encode_batch_async) X(sw_gpu_decode_batch_async) \
     X(sw_gpu_hash_async) X(sw_gpu_copy_async) X(sw_gpu_identify_async)
 /* clang-format on */

@@ -4,6 +4,7 @@
 #include "codec/codec.h"
 #include "codec/gpu.h"
 #include "codec/identity.h"
+#include "codec/onpair/onpair.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/fake_cuda/state.h"
 
@@ -196,6 +197,43 @@ int sw_gpu_train_async(const void *d_sample, size_t sample_bytes, struct sw_para
                                .scratch_bytes = scratch_bytes};
     SW_ASSERT(scratch_bytes >= sw_gpu_train_scratch_bytes());
     return queue(begin(SW_FAKE_sw_gpu_train_async, err), stream, do_train, &t, sizeof t, no_gate);
+}
+
+/* Less than a GPU needs: tests have short chunks. */
+size_t sw_gpu_learn_scratch_bytes(void) {
+    return SCRATCH_BYTES;
+}
+
+struct learning {
+    const void *d_sample;
+    size_t sample_bytes;
+    uint32_t most_symbols;
+    struct sw_onpair_learned *d_learned;
+    void *d_scratch;
+};
+
+static void do_learn(const void *args) {
+    const struct learning *l = args;
+    if (!sw_fake_reach(l->d_sample, l->sample_bytes) || !sw_fake_reach(l->d_learned, sizeof *l->d_learned) ||
+        !sw_fake_reach(l->d_scratch, SCRATCH_BYTES))
+        return;
+    spoil(l->d_scratch, SCRATCH_BYTES);
+    while (sw_onpair_learn_symbols(l->d_learned, l->d_sample, l->sample_bytes, SW_ONPAIR_PIECE_BYTES,
+                                   l->most_symbols) == -SW_ENOMEM)
+        continue; /* a GPU does without the memory that a test may make short */
+}
+
+int sw_gpu_learn_async(const void *d_sample, size_t sample_bytes, uint32_t most_symbols,
+                       struct sw_onpair_learned *d_learned, void *d_scratch, size_t scratch_bytes,
+                       struct CUstream_st *stream, struct sw_err *err) {
+    const struct learning l = {.d_sample = d_sample,
+                               .sample_bytes = sample_bytes,
+                               .most_symbols = most_symbols,
+                               .d_learned = d_learned,
+                               .d_scratch = d_scratch};
+    SW_ASSERT(scratch_bytes >= SCRATCH_BYTES && (uintptr_t)d_scratch % SW_FRAME_ALIGN == 0 &&
+              sample_bytes <= SW_ONPAIR_MOST_SAMPLE);
+    return queue(begin(SW_FAKE_sw_gpu_learn_async, err), stream, do_learn, &l, sizeof l, no_gate);
 }
 
 /* ---- frames ---- */
