@@ -10,9 +10,12 @@
  * ratio, and how many times higher the denser one's is with a sample of 64 KB. */
 #define USUAL_RATIO 2.1
 #define GAIN 1.2
+#define GPU_GAIN 1.3  /* with one of 1 MB */
 #define LONG_PRICES 2 /* a region that takes so many times as long as learning does not wait for it */
 #define PLAN_S 0.03   /* on a CPU of 2026 (codec/onpair/TUNING.md) */
 #define PART_S 0.015  /* for each further part of the region (codec/sample.h) */
+#define GPU_PLAN_S                                                                                                     \
+    0.008 /* on a GPU beside the chunks: 2.8 to 6.0 ms to learn (tests/gpu/learn.c), and the rest of the plan */
 
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
  * alike. */
@@ -36,11 +39,11 @@ static double ratio_of(const struct sw_planner *p, uint64_t key, double unknown)
 /* Returns the plan kept for regions of this length. NULL: there is none. */
 static const struct sw_plan *kept_plan(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes) {
     struct sw_plan_choice choice = {0};
-    return sw_plan_cache_find(&p->plans, key | SW_PLAN_KEY_DENSE, raw_bytes, &choice);
+    return sw_plan_cache_find(&p->plans, key, raw_bytes, &choice);
 }
 
 bool sw_dense_is_kept(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes) {
-    return kept_plan(p, key, raw_bytes) != NULL;
+    return kept_plan(p, key | SW_PLAN_KEY_DENSE, raw_bytes) != NULL;
 }
 
 /* Returns the time that the slowest stages take less by the denser codec, out and back if both are known. */
@@ -63,36 +66,66 @@ bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const s
     return gain_s(&before, &after) > 0;
 }
 
-/* Returns true if the plan will come long before the region's end. If the first chunks of all slots take longer than
- * learning, waiting for the plan takes less time than they would lose without it. */
-static bool outlasts_learning(const struct sw_planner *p, const struct sw_cost_question *usual, double price_s) {
+/* Returns true if the plan will come long before the region's end. */
+static bool outlasts_learning(const struct sw_planner *p, double out_s, double price_s) {
+    return p->n_slots > 1 && out_s >= LONG_PRICES * price_s;
+}
+
+/* Returns true if the run waits for the plan. To a tier behind memory a long one does, too, if the first chunks of all
+ * slots take longer than learning: waiting takes less time than they would lose without it. */
+static bool waits(const struct sw_planner *p, const struct sw_cost_question *usual, double price_s) {
     const double out_s = sw_cost_time_of(usual, usual->codec).out_s;
-    return p->n_slots > 1 && out_s >= LONG_PRICES * price_s && out_s * p->n_slots <= price_s * (double)usual->n_chunks;
+    return !outlasts_learning(p, out_s, price_s) ||
+           (usual->to_disk && out_s * p->n_slots > price_s * (double)usual->n_chunks);
 }
 
 /* Returns how long learning takes. */
 static double learning_s(const struct sw_planner *p, uint64_t raw_bytes) {
-    return p->plan_s[true] > 0 ? p->plan_s[true]
-                               : PLAN_S + PART_S * (sw_sample_parts(raw_bytes, SW_SAMPLE_MOST_PARTS) - 1);
+    if (p->plan_s[true] > 0)
+        return p->plan_s[true];
+    return p->learns_dictionaries ? GPU_PLAN_S
+                                  : PLAN_S + PART_S * (sw_sample_parts(raw_bytes, SW_SAMPLE_MOST_PARTS) - 1);
+}
+
+/* Returns the question about the denser plan. kept: NULL: it is to be learned. */
+static struct sw_cost_question ask_dense(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
+                                         double usual_ratio, const struct sw_plan *kept) {
+    const double gain = p->learns_dictionaries ? GPU_GAIN : GAIN;
+    struct sw_cost_question dense =
+        kept ? sw_planner_ask(p, what, kept->codec, kept->expected_ratio)
+             : sw_planner_ask(p, what, SW_PLAN_DENSE_CODEC, ratio_of(p, key | SW_PLAN_KEY_DENSE, gain * usual_ratio));
+    fill_rates(&dense.rates);
+    return dense;
 }
 
 static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
                                      const struct sw_cost_question *usual, const struct sw_plan *kept) {
-    const double ratio =
-        kept ? kept->expected_ratio : ratio_of(p, key | SW_PLAN_KEY_DENSE, GAIN * usual->expected_ratio);
-    const enum sw_codec_id codec = kept ? kept->codec : SW_PLAN_DENSE_CODEC;
-    struct sw_cost_question dense = sw_planner_ask(p, what, codec, ratio);
-    fill_rates(&dense.rates);
+    const struct sw_cost_question dense = ask_dense(p, key, what, usual->expected_ratio, kept);
     const double s = gain_s(usual, &dense), price_s = learning_s(p, what->raw_bytes);
-    const bool waits = !outlasts_learning(p, usual, price_s);
-    if (s <= 0)
+    const bool must_wait = waits(p, usual, price_s);
+    if (s <= 0 || (must_wait && !usual->to_disk))
         return SW_DENSE_NOT;
     if (kept)
-        return waits ? SW_DENSE_WAITS : SW_DENSE_KEPT;
+        return must_wait ? SW_DENSE_WAITS : SW_DENSE_KEPT;
     /* A region that does not wait lacks one slot meanwhile. */
-    if (!sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, waits ? price_s : price_s / p->n_slots))
+    if (!sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, must_wait ? price_s : price_s / p->n_slots))
         return SW_DENSE_NOT;
-    return waits ? SW_DENSE_WAITS : SW_DENSE_LATER;
+    return must_wait ? SW_DENSE_WAITS : SW_DENSE_LATER;
+}
+
+enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const struct sw_workload *rest,
+                                     const struct sw_plan *plan) {
+    const struct sw_cost_question usual = sw_planner_ask(p, rest, plan->codec, plan->expected_ratio);
+    if (usual.to_disk)
+        return SW_DENSE_REST_LEARNS; /* this was decided when the run began */
+    if (!sw_cost_knows_out(&usual))
+        return SW_DENSE_REST_UNKNOWN;
+    const struct sw_cost_question dense = ask_dense(p, key, rest, usual.expected_ratio, NULL);
+    const double price_s = learning_s(p, rest->raw_bytes), out_s = sw_cost_time_of(&usual, usual.codec).out_s,
+                 part_left = 1 - price_s / out_s;
+    /* A dictionary that is to be replaced has been worth it. */
+    const bool pays = plan->dictionary || part_left * gain_s(&usual, &dense) > price_s / p->n_slots;
+    return pays && outlasts_learning(p, out_s, price_s) ? SW_DENSE_REST_LEARNS : SW_DENSE_REST_NOT;
 }
 
 enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
@@ -106,12 +139,17 @@ enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct s
     if (now->room.prefer == SW_PREFER_ROOM)
         return SW_DENSE_WAITS;
     struct sw_cost_question usual = sw_planner_ask(p, &what, SW_PLAN_BYTES_CODEC, ratio_of(p, key, USUAL_RATIO));
-    const struct sw_plan *kept = kept_plan(p, key, now->raw_bytes);
+    const struct sw_plan *kept = kept_plan(p, key | SW_PLAN_KEY_DENSE, now->raw_bytes);
     if (now->room.prefer != SW_PREFER_TIME && (usual.room_is_short || (usual.to_disk && !p->has_link)))
         return kept || now->raw_bytes >= LEAST_UNASKED_BYTES ? SW_DENSE_WAITS : SW_DENSE_NOT;
     const bool is_slow = usual.rates.disk_write > 0 && usual.rates.disk_write < usual.rates.link_out;
-    if (!p->has_link || !usual.to_disk || !is_slow || now->type != SW_VALUE_NONE)
+    if (!p->has_link || !(usual.to_disk ? is_slow : p->learns_dictionaries) || now->type != SW_VALUE_NONE)
         return SW_DENSE_NOT;
+    if (!usual.to_disk && !kept) /* the rates that its first chunks show decide, and their ratio */
+        return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
+    const struct sw_plan *kept_usual = usual.to_disk ? NULL : kept_plan(p, key, now->raw_bytes);
+    if (kept_usual)
+        usual = sw_planner_ask(p, &what, kept_usual->codec, kept_usual->expected_ratio);
     fill_rates(&usual.rates);
     return choose_for_time(p, key, &what, &usual, kept);
 }

@@ -1,17 +1,19 @@
 /* dense.h - decides whether a run of bytes gets a plan by a codec with a dictionary, which is denser: it shrinks text
- * by a fifth to a half more than the usual one, takes twice as long to encode, and milliseconds of a CPU to learn.
+ * by a fifth to a half more than the usual one, takes twice as long to encode, and milliseconds to learn, of a GPU or
+ * of a CPU.
  *
  *   - For room: if that is preferred, or if the frames find no room where they would go raw. Without a link, also if
  *     they go to a tier behind memory.
- *   - For time, bytes only: if the frames go to a tier behind memory, and the slowest stage gets faster by it. Then the
+ *   - For time, bytes only: if the frames go to a tier behind memory that is slower than the link, or to memory from a
+ *     device that learns by itself, and the slowest stage gets faster by it. Then the
  *     dictionary is learned when the regions of a session would have gained its price. A long region begins with the
  *     usual codec, and changes at a chunk once the dictionary is there. A short one waits for it, never longer than it
  *     and the ones before it would have gained.
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *
- * Memory behind a link of tens of GB/s keeps the usual codec, and so does a tier as fast as the link: no measurement
- * shows a gain there yet. Pure. */
+ * A run to memory never waits for a dictionary: only one that takes much longer than learning gets one, once the rates
+ * have been measured. Pure. */
 #ifndef SW_SPILL_DENSE_H
 #define SW_SPILL_DENSE_H
 
@@ -25,6 +27,11 @@ enum sw_dense {
 };
 /* Decides for a run that begins. key: of its usual plans. */
 enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now);
+/* Decides for the rest of a run that was to learn a denser plan, or another one, while it goes on by this one. UNKNOWN:
+ * its rates have not been measured yet. */
+enum sw_dense_rest { SW_DENSE_REST_NOT, SW_DENSE_REST_UNKNOWN, SW_DENSE_REST_LEARNS };
+enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const struct sw_workload *rest,
+                                     const struct sw_plan *plan);
 /* Returns true if a plan of this key and length is kept. */
 bool sw_dense_is_kept(const struct sw_planner *p, uint64_t key, uint64_t raw_bytes);
 /* Returns true if a denser plan saves time on these bytes over the usual one. */

@@ -344,6 +344,7 @@ bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const stru
         course->plan_key |= SW_PLAN_KEY_DENSE;
     if (dense == SW_DENSE_LATER)
         course->learning = SW_LEARNING_WANTED;
+    course->never_waits = dense == SW_DENSE_KEPT;
     const struct sw_plan_query query = query_of(course, now, now->n_dealt);
     enum sw_plan_found found = sw_planner_find(p, &query, course->plan);
     if (found == SW_PLAN_DUE && dense == SW_DENSE_KEPT) {
@@ -390,6 +391,17 @@ static bool plan_matches(const struct sw_planner *p, const struct sw_course *cou
     return ratio > (1 - ALIKE_PART) * seen && ratio < (1 + ALIKE_PART) * seen;
 }
 
+/* A run that does not wait for another dictionary: the new plan is a usual one, and a denser one is learned meanwhile.
+ */
+static void go_on_by_usual(struct sw_course *course) {
+    course->never_waits = false;
+    course->plan_key &= ~SW_PLAN_KEY_DENSE;
+    course->plan_choice = (struct sw_plan_choice){0};
+    course->n_retrained++;
+    if (course->learning == SW_LEARNING_NONE)
+        course->learning = SW_LEARNING_WANTED;
+}
+
 enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_course *course,
                                              const struct sw_snapshot *now, unsigned plan_number,
                                              const struct sw_frame_layout *frame) {
@@ -416,6 +428,8 @@ enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_cou
         sw_planner_evaluate(p, course, now, now->n_encoded);
     } else if (mismatch == SW_MISMATCH_ACCEPT) {
         accept(p, course, now, frame);
+    } else if (course->never_waits) {
+        go_on_by_usual(course);
     }
     return mismatch;
 }
@@ -516,15 +530,21 @@ void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const 
 
 /* ---- a denser plan, learned meanwhile ---- */
 
-bool sw_planner_learns_now(const struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+bool sw_planner_learns_now(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    const struct sw_workload rest = part_of(now, now->n_dealt);
+    enum sw_dense_rest answer;
     if (course->learning != SW_LEARNING_WANTED || !now->is_running || course->plan_state == SW_PLAN_STATE_MISSING ||
         now->n_dealt == 0 || now->n_dealt == now->n_chunks)
         return false;
     /* Bytes that no symbols shrink have no long ones either; and another run may have learned one by now. */
-    if (course->plan->codec == SW_CODEC_RAW ||
-        (!sw_plan_key_is_dense(course->plan_key) && sw_dense_is_kept(p, course->plan_key, now->raw_bytes)))
+    if (course->plan->codec == SW_CODEC_RAW || (!sw_plan_key_is_dense(course->plan_key) && course->n_retrained == 0 &&
+                                                sw_dense_is_kept(p, course->plan_key, now->raw_bytes)))
+        answer = SW_DENSE_REST_NOT;
+    else
+        answer = sw_dense_ask_rest(p, course->plan_key, &rest, course->plan);
+    if (answer == SW_DENSE_REST_NOT)
         course->learning = SW_LEARNING_NONE;
-    return course->learning == SW_LEARNING_WANTED;
+    return answer == SW_DENSE_REST_LEARNS;
 }
 
 void sw_planner_take_denser(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,

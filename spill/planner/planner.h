@@ -44,6 +44,7 @@ struct sw_course {
     enum sw_plan_state plan_state;
     enum sw_trial trial;
     enum sw_learning learning;
+    bool never_waits; /* its denser plan is a kept one; if it needs another, it goes on by a usual one meanwhile */
     unsigned plan_number, n_retrained;
     struct sw_plan *plan; /* the mover's; NULL: restores, and runs that are encoded by other runs' plans */
     struct sw_plan_choice plan_choice;
@@ -90,7 +91,7 @@ struct sw_planner {
     /* The encoder works where the data are, for a sink in another process: what shrinks is compressed, however busy the
      * device is. Raw frames have no way without kernels, and link_out is what that process takes. */
     bool is_beside_data;
-    bool takes_dictionaries; /* the device does */
+    bool takes_dictionaries, learns_dictionaries; /* the device does */
     struct sw_plan_cache plans;
     /* Many frames in one step take longer than one frame, so groups have rates of their own. */
     struct sw_cost_class costs[SW_COST_CLASSES], group_costs[SW_COST_CLASSES];
@@ -134,7 +135,7 @@ static inline bool sw_plan_key_is_dense(uint64_t key) {
 void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now, size_t first,
                           const struct sw_plan *plan);
 /* Returns true if a slot should learn a denser plan for the rest now, while the others go on. */
-bool sw_planner_learns_now(const struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
+bool sw_planner_learns_now(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now);
 /* Hands over a denser plan that was learned meanwhile. It is kept, and the course uses it for the rest if that saves
  * time. */
 void sw_planner_take_denser(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now,

@@ -147,6 +147,7 @@ static const struct sw_frame_dictionary dictionary = {.bytes = 48 << 10};
 /* As on a CPU of 2026. */
 #define DENSE_PLAN_US 25000
 #define DENSE_PART_US 12000
+#define LEARNING_US 6000 /* on a GPU, and a CPU writes and judges what it learned */
 
 /* The column that a plan is for is noted as its number of symbols. */
 static bool suits(const struct sw_sim_data *data, const struct sw_plan *plan) {
@@ -205,8 +206,9 @@ static int sim_make_plan(struct sw_device *device, unsigned s, enum sw_value_typ
     struct sw_plan trained = *plan;
     trained.codec = SW_CODEC_V5T;
     if (is_dense && d->data.dense_gain > 0) {
+        const unsigned n_parts = sw_sample_parts(bytes, SW_SAMPLE_MOST_PARTS);
         take(&d->slots[s], NULL, 0,
-             (DENSE_PLAN_US + DENSE_PART_US * (sw_sample_parts(bytes, SW_SAMPLE_MOST_PARTS) - 1)) / 1e6);
+             (d->data.learns ? LEARNING_US * d->speed.slowdown : DENSE_PLAN_US + DENSE_PART_US * (n_parts - 1)) / 1e6);
         trained.codec = SW_CODEC_ONPAIR;
         trained.dictionary = &dictionary;
     }
@@ -457,6 +459,7 @@ void sw_sim_set_speed(struct sw_device *device, const struct sw_sim_speed *speed
 void sw_sim_set_data(struct sw_device *device, const struct sw_sim_data *data) {
     sim_of(device)->data = *data;
     sim_of(device)->info.takes_dictionaries = data->dense_gain > 0; /* for movers that are made from now on */
+    sim_of(device)->info.learns_dictionaries = data->dense_gain > 0 && data->learns;
 }
 
 struct sw_sim_counts sw_sim_counts(const struct sw_device *device) {

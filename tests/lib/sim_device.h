@@ -32,6 +32,7 @@ struct sw_sim_data {
     unsigned column;   /* by a plan for another one's text the bytes shrink to by_others only */
     double by_others;  /* 0: all columns are alike */
     double dense_gain; /* by a plan with a dictionary they shrink so many times more; 0: the device takes none */
+    bool learns;       /* it learns dictionaries itself */
     bool plans_raw;    /* plans are raw, whatever the data, and take no time: the baseline of comparisons */
     double of_numbers[SW_CODEC_NR]; /* ratios of each codec of numbers, of typed regions; 0: it would not do */
 };

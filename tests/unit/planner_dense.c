@@ -25,12 +25,18 @@ struct goal {
     enum sw_dense choice;
     double encode, dense_encode; /* the usual codec's, and the denser one's, GB a second; 0: not measured */
     enum sw_value_type type;
-    bool is_pack, takes_none;
+    bool is_pack, takes_none, learns;
 };
 
 static const struct goal goals[] = {
     {"memory behind a link", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true,
      .encode = 700},
+    {"memory behind a link, the GPU learns", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 64 * GIB, .disk = 3,
+     .has_link = true, .choice = LATER, .encode = 700, .learns = true},
+    {"numbers to memory, the GPU learns", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 64 * GIB, .has_link = true,
+     .encode = 700, .type = SW_VALUE_U32, .learns = true},
+    {"to a disk as fast as the link, the GPU learns", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 0, .disk = 400,
+     .has_link = true, .encode = 700, .learns = true},
     {"memory of the host device", NONE, .raw_bytes = 8 * GIB, .memory_bytes = 64 * GIB, .disk = 3},
     {"room is preferred", ROOM, .raw_bytes = 64 * MIB, .memory_bytes = 64 * GIB, .disk = 3, .has_link = true,
      .choice = WAITS, .encode = 700},
@@ -88,7 +94,8 @@ static struct sw_snapshot snapshot_of(const struct goal *g) {
 }
 
 static void init(const struct goal *g) {
-    planner = (struct sw_planner){.n_slots = 4, .has_link = g->has_link, .takes_dictionaries = !g->takes_none};
+    planner = (struct sw_planner){
+        .n_slots = 4, .has_link = g->has_link, .takes_dictionaries = !g->takes_none, .learns_dictionaries = g->learns};
     for (int i = 0; i < SW_COST_CLASSES; i++) {
         struct sw_cost_class *c = &planner.costs[i];
         c->encode[SW_CODEC_RAW] = (struct sw_meter){.bytes = 2000 * GB, .us = 1e6};
@@ -186,6 +193,116 @@ START_TEST(a_long_region_learns_meanwhile) {
     course = (struct sw_course){.plan_key = key, .plan = &plan};
     (void)sw_planner_begin(&planner, &course, &now);
     ck_assert_int_eq(sw_plan_key_is_dense(course.plan_key), c->switches);
+}
+END_TEST
+
+/* The rest of a run to memory, by the usual plan of ratio 3 so far, on a GPU that learns. */
+struct rest {
+    const char *name;
+    uint64_t bytes;
+    double link, encode, dense_encode; /* GB a second; 0: not measured */
+    double plan_s;                     /* a plan took so long; 0: none has been made */
+    bool is_dense;                     /* it goes by a dictionary, which is to be replaced */
+    bool learns, asks_again;
+};
+
+static const struct rest rests[] = {
+    {"long", 8 * GIB, 55, 700, 0, .learns = true},
+    {"no longer than two plans", 2 * GIB, 55, 700, .learns = false},
+    {"a slow link", GIB, 12, 700, 0, .learns = true},
+    {"plans took long", 8 * GIB, 55, 700, .plan_s = 0.03},
+    {"no chunk has crossed the link yet", 8 * GIB, 0, 700, 0, .asks_again = true},
+    {"no chunk has been encoded yet", 8 * GIB, 55, 0, 0, .asks_again = true},
+    {"the encoder is hardly faster than the link", 8 * GIB, 55, 200, .learns = false},
+    {"the denser encoder is too slow", 8 * GIB, 55, 700, .dense_encode = 150},
+    {"another dictionary", 4 * GIB, 55, 700, .dense_encode = 350, .is_dense = true, .learns = true},
+    {"another dictionary, too late", GIB, 55, 700, .dense_encode = 350, .is_dense = true},
+    {"a link that needs no compression", 8 * GIB, 450, 700, .learns = false},
+};
+
+START_TEST(what_is_left_must_be_worth_learning) {
+    const struct rest *c = &rests[_i];
+    const struct goal g = {.raw_bytes = c->bytes,
+                           .memory_bytes = 64 * GIB,
+                           .has_link = true,
+                           .encode = c->encode,
+                           .dense_encode = c->dense_encode,
+                           .learns = true};
+    struct sw_snapshot now = snapshot_of(&g);
+    static struct sw_frame_dictionary old;
+    struct sw_plan plan = {.codec = c->is_dense ? SW_CODEC_ONPAIR : SW_CODEC_V5T,
+                           .expected_ratio = 3,
+                           .raw_bytes = g.raw_bytes,
+                           .dictionary = c->is_dense ? &old : NULL};
+    struct sw_course course = {.plan_key = sw_plan_key(1, SW_VALUE_NONE, 0) | (c->is_dense ? SW_PLAN_KEY_DENSE : 0),
+                               .plan = &plan,
+                               .plan_state = SW_PLAN_STATE_SETTLED,
+                               .learning = SW_LEARNING_WANTED};
+    init(&g);
+    for (int i = 0; i < SW_COST_CLASSES; i++)
+        planner.costs[i].link_out = planner.costs[i].direct_out = (struct sw_meter){.bytes = c->link * GB, .us = 1e6};
+    planner.plan_s[true] = c->plan_s;
+    now.is_running = true;
+    now.n_dealt = 4;
+    ck_assert_msg(sw_planner_learns_now(&planner, &course, &now) == c->learns, "%s", c->name);
+    ck_assert_msg((course.learning == SW_LEARNING_WANTED) == (c->learns || c->asks_again), "%s", c->name);
+}
+END_TEST
+
+/* To memory a kept dictionary is used by long regions only, and where it saves time. */
+START_TEST(memory_never_waits) {
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = GIB},
+                         plan = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = GIB};
+    for (int i = 0; i < 3; i++) {
+        const struct goal g = {.raw_bytes = i == 1 ? GIB : 8 * GIB,
+                               .memory_bytes = 64 * GIB,
+                               .has_link = true,
+                               .encode = 700,
+                               .dense_encode = i == 2 ? 150 : 350,
+                               .learns = true};
+        const struct sw_snapshot now = snapshot_of(&g);
+        struct sw_plan_choice choice = {0};
+        init(&g);
+        sw_plan_cache_put(&planner.plans, key, g.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+        sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &plan);
+        ck_assert_int_eq(sw_dense_choose(&planner, key, &now), i == 0 ? SW_DENSE_KEPT : SW_DENSE_NOT);
+    }
+}
+END_TEST
+
+/* If the kept dictionary of a long region does not match its bytes, the region goes on by a usual plan, and learns
+ * another dictionary meanwhile. */
+START_TEST(a_mismatch_is_not_waited_for) {
+    static struct sw_frame_dictionary old;
+    const struct goal g = {.raw_bytes = 8 * GIB,
+                           .memory_bytes = 64 * GIB,
+                           .has_link = true,
+                           .encode = 700,
+                           .dense_encode = 350,
+                           .learns = true};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan kept = {.codec = SW_CODEC_ONPAIR,
+                                 .expected_ratio = 4,
+                                 .raw_bytes = g.raw_bytes,
+                                 .dictionary = &old},
+                         usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = g.raw_bytes};
+    const struct sw_frame_layout frame = {.codec = SW_CODEC_ONPAIR, .raw_bytes = 16 * MIB, .frame_bytes = 8 * MIB};
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plan;
+    struct sw_plan_choice choice = {0};
+    struct sw_course course = {.plan_key = key, .plan = &plan};
+    init(&g);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &kept);
+    ck_assert(sw_planner_begin(&planner, &course, &now));
+    ck_assert_ptr_eq(plan.dictionary, &old);
+    now.is_running = true;
+    now.n_dealt = 4;
+    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &frame), SW_MISMATCH_REPLAN);
+    ck_assert_uint_eq(course.plan_key, key);
+    sw_planner_take_plan(&planner, &course, &now, 0, &usual);
+    ck_assert(sw_planner_learns_now(&planner, &course, &now));
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
 }
 END_TEST
 
@@ -335,6 +452,9 @@ int main(void) {
     tcase_add_test(tcase, a_store_is_known_by_the_room_before_it);
     tcase_add_test(tcase, short_regions_pay_together);
     tcase_add_loop_test(tcase, a_long_region_learns_meanwhile, 0, sizeof moments / sizeof moments[0]);
+    tcase_add_loop_test(tcase, what_is_left_must_be_worth_learning, 0, sizeof rests / sizeof rests[0]);
+    tcase_add_test(tcase, memory_never_waits);
+    tcase_add_test(tcase, a_mismatch_is_not_waited_for);
     tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
     tcase_add_loop_test(tcase, changing_text_gets_a_new_dictionary, 0, 2);
     tcase_add_test(tcase, regions_learn_it_once);

@@ -9,15 +9,20 @@ struct dense_case {
     unsigned n;
     double least_gain; /* in time, of all regions together, the dictionary's price included */
     bool is_dense;     /* most of them are */
+    bool learns;       /* the GPU does */
 };
 
 static const struct dense_case cases[] = {
-    {"memory", 0, 1, GIB, 30, 0.999, false},
-    {"a disk of 3 GB/s", 3 * GB, 1, GIB, 30, 1.38, true},
-    {"a disk of 3 GB/s, 16 MiB", 3 * GB, 1, 16 * MIB, 200, 1.1, true},
-    {"a store of 0.3 GB/s", 0.3 * GB, 1, 256 * MIB, 20, 1.3, true},
-    {"a disk faster than the link", 200 * GB, 1, GIB, 30, 0.999, false},
-    {"a disk of 3 GB/s, the GPU is nearly full", 3 * GB, 150, GIB, 20, 0.97, false},
+    {"memory", 0, 1, GIB, 30, 0.999, false, false},
+    {"memory, the GPU learns, 8 GiB", 0, 1, 8 * GIB, 10, 1.4, true, true},
+    {"memory, the GPU learns, 1 GiB", 0, 1, GIB, 30, 0.999, false, true},
+    {"memory, the GPU learns, 16 MiB", 0, 1, 16 * MIB, 100, 0.999, false, true},
+    {"memory, the GPU learns and is nearly full", 0, 150, 8 * GIB, 4, 0.99, false, true},
+    {"a disk of 3 GB/s", 3 * GB, 1, GIB, 30, 1.38, true, false},
+    {"a disk of 3 GB/s, 16 MiB", 3 * GB, 1, 16 * MIB, 200, 1.1, true, false},
+    {"a store of 0.3 GB/s", 0.3 * GB, 1, 256 * MIB, 20, 1.3, true, false},
+    {"a disk faster than the link", 200 * GB, 1, GIB, 30, 0.999, false, false},
+    {"a disk of 3 GB/s, the GPU is nearly full", 3 * GB, 150, GIB, 20, 0.97, false, false},
 };
 
 /* Returns the time of all regions. gain: of the denser codec; 0: there is none. */
@@ -27,6 +32,7 @@ static double time_s(const struct dense_case *c, double gain, struct sw_sim_coun
     struct rig r;
     speed.slowdown = c->slowdown;
     data.dense_gain = gain;
+    data.learns = c->learns;
     rig_open_on(&r, &speed, &data, c->disk);
     const double s = move_regions(&r, c->bytes, false, c->n);
     *ret = sw_sim_counts(r.device);
@@ -53,13 +59,15 @@ struct cold_case {
     uint64_t bytes;
     double least_gain;
     bool waits; /* all of its frames are by one plan */
+    bool learns;
 };
 
 static const struct cold_case cold_cases[] = {
-    {"2 GiB", 3 * GB, 2 * GIB, 1.2, false},
-    {"8 GiB", 3 * GB, 8 * GIB, 1.35, false},
-    {"64 MiB", 3 * GB, 64 * MIB, 1, true},
-    {"a store of 0.3 GB/s", 0.3 * GB, 512 * MIB, 1.2, true},
+    {"2 GiB", 3 * GB, 2 * GIB, 1.2, false, false},   {"8 GiB", 3 * GB, 8 * GIB, 1.35, false, false},
+    {"64 MiB", 3 * GB, 64 * MIB, 1, true, false},    {"a store of 0.3 GB/s", 0.3 * GB, 512 * MIB, 1.2, true, false},
+    {"memory, 64 MiB", 0, 64 * MIB, 1, true, true},  {"memory, 256 MiB", 0, 256 * MIB, 1, true, true},
+    {"memory, 1 GiB", 0, GIB, 1, true, true},        {"memory, 3 GiB", 0, 3 * GIB, 1.2, false, true},
+    {"memory, 8 GiB", 0, 8 * GIB, 1.3, false, true},
 };
 
 /* A region of another session has shown the rates. */
@@ -68,6 +76,7 @@ static double cold_s(const struct cold_case *c, double gain, struct sw_sim_count
     struct sw_one_run other;
     struct rig r;
     data.dense_gain = gain;
+    data.learns = c->learns;
     rig_open_on(&r, &sw_sim_idle_gpu, &data, c->disk);
     sw_one_run_init(&other, SW_OP_SPILL, &r.mem, 256 * MIB, NULL);
     add(&r, &other, 2);
@@ -82,7 +91,7 @@ static double cold_s(const struct cold_case *c, double gain, struct sw_sim_count
 }
 
 /* A long region begins with the usual codec, learns meanwhile, and changes to the denser one. It waits where that takes
- * less time than the chunks would that go meanwhile. */
+ * less time than the chunks would that go meanwhile. To memory no region waits, and a short one learns nothing. */
 START_TEST(the_first_region_learns) {
     const struct cold_case *c = &cold_cases[_i];
     struct sw_sim_counts counts, without;
