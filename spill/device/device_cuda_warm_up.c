@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define WARM_UP_BYTES ((uint64_t)32 << 10)
+_Static_assert(2 * WARM_UP_BYTES <= SW_SAMPLE_MAX_BYTES, "a plan's region lies behind its sample");
 
 /* Runs the chunk through the steps on groups, as a group of one. */
 static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, struct sw_mapping *sample, uint8_t *h_frame,
@@ -32,7 +33,7 @@ static int warm_up_group(struct device_cuda *d, const struct sw_plan *plan, stru
 }
 
 /* Runs one chunk through every step on slot 0, so that kernels are loaded and tested now, not when the GPU is full. The
- * chunk lies in slot 0's sample, which make_plan overwrites with the same bytes. */
+ * chunk lies in slot 0's sample, where make_plan has left the same bytes. */
 static int warm_up_codec(struct device_cuda *d, const struct sw_plan *plan, uint8_t *h_frame, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
     struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
@@ -91,7 +92,8 @@ static int warm_up_raw(struct device_cuda *d, uint8_t *h_frame, struct sw_err *e
 
 int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     const struct sw_device_ops *ops = d->device.ops;
-    const struct sw_mapping sample = {.address = (uintptr_t)d->slots[0].parts.d_sample, .bytes = WARM_UP_BYTES};
+    const struct sw_mapping region = {.address = (uintptr_t)d->slots[0].parts.d_sample + WARM_UP_BYTES,
+                                      .bytes = WARM_UP_BYTES};
     struct sw_slot_result result;
     struct sw_plan raw;
     sw_plan_init_raw(&raw);
@@ -102,10 +104,10 @@ int sw_cuda_warm_up(struct device_cuda *d, struct sw_err *err) {
     int rc = check(cudaHostAlloc((void **)&h_frame, sw_frame_bound_bytes(WARM_UP_BYTES), cudaHostAllocPortable), err,
                    "pinned memory for the device's self-test");
     if (rc == 0)
-        rc = check(cudaMemsetAsync(d->slots[0].parts.d_sample, ' ', WARM_UP_BYTES, d->slots[0].stream), err,
+        rc = check(cudaMemsetAsync(d->slots[0].parts.d_sample, ' ', 2 * WARM_UP_BYTES, d->slots[0].stream), err,
                    "cudaMemsetAsync");
     if (rc == 0)
-        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, d->info.learns_dictionaries, &sample, 0, WARM_UP_BYTES, err);
+        rc = ops->make_plan(&d->device, 0, SW_VALUE_NONE, d->info.learns_dictionaries, &region, 0, WARM_UP_BYTES, err);
     if (rc == 0)
         rc = ops->slot_wait(&d->device, 0, &result, err);
     if (rc == 0)
