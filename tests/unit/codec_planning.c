@@ -276,7 +276,7 @@ START_TEST(a_device_learns_a_dictionary) {
     if (_i == 1)
         learned.n = SW_ONPAIR_MOST_NUMBERS + 1;
     else if (_i == 2)
-        learned.symbol[0].bytes = SW_ONPAIR_MAX_BYTES + 1;
+        learned.symbol[0].bytes = 1u << 24;
     sw_planning_learned(&p, &learned, sample);
     ck_assert_int_eq(p.step, SW_PLANNING_DONE);
     ck_assert_int_eq(p.plan.codec, is_sound ? SW_CODEC_ONPAIR : SW_CODEC_V5T);

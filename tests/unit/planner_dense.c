@@ -215,7 +215,7 @@ static const struct rest rests[] = {
     {"no chunk has been encoded yet", 8 * GIB, 55, 0, 0, .asks_again = true},
     {"the encoder is hardly faster than the link", 8 * GIB, 55, 200, .learns = false},
     {"the denser encoder is too slow", 8 * GIB, 55, 700, .dense_encode = 150},
-    {"another dictionary", 4 * GIB, 55, 700, .dense_encode = 350, .is_dense = true, .learns = true},
+    {"another dictionary", 4 * GIB, 55, 700, .dense_encode = 150, .is_dense = true, .learns = true},
     {"another dictionary, too late", GIB, 55, 700, .dense_encode = 350, .is_dense = true},
     {"a link that needs no compression", 8 * GIB, 450, 700, .learns = false},
 };
