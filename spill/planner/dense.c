@@ -18,7 +18,7 @@
     0.008 /* on a GPU beside the chunks: 2.8 to 6.0 ms to learn (tests/gpu/learn.c), and the rest of the plan */
 
 /* A denser plan takes longer on the device, so the question needs both encoders' rates. Another program slows both down
- * alike. */
+ * alike: what was measured before it began does not count. */
 static void fill_rates(struct sw_cost_rates *rates) {
     double *usual = &rates->encode[SW_PLAN_BYTES_CODEC], *dense = &rates->encode[SW_PLAN_DENSE_CODEC];
     const double usual_there = sw_codec_rates_of(SW_PLAN_BYTES_CODEC)->encode,
@@ -29,6 +29,8 @@ static void fill_rates(struct sw_cost_rates *rates) {
         *usual = *dense * (usual_there / dense_there);
     if (*dense <= 0)
         *dense = *usual * (dense_there / usual_there);
+    if (*dense > *usual)
+        *dense = *usual;
 }
 
 static double ratio_of(const struct sw_planner *p, uint64_t key, double unknown) {
