@@ -263,6 +263,71 @@ static void take_dictionary(struct sw_plan *plan, const struct sw_gpu_plan *from
     plan->dictionary = &dictionary;
 }
 
+/* Frames of equal bytes, as they are made when a device opens: of one chunk by each codec for each type. Coding these
+ * would take most of the time of tests that open hundreds of devices. */
+enum { MAX_KNOWN = 256, MAX_KNOWN_BYTES = 32 << 10 };
+
+static struct known {
+    struct sw_plan plan; /* without the dictionary */
+    uint32_t dictionary_bytes, dictionary_hash;
+    uint64_t raw_bytes, frame_bytes;
+    uint8_t byte, *frame;
+} known_frames[MAX_KNOWN];
+static unsigned n_known;
+
+/* Returns whether what is encoded may be known, and its key. */
+static bool may_be_known(struct known *key, const struct sw_plan *plan, const uint8_t *in, uint64_t bytes) {
+    if (bytes < 2 || bytes > MAX_KNOWN_BYTES || memcmp(in, in + 1, bytes - 1) != 0)
+        return false;
+    memset(key, 0, sizeof *key);
+    key->plan.codec = plan->codec;
+    key->plan.segment_log2 = plan->segment_log2;
+    key->plan.value_type = plan->value_type;
+    key->plan.params = plan->params;
+    key->raw_bytes = bytes;
+    key->byte = in[0];
+    if (plan->dictionary) {
+        key->dictionary_bytes = plan->dictionary->bytes;
+        key->dictionary_hash = sw_hash_update(0, plan->dictionary->data, plan->dictionary->bytes);
+    }
+    return true;
+}
+
+static const struct known *find_known(const struct known *key) {
+    for (unsigned i = 0; i < n_known; i++) {
+        const struct known *k = &known_frames[i];
+        if (k->plan.codec == key->plan.codec && k->plan.segment_log2 == key->plan.segment_log2 &&
+            k->plan.value_type == key->plan.value_type && k->raw_bytes == key->raw_bytes && k->byte == key->byte &&
+            k->dictionary_bytes == key->dictionary_bytes && k->dictionary_hash == key->dictionary_hash &&
+            memcmp(&k->plan.params, &key->plan.params, sizeof k->plan.params) == 0)
+            return k;
+    }
+    return NULL;
+}
+
+static void remember(const struct known *key, const void *frame, uint64_t frame_bytes) {
+    if (n_known == MAX_KNOWN)
+        return;
+    struct known *k = &known_frames[n_known++];
+    *k = *key;
+    k->frame_bytes = frame_bytes;
+    k->frame = malloc(frame_bytes);
+    SW_ASSERT(k->frame);
+    memcpy(k->frame, frame, frame_bytes);
+}
+
+/* Decodes a frame that is byte for byte one that is known. */
+static bool decode_known(const void *frame, uint64_t frame_bytes, void *out, uint64_t raw_bytes) {
+    for (unsigned i = 0; i < n_known; i++) {
+        const struct known *k = &known_frames[i];
+        if (k->frame_bytes == frame_bytes && k->raw_bytes == raw_bytes && memcmp(k->frame, frame, frame_bytes) == 0) {
+            memset(out, k->byte, raw_bytes);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The host's codec makes a raw frame of bytes that do not shrink. A GPU's codec does not: it reports the frame's
  * length. */
 static void do_encode(const void *args) {
@@ -285,11 +350,21 @@ static void do_encode(const void *args) {
         plan.params = *e->plan.d_params;
     if (e->plan.d_dictionary)
         take_dictionary(&plan, &e->plan);
-    int rc;
-    do /* a GPU does without the memory that a test may make short */
-        rc = sw_codec_encode(&plan, e->d_in, e->in_bytes, e->d_frame, cap_bytes, &frame_bytes, NULL);
-    while (rc == -SW_ENOMEM);
-    SW_ASSERT(rc == 0);
+    struct known key;
+    const bool may_be = may_be_known(&key, &plan, e->d_in, e->in_bytes);
+    const struct known *known = may_be ? find_known(&key) : NULL;
+    int rc = 0;
+    if (known) {
+        frame_bytes = known->frame_bytes;
+        memcpy(e->d_frame, known->frame, frame_bytes);
+    } else {
+        do /* a GPU does without the memory that a test may make short */
+            rc = sw_codec_encode(&plan, e->d_in, e->in_bytes, e->d_frame, cap_bytes, &frame_bytes, NULL);
+        while (rc == -SW_ENOMEM);
+        SW_ASSERT(rc == 0);
+        if (may_be)
+            remember(&key, e->d_frame, frame_bytes);
+    }
     SW_ASSERT(sw_frame_parse(&made, e->d_frame, frame_bytes, frame_bytes, NULL) == 0);
     *e->d_result = (struct sw_gpu_result){.frame_bytes = made.codec == plan.codec ? frame_bytes : cap_bytes,
                                           .codec = (uint32_t)plan.codec};
@@ -324,7 +399,8 @@ static void do_decode(const void *args) {
     if (!sw_fake_reach(d->d_frame, d->frame_bytes) || !sw_fake_reach(d->d_out, d->raw_bytes) ||
         !sw_fake_reach(d->d_result, sizeof *d->d_result))
         return;
-    if (sw_codec_decode(d->d_frame, d->frame_bytes, d->d_out, d->raw_bytes, &raw_bytes, NULL) < 0)
+    if (!decode_known(d->d_frame, d->frame_bytes, d->d_out, d->raw_bytes) &&
+        sw_codec_decode(d->d_frame, d->frame_bytes, d->d_out, d->raw_bytes, &raw_bytes, NULL) < 0)
         d->d_result->bad_tiles += d->n_tiles;
 }
 
