@@ -10,7 +10,7 @@
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/wire.h"
 
-enum { SW_KNOWN_BYTES = 100001, SW_KNOWN_REGIONS_MAX = 12 };
+enum { SW_KNOWN_BYTES = 70001, SW_KNOWN_REGIONS_MAX = 12 };
 
 enum sw_known_stage {
     SW_KNOWN_NONE,
