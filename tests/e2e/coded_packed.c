@@ -19,7 +19,7 @@
 enum { WAIT_MS = 120000, MAX_CHUNKS = 64 };
 /* A sanitizer sees the same accesses at fewer times. */
 enum { TIMES = SW_TEST_EVERY > 1 ? 2 : 6, ENDS = SW_TEST_EVERY > 1 ? 1 : 3 };
-static const size_t bytes = 12 * MIB + 4096;
+static const size_t bytes = 9 * MIB + 4096;
 
 static struct spillway *here, *plain; /* with the codec in this process, and in the service */
 static struct spillway_error error;
