@@ -186,7 +186,7 @@ struct spillway {
     struct sw_list transfers; /* running calls; spillway_ticket.node, oldest first */
     struct sw_list ending;    /* calls whose last reply has come; sw_transfer.ending */
     uint32_t n_transfers;
-    int timer;                       /* in epoll: for calls with a time limit; -1: never needed */
+    uint64_t timer_us;               /* when SW_TIMER_CALLS expires, or has expired; 0: it is not set */
     struct sw_staging *staging;      /* NULL: never needed */
     uint64_t number;                 /* among the process's connections, from 1 */
     bool has_codec;                  /* calls use the codec in this process, if they can */

@@ -229,17 +229,6 @@ static void advance(struct spillway *c, struct sw_transfer *x, bool *room) {
     finish_if_ended(c, x);
 }
 
-void sw_transfers_advance(struct spillway *c) {
-    bool room = true;
-    for (struct sw_list *n; (n = sw_list_take_first(&c->ending));)
-        finish_if_ended(c, SW_CONTAINER_OF(n, struct sw_transfer, ending));
-    for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
-        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
-        next = n->next;
-        advance(c, x, &room);
-    }
-}
-
 static uint64_t first_deadline_us(const struct spillway *c) {
     uint64_t first = UINT64_MAX;
     for (struct sw_list *n = c->transfers.next; n != &c->transfers; n = n->next) {
@@ -262,10 +251,24 @@ static void set_timer(struct spillway *c) {
             c->timers[SW_TIMER_CALLS] = -1;
         }
     }
-    if (us != UINT64_MAX)
+    c->timer_us = us == UINT64_MAX ? 0 : us;
+    if (c->timer_us)
         time.it_value = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
     if (c->timers[SW_TIMER_CALLS] >= 0)
         (void)timerfd_settime(c->timers[SW_TIMER_CALLS], TFD_TIMER_ABSTIME, &time, NULL);
+}
+
+void sw_transfers_advance(struct spillway *c) {
+    bool room = true;
+    for (struct sw_list *n; (n = sw_list_take_first(&c->ending));)
+        finish_if_ended(c, SW_CONTAINER_OF(n, struct sw_transfer, ending));
+    for (struct sw_list *n = c->transfers.next, *next; n != &c->transfers; n = next) {
+        struct sw_transfer *x = SW_CONTAINER_OF(n, struct spillway_ticket, node)->call;
+        next = n->next;
+        advance(c, x, &room);
+    }
+    if (c->timer_us && sw_clock_us() >= c->timer_us) /* until it is set anew, it keeps spillway_fd() readable */
+        set_timer(c);
 }
 
 /* Asks the daemon to end one packet's items. Their results come with the packet's own reply. */

@@ -278,6 +278,41 @@ START_TEST(the_first_time_limit_wakes_the_event_loop) {
 }
 END_TEST
 
+static void end_one_after_the_other(int socket) {
+    struct sw_msg spills[2], abort;
+    greet(socket);
+    sw_play_expect(socket, &spills[0], SW_MSG_BUILD);
+    sw_play_expect(socket, &spills[1], SW_MSG_BUILD);
+    for (int i = 0; i < 2; i++) {
+        sw_play_expect(socket, &abort, SW_MSG_BUILD);
+        sw_play_put_error(socket, spills[i].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
+        sw_play_put_discarded(socket, abort.header.seq, N);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* A limit that is over wakes the loop no more, and the next one does. */
+START_TEST(each_time_limit_wakes_the_event_loop_for_itself) {
+    struct pollfd p = {.events = POLLIN};
+    unsigned n_wakes = 0, n_done = 0;
+    start(end_one_after_the_other, 0);
+    p.fd = spillway_fd(sw_play.connection);
+    for (int i = 0; i < 2; i++) {
+        requests[0].timeout_ms = i ? 80 : 20;
+        (void)spill_all();
+    }
+    for (; n_done < 2; n_wakes++) {
+        ck_assert_int_eq(poll(&p, 1, 30000), 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+        while (spillway_next_done(sw_play.connection))
+            n_done++;
+    }
+    ck_assert_uint_lt(n_wakes, 20);
+    ck_assert_int_eq(poll(&p, 1, 0), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void succeed_all_the_same(int socket) {
     struct sw_msg spill, abort;
     greet(socket);
@@ -596,6 +631,7 @@ int main(void) {
     tcase_add_test(tcase, a_call_has_a_time_limit);
     tcase_add_test(tcase, a_time_limit_wakes_the_event_loop);
     tcase_add_loop_test(tcase, the_first_time_limit_wakes_the_event_loop, 0, 2);
+    tcase_add_test(tcase, each_time_limit_wakes_the_event_loop_for_itself);
     tcase_add_test(tcase, a_cancel_after_success_is_harmless);
     tcase_add_test(tcase, what_was_never_sent_is_canceled_by_itself);
     tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
