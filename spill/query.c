@@ -37,7 +37,7 @@ int sw_engine_find_idle(struct sw_owner *owner, struct sw_region_id id, struct s
 
 /* A region that is not stored yet counts for the first tier. */
 static const struct sw_tier *tier_of(const struct sw_region *region) {
-    return region->op || !region->tier ? sw_placement_memory(&region->owner->store->place) : region->tier;
+    return region->tier ? region->tier : sw_placement_memory(&region->owner->store->place);
 }
 
 static struct sw_region_info info_of(const struct sw_region *region) {

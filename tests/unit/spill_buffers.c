@@ -86,13 +86,16 @@ static int spill(struct sw_test_op *op) {
     return wait_for(op, sw_engine_spill(f.owner, SW_TRANSFER(ranges, N), sw_test_op_done, op, &op->id, NULL));
 }
 
-static int restore(struct sw_test_op *op, bool keep) {
+static int begin_restore(struct sw_test_op *op, bool keep) {
     struct sw_range ranges[N];
     const struct sw_region_id id = op->id;
     set_ranges(ranges, to_mem);
     *op = (struct sw_test_op){.id = id};
-    return wait_for(op,
-                    sw_engine_restore(f.owner, id, SW_TRANSFER(ranges, N, .keep = keep), sw_test_op_done, op, NULL));
+    return sw_engine_restore(f.owner, id, SW_TRANSFER(ranges, N, .keep = keep), sw_test_op_done, op, NULL);
+}
+
+static int restore(struct sw_test_op *op, bool keep) {
+    return wait_for(op, begin_restore(op, keep));
 }
 
 static void ck_back(void) {
@@ -350,7 +353,11 @@ START_TEST(buffers_move_between_tiers_together) {
         ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
     } while (strcmp(info.tier, "nvme") != 0);
     sw_engine_check(f.engine);
-    ck_assert_int_eq(restore(&op, true), 0);
+    ck_assert_int_eq(begin_restore(&op, true), 0);
+    ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
+    ck_assert_int_eq(info.state, SW_REGION_RESTORING);
+    ck_assert_str_eq(info.tier, "nvme"); /* as before and after */
+    ck_assert_int_eq(wait_for(&op, 0), 0);
     ck_back();
     ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_PREFETCH, 0, NULL), 0);
     ck_assert_int_eq(restore(&op, false), 0); /* cancels the move and goes on */
