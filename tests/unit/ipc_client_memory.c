@@ -421,6 +421,32 @@ START_TEST(buffers_of_a_region_succeed_or_fail_together) {
 }
 END_TEST
 
+static void serve_a_spill(int socket) {
+    sw_play_greet(socket);
+    put_parts(socket, take_parts(socket, SW_MSG_BUILD, sw_play_register(socket)));
+    sw_play_put_result(socket, take_build_end(socket, SW_BUILD_COMMIT), 1, STAGED_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The library asks to be called again for each piece that it copies, and no more when there is none. */
+START_TEST(an_event_loop_sleeps_when_all_is_copied) {
+    void *heap = calloc(1, STAGED_BYTES);
+    unsigned n_wakes = 0;
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_a_spill);
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    (void)spill_staged(heap);
+    for (; !spillway_next_done(sw_play.connection); n_wakes++) {
+        ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_uint_lt(n_wakes, 20);
+    ck_assert_int_eq(poll(&p, 1, 0), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 /* The commit is on its way when the service refuses to begin the build, which it then does not know. */
 static void refuse_the_build(int socket) {
     static const struct sw_wire_text texts[] = {{"ENOENT"}};
@@ -658,6 +684,7 @@ int main(void) {
     tcase_add_test(tcase, a_heap_that_fails_registers_nothing);
     tcase_add_test(tcase, buffers_of_a_region_succeed_or_fail_together);
     tcase_add_test(tcase, a_result_has_the_cause_of_its_failure);
+    tcase_add_test(tcase, an_event_loop_sleeps_when_all_is_copied);
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
     tcase_add_test(tcase, places_of_long_chunks_are_given_back);
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
