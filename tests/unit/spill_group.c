@@ -1,6 +1,7 @@
 /* Short operations that wait together: they share steps, and nothing else. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "tests/lib/content.h"
 #include "tests/lib/group_rig.h"
 #include "tests/lib/run.h"
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { N = 8, BYTES = 5000, STRIDE = 8192, MAX = 64 };
 
@@ -606,6 +608,39 @@ START_TEST(test_buffers_of_an_operation_beside_a_group_that_is_planned) {
 }
 END_TEST
 
+/* A group's plan takes the time of each member. */
+START_TEST(test_the_time_of_a_plan_is_each_members) {
+    enum { N_MEMBERS = 3, LONG_US = 20000 };
+    struct sw_test_op ops[N_MEMBERS] = {{0}};
+    struct sw_memory memory = sw_memory_new((size_t)N_MEMBERS * STRIDE);
+    struct sw_fixture f;
+    sw_content_fill(memory.data, memory.bytes, SW_CONTENT_TEXT, 7);
+    sw_fixture_open(&f, NULL);
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    sw_device_faulty_arm(f.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_DONE);
+    sw_engine_hold(f.engine, true);
+    for (unsigned i = 0; i < N_MEMBERS; i++) {
+        const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * STRIDE, .bytes = BYTES};
+        ck_assert_int_eq(
+            sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+    }
+    sw_engine_release(f.engine);
+    while (!sw_device_faulty_hangs(f.device))
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    (void)usleep(LONG_US);
+    sw_device_faulty_release(f.device);
+    for (unsigned i = 0; i < N_MEMBERS; i++)
+        sw_fixture_until(&f, &ops[i].done);
+    const struct sw_histogram *stages = sw_engine_op_statistics(f.engine)->latency[SW_OP_KIND_SPILL];
+    ck_assert_uint_ge(stages[SW_OP_STAGE_PLAN].sum_us, N_MEMBERS * LONG_US);
+    ck_assert_uint_eq(stages[SW_OP_STAGE_WHOLE].sum_us, stages[SW_OP_STAGE_WAIT].sum_us +
+                                                            stages[SW_OP_STAGE_PLAN].sum_us +
+                                                            stages[SW_OP_STAGE_MOVE].sum_us);
+    sw_fixture_close(&f);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("group");
     TCase *tcase = tcase_create("group");
@@ -629,6 +664,7 @@ int main(void) {
     suite_add_tcase(suite, tcase);
     TCase *slots = tcase_create("several slots");
     tcase_add_test(slots, test_buffers_of_an_operation_beside_a_group_that_is_planned);
+    tcase_add_test(slots, test_the_time_of_a_plan_is_each_members);
     suite_add_tcase(suite, slots);
     return sw_test_run(suite, CK_FORK);
 }
