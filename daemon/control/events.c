@@ -128,8 +128,12 @@ static void deliver_all(struct sw_events *events) {
         deliver(events, line);
         sw_free(line);
     }
-    for (node = events->subscribers.next; n_lost && node != &events->subscribers; node = node->next)
-        drop(SW_CONTAINER_OF(node, struct sw_subscriber, node), n_lost);
+    for (struct sw_list *at = events->subscribers.next, *next; n_lost && at != &events->subscribers; at = next) {
+        struct sw_subscriber *subscriber = SW_CONTAINER_OF(at, struct sw_subscriber, node);
+        next = at->next;
+        drop(subscriber, n_lost);
+        sw_subscriber_resume(subscriber); /* perhaps no event follows that would */
+    }
 }
 
 static void on_wake(uv_async_t *async) {

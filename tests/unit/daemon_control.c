@@ -143,6 +143,21 @@ START_TEST(events_go_on_behind_the_count_of_those_missed) {
 }
 END_TEST
 
+/* Lines for which the queue had no room are counted once, and at once: perhaps nothing else happens. */
+START_TEST(lost_events_are_told_though_no_other_follows) {
+    read_events("other");
+    for (int i = 0; i < 1024 + 5; i++)
+        sw_log(SW_LOG_INFO, "news", "n=%d", i);
+    (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+    const char *count = strstr(reader.told, "\"method\":\"dropped\",\"params\":{\"events\":5}");
+    ck_assert_msg(count != NULL, "%s", reader.told);
+    happen("other", 1);
+    ck_assert(was_told(1));
+    ck_assert_msg(!strstr(strchr(count, ','), "dropped"), "%s", reader.told);
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
 /* The subscription that ended, and what happened before the next one, is none of its business. */
 START_TEST(a_subscription_begins_anew) {
     read_events(NULL);
@@ -577,6 +592,7 @@ int main(void) {
     tcase_add_test(tests, what_is_in_is_not_dropped);
     tcase_add_test(tests, what_subscribers_have_no_room_for_is_counted);
     tcase_add_test(tests, events_go_on_behind_the_count_of_those_missed);
+    tcase_add_test(tests, lost_events_are_told_though_no_other_follows);
     tcase_add_test(tests, a_subscription_begins_anew);
     tcase_add_test(tests, a_filter_can_be_changed);
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
