@@ -46,6 +46,33 @@ START_TEST(the_tier_is_opened_and_counted) {
 }
 END_TEST
 
+/* All tiers are checked, and good only if each is. Loop: which ones are. The bad frame of the disk is none. */
+START_TEST(a_check_is_of_all_tiers) {
+    const bool is_disk_good = _i & 1, is_folder_good = _i & 2;
+    struct sw_nvme_folder disk = sw_nvme_folder_new();
+    struct sw_tier_nvme_config config = sw_nvme_config_of(1 << 20, SW_TIER_NVME_THREADS);
+    struct sw_err err = {0};
+    struct sw_stored stored;
+    char *text = NULL;
+    size_t n = 0;
+    bool is_good = false;
+    FILE *out = open_memstream(&text, &n);
+    config.directory = disk.path;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert(is_disk_good || sw_nvme_put(tier, 5000, 1, &stored, &err) == 0);
+    tier->ops->close(tier);
+    (void)snprintf(service.config.nvme_tier_directory, sizeof service.config.nvme_tier_directory, "%s", disk.path);
+    sw_folder_tier_is_good = is_folder_good;
+    ck_assert_msg(sw_tiers_check(&service.config, out, &is_good, &err) == 0, "%s", err.msg);
+    (void)fclose(out);
+    ck_assert_int_eq(is_good, is_disk_good && is_folder_good);
+    ck_assert_ptr_nonnull(strstr(text, "folder tier"));
+    ck_assert_ptr_nonnull(strstr(text, is_disk_good ? "nothing is damaged" : "result      damaged"));
+    free(text);
+    sw_nvme_folder_free(&disk);
+}
+END_TEST
+
 /* At most half of the first tier is room for frames on their way to this one. */
 START_TEST(frames_on_their_way_leave_half_of_the_first_tier) {
     service.config.host_tier_bytes = UINT64_C(1) << 40;
@@ -139,6 +166,7 @@ int main(void) {
     tcase_add_test(tests, frames_on_their_way_leave_half_of_the_first_tier);
     tcase_add_test(tests, the_tier_is_shown);
     tcase_add_loop_test(tests, care_for_objects_does_what_was_asked, 0, 2);
+    tcase_add_loop_test(tests, a_check_is_of_all_tiers, 0, 4);
     Suite *suite = suite_create("daemon_folder_tier");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -13,6 +13,8 @@ int sw_folder_tier_open(struct sw_tier **ret, const char *directory, uint64_t ca
 
 /* Where the table's row opens it; empty: there is none. The test sets it before the daemon's parts are opened. */
 extern char sw_folder_tier_directory[256];
+/* What the row's check finds. */
+extern bool sw_folder_tier_is_good;
 enum { SW_FOLDER_TIER_BYTES = 64 << 20 };
 
 #endif
