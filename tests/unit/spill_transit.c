@@ -118,6 +118,36 @@ START_TEST(each_direction_has_its_own_limit) {
 }
 END_TEST
 
+static int reserve_nothing(struct sw_tier *tier, uint64_t bytes, struct sw_stored *ret, struct sw_err *err) {
+    (void)tier;
+    (void)bytes;
+    (void)ret;
+    return sw_err_set(err, -SW_ENOSPACE, SW_SCOPE_REQUEST, "full");
+}
+
+/* A frame that comes back waits for room as long as frames of either direction are about to leave some. Without any it
+ * would wait for ever. Loop: the direction of the frame on its way. */
+START_TEST(room_is_waited_for_while_others_leave_some) {
+    struct sw_tier_ops full;
+    struct traveller first, second;
+    begin(&first, &a, operations[_i]);
+    begin(&second, &a, SW_OP_RESTORE);
+    ck_assert_int_eq(stage(&first, MIB), 0);
+    full = *tiers.at[0]->ops;
+    full.reserve = reserve_nothing;
+    const struct sw_tier_ops *ops = tiers.at[0]->ops;
+    tiers.at[0]->ops = &full;
+    ck_assert_int_eq(stage(&second, MIB), -SW_EAGAIN);
+    unstage(&first);
+    ck_assert_int_eq(stage(&second, MIB), -SW_ENOSPACE);
+    tiers.at[0]->ops = ops;
+    ck_assert_int_eq(stage(&second, MIB), 0);
+    unstage(&second);
+    end(&first);
+    end(&second);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("way");
     TCase *tcase = tcase_create("all");
@@ -125,6 +155,7 @@ int main(void) {
     tcase_add_loop_test(tcase, the_first_frame_may_exceed_the_limit, 0, 2);
     tcase_add_loop_test(tcase, an_eighth_is_kept_for_short_newcomers, 0, 2);
     tcase_add_loop_test(tcase, each_direction_has_its_own_limit, 0, 2);
+    tcase_add_loop_test(tcase, room_is_waited_for_while_others_leave_some, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
