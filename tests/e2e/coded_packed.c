@@ -322,6 +322,26 @@ START_TEST(a_canceled_pack_is_undone) {
 }
 END_TEST
 
+/* The call is canceled while the service, which is about to know the region, does not answer. */
+START_TEST(a_pack_that_is_canceled_before_the_answer_leaves_no_region) {
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_result result;
+    ok(spillway_prepare(here, data, &error));
+    ck_assert_int_eq(kill(sw_served_daemon.pid, SIGSTOP), 0);
+    struct spillway_ticket *ticket = pack(here);
+    do
+        ck_assert_int_eq(spillway_wait(ticket, 50, NULL, 0, &error), -SPILLWAY_EAGAIN);
+    while (is_original());
+    ck_assert_int_eq(spillway_wait(ticket, 100, NULL, 0, &error), -SPILLWAY_EAGAIN); /* the service is told meanwhile */
+    ok(spillway_cancel(ticket, &error));
+    ck_assert_int_eq(kill(sw_served_daemon.pid, SIGCONT), 0);
+    ck_assert_int_eq(finish(ticket, &result), -SPILLWAY_ECANCELED);
+    ck_assert(is_original());
+    ok(spillway_status(here, &status, &error)); /* behind what else this connection has sent */
+    ck_regions(0);
+}
+END_TEST
+
 START_TEST(a_canceled_unpack_can_be_repeated) {
     struct spillway_result result;
     for (unsigned us = 0; us < 8000; us += 8000 / TIMES) {
@@ -527,6 +547,7 @@ int main(void) {
     tcase_add_test(served, too_little_memory_is_refused);
     tcase_add_test(served, a_pack_that_the_service_refuses_is_undone);
     tcase_add_test(served, a_canceled_pack_is_undone);
+    tcase_add_test(served, a_pack_that_is_canceled_before_the_answer_leaves_no_region);
     tcase_add_test(served, a_canceled_unpack_can_be_repeated);
     tcase_add_test(served, a_connection_can_be_closed_at_any_time);
     tcase_add_test(served, calls_may_mix_what_is_packed_where);
