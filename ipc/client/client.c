@@ -432,8 +432,11 @@ int spillway_cancel(struct spillway_ticket *ticket, struct spillway_error *error
     const int rc = sw_client_enter(c, error);
     if (rc < 0)
         return rc;
-    if (!sw_ticket_is_done(ticket))
+    if (!sw_ticket_is_done(ticket)) {
         sw_transfer_cancel(ticket->call, -SW_ECANCELED, "canceled by spillway_cancel()");
+        if (!c->woken) /* what was never sent has no answer that would wake an event loop */
+            c->woken = eventfd_write(c->wake, 1) == 0;
+    }
     sw_client_leave(c);
     return rc;
 }

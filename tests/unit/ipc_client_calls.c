@@ -362,6 +362,33 @@ START_TEST(what_was_never_sent_is_canceled_by_itself) {
 }
 END_TEST
 
+static void answer_the_first(int socket) {
+    struct sw_msg spill;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, N);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &spill, SW_MSG_BUILD);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, spill.header.seq, N, 1, N * EACH_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The end of a call that waits for room wakes an event loop, before the call that has the room ends. */
+START_TEST(a_cancel_wakes_the_event_loop) {
+    start(answer_the_first, 0);
+    struct spillway_ticket *first = spill_all(), *waiting = spill_all();
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 0), 0);
+    ck_assert_int_eq(spillway_cancel(waiting, &sw_play.error), 0);
+    ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 1);
+    ck_assert_ptr_eq(spillway_next_done(sw_play.connection), waiting);
+    ck_assert_int_eq(spillway_wait(waiting, 0, NULL, 0, &sw_play.error), -SPILLWAY_ECANCELED);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(first, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- drops ------------------------------------------------------------------------------------------------------- */
 
 enum { MANY = SW_PROTO_MAX_ITEMS + 3 };
@@ -620,6 +647,30 @@ START_TEST(a_long_list_comes_in_parts) {
 }
 END_TEST
 
+static void list_and_fail(int socket) {
+    static struct sw_wire_listed items[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg, reply = {.u.listing = {.n_items = SW_PROTO_MAX_ITEMS, .items = items}};
+    sw_play_greet(socket);
+    for (unsigned i = 0; i < SW_PROTO_MAX_ITEMS; i++)
+        (void)snprintf(items[i].name, sizeof items[i].name, "r%u", i);
+    sw_play_expect(socket, &msg, SW_MSG_LIST);
+    sw_play_put(socket, &reply, SW_MSG_LISTING, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_LIST);
+    sw_play_put_error(socket, msg.header.seq, "ENOMEM", SW_SCOPE_REQUEST, "no memory for more");
+    sw_play_expect_end(socket);
+}
+
+/* A list whose second part fails is none. */
+START_TEST(each_part_of_a_list_may_fail) {
+    static struct spillway_list_item items[300];
+    sw_play_open(list_and_fail);
+    items[0].size = sizeof items[0];
+    sw_play_ck_error(spillway_list(sw_play.connection, NULL, items, 300, &sw_play.error), SPILLWAY_ENOMEM,
+                     SPILLWAY_SCOPE_REQUEST, "no memory for more");
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_calls");
     TCase *tcase = tcase_create("calls");
@@ -634,10 +685,12 @@ int main(void) {
     tcase_add_test(tcase, each_time_limit_wakes_the_event_loop_for_itself);
     tcase_add_test(tcase, a_cancel_after_success_is_harmless);
     tcase_add_test(tcase, what_was_never_sent_is_canceled_by_itself);
+    tcase_add_test(tcase, a_cancel_wakes_the_event_loop);
     tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
     tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
     tcase_add_test(tcase, structs_of_a_later_version_are_read);
     tcase_add_test(tcase, a_long_list_comes_in_parts);
+    tcase_add_test(tcase, each_part_of_a_list_may_fail);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
