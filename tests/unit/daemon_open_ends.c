@@ -106,6 +106,23 @@ START_TEST(a_build_without_appends_expires) {
 }
 END_TEST
 
+/* Each expires at its own time, whichever was begun last. */
+START_TEST(a_build_expires_before_a_later_one) {
+    struct sw_open *later;
+    rig.service.service.open_ms = 200;
+    begin(NUMBER, 4 * STEP);
+    (void)usleep(20000);
+    ck_assert_int_eq(append(NUMBER, 0, 0, STEP), 0); /* it is not due when it is first looked at */
+    (void)usleep(140000);
+    begin(NUMBER + 1, STEP);
+    await_expiry(NUMBER);
+    ck_assert_int_eq(sw_opens_find(rig.session, NUMBER + 1, false, &later, NULL), 0);
+    ck_assert_int_eq(sw_build_state(later->build), SW_BUILD_OPEN);
+    ck_assert_int_eq(say(NUMBER, SW_BUILD_ABORT), -SW_ETIMEDOUT);
+    ck_assert_int_eq(say(NUMBER + 1, SW_BUILD_ABORT), -SW_ECANCELED);
+}
+END_TEST
+
 /* The loop's index: it is idle, works on a chunk, waits for its commit, or for its abort. */
 START_TEST(a_session_ends_during_a_build) {
     sw_packet_rig_add_page(&rig);
@@ -172,6 +189,7 @@ int main(void) {
     tcase_add_loop_test(tcase, an_abort_cancels_running_appends, 0, 3);
     tcase_add_test(tcase, a_read_is_canceled_by_its_end);
     tcase_add_loop_test(tcase, a_build_without_appends_expires, 0, 2);
+    tcase_add_test(tcase, a_build_expires_before_a_later_one);
     tcase_add_loop_test(tcase, a_session_ends_during_a_build, 0, 4);
     tcase_add_test(tcase, an_allocation_that_fails_leaves_nothing_behind);
     suite_add_tcase(suite, tcase);
