@@ -1,5 +1,6 @@
 /* Frames that the client makes: what is stored as frames comes back as bytes, and the other way round; what a chunk
  * with a frame may not ask for; what frames count as. */
+#include "spill/engine_state.h"
 #include "tests/lib/client_frames.h"
 #include "tests/lib/packet_rig.h"
 #include "tests/lib/run.h"
@@ -281,6 +282,50 @@ START_TEST(frames_of_short_regions_follow_each_other) {
 }
 END_TEST
 
+/* Overwrites a region's stored frame. */
+static void overwrite(struct sw_region_id id, const uint8_t *content) {
+    struct sw_region *region;
+    ck_assert_int_eq(
+        sw_region_find(&rig.service.service.engine->store.regions, rig.session->owner, id, &region, NULL), 0);
+    const struct sw_stored *stored = &region->frames->stored[0];
+    for (unsigned i = 0; i < stored->n_extents; i++, content += stored->extents[i - 1].bytes)
+        memcpy(stored->extents[i].memory, content, stored->extents[i].bytes);
+}
+
+/* Frames that were stored together, and of which two were exchanged: these are refused, and the others come, each into
+ * its own room. */
+START_TEST(exchanged_frames_of_short_regions_are_refused) {
+    enum { N = 4 };
+    static uint8_t out[CHUNK];
+    struct sw_region_id ids[N];
+    uint64_t bytes;
+    encode(SW_VALUE_U32);
+    ck_assert_uint_eq(frame_bytes[0], frame_bytes[1]);
+    ck_assert_int_ne(memcmp(frame(0), frame(1), frame_bytes[0]), 0);
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    for (unsigned i = 0; i < N; i++) {
+        (void)sw_test_add_build(&packet, NULL);
+        sw_test_add_buffer(&packet, CHUNK, SW_VALUE_U32)->chunk_bytes = CHUNK;
+        add_any(0, 0, CHUNK, frame_at(i))->frame_bytes = frame_bytes[i];
+    }
+    ck_assert_int_eq(call(), 0);
+    for (unsigned i = 0; i < N; i++)
+        ids[i] = sw_test_result_id(&rig.reply, i);
+    overwrite(ids[0], frame(1));
+    overwrite(ids[1], frame(0));
+    new_gathering(ids, N);
+    ck_assert_int_eq(call(), 0);
+    for (unsigned i = 0; i < N; i++) {
+        const struct sw_wire_frame *f = &rig.reply.u.results.frames[i];
+        ck_assert_int_eq(sw_test_result_code(&rig.reply, i), i < 2 ? -SW_ECHECKSUM : 0);
+        if (i < 2)
+            continue;
+        ck_assert_int_eq(sw_codec_decode(rig.memory + f->offset, f->bytes, out, sizeof out, &bytes, NULL), 0);
+        ck_assert_mem_eq(out, raw + i * (size_t)CHUNK, CHUNK);
+    }
+}
+END_TEST
+
 START_TEST(what_reads_that_are_gathered_may_not_ask_for) {
     const struct sw_region_id ids[] = {store_one(0), store_one(1)};
     for (unsigned wrong = 0; wrong < 7; wrong++) {
@@ -436,6 +481,7 @@ int main(void) {
     tcase_add_loop_test(tcase, all_or_none_with_frames, 0, 3);
     tcase_add_test(tcase, frames_of_a_read_that_fails_are_empty);
     tcase_add_loop_test(tcase, frames_of_short_regions_follow_each_other, 0, 3);
+    tcase_add_test(tcase, exchanged_frames_of_short_regions_are_refused);
     tcase_add_test(tcase, what_reads_that_are_gathered_may_not_ask_for);
     tcase_add_test(tcase, what_an_append_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, what_a_read_of_a_frame_may_not_ask_for);
