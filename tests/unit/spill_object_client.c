@@ -388,7 +388,8 @@ START_TEST(expired_credentials_are_read_again) {
     ck_assert_int_eq(put("mine", 10, &err), -SW_EACCES);
     ck_assert_ptr_nonnull(strstr(err.msg, "it does not accept the credentials (HTTP 400, ExpiredToken)"));
     write_file(path, "[other]\naws_access_key_id=no\n[default]\naws_access_key_id=new-id\n"
-                     "aws_secret_access_key=new-secret\naws_session_token=of+a/session==\n");
+                     "aws_secret_access_key=new-secret\naws_session_token=of+a/session==\n"
+                     "[third]\naws_access_key_id=no\naws_secret_access_key=no\n");
     sw_object_store_tell(&store, "credentials new-id new-secret of+a/session==");
     ck_assert_int_eq(put("mine", 10, &err), 0);
     sw_test_remove(folder);
