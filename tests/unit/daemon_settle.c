@@ -136,6 +136,9 @@ START_TEST(reads_are_settled_by_their_ids) {
     ck_assert_int_eq(settle(SW_MSG_READ, 7, 0, &ids[1], 1), -SW_ESTALE);
     move(ids[3], SW_REGION_LOST);
     ck_assert_int_eq(settle(SW_MSG_READ, 7, all ? SW_REQ_ALL : 0, &ids[3], 1), -SW_ELOST);
+    const struct sw_region_id both[] = {ids[3], ids[1]}; /* lost, and gone: of all together the worst is told */
+    ck_assert_int_eq(settle(SW_MSG_READ, 7, all ? SW_REQ_ALL : 0, both, 2), all ? -SW_ESTALE : -SW_ELOST);
+    ck_assert(!all || sw_packet_rig_says(rig, "some of the regions do not exist"));
 }
 END_TEST
 
