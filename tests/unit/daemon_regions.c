@@ -97,6 +97,42 @@ START_TEST(a_region_can_be_inspected) {
 }
 END_TEST
 
+/* A packed region with more chunks than a reply has room for, in both versions: each page says how many there are. */
+START_TEST(chunks_are_told_page_by_page) {
+    enum { N_CHUNKS = SW_PROTO_MAX_FRAMES + 5, CHUNK = 32768 };
+    struct sw_region *region;
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    sw_test_add_build(&packet, NULL)->flags |= SW_BUILD_IN_PLACE;
+    (void)sw_test_add_buffer(&packet, BYTES, 0);
+    (void)sw_test_add_chunk(&packet, MEM + 1, 0, BYTES);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig->reply, 0);
+    ck_assert_int_eq(sw_engine_find(rig->session->owner, id, &region, NULL), 0);
+    struct sw_frames *const short_one = region->frames;
+    region->frames = sw_frames_new((uint64_t)N_CHUNKS * CHUNK, CHUNK, true); /* no chunk has shrunk */
+    ck_assert_ptr_nonnull(region->frames);
+    for (uint32_t first = 0; first < N_CHUNKS; first += SW_PROTO_MAX_FRAMES) {
+        const uint32_t n = first ? N_CHUNKS - SW_PROTO_MAX_FRAMES : SW_PROTO_MAX_FRAMES;
+        const struct sw_msg_details *details = &rig->reply.u.details;
+        const struct sw_msg_region_packed *packed = &rig->reply.u.region_packed;
+        struct sw_msg old = {.header.type = SW_MSG_QUERY_PACKED, .u.query_packed = {id.slot, id.gen, first}};
+        ck_assert_int_eq(inspect(id, SW_INSPECT_FRAMES, first), 0);
+        ck_assert(details->n_all == N_CHUNKS && details->n_frames == n);
+        ck_assert_uint_eq(details->frames[0].offset, (uint64_t)first * CHUNK);
+        rig->session->version = SW_PROTO_OLDEST_VERSION;
+        old.header.version = SW_PROTO_OLDEST_VERSION;
+        ck_assert_int_eq(sw_packet_rig_call_msg(rig, &old), 0);
+        rig->session->version = SW_PROTO_VERSION;
+        ck_assert_uint_eq(rig->reply.header.type, SW_MSG_REGION_PACKED);
+        ck_assert(packed->n_chunks == N_CHUNKS && packed->count == n);
+        ck_assert_uint_eq(packed->offset[0], (uint64_t)first * CHUNK);
+        ck_assert_uint_eq(packed->offset[n - 1], (uint64_t)(first + n - 1) * CHUNK);
+    }
+    sw_frames_delete(region->frames);
+    region->frames = short_one;
+}
+END_TEST
+
 static int adopt(const char *name) {
     struct sw_msg msg = {.header.type = SW_MSG_ADOPT};
     sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, name);
@@ -127,6 +163,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
     tcase_add_loop_test(tcase, regions_that_can_be_discarded_are, 0, 2);
     tcase_add_test(tcase, a_region_can_be_inspected);
+    tcase_add_test(tcase, chunks_are_told_page_by_page);
     tcase_add_test(tcase, a_durable_region_is_adopted_by_its_name);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
