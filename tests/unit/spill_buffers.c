@@ -150,6 +150,21 @@ START_TEST(a_buffer_may_be_mapped_after_the_last_plan) {
 }
 END_TEST
 
+/* The operation has begun with its first buffer, whichever that is; one that has not begun does not count. */
+START_TEST(the_first_buffer_that_begins_counts) {
+    static const uint64_t started_us[] = {0, 1300, 1100, 0, 1200};
+    const struct sw_buffer buffer = {.bytes = 10};
+    struct sw_run_outcome sum = {.started_us = 0};
+    uint64_t most = 0;
+    for (unsigned i = 0; i < sizeof started_us / sizeof started_us[0]; i++) {
+        const struct sw_run run = {.buffer = &buffer, .outcome = {.started_us = started_us[i], .mapped_us = 1500 - i}};
+        sw_run_outcome_add(&sum, &run, &most);
+    }
+    ck_assert_uint_eq(sum.started_us, 1100);
+    ck_assert_uint_eq(sum.mapped_us, 1500);
+}
+END_TEST
+
 START_TEST(one_region_of_several_buffers) {
     struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
     struct sw_region_info info;
@@ -444,6 +459,7 @@ int main(void) {
     tcase_add_test(tcase, one_region_of_several_buffers);
     tcase_add_test(tcase, the_last_plan_of_all_buffers_counts);
     tcase_add_test(tcase, a_buffer_may_be_mapped_after_the_last_plan);
+    tcase_add_test(tcase, the_first_buffer_that_begins_counts);
     tcase_add_test(tcase, any_number_of_buffers);
     tcase_add_test(tcase, all_buffers_count_for_their_tenant);
     tcase_add_test(tcase, invalid_requests_are_refused);
