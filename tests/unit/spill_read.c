@@ -9,7 +9,9 @@
 #include "tests/lib/transfer.h"
 
 #include <check.h>
+#include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { CHUNK = 64 << 10, N = 3, BUFFER_BYTES = 6 * CHUNK, N_CHUNKS = 8 };
 
@@ -509,6 +511,41 @@ START_TEST(read_while_it_moves) {
 }
 END_TEST
 
+static void note_bad(const struct sw_bad_frame *bad, void *arg) {
+    *(struct sw_bad_frame *)arg = *bad;
+}
+
+/* A damaged frame is reported as the region's chunk that it is, whichever part of a buffer was asked for. */
+START_TEST(damage_is_reported_by_the_regions_chunk) {
+    static const size_t numbers[] = {7, 3, 0}; /* of the chunks that are asked for first */
+    const struct sw_region_id id = store();
+    struct sw_region_info info;
+    struct sw_bad_frame bad = {.chunk = SIZE_MAX};
+    struct sw_test_op op, last;
+    uint8_t byte;
+    do {
+        (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
+        ck_assert_int_eq(sw_engine_query(sw_pair.f.owner, id, &info, NULL), 0);
+    } while (strcmp(info.tier, "nvme") != 0);
+    struct sw_region *region = &sw_pair.f.engine->store.regions.regions[id.slot];
+    const off_t at = (off_t)region->frames->stored[numbers[_i]].extents[0].offset + 20;
+    const int disk = sw_nvme_open_data(&sw_pair.f.folder);
+    ck_assert_int_eq(pread(disk, &byte, 1, at), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(disk, &byte, 1, at), 1);
+    (void)close(disk);
+    sw_pair.f.engine->store.observer = (struct sw_observer){.bad_frame = note_bad, .arg = &bad};
+    struct sw_read *read = begin(id);
+    ck_assert_int_eq(ask(read, (unsigned)_i, CHUNK, &op), 0);
+    const int rc = sw_pair_wait(&op);
+    ck_assert(rc == -SW_ECHECKSUM || rc == -SW_EFRAME);
+    ck_assert_uint_eq(bad.chunk, numbers[_i]);
+    ck_assert_uint_eq(bad.n_chunks, 1);
+    ck_assert_int_eq(end(read, true, &last), rc);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, id, NULL), 0);
+}
+END_TEST
+
 /* ---- across lives ---- */
 
 static struct sw_life life;
@@ -572,6 +609,7 @@ int main(void) {
     tcase_add_checked_fixture(disk, open_with_disk, sw_pair_close);
     tcase_add_loop_test(disk, chunks_make_a_region_whole, 0, 3);
     tcase_add_test(disk, read_while_it_moves);
+    tcase_add_loop_test(disk, damage_is_reported_by_the_regions_chunk, 0, 3);
     tcase_add_checked_fixture(lives, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(lives, the_next_process_finds_regions_being_read, 0, 2);
     suite_add_tcase(suite, all);
