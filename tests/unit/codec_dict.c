@@ -116,6 +116,11 @@ START_TEST(test_no_dictionary) {
     (void)sw_frame_round_trip(&plan, c->data, column_bytes(c));
     plan = plan_of(c, 0);
     ck_assert_uint_eq(plan.params.n_symbols, 0);
+    c->n = 0;
+    while (c->n < MAX_VALUES) /* also if half of the values are one */
+        put(c, c->n % 2 ? 5 : spread(c, c->n));
+    plan = plan_of(c, column_bytes(c));
+    ck_assert_uint_eq(plan.params.n_symbols, 0);
     free(c);
 }
 END_TEST
