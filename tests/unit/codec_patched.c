@@ -1,6 +1,7 @@
 /* Codecs with exceptions, pfor and pdfor: how few bits they take, and which steps they learn. */
 #include "codec/codec.h"
 #include "codec/pfor/grid.h"
+#include "codec/pfor/patched.h"
 #include "codec/plan/plan.h"
 #include "tests/lib/content.h"
 #include "tests/lib/numbers.h"
@@ -78,6 +79,22 @@ START_TEST(outliers_cost_their_own_bits) {
 }
 END_TEST
 
+/* Lanes without numbers, which are not on the grid, do not hide that another lane has an outlier. */
+START_TEST(lanes_may_be_empty) {
+    struct sw_patched_numbers numbers = {.bits = 32, .is_in_order = _i};
+    const unsigned in_lane = SW_VECTOR_VALUES / SW_VECTOR_LANES;
+    for (unsigned i = 0; i < SW_VECTOR_VALUES / 4; i++) { /* eight lanes */
+        const unsigned at = _i ? i : i / in_lane * 128 + i % in_lane;
+        numbers.number[at] = i == 77 ? 1u << 30 : 1000 + i % 50;
+        numbers.is_there[at] = true;
+        numbers.n++;
+    }
+    const struct sw_patched best = sw_patched_choose(&numbers);
+    ck_assert_uint_eq(best.n_packed, numbers.n - 1);
+    ck_assert_uint_le(best.width, 6);
+}
+END_TEST
+
 /* The multiples of a step, also of signed and odd values, and with a residue. */
 START_TEST(steps_are_learned) {
     enum { VALUES = 1 << 14 };
@@ -123,6 +140,7 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, few_bits_with_exceptions, 0, (int)N_OF(columns));
     tcase_add_loop_test(tests, outliers_cost_their_own_bits, 0, 3);
+    tcase_add_loop_test(tests, lanes_may_be_empty, 0, 2);
     tcase_add_loop_test(tests, steps_are_learned, 0, 16);
     tcase_add_test(tests, vectors_without_multiples);
     suite_add_tcase(suite, tests);
