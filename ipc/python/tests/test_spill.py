@@ -11,6 +11,8 @@ import numpy
 import pytest
 
 import spillway
+from spillway._library import sized
+from spillway._ticket import sum_of
 
 RANDOM = numpy.random.default_rng(1)
 
@@ -31,6 +33,19 @@ def same(a, b):
         if not hasattr(a, "dtype")
         else (a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     )
+
+
+def test_results_of_parts_are_added_up():
+    """The parts of a region go side by side, so the slowest one's time is the region's. Empty parts have no say."""
+    parts = sized("spillway_result", 3)
+    for part, raw_bytes, stored_bytes, us, codec in zip(
+        parts, (100, 300, 0), (10, 20, 1), (2_000_000, 5_000_000, 1), (b"v5t", b"v5t", b"raw"), strict=True
+    ):
+        part.raw_bytes, part.stored_bytes, part.service_us, part.codec = raw_bytes, stored_bytes, us, codec
+    parts[0].tier, parts[1].tier = b"host", b"nvme"
+    result = sum_of(list(parts))
+    assert (result.raw_bytes, result.stored_bytes, result.service_seconds) == (400, 31, 5)
+    assert (result.codec, result.tier) == ("v5t", "mixed")
 
 
 @pytest.mark.parametrize("obj", list(objects()), ids=lambda o: type(o).__name__)

@@ -72,6 +72,29 @@ def test_the_lock_is_free_while_a_thread_waits(connection, service):
     assert not waiting.is_alive()
 
 
+def test_a_thread_that_gives_up_leaves_polling_to_another(connection, service):
+    import signal
+
+    def give_up():
+        with pytest.raises(spillway.EAGAIN):
+            tickets[0].wait(timeout=0.3)
+
+    os.kill(service.pid, signal.SIGSTOP)
+    try:
+        tickets = [connection.spill(bytearray(1000)) for _ in range(2)]
+        polling = threading.Thread(target=give_up)
+        polling.start()
+        time.sleep(0.1)
+        waiting = threading.Thread(target=tickets[1].wait, daemon=True)
+        waiting.start()
+        polling.join(10)
+        assert not polling.is_alive()
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
 def test_interrupted_wait_leaves_no_poller(connection, service):
     import signal
 
