@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -357,6 +358,28 @@ START_TEST(what_reads_that_are_gathered_may_not_ask_for) {
 }
 END_TEST
 
+/* While a frame is to be read, its own bytes cannot be packed; those behind it can, also where its chunk's bytes, which
+ * are more, would lie. Loop: behind it, or not. */
+START_TEST(a_frame_uses_no_more_than_its_bytes) {
+    sw_packet_rig_add_page(&rig);
+    ck_assert_uint_lt(frame_bytes[0] + 4096, CHUNK);
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    sw_test_add_build(&packet, NULL)->build = NUMBER;
+    sw_test_add_buffer(&packet, CHUNK, 0)->chunk_bytes = CHUNK;
+    add_frame(0, 0)->order_value = 1;
+    const uint32_t seq = sw_packet_rig_send(&rig, &packet.msg, NULL, 0);
+    sw_packet_rig_idle(&rig);
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    sw_test_add_build(&packet, NULL)->flags |= SW_BUILD_IN_PLACE;
+    (void)sw_test_add_buffer(&packet, 4096, 0);
+    (void)sw_test_add_chunk(&packet, MEM, frame_at(0) + frame_bytes[0] - !_i, 4096);
+    ck_assert_int_eq(call(), _i ? 0 : -SW_EBUSY);
+    atomic_store(&rig.words[0], 1);
+    ck_assert_int_eq(sw_packet_rig_await_seq(&rig, seq), 0);
+    ck_assert_str_eq(coder(0), "client");
+}
+END_TEST
+
 /* ---- what a chunk may not ask for ---- */
 
 static struct sw_region_id region_to_read;
@@ -482,6 +505,7 @@ int main(void) {
     tcase_add_test(tcase, frames_of_a_read_that_fails_are_empty);
     tcase_add_loop_test(tcase, frames_of_short_regions_follow_each_other, 0, 3);
     tcase_add_test(tcase, exchanged_frames_of_short_regions_are_refused);
+    tcase_add_loop_test(tcase, a_frame_uses_no_more_than_its_bytes, 0, 2);
     tcase_add_test(tcase, what_reads_that_are_gathered_may_not_ask_for);
     tcase_add_test(tcase, what_an_append_of_a_frame_may_not_ask_for);
     tcase_add_test(tcase, what_a_read_of_a_frame_may_not_ask_for);
