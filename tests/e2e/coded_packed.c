@@ -251,8 +251,9 @@ START_TEST(memory_in_use_is_refused) {
     const struct spillway_region region = result.region;
     ck_assert_int_eq(kill(sw_served_daemon.pid, SIGSTOP), 0); /* so that the spill does not end before */
     ok(spillway_spill(here, SW_REQUEST(SW_ONE(data, MIB)), 1, &other, &error));
-    ck_assert_int_eq(spillway_restore(here, SW_REQUEST(SW_ONE(data, bytes), .region = region, .flags = SPILLWAY_IN_PLACE),
-                                      1, &ticket, &error),
+    ck_assert_int_eq(spillway_restore(here,
+                                      SW_REQUEST(SW_ONE(data, bytes), .region = region, .flags = SPILLWAY_IN_PLACE), 1,
+                                      &ticket, &error),
                      -SPILLWAY_EBUSY);
     ck_assert_int_eq(kill(sw_served_daemon.pid, SIGCONT), 0);
     ok(finish(other, &result));

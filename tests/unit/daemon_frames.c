@@ -286,8 +286,8 @@ END_TEST
 /* Overwrites a region's stored frame. */
 static void overwrite(struct sw_region_id id, const uint8_t *content) {
     struct sw_region *region;
-    ck_assert_int_eq(
-        sw_region_find(&rig.service.service.engine->store.regions, rig.session->owner, id, &region, NULL), 0);
+    ck_assert_int_eq(sw_region_find(&rig.service.service.engine->store.regions, rig.session->owner, id, &region, NULL),
+                     0);
     const struct sw_stored *stored = &region->frames->stored[0];
     for (unsigned i = 0; i < stored->n_extents; i++, content += stored->extents[i - 1].bytes)
         memcpy(stored->extents[i].memory, content, stored->extents[i].bytes);

@@ -621,8 +621,8 @@ START_TEST(test_the_time_of_a_plan_is_each_members) {
     sw_engine_hold(f.engine, true);
     for (unsigned i = 0; i < N_MEMBERS; i++) {
         const struct sw_range range = {.mem = mem, .offset = (uint64_t)i * STRIDE, .bytes = BYTES};
-        ck_assert_int_eq(
-            sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL), 0);
+        ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &ops[i], &ops[i].id, NULL),
+                         0);
     }
     sw_engine_release(f.engine);
     while (!sw_device_faulty_hangs(f.device))

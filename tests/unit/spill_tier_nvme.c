@@ -622,9 +622,9 @@ START_TEST(test_a_check_says_where_bad_frames_lie) {
         ck_assert_int_eq(sw_nvme_put(tier, 700 * KIB + i, i, &stored, &err), 0);
     tier->ops->close(tier);
     for (unsigned more = 1; more < 3; more++) {
-        ck_assert_int_eq(sw_nvme_check(&check, config.directory, more * config.file_bytes, ck_lies_there,
-                                       &config.file_bytes, &err),
-                         0);
+        ck_assert_int_eq(
+            sw_nvme_check(&check, config.directory, more * config.file_bytes, ck_lies_there, &config.file_bytes, &err),
+            0);
         ck_assert_uint_eq(check.n_read, N);
         ck_assert_uint_eq(check.n_bad, N);
         ck_assert_uint_eq(check.file_bytes, config.file_bytes);
