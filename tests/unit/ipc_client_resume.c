@@ -416,6 +416,32 @@ START_TEST(a_coder_asks_each_process) {
 }
 END_TEST
 
+static void grant_too_little(int socket) {
+    struct sw_msg msg, little = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = 1 << 20, .chunk_bytes = 16 << 20}},
+                       none = {.u.coder_ok = {.codecs = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    SW_ASSERT(msg.u.coder.bytes > 1 << 20);
+    sw_play_put(socket, &little, SW_MSG_CODER_OK, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    SW_ASSERT(msg.u.coder.bytes == 0);
+    sw_play_put(socket, &none, SW_MSG_CODER_OK, msg.header.seq);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    sw_play_expect_end(socket);
+}
+
+/* What is granted, but too little, is given back: others may need it. The service encodes. */
+START_TEST(a_grant_that_is_too_small_is_given_back) {
+    struct spillway_result result = {.size = sizeof result};
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(grant_too_little);
+    struct spillway_ticket *ticket = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t take_marked_spill(int socket) {
@@ -927,6 +953,7 @@ int main(void) {
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_coder_asks_each_process);
+    tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
