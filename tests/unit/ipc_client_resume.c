@@ -442,6 +442,77 @@ START_TEST(a_grant_that_is_too_small_is_given_back) {
 }
 END_TEST
 
+enum { FIRST_BYTES = 2 << 20, SECOND_BYTES = 16 << 20 };
+
+/* The first region is committed, and the second one, which is longer, has begun: half of it is not answered. Nothing of
+ * the call is begun again after the restart. */
+static void commit_the_first(int socket) {
+    const struct sw_msg_coder_ok coder = {.codecs = UINT64_MAX, .bytes = UINT64_MAX, .chunk_bytes = 65536};
+    struct sw_msg msg, ok = {.u.coder_ok = coder};
+    uint32_t first = 0, second = 0, n_second = 0;
+    bool is_committed = false;
+    greet_with(socket, false, 1000, 100);
+    while (!(is_committed && second) && sw_play_get(socket, &msg)) {
+        const struct sw_msg_build *build = &msg.u.build;
+        if (msg.header.type == SW_MSG_CODER) {
+            sw_play_put(socket, &ok, SW_MSG_CODER_OK, msg.header.seq);
+        } else if (msg.header.type != SW_MSG_BUILD) {
+            sw_play_put_ok(socket, msg.header.seq);
+        } else {
+            const bool commits = build->builds->flags & SW_BUILD_COMMIT;
+            if (build->builds->flags & SW_BUILD_BEGIN)
+                *(build->buffers->raw_bytes == FIRST_BYTES ? &first : &second) = build->builds->build;
+            SW_ASSERT(!commits || (build->n_builds == 1 && build->builds->build == first));
+            n_second += build->builds->build == second ? build->n_chunks : 0;
+            if (build->builds->build != second || n_second < SECOND_BYTES / 65536 / 2)
+                sw_play_put_result(socket, msg.header.seq, commits, commits ? FIRST_BYTES : 0);
+            is_committed |= commits;
+        }
+    }
+    leave(socket);
+    const int again = come_back();
+    while (sw_play_get(again, &msg)) {
+        SW_ASSERT(msg.header.type != SW_MSG_BUILD || msg.u.build.builds->flags == SW_BUILD_ABORT);
+        ok = (struct sw_msg){.u.coder_ok = coder};
+        if (msg.header.type == SW_MSG_CODER)
+            sw_play_put(again, &ok, SW_MSG_CODER_OK, msg.header.seq);
+        else if (msg.header.type == SW_MSG_STATUS)
+            sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+        else if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_result(again, msg.header.seq, 0, 0);
+        else
+            sw_play_put_ok(again, msg.header.seq);
+    }
+    (void)close(again);
+}
+
+START_TEST(a_call_of_which_a_part_is_committed_is_not_begun_anew) {
+    uint8_t *data = calloc(1, FIRST_BYTES + SECOND_BYTES);
+    const struct spillway_buffer buffers[] = {{.data = data, .bytes = FIRST_BYTES},
+                                              {.data = data + FIRST_BYTES, .bytes = SECOND_BYTES}};
+    struct spillway_request both[2];
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_ptr_nonnull(data);
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(commit_the_first);
+    for (unsigned i = 0; i < 2; i++)
+        both[i] = (struct spillway_request){
+            .size = sizeof both[0], .buffers = &buffers[i], .n_buffers = 1, .flags = SPILLWAY_EACH};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, both, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0); /* once the first one is committed */
+    sw_play_ck_error(spillway_wait(ticket, SW_TEST_WAIT_MS, results, 2, &sw_play.error), SPILLWAY_ERESTARTED,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    ck_assert(results[0].code == 0 && results[0].region.slot == 1);
+    ck_assert_int_eq(results[1].code, -SPILLWAY_ERESTARTED);
+    spillway_ticket_free(ticket);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0); /* of the next process */
+    sw_play_close();
+    free(data);
+}
+END_TEST
+
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t take_marked_spill(int socket) {
@@ -954,6 +1025,7 @@ int main(void) {
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
+    tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
