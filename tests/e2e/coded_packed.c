@@ -444,6 +444,35 @@ START_TEST(one_of_several_may_fail) {
 }
 END_TEST
 
+/* The first one fails here, and the service restores the other: the call's error is still the first one's. */
+START_TEST(one_that_fails_here_fails_a_call_that_the_service_ends) {
+    struct spillway_request requests[2] = {{0}};
+    struct spillway_buffer buffers[2];
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_ticket *ticket;
+    for (unsigned i = 0; i < 2; i++)
+        buffers[i] = (struct spillway_buffer){.data = data + i * MIB, .bytes = MIB};
+    sw_requests_of_each(requests, buffers, 2);
+    for (unsigned i = 0; i < 2; i++)
+        requests[i].flags = SPILLWAY_EACH | (i ? 0 : SPILLWAY_IN_PLACE);
+    ok(spillway_spill(here, requests, 2, &ticket, &error));
+    ok(spillway_wait(ticket, WAIT_MS, results, 2, &error));
+    spillway_ticket_free(ticket);
+    sw_requests_take_regions(requests, results, 2);
+    data[5] ^= 1;
+    memset(data + MIB, 0, MIB);
+    ok(spillway_restore(here, requests, 2, &ticket, &error));
+    ck_assert_int_lt(spillway_wait(ticket, WAIT_MS, results, 2, &error), 0);
+    spillway_ticket_free(ticket);
+    ck_assert(results[0].code == error.code && results[1].code == 0);
+    ck_assert_mem_eq(data + MIB, original + MIB, MIB);
+    data[5] ^= 1;
+    ok(spillway_restore(here, requests, 1, &ticket, &error));
+    ok(finish(ticket, &results[0]));
+    ck_assert(is_original());
+}
+END_TEST
+
 /* ---- the service's end ------------------------------------------------------------------------------------------- */
 
 static void end_service(void) {
@@ -553,6 +582,7 @@ int main(void) {
     tcase_add_test(served, a_connection_can_be_closed_at_any_time);
     tcase_add_test(served, calls_may_mix_what_is_packed_where);
     tcase_add_test(served, one_of_several_may_fail);
+    tcase_add_test(served, one_that_fails_here_fails_a_call_that_the_service_ends);
     tcase_add_checked_fixture(alone, before_each_alone, after_each_alone);
     tcase_add_test(alone, a_region_is_unpacked_without_a_service);
     tcase_add_loop_test(alone, a_pack_is_undone_when_the_service_ends, 0, ENDS);
