@@ -20,6 +20,8 @@ static struct sw_coder_user user;
 static struct sw_coder_place place;
 static uint8_t *data, *original; /* data: on the GPU */
 static struct sw_coder_run runs[N];
+static char owners[2]; /* whose the runs are, by turns */
+static unsigned n_owners = 1;
 static unsigned n_groups, n_singles, n_disputed;
 static bool is_random; /* content that does not shrink, among content that does */
 /* What the service has, and does wrong. */
@@ -75,6 +77,7 @@ static void carry_out(struct sw_coder_event *event) {
     (event->items ? n_groups++ : n_singles++);
     n_disputed += event->is_disputed;
     for (unsigned i = 0; i < event->n; i++) {
+        ck_assert_ptr_eq(event->runs[i]->owner, event->runs[0]->owner);
         if (event->items && i + 1 == refused)
             (void)sw_err_set(&event->runs[i]->refused, -SW_ENOENT, SW_SCOPE_REQUEST, "the service refuses");
         else if (event->kind == SW_CODER_SEND)
@@ -103,7 +106,7 @@ static void add_all(enum sw_operation operation) {
     for (unsigned i = 0; i < N; i++) {
         struct sw_coder_run *run = all[i] = &runs[i];
         run->user = &user;
-        run->owner = runs;
+        run->owner = &owners[i % n_owners];
         run->goes_in_groups = true;
         run->item = i;
         run->request = (struct sw_request){.operation = operation, .session = 1};
@@ -216,6 +219,16 @@ START_TEST(a_batch_needs_few_kernels_and_one_event) {
     ck_assert_uint_eq(n_singles, 0);
     ck_assert_int_eq(count(SW_FAKE_sw_gpu_decode_batch_async), decoded + 1);
     ck_back(N);
+}
+END_TEST
+
+/* A call whose client's connection has ended drops its events, and no other's. */
+START_TEST(each_owner_has_events_of_its_own) {
+    n_owners = 2;
+    there_and_back();
+    n_groups = n_singles = 0;
+    there_and_back();
+    ck_assert_uint_ge(n_groups, 4);
 }
 END_TEST
 
@@ -357,6 +370,7 @@ int main(void) {
     sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_batch_needs_few_kernels_and_one_event);
+    tcase_add_test(tcase, each_owner_has_events_of_its_own);
     tcase_add_test(tcase, contents_of_several_kinds_come_back);
     tcase_add_loop_test(tcase, a_frame_that_is_refused_fails_alone, 0, 2);
     tcase_add_test(tcase, a_frame_that_is_spoilt_on_its_way_comes_back);
