@@ -136,11 +136,12 @@ struct sw_client_layers {
     void (*free)(struct sw_transfer *transfer);
 };
 
-/* A call that sleeps, and what it waits for. */
+/* A call that sleeps: what it waits for, and by which descriptors. */
 struct sw_sleeper {
     bool (*ended)(const void *arg); /* NULL: none sleeps */
     const void *arg;
-    enum sw_link link; /* when it fell asleep: then it chose its descriptors */
+    enum sw_link link;
+    int socket, timers[SW_TIMER_NR];
 };
 
 struct spillway {

@@ -50,17 +50,22 @@ static void take_news(struct sw_coder_link *link) {
     atomic_store(&link->has_news, false); /* what comes from now on is seen by the step that follows */
 }
 
-/* No call uses the connection, or one sleeps: another thread goes on with it. The call is woken if that gave it what it
- * waits for, or other descriptors. */
+/* The call that sleeps has what it waits for, or has to wait for other descriptors. */
+static bool must_wake(const struct spillway *c) {
+    const struct sw_sleeper *s = &c->sleeper;
+    return s->ended && (s->ended(s->arg) || s->link != c->link || s->socket != c->socket ||
+                        memcmp(s->timers, c->timers, sizeof s->timers) != 0 || !sw_list_empty(&c->outbox));
+}
+
+/* No call uses the connection, or one sleeps: another thread goes on with it. */
 static void serve(struct sw_coder_user *user) {
     struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
     struct spillway *c = link->connection;
     if (!sw_client_step_in(c))
         return;
-    const struct sw_sleeper *sleeper = &c->sleeper;
-    if (atomic_load(&link->has_news) || (sleeper->ended && c->n_in_flight > 0)) {
+    if (atomic_load(&link->has_news) || (c->sleeper.ended && c->n_in_flight > 0)) {
         (void)sw_client_pump(c);
-        if (sleeper->ended && (sleeper->ended(sleeper->arg) || sleeper->link != c->link))
+        if (must_wake(c))
             wake(user);
     }
     sw_client_step_out(c);

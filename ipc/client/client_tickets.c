@@ -275,6 +275,8 @@ static void sleep_beside(struct spillway *c, const struct sw_sleeper *sleeper, s
                          const struct timespec *timeout) {
     c->sleeper = *sleeper;
     c->sleeper.link = c->link;
+    c->sleeper.socket = c->socket;
+    memcpy(c->sleeper.timers, c->timers, sizeof c->timers);
     (void)pthread_mutex_unlock(&c->lock);
     (void)ppoll(fds, n, timeout, NULL);
     (void)pthread_mutex_lock(&c->lock);
