@@ -21,8 +21,8 @@
  * (l_comment, H200); other text is less even. */
 #define DENSE_SHARE 0.8
 
-/* The question needs both encoders' rates. Another program slows both down alike: what was measured before it began does
- * not count. */
+/* The question needs both encoders' rates. Another program slows both down alike: what was measured before it began
+ * does not count. */
 static void fill_rates(struct sw_cost_rates *rates) {
     double *usual = &rates->encode[SW_PLAN_BYTES_CODEC], *dense = &rates->encode[SW_PLAN_DENSE_CODEC];
     if (*usual <= 0 && *dense <= 0)
