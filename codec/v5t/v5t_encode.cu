@@ -28,15 +28,20 @@ struct prefixes {
     __device__ inline uint32_t find(uint32_t pair) const {
         return code[pair];
     }
+    /* The 256 pairs with the same second byte are a row of 256 bytes: all rows begin as the first one. */
     __device__ void build(const sw_params &table, uint32_t threads) {
-        for (uint32_t i = threadIdx.x; i < sizeof code / 16; i += threads)
-            ((uint4 *)code)[i] = make_uint4(~0u, ~0u, ~0u, ~0u);
+        constexpr uint32_t ROW_UNITS = 256 / 16;
+        if (threadIdx.x < ROW_UNITS)
+            ((uint4 *)code)[threadIdx.x] = make_uint4(~0u, ~0u, ~0u, ~0u);
         __syncthreads();
-        for (uint32_t c = threadIdx.x / 64; c < table.own[SW_V5T_N1]; c += threads / 64) {
-            const uint32_t n = table.own[SW_V5T_N2] + c, byte = (uint32_t)table.value[n];
-            for (uint32_t b = threadIdx.x % 64; b < 256; b += 64)
-                code[byte | b << 8] = (uint8_t)n;
+        for (uint32_t c = threadIdx.x; c < table.own[SW_V5T_N1]; c += threads) {
+            const uint32_t n = table.own[SW_V5T_N2] + c;
+            code[(uint32_t)table.value[n] & 0xFF] = (uint8_t)n;
         }
+        __syncthreads();
+        const uint4 row = ((const uint4 *)code)[threadIdx.x % ROW_UNITS];
+        for (uint32_t i = ROW_UNITS + threadIdx.x; i < sizeof code / 16; i += threads)
+            ((uint4 *)code)[i] = row;
         __syncthreads(); /* a 2-byte symbol replaces the 1-byte symbol that it starts with */
         for (uint32_t c = threadIdx.x; c < table.own[SW_V5T_N2]; c += threads)
             code[table.value[c]] = (uint8_t)c;
