@@ -125,7 +125,9 @@ struct sw_wire_frame {
     uint16_t buffer;
     uint8_t codec, value_type; /* as in the frame's header */
     uint8_t segment_log2;      /* the same; DETAILS: 0 */
-    uint8_t reserved[7];
+    uint8_t reserved;
+    uint16_t dictionary16; /* the same; DETAILS: 0 */
+    uint8_t more_reserved[4];
 };
 
 struct sw_wire_id {

@@ -36,7 +36,8 @@ static struct sw_wire_frame wire_frame(const struct sw_range *range, const struc
                                   .buffer = (uint16_t)range->buffer,
                                   .codec = (uint8_t)layout->codec,
                                   .value_type = (uint8_t)layout->value_type,
-                                  .segment_log2 = (uint8_t)layout->segment_log2};
+                                  .segment_log2 = (uint8_t)layout->segment_log2,
+                                  .dictionary16 = (uint16_t)(layout->dictionary_bytes / SW_FRAME_ALIGN)};
 }
 
 static int read_chunks(struct sw_task *task, const struct sw_open *open, const struct sw_read_record *record,

@@ -6,11 +6,13 @@ bool sw_coded_take_layout(struct sw_frame_layout *ret, const struct sw_wire_fram
     const struct sw_codec_format *format = sw_codec_format_of(frame->codec);
     if (!format || frame->value_type >= SW_VALUE_NR || frame->bytes > room_bytes ||
         frame->segment_log2 < format->min_segment_log2 || frame->segment_log2 > format->max_segment_log2 ||
-        frame->n_symbols > format->max_symbols || !frame->raw_bytes || frame->raw_bytes > SW_FRAME_MAX_RAW_BYTES ||
+        frame->n_symbols > format->max_symbols || frame->dictionary16 > format->max_dictionary_bytes / SW_FRAME_ALIGN ||
+        !frame->raw_bytes || frame->raw_bytes > SW_FRAME_MAX_RAW_BYTES ||
         !sw_codec_takes((enum sw_codec_id)frame->codec, (enum sw_value_type)frame->value_type))
         return false;
     sw_frame_layout_init(ret, (enum sw_codec_id)frame->codec, frame->segment_log2, frame->raw_bytes, frame->n_symbols);
     ret->value_type = (enum sw_value_type)frame->value_type;
+    sw_frame_layout_add_dictionary(ret, (uint32_t)SW_FRAME_ALIGN * frame->dictionary16);
     const bool is_final = ret->frame_bytes != 0; /* known before it is encoded */
     if (frame->bytes < ret->data_offset || (is_final && frame->bytes != ret->frame_bytes))
         return false;

@@ -54,18 +54,22 @@ static inline void make_raw(enum sw_value_type type) {
 }
 
 /* The client's codec: all of its bytes as frames. */
+static inline void encode_by(const struct sw_plan *plan) {
+    for (unsigned i = 0; i < N_CHUNKS; i++) {
+        uint64_t bytes = 0;
+        ck_assert_int_eq(sw_codec_encode(plan, raw + i * CHUNK, chunk_bytes(i), frame(i), ROOM, &bytes, NULL), 0);
+        ck_assert(bytes < chunk_bytes(i) || i == N_CHUNKS - 1); /* the last one is too short: a raw frame */
+        frame_bytes[i] = (uint32_t)bytes;
+    }
+}
+
 static inline void encode(enum sw_value_type type) {
     static uint8_t sample[SW_SAMPLE_MAX_BYTES];
     struct sw_plan plan;
     make_raw(type);
     sw_plan_make(&plan, type, raw, RAW_BYTES, sample);
     ck_assert_int_ne(plan.codec, SW_CODEC_RAW);
-    for (unsigned i = 0; i < N_CHUNKS; i++) {
-        uint64_t bytes = 0;
-        ck_assert_int_eq(sw_codec_encode(&plan, raw + i * CHUNK, chunk_bytes(i), frame(i), ROOM, &bytes, NULL), 0);
-        ck_assert(bytes < chunk_bytes(i) || i == N_CHUNKS - 1); /* the last one is too short: a raw frame */
-        frame_bytes[i] = (uint32_t)bytes;
-    }
+    encode_by(&plan);
 }
 
 static inline void setup(void) {
@@ -168,6 +172,7 @@ static inline void ck_frame(unsigned n, unsigned buffer, unsigned i) {
     ck_assert_int_eq(sw_frame_parse(&layout, frame(i), f->bytes, f->bytes, NULL), 0);
     ck_assert(f->codec == layout.codec && f->value_type == layout.value_type && f->n_symbols == layout.n_symbols);
     ck_assert_uint_eq(f->segment_log2, layout.segment_log2);
+    ck_assert_uint_eq((uint64_t)f->dictionary16 * SW_FRAME_ALIGN, layout.dictionary_bytes);
     ck_assert_int_eq(sw_codec_decode(frame(i), f->bytes, out, sizeof out, &bytes, NULL), 0);
     ck_assert_uint_eq(bytes, chunk_bytes(i));
     ck_assert_mem_eq(out, raw + i * CHUNK, bytes);

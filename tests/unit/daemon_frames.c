@@ -1,5 +1,6 @@
 /* Frames that the client makes: what is stored as frames comes back as bytes, and the other way round; what a chunk
  * with a frame may not ask for; what frames count as. */
+#include "codec/onpair/onpair.h"
 #include "spill/engine_state.h"
 #include "tests/lib/client_frames.h"
 #include "tests/lib/packet_rig.h"
@@ -118,6 +119,31 @@ START_TEST(frames_and_bytes_may_be_mixed) {
     ck_frame(2, 0, 4);
     ck_assert_mem_eq(rig.memory, raw, CHUNK);
     ck_assert_mem_eq(rig.memory + 2 * CHUNK, raw + 2 * CHUNK, CHUNK);
+    ck_restored(id);
+    ck_rest(0, 0);
+}
+END_TEST
+
+/* What the reply says of a frame is all that a GPU's decoder knows of it. */
+START_TEST(frames_with_a_dictionary) {
+    static struct sw_frame_dictionary dictionary;
+    const struct sw_plan plan = {.codec = SW_CODEC_ONPAIR, .segment_log2 = 10, .dictionary = &dictionary};
+    struct sw_frame_layout layout;
+    make_raw(SW_VALUE_NONE);
+    ck_assert_int_eq(sw_onpair_learn(&dictionary, raw, CHUNK, SW_ONPAIR_PIECE_BYTES, 256), 0);
+    encode_by(&plan);
+    const struct sw_region_id id = store_frames(NUMBER);
+    memset(rig.memory + FRAMES, 0, MEMORY_BYTES - FRAMES);
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP, id);
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        (void)add_frame_room(0, i);
+    ck_assert_int_eq(call(), 0);
+    for (unsigned i = 0; i < N_CHUNKS; i++) {
+        const struct sw_wire_frame *f = &rig.reply.u.results.frames[i];
+        ck_frame(i, 0, i);
+        ck_assert_int_eq(sw_frame_parse(&layout, frame(i), f->bytes, f->bytes, NULL), 0);
+        ck_assert_int_eq(layout.codec, i < N_CHUNKS - 1 ? SW_CODEC_ONPAIR : SW_CODEC_RAW);
+    }
     ck_restored(id);
     ck_rest(0, 0);
 }
@@ -500,6 +526,7 @@ int main(void) {
     tcase_add_loop_test(tcase, what_a_client_encodes_the_daemon_restores, 0, 2);
     tcase_add_loop_test(tcase, what_the_daemon_encodes_a_client_decodes, 0, 4);
     tcase_add_test(tcase, frames_and_bytes_may_be_mixed);
+    tcase_add_test(tcase, frames_with_a_dictionary);
     tcase_add_test(tcase, several_buffers_with_frames);
     tcase_add_loop_test(tcase, all_or_none_with_frames, 0, 3);
     tcase_add_test(tcase, frames_of_a_read_that_fails_are_empty);

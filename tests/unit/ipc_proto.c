@@ -139,8 +139,13 @@ START_TEST(frames_follow_the_buffers_of_results) {
     _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     static const struct sw_wire_result result;
     static const struct sw_wire_buffer buffer;
-    static const struct sw_wire_frame frames[2] = {
-        {.offset = 1}, {.offset = 0x0807060504030201, .buffer = 9, .codec = 10, .value_type = 11, .segment_log2 = 12}};
+    static const struct sw_wire_frame frames[2] = {{.offset = 1},
+                                                   {.offset = 0x0807060504030201,
+                                                    .buffer = 9,
+                                                    .codec = 10,
+                                                    .value_type = 11,
+                                                    .segment_log2 = 12,
+                                                    .dictionary16 = 13}};
     static const struct sw_wire_text text = {"text"};
     const struct sw_msg msg = {.header = {.type = SW_MSG_RESULTS},
                                .u.results = {.n_results = 1,
@@ -151,7 +156,7 @@ START_TEST(frames_follow_the_buffers_of_results) {
                                              .buffers = &buffer,
                                              .frames = frames,
                                              .texts = &text}};
-    static const uint8_t last[40] = {1, 2, 3, 4, 5, 6, 7, 8, [28] = 9, 0, 10, 11, 12};
+    static const uint8_t last[40] = {1, 2, 3, 4, 5, 6, 7, 8, [28] = 9, 0, 10, 11, 12, 0, 13};
     struct sw_msg back;
     const size_t bytes = sw_msg_encode(&msg, packet), frames_at = SW_PROTO_HEADER_BYTES + 24 + 40 + 24;
     ck_assert_uint_eq(bytes, frames_at + 2 * 40 + 32);
