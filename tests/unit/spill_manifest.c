@@ -1,6 +1,7 @@
 /* The NVMe tier's manifest, torn, damaged or full of nonsense. */
 #include "codec/checksum.h"
 #include "spill/tier/nvme/manifest.h"
+#include "spill/tier/nvme/manifest_format.h"
 #include "tests/lib/content.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
@@ -503,6 +504,22 @@ START_TEST(test_invalid_records_with_right_hashes_are_harmless) {
 }
 END_TEST
 
+/* The one of frame 2 names none. */
+START_TEST(test_a_release_without_its_commit_is_damage) {
+    struct image image;
+    struct sw_tier_nvme_config config = write_small_manifest(&image);
+    struct sw_manifest_head head;
+    memcpy(&head, image.data + AT_RELEASE, sizeof head);
+    head.id = head.sequence;
+    head.hash = sw_manifest_head_hash(&head);
+    memcpy(image.data + AT_RELEASE, &head, sizeof head);
+    image_write(&image);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_uint_eq(damage_of(tier).at, AT_RELEASE);
+    tier->ops->close(tier);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("manifest");
     TCase *tcase = tcase_create("manifest");
@@ -517,6 +534,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_torn_tail_is_cut_off);
     tcase_add_test(tcase, test_frames_at_impossible_places_are_left_out);
     tcase_add_test(tcase, test_invalid_records_with_right_hashes_are_harmless);
+    tcase_add_test(tcase, test_a_release_without_its_commit_is_damage);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
