@@ -118,12 +118,29 @@ START_TEST(a_link_is_followed_step_by_step) {
 }
 END_TEST
 
+/* As many as the kernel follows when it connects: 40. */
+START_TEST(a_chain_of_links_has_an_end) {
+    own("/mnt/run", 0, 0755);
+    own("/mnt/service", SERVICE, 0755);
+    ck_assert_int_eq(symlink("/mnt/service", "/mnt/run/1"), 0);
+    for (unsigned i = 2; i <= 41; i++) {
+        char target[32], link[32];
+        (void)snprintf(target, sizeof target, "%u", i - 1);
+        (void)snprintf(link, sizeof link, "/mnt/run/%u", i);
+        ck_assert_int_eq(symlink(target, link), 0);
+    }
+    ck_assert(trusted(SERVICE, "/mnt/run/40/s"));
+    ck_assert(!trusted(SERVICE, "/mnt/run/41/s"));
+}
+END_TEST
+
 static TCase *folders(void) {
     TCase *tests = tcase_create("folders");
     tcase_add_checked_fixture(tests, mount_ours, NULL);
     tcase_add_test(tests, the_owner_of_the_folder_is_trusted);
     tcase_add_test(tests, a_folder_that_anybody_can_replace_is_not_trusted);
     tcase_add_test(tests, a_link_is_followed_step_by_step);
+    tcase_add_test(tests, a_chain_of_links_has_an_end);
     return tests;
 }
 
