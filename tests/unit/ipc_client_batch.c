@@ -349,6 +349,38 @@ static void serve_no_bytes(int socket) {
     sw_play_expect_end(socket);
 }
 
+/* Each result differs from the one before in one text. */
+static void serve_texts(int socket) {
+    static const struct sw_wire_text texts[] = {{"first"}, {"second"}};
+    struct sw_wire_result wire[5];
+    struct sw_msg reply = {.u.results = {.n_results = 5, .n_texts = 2, .results = wire, .texts = texts}};
+    sw_play_greet(socket);
+    const uint32_t seq = take_spill_batch(socket, sw_play_register(socket), 0, 5);
+    for (uint32_t i = 0; i < 5; i++)
+        wire[i] = (struct sw_wire_result){.slot = i + 1,
+                                          .gen = 9,
+                                          .codec = i < 1 ? 1 : 2,
+                                          .tier = i < 2 ? 1 : 2,
+                                          .reason = i < 3 ? 1 : 2,
+                                          .coder = i < 4 ? 1 : 2,
+                                          .raw_bytes = BUFFER_BYTES};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(each_result_has_its_own_texts) {
+    start_batches(serve_texts);
+    ck_assert_int_eq(wait_batch(spill_batch(5), -1, 5), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        ck_assert_str_eq(results[i].codec, i < 1 ? "first" : "second");
+        ck_assert_str_eq(results[i].tier, i < 2 ? "first" : "second");
+        ck_assert_str_eq(results[i].reason, i < 3 ? "first" : "second");
+        ck_assert_str_eq(results[i].coder, i < 4 ? "first" : "second");
+    }
+    sw_play_close();
+}
+END_TEST
+
 /* Nothing is at the memory's end that the driver could be asked about: the mark is of the memory itself. */
 START_TEST(an_empty_buffer_may_lie_at_the_end_of_memory) {
     sw_play.gpu.on = true;
@@ -494,6 +526,7 @@ int main(void) {
     tcase_add_test(tcase, batches_that_fail_leave_room_for_others);
     tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_test(tcase, a_batch_has_one_mark);
+    tcase_add_test(tcase, each_result_has_its_own_texts);
     tcase_add_test(tcase, an_empty_buffer_may_lie_at_the_end_of_memory);
     tcase_add_test(tcase, freeing_a_batch_drops_its_unknown_regions);
     tcase_add_loop_test(tcase, false_replies_to_batches_end_the_connection, 0,
