@@ -263,6 +263,22 @@ START_TEST(a_connection_lost_in_a_restore) {
 }
 END_TEST
 
+/* No call can start on a lost connection. */
+START_TEST(each_buffer_that_cannot_leave_counts) {
+    void *data;
+    uint64_t freed = 1;
+    begin(hang_up_in_restore);
+    (void)sw_pooled_make_room(1);
+    ck_assert_int_lt(spillway_handle_pin(handle, NULL, &data, &sw_pooled_error), 0);
+    for (unsigned i = 0; i < 3; i++)
+        sw_pooled_fill(sw_pooled_new(BYTES), 2);
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, 3 * BYTES, &freed, &sw_pooled_error), SPILLWAY_ECONN, "");
+    ck_assert_uint_eq(freed, 0);
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 3);
+    end();
+}
+END_TEST
+
 /* The service takes one operation at a time. */
 static void take_one_at_a_time(int socket) {
     sw_play_greet_with(socket, 1, SW_PLAY_MAX_PIECES);
@@ -564,6 +580,7 @@ int main(void) {
     tcase_add_loop_test(fails, one_without_memory_keeps_no_other, 0, N);
     tcase_add_test(fails, the_last_of_many_leaves_first);
     tcase_add_test(fails, a_connection_lost_in_a_restore);
+    tcase_add_test(fails, each_buffer_that_cannot_leave_counts);
     tcase_add_test(fails, waits_its_turn);
     suite_add_tcase(suite, fails);
     tcase_add_test(at_once, a_pin_keeps_what_is_being_spilled);
