@@ -126,6 +126,15 @@ START_TEST(test_existing_output) {
 }
 END_TEST
 
+/* The output's temporary file is there when the input comes, and then another program makes the output. */
+START_TEST(test_output_that_appears_meanwhile) {
+    expect(1, "{ until ls out.* >/dev/null 2>&1; do sleep 0.01; done; printf mine >out; echo text; } |"
+              " timeout 30 $SWCODEC encode - out");
+    expect_message("swcodec: out: File exists");
+    expect(0, "test $(cat out) = mine && test $(ls | wc -l) = 2"); /* out, err */
+}
+END_TEST
+
 START_TEST(test_cut_stream) {
     enum { END_BYTES = 128 };
     make_file("in", SW_CONTENT_TEXT, (3 << 20) + 5);
@@ -294,6 +303,7 @@ int main(void) {
     tcase_add_test(tests, test_round_trips);
     tcase_add_test(tests, test_dense);
     tcase_add_test(tests, test_existing_output);
+    tcase_add_test(tests, test_output_that_appears_meanwhile);
     tcase_add_test(tests, test_cut_stream);
     tcase_add_test(tests, test_damaged_stream);
     tcase_add_test(tests, test_failed_files);
