@@ -1,6 +1,7 @@
 /* The file of a listening socket: whichever call fails, nothing is left. And how connections are taken from it. */
 #include "base/log.h"
 #include "daemon/acceptor.h"
+#include "daemon/fdstore.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
@@ -8,6 +9,7 @@
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -165,12 +167,25 @@ START_TEST(all_connections_are_taken) {
 }
 END_TEST
 
+/* A service manager says for which process its descriptors are; a child may inherit the variables. */
+START_TEST(descriptors_of_another_process_are_left_alone) {
+    struct sw_fdstore *store = NULL;
+    char parent[24];
+    (void)snprintf(parent, sizeof parent, "%d", (int)getppid());
+    ck_assert(setenv("LISTEN_PID", parent, 1) == 0 && setenv("LISTEN_FDS", "1", 1) == 0);
+    ck_assert_int_eq(sw_fdstore_open(&store, NULL), 0);
+    ck_assert_uint_eq(sw_fdstore_count(store), 0);
+    sw_fdstore_close(store);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_listener");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, each_call_that_fails_is_an_error_and_leaves_nothing);
     tcase_add_loop_test(tests, all_connections_are_taken, 0, 5);
+    tcase_add_test(tests, descriptors_of_another_process_are_left_alone);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
