@@ -1,7 +1,9 @@
 /* Tenants: limits over all sessions of a uid, which users are served, and that a foreign region looks like an unknown
  * one. */
 #include "base/alloc.h"
+#include "base/memory.h"
 #include "daemon/descriptors.h"
+#include "daemon/memory.h"
 #include "daemon/reload.h"
 #include "ipc/spillway.h"
 #include "spill/engine_state.h"
@@ -195,6 +197,19 @@ static void set(bool in_file, const char *name, const char *value) {
     ck_assert_msg(rc == 0, "%s: %s", name, err.msg);
     json_decref(json);
 }
+
+/* A tier that exceeds the memory was lowered at the start, and the file still says more: nothing differs. */
+START_TEST(a_reload_lowers_the_tier_like_a_start) {
+    struct sw_reload_report report;
+    struct sw_err err = {0};
+    (void)snprintf(assignment, sizeof assignment, "host_tier_bytes=8TiB");
+    service.service.load = load;
+    ck_assert_int_eq(sw_config_set(&service.config, assignment, &err), 0);
+    ck_assert(sw_memory_fit_tier(&service.config, sw_memory_bytes("")));
+    ck_assert_msg(sw_reload(&service.service, &report, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(report.n_restart, 0);
+}
+END_TEST
 
 static int spill_named(struct client *c, const char *name) {
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_DURABLE}};
@@ -575,6 +590,7 @@ int main(void) {
     tcase_add_test(tests, quotas_of_users_and_groups);
     tcase_add_test(tests, rows_of_several_connections);
     tcase_add_loop_test(tests, options_are_obeyed_at_once, 0, 2);
+    tcase_add_test(tests, a_reload_lowers_the_tier_like_a_start);
     tcase_add_test(tests, limits_of_regions_and_bytes_have_their_own_errors);
     tcase_add_test(tests, sessions_are_counted);
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
