@@ -113,6 +113,33 @@ START_TEST(the_priority_comes_with_the_build) {
 }
 END_TEST
 
+/* What a client has consumed is on record only until the reply is sent and the work behind it is done: no successor
+ * finds it, and its cells are free. Loop: by reads, by reads of which all or none succeed, by their ids. */
+START_TEST(consumed_regions_leave_no_record) {
+    enum { N = 3 };
+    static const uint8_t token[SW_TOKEN_BYTES] = "of this session";
+    struct sw_engine *engine = rig->service.service.engine;
+    ck_assert_int_eq(sw_catalogue_open(&engine->config.catalogue, -1, N, NULL), 0);
+    struct sw_catalogue *catalogue = engine->config.catalogue;
+    ck_assert_int_eq(sw_owner_name(rig->session->owner, 1000, &(struct sw_process){.pid = 0}, token, NULL), 0);
+    sw_builds_make(&packet, N, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    ck_assert_uint_eq(sw_catalogue_longest_chunk(catalogue), BYTES);
+    if (_i == 2) {
+        sw_test_packet(&packet_back, SW_MSG_DISCARD, SW_REQ_CONSUME);
+        for (unsigned i = 0; i < N; i++)
+            sw_test_add_id(&packet_back, sw_test_result_id(&rig->reply, i));
+    } else {
+        sw_builds_make_reads(&packet_back, N, _i ? SW_REQ_ALL : 0, 0);
+    }
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet_back), 0);
+    sw_builds_ck_rest(0, N_MEMS);
+    ck_assert_uint_eq(sw_catalogue_longest_chunk(catalogue), 0);
+    engine->config.catalogue = NULL;
+    sw_catalogue_close(catalogue);
+}
+END_TEST
+
 /* ---- memories for one packet ---- */
 
 /* A memory for each chunk, or one for several; unmapped before the reply. */
@@ -321,6 +348,7 @@ int main(void) {
     tcase_add_loop_test(tcase, reads_with_the_keep_flag_keep_their_regions, 0, 2);
     tcase_add_test(tcase, the_priority_comes_with_the_build);
     tcase_add_test(tcase, the_log_has_the_sums);
+    tcase_add_loop_test(tcase, consumed_regions_leave_no_record, 0, 3);
     tcase_add_loop_test(tcase, once_memories_end_with_their_packet, 0, 2);
     tcase_add_loop_test(tcase, a_refused_packet_uses_up_its_once_memories, 0, 4);
     tcase_add_loop_test(tcase, a_session_ends_during_a_packet, 0, 2);
