@@ -610,6 +610,34 @@ START_TEST(places_of_long_chunks_are_given_back) {
 }
 END_TEST
 
+static bool is_too_long;
+
+static void serve_the_longest_chunk(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    begin_read_by(socket, 1000, (uint32_t)(SW_PIECE_BYTES * (is_too_long ? SW_ARENA_PIECES + 1 : SW_ARENA_PIECES)));
+    if (!is_too_long)
+        sw_play_put_result(socket, take_part(socket, SW_MSG_READ, mem, 0, 1000), 1, 1000);
+    expect_read_end(socket);
+    if (!is_too_long)
+        expect_consume(socket, 1);
+    sw_play_expect_end(socket);
+}
+
+/* A chunk of a region may be as long as the whole arena. */
+START_TEST(chunks_have_to_fit_into_the_arena) {
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    is_too_long = _i;
+    sw_play_open(serve_the_longest_chunk);
+    const int rc =
+        spillway_wait(restore_staged((struct spillway_region){1, 9}, heap), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error);
+    ck_assert_int_eq(rc, is_too_long ? -SPILLWAY_ENOTSUP : 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 /* Returns the allocated bytes of the library's arena, the process's only memfd of this name. */
 static uint64_t arena_allocated_bytes(void) {
     char path[32], name[64];
@@ -687,6 +715,7 @@ int main(void) {
     tcase_add_test(tcase, an_event_loop_sleeps_when_all_is_copied);
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
     tcase_add_test(tcase, places_of_long_chunks_are_given_back);
+    tcase_add_loop_test(tcase, chunks_have_to_fit_into_the_arena, 0, 2);
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
