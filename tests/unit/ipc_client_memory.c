@@ -11,6 +11,7 @@
 
 #include <check.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -699,6 +700,37 @@ START_TEST(an_arena_may_be_refused) {
 }
 END_TEST
 
+static void keep_the_arena_waiting(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_ok(socket, seq + 1);
+    sw_play_expect_end(socket);
+}
+
+/* No packet would wake the loop: the service has not opened the arena. */
+START_TEST(the_end_of_its_time_wakes_the_loop_of_a_copied_call) {
+    struct spillway_ticket *ticket = NULL;
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(keep_the_arena_waiting);
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(heap, STAGED_BYTES), .timeout_ms = 10), 1,
+                                    &ticket, &sw_play.error),
+                     0);
+    while (!spillway_next_done(sw_play.connection)) {
+        ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_int_eq(spillway_wait(ticket, 0, NULL, 0, &sw_play.error), -SPILLWAY_ETIMEDOUT);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_memory");
     TCase *tcase = tcase_create("memory");
@@ -719,6 +751,7 @@ int main(void) {
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
+    tcase_add_test(tcase, the_end_of_its_time_wakes_the_loop_of_a_copied_call);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
