@@ -416,6 +416,39 @@ START_TEST(a_coder_asks_each_process) {
 }
 END_TEST
 
+/* The first process ends before it has opened the frame buffers. */
+static void leave_without_frame_buffers(int socket) {
+    struct sw_msg msg;
+    uint32_t mem;
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    answer_coder(socket, msg.header.seq);
+    (void)sw_play_take_registration(socket, &mem);
+    leave(socket);
+    const int next = come_back();
+    while (sw_play_get(next, &msg))
+        if (msg.header.type == SW_MSG_CODER) {
+            answer_coder(next, msg.header.seq);
+            atomic_store(&is_asked, true);
+        } else {
+            sw_play_put_ok(next, msg.header.seq);
+        }
+    (void)close(next);
+}
+
+START_TEST(a_coder_asks_anew_if_its_frame_buffers_were_not_opened) {
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(leave_without_frame_buffers);
+    struct spillway_ticket *ticket = sw_play_spill();
+    dispatch(); /* hands them over */
+    lose_connection();
+    while (!atomic_load(&is_asked))
+        dispatch();
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 static void grant_too_little(int socket) {
     struct sw_msg msg, little = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = 1 << 20, .chunk_bytes = 16 << 20}},
                        none = {.u.coder_ok = {.codecs = UINT64_MAX, .chunk_bytes = 16 << 20}};
@@ -1024,6 +1057,7 @@ int main(void) {
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_coder_asks_each_process);
+    tcase_add_test(tcase, a_coder_asks_anew_if_its_frame_buffers_were_not_opened);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
