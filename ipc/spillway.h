@@ -349,7 +349,7 @@ struct spillway_result {
     int code;                         /* 0, or negative: the request's error, without SPILLWAY_EACH the call's */
     struct spillway_region region;    /* all zero: its spill failed */
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the memory are in use */
-    uint64_t service_us;              /* from the service's receipt to its reply */
+    uint64_t service_us;              /* receipt to reply; in several packets: a spill's last, a restore's sum */
     char codec[16];                   /* of most bytes: "v5t", "for", ..., "raw" */
     char tier[16];                    /* "host", "nvme", "device" (packed) */
     char reason[32];                  /* why it was compressed, or was not: "pays", "does not shrink", ... */
