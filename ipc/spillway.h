@@ -31,7 +31,7 @@
  *     the call has failed.
  *   - A durable region has a name and outlives the connection. It survives a reboot only with `durability`. A packed
  *     region is compressed in its own memory.
- *   - A tier is where regions are stored: host memory, or the disk (NVMe).
+ *   - A tier is where regions are stored: host memory, the disk (NVMe), or an object store.
  *   - A tenant is a user (uid) with all of its connections.
  *
  * What a program must not do
@@ -293,7 +293,7 @@ struct spillway_request {
  *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
  *
  * prefer
- *   - The densest codec for text needs more than 2 MiB of it in one buffer, and the service's codec
+ *   - The densest codec for text needs at least 2 MiB of it in one buffer, and the service's codec
  *     (SPILLWAY_CODEC_SERVICE): a client's codec encodes as for SPILLWAY_PREFER_TIME.
  *
  * type
@@ -351,7 +351,7 @@ struct spillway_result {
     uint64_t raw_bytes, stored_bytes; /* packed: stored_bytes at the front of the memory are in use */
     uint64_t service_us;              /* receipt to reply; in several packets: a spill's last, a restore's sum */
     char codec[16];                   /* of most bytes: "v5t", "for", ..., "raw" */
-    char tier[16];                    /* "host", "nvme", "device" (packed) */
+    char tier[16];                    /* "host", "nvme", "remote", "device" (packed) */
     char reason[32];                  /* why it was compressed, or was not: "pays", "does not shrink", ... */
     char coder[8];                    /* what has encoded all of it, or decoded it: "client", "daemon" */
     uint32_t durability, reserved;    /* enum spillway_durability that the region has reached */
@@ -417,7 +417,7 @@ struct spillway_ticket *spillway_next_done(struct spillway *connection);
  * - Saves 7 ms per GB of cudaMalloc's memory in each operation, and for a memfd a search of this process's mappings.
  * - Spills and restores of any range inside use it automatically. Registered ranges must not overlap.
  * - Waits until the service has mapped it. If the codec of this process works on the memory (SPILLWAY_CODEC_CLIENT),
- * the service opens it only when a call needs that. If it cannot, that call fails with EIMPORT or ELIMIT.
+ *   the service opens it only when a call needs that. If it cannot, that call fails with EIMPORT or ELIMIT.
  * - errors: those of spillway_spill() about memory, EUNSEALED, EDEVICE, ENOTSUP, EINVAL (no bytes), EEXIST (overlap),
  *   ELIMIT, EIMPORT, ETIMEDOUT (not registered; the service may keep it open until the connection ends). */
 int spillway_register(struct spillway *connection, void *data, uint64_t bytes, struct spillway_error *error);
@@ -498,7 +498,7 @@ int spillway_query_packed(struct spillway *connection, struct spillway_region re
 enum spillway_advice {
     SPILLWAY_ADVICE_PRIORITY, /* value 0 (as spilled) to 255: regions of lower priority leave the host tier first */
     SPILLWAY_ADVICE_PIN,      /* value 1: the region stays in the host tier; 0: it may leave */
-    SPILLWAY_ADVICE_PREFETCH  /* value 0: move it from the NVMe tier to the host tier, in the background */
+    SPILLWAY_ADVICE_PREFETCH  /* value 0: move it from the disk or the store to the host tier, in the background */
 };
 
 /* Gives advice about a stored region's future use. Does not wait for a prefetch.
