@@ -7,7 +7,7 @@
  * - This process's own user.
  * - A user that the caller names.
  * - The owner of the socket's folder, if no other user can have made the folder or a link on the path to it. So no
- * folder on the path may be writable for groups or others, or belong to a third user.
+ *   folder on the path may be writable for groups or others, or belong to a third user.
  *
  * thread: any, no state. */
 #ifndef SW_IPC_TRUST_H

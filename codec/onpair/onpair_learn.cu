@@ -2,7 +2,7 @@
  *
  * A round:
  *   - count: the pieces of the sample are coded by the symbols so far, each by one thread; symbols and pairs of
- * neighbors are counted by atomic operations;
+ *     neighbors are counted by atomic operations;
  *   - gather: pairs and symbols become candidates; a hash map adds up the counts of equal texts;
  *   - rank: a histogram of the candidates' gains;
  *   - find_gain: the least gain that is kept;

@@ -2,7 +2,7 @@
  *
  * - A request gets exactly one reply, unless the peer is gone.
  * - While the peer does not read its replies, the session does not read requests. So the queue holds at most the
- * replies to requests in flight. A queue beyond this bound ends the session.
+ *   replies to requests in flight. A queue beyond this bound ends the session.
  * - The end of a session, at any moment, releases exactly what the session owned: descriptors, memories, operations,
  *   regions.
  *

@@ -22,7 +22,7 @@ struct sw_service;
  *   sw_tiers_forget_old_catalogues(). So a successor finds one of them whenever this process is killed.
  * - A damaged catalogue is given up, which is logged.
  * - errors: -SW_EVERSION (a later version of the program has left a catalogue), -SW_ELIMIT (the copy cannot be kept):
- * the caller must not start, and everything stays stored. -SW_ENOMEM and others of sw_catalogue_open(). */
+ *   the caller must not start, and everything stays stored. -SW_ENOMEM and others of sw_catalogue_open(). */
 int sw_tiers_open_catalogue(struct sw_service *service, struct sw_err *err);
 /* Has the manager forget catalogues of earlier versions. Call it when the start has succeeded, before a client is
  * served.

@@ -1,10 +1,10 @@
 /* client_arena.h - inside of libspillway: staging arenas, through which memory is copied that the daemon cannot open.
  *
  * - An arena is a memfd for the host's memory, or a block on a GPU. It is made when it is first needed. The daemon
- * opens it once, and it is kept until the connection ends.
+ *   opens it once, and it is kept until the connection ends.
  * - An arena has SW_ARENA_PIECES places of SW_PIECE_BYTES. A longer chunk takes several adjacent places.
  * - The caller's thread copies memory of the host. A stream of the library's copies memory of a GPU, and the daemon
- * waits for it by a mark.
+ *   waits for it by a mark.
  *
  * Not installed. thread: the connection's. */
 #ifndef SW_IPC_CLIENT_ARENA_H

@@ -1,7 +1,7 @@
 /* mark.h - marks in the caller's streams: words of a shared page that a stream writes after its queued work.
  *
  * - A page is a memfd of 64-bit words, sealed against shrinking and growing. The daemon reads the words, so nothing
- * else has to be shared with it.
+ *   else has to be shared with it.
  * - A mark is a word and a value that this word never had. A word is used again only when it has its value, so a late
  *   stream never overwrites a newer mark.
  * - Pages are never unmapped. A stream may still write after the connection's end, and unregistering a page waits for
