@@ -10,7 +10,6 @@
 #define SW_HUFFMAN_ENTRIES (1u << SW_HUFFMAN_MAX_BITS)
 #define SW_HUFFMAN_MAX_PARTS 16u
 #define SW_HUFFMAN_MAX_TABLES 4u
-#define SW_HUFFMAN_MAX_RUNS 8u
 #define SW_HUFFMAN_ESCAPE 256u /* the number of the first table's escape; in other tables it has no code */
 #define SW_HUFFMAN_SYMBOLS 257u
 
