@@ -34,7 +34,8 @@ void sw_result_of_region(struct sw_result *ret, struct sw_region_id id, const st
     ret->durability = info->durability;
 }
 
-uint8_t sw_text_number(struct sw_texts *texts, const char *text) {
+/* Adds a text, if it is new, and returns its number from 1; 0: the text is NULL or empty, or there is no room. */
+static uint8_t text_number(struct sw_texts *texts, const char *text) {
     unsigned i = 0;
     if (!text || !text[0])
         return 0;
@@ -56,18 +57,18 @@ static bool has_last_texts(const struct sw_texts *texts, const struct sw_result 
 
 static void take_texts(struct sw_texts *texts, const struct sw_result *result) {
     texts->last = *result;
-    texts->last_wire = (struct sw_wire_result){.codec = sw_text_number(texts, result->codec),
-                                               .tier = sw_text_number(texts, result->tier),
-                                               .reason = sw_text_number(texts, result->reason),
-                                               .coder = sw_text_number(texts, result->coder),
-                                               .state = sw_text_number(texts, result->state)};
+    texts->last_wire = (struct sw_wire_result){.codec = text_number(texts, result->codec),
+                                               .tier = text_number(texts, result->tier),
+                                               .reason = text_number(texts, result->reason),
+                                               .coder = text_number(texts, result->coder),
+                                               .state = text_number(texts, result->state)};
 }
 
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts) {
     struct sw_wire_result wire = {.number = result->number, .slot = result->id.slot, .gen = result->id.gen};
     if (result->code) {
         wire.scope = (uint16_t)result->scope;
-        wire.error = sw_text_number(texts, sw_err_name(result->code));
+        wire.error = text_number(texts, sw_err_name(result->code));
         return wire;
     }
     wire.durability = (uint8_t)result->durability;
@@ -88,8 +89,8 @@ struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, str
     return (struct sw_wire_buffer){.raw_bytes = buffer->raw_bytes,
                                    .chunk_bytes = (uint32_t)buffer->chunk_bytes,
                                    .value_type = (uint16_t)buffer->type,
-                                   .codec = sw_text_number(texts, sw_codec_name(buffer->codec)),
-                                   .reason = sw_text_number(texts, buffer->reason),
+                                   .codec = text_number(texts, sw_codec_name(buffer->codec)),
+                                   .reason = text_number(texts, buffer->reason),
                                    .stored_bytes = buffer->stored_bytes};
 }
 

@@ -64,8 +64,6 @@ struct sw_texts {
     struct sw_result last; /* most results of a reply have the texts of the one before */
     struct sw_wire_result last_wire;
 };
-/* Adds a text, if it is new, and returns its number from 1; 0: the text is NULL or empty, or there is no room. */
-uint8_t sw_text_number(struct sw_texts *texts, const char *text);
 struct sw_wire_buffer sw_wire_buffer_of(const struct sw_buffer_info *buffer, struct sw_texts *texts);
 struct sw_wire_result sw_wire_result_of(const struct sw_result *result, struct sw_texts *texts);
 

@@ -65,7 +65,9 @@ int sw_cuda_check_lost(int rc, struct sw_err *err) {
     return rc;
 }
 
-int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call) {
+/* Records a failed driver call on memory from a client. Returns the code: -SW_EGPULOST if the context is dead,
+ * -SW_ELIMIT if this process has no descriptor left, else -SW_EIMPORT or -SW_ENOMEM. */
+static int import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call) {
     const char *name = NULL;
     /* Bad handles may yield any error: only the context itself can tell that it is dead. */
     const cudaError_t health = cudaStreamQuery(driver->unmap_stream);
@@ -168,7 +170,7 @@ static int check_range(const struct sw_cuda_driver *driver, const struct sw_mapp
             result = driver->pointer_attribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, m->address);
     }
     if (result != CUDA_SUCCESS)
-        return sw_cuda_import_fail(driver, err, result, "extent of the imported allocation");
+        return import_fail(driver, err, result, "extent of the imported allocation");
     const uint64_t before = m->address - base, there = before <= bytes ? bytes - before : 0;
     if (m->bytes > there)
         return sw_err_set(err, -SW_ERANGE, SW_SCOPE_REQUEST, "allocation has %llu bytes, the client says %llu",
@@ -193,7 +195,7 @@ static int map_ipc(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     const CUresult result = driver->ipc_open(&m->address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (result != CUDA_SUCCESS) {
         m->address = 0;
-        const int rc = sw_cuda_import_fail(driver, err, result, "cuIpcOpenMemHandle");
+        const int rc = import_fail(driver, err, result, "cuIpcOpenMemHandle");
         if (rc == -SW_EIMPORT && meaning_of(result))
             return sw_err_set(err, rc, SW_SCOPE_REQUEST, "cudaMalloc memory could not be opened: %s",
                               meaning_of(result));
@@ -209,7 +211,7 @@ static int check_parts(const struct sw_cuda_driver *driver, const struct sw_mem_
     size_t page_bytes = 0;
     const CUresult result = driver->granularity(&page_bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result != CUDA_SUCCESS || !page_bytes)
-        return sw_cuda_import_fail(driver, err, result, "cuMemGetAllocationGranularity");
+        return import_fail(driver, err, result, "cuMemGetAllocationGranularity");
     uint64_t sum = 0;
     for (uint32_t i = 0; i < desc->n_parts; i++)
         if (!desc->part_bytes[i] || desc->part_bytes[i] % page_bytes ||
@@ -231,11 +233,11 @@ static int map_part(const struct sw_cuda_driver *driver, int fd, uint64_t part_b
         return sw_err_set(err, -SW_EFDS, SW_SCOPE_REQUEST, "part %u has no descriptor", m->n_parts);
     CUresult result = driver->import_allocation(&allocation, fd_handle(fd), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_import_fail(driver, err, result, "cuMemImportFromShareableHandle");
+        return import_fail(driver, err, result, "cuMemImportFromShareableHandle");
     result = driver->map(m->address + m->mapped_bytes, part_bytes, 0, allocation, 0);
     (void)driver->release_allocation(allocation);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_import_fail(driver, err, result, "cuMemMap");
+        return import_fail(driver, err, result, "cuMemMap");
     m->part_bytes[m->n_parts++] = part_bytes;
     m->mapped_bytes += part_bytes;
     return 0;
@@ -251,7 +253,7 @@ static int map_vmm(const struct sw_cuda_driver *driver, const struct sw_mem_desc
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for %u parts", desc->n_parts);
     CUresult result = driver->reserve(&m->address, desc->bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS)
-        return sw_cuda_import_fail(driver, err, result, "cuMemAddressReserve");
+        return import_fail(driver, err, result, "cuMemAddressReserve");
     m->reserved_bytes = desc->bytes;
     for (uint32_t i = 0; i < desc->n_parts; i++)
         if ((rc = map_part(driver, desc->fds[i], desc->part_bytes[i], m, err)) < 0)
@@ -259,7 +261,7 @@ static int map_vmm(const struct sw_cuda_driver *driver, const struct sw_mem_desc
     const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = driver->device},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     result = driver->set_access(m->address, m->mapped_bytes, &access, 1);
-    return result == CUDA_SUCCESS ? 0 : sw_cuda_import_fail(driver, err, result, "cuMemSetAccess");
+    return result == CUDA_SUCCESS ? 0 : import_fail(driver, err, result, "cuMemSetAccess");
 }
 
 static int allow_pool(const struct sw_cuda_driver *driver, CUmemoryPool pool, struct sw_err *err) {
@@ -270,7 +272,7 @@ static int allow_pool(const struct sw_cuda_driver *driver, CUmemoryPool pool, st
         return 0;
     const CUmemAccessDesc access = {.location = location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     result = driver->set_pool_access(pool, &access, 1);
-    return result == CUDA_SUCCESS ? 0 : sw_cuda_import_fail(driver, err, result, "cuMemPoolSetAccess");
+    return result == CUDA_SUCCESS ? 0 : import_fail(driver, err, result, "cuMemPoolSetAccess");
 }
 
 static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_desc *desc, struct sw_mapping *m,
@@ -288,7 +290,7 @@ static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_des
         driver->import_pool(&m->pool, fd_handle(desc->fds[0]), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) {
         m->pool = NULL;
-        return sw_cuda_import_fail(driver, err, result, "cuMemPoolImportFromShareableHandle");
+        return import_fail(driver, err, result, "cuMemPoolImportFromShareableHandle");
     }
     int rc = allow_pool(driver, m->pool, err);
     if (rc < 0)
@@ -297,7 +299,7 @@ static int map_pool(const struct sw_cuda_driver *driver, const struct sw_mem_des
     result = driver->import_pointer(&m->address, m->pool, &data);
     if (result != CUDA_SUCCESS) {
         m->address = 0;
-        return sw_cuda_import_fail(driver, err, result, "cuMemPoolImportPointer");
+        return import_fail(driver, err, result, "cuMemPoolImportPointer");
     }
     return check_range(driver, m, err);
 }

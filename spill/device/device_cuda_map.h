@@ -74,9 +74,6 @@ void sw_cuda_unmap(const struct sw_cuda_driver *driver, struct sw_mapping *mappi
 /* Records a failed runtime call: -SW_EGPULOST (scope device) for errors after which the context is unusable,
  * -SW_ENOMEM, else -SW_EGPU. Clears the runtime's last error. Returns the code. */
 int sw_cuda_fail(struct sw_err *err, cudaError_t error, const char *call);
-/* Records a failed driver call on memory from a client. Returns the code: -SW_EGPULOST if the context is dead,
- * -SW_ELIMIT if this process has no descriptor left, else -SW_EIMPORT or -SW_ENOMEM. */
-int sw_cuda_import_fail(const struct sw_cuda_driver *driver, struct sw_err *err, CUresult result, const char *call);
 /* Returns rc, or -SW_EGPULOST if err->cuda says that the context is dead. */
 int sw_cuda_check_lost(int rc, struct sw_err *err);
 
