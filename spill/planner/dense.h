@@ -1,14 +1,14 @@
 /* dense.h - decides whether a run of bytes gets a plan by a codec with a dictionary, which is denser: it shrinks text
- * by a fifth to a half more than the usual one, takes twice as long to encode, and milliseconds to learn, of a GPU or
- * of a CPU.
+ * by a fifth to a half more than the usual one, takes up to twice as long to encode, and has to be learned, which takes
+ * a GPU or a CPU milliseconds.
  *
  *   - For room: if that is preferred, or if the frames find no room where they would go raw. Without a link, also if
  *     they go to a tier behind memory.
  *   - For time, bytes only: if the frames go to a tier behind memory that is slower than the link, or to memory from a
- *     device that learns by itself, and the slowest stage gets faster by it. Then the
- *     dictionary is learned when the regions of a session would have gained its price. A long region begins with the
- *     usual codec, and changes at a chunk once the dictionary is there. A short one waits for it, never longer than it
- *     and the ones before it would have gained.
+ *     device that learns by itself, and the slowest stage gets faster by it. Then the dictionary is learned when the
+ *     regions of a session would have gained its price. A long region begins with the usual codec, and changes at a
+ *     chunk once the dictionary is there. A short one on its way to a tier behind memory waits for it, never longer
+ *     than it and the ones before it would have gained.
  *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
  *     where its frames go.
  *
