@@ -31,13 +31,8 @@ static struct sw_coder_link *link_of(const struct sw_list *node) {
 /* ---- news ---------------------------------------------------------------------------------------------------------
  */
 
-static void note(struct sw_coder_user *user) {
-    atomic_store(&SW_CONTAINER_OF(user, struct sw_coder_link, user)->has_news, true);
-}
-
 static void wake(struct sw_coder_user *user) {
     struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
-    note(user);
     if (!atomic_exchange(&link->is_woken, true))
         (void)eventfd_write(link->event, 1);
 }
@@ -47,7 +42,7 @@ static void take_news(struct sw_coder_link *link) {
     /* Nothing to read: the thread that wakes is about to write, and the next call takes that in. */
     if (atomic_load(&link->is_woken) && eventfd_read(link->event, &count) == 0)
         atomic_store(&link->is_woken, false);
-    atomic_store(&link->has_news, false); /* what comes from now on is seen by the step that follows */
+    atomic_store(&link->user.has_news, false); /* what comes from now on is seen by the step that follows */
 }
 
 /* The call that sleeps has what it waits for, or has to wait for other descriptors. */
@@ -57,17 +52,23 @@ static bool must_wake(const struct spillway *c) {
                         memcmp(s->timers, c->timers, sizeof s->timers) != 0 || !sw_list_empty(&c->outbox));
 }
 
+static int socket_of_sleeper(struct sw_coder_user *user) {
+    struct spillway *c = SW_CONTAINER_OF(user, struct sw_coder_link, user)->connection;
+    if (!sw_client_step_in(c))
+        return -1;
+    const int ret = c->sleeper.ended && c->n_in_flight > 0 ? c->socket : -1;
+    sw_client_step_out(c);
+    return ret;
+}
+
 /* No call uses the connection, or one sleeps: another thread goes on with it. */
 static void serve(struct sw_coder_user *user) {
-    struct sw_coder_link *link = SW_CONTAINER_OF(user, struct sw_coder_link, user);
-    struct spillway *c = link->connection;
+    struct spillway *c = SW_CONTAINER_OF(user, struct sw_coder_link, user)->connection;
     if (!sw_client_step_in(c))
         return;
-    if (atomic_load(&link->has_news) || (c->sleeper.ended && c->n_in_flight > 0)) {
-        (void)sw_client_pump(c);
-        if (must_wake(c))
-            wake(user);
-    }
+    (void)sw_client_pump(c);
+    if (must_wake(c))
+        wake(user);
     sw_client_step_out(c);
 }
 
@@ -241,8 +242,8 @@ static struct sw_coder_link *link_new(struct spillway *c, const struct sw_cuda_p
     sw_list_init(&link->user.events);
     sw_list_init(&link->waiting);
     link->connection = c;
-    link->user.note = note;
     link->user.wake = wake;
+    link->user.socket = socket_of_sleeper;
     link->user.serve = serve;
     sw_list_init(&link->user.node);
     link->place = (struct sw_coder_place){

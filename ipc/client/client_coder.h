@@ -35,7 +35,6 @@ struct sw_coder_link {
     uint64_t marked_us;     /* since then a call waits for the caller's streams; 0: none does */
     uint64_t active_us;     /* when something was sent to the service or came from it */
     uint64_t asks_again_us; /* REFUSED for want of room: when it may ask again; 0: never */
-    atomic_bool has_news;   /* since the last look: an event has come, or a run has ended */
     atomic_bool is_woken;   /* `event` was written, or is about to be */
     int event;              /* in the connection's epoll */
 };

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "spill/mover/heap_places.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -27,6 +28,8 @@ enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 /* Callers that poll at a time. Another one is there when one of them gets its result. */
 enum { MOST_ATTENDING = 2 };
 enum { SPIN_US = 100 };
+/* Users whose sockets are looked at together. */
+enum { MOST_POLLED = 64 };
 
 struct sw_coder {
     struct sw_list node; /* of `coders` */
@@ -40,16 +43,20 @@ struct sw_coder {
     struct sw_mover *mover;
     struct sw_frame_sink sink;
     struct sw_coder_event events[N_SLOTS];
-    struct sw_list users;         /* sw_coder_user.node */
-    struct sw_coder_user *served; /* by some thread, now; NULL: none */
-    atomic_uint n_attending;      /* callers */
-    pthread_cond_t change;        /* a run was added, a user is no longer served, the end */
+    atomic_uint n_attending; /* callers */
+    pthread_cond_t change;   /* a run was added, the end */
     pthread_t thread;
     bool has_thread, ends;
     bool is_gone; /* the context, with all that lies in it */
     atomic_bool is_condemned;
-    atomic_uint n_patient; /* calls that the service can no longer do in the coder's place */
-    uint64_t n_steps;      /* calls of sw_coder_step() */
+    atomic_uint n_patient;        /* calls that the service can no longer do in the coder's place */
+    uint64_t n_steps;             /* calls of sw_coder_step() */
+    pthread_mutex_t users_lock;   /* of the next three; nothing else is locked by its holder */
+    struct sw_list users;         /* sw_coder_user.node */
+    struct sw_coder_user *served; /* by some thread, now; NULL: none */
+    pthread_cond_t unserved;      /* a user is no longer served */
+    pthread_mutex_t done_lock;    /* of `done` */
+    struct sw_list done;          /* sw_coder_event.node: ended by their users, for the next step to take in */
 };
 
 static pthread_mutex_t coders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -83,6 +90,15 @@ static struct sw_coder_run *of_run(struct sw_run *run) {
     return SW_CONTAINER_OF(run, struct sw_coder_run, run);
 }
 
+static struct sw_coder_user *user_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_coder_user, node);
+}
+
+static void wake(struct sw_coder_user *user) {
+    atomic_store(&user->has_news, true);
+    user->wake(user);
+}
+
 /* The frame buffer may not be used any more: the run fails, and the service does its work. */
 static void refuse(struct sw_coder *coder, unsigned slot) {
     struct sw_err err;
@@ -112,11 +128,13 @@ static void post(struct sw_coder *coder, struct sw_coder_event *event) {
         refuse(coder, event->slot);
         return;
     }
-    sw_list_append(&event->run->user->events, &event->node);
+    struct sw_coder_user *user = event->run->user;
+    sw_list_append(&user->events, &event->node);
+    atomic_store(&user->has_events, true);
     if (atomic_load(&coder->n_attending))
-        event->run->user->note(event->run->user);
+        atomic_store(&user->has_news, true);
     else
-        event->run->user->wake(event->run->user);
+        wake(user);
 }
 
 static void post_chunks(struct sw_coder *coder, struct sw_run *run, struct sw_coder_event *event, size_t chunk,
@@ -180,7 +198,7 @@ static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_coder_run *coder_run = of_run(run);
     (void)sink;
     if (!atomic_exchange(&coder_run->is_abandoned, true))
-        coder_run->user->wake(coder_run->user);
+        wake(coder_run->user);
 }
 
 static const struct sw_frame_sink_ops sink_ops = {.send = sink_send,
@@ -198,7 +216,7 @@ static void finished(struct sw_run *run, void *arg) {
     struct sw_coder_user *user = coder_run->user;
     (void)arg;
     atomic_store_explicit(&coder_run->is_over, true, memory_order_release);
-    user->wake(user);
+    wake(user);
 }
 
 static void progress(void *arg) {
@@ -223,11 +241,39 @@ static void enter_context(struct sw_coder *coder, struct sw_coder_context *ret) 
 /* ---- the thread ---------------------------------------------------------------------------------------------------
  */
 
+/* The service may still write to the frame buffer of a fetch that was given up. Packs and unpacks go on, in others. */
+static void slot_done(struct sw_coder *coder, const struct sw_coder_event *event, const struct sw_err *err) {
+    if (event->kind == SW_CODER_FETCH && atomic_load(&coder->is_condemned))
+        sw_mover_retire_slot(coder->mover, event->slot);
+    sw_mover_slot_done(coder->mover, event->slot, err);
+}
+
+static struct sw_coder_event *next_done(struct sw_coder *coder) {
+    (void)pthread_mutex_lock(&coder->done_lock);
+    struct sw_list *node = sw_list_empty(&coder->done) ? NULL : sw_list_take_first(&coder->done);
+    (void)pthread_mutex_unlock(&coder->done_lock);
+    return node ? SW_CONTAINER_OF(node, struct sw_coder_event, node) : NULL;
+}
+
+/* Takes in the events that users have ended. In the coder's context. */
+static void take_done(struct sw_coder *coder) {
+    for (struct sw_coder_event *event; (event = next_done(coder));) {
+        event->is_pending = false;
+        for (unsigned i = 0; event->items && i < event->n; i++) {
+            event->items[i].frame_at = event->at[i] - event->slot * coder->stride;
+            if (event->runs[i]->refused.code)
+                sw_mover_fail(coder->mover, &event->runs[i]->run, &event->runs[i]->refused);
+        }
+        slot_done(coder, event, &event->result);
+    }
+}
+
 static void step(struct sw_coder *coder) {
     struct sw_coder_context outer;
     if (!sw_mover_busy(coder->mover))
         return;
     enter_context(coder, &outer);
+    take_done(coder);
     if (coder->device->ops->be_patient)
         coder->device->ops->be_patient(coder->device,
                                        atomic_load(&coder->n_patient) > 0 || sw_mover_must_go_on(coder->mover));
@@ -236,21 +282,48 @@ static void step(struct sw_coder *coder) {
     sw_coder_context_leave(&outer);
 }
 
-/* Serves every user but `self` once, without the lock, which is held before and after. Users come and go meanwhile. */
-static void serve_users(struct sw_coder *coder, const struct sw_coder_user *self) {
-    if (coder->served) /* by another thread */
-        return;
+/* Notes which users' sockets have something, by one system call for all. Users that it has no room for wake up by
+ * themselves. */
+static void look(struct sw_coder *coder, const struct sw_coder_user *self, struct pollfd fds[MOST_POLLED]) {
+    unsigned n = 0;
     for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
-        struct sw_coder_user *user = SW_CONTAINER_OF(node, struct sw_coder_user, node);
-        if (user == self)
+        struct sw_coder_user *user = user_of(node);
+        const bool looks = user != self && user->socket && n < MOST_POLLED && !atomic_load(&user->has_news);
+        const int fd = looks ? user->socket(user) : -1;
+        user->polled = fd < 0 ? MOST_POLLED : n;
+        if (fd >= 0)
+            fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    }
+    if (n > 0)
+        (void)poll(fds, n, 0);
+}
+
+static bool is_due(struct sw_coder_user *user, const struct pollfd fds[MOST_POLLED]) {
+    return atomic_load(&user->has_news) || (user->polled < MOST_POLLED && fds[user->polled].revents);
+}
+
+/* Serves every user but `self` that has news. The lock is not held meanwhile: users come and go. */
+static void serve_users(struct sw_coder *coder, const struct sw_coder_user *self) {
+    struct pollfd fds[MOST_POLLED];
+    if (pthread_mutex_trylock(&coder->users_lock))
+        return;
+    if (coder->served) { /* by another thread */
+        (void)pthread_mutex_unlock(&coder->users_lock);
+        return;
+    }
+    look(coder, self, fds);
+    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
+        struct sw_coder_user *user = user_of(node);
+        if (user == self || !is_due(user, fds))
             continue;
         coder->served = user;
-        (void)pthread_mutex_unlock(&coder->lock);
+        (void)pthread_mutex_unlock(&coder->users_lock);
         user->serve(user);
-        lock(coder);
+        (void)pthread_mutex_lock(&coder->users_lock);
         coder->served = NULL;
-        (void)pthread_cond_broadcast(&coder->change);
+        (void)pthread_cond_broadcast(&coder->unserved);
     }
+    (void)pthread_mutex_unlock(&coder->users_lock);
 }
 
 /* Wakes users whose time has come; returns false if there is none. *ret_next_us: when the next one's comes; 0: never.
@@ -259,17 +332,19 @@ static bool wake_users(struct sw_coder *coder, uint64_t *ret_next_us) {
     const uint64_t now_us = sw_clock_us();
     bool some = false;
     *ret_next_us = 0;
+    (void)pthread_mutex_lock(&coder->users_lock);
     for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
-        struct sw_coder_user *user = SW_CONTAINER_OF(node, struct sw_coder_user, node);
+        struct sw_coder_user *user = user_of(node);
         const uint64_t at_us = atomic_load(&user->wake_at_us);
         if (at_us && at_us <= now_us) {
             atomic_store(&user->wake_at_us, 0);
-            user->wake(user);
+            wake(user);
             some = true;
         } else if (at_us && (!*ret_next_us || at_us < *ret_next_us)) {
             *ret_next_us = at_us;
         }
     }
+    (void)pthread_mutex_unlock(&coder->users_lock);
     return some;
 }
 
@@ -282,29 +357,35 @@ static void sleep_until(struct sw_coder *coder, uint64_t us) {
         (void)pthread_cond_wait(&coder->change, &coder->lock);
 }
 
+/* Waits until there may be work, with the lock, which is held before and after. Returns true if the mover is to be
+ * stepped: no caller has done so for a while. */
+static bool wait_for_work(struct sw_coder *coder) {
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    const uint64_t n_steps = coder->n_steps;
+    uint64_t next_us;
+    if (wake_users(coder, &next_us))
+        return true;
+    if (!sw_mover_busy(coder->mover)) {
+        sleep_until(coder, next_us);
+        return false;
+    }
+    (void)pthread_mutex_unlock(&coder->lock);
+    (void)nanosleep(&pause, NULL);
+    lock(coder);
+    return coder->n_steps == n_steps;
+}
+
 /* Works while no caller does. */
 static void *run_thread(void *arg) {
     struct sw_coder *coder = arg;
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
     lock(coder);
     while (!coder->ends) {
-        const uint64_t n_steps = coder->n_steps;
-        uint64_t next_us;
-        if (wake_users(coder, &next_us)) {
-            serve_users(coder, NULL);
-            continue;
-        }
-        if (!sw_mover_busy(coder->mover)) {
-            sleep_until(coder, next_us);
-            continue;
-        }
-        (void)pthread_mutex_unlock(&coder->lock);
-        (void)nanosleep(&pause, NULL);
-        lock(coder);
-        if (coder->n_steps != n_steps)
+        if (!wait_for_work(coder))
             continue;
         step(coder);
+        (void)pthread_mutex_unlock(&coder->lock);
         serve_users(coder, NULL);
+        lock(coder);
     }
     (void)pthread_mutex_unlock(&coder->lock);
     return NULL;
@@ -356,10 +437,7 @@ void sw_coder_attend_end(struct sw_coder *coder) {
 }
 
 void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *self) {
-    if (pthread_mutex_trylock(&coder->lock))
-        return;
     serve_users(coder, self);
-    (void)pthread_mutex_unlock(&coder->lock);
 }
 
 void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us) {
@@ -372,17 +450,18 @@ void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64
 }
 
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    lock(coder);
+    (void)pthread_mutex_lock(&coder->users_lock);
+    user->polled = MOST_POLLED;
     sw_list_append(&coder->users, &user->node);
-    (void)pthread_mutex_unlock(&coder->lock);
+    (void)pthread_mutex_unlock(&coder->users_lock);
 }
 
 void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    lock(coder);
+    (void)pthread_mutex_lock(&coder->users_lock);
     while (coder->served == user)
-        (void)pthread_cond_wait(&coder->change, &coder->lock);
+        (void)pthread_cond_wait(&coder->unserved, &coder->users_lock);
     sw_list_remove(&user->node);
-    (void)pthread_mutex_unlock(&coder->lock);
+    (void)pthread_mutex_unlock(&coder->users_lock);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -412,6 +491,7 @@ static void coder_free(struct sw_coder *coder) {
     end_thread(coder);
     enter_context(coder, &outer);
     (void)pthread_cond_destroy(&coder->change);
+    (void)pthread_cond_destroy(&coder->unserved);
     sw_mover_free(coder->mover);
     if (coder->device)
         coder->device->ops->close(coder->device);
@@ -419,6 +499,8 @@ static void coder_free(struct sw_coder *coder) {
         sw_coder_memory_fini(&coder->memory);
     sw_coder_context_leave(&outer);
     (void)pthread_mutex_destroy(&coder->lock);
+    (void)pthread_mutex_destroy(&coder->users_lock);
+    (void)pthread_mutex_destroy(&coder->done_lock);
     for (unsigned s = 0; s < N_SLOTS; s++)
         event_fini(&coder->events[s]);
     sw_free(coder);
@@ -474,12 +556,16 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
         return NULL;
     }
     (void)pthread_mutex_init(&coder->lock, NULL);
+    (void)pthread_mutex_init(&coder->users_lock, NULL);
+    (void)pthread_mutex_init(&coder->done_lock, NULL);
+    (void)pthread_cond_init(&coder->unserved, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&coder->change, &attributes);
     (void)pthread_condattr_destroy(&attributes);
     sw_list_init(&coder->users);
+    sw_list_init(&coder->done);
     coder->place = *place;
     coder->process = getpid();
     coder->sink = (struct sw_frame_sink){
@@ -653,30 +739,20 @@ bool sw_coder_step(struct sw_coder *coder) {
 }
 
 struct sw_coder_event *sw_coder_next_event(struct sw_coder *coder, struct sw_coder_user *user) {
+    if (!atomic_load(&user->has_events)) /* else the lock may be a launch away */
+        return NULL;
     lock(coder);
     struct sw_list *node = sw_list_empty(&user->events) ? NULL : sw_list_take_first(&user->events);
+    atomic_store(&user->has_events, !sw_list_empty(&user->events));
     (void)pthread_mutex_unlock(&coder->lock);
     return node ? SW_CONTAINER_OF(node, struct sw_coder_event, node) : NULL;
 }
 
-/* The service may still write to the frame buffer of a fetch that was given up. Packs and unpacks go on, in others. */
-static void slot_done(struct sw_coder *coder, const struct sw_coder_event *event, const struct sw_err *err) {
-    if (event->kind == SW_CODER_FETCH && atomic_load(&coder->is_condemned))
-        sw_mover_retire_slot(coder->mover, event->slot);
-    sw_mover_slot_done(coder->mover, event->slot, err);
-}
-
 void sw_coder_event_done(struct sw_coder *coder, struct sw_coder_event *event, const struct sw_err *err) {
-    struct sw_coder_context outer;
-    enter(coder, &outer);
-    event->is_pending = false;
-    for (unsigned i = 0; event->items && i < event->n; i++) {
-        event->items[i].frame_at = event->at[i] - event->slot * coder->stride;
-        if (event->runs[i]->refused.code)
-            sw_mover_fail(coder->mover, &event->runs[i]->run, &event->runs[i]->refused);
-    }
-    slot_done(coder, event, err);
-    leave(coder, &outer);
+    event->result = err ? *err : (struct sw_err){0};
+    (void)pthread_mutex_lock(&coder->done_lock);
+    sw_list_append(&coder->done, &event->node);
+    (void)pthread_mutex_unlock(&coder->done_lock);
 }
 
 void sw_coder_be_patient(struct sw_coder *coder, bool is_patient) {
@@ -699,6 +775,7 @@ void sw_coder_drop_events(struct sw_coder *coder, const void *owner) {
     struct sw_err err;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "the connection has ended");
     enter(coder, &outer);
+    take_done(coder);
     for (unsigned s = 0; s < N_SLOTS; s++) {
         struct sw_coder_event *event = &coder->events[s];
         if (!event->is_pending || event->run->owner != owner)

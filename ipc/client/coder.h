@@ -37,15 +37,18 @@ struct sw_coder_place {
 
 /* A connection that uses the coder, and the events of its runs. */
 struct sw_coder_user {
-    /* Both guarded by the coder's lock. */
     struct sw_list node;         /* of the coder's users */
-    struct sw_list events;       /* sw_coder_event.node: what it has to send */
+    struct sw_list events;       /* sw_coder_event.node: what it has to send; guarded by the coder's lock */
+    atomic_bool has_events;      /* there may be some */
+    atomic_bool has_news;        /* for serve(), or for the user's own thread: an event has come, or a run has ended */
     _Atomic uint64_t wake_at_us; /* 0: never */
-    /* There are news, for serve(), or for the user's own thread, which wake() wakes: an event has come, or a run has
-     * ended. thread: any. They must call nothing of the coder. */
-    void (*note)(struct sw_coder_user *user);
+    unsigned polled;             /* the coder's, while it looks for users with news */
+    /* Wakes the user's own thread, for which has_news is set. thread: any. It must call nothing of the coder. */
     void (*wake)(struct sw_coder_user *user);
-    /* Goes on with what the user has, if no other thread does. thread: any, without the coder's lock. */
+    /* Returns the socket that shows news from the service, if a call of the user sleeps; else -1. NULL: there is none.
+     * thread: any. */
+    int (*socket)(struct sw_coder_user *user);
+    /* Goes on with what the user has, if no other thread does. thread: any, without the coder's locks. */
     void (*serve)(struct sw_coder_user *user);
 };
 
@@ -82,6 +85,7 @@ struct sw_coder_event {
     struct sw_coder_run *run;    /* of all frames, or of the first */
     size_t chunk;                /* the first; of a group: 0 */
     struct sw_group_item *items; /* a group, the mover's; NULL: it is none */
+    struct sw_err result;        /* what the user has ended it with */
     /* [SW_CODER_MOST_RUNS] each. */
     struct sw_coder_run **runs; /* of each frame */
     /* Where in the coder's frame buffers each frame begins. FETCH: its room; the user may let the frames of a group
@@ -106,7 +110,7 @@ void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user);
  * sw_coder_serve_others() time and again. False: enough others do. */
 bool sw_coder_attend_begin(struct sw_coder *coder);
 void sw_coder_attend_end(struct sw_coder *coder);
-/* Serves all users but one, unless another thread is at it. */
+/* Serves the users with news, but one, unless another thread is at it. */
 void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *self);
 
 /* Has the coder's thread wake the user at this time of sw_clock_us(), once: for what only polling shows. Does nothing

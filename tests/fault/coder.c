@@ -71,9 +71,10 @@ static void serve(struct sw_coder_user *u) {
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-static void add_part(struct sw_coder_run *run, enum sw_operation operation, uint64_t bytes, uint64_t session) {
+static void add_part_of(struct sw_coder_user *u, struct sw_coder_run *run, enum sw_operation operation, uint64_t bytes,
+                        uint64_t session) {
     memset(run, 0, sizeof *run);
-    run->user = &user;
+    run->user = u;
     run->request = (struct sw_request){.operation = operation, .session = session};
     run->buffer.chunk_bytes = operation == SW_OP_SPILL ? CHUNK : 0;
     if (operation == SW_OP_RESTORE)
@@ -82,6 +83,10 @@ static void add_part(struct sw_coder_run *run, enum sw_operation operation, uint
     run->memory.data = data;
     run->buffer.bytes = bytes;
     sw_coder_add(coder, &run, 1);
+}
+
+static void add_part(struct sw_coder_run *run, enum sw_operation operation, uint64_t bytes, uint64_t session) {
+    add_part_of(&user, run, operation, bytes, session);
 }
 
 static void add(struct sw_coder_run *run, enum sw_operation operation) {
@@ -266,70 +271,98 @@ START_TEST(users_share_one_coder) {
 }
 END_TEST
 
-static struct { atomic_int served, noted, woken; } other_s, this_s;
+/* A user that counts what the coder does with it; `socket` is what its call sleeps on. */
+struct counted {
+    struct sw_coder_user user;
+    atomic_int served, woken;
+    int socket;
+};
 
-static void count_other(struct sw_coder_user *u) {
-    (void)u;
-    atomic_fetch_add(&other_s.served, 1);
+static struct counted *counted_of(struct sw_coder_user *u) {
+    return SW_CONTAINER_OF(u, struct counted, user);
 }
 
-static void count_this(struct sw_coder_user *u) {
-    (void)u;
-    atomic_fetch_add(&this_s.served, 1);
+static void count_served(struct sw_coder_user *u) {
+    atomic_fetch_add(&counted_of(u)->served, 1);
 }
 
-static void count_note(struct sw_coder_user *u) {
-    (void)u;
-    atomic_fetch_add(&this_s.noted, 1);
+static void count_woken(struct sw_coder_user *u) {
+    atomic_fetch_add(&counted_of(u)->woken, 1);
 }
 
-static void count_wakes(struct sw_coder_user *u) {
-    (void)u;
-    atomic_fetch_add(&this_s.woken, 1);
+static int counted_socket(struct sw_coder_user *u) {
+    return counted_of(u)->socket;
 }
 
-/* Two callers that wait poll, the others sleep; those go on with these. */
-START_TEST(few_callers_attend_and_serve_the_others) {
-    struct sw_coder_user other = {.wake = wake, .serve = count_other};
+static void counted_init(struct counted *ret) {
+    *ret =
+        (struct counted){.user = {.wake = count_woken, .serve = count_served, .socket = counted_socket}, .socket = -1};
+    sw_list_init(&ret->user.node);
+    sw_list_init(&ret->user.events);
+}
+
+START_TEST(few_callers_attend) {
     open_coder();
-    user.serve = count_this;
-    sw_list_init(&other.node);
-    sw_list_init(&other.events);
-    sw_coder_add_user(coder, &other);
     for (int round = 0; round < 3; round++) {
         ck_assert(sw_coder_attend_begin(coder));
         ck_assert(sw_coder_attend_begin(coder));
         ck_assert(!sw_coder_attend_begin(coder));
-        sw_coder_serve_others(coder, &user);
-        ck_assert_int_eq(atomic_load(&other_s.served), round + 1);
         sw_coder_attend_end(coder);
         sw_coder_attend_end(coder);
     }
-    ck_assert_int_eq(atomic_load(&this_s.served), 0);
-    sw_coder_remove_user(coder, &other);
+    close_coder();
+}
+END_TEST
+
+/* Whoever polls goes on with the others: those with news, and those whose service has sent something. */
+START_TEST(others_with_news_are_served) {
+    struct counted others[2];
+    int pipe_fds[2];
+    open_coder();
+    ck_assert_int_eq(pipe(pipe_fds), 0);
+    for (int i = 0; i < 2; i++) {
+        counted_init(&others[i]);
+        sw_coder_add_user(coder, &others[i].user);
+    }
+    others[1].socket = pipe_fds[0];
+    sw_coder_serve_others(coder, &user);
+    ck_assert_int_eq(atomic_load(&others[0].served) + atomic_load(&others[1].served), 0);
+    atomic_store(&others[0].user.has_news, true);
+    sw_coder_serve_others(coder, &user);
+    ck_assert_int_eq(atomic_load(&others[0].served), 1);
+    ck_assert_int_eq(atomic_load(&others[1].served), 0);
+    atomic_store(&others[0].user.has_news, false);
+    ck_assert_int_eq(write(pipe_fds[1], "x", 1), 1);
+    sw_coder_serve_others(coder, &user);
+    sw_coder_serve_others(coder, &others[1].user); /* it has its own thread */
+    ck_assert_int_eq(atomic_load(&others[0].served), 1);
+    ck_assert_int_eq(atomic_load(&others[1].served), 1);
+    for (int i = 0; i < 2; i++) {
+        sw_coder_remove_user(coder, &others[i].user);
+        (void)close(pipe_fds[i]);
+    }
     close_coder();
 }
 END_TEST
 
 /* The frame of a caller that sleeps is sent by one that polls. So it sleeps on; with nobody there it is woken. */
 START_TEST(a_frame_wakes_its_caller_if_nobody_attends) {
+    struct counted caller;
     open_coder();
-    user.note = count_note;
-    user.wake = count_wakes;
-    user.serve = count_this;
+    counted_init(&caller);
     for (int attends = 1; attends >= 0; attends--) {
         struct sw_coder_run run;
         struct sw_coder_event *event = NULL;
-        atomic_store(&this_s.woken, 0);
-        atomic_store(&this_s.noted, 0);
+        atomic_store(&caller.woken, 0);
+        atomic_store(&caller.user.has_news, false);
         memcpy(data, original, BYTES);
         if (attends)
             ck_assert(sw_coder_attend_begin(coder));
-        add_part(&run, SW_OP_SPILL, CHUNK, 1);
-        while (!(event = sw_coder_next_event(coder, &user)))
+        add_part_of(&caller.user, &run, SW_OP_SPILL, CHUNK, 1);
+        while (!(event = sw_coder_next_event(coder, &caller.user)))
             (void)sw_coder_step(coder);
-        ck_assert_int_eq(atomic_load(&this_s.noted), attends);
-        ck_assert_int_eq(atomic_load(&this_s.woken), !attends);
+        ck_assert(atomic_load(&caller.user.has_news));
+        ck_assert_int_eq(atomic_load(&caller.woken), !attends);
         carry_out(event);
         ck_assert_int_eq(finish(&run), 0);
         if (attends)
@@ -744,7 +777,8 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_guest_leaves_the_callers_context_as_it_was);
     tcase_add_test(tcase, users_share_one_coder);
-    tcase_add_test(tcase, few_callers_attend_and_serve_the_others);
+    tcase_add_test(tcase, few_callers_attend);
+    tcase_add_test(tcase, others_with_news_are_served);
     tcase_add_test(tcase, a_frame_wakes_its_caller_if_nobody_attends);
     tcase_add_test(tcase, plans_are_made_beside_frames_that_are_away);
     tcase_add_test(tcase, the_thread_takes_no_signals_and_runs_on_any_cpu);
