@@ -37,22 +37,31 @@ static struct sw_gpu_item gpu_item(const struct slot *slot, const struct sw_grou
     };
 }
 
-/* Encodes the items that have no frame yet. */
+/* Encodes the items that have no frame yet. A single one is an argument of its kernel: nothing has to be copied to the
+ * GPU before it. */
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     struct exchange *h = slot->h;
+    const struct parts *p = &slot->parts;
+    const struct sw_gpu_pass pass = sw_cuda_pass(d, slot);
     uint64_t at = 0;
     uint32_t n = 0;
+    int rc;
     for (unsigned i = 0; i < slot->n_items; i++) {
         const struct sw_group_item *item = &slot->items[i];
         if (!item->frame.frame_bytes) {
             h->items[n] = gpu_item(slot, item, at);
-            h->items[n++].layout.raw_bytes = item->bytes;
+            h->items[n++].layout = sw_cuda_new_layout(plan, item->bytes);
         }
         at += sw_group_item_bytes(item->bytes);
     }
-    return sw_cuda_check_lost(sw_gpu_encode_batch_async(plan, h->items, n, h->results, &d->pool, slot->parts.d_scratch,
-                                                        d->scratch_bytes, sw_cuda_pass(d, slot), slot->stream, err),
-                              err);
+    if (n == 1)
+        rc = sw_gpu_encode_async(plan, h->items->d_raw, h->items->layout.raw_bytes, h->items->d_frame,
+                                 sw_group_item_bytes(h->items->layout.raw_bytes), h->results, &d->pool, p->d_progress,
+                                 pass, slot->stream, err);
+    else
+        rc = sw_gpu_encode_batch_async(plan, h->items, n, h->results, &d->pool, p->d_scratch, d->scratch_bytes, pass,
+                                       slot->stream, err);
+    return sw_cuda_check_lost(rc, err);
 }
 
 int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
@@ -158,17 +167,15 @@ void sw_cuda_finish_store_group(struct slot *slot) {
 }
 
 /* Queues the decoding of frames in the slot's buffer, each at its item's place. */
-static int queue_decode(struct device_cuda *d, struct slot *slot, struct sw_gpu_pass pass, struct sw_err *err) {
+static int queue_decode(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
+    struct exchange *h = slot->h;
     for (unsigned i = 0; i < slot->n_items; i++) {
         const struct sw_group_item *item = &slot->items[i];
         SW_ASSERT(item->frame.raw_bytes == item->bytes && item->frame.frame_bytes <= sw_group_item_bytes(item->bytes));
-        slot->h->items[i] = gpu_item(slot, item, item->frame_at);
-        slot->h->results[i].bad_tiles = 0;
+        h->items[i] = gpu_item(slot, item, item->frame_at);
+        h->results[i].bad_tiles = 0;
     }
-    return sw_cuda_check_lost(sw_gpu_decode_batch_async(slot->h->items, slot->n_items, slot->h->results,
-                                                        slot->parts.d_scratch, d->scratch_bytes, pass, slot->stream,
-                                                        err),
-                              err);
+    return sw_cuda_queue_decode(d, slot, slot->n_items, err);
 }
 
 int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
@@ -184,7 +191,7 @@ int sw_cuda_restore_group(struct sw_device *device, unsigned s, struct sw_group_
         at += sw_group_item_bytes(items[i].bytes);
     }
     rc = queue_copies(d, slot, false, err);
-    return end(slot, rc < 0 ? rc : queue_decode(d, slot, (struct sw_gpu_pass){0}, err));
+    return end(slot, rc < 0 ? rc : queue_decode(d, slot, err));
 }
 
 int sw_cuda_gather_group(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n, uint64_t at,
@@ -218,7 +225,7 @@ int sw_cuda_decode_group(struct sw_device *device, unsigned s, struct sw_group_i
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
     const int rc = begin(d, s, WORK_RESTORE_GROUP, items, n, err);
-    return rc < 0 ? rc : end(slot, queue_decode(d, slot, sw_cuda_pass(d, slot), err));
+    return rc < 0 ? rc : end(slot, queue_decode(d, slot, err));
 }
 
 void sw_cuda_finish_restore_group(struct slot *slot) {

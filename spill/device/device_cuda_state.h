@@ -187,6 +187,11 @@ int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapp
 int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mapping *mapping, struct sw_head_item *items,
                      unsigned n, struct sw_err *err);
 void sw_cuda_wake(struct sw_device *device);
+/* Decodes the frames of the first n of h->items, each to its d_raw, with results in h->results. A single one is an
+ * argument of its kernel: nothing has to be copied to the GPU before it. */
+int sw_cuda_queue_decode(struct device_cuda *d, struct slot *slot, unsigned n, struct sw_err *err);
+/* Returns the layout of a frame by this plan; the kernels report its length. */
+struct sw_frame_layout sw_cuda_new_layout(const struct sw_gpu_plan *plan, uint64_t bytes);
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err);
 /* Gets the plan in the kernels' form, and copies its params, or its dictionary, to the device, unless they are there.

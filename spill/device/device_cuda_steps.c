@@ -36,12 +36,18 @@ const struct sw_plan *sw_cuda_plan(struct sw_device *device, unsigned s) {
     return &cuda_of(device)->slots[s].planning.planning.plan;
 }
 
+struct sw_frame_layout sw_cuda_new_layout(const struct sw_gpu_plan *plan, uint64_t bytes) {
+    struct sw_frame_layout ret;
+    sw_frame_layout_init(&ret, plan->codec, plan->segment_log2, bytes, plan->n_symbols);
+    ret.value_type = plan->value_type;
+    sw_frame_layout_add_dictionary(&ret, plan->dictionary_bytes);
+    return ret;
+}
+
 /* Encodes slot->d_in by a plan whose table, if any, is on the device. */
 int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     const struct parts *p = &slot->parts;
-    sw_frame_layout_init(&slot->frame, plan->codec, plan->segment_log2, slot->in_bytes, plan->n_symbols);
-    slot->frame.value_type = plan->value_type;
-    sw_frame_layout_add_dictionary(&slot->frame, plan->dictionary_bytes);
+    slot->frame = sw_cuda_new_layout(plan, slot->in_bytes);
     return sw_cuda_check_lost(sw_gpu_encode_async(plan, slot->d_in, slot->in_bytes, p->d_frame, d->info.buffer_bytes,
                                                   &slot->h->result, &d->pool, p->d_progress, sw_cuda_pass(d, slot),
                                                   slot->stream, err),
@@ -178,18 +184,23 @@ static int queue_one(struct device_cuda *d, struct slot *slot, const struct sw_f
                                slot->stream, err);
 }
 
+int sw_cuda_queue_decode(struct device_cuda *d, struct slot *slot, unsigned n, struct sw_err *err) {
+    struct sw_gpu_item *items = slot->h->items;
+    if (n == 1)
+        return queue_one(d, slot, &items->layout, items->d_frame, items->d_raw, err);
+    return sw_gpu_decode_batch_async(items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
+                                     sw_cuda_pass(d, slot), slot->stream, err);
+}
+
 /* Queues the decoding of the frames at d_base, in one launch: a single chunk leaves most of the GPU idle, and on a busy
  * GPU each launch waits for its turn. */
 static int queue_decode(struct device_cuda *d, struct slot *slot, uint8_t *d_base, struct sw_mapping *mapping,
                         const struct sw_decode_item *items, unsigned n, struct sw_err *err) {
-    if (n == 1)
-        return queue_one(d, slot, items->layout, d_base + items->frame_at, sw_cuda_at(mapping, items->offset), err);
     for (unsigned i = 0; i < n; i++)
         slot->h->items[i] = (struct sw_gpu_item){.layout = *items[i].layout,
                                                  .d_raw = sw_cuda_at(mapping, items[i].offset),
                                                  .d_frame = d_base + items[i].frame_at};
-    return sw_gpu_decode_batch_async(slot->h->items, n, slot->h->results, slot->parts.d_scratch, d->scratch_bytes,
-                                     sw_cuda_pass(d, slot), slot->stream, err);
+    return sw_cuda_queue_decode(d, slot, n, err);
 }
 
 int sw_cuda_decode(struct sw_device *device, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,

@@ -461,6 +461,11 @@ static void encoded(struct sw_mover *m, struct sw_slot *slot) {
         sw_group_give(m, slot);
         return;
     }
+    if (sw_mover_sink_is_away(m) && g->n == 1) { /* its frame is alone in the buffer */
+        g->items[0].frame_at = 0;
+        send(m, slot);
+        return;
+    }
     if (sw_mover_sink_is_away(m)) {
         slot->step = GATHERING;
         if (m->device->ops->gather_group(m->device, sw_slot_index(m, slot), g->items, g->n, g->item_bytes, &err))

@@ -20,7 +20,8 @@ static struct sw_coder_user user;
 static struct sw_coder_place place;
 static uint8_t *data, *original; /* data: on the GPU */
 static struct sw_coder_run runs[N];
-static char owners[2]; /* whose the runs are, by turns */
+static unsigned n_used = N; /* runs */
+static char owners[2];      /* whose the runs are, by turns */
 static unsigned n_owners = 1;
 static unsigned n_groups, n_singles, n_disputed;
 static bool is_random; /* content that does not shrink, among content that does */
@@ -103,7 +104,7 @@ static void serve(struct sw_coder_user *u) {
 static void add_all(enum sw_operation operation) {
     struct sw_coder_run *all[N];
     memset(runs, 0, sizeof runs);
-    for (unsigned i = 0; i < N; i++) {
+    for (unsigned i = 0; i < n_used; i++) {
         struct sw_coder_run *run = all[i] = &runs[i];
         run->user = &user;
         run->owner = &owners[i % n_owners];
@@ -116,12 +117,12 @@ static void add_all(enum sw_operation operation) {
         if (operation == SW_OP_RESTORE)
             run->run.frames = sw_frames_new(bytes_of(i), CHUNK, false);
     }
-    sw_coder_add(coder, all, N);
+    sw_coder_add(coder, all, n_used);
 }
 
 static unsigned n_over(void) {
     unsigned n = 0;
-    for (unsigned i = 0; i < N; i++)
+    for (unsigned i = 0; i < n_used; i++)
         n += atomic_load_explicit(&runs[i].is_over, memory_order_acquire);
     return n;
 }
@@ -129,12 +130,12 @@ static unsigned n_over(void) {
 /* Returns how many runs have failed; all with the same code. */
 static unsigned finish(int *ret_code) {
     unsigned n_failed = 0;
-    while (n_over() < N) {
+    while (n_over() < n_used) {
         (void)sw_coder_step(coder);
         take_events();
         (void)sched_yield();
     }
-    for (unsigned i = 0; i < N; i++) {
+    for (unsigned i = 0; i < n_used; i++) {
         const int code = runs[i].run.outcome.err.code;
         ck_assert(!code || !n_failed || code == *ret_code);
         n_failed += code != 0;
@@ -219,6 +220,26 @@ START_TEST(a_batch_needs_few_kernels_and_one_event) {
     ck_assert_uint_eq(n_singles, 0);
     ck_assert_int_eq(count(SW_FAKE_sw_gpu_decode_batch_async), decoded + 1);
     ck_back(N);
+}
+END_TEST
+
+/* Without a batch's items, which are copied to the GPU first, and without a kernel that gathers frames. */
+START_TEST(a_single_region_takes_one_kernel_each_way) {
+    int code;
+    n_used = 1;
+    ck_assert_int_eq(move(SW_OP_SPILL, &code), 0); /* which makes the plan */
+    ck_assert_int_eq(move(SW_OP_RESTORE, &code), 0);
+    const int encoded = count(SW_FAKE_sw_gpu_encode_async), decoded = count(SW_FAKE_sw_gpu_decode_async),
+              others = count(SW_FAKE_sw_gpu_encode_batch_async) + count(SW_FAKE_sw_gpu_decode_batch_async) +
+                       count(SW_FAKE_sw_gpu_copy_async);
+    ck_assert_int_eq(move(SW_OP_SPILL, &code), 0);
+    ck_assert_int_eq(count(SW_FAKE_sw_gpu_encode_async), encoded + 1);
+    ck_assert_int_eq(move(SW_OP_RESTORE, &code), 0);
+    ck_assert_int_eq(count(SW_FAKE_sw_gpu_decode_async), decoded + 1);
+    ck_assert_int_eq(count(SW_FAKE_sw_gpu_encode_batch_async) + count(SW_FAKE_sw_gpu_decode_batch_async) +
+                         count(SW_FAKE_sw_gpu_copy_async),
+                     others);
+    ck_assert_int_eq(memcmp(data, original, bytes_of(0)), 0);
 }
 END_TEST
 
@@ -370,6 +391,7 @@ int main(void) {
     sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_batch_needs_few_kernels_and_one_event);
+    tcase_add_test(tcase, a_single_region_takes_one_kernel_each_way);
     tcase_add_test(tcase, each_owner_has_events_of_its_own);
     tcase_add_test(tcase, contents_of_several_kinds_come_back);
     tcase_add_loop_test(tcase, a_frame_that_is_refused_fails_alone, 0, 2);
