@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "spill/mover/heap_places.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,8 +27,6 @@ enum { PAUSE_NS = 100000, STACK_BYTES = 1 << 20 };
 /* Callers that poll at a time. Another one is there when one of them gets its result. */
 enum { MOST_ATTENDING = 2 };
 enum { SPIN_US = 100 };
-/* Users whose sockets are looked at together. */
-enum { MOST_POLLED = 64 };
 
 struct sw_coder {
     struct sw_list node; /* of `coders` */
@@ -49,14 +46,11 @@ struct sw_coder {
     bool has_thread, ends;
     bool is_gone; /* the context, with all that lies in it */
     atomic_bool is_condemned;
-    atomic_uint n_patient;        /* calls that the service can no longer do in the coder's place */
-    uint64_t n_steps;             /* calls of sw_coder_step() */
-    pthread_mutex_t users_lock;   /* of the next three; nothing else is locked by its holder */
-    struct sw_list users;         /* sw_coder_user.node */
-    struct sw_coder_user *served; /* by some thread, now; NULL: none */
-    pthread_cond_t unserved;      /* a user is no longer served */
-    pthread_mutex_t done_lock;    /* of `done` */
-    struct sw_list done;          /* sw_coder_event.node: ended by their users, for the next step to take in */
+    atomic_uint n_patient; /* calls that the service can no longer do in the coder's place */
+    uint64_t n_steps;      /* calls of sw_coder_step() */
+    struct sw_coder_users users;
+    pthread_mutex_t done_lock; /* of `done` */
+    struct sw_list done;       /* sw_coder_event.node: ended by their users, for the next step to take in */
 };
 
 static pthread_mutex_t coders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -88,15 +82,6 @@ static struct sw_coder *of_sink(struct sw_frame_sink *sink) {
 
 static struct sw_coder_run *of_run(struct sw_run *run) {
     return SW_CONTAINER_OF(run, struct sw_coder_run, run);
-}
-
-static struct sw_coder_user *user_of(struct sw_list *node) {
-    return SW_CONTAINER_OF(node, struct sw_coder_user, node);
-}
-
-static void wake(struct sw_coder_user *user) {
-    atomic_store(&user->has_news, true);
-    user->wake(user);
 }
 
 /* The frame buffer may not be used any more: the run fails, and the service does its work. */
@@ -134,7 +119,7 @@ static void post(struct sw_coder *coder, struct sw_coder_event *event) {
     if (atomic_load(&coder->n_attending))
         atomic_store(&user->has_news, true);
     else
-        wake(user);
+        sw_coder_user_wake(user);
 }
 
 static void post_chunks(struct sw_coder *coder, struct sw_run *run, struct sw_coder_event *event, size_t chunk,
@@ -198,7 +183,7 @@ static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     struct sw_coder_run *coder_run = of_run(run);
     (void)sink;
     if (!atomic_exchange(&coder_run->is_abandoned, true))
-        wake(coder_run->user);
+        sw_coder_user_wake(coder_run->user);
 }
 
 static const struct sw_frame_sink_ops sink_ops = {.send = sink_send,
@@ -216,7 +201,7 @@ static void finished(struct sw_run *run, void *arg) {
     struct sw_coder_user *user = coder_run->user;
     (void)arg;
     atomic_store_explicit(&coder_run->is_over, true, memory_order_release);
-    wake(user);
+    sw_coder_user_wake(user);
 }
 
 static void progress(void *arg) {
@@ -282,72 +267,6 @@ static void step(struct sw_coder *coder) {
     sw_coder_context_leave(&outer);
 }
 
-/* Notes which users' sockets have something, by one system call for all. Users that it has no room for wake up by
- * themselves. */
-static void look(struct sw_coder *coder, const struct sw_coder_user *self, struct pollfd fds[MOST_POLLED]) {
-    unsigned n = 0;
-    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
-        struct sw_coder_user *user = user_of(node);
-        const bool looks = user != self && user->socket && n < MOST_POLLED && !atomic_load(&user->has_news);
-        const int fd = looks ? user->socket(user) : -1;
-        user->polled = fd < 0 ? MOST_POLLED : n;
-        if (fd >= 0)
-            fds[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
-    }
-    if (n > 0)
-        (void)poll(fds, n, 0);
-}
-
-static bool is_due(struct sw_coder_user *user, const struct pollfd fds[MOST_POLLED]) {
-    return atomic_load(&user->has_news) || (user->polled < MOST_POLLED && fds[user->polled].revents);
-}
-
-/* Serves every user but `self` that has news. The lock is not held meanwhile: users come and go. */
-static void serve_users(struct sw_coder *coder, const struct sw_coder_user *self) {
-    struct pollfd fds[MOST_POLLED];
-    if (pthread_mutex_trylock(&coder->users_lock))
-        return;
-    if (coder->served) { /* by another thread */
-        (void)pthread_mutex_unlock(&coder->users_lock);
-        return;
-    }
-    look(coder, self, fds);
-    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
-        struct sw_coder_user *user = user_of(node);
-        if (user == self || !is_due(user, fds))
-            continue;
-        coder->served = user;
-        (void)pthread_mutex_unlock(&coder->users_lock);
-        user->serve(user);
-        (void)pthread_mutex_lock(&coder->users_lock);
-        coder->served = NULL;
-        (void)pthread_cond_broadcast(&coder->unserved);
-    }
-    (void)pthread_mutex_unlock(&coder->users_lock);
-}
-
-/* Wakes users whose time has come; returns false if there is none. *ret_next_us: when the next one's comes; 0: never.
- */
-static bool wake_users(struct sw_coder *coder, uint64_t *ret_next_us) {
-    const uint64_t now_us = sw_clock_us();
-    bool some = false;
-    *ret_next_us = 0;
-    (void)pthread_mutex_lock(&coder->users_lock);
-    for (struct sw_list *node = coder->users.next; node != &coder->users; node = node->next) {
-        struct sw_coder_user *user = user_of(node);
-        const uint64_t at_us = atomic_load(&user->wake_at_us);
-        if (at_us && at_us <= now_us) {
-            atomic_store(&user->wake_at_us, 0);
-            wake(user);
-            some = true;
-        } else if (at_us && (!*ret_next_us || at_us < *ret_next_us)) {
-            *ret_next_us = at_us;
-        }
-    }
-    (void)pthread_mutex_unlock(&coder->users_lock);
-    return some;
-}
-
 /* Sleeps while the mover has nothing to do. */
 static void sleep_until(struct sw_coder *coder, uint64_t us) {
     const struct timespec at = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
@@ -363,7 +282,7 @@ static bool wait_for_work(struct sw_coder *coder) {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     const uint64_t n_steps = coder->n_steps;
     uint64_t next_us;
-    if (wake_users(coder, &next_us))
+    if (sw_coder_users_wake_due(&coder->users, &next_us))
         return true;
     if (!sw_mover_busy(coder->mover)) {
         sleep_until(coder, next_us);
@@ -384,7 +303,7 @@ static void *run_thread(void *arg) {
             continue;
         step(coder);
         (void)pthread_mutex_unlock(&coder->lock);
-        serve_users(coder, NULL);
+        sw_coder_users_serve(&coder->users, NULL);
         lock(coder);
     }
     (void)pthread_mutex_unlock(&coder->lock);
@@ -437,7 +356,7 @@ void sw_coder_attend_end(struct sw_coder *coder) {
 }
 
 void sw_coder_serve_others(struct sw_coder *coder, const struct sw_coder_user *self) {
-    serve_users(coder, self);
+    sw_coder_users_serve(&coder->users, self);
 }
 
 void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64_t us) {
@@ -450,18 +369,11 @@ void sw_coder_wake_at(struct sw_coder *coder, struct sw_coder_user *user, uint64
 }
 
 void sw_coder_add_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    (void)pthread_mutex_lock(&coder->users_lock);
-    user->polled = MOST_POLLED;
-    sw_list_append(&coder->users, &user->node);
-    (void)pthread_mutex_unlock(&coder->users_lock);
+    sw_coder_users_add(&coder->users, user);
 }
 
 void sw_coder_remove_user(struct sw_coder *coder, struct sw_coder_user *user) {
-    (void)pthread_mutex_lock(&coder->users_lock);
-    while (coder->served == user)
-        (void)pthread_cond_wait(&coder->unserved, &coder->users_lock);
-    sw_list_remove(&user->node);
-    (void)pthread_mutex_unlock(&coder->users_lock);
+    sw_coder_users_remove(&coder->users, user);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -491,7 +403,6 @@ static void coder_free(struct sw_coder *coder) {
     end_thread(coder);
     enter_context(coder, &outer);
     (void)pthread_cond_destroy(&coder->change);
-    (void)pthread_cond_destroy(&coder->unserved);
     sw_mover_free(coder->mover);
     if (coder->device)
         coder->device->ops->close(coder->device);
@@ -499,7 +410,7 @@ static void coder_free(struct sw_coder *coder) {
         sw_coder_memory_fini(&coder->memory);
     sw_coder_context_leave(&outer);
     (void)pthread_mutex_destroy(&coder->lock);
-    (void)pthread_mutex_destroy(&coder->users_lock);
+    sw_coder_users_fini(&coder->users);
     (void)pthread_mutex_destroy(&coder->done_lock);
     for (unsigned s = 0; s < N_SLOTS; s++)
         event_fini(&coder->events[s]);
@@ -556,15 +467,13 @@ static struct sw_coder *coder_new(const struct sw_coder_place *place, struct sw_
         return NULL;
     }
     (void)pthread_mutex_init(&coder->lock, NULL);
-    (void)pthread_mutex_init(&coder->users_lock, NULL);
+    sw_coder_users_init(&coder->users);
     (void)pthread_mutex_init(&coder->done_lock, NULL);
-    (void)pthread_cond_init(&coder->unserved, NULL);
     pthread_condattr_t attributes;
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&coder->change, &attributes);
     (void)pthread_condattr_destroy(&attributes);
-    sw_list_init(&coder->users);
     sw_list_init(&coder->done);
     coder->place = *place;
     coder->process = getpid();

@@ -21,7 +21,7 @@
 #ifndef SW_IPC_CODER_H
 #define SW_IPC_CODER_H
 
-#include "base/list.h"
+#include "ipc/client/coder_users.h"
 #include "spill/mover/mover.h"
 #include <stdatomic.h>
 
@@ -33,23 +33,6 @@ struct sw_coder_place {
     struct CUctx_st *context; /* NULL: the host device */
     uint64_t context_id;      /* sw_coder_context_id() */
     int ordinal;              /* of the context's GPU */
-};
-
-/* A connection that uses the coder, and the events of its runs. */
-struct sw_coder_user {
-    struct sw_list node;         /* of the coder's users */
-    struct sw_list events;       /* sw_coder_event.node: what it has to send; guarded by the coder's lock */
-    atomic_bool has_events;      /* there may be some */
-    atomic_bool has_news;        /* for serve(), or for the user's own thread: an event has come, or a run has ended */
-    _Atomic uint64_t wake_at_us; /* 0: never */
-    unsigned polled;             /* the coder's, while it looks for users with news */
-    /* Wakes the user's own thread, for which has_news is set. thread: any. It must call nothing of the coder. */
-    void (*wake)(struct sw_coder_user *user);
-    /* Returns the socket that shows news from the service, if a call of the user sleeps; else -1. NULL: there is none.
-     * thread: any. */
-    int (*socket)(struct sw_coder_user *user);
-    /* Goes on with what the user has, if no other thread does. thread: any, without the coder's locks. */
-    void (*serve)(struct sw_coder_user *user);
 };
 
 /* A buffer on its way through the coder. All zero before sw_coder_add(); it belongs to the coder until is_over. */
