@@ -74,9 +74,19 @@ static void object_free(struct object *object) {
     sw_free(object->body);
 }
 
+/* Decrypts n segments, whose body arrives in runs of so many bytes. */
+static int unseal_segments(const struct object *object, const char *name, uint64_t first, uint64_t n, uint64_t step) {
+    struct sw_object_unsealing u;
+    const uint64_t segment = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, whole = sw_object_body_bytes(object->bytes);
+    const uint64_t end = (first + n) * segment < whole ? (first + n) * segment : whole;
+    sw_object_unsealing_begin(&u, &key, name, object->bytes, first, n, object->runs);
+    for (uint64_t at = first * segment; at < end; at += step)
+        sw_object_unsealing_take(&u, object->body + at, step < end - at ? step : end - at);
+    return sw_object_unsealing_end(&u, NULL);
+}
+
 static int unseal(const struct object *object, const char *name) {
-    return sw_object_unseal(&key, name, object->bytes, 0, sw_object_segments(object->bytes), object->body, object->runs,
-                            NULL);
+    return unseal_segments(object, name, 0, sw_object_segments(object->bytes), UINT64_C(1) << 40);
 }
 
 static const uint64_t lengths[] = {1, 4096, 12288, 12289, 1 << 20, (1 << 20) + 1, 2 << 20, MAX_BYTES};
@@ -93,12 +103,36 @@ START_TEST(bytes_come_back) {
     /* Segment by segment, the last first. */
     memset(object.memory, 0xee, object.bytes);
     for (uint64_t i = sw_object_segments(object.bytes); i-- > 0;)
-        ck_assert_int_eq(sw_object_unseal(&key, NAME, object.bytes, i, 1,
-                                          object.body + i * (SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES),
-                                          object.runs, NULL),
-                         0);
+        ck_assert_int_eq(unseal_segments(&object, NAME, i, 1, UINT64_C(1) << 40), 0);
     ck_assert_mem_eq(object.memory, before, MAX_BYTES);
     sw_free(before);
+    object_free(&object);
+}
+END_TEST
+
+START_TEST(bytes_may_arrive_in_any_lengths) {
+    static const uint64_t steps[] = {1, 15, 4093, 16384, SW_OBJECT_SEGMENT_BYTES, SW_OBJECT_SEGMENT_BYTES + 5};
+    struct object object = object_new((1 << 20) + 12289);
+    uint8_t *before = sw_alloc(object.bytes);
+    memcpy(before, object.memory, object.bytes);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        memset(object.memory, 0xee, object.bytes);
+        ck_assert_int_eq(unseal_segments(&object, NAME, 0, 2, steps[i]), 0);
+        ck_assert_mem_eq(object.memory, before, object.bytes);
+    }
+    sw_free(before);
+    object_free(&object);
+}
+END_TEST
+
+START_TEST(too_few_bytes_and_too_many_are_noticed) {
+    struct object object = object_new(1000);
+    struct sw_object_unsealing u;
+    for (size_t n = 1014; n <= 1018; n++) {
+        sw_object_unsealing_begin(&u, &key, NAME, 1000, 0, 1, object.runs);
+        sw_object_unsealing_take(&u, object.body, n);
+        ck_assert_int_eq(sw_object_unsealing_end(&u, NULL), n == 1016 ? 0 : -SW_ECHECKSUM);
+    }
     object_free(&object);
 }
 END_TEST
@@ -242,6 +276,8 @@ int main(void) {
     TCase *tests = tcase_create("object_crypt");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, bytes_come_back, 0, N_LENGTHS);
+    tcase_add_test(tests, bytes_may_arrive_in_any_lengths);
+    tcase_add_test(tests, too_few_bytes_and_too_many_are_noticed);
     tcase_add_test(tests, a_changed_byte_is_noticed);
     tcase_add_test(tests, truncated_and_reordered_objects_are_noticed);
     tcase_add_test(tests, a_body_is_what_the_format_says);

@@ -31,9 +31,12 @@ enum {
 
 struct sw_object_request {
     enum sw_object_verb verb;
-    char name[SW_OBJECT_NAME_BYTES];   /* below the client's prefix */
-    void *body;                        /* PUT: what is sent; GET: where it goes */
-    size_t body_bytes;                 /* GET: all of them must come */
+    char name[SW_OBJECT_NAME_BYTES]; /* below the client's prefix */
+    void *body;                      /* PUT: what is sent; GET: where it goes */
+    size_t body_bytes;               /* GET: all of them must come */
+    /* GET: takes the body's next bytes, where `body` is NULL. `at`: their place in it; 0 begins, maybe again. `meta` is
+     * filled in. thread: one of the client's. */
+    void (*take)(struct sw_object_request *request, const void *data, size_t bytes, size_t at);
     uint64_t offset;                   /* GET */
     char hash[SW_OBJECT_HASH_BYTES];   /* PUT: of the body (sw_object_hash()); the store checks it */
     bool if_absent;                    /* PUT: fails with -SW_EEXIST if there is an object of this name */

@@ -17,6 +17,9 @@
 
 struct sw_object_client;
 
+/* Memory of libcurl for what has come of a reply. */
+enum { SW_OBJECT_BUFFER_BYTES = 512 << 10 };
+
 struct sw_object_config {
     const char *endpoint;            /* "https://host:port" */
     const char *bucket;              /* addressed by path: endpoint/bucket/name */

@@ -258,8 +258,14 @@ static bool begin_segment(const struct cipher *cipher, uint64_t index, bool is_l
     return begin(cipher, nonce, about_segment, name);
 }
 
-/* One segment between its place in memory, which is moved on, and the body. */
-static bool run_segment(const struct cipher *cipher, struct place *place, uint8_t *body, uint64_t bytes) {
+static struct place place_of(const struct sw_extent *run, uint64_t at) {
+    while (at > run->bytes)
+        at -= run++->bytes;
+    return (struct place){.run = run, .at = at};
+}
+
+/* Some bytes of a segment between their place in memory, which is moved on, and the body. */
+static bool run(const struct cipher *cipher, struct place *place, uint8_t *body, uint64_t bytes) {
     bool good = true;
     for (uint64_t done = 0; good && done < bytes;) {
         if (place->at == place->run->bytes) {
@@ -272,19 +278,23 @@ static bool run_segment(const struct cipher *cipher, struct place *place, uint8_
         place->at += n;
         done += n;
     }
-    return good && finish(cipher, body + bytes);
+    return good;
 }
 
-static bool run_segments(const struct cipher *cipher, const char *name, uint64_t bytes, uint64_t first, uint64_t n,
-                         uint8_t *body, const struct sw_extent *memory) {
-    struct place place = {.run = memory, .at = first * SW_OBJECT_SEGMENT_BYTES};
+/* Returns the length of the index-th segment of an object with so many bytes. */
+static uint64_t segment_bytes(uint64_t bytes, uint64_t index) {
+    const uint64_t left = bytes - index * SW_OBJECT_SEGMENT_BYTES;
+    return left < SW_OBJECT_SEGMENT_BYTES ? left : SW_OBJECT_SEGMENT_BYTES;
+}
+
+static bool seal_segments(const struct cipher *cipher, const char *name, struct place place, uint64_t bytes,
+                          uint8_t *body) {
+    const uint64_t n = sw_object_segments(bytes);
     bool good = true;
-    while (place.at > place.run->bytes)
-        place.at -= place.run++->bytes;
-    for (uint64_t i = first; good && i < first + n; i++) {
-        const uint64_t left = bytes - i * SW_OBJECT_SEGMENT_BYTES,
-                       length = left < SW_OBJECT_SEGMENT_BYTES ? left : SW_OBJECT_SEGMENT_BYTES;
-        good = begin_segment(cipher, i, length == left, name) && run_segment(cipher, &place, body, length);
+    for (uint64_t i = 0; good && i < n; i++) {
+        const uint64_t length = segment_bytes(bytes, i);
+        good = begin_segment(cipher, i, i + 1 == n, name) && run(cipher, &place, body, length) &&
+               finish(cipher, body + length);
         body += length + SW_OBJECT_TAG_BYTES;
     }
     return good;
@@ -293,19 +303,59 @@ static bool run_segments(const struct cipher *cipher, const char *name, uint64_t
 int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_extent *memory, uint64_t bytes,
                    uint8_t *ret_body, struct sw_err *err) {
     struct cipher cipher;
-    const bool good = cipher_init(&cipher, key->bytes, true) &&
-                      run_segments(&cipher, name, bytes, 0, sw_object_segments(bytes), ret_body, memory);
+    const bool good =
+        cipher_init(&cipher, key->bytes, true) && seal_segments(&cipher, name, place_of(memory, 0), bytes, ret_body);
     cipher_fini(&cipher);
     return good ? 0 : failed(err);
 }
 
-int sw_object_unseal(const struct sw_object_key *key, const char *name, uint64_t bytes, uint64_t first, uint64_t n,
-                     const uint8_t *body, const struct sw_extent *memory, struct sw_err *err) {
+void sw_object_unsealing_begin(struct sw_object_unsealing *u, const struct sw_object_key *key, const char *name,
+                               uint64_t bytes, uint64_t first, uint64_t n, const struct sw_extent *memory) {
     struct cipher cipher;
-    const bool good = cipher_init(&cipher, key->bytes, false) &&
-                      run_segments(&cipher, name, bytes, first, n, (uint8_t *)body, memory);
-    cipher_fini(&cipher);
-    return good ? 0 : altered(err, name, "content");
+    const struct place place = place_of(memory, first * SW_OBJECT_SEGMENT_BYTES);
+    *u = (struct sw_object_unsealing){
+        .name = name, .bytes = bytes, .index = first, .end = first + n, .run = place.run, .run_at = place.at};
+    u->good = cipher_init(&cipher, key->bytes, false);
+    u->context = cipher.context;
+}
+
+/* Takes at most a segment's rest, or its tag's. Returns how many bytes it has taken. */
+static size_t take(struct sw_object_unsealing *u, const uint8_t *body, size_t bytes) {
+    const struct cipher cipher = {.context = u->context};
+    const uint64_t length = segment_bytes(u->bytes, u->index);
+    const uint64_t left = u->at < length ? length - u->at : length + SW_OBJECT_TAG_BYTES - u->at;
+    const size_t n = bytes < left ? bytes : (size_t)left;
+    if (u->at == 0)
+        u->good = begin_segment(&cipher, u->index, u->index + 1 == sw_object_segments(u->bytes), u->name);
+    if (u->at < length) {
+        struct place place = {.run = u->run, .at = u->run_at};
+        u->good = u->good && run(&cipher, &place, (uint8_t *)body, n);
+        u->run = place.run;
+        u->run_at = place.at;
+    } else {
+        memcpy(u->tag + (u->at - length), body, n);
+    }
+    u->at += n;
+    if (u->at == length + SW_OBJECT_TAG_BYTES) {
+        u->good = u->good && finish(&cipher, u->tag);
+        u->at = 0;
+        u->index++;
+    }
+    return n;
+}
+
+void sw_object_unsealing_take(struct sw_object_unsealing *u, const void *body, size_t bytes) {
+    for (const uint8_t *at = body, *end = at + bytes; u->good && at < end;) {
+        u->good = u->index < u->end;
+        at += u->good ? take(u, at, (size_t)(end - at)) : 0;
+    }
+}
+
+int sw_object_unsealing_end(struct sw_object_unsealing *u, struct sw_err *err) {
+    const bool is_whole = u->good && u->index == u->end && u->at == 0;
+    EVP_CIPHER_CTX_free(u->context); /* this wipes the key */
+    u->context = NULL;
+    return is_whole ? 0 : altered(err, u->name, "content");
 }
 
 /* ---- whole objects ---- */
@@ -328,15 +378,18 @@ int sw_object_unseal_request(const struct sw_object_keyring *keyring, const stru
                              void **ret, size_t *ret_bytes, struct sw_err *err) {
     const uint64_t step = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, n = (request->body_bytes + step - 1) / step;
     struct sw_object_key key;
-    if (request->body_bytes <= n * SW_OBJECT_TAG_BYTES)
+    const uint64_t bytes = request->body_bytes - n * SW_OBJECT_TAG_BYTES;
+    if (request->body_bytes <= n * SW_OBJECT_TAG_BYTES || sw_object_body_bytes(bytes) != request->body_bytes)
         return altered(err, request->name, "length");
-    const struct sw_extent memory = {.memory = sw_alloc(request->body_bytes),
-                                     .bytes = request->body_bytes - n * SW_OBJECT_TAG_BYTES};
+    const struct sw_extent memory = {.memory = sw_alloc(bytes), .bytes = bytes};
     if (!memory.memory)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for an object of the remote tier");
     int rc = sw_object_key_open(keyring, request->name, request->meta, &key, NULL, err);
     if (!rc) {
-        rc = sw_object_unseal(&key, request->name, memory.bytes, 0, n, request->body, &memory, err);
+        struct sw_object_unsealing unsealing;
+        sw_object_unsealing_begin(&unsealing, &key, request->name, bytes, 0, n, &memory);
+        sw_object_unsealing_take(&unsealing, request->body, request->body_bytes);
+        rc = sw_object_unsealing_end(&unsealing, err);
         sw_object_key_fini(&key);
     }
     if (rc) {

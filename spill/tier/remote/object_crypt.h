@@ -60,16 +60,29 @@ uint64_t sw_object_body_bytes(uint64_t bytes);
 /* Encrypts `bytes` in runs of memory. body: sw_object_body_bytes() long. errors: -SW_EIO. */
 int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_extent *memory, uint64_t bytes,
                    uint8_t *ret_body, struct sw_err *err);
-/* Decrypts n segments from the first-th on, which lie at `body`, to their place in the memory of an object with so many
- * bytes. errors: -SW_ECHECKSUM: not what was encrypted; the memory of these segments is undefined then. */
-int sw_object_unseal(const struct sw_object_key *key, const char *name, uint64_t bytes, uint64_t first, uint64_t n,
-                     const uint8_t *body, const struct sw_extent *memory, struct sw_err *err);
+/* Decrypts n segments from the first-th on as their bytes arrive, in any lengths. owns: nothing is copied; name and
+ * memory are borrowed until the end. Between begin and end the fields are the functions' own. */
+struct sw_object_unsealing {
+    const char *name;
+    const struct sw_extent *run;
+    uint64_t bytes, index, end, at, run_at; /* at: in the segment or its tag; run_at: in memory */
+    struct evp_cipher_ctx_st *context;
+    bool good;
+    uint8_t tag[SW_OBJECT_TAG_BYTES];
+};
+void sw_object_unsealing_begin(struct sw_object_unsealing *ret, const struct sw_object_key *key, const char *name,
+                               uint64_t bytes, uint64_t first, uint64_t n, const struct sw_extent *memory);
+void sw_object_unsealing_take(struct sw_object_unsealing *unsealing, const void *body, size_t bytes);
+/* errors: -SW_ECHECKSUM: what has come is not what was encrypted, or not all of it; the memory of these segments is
+ * undefined then. */
+int sw_object_unsealing_end(struct sw_object_unsealing *unsealing, struct sw_err *err);
+
 /* Encrypts a whole object with a new data key to request->body, and sets the metadata and the hash of its PUT.
  * request->name is set, and so are body and body_bytes. errors: -SW_EIO. */
 int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_extent *memory, uint64_t bytes,
                            struct sw_object_request *request, struct sw_err *err);
 /* Decrypts a whole object that was read, of at least one byte. *ret: allocated by sw_alloc(). errors: those of
- * sw_object_key_open() and sw_object_unseal(), -SW_ENOMEM. */
+ * sw_object_key_open() and sw_object_unsealing_end(), -SW_ENOMEM. */
 int sw_object_unseal_request(const struct sw_object_keyring *keyring, const struct sw_object_request *request,
                              void **ret, size_t *ret_bytes, struct sw_err *err);
 

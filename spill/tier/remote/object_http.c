@@ -47,7 +47,10 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg) {
         a->reply.trouble = "the reply is longer than what was asked for";
         return 0;
     }
-    memcpy((char *)request->body + a->received_bytes, data, bytes);
+    if (request->body)
+        memcpy((char *)request->body + a->received_bytes, data, bytes);
+    else
+        request->take(request, data, bytes, a->received_bytes);
     a->received_bytes += bytes;
     return bytes;
 }
@@ -210,7 +213,7 @@ static bool set_limits(struct sw_object_attempt *a, const struct sw_object_confi
     SET(MAX_SEND_SPEED_LARGE, (curl_off_t)config->bytes_per_s);
     SET(MAX_RECV_SPEED_LARGE, (curl_off_t)config->bytes_per_s);
     SET(NOSIGNAL, 1L);
-    SET(BUFFERSIZE, 512L << 10);
+    SET(BUFFERSIZE, (long)SW_OBJECT_BUFFER_BYTES);
     SET(UPLOAD_BUFFERSIZE, 1L << 20);
     return good;
 }

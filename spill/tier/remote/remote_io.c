@@ -21,8 +21,11 @@ struct part {
     struct transfer *transfer;
     struct sw_object_request request;
     uint64_t first, n_segments, body_bytes;
-    struct sw_remote_buffer *buffer; /* in the pool; NULL: it has room for one */
-    uint64_t room_bytes;             /* of the pool: at least body_bytes */
+    struct sw_remote_buffer *buffer; /* WRITE: in the pool; NULL: it has room for one */
+    uint64_t room_bytes;             /* of the pool */
+    /* READ: */
+    struct sw_object_unsealing unsealing; /* of this attempt; context NULL: it has not begun */
+    struct sw_err key_err;                /* of this attempt */
     unsigned n_spoilt;
 };
 
@@ -42,14 +45,14 @@ struct sw_remote_io {
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t work;
     struct sw_list waiting[2]; /* parts that need room, by kind */
-    struct sw_list arrived;    /* parts that were read */
     struct sw_list refused;    /* sw_tier_io.tier.node: end with their error */
     bool stop;
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
     struct sw_remote_buffers buffers;             /* spare ones, in what the pool has left */
     uint64_t n_transfers, transfer_bytes;
     unsigned n_read_parts; /* of reads that have not ended */
-    unsigned n_begun[2];   /* parts that have room, by kind, like the next two */
+    unsigned n_begun[2];   /* parts that have room, by kind, like the next three */
+    uint64_t begun_bytes[2];
     struct sw_remote_window windows[2];
     struct sw_meter meters[2];
     atomic_ullong rates[2]; /* of the meters, for others */
@@ -93,6 +96,7 @@ static void give_room(struct part *part) {
     io->used_bytes -= part->room_bytes;
     io->write_bytes -= is_write(part) ? part->room_bytes : 0;
     io->n_begun[part->transfer->user->kind]--;
+    io->begun_bytes[part->transfer->user->kind] -= part->body_bytes;
     (void)pthread_cond_broadcast(&io->work);
     (void)pthread_mutex_unlock(&io->lock);
     trim(io);
@@ -146,35 +150,39 @@ static void sent(struct sw_object_request *request, void *arg) {
 
 /* ---- reads ---- */
 
-/* Called on the client's thread. */
-static void received(struct sw_object_request *request, void *arg) {
-    struct part *part = arg;
-    struct sw_remote_io *io = part->transfer->io;
-    (void)request;
-    note_time(part);
-    (void)pthread_mutex_lock(&io->lock);
-    sw_list_append(&io->arrived, &part->node);
-    (void)pthread_cond_signal(&io->work);
-    (void)pthread_mutex_unlock(&io->lock);
-}
-
-static void decrypt(struct part *part, struct sw_err *err) {
+/* Begins to decrypt, also again. */
+static void begin_unsealing(struct part *part) {
     const struct transfer *t = part->transfer;
     struct sw_object_key key;
-    if (sw_object_key_open(t->io->config.keyring, t->place->name, part->request.meta, &key, NULL, err))
+    memset(&part->key_err, 0, sizeof part->key_err);
+    if (part->unsealing.context)
+        (void)sw_object_unsealing_end(&part->unsealing, NULL);
+    if (sw_object_key_open(t->io->config.keyring, t->place->name, part->request.meta, &key, NULL, &part->key_err))
         return;
-    (void)sw_object_unseal(&key, t->place->name, t->user->stored->bytes, part->first, part->n_segments,
-                           part->buffer->body, t->user->memory, err);
+    sw_object_unsealing_begin(&part->unsealing, &key, t->place->name, t->user->stored->bytes, part->first,
+                              part->n_segments, t->user->memory);
     sw_object_key_fini(&key);
 }
 
-/* An object that is gone is no proof that the region is lost: the bucket may be the wrong one. */
-static void finish_read(struct part *part) {
-    struct sw_err err = part->request.err;
+/* Decrypts what comes while it is in the processor's cache. Called on a thread of the client. */
+static void take(struct sw_object_request *request, const void *data, size_t bytes, size_t at) {
+    struct part *part = request->arg;
+    if (at == 0)
+        begin_unsealing(part);
+    if (!part->key_err.code)
+        sw_object_unsealing_take(&part->unsealing, data, bytes);
+}
+
+/* Called on the client's thread. An object that is gone is no proof that the region is lost: the bucket may be the
+ * wrong one. */
+static void received(struct sw_object_request *request, void *arg) {
+    struct part *part = arg;
+    struct sw_err err = request->err.code ? request->err : part->key_err;
+    note_time(part);
+    if (part->unsealing.context)
+        (void)sw_object_unsealing_end(&part->unsealing, err.code ? NULL : &err);
     if (err.code == -SW_ENOENT)
         err.code = -SW_EIO;
-    if (!err.code)
-        decrypt(part, &err);
     if (err.code == -SW_ECHECKSUM && ++part->n_spoilt < MAX_ATTEMPTS) {
         sw_object_submit(part->transfer->io->config.client, &part->request);
         return;
@@ -189,9 +197,8 @@ static void finish_read(struct part *part) {
 static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     const uint64_t most = io->config.pool_bytes;
     const enum sw_tier_io_kind kind = part->transfer->user->kind;
-    const uint64_t kind_bytes = is_write(part) ? io->write_bytes : io->used_bytes - io->write_bytes;
-    if (io->n_begun[kind] >= FEW_PARTS &&
-        kind_bytes + part->room_bytes > sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
+    if (io->n_begun[kind] >= FEW_PARTS && io->begun_bytes[kind] + part->body_bytes >
+                                              sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
         return false;
     if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->room_bytes > most / 4 * 3)
         return false;
@@ -205,8 +212,8 @@ static struct part *take_part(struct sw_remote_io *io, enum sw_tier_io_kind kind
     if (sw_list_empty(waiting))
         return NULL;
     struct part *part = SW_CONTAINER_OF(waiting->next, struct part, node);
-    struct sw_remote_buffer *spare = sw_remote_buffers_find(&io->buffers, part->body_bytes);
-    part->room_bytes = spare ? spare->bytes : part->body_bytes;
+    struct sw_remote_buffer *spare = is_write(part) ? sw_remote_buffers_find(&io->buffers, part->body_bytes) : NULL;
+    part->room_bytes = spare ? spare->bytes : is_write(part) ? part->body_bytes : SW_OBJECT_BUFFER_BYTES;
     if (!has_room(io, part))
         return NULL;
     if (spare)
@@ -216,6 +223,7 @@ static struct part *take_part(struct sw_remote_io *io, enum sw_tier_io_kind kind
     io->used_bytes += part->room_bytes;
     io->write_bytes += is_write(part) ? part->room_bytes : 0;
     io->n_begun[kind]++;
+    io->begun_bytes[kind] += part->body_bytes;
     io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
     return part;
 }
@@ -232,25 +240,27 @@ static bool has_failed(struct sw_remote_io *io, const struct transfer *t) {
     return has;
 }
 
-static void begin(struct part *part) {
-    struct sw_remote_io *io = part->transfer->io;
-    struct sw_err err = {0};
-    if (has_failed(io, part->transfer)) { /* another part has: the transfer ends with the last one */
-        give_room(part);
-        end_part(part, &err);
-        return;
-    }
+static void encrypt(struct part *part, struct sw_err *err) {
+    const struct sw_tier_io *user = part->transfer->user;
     if (!part->buffer) {
-        trim(io);
+        trim(part->transfer->io);
         part->buffer = sw_remote_buffer_new(part->body_bytes);
     }
     part->request.body = part->buffer ? part->buffer->body : NULL;
     if (!part->buffer)
-        (void)sw_err_set(&err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to or from the remote tier");
-    else if (is_write(part))
-        (void)sw_object_seal_request(io->config.keyring, part->transfer->user->memory,
-                                     part->transfer->user->stored->bytes, &part->request, &err);
-    if (err.code) {
+        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to the remote tier");
+    else
+        (void)sw_object_seal_request(part->transfer->io->config.keyring, user->memory, user->stored->bytes,
+                                     &part->request, err);
+}
+
+static void begin(struct part *part) {
+    struct sw_remote_io *io = part->transfer->io;
+    struct sw_err err = {0};
+    const bool ends = has_failed(io, part->transfer); /* another part has: the transfer ends with the last one */
+    if (!ends && is_write(part))
+        encrypt(part, &err);
+    if (ends || err.code) {
         give_room(part);
         end_part(part, &err);
         return;
@@ -269,9 +279,8 @@ static void *thread_main(void *arg) {
     (void)pthread_mutex_lock(&io->lock);
     for (;;) {
         struct sw_list *refused = sw_list_take_first(&io->refused);
-        struct sw_list *arrived = refused ? NULL : sw_list_take_first(&io->arrived);
-        struct part *part = refused || arrived ? NULL : next_part(io);
-        if (!refused && !arrived && !part) {
+        struct part *part = refused ? NULL : next_part(io);
+        if (!refused && !part) {
             if (io->stop)
                 break;
             (void)pthread_cond_wait(&io->work, &io->lock);
@@ -280,8 +289,6 @@ static void *thread_main(void *arg) {
         (void)pthread_mutex_unlock(&io->lock);
         if (refused)
             end_refused(io, refused);
-        else if (arrived)
-            finish_read(SW_CONTAINER_OF(arrived, struct part, node));
         else
             begin(part);
         (void)pthread_mutex_lock(&io->lock);
@@ -305,20 +312,19 @@ static void cut_part(struct transfer *t, unsigned i) {
     part->request.offset = part->first * step;
     part->body_bytes = (end < body_bytes ? end : body_bytes) - part->request.offset;
     part->request.body_bytes = part->body_bytes;
+    part->request.take = writes ? NULL : take;
     part->request.done = writes ? sent : received;
     part->request.arg = part;
     memcpy(part->request.name, t->place->name, sizeof part->request.name);
     sw_list_init(&part->node);
 }
 
-/* Short parts of a frame arrive at the same time. If there are many anyway, fewer requests cost less, unless the pool
- * is small. */
+/* Short parts of a frame arrive at the same time. If there are many anyway, fewer requests cost less. */
 static uint64_t part_segments(struct sw_remote_io *io, const struct sw_tier_io *user) {
     if (user->kind == SW_TIER_WRITE)
         return sw_object_segments(user->stored->bytes);
     (void)pthread_mutex_lock(&io->lock);
-    const bool are_many = io->n_read_parts >= MANY_PARTS &&
-                          io->config.pool_bytes >= (uint64_t)MANY_PARTS * LONG_PART_SEGMENTS * SW_OBJECT_SEGMENT_BYTES;
+    const bool are_many = io->n_read_parts >= MANY_PARTS;
     (void)pthread_mutex_unlock(&io->lock);
     return are_many ? LONG_PART_SEGMENTS : PART_SEGMENTS;
 }
@@ -411,7 +417,6 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
     (void)pthread_cond_init(&io->work, NULL);
     for (unsigned i = 0; i < 2; i++)
         sw_list_init(&io->waiting[i]);
-    sw_list_init(&io->arrived);
     sw_list_init(&io->refused);
     sw_remote_buffers_init(&io->buffers);
     for (const unsigned n = wanted_threads(); io->n_threads < n; io->n_threads++)

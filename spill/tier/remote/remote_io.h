@@ -1,9 +1,9 @@
-/* remote_io.h - transfers between memory and the remote tier's objects: encrypted on threads of its own, sent and
- * received by the client, in a bounded pool of memory between the two.
+/* remote_io.h - transfers between memory and the remote tier's objects, sent and received by the client. A bounded pool
+ * has the memory for what is on its way.
  *
- *   write   waits for room in the pool -> encrypted and hashed -> PUT -> committed
- *   read    parts of 8 or 16 MiB, each: waits for room -> GET -> decrypted; a part that is not what was encrypted is
- *           read again, twice
+ *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> PUT -> committed
+ *   read    parts of 8 or 16 MiB, each: waits for room for libcurl's buffer -> GET; what comes is decrypted to its
+ *           place at once, on the client's threads; a part that is not what was encrypted is read again, twice
  *
  * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. Of
  * long parts only so many begin as the store can use (remote_window.h). */
