@@ -1,17 +1,20 @@
-/* object_client.c - the lock guards what is marked so; the rest is the thread's own. */
+/* object_client.c - a thread decides what begins, and what is tried again. Wires (object_wire.h) run the transfers.
+ *
+ * The lock guards what is marked so; the rest is the thread's own. */
 #include "spill/tier/remote/object_client.h"
 
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "spill/tier/remote/object_http.h"
+#include "spill/tier/remote/object_wire.h"
 
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LINES = 3, MAX_REQUESTS = 256, GRACE_US = 2000000, PROBE_US = 2000000, LONGEST_SLEEP_MS = 1000 };
+enum { LINES = 3, MAX_REQUESTS = 256, GRACE_US = 2000000, PROBE_US = 2000000, LONGEST_SLEEP_US = 1000000 };
+enum { MAX_WIRES = 4 };
 
 /* A rate: a request may begin at `next_us`, and moves that on by the time that its bytes take. */
 struct pace {
@@ -23,19 +26,20 @@ struct sw_object_client {
     char texts[2048];
     pthread_t thread;
     pthread_mutex_t lock;
-    struct sw_list inbox; /* under the lock, as are the next two */
+    pthread_cond_t work;
+    struct sw_list inbox; /* requests. Under the lock, as are the next three */
+    struct sw_list ended; /* attempts whose transfers have ended */
     bool stop;
-    struct sw_object_stats stats; /* but n_waiting, n_active */
-    CURLM *multi;
+    struct sw_object_stats stats;
     /* The thread's own: */
     struct sw_object_credentials credentials;
     struct sw_list lines[LINES]; /* requests that may begin: reads, writes, deletions */
     struct sw_list resting;      /* requests between two attempts */
-    struct sw_list idle;         /* attempts */
-    unsigned turn, n_queued, n_active, n_at_once;
-    double allowed;       /* attempts at once */
-    uint64_t slowed_us;   /* when `allowed` was lowered last */
-    struct pace paces[2]; /* to the store, from it */
+    unsigned turn, n_queued, n_active, n_wires;
+    struct sw_object_wire wires[MAX_WIRES]; /* attempts[i] is of wires[i % n_wires] */
+    double allowed;                         /* attempts at once */
+    uint64_t slowed_us;                     /* when `allowed` was lowered last */
+    struct pace paces[2];                   /* to the store, from it */
     uint64_t failing_us, probe_us, stopped_us, random;
     struct sw_object_request probe;
     bool is_probing;
@@ -44,6 +48,14 @@ struct sw_object_client {
 
 static struct sw_object_request *request_of(struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct sw_object_request, client.node);
+}
+
+static struct sw_object_attempt *attempt_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct sw_object_attempt, node);
+}
+
+static struct sw_object_wire *wire_of(struct sw_object_client *c, const struct sw_object_attempt *a) {
+    return &c->wires[(size_t)(a - c->attempts) % c->n_wires];
 }
 
 static bool writes(const struct sw_object_request *request) {
@@ -149,10 +161,18 @@ static void load_credentials(struct sw_object_client *c) {
     sw_object_credentials_fini(&fresh);
 }
 
-static void attempt_ended(struct sw_object_client *c, struct sw_object_attempt *a, CURLcode code) {
+static void make_idle(struct sw_object_client *c, struct sw_object_attempt *a) {
+    struct sw_object_wire *wire = wire_of(c, a);
+    wire->n_active--;
+    c->n_active--;
+    sw_list_append(&wire->idle, &a->node);
+}
+
+/* Ends an attempt; its request may get another one. */
+static void end_attempt(struct sw_object_client *c, struct sw_object_attempt *a) {
     struct sw_object_request *request = a->request;
     const uint64_t now_us = sw_clock_us();
-    sw_object_attempt_end(a, code, c->config.prefix);
+    sw_object_attempt_end(a, c->config.prefix);
     memset(&request->err, 0, sizeof request->err);
     const enum sw_object_outcome outcome =
         sw_object_evaluate(request->verb, &a->reply, (int64_t)time(NULL), &request->err);
@@ -163,8 +183,7 @@ static void attempt_ended(struct sw_object_client *c, struct sw_object_attempt *
         load_credentials(c);
     const bool repeats = goes_on(c, request, outcome, now_us);
     count(c, a, outcome, repeats);
-    c->n_active--;
-    sw_list_append(&c->idle, &a->node);
+    make_idle(c, a);
     if (!repeats) {
         finish(c, request);
         return;
@@ -189,16 +208,29 @@ static void pay(struct sw_object_client *c, const struct sw_object_request *requ
                     (uint64_t)((double)request->body_bytes * 1e6 / (double)c->config.bytes_per_s);
 }
 
+/* Takes an attempt of the wire that has least to do. There is one. */
+static struct sw_object_attempt *take_idle(struct sw_object_client *c) {
+    struct sw_object_wire *best = NULL;
+    for (unsigned i = 0; i < c->n_wires; i++)
+        if (!sw_list_empty(&c->wires[i].idle) && (!best || c->wires[i].n_active < best->n_active))
+            best = &c->wires[i];
+    SW_ASSERT(best);
+    best->n_active++;
+    c->n_active++;
+    return attempt_of(sw_list_take_first(&best->idle));
+}
+
 static void begin(struct sw_object_client *c, struct sw_object_request *request, uint64_t now_us) {
-    struct sw_object_attempt *a = SW_CONTAINER_OF(sw_list_take_first(&c->idle), struct sw_object_attempt, node);
+    struct sw_object_attempt *a = take_idle(c);
     pay(c, request, now_us);
     if (request->client.n_attempts++ == 0)
         request->client.begun_us = now_us;
-    c->n_active++;
-    if (sw_object_attempt_begin(a, request, &c->config, &c->credentials) &&
-        curl_multi_add_handle(c->multi, a->easy) == CURLM_OK)
+    if (sw_object_attempt_begin(a, request, &c->config, &c->credentials)) {
+        sw_object_wire_begin(wire_of(c, a), a);
         return;
-    attempt_ended(c, a, CURLE_OUT_OF_MEMORY);
+    }
+    a->code = CURLE_OUT_OF_MEMORY;
+    end_attempt(c, a);
 }
 
 /* Lines take turns. */
@@ -250,62 +282,82 @@ static void probe(struct sw_object_client *c, uint64_t now_us) {
 
 /* ---- the thread ---- */
 
-static void take_inbox(struct sw_object_client *c, uint64_t now_us) {
-    struct sw_list *node;
-    struct sw_err last;
+/* Called on a wire's thread. */
+static void transfer_ended(void *arg, struct sw_object_attempt *a) {
+    struct sw_object_client *c = arg;
+    (void)pthread_mutex_lock(&c->lock);
+    sw_list_append(&c->ended, &a->node);
+    (void)pthread_cond_signal(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+/* Takes what is new: first the attempts that have ended, since they say how the store is. */
+static void take_work(struct sw_object_client *c) {
+    struct sw_list ended, *node;
+    sw_list_init(&ended);
     (void)pthread_mutex_lock(&c->lock);
     while ((node = sw_list_take_first(&c->inbox))) {
         sw_list_append(line_of(c, request_of(node)), node);
         c->n_queued++;
     }
-    c->stats.n_active = c->n_active;
-    c->stats.n_waiting = c->n_queued - c->n_active;
-    c->stats.is_out = is_out(c, now_us);
-    if (c->stop && !c->stopped_us)
-        c->stopped_us = now_us;
-    last = c->stats.last;
+    sw_list_append_all(&ended, &c->ended);
+    const bool stops = c->stop;
     (void)pthread_mutex_unlock(&c->lock);
-    if (is_out(c, now_us))
-        end_everywhere(c, false, &last);
+    while ((node = sw_list_take_first(&ended)))
+        end_attempt(c, attempt_of(node));
+    if (stops && !c->stopped_us) /* what has failed before is canceled: it would have been tried again */
+        c->stopped_us = sw_clock_us();
+}
+
+/* Ends what does not wait for a store that is out. */
+static void refuse(struct sw_object_client *c, uint64_t now_us) {
+    if (!is_out(c, now_us))
+        return;
+    (void)pthread_mutex_lock(&c->lock);
+    const struct sw_err last = c->stats.last;
+    (void)pthread_mutex_unlock(&c->lock);
+    end_everywhere(c, false, &last);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static int sleep_ms(struct sw_object_client *c, uint64_t now_us) {
-    uint64_t until_us = now_us + LONGEST_SLEEP_MS * UINT64_C(1000);
+static uint64_t sleeps_until_us(const struct sw_object_client *c, uint64_t now_us) {
+    uint64_t until_us = now_us + LONGEST_SLEEP_US;
     for (struct sw_list *node = c->resting.next; node != &c->resting; node = node->next)
         until_us = sooner(until_us, request_of(node)->client.retry_us);
     for (unsigned i = 0; i < 2; i++)
         if (!sw_list_empty(&c->lines[!i ? 1 : 0]) && c->n_active < (unsigned)c->allowed)
             until_us = sooner(until_us, c->paces[i].next_us);
-    return until_us > now_us ? (int)((until_us - now_us + 999) / 1000) : 0;
+    return until_us;
 }
 
-static void collect(struct sw_object_client *c) {
-    CURLMsg *message;
-    int n_left;
-    while ((message = curl_multi_info_read(c->multi, &n_left))) {
-        struct sw_object_attempt *a = NULL;
-        const CURLcode code = message->data.result;
-        CURL *easy = message->easy_handle;
-        (void)curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&a);
-        (void)curl_multi_remove_handle(c->multi, easy); /* `message` is gone */
-        attempt_ended(c, a, code);
-    }
+/* Sleeps until there is something to do. */
+static void nap(struct sw_object_client *c) {
+    const uint64_t now_us = sw_clock_us(), until_us = sleeps_until_us(c, now_us);
+    const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
+                                   .tv_nsec = (long)(until_us % 1000000) * 1000};
+    int rc = 0;
+    (void)pthread_mutex_lock(&c->lock);
+    c->stats.n_active = c->n_active;
+    c->stats.n_waiting = c->n_queued - c->n_active;
+    c->stats.is_out = is_out(c, now_us);
+    while (!rc && sw_list_empty(&c->inbox) && sw_list_empty(&c->ended) && !(c->stop && !c->stopped_us))
+        rc = pthread_cond_timedwait(&c->work, &c->lock, &until);
+    (void)pthread_mutex_unlock(&c->lock);
 }
 
 /* Cancels what is left. */
 static void cancel_all(struct sw_object_client *c) {
     struct sw_err err = {0};
+    struct sw_list *node;
     (void)sw_err_set(&err, -SW_ECANCELED, SW_SCOPE_REQUEST, "remote store: the tier is closed");
-    for (unsigned i = 0; i < c->config.max_requests; i++) {
-        struct sw_object_attempt *a = &c->attempts[i];
-        if (!a->easy || !a->headers) /* not under way */
-            continue;
-        (void)curl_multi_remove_handle(c->multi, a->easy);
-        sw_object_attempt_end(a, CURLE_ABORTED_BY_CALLBACK, c->config.prefix);
+    for (unsigned i = 0; i < c->n_wires; i++)
+        sw_object_wire_stop(&c->wires[i]);
+    while ((node = sw_list_take_first(&c->ended))) { /* now, no other thread uses it */
+        struct sw_object_attempt *a = attempt_of(node);
+        sw_object_attempt_end(a, c->config.prefix);
         a->request->err = err;
         finish(c, a->request);
     }
@@ -315,18 +367,15 @@ static void cancel_all(struct sw_object_client *c) {
 static void *thread_main(void *arg) {
     struct sw_object_client *c = arg;
     for (;;) {
-        int n_running;
+        take_work(c);
         const uint64_t now_us = sw_clock_us();
-        take_inbox(c, now_us);
+        refuse(c, now_us);
         if (c->stopped_us && (c->n_queued == 0 || c->failing_us || now_us - c->stopped_us > GRACE_US))
             break;
         wake_resting(c, now_us);
         probe(c, now_us);
         begin_all(c, now_us);
-        (void)curl_multi_perform(c->multi, &n_running);
-        collect(c);
-        begin_all(c, sw_clock_us());
-        (void)curl_multi_poll(c->multi, NULL, 0, sleep_ms(c, sw_clock_us()), NULL);
+        nap(c);
     }
     cancel_all(c);
     return NULL;
@@ -343,7 +392,7 @@ void sw_object_submit(struct sw_object_client *c, struct sw_object_request *requ
     (void)pthread_mutex_lock(&c->lock);
     SW_ASSERT(!c->stop);
     sw_list_append(&c->inbox, &request->client.node);
-    (void)curl_multi_wakeup(c->multi);
+    (void)pthread_cond_signal(&c->work);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
@@ -471,11 +520,12 @@ static bool keep_texts(struct sw_object_client *c, const struct sw_object_config
 }
 
 static void client_free(struct sw_object_client *c) {
+    for (unsigned i = 0; i < c->n_wires; i++)
+        sw_object_wire_fini(&c->wires[i]);
     for (unsigned i = 0; i < c->config.max_requests; i++)
         sw_object_attempt_fini(&c->attempts[i]);
-    if (c->multi)
-        (void)curl_multi_cleanup(c->multi);
     sw_object_credentials_fini(&c->credentials);
+    (void)pthread_cond_destroy(&c->work);
     (void)pthread_mutex_destroy(&c->lock);
     sw_free(c);
 }
@@ -486,21 +536,38 @@ static void init_curl(void) {
     SW_ASSERT(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 }
 
-static int prepare(struct sw_object_client *c, struct sw_err *err) {
-    int rc = sw_object_credentials_load(&c->credentials, c->config.credentials, err);
-    if (rc)
-        return rc;
-    c->multi = curl_multi_init();
-    rc = c->multi ? 0 : -SW_ENOMEM;
+static unsigned wanted_wires(unsigned max_requests) {
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    const unsigned most = max_requests < MAX_WIRES ? max_requests : MAX_WIRES;
+    return cpus < 1 ? 1 : cpus < (long)most ? (unsigned)cpus : most;
+}
+
+static int start_threads(struct sw_object_client *c) {
+    int rc = 0;
+    c->n_wires = wanted_wires(c->config.max_requests);
+    for (unsigned i = 0; !rc && i < c->n_wires; i++)
+        rc = sw_object_wire_init(&c->wires[i], c->config.max_requests / c->n_wires + 1, transfer_ended, c);
     for (unsigned i = 0; !rc && i < c->config.max_requests; i++) {
         rc = sw_object_attempt_init(&c->attempts[i]);
-        sw_list_append(&c->idle, &c->attempts[i].node);
+        sw_list_append(&wire_of(c, &c->attempts[i])->idle, &c->attempts[i].node);
     }
-    if (!rc && curl_multi_setopt(c->multi, CURLMOPT_MAXCONNECTS, (long)c->config.max_requests) != CURLM_OK)
-        rc = -SW_ENOMEM;
-    if (!rc && sw_thread_start(&c->thread, thread_main, c) != 0)
-        rc = -SW_ENOMEM;
-    return rc ? sw_err_set(err, rc, SW_SCOPE_DAEMON, "out of memory for the remote tier") : 0;
+    return rc || sw_thread_start(&c->thread, thread_main, c) != 0 ? -SW_ENOMEM : 0;
+}
+
+static int prepare(struct sw_object_client *c, struct sw_err *err) {
+    const int rc = sw_object_credentials_load(&c->credentials, c->config.credentials, err);
+    return rc || start_threads(c) == 0
+               ? rc
+               : sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
+}
+
+static void init_lock(struct sw_object_client *c) {
+    pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&c->work, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
 }
 
 int sw_object_client_open(struct sw_object_client **ret, const struct sw_object_config *config, struct sw_err *err) {
@@ -511,12 +578,12 @@ int sw_object_client_open(struct sw_object_client **ret, const struct sw_object_
     struct sw_object_client *c = sw_alloc(sizeof *c + config->max_requests * sizeof c->attempts[0]);
     if (!c)
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
-    (void)pthread_mutex_init(&c->lock, NULL);
+    init_lock(c);
     sw_list_init(&c->inbox);
+    sw_list_init(&c->ended);
     for (unsigned i = 0; i < LINES; i++)
         sw_list_init(&c->lines[i]);
     sw_list_init(&c->resting);
-    sw_list_init(&c->idle);
     c->allowed = config->max_requests;
     c->stats.n_allowed = config->max_requests;
     c->random = (sw_clock_us() * UINT64_C(2654435761)) ^ ((uint64_t)getpid() << 32) ^ 1;
@@ -537,7 +604,7 @@ void sw_object_client_close(struct sw_object_client *c) {
         return;
     (void)pthread_mutex_lock(&c->lock);
     c->stop = true;
-    (void)curl_multi_wakeup(c->multi);
+    (void)pthread_cond_signal(&c->work);
     (void)pthread_mutex_unlock(&c->lock);
     (void)pthread_join(c->thread, NULL);
     client_free(c);

@@ -1,4 +1,5 @@
-/* object_client.h - sends requests to an object store, on a thread of its own (libcurl's multi interface).
+/* object_client.h - sends requests to an object store, on threads of its own (libcurl's multi interface). "The
+ * client's thread" is the one that calls back.
  *
  * - A failed attempt is repeated after a pause (object_reply.h), until the client's patience ends. Each attempt may
  *   take as long as bytes flow. A read without bytes is soon tried again, since a second connection often answers.
@@ -47,11 +48,12 @@ struct sw_object_stats {
     struct sw_err last; /* the last failed attempt's */
 };
 
-/* Starts the thread. The store is not asked for anything. config: borrowed for the call. errors: -SW_ECONFIG (a name or
- * the endpoint is malformed), those of sw_object_credentials_load(), -SW_ENOMEM, -SW_ENOTSUP (built without libcurl).
+/* Starts the threads. The store is not asked for anything. config: borrowed for the call. errors: -SW_ECONFIG (a name
+ * or the endpoint is malformed), those of sw_object_credentials_load(), -SW_ENOMEM, -SW_ENOTSUP (built without
+ * libcurl).
  */
 int sw_object_client_open(struct sw_object_client **ret, const struct sw_object_config *config, struct sw_err *err);
-/* Ends the thread. Requests that are left get two seconds, and none if the store does not answer; then they end with
+/* Ends the threads. Requests that are left get two seconds, and none if the store does not answer; then they end with
  * -SW_ECANCELED. NULL: a no-op. thread: any but the client's. */
 void sw_object_client_close(struct sw_object_client *client);
 

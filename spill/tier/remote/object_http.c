@@ -288,13 +288,13 @@ bool sw_object_attempt_begin(struct sw_object_attempt *a, struct sw_object_reque
     return false;
 }
 
-static const char *trouble_of(const struct sw_object_attempt *a, CURLcode code) {
-    if (code == CURLE_OPERATION_TIMEDOUT && a->sent_bytes + a->received_bytes > 0)
+static const char *trouble_of(const struct sw_object_attempt *a) {
+    if (a->code == CURLE_OPERATION_TIMEDOUT && a->sent_bytes + a->received_bytes > 0)
         return "no byte has come or gone for too long";
-    return a->reply.trouble ? a->reply.trouble : a->trouble[0] ? a->trouble : curl_easy_strerror(code);
+    return a->reply.trouble ? a->reply.trouble : a->trouble[0] ? a->trouble : curl_easy_strerror(a->code);
 }
 
-void sw_object_attempt_end(struct sw_object_attempt *a, CURLcode code, const char *prefix) {
+void sw_object_attempt_end(struct sw_object_attempt *a, const char *prefix) {
     struct sw_object_request *r = a->request;
     long status = 0;
     curl_off_t length = -1;
@@ -304,8 +304,8 @@ void sw_object_attempt_end(struct sw_object_attempt *a, CURLcode code, const cha
         sw_object_read_error(&a->reply, a->text);
     /* A store may refuse a body before it has read it, and close the connection. */
     const bool is_refusal = status >= 400 && a->reply.code[0];
-    if (code != CURLE_OK && !is_refusal) {
-        a->reply.trouble = trouble_of(a, code);
+    if (a->code != CURLE_OK && !is_refusal) {
+        a->reply.trouble = trouble_of(a);
     } else if (r->verb == SW_OBJECT_GET && status == 206 && a->received_bytes < r->body_bytes) {
         a->reply.trouble = "the reply is shorter than what was asked for";
     } else if (r->verb == SW_OBJECT_LIST && status == 200 && !(a->text && sw_object_read_page(r, prefix, a->text))) {

@@ -1,4 +1,5 @@
-/* object_http.h - one attempt of a request, as a transfer of libcurl. thread: the client's. */
+/* object_http.h - one attempt of a request, as a transfer of libcurl. thread: the client's; its wire's (object_wire.h)
+ * while the transfer runs. */
 #ifndef SW_SPILL_OBJECT_HTTP_H
 #define SW_SPILL_OBJECT_HTTP_H
 
@@ -9,7 +10,8 @@
 
 struct sw_object_attempt {
     struct sw_list node;
-    CURL *easy; /* keeps its connection between attempts */
+    CURL *easy;
+    CURLcode code; /* how the transfer has ended */
     struct curl_slist *headers;
     struct sw_object_request *request;
     struct sw_object_reply reply;
@@ -28,6 +30,6 @@ void sw_object_attempt_fini(struct sw_object_attempt *attempt);
 bool sw_object_attempt_begin(struct sw_object_attempt *attempt, struct sw_object_request *request,
                              const struct sw_object_config *config, const struct sw_object_credentials *credentials);
 /* Ends an attempt whose transfer has ended: completes attempt->reply, and the request's results if it succeeded. */
-void sw_object_attempt_end(struct sw_object_attempt *attempt, CURLcode code, const char *prefix);
+void sw_object_attempt_end(struct sw_object_attempt *attempt, const char *prefix);
 
 #endif
