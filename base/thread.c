@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 /* Signals that the thread itself causes stay unblocked: blocked, they would end the process without any message. */
 static void block_signals(sigset_t *ret_before) {
@@ -29,6 +30,11 @@ int sw_thread_start(pthread_t *ret, void *(*main)(void *arg), void *arg) {
     const int rc = start(ret, main, arg);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
+}
+
+unsigned sw_thread_cpus(unsigned least, unsigned most) {
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus < (long)least ? least : cpus < (long)most ? (unsigned)cpus : most;
 }
 
 struct program {

@@ -23,6 +23,9 @@ enum { SW_THREAD_STACK_BYTES = 1 << 20 };
 /* Starts a thread. It returns as pthread_create() does: 0 or a positive errno value. */
 int sw_thread_start(pthread_t *ret, void *(*main)(void *arg), void *arg);
 
+/* Returns the number of processors, but at least and at most so many: how many threads a task should have. */
+unsigned sw_thread_cpus(unsigned least, unsigned most);
+
 /* Runs a program in a thread with such a stack, and returns its exit code. main() calls it first. The thread gets the
  * same signals as the caller, such as SIGPIPE. From now on, threads that libraries start have at least this stack, too.
  * If no thread can be started, the program runs in the caller's thread. */

@@ -9,7 +9,6 @@
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 /* A core encrypts 4 to 5 GB/s (AES-NI): four are enough for any disk. Buffers: as many requests as keep it busy. */
 enum { MAX_THREADS = 4, MAX_BUFFERS = 16, TWEAK_BYTES = 16, BLOCK_BYTES = SW_TIER_IO_ALIGN };
@@ -238,11 +237,6 @@ static int start_worker(struct crypt *c, const struct sw_nvme_key *key, struct s
     return rc;
 }
 
-static unsigned wanted_workers(void) {
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    return cpus < 1 ? 1 : cpus < MAX_THREADS ? (unsigned)cpus : MAX_THREADS;
-}
-
 int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner, unsigned depth,
                        const struct sw_nvme_key *key, struct sw_err *err) {
     const unsigned n_buffers = depth < MAX_BUFFERS ? depth : MAX_BUFFERS;
@@ -265,7 +259,7 @@ int sw_nvme_crypt_open(struct sw_nvme_method **ret, struct sw_nvme_method *inner
     sw_list_init(&c->encrypted);
     sw_list_init(&c->ended);
     sw_list_init(&c->waiting);
-    for (unsigned i = 0, n = wanted_workers(); i < n; i++) {
+    for (unsigned i = 0, n = sw_thread_cpus(1, MAX_THREADS); i < n; i++) {
         const int rc = start_worker(c, key, err);
         if (rc < 0) {
             crypt_free(c);
