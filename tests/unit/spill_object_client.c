@@ -473,6 +473,23 @@ START_TEST(closing_cancels_what_is_left) {
 }
 END_TEST
 
+/* The store does not answer, so they get no time. */
+START_TEST(closing_cancels_transfers_that_run) {
+    struct many many;
+    struct sw_err err;
+    sw_object_store_tell(&store, "fault put 403 1");
+    ck_assert_int_eq(put("refused", 10, &err), -SW_EACCES);
+    sw_object_store_tell(&store, "latency 1000");
+    submit_many(&many, 1000);
+    while (stats().n_active < config.max_requests)
+        (void)usleep(1000);
+    reopen();
+    ck_assert(have_ended(&many));
+    for (unsigned i = 0; i < MANY; i++)
+        ck_assert_int_eq(many.requests[i].err.code, -SW_ECANCELED);
+}
+END_TEST
+
 START_TEST(a_certificate_is_checked) {
     struct sw_err err;
     struct sw_object_store safe = sw_object_store_begin(true);
@@ -570,6 +587,7 @@ int main(void) {
     tcase_add_test(tests, patience_ends);
     tcase_add_test(tests, an_unknown_host_is_named);
     tcase_add_test(tests, closing_cancels_what_is_left);
+    tcase_add_test(tests, closing_cancels_transfers_that_run);
     tcase_add_test(tests, a_certificate_is_checked);
     tcase_add_test(tests, what_is_malformed_is_refused);
     tcase_add_test(tests, credentials_come_from_the_unit_first);
