@@ -19,7 +19,7 @@
 struct sw_object_client;
 
 /* Memory of libcurl for what has come of a reply. */
-enum { SW_OBJECT_BUFFER_BYTES = 512 << 10 };
+enum { SW_OBJECT_BUFFER_BYTES = 256 << 10 };
 
 struct sw_object_config {
     const char *endpoint;            /* "https://host:port" */

@@ -214,7 +214,7 @@ static bool set_limits(struct sw_object_attempt *a, const struct sw_object_confi
     SET(MAX_RECV_SPEED_LARGE, (curl_off_t)config->bytes_per_s);
     SET(NOSIGNAL, 1L);
     SET(BUFFERSIZE, (long)SW_OBJECT_BUFFER_BYTES);
-    SET(UPLOAD_BUFFERSIZE, 1L << 20);
+    SET(UPLOAD_BUFFERSIZE, 256L << 10);
     return good;
 }
 
