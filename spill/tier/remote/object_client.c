@@ -536,15 +536,9 @@ static void init_curl(void) {
     SW_ASSERT(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 }
 
-static unsigned wanted_wires(unsigned max_requests) {
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    const unsigned most = max_requests < MAX_WIRES ? max_requests : MAX_WIRES;
-    return cpus < 1 ? 1 : cpus < (long)most ? (unsigned)cpus : most;
-}
-
 static int start_threads(struct sw_object_client *c) {
     int rc = 0;
-    c->n_wires = wanted_wires(c->config.max_requests);
+    c->n_wires = sw_thread_cpus(1, c->config.max_requests < MAX_WIRES ? c->config.max_requests : MAX_WIRES);
     for (unsigned i = 0; !rc && i < c->n_wires; i++)
         rc = sw_object_wire_init(&c->wires[i], c->config.max_requests / c->n_wires + 1, transfer_ended, c);
     for (unsigned i = 0; !rc && i < c->config.max_requests; i++) {

@@ -1,5 +1,5 @@
-/* object_client_absent.c - replaces object_client.c, object_http.c and object_wire.c in builds without libcurl: no client is opened.
- */
+/* object_client_absent.c - replaces object_client.c, object_http.c and object_wire.c in builds without libcurl: no
+ * client is opened. */
 #include "spill/tier/remote/object_client.h"
 
 #include "base/assert.h"
