@@ -11,9 +11,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { MAX_THREADS = 4, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, FEW_PARTS = 4, MANY_PARTS = 8 };
+enum { MAX_THREADS = 8, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, MANY_PARTS = 8 };
+enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16 };
 
 /* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
@@ -40,7 +40,7 @@ struct transfer {
 
 struct sw_remote_io {
     struct sw_remote_io_config config;
-    unsigned n_threads;
+    unsigned n_threads, n_few; /* few: so many parts may always be on their way, of each kind */
     pthread_t threads[MAX_THREADS];
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t work;
@@ -197,7 +197,7 @@ static void received(struct sw_object_request *request, void *arg) {
 static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     const uint64_t most = io->config.pool_bytes;
     const enum sw_tier_io_kind kind = part->transfer->user->kind;
-    if (io->n_begun[kind] >= FEW_PARTS && io->begun_bytes[kind] + part->body_bytes >
+    if (io->n_begun[kind] >= io->n_few && io->begun_bytes[kind] + part->body_bytes >
                                               sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
         return false;
     if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->room_bytes > most / 4 * 3)
@@ -403,11 +403,6 @@ void sw_remote_io_free(struct sw_remote_io *io) {
     sw_free(io);
 }
 
-static unsigned wanted_threads(void) {
-    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    return cpus < 1 ? 1 : cpus < MAX_THREADS ? (unsigned)cpus : MAX_THREADS;
-}
-
 int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_config *config, struct sw_err *err) {
     struct sw_remote_io *io = sw_alloc(sizeof *io);
     if (!io)
@@ -419,7 +414,8 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
         sw_list_init(&io->waiting[i]);
     sw_list_init(&io->refused);
     sw_remote_buffers_init(&io->buffers);
-    for (const unsigned n = wanted_threads(); io->n_threads < n; io->n_threads++)
+    io->n_few = sw_thread_cpus(FEW_PARTS, MOST_FEW_PARTS); /* a store on this machine can use each processor */
+    for (const unsigned n = sw_thread_cpus(1, MAX_THREADS); io->n_threads < n; io->n_threads++)
         if (sw_thread_start(&io->threads[io->n_threads], thread_main, io) != 0)
             break;
     if (io->n_threads > 0) {
