@@ -5,6 +5,8 @@
 
 /* Users whose sockets are looked at together. */
 enum { MOST_POLLED = 64 };
+/* All users whose calls sleep are served so often, whatever their sockets show: not all that they wait for is there. */
+#define SWEEP_US ((uint64_t)1000)
 
 static struct sw_coder_user *user_of(struct sw_list *node) {
     return SW_CONTAINER_OF(node, struct sw_coder_user, node);
@@ -42,8 +44,8 @@ void sw_coder_user_wake(struct sw_coder_user *user) {
     user->wake(user);
 }
 
-/* Notes which users' sockets have something, by one system call for all. Users that it has no room for wake up by
- * themselves. */
+/* Notes which users' calls sleep, and which of their sockets have something, by one system call for all. Users that it
+ * has no room for wake up by themselves. */
 static void look(struct sw_coder_users *users, const struct sw_coder_user *self, struct pollfd fds[MOST_POLLED]) {
     unsigned n = 0;
     for (struct sw_list *node = users->list.next; node != &users->list; node = node->next) {
@@ -58,8 +60,17 @@ static void look(struct sw_coder_users *users, const struct sw_coder_user *self,
         (void)poll(fds, n, 0);
 }
 
-static bool is_due(struct sw_coder_user *user, const struct pollfd fds[MOST_POLLED]) {
-    return atomic_load(&user->has_news) || (user->polled < MOST_POLLED && fds[user->polled].revents);
+static bool is_due(struct sw_coder_user *user, const struct pollfd fds[MOST_POLLED], bool sweeps) {
+    return atomic_load(&user->has_news) || (user->polled < MOST_POLLED && (sweeps || fds[user->polled].revents));
+}
+
+/* The coder's thread, which comes seldom, always sweeps. */
+static bool sweeps(struct sw_coder_users *users, const struct sw_coder_user *self) {
+    const uint64_t now_us = sw_clock_us();
+    const bool ret = !self || now_us - users->swept_us >= SWEEP_US;
+    if (ret)
+        users->swept_us = now_us;
+    return ret;
 }
 
 /* The lock is not held while a user is served: users come and go. */
@@ -72,9 +83,10 @@ void sw_coder_users_serve(struct sw_coder_users *users, const struct sw_coder_us
         return;
     }
     look(users, self, fds);
+    const bool all = sweeps(users, self);
     for (struct sw_list *node = users->list.next; node != &users->list; node = node->next) {
         struct sw_coder_user *user = user_of(node);
-        if (user == self || !is_due(user, fds))
+        if (user == self || !is_due(user, fds, all))
             continue;
         users->served = user;
         (void)pthread_mutex_unlock(&users->lock);

@@ -34,6 +34,7 @@ struct sw_coder_users {
     pthread_mutex_t lock;
     struct sw_list list;          /* sw_coder_user.node */
     struct sw_coder_user *served; /* by some thread, now; NULL: none */
+    uint64_t swept_us;            /* when all sleeping users were served last */
     pthread_cond_t unserved;      /* a user is no longer served */
 };
 
@@ -45,7 +46,8 @@ void sw_coder_users_add(struct sw_coder_users *users, struct sw_coder_user *user
 void sw_coder_users_remove(struct sw_coder_users *users, struct sw_coder_user *user);
 /* Notes news of a user, and wakes its own thread. */
 void sw_coder_user_wake(struct sw_coder_user *user);
-/* Serves every user but `self` that has news, unless another thread is at it. self NULL: every user. */
+/* Serves every user but `self` that has news, unless another thread is at it; now and then also those without news
+ * whose calls sleep. self NULL: always those. */
 void sw_coder_users_serve(struct sw_coder_users *users, const struct sw_coder_user *self);
 /* Wakes users whose wake_at_us has come; returns false if there is none. *ret_next_us: when the next one's comes; 0:
  * never. */
