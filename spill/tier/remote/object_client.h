@@ -6,8 +6,8 @@
  * - Reads, writes and deletions take turns. At most max_requests are under way; while the store asks for fewer
  *   (SlowDown), half as many, and then slowly more again.
  * - If no request has succeeded for outage_us although some were tried, the store is out. PUTs and LISTs then fail at
- * once, so their callers can store elsewhere, or start without it. All other requests wait as long as the client is
- * patient. A small request asks every few seconds if the store is back.
+ *   once, so their callers can store elsewhere, or start without it. All other requests wait as long as the client is
+ *   patient. A small request asks every few seconds if the store is back.
  *
  * Requests are signed (SigV4), and the store checks the hash of each body. Replies are not signed: encryption has to
  * detect changes of what was read (object_crypt.h). */
@@ -50,8 +50,7 @@ struct sw_object_stats {
 
 /* Starts the threads. The store is not asked for anything. config: borrowed for the call. errors: -SW_ECONFIG (a name
  * or the endpoint is malformed), those of sw_object_credentials_load(), -SW_ENOMEM, -SW_ENOTSUP (built without
- * libcurl).
- */
+ * libcurl). */
 int sw_object_client_open(struct sw_object_client **ret, const struct sw_object_config *config, struct sw_err *err);
 /* Ends the threads. Requests that are left get two seconds, and none if the store does not answer; then they end with
  * -SW_ECANCELED. NULL: a no-op. thread: any but the client's. */
