@@ -25,7 +25,7 @@
  *   - A handle stands for one buffer. The buffer is live (it has memory), spilled (the service has its bytes), or empty
  *     (no memory and no bytes yet).
  *   - A pin keeps a buffer live, at one address. Pins nest, also those of several threads and streams.
- *   - A buffer is idle when nobody has pinned it, and its streams have passed the events that its unpins have recorded.
+ *   - A buffer is idle when it is not pinned, and its streams have passed the events that its unpins have recorded.
  *     Only idle buffers are spilled.
  *   - Evicting a buffer is spilling its bytes and freeing its memory.
  *
@@ -40,7 +40,7 @@
  *   - Free a handle that another thread uses, or use any handle after spillway_pool_close().
  *   - Pin or free a handle in the allocator callback that gets memory for that handle.
  *   - Unpin on a stream that is being captured: EINVAL, and the buffer stays pinned. A buffer of a graph has to be
- * pinned as long as the graph may run.
+ *     pinned as long as the graph may run.
  *   - Use a pool after fork(). Its functions fail with EINVAL in the child, and spillway_pool_close() only closes
  *     descriptors.
  *

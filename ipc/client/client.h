@@ -148,9 +148,9 @@ struct spillway {
     const struct sw_client_layers *layers;
     int timers[SW_TIMER_NR];
     pid_t process; /* that opened it; a forked child has the socket open as well */
-    /* Both recursive. `calls` is held by a call of the API from its beginning to its end, `lock` by whoever uses the
-     * connection: a call lets go of it while it sleeps, so that a coder's thread, or a call of another connection, goes
-     * on with this one meanwhile. */
+    /* Both recursive. `calls` is held by a call of the API from its beginning to its end, `lock` by the thread
+     * that uses the connection: a call releases it while it sleeps, so that a coder's thread, or a call of another
+     * connection, goes on with this one meanwhile. */
     pthread_mutex_t calls, lock;
     struct sw_sleeper sleeper;
     int socket;          /* -1: none, the link is down */

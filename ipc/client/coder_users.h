@@ -1,8 +1,8 @@
-/* coder_users.h - inside of libspillway: the connections that use a coder, and who goes on with them.
+/* coder_users.h - inside of libspillway: the connections that use a coder, and the threads that go on with them.
  *
  * A connection has news if its coder has an event for it, if one of its runs has ended, or if the service has sent
- * something while its call sleeps. Threads that poll anyway go on with all connections that have news: a sleeping
- * thread wakes up late. thread: any; the list has a lock of its own, under which nothing else is locked. */
+ * something while its call sleeps. Threads that poll anyway go on with all connections that have news, because
+ * a sleeping thread wakes up late. thread: any; the list has a lock of its own, under which nothing else is locked. */
 #ifndef SW_IPC_CODER_USERS_H
 #define SW_IPC_CODER_USERS_H
 
