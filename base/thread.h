@@ -23,7 +23,7 @@ enum { SW_THREAD_STACK_BYTES = 1 << 20 };
 /* Starts a thread. It returns as pthread_create() does: 0 or a positive errno value. */
 int sw_thread_start(pthread_t *ret, void *(*main)(void *arg), void *arg);
 
-/* Returns the number of processors, but at least and at most so many: how many threads a task should have. */
+/* Returns how many threads a task should have: one for each processor, but at least `least` and at most `most`. */
 unsigned sw_thread_cpus(unsigned least, unsigned most);
 
 /* Runs a program in a thread with such a stack, and returns its exit code. main() calls it first. The thread gets the
