@@ -148,6 +148,7 @@ START_TEST(a_move_that_cannot_be_recorded_is_undone) {
     struct sw_engine_drain state;
     begin_life();
     spill_host("a", 0);
+    sw_object_store_tell(&store, "latency 50"); /* so that the catalogue is full before the store answers */
     ck_assert_int_eq(sw_engine_drain(life.engine, "remote", NULL), 0);
     while (!life.engine->keeper.n_changes) {
         ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), -SW_EBUSY);
@@ -156,6 +157,7 @@ START_TEST(a_move_that_cannot_be_recorded_is_undone) {
         (void)uv_run(&life.loop, UV_RUN_ONCE);
     }
     (void)fill_catalogue(true);
+    sw_object_store_tell(&store, "latency 0");
     settle();
     sw_engine_drain_state(life.engine, &state);
     ck_assert_int_eq(state.err.code, -SW_ELIMIT);
