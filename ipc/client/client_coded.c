@@ -318,22 +318,29 @@ static void move(struct sw_coded *op) {
         op->stage = op->falls_back && !must_stop ? STAGE_GIVE_UP : STAGE_END;
 }
 
-/* The service takes no frames of this process, or something failed here: it encodes and decodes itself. The call may
- * have another way afterwards. */
-static void advance(struct sw_coded *op) {
+/* The service takes no frames of this process, or something failed here: it encodes and decodes itself. Returns true if
+ * the call has another way now. */
+static bool gives_up(struct sw_coded *op) {
     struct sw_way *way = &op->way;
     if (op->stage == STAGE_GIVE_UP && sw_way_give_up_open(way))
         op->stage = STAGE_GIVEN_UP;
     const bool is_free = (op->stage == STAGE_READY && op->link->state == SW_CODER_REFUSED) ||
                          (op->stage == STAGE_GIVEN_UP && !way->transfer->n_in_flight);
-    if (is_free && !sw_way_must_stop(way)) {
-        if (op->is_short && sw_way_is_spill(way)) /* by packets that have succeeded */
-            sw_transfer_drop_stored(way->transfer);
-        op->fall_back(way->transfer);
-        return;
-    }
-    if (op->stage == STAGE_GIVEN_UP && is_free)
+    if (!is_free)
+        return false;
+    if (sw_way_must_stop(way)) {
         op->stage = STAGE_END;
+        return false;
+    }
+    if (op->is_short && sw_way_is_spill(way)) /* by packets that have succeeded */
+        sw_transfer_drop_stored(way->transfer);
+    op->fall_back(way->transfer);
+    return true;
+}
+
+/* A state is looked at after all that lead to it: nothing may wake the call only to go on from where it is. */
+static void advance(struct sw_coded *op) {
+    struct sw_way *way = &op->way;
     if (op->stage == STAGE_READY && sw_way_must_stop(way))
         op->stage = STAGE_END;
     if (op->stage == STAGE_READY && is_ready(op))
@@ -348,6 +355,8 @@ static void advance(struct sw_coded *op) {
         op->is_under_way = true;
         move(op);
     }
+    if (gives_up(op))
+        return;
     if (op->stage == STAGE_END && !way->transfer->n_in_flight && sw_way_end(way))
         op->stage = STAGE_OVER;
 }
