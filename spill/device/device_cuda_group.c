@@ -37,8 +37,8 @@ static struct sw_gpu_item gpu_item(const struct slot *slot, const struct sw_grou
     };
 }
 
-/* Encodes the items that have no frame yet. A single one is an argument of its kernel: nothing has to be copied to the
- * GPU before it. */
+/* Encodes the items that have no frame yet, except those that are too short for the plan's dictionary. A single one is
+ * an argument of its kernel: nothing has to be copied to the GPU before it. */
 static int queue_encode(struct device_cuda *d, struct slot *slot, const struct sw_gpu_plan *plan, struct sw_err *err) {
     struct exchange *h = slot->h;
     const struct parts *p = &slot->parts;
@@ -48,12 +48,14 @@ static int queue_encode(struct device_cuda *d, struct slot *slot, const struct s
     int rc;
     for (unsigned i = 0; i < slot->n_items; i++) {
         const struct sw_group_item *item = &slot->items[i];
-        if (!item->frame.frame_bytes) {
+        if (!item->frame.frame_bytes && sw_cuda_has_room(plan, item->bytes)) {
             h->items[n] = gpu_item(slot, item, at);
-            h->items[n++].layout = sw_cuda_new_layout(plan, item->bytes);
+            h->items[n].layout = sw_cuda_new_layout(plan, item->bytes);
+            slot->encoded[n++] = (uint16_t)i;
         }
         at += sw_group_item_bytes(item->bytes);
     }
+    slot->n_encoded = n;
     if (n == 1)
         rc = sw_gpu_encode_async(plan, h->items->d_raw, h->items->layout.raw_bytes, h->items->d_frame,
                                  sw_group_item_bytes(h->items->layout.raw_bytes), h->results, &d->pool, p->d_progress,
@@ -78,20 +80,22 @@ int sw_cuda_encode_group(struct sw_device *device, unsigned s, const struct sw_p
     return end(slot, rc < 0 ? rc : queue_encode(d, slot, &gpu_plan, err));
 }
 
-/* Encodes the items again, as raw frames, whose frames are no smaller than raw ones. */
+static bool all_have_frames(const struct slot *slot) {
+    for (unsigned i = 0; i < slot->n_items; i++)
+        if (!slot->items[i].frame.frame_bytes)
+            return false;
+    return true;
+}
+
+/* Encodes the items again, as raw frames, that have none or whose frames are no smaller than raw ones. */
 int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
-    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
-    uint32_t k = 0, n_again = 0;
-    for (unsigned i = 0; i < slot->n_items; i++) {
-        struct sw_group_item *item = &slot->items[i];
-        if (item->frame.frame_bytes)
-            continue;
+    const struct sw_gpu_plan raw = raw_plan();
+    for (uint32_t k = 0; k < slot->n_encoded; k++) {
+        struct sw_group_item *item = &slot->items[slot->encoded[k]];
         const struct sw_frame_layout *layout = &slot->h->items[k].layout;
-        const struct sw_gpu_result *result = &slot->h->results[k++];
-        if (layout->codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(item->bytes)) {
-            n_again++;
+        const struct sw_gpu_result *result = &slot->h->results[k];
+        if (layout->codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(item->bytes))
             continue;
-        }
         if (result->frame_bytes > sw_group_item_bytes(item->bytes))
             return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "encoder made a frame of %llu bytes of %llu",
                               (unsigned long long)result->frame_bytes, (unsigned long long)item->bytes);
@@ -99,7 +103,7 @@ int sw_cuda_finish_encode_group(struct device_cuda *d, struct slot *slot, struct
         item->frame = *layout;
         item->frame.frame_bytes = result->frame_bytes;
     }
-    if (!n_again)
+    if (all_have_frames(slot))
         return 0;
     const int rc = queue_encode(d, slot, &raw, err);
     return rc < 0 ? rc : -SW_EAGAIN;

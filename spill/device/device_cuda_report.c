@@ -28,7 +28,7 @@ static int finish_plan(const struct device_cuda *d, struct slot *slot, struct sw
 /* Ends an encode. A frame that is no smaller than the raw frame is encoded again, as a raw one: -SW_EAGAIN, the slot
  * runs again. */
 static int finish_encode(struct device_cuda *d, struct slot *slot, struct sw_slot_result *ret, struct sw_err *err) {
-    const struct sw_gpu_plan raw = {.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
+    const struct sw_gpu_plan raw = raw_plan();
     const struct sw_gpu_result *result = &slot->h->result;
     if (slot->frame.codec != SW_CODEC_RAW && result->frame_bytes >= raw_frame_bytes(slot->in_bytes)) {
         const int rc = sw_cuda_queue_encode(d, slot, &raw, err);

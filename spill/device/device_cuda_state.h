@@ -96,7 +96,9 @@ struct slot {
     struct sw_err verified;
     /* Groups: the caller's items. While a group is encoded, frame_bytes 0 means that the item has no frame yet. */
     struct sw_group_item *items;
-    unsigned n_items; /* of a group; frames to decode; raw frames whose tiles a kernel hashes */
+    unsigned n_items;                  /* of a group; frames to decode; raw frames whose tiles a kernel hashes */
+    uint16_t encoded[MAX_GROUP_ITEMS]; /* WORK_ENCODE_GROUP: the items that the kernels encode, in their order */
+    unsigned n_encoded;
 };
 
 struct device_cuda {
@@ -141,6 +143,10 @@ static inline void set_work(struct slot *slot, enum work work) {
     SW_ASSERT(slot->work == WORK_NONE);
     slot->work = work;
     slot->is_marked = false;
+}
+
+static inline struct sw_gpu_plan raw_plan(void) {
+    return (struct sw_gpu_plan){.codec = SW_CODEC_RAW, .segment_log2 = SW_RAW_SEGMENT_LOG2};
 }
 
 static inline struct sw_frame_layout raw_layout(uint64_t raw_bytes) {
@@ -197,6 +203,8 @@ int sw_cuda_queue_encode(struct device_cuda *d, struct slot *slot, const struct 
 /* Gets the plan in the kernels' form, and copies its params, or its dictionary, to the device, unless they are there.
  */
 int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_gpu_plan *ret, struct sw_err *err);
+/* Returns false if a frame with the plan's dictionary would be longer than the raw frame, whatever the content is. */
+bool sw_cuda_has_room(const struct sw_gpu_plan *plan, uint64_t bytes);
 
 /* device_cuda_report.c: the operations of device.h. */
 int sw_cuda_slot_poll(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err);

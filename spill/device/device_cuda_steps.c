@@ -91,22 +91,21 @@ int sw_cuda_queue_plan(struct slot *slot, const struct sw_plan *plan, struct sw_
     return rc;
 }
 
-/* Returns false if a frame with the plan's dictionary would be longer than the raw frame, whatever the content is. */
-static bool has_room_for_dictionary(const struct sw_plan *plan, uint64_t bytes) {
+bool sw_cuda_has_room(const struct sw_gpu_plan *plan, uint64_t bytes) {
     struct sw_frame_layout layout;
-    if (!plan->dictionary)
+    if (!plan->dictionary_bytes)
         return true;
     sw_frame_layout_init(&layout, plan->codec, plan->segment_log2, bytes, 0);
-    sw_frame_layout_add_dictionary(&layout, plan->dictionary->bytes);
+    sw_frame_layout_add_dictionary(&layout, plan->dictionary_bytes);
     return layout.data_offset < raw_frame_bytes(bytes);
 }
 
 int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan, const struct sw_mapping *mapping,
                    uint64_t offset, uint64_t bytes, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
+    const struct sw_gpu_plan raw = raw_plan();
     struct slot *slot = &d->slots[s];
     struct sw_gpu_plan gpu_plan;
-    struct sw_plan raw;
     int rc = sw_cuda_enter_slot(d, slot, err);
     if (rc < 0)
         return rc;
@@ -114,10 +113,9 @@ int sw_cuda_encode(struct sw_device *device, unsigned s, const struct sw_plan *p
     set_work(slot, WORK_ENCODE);
     slot->d_in = sw_cuda_at(mapping, offset);
     slot->in_bytes = bytes;
-    sw_plan_init_raw(&raw);
-    rc = sw_cuda_queue_plan(slot, has_room_for_dictionary(plan, bytes) ? plan : &raw, &gpu_plan, err);
+    rc = sw_cuda_queue_plan(slot, plan, &gpu_plan, err);
     if (rc == 0)
-        rc = sw_cuda_queue_encode(d, slot, &gpu_plan, err);
+        rc = sw_cuda_queue_encode(d, slot, sw_cuda_has_room(&gpu_plan, bytes) ? &gpu_plan : &raw, err);
     if (rc < 0)
         slot->work = WORK_NONE;
     return rc;

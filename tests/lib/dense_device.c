@@ -51,6 +51,37 @@ static void ck_frame(const struct sw_frame_layout *layout, const uint8_t *arena,
     free(out);
 }
 
+/* Encodes a group by a dictionary, for which its last item is too short, and decodes it on the host and on the device.
+ */
+static void ck_group(struct sw_device *device, const struct sw_plan *plan, struct sw_mapping *from,
+                     struct sw_mapping *to, const uint8_t *text, uint64_t item_bytes, uint8_t *arena) {
+    enum { N = 3, SHORT_BYTES = 600 };
+    struct sw_group_item items[N];
+    struct sw_frame_layout layout;
+    uint64_t at = 0;
+    for (unsigned i = 0; i < N; i++)
+        items[i] = (struct sw_group_item){
+            .mapping = from, .offset = i * item_bytes, .bytes = i < N - 1 ? item_bytes : SHORT_BYTES};
+    ok(device->ops->encode_group(device, 1, plan, items, N, &err));
+    (void)settle(device, 1);
+    for (unsigned i = 0; i < N; i++) {
+        struct sw_group_item *item = &items[i];
+        ck_assert_int_eq(item->frame.codec, i < N - 1 ? SW_CODEC_ONPAIR : SW_CODEC_RAW);
+        ok(device->ops->store(device, 1, arena, at, item->frame.frame_bytes, &err));
+        (void)settle(device, 1);
+        ok(sw_frame_parse(&layout, arena, item->frame.frame_bytes, item->frame.frame_bytes, &err));
+        ck_assert_int_eq(memcmp(&layout, &item->frame, sizeof layout), 0);
+        ck_frame(&layout, arena, text + item->offset);
+        item->mapping = to;
+        item->frame_at = at;
+        at += sw_group_item_bytes(item->bytes);
+    }
+    ok(device->ops->decode_group(device, 1, items, N, &err));
+    (void)settle(device, 1);
+    for (unsigned i = 0; i < N; i++)
+        ck_assert(!items[i].is_damaged);
+}
+
 void sw_dense_device_ck(struct sw_device *device, struct sw_mapping *from, struct sw_mapping *to, const uint8_t *text,
                         uint64_t bytes, uint64_t chunk_bytes, uint8_t *arena) {
     static struct sw_frame_dictionary dictionaries[2];
@@ -69,4 +100,5 @@ void sw_dense_device_ck(struct sw_device *device, struct sw_mapping *from, struc
     const struct sw_frame_layout layout = encode(device, &first, from, 600, arena);
     ck_assert_int_eq(layout.codec, SW_CODEC_RAW);
     ck_frame(&layout, arena, text);
+    ck_group(device, &first, from, to, text, chunk_bytes / 4, arena);
 }

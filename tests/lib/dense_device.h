@@ -8,8 +8,9 @@
 
 /* Makes a plan from the mapping `from`, which holds `text`, encodes its first chunk_bytes on slot 1, and decodes the
  * frame on the host, and on slot 0 to the beginning of the mapping `to`. Encodes again by a dictionary of the text's
- * second half, which is another one, and a few bytes, which have no room for a dictionary. arena: pinned, with room for
- * a chunk's frame. The caller compares `to`. */
+ * second half, which is another one, a few bytes, which have no room for a dictionary, and a group of chunks of which
+ * one has none. arena: pinned, with room for a chunk's frame. The caller compares the beginning of `to` with the chunk.
+ */
 void sw_dense_device_ck(struct sw_device *device, struct sw_mapping *from, struct sw_mapping *to, const uint8_t *text,
                         uint64_t bytes, uint64_t chunk_bytes, uint8_t *arena);
 

@@ -453,9 +453,12 @@ int sw_gpu_encode_batch_async(const struct sw_gpu_plan *plan, struct sw_gpu_item
     (void)d_scratch;
     SW_ASSERT(scratch_bytes >= n * sizeof *h_items);
     for (uint32_t i = 0; i < n; i++) {
-        sw_frame_layout_init(&h_items[i].layout, plan->codec, plan->segment_log2, h_items[i].layout.raw_bytes,
+        const uint64_t raw_bytes = h_items[i].layout.raw_bytes;
+        sw_frame_layout_init(&h_items[i].layout, plan->codec, plan->segment_log2, raw_bytes,
                              plan->d_params ? plan->n_symbols : 0);
         h_items[i].layout.value_type = plan->value_type;
+        sw_frame_layout_add_dictionary(&h_items[i].layout, plan->dictionary_bytes);
+        SW_ASSERT(!plan->dictionary_bytes || h_items[i].layout.data_offset < sw_frame_bound_bytes(raw_bytes));
     }
     return queue(begin(SW_FAKE_sw_gpu_encode_batch_async, err), stream, do_encode_batch, &b, sizeof b, pass);
 }
