@@ -68,23 +68,37 @@ static void *h_learned(const struct sw_gpu_planning *p) {
     return p->room.h_samples + SW_SAMPLE_MAX_BYTES;
 }
 
-/* Queues the learning of a dictionary, and the sample that judges it. */
-static int queue_learning(const struct sw_gpu_planning *p, struct sw_err *err) {
+/* Queues the gathering of a part's sample, or, as the last one, of the sample that judges the dictionary. */
+static int queue_gathering(const struct sw_gpu_planning *p, unsigned i, struct sw_err *err) {
+    const struct sw_sample_part judge = sw_planning_judge(&p->planning);
+    if (i < p->planning.n_parts)
+        return gather(p, i, p->room.d_learner + i * sample_bytes(p), err);
+    const int rc = gather_of(p, judge, p->room.d_sample, err);
+    return rc < 0 ? rc : fetch(p, p->room.h_samples, p->room.d_sample, sw_sample_bytes(judge.bytes), err);
+}
+
+/* Queues the learning of a dictionary from the samples. */
+static int queue_symbols(const struct sw_gpu_planning *p, struct sw_err *err) {
     uint8_t *d_samples = p->room.d_learner, *d_scratch = d_samples + SAMPLES_BYTES + LEARNED_BYTES;
     struct sw_onpair_learned *d_learned = (void *)(d_samples + SAMPLES_BYTES);
-    const struct sw_sample_part judge = sw_planning_judge(&p->planning);
-    const unsigned n = p->planning.n_parts;
-    int rc = 0;
-    for (unsigned part = 0; rc == 0 && part < n; part++)
-        rc = gather(p, part, d_samples + part * sample_bytes(p), err);
-    if (rc == 0)
-        rc = sw_gpu_learn_async(d_samples, n * sample_bytes(p), SW_ONPAIR_MAX_SYMBOLS, d_learned, d_scratch,
-                                sw_gpu_learn_scratch_bytes(), p->stream, err);
-    if (rc == 0)
-        rc = gather_of(p, judge, p->room.d_sample, err);
-    if (rc == 0)
-        rc = fetch(p, p->room.h_samples, p->room.d_sample, sw_sample_bytes(judge.bytes), err);
+    const int rc = sw_gpu_learn_async(d_samples, p->planning.n_parts * sample_bytes(p), SW_ONPAIR_MAX_SYMBOLS,
+                                      d_learned, d_scratch, sw_gpu_learn_scratch_bytes(), p->stream, err);
     return rc < 0 ? rc : fetch(p, h_learned(p), d_learned, sizeof *d_learned, err);
+}
+
+/* Queues the gathering of all samples, and the learning. Kernels that have a gate are queued one by one: behind one
+ * that has passed the gate, the next one could wait for others for ever, and the gate would let it read the region
+ * later. */
+static int queue_learning(struct sw_gpu_planning *p, struct sw_err *err) {
+    const unsigned n = p->planning.n_parts + 1;
+    int rc = 0;
+    while (rc == 0 && p->n_gathered < n) {
+        rc = queue_gathering(p, p->n_gathered++, err);
+        if (p->room.pass.d_gate)
+            return rc;
+    }
+    p->has_samples = true;
+    return rc < 0 ? rc : queue_symbols(p, err);
 }
 
 /* What the GPU cannot learn the host does. If the context is dead, the next call says so. */
@@ -116,17 +130,23 @@ int sw_gpu_planning_begin(struct sw_gpu_planning *p, enum sw_value_type type, co
     p->room = *room;
     p->d_region = d_region;
     p->stream = stream;
+    p->n_gathered = 0;
+    p->has_samples = false;
     sw_planning_begin(&p->planning, type, raw_bytes, true, room->dictionary);
     p->planning.learns = room->d_learner != NULL;
     return queue_step(p, err);
 }
 
+static bool is_learning(const struct sw_gpu_planning *p) {
+    return p->planning.step == SW_PLANNING_LEARN && p->has_samples;
+}
+
 bool sw_gpu_planning_reads_region(const struct sw_gpu_planning *p) {
-    return p->planning.step != SW_PLANNING_TRAIN && p->planning.step != SW_PLANNING_DONE;
+    return p->planning.step != SW_PLANNING_TRAIN && p->planning.step != SW_PLANNING_DONE && !is_learning(p);
 }
 
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p) {
-    return p->planning.step == SW_PLANNING_LEARN || (p->planning.step == SW_PLANNING_SAMPLE && p->planning.takes_long);
+    return is_learning(p) || (p->planning.step == SW_PLANNING_SAMPLE && p->planning.takes_long);
 }
 
 void sw_gpu_planning_learn(struct sw_gpu_planning *p) {
@@ -145,7 +165,6 @@ static void take_trained(struct sw_gpu_planning *p) {
 int sw_gpu_planning_go_on(struct sw_gpu_planning *p, struct sw_err *err) {
     switch (p->planning.step) {
     case SW_PLANNING_SAMPLE:
-    case SW_PLANNING_LEARN:
         sw_gpu_planning_learn(p);
         break;
     case SW_PLANNING_PROBE:
@@ -154,6 +173,7 @@ int sw_gpu_planning_go_on(struct sw_gpu_planning *p, struct sw_err *err) {
     case SW_PLANNING_TRAIN:
         take_trained(p);
         break;
+    case SW_PLANNING_LEARN: /* more samples are to be gathered, or all are there */
     case SW_PLANNING_DONE:
         break;
     }

@@ -29,7 +29,7 @@ struct sw_gpu_planning_room {
      * host learns them. */
     uint8_t *d_learner;
     struct sw_frame_dictionary *dictionary; /* in the host's memory: as for sw_planning_begin() */
-    struct sw_gpu_pass pass; /* of the kernels that read the region; the caller may change it before each call */
+    struct sw_gpu_pass pass; /* of the kernels that read the region; the caller changes it before each call */
 };
 
 struct sw_gpu_planning {
@@ -37,6 +37,9 @@ struct sw_gpu_planning {
     struct sw_gpu_planning_room room;
     const void *d_region;
     struct CUstream_st *stream;
+    /* LEARN: samples whose gathering is or was queued; whether that holds for all, and the GPU learns from them. */
+    unsigned n_gathered;
+    bool has_samples;
 };
 
 /* Returns the device memory that learning a dictionary takes: tens of MB. */

@@ -152,9 +152,14 @@ static uint64_t slot_scratch_bytes(uint64_t chunk_bytes) {
     return sw_gpu_batch_scratch_bytes(group_items(chunk_bytes));
 }
 
-/* Plans in an engine's process, whose frame buffers are the caller's, have no dictionaries (planner/dense.h). */
-static bool takes_dictionaries(const void *d_frames) {
-    return !d_frames && sw_gpu_takes_dictionaries();
+/* Returns whether a slot's frame buffer has room to learn a dictionary in. */
+static bool has_room_to_learn(uint64_t buffer_bytes) {
+    return buffer_bytes >= sw_gpu_planning_learner_bytes();
+}
+
+/* In an engine's process, where the frame buffers are the caller's, no dictionary is worth a CPU's time to learn it. */
+static bool takes_dictionaries(const void *d_frames, uint64_t chunk_bytes) {
+    return sw_gpu_takes_dictionaries() && (!d_frames || has_room_to_learn(sw_device_frame_stride(chunk_bytes)));
 }
 
 /* Lays out a slot's memory from base; returns its length. d_frame: the caller's frame buffer; NULL: part of it. */
@@ -171,7 +176,7 @@ static uint64_t lay_out(struct parts *ret, uint8_t *base, uint64_t chunk_bytes, 
     ret->d_params = carve(base, &at, sizeof *ret->d_params);
     ret->d_training = carve(base, &at, sizeof *ret->d_training);
     ret->d_runs = carve(base, &at, MAX_GROUP_RUNS * sizeof *ret->d_runs);
-    const bool has_dictionary = takes_dictionaries(d_frame);
+    const bool has_dictionary = takes_dictionaries(d_frame, chunk_bytes);
     ret->d_dictionary = has_dictionary ? carve(base, &at, SW_FRAME_MAX_DICTIONARY_BYTES) : NULL;
     ret->d_index = has_dictionary ? carve(base, &at, SW_DICTIONARY_INDEX_BYTES) : NULL;
     return at;
@@ -221,12 +226,12 @@ static int choose_sizes(const struct sw_device_config *config, struct sw_device_
     info->has_link = true;
     info->poll_us = POLL_US;
     info->full_segments = sw_gpu_full_segments();
-    info->takes_dictionaries = takes_dictionaries(config->frames);
+    info->takes_dictionaries = takes_dictionaries(config->frames, chunk);
     info->chunk_bytes = chunk;
     info->group_items = group_items(chunk);
     info->buffer_bytes = config->frames ? sw_device_frame_stride(chunk) : sw_group_item_bytes(chunk);
     info->group_bytes = info->buffer_bytes;
-    info->learns_dictionaries = info->takes_dictionaries && info->buffer_bytes >= sw_gpu_planning_learner_bytes();
+    info->learns_dictionaries = info->takes_dictionaries && has_room_to_learn(info->buffer_bytes);
     info->scratch_bytes = slots_bytes(config, chunk, n);
     return 0;
 }

@@ -14,7 +14,7 @@
 #define LOOK_US 20 /* from one look at a stream to the next */
 /* The driver fills 4 KiB by a copy engine, and 64 KiB by a kernel (H200, driver 580). */
 #define PAGE_BYTES ((size_t)64 << 10)
-/* Training is two dozen launches, each of which may wait for kernels of the engine. */
+/* Training is two dozen launches, learning a dictionary 90. Each may wait for kernels of the engine. */
 #define TRAIN_US 500000
 
 struct sw_gpu_pass sw_cuda_pass(const struct device_cuda *d, struct slot *slot) {
@@ -80,7 +80,7 @@ static int judge(struct device_cuda *d, struct slot *slot, struct sw_err *err) {
     return fall_asleep(slot, err);
 }
 
-/* Training, and the gathering of frames, work on the slot's own memory, and have no gate. */
+/* Training, learning from samples, and the gathering of frames work on the slot's own memory, and have no gate. */
 static bool has_gate(const struct slot *slot) {
     return slot->work != WORK_GATHER_GROUP &&
            (slot->work != WORK_PLAN || sw_gpu_planning_reads_region(&slot->planning));

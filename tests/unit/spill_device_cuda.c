@@ -92,7 +92,7 @@ START_TEST(a_guest_works_in_given_memory) {
     ck_assert_int_eq(atomic_load(&sw_fake_cuda->calls[SW_FAKE_cudaStreamCreateWithPriority]), SLOTS);
     ck_assert_uint_le(device->ops->info(device)->scratch_bytes, scratch_bytes - CHUNK);
     ck_assert_uint_eq(device->ops->info(device)->buffer_bytes, stride);
-    ck_assert(!device->ops->info(device)->takes_dictionaries);
+    ck_assert(device->ops->info(device)->learns_dictionaries);
     sw_content_fill(data, CHUNK, SW_CONTENT_TEXT, 1);
     ok(device->ops->adopt(device, data, 2 * CHUNK, &mapping, &err));
     ok(device->ops->make_plan(device, 1, SW_VALUE_NONE, false, mapping, 0, CHUNK, &err));
@@ -123,7 +123,7 @@ END_TEST
 /* Its frame buffers have room to learn in. */
 enum { LEARNING_CHUNK = 2048 * KIB };
 
-/* In the service's process a dictionary is copied to the slot that encodes by it; a guest takes none. */
+/* It is copied to the slot that encodes by it. */
 START_TEST(a_dictionary_goes_to_the_device) {
     enum { CHUNK = 1024 * KIB, TEXT_BYTES = 4 * CHUNK };
     uint8_t *text = sw_fake_memory_new(TEXT_BYTES), *out = sw_fake_memory_new(CHUNK);
@@ -182,6 +182,64 @@ START_TEST(a_gpu_learns_as_a_host_does) {
     device->ops->close(device);
     free(samples);
     sw_fake_memory_free(text);
+}
+END_TEST
+
+/* Opens a guest that can learn in its frame buffer, *ret_frames, on slot 0. */
+static void open_learning_guest(uint8_t **ret_frames) {
+    const uint64_t stride = sw_device_frame_stride(LEARNING_CHUNK);
+    *ret_frames = sw_fake_memory_new(stride);
+    const struct sw_device_config config = {.scratch_bytes = 64 << 20,
+                                            .n_slots = 1,
+                                            .chunk_bytes = LEARNING_CHUNK,
+                                            .frames = *ret_frames,
+                                            .frames_bytes = stride,
+                                            .is_guest = true};
+    ok(sw_fixture_open_device(&device, &config, &err));
+}
+
+/* Learns from a region that is the engine's again afterwards. Others fill the GPU from this poll on, counted from the
+ * first sample for the dictionary on. */
+static int learn_on_gpu_that_fills(const uint8_t *text, uint64_t bytes, unsigned full_from) {
+    atomic_int *n_samples = &sw_fake_cuda->calls[SW_FAKE_sw_gpu_sample_async];
+    uint8_t *region = sw_fake_memory_new(bytes);
+    const int before = atomic_load(n_samples);
+    struct sw_mapping *mapping = NULL;
+    struct sw_slot_result result;
+    int rc = -SW_EAGAIN;
+    memcpy(region, text, bytes);
+    ok(device->ops->adopt(device, region, bytes, &mapping, &err));
+    ok(device->ops->make_plan(device, 0, SW_VALUE_NONE, true, mapping, 0, bytes, &err));
+    for (unsigned n = 0; rc == -SW_EAGAIN; n += atomic_load(n_samples) > before + 1) { /* one is the probe's */
+        atomic_store(&sw_fake_cuda->is_full, n > full_from);
+        rc = device->ops->slot_poll(device, 0, &result, &err);
+    }
+    device->ops->unmap(device, mapping);
+    sw_fake_memory_free(region);
+    atomic_store(&sw_fake_cuda->is_full, false);
+    sw_fake_memory_free(sw_fake_memory_new(1)); /* waits for all that is queued */
+    return rc;
+}
+
+/* Whenever that is, the guest gives up, and touches the region no more. */
+START_TEST(a_guest_gives_up_learning_on_a_full_gpu) {
+    enum { TEXT_BYTES = 32 << 20, PERIOD = 2 << 20 };
+    uint8_t *frames, *text = malloc(TEXT_BYTES);
+    unsigned n_given_up = 0;
+    open_learning_guest(&frames);
+    sw_tpch_text_fill(text, 0, PERIOD, 1);
+    for (size_t at = PERIOD; at < TEXT_BYTES; at += PERIOD)
+        memcpy(text + at, text, PERIOD);
+    for (int rc = 0; (rc = learn_on_gpu_that_fills(text, TEXT_BYTES, n_given_up)) < 0; n_given_up++) {
+        ck_assert_int_eq(rc, -SW_EGPU);
+        ck_assert_uint_lt(n_given_up, 30);
+    }
+    ck_assert_int_eq(device->ops->plan(device, 0)->codec, SW_CODEC_ONPAIR);
+    ck_assert_uint_gt(n_given_up, 4); /* three samples, and the learning */
+    ck_assert_int_eq(atomic_load(&sw_fake_cuda->violations), 0);
+    device->ops->close(device);
+    sw_fake_memory_free(frames);
+    free(text);
 }
 END_TEST
 
@@ -439,6 +497,7 @@ int main(void) {
     tcase_add_test(tests, a_guest_works_in_given_memory);
     tcase_add_loop_test(tests, a_dictionary_goes_to_the_device, 0, 2);
     tcase_add_test(tests, a_gpu_learns_as_a_host_does);
+    tcase_add_test(tests, a_guest_gives_up_learning_on_a_full_gpu);
     tcase_add_loop_test(tests, a_host_learns_what_a_gpu_could_not, 0, 3);
     tcase_add_test(tests, a_bad_copy_does_not_condemn_the_stored_frame);
     tcase_add_test(tests, a_full_descriptor_table_has_its_own_error);
