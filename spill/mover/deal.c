@@ -10,9 +10,11 @@ static bool goes_on_unplanned(const struct sw_mover *m, const struct sw_run *run
            !sw_run_has_direct_step(m, run);
 }
 
-/* While a run learns a denser plan, no more of its chunks go by the other one than keep its tier busy. */
+/* While a run learns a denser plan, no more of its chunks go by the other one than keep its tier busy. A sink in
+ * another process has no more than the slots. */
 static bool holds_back(const struct sw_mover *m, const struct sw_run *run) {
-    return run->course.learning == SW_LEARNING_UNDER_WAY && run->n_in_sink + run->n_slots > m->n_slots;
+    return run->course.learning == SW_LEARNING_UNDER_WAY && !sw_mover_sink_is_away(m) &&
+           run->n_in_sink + run->n_slots > m->n_slots;
 }
 
 static bool run_wants_slot(struct sw_mover *m, struct sw_run *run) {

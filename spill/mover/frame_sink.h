@@ -54,7 +54,8 @@ struct sw_frame_sink_ops {
     bool (*collect)(struct sw_frame_sink *sink);
 
     /* For a sink in another process, which reads and writes the device's frame buffers itself (away.c). With send() the
-     * mover calls send, fetch, abandon, ended, deal, has_news and collect only; all but the first two may be NULL.
+     * mover calls send, fetch, room, abandon, ended, deal, has_news and collect only; all but the first two may be
+     * NULL. room() finds *ret without limits, and says what the run prefers.
      * Packs and unpacks also need reserve, commit and release, whose places are in this process (heap_places.h).
      * From the call to sw_mover_slot_done(), which may come from inside the call, the slot's buffer belongs to the sink
      * alone, and counts in run->n_in_sink. */

@@ -56,10 +56,10 @@ void sw_measure_end(struct sw_mover *m, struct sw_slot *slot, bool counts) {
 
 struct sw_room sw_run_room(struct sw_mover *m, const struct sw_run *run) {
     struct sw_room room = {.memory_bytes = UINT64_MAX, .allowed_bytes = UINT64_MAX};
-    if (!sw_mover_sink_is_away(m)) {
+    if (!sw_mover_sink_is_away(m))
         room = (struct sw_room){0};
+    if (m->sink->ops->room)
         m->sink->ops->room(m->sink, run, &room);
-    }
     return room;
 }
 

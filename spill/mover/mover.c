@@ -196,8 +196,8 @@ int sw_mover_new(struct sw_mover **ret, struct sw_device *device, struct sw_fram
     m->planner.full_segments = device->ops->info(device)->full_segments;
     m->planner.has_link = device->ops->info(device)->has_link || sw_mover_sink_is_away(m);
     m->planner.is_beside_data = sw_mover_sink_is_away(m);
-    m->planner.takes_dictionaries = device->ops->info(device)->takes_dictionaries && !sw_mover_sink_is_away(m);
-    m->planner.learns_dictionaries = m->planner.takes_dictionaries && device->ops->info(device)->learns_dictionaries;
+    m->planner.takes_dictionaries = device->ops->info(device)->takes_dictionaries;
+    m->planner.learns_dictionaries = device->ops->info(device)->learns_dictionaries;
     sw_list_init(&m->runs);
     sw_list_init(&m->due);
     sw_list_init(&m->dictionaries);

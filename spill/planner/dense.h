@@ -9,11 +9,10 @@
  *     regions of a session would have gained its price. A long region begins with the usual codec, and changes at a
  *     chunk once the dictionary is there. A short one on its way to a tier behind memory waits for it, never longer
  *     than it and the ones before it would have gained.
- *   - Never for packs, since kernels cannot read these frames, and never in an engine's process, which does not know
- *     where its frames go.
+ *   - Never for packs, since kernels cannot read these frames.
  *
  * A run to memory never waits for a dictionary: only one that takes much longer than learning gets one, once the rates
- * have been measured. Pure. */
+ * have been measured. An engine's process does not know where its frames go: all go to memory. Pure. */
 #ifndef SW_SPILL_DENSE_H
 #define SW_SPILL_DENSE_H
 

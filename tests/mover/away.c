@@ -1,6 +1,8 @@
 /* A mover in the process whose memory it moves (away_rig.h): what goes out comes back, in runs of every kind, by plans
  * that are kept as long as they fit. */
 #include "base/clock.h"
+#include "spill/mover/mover_state.h"
+#include "tests/lib/tpch_text.h"
 #include "tests/mover/away_rig.h"
 #include "tests/mover/away_sink.h"
 #include "tests/mover/runner.h"
@@ -211,6 +213,141 @@ START_TEST(bytes_that_match_no_plan_are_planned_anew) {
 }
 END_TEST
 
+static struct sw_device_info info_that_learns;
+
+static const struct sw_device_info *get_info(const struct sw_device *device) {
+    (void)device;
+    return &info_that_learns;
+}
+
+static enum { AS_THEY_COME, LEARNING_LAST, LEARNING_FIRST } order;
+
+static bool holds_two(void) {
+    return rig.sink.how == SW_AWAY_HELD && rig.sink.n_out == 2;
+}
+
+/* A slot that learns is slower than all chunks, or than all but the first ones. The sink holds no more than two back.
+ */
+static int poll_slot(struct sw_device *device, unsigned s, struct sw_slot_result *ret, struct sw_err *err) {
+    bool learns = false;
+    for (unsigned i = 0; i < rig.mover->n_slots; i++)
+        learns |= rig.mover->slots[i].learns;
+    const bool is_late = order == LEARNING_LAST
+                             ? rig.mover->slots[s].learns
+                             : order == LEARNING_FIRST && learns && rig.sink.n_sent > 3 && !rig.mover->slots[s].learns;
+    return is_late || holds_two() ? -SW_EAGAIN : rig.real->slot_poll(device, s, ret, err);
+}
+
+/* Polls only: a wait would not be for what poll_slot() holds back. */
+static void finish_polling(void) {
+    while (rig.n_out > 0)
+        (void)sw_mover_step(rig.mover, false);
+    order = AS_THEY_COME;
+}
+
+/* As a GPU in the engine's process that learns dictionaries: it encodes 10 GB/s, and the link takes 100 MB/s. */
+static void rig_open_learning(unsigned n_slots) {
+    const struct sw_mover_host host = {.finished = finished, .progress = progress};
+    sw_clock_set(still);
+    rig_open(n_slots, CHUNK_BYTES, SW_AWAY_LATER);
+    sw_mover_free(rig.mover);
+    info_that_learns = *rig.real->info(rig.device);
+    info_that_learns.learns_dictionaries = true;
+    rig.ops.info = get_info;
+    rig.ops.slot_poll = poll_slot;
+    ck_assert_int_eq(sw_mover_new(&rig.mover, rig.device, &rig.sink.sink, &host, NULL), 0);
+    struct sw_cost_class *costs = sw_planner_costs(&rig.mover->planner, CHUNK_BYTES, false);
+    costs->encode[SW_CODEC_V5T] = (struct sw_meter){.bytes = 1e17, .us = 1e13, .is_warm = true};
+    costs->link_out = (struct sw_meter){.bytes = 1e15, .us = 1e13, .is_warm = true};
+}
+
+static void rig_close_learning(void) {
+    rig_close();
+    sw_clock_set(NULL);
+}
+
+/* Chunks go by the usual codec while a slot learns, and by the dictionary from then on. It is kept: the session's next
+ * region is made by it as a whole. */
+START_TEST(a_long_text_learns_a_dictionary) {
+    struct one first, next;
+    rig_open_learning(3);
+    one_init(&first, 24 * MIB + 12345, TEXT, SW_VALUE_NONE, 1);
+    one_init(&next, 24 * MIB + 100, TEXT, SW_VALUE_NONE, 2);
+    sw_tpch_text_fill(first.data, 0, first.bytes, 1);
+    sw_tpch_text_fill(next.data, 0, next.bytes, 2);
+    order = LEARNING_FIRST;
+    add_spill(&first, 1);
+    finish_polling();
+    ck_assert_int_eq(end(&first), 0);
+    const uint64_t *raw_bytes = first.away.run.outcome.codec_raw_bytes;
+    ck_assert_uint_gt(raw_bytes[SW_CODEC_V5T], 0);
+    ck_assert_uint_gt(raw_bytes[SW_CODEC_ONPAIR], 0);
+    for (size_t i = 1; i < first.frames.n; i++)
+        ck_assert(first.frames.frames[i - 1].layout.codec != SW_CODEC_ONPAIR ||
+                  first.frames.frames[i].layout.codec != SW_CODEC_V5T);
+    ck_assert_uint_eq(rig.n_plans, 2);
+    ck_assert_int_eq(spill(&next), 0);
+    ck_assert_uint_eq(next.away.run.outcome.codec_raw_bytes[SW_CODEC_V5T], 0);
+    ck_assert_uint_gt(next.away.run.outcome.codec_raw_bytes[SW_CODEC_ONPAIR], 23 * MIB);
+    ck_assert_int_eq(restore(&first), 0);
+    ck_assert_int_eq(restore(&next), 0);
+    assert_back(&first);
+    assert_back(&next);
+    one_fini(&first);
+    one_fini(&next);
+    rig_close_learning();
+}
+END_TEST
+
+/* Two slots are with the sink, one learns: the last one keeps the link busy. */
+START_TEST(chunks_go_on_while_a_slot_learns) {
+    struct one one;
+    rig_open_learning(4);
+    rig.sink.how = SW_AWAY_HELD;
+    order = LEARNING_LAST;
+    one_init(&one, 24 * MIB, TEXT, SW_VALUE_NONE, 1);
+    sw_tpch_text_fill(one.data, 0, one.bytes, 1);
+    add_spill(&one, 1);
+    while (rig.sink.n_sent < 10) {
+        (void)sw_mover_step(rig.mover, false);
+        if (holds_two())
+            rig.sink.how = SW_AWAY_LATER;
+    }
+    ck_assert_int_eq(one.away.run.course.learning, SW_LEARNING_UNDER_WAY);
+    order = LEARNING_FIRST;
+    sw_away_sink_release(&rig.sink);
+    finish_polling();
+    ck_assert_int_eq(end(&one), 0);
+    ck_assert_uint_gt(one.away.run.outcome.codec_raw_bytes[SW_CODEC_ONPAIR], 0);
+    ck_assert_int_eq(restore(&one), 0);
+    assert_back(&one);
+    one_fini(&one);
+    rig_close_learning();
+}
+END_TEST
+
+/* Every chunk, whatever the rates. The last one is too short for a dictionary. */
+START_TEST(text_gets_a_dictionary_if_room_is_preferred) {
+    struct one one;
+    rig_open(2, CHUNK_BYTES, _i ? SW_AWAY_INSIDE : SW_AWAY_LATER);
+    one_init(&one, 6 * MIB + 600, TEXT, SW_VALUE_NONE, 1);
+    sw_tpch_text_fill(one.data, 0, one.bytes, 1);
+    rig.sink.prefer = SW_PREFER_ROOM;
+    ck_assert_int_eq(spill(&one), 0);
+    const uint64_t dense_bytes = one.away.run.outcome.stored_bytes;
+    ck_assert_uint_eq(one.away.run.outcome.codec_raw_bytes[SW_CODEC_ONPAIR], 6 * MIB);
+    ck_assert_int_eq(restore(&one), 0);
+    assert_back(&one);
+    sw_away_frames_free(&one.frames);
+    rig.sink.prefer = SW_PREFER_NONE;
+    ck_assert_int_eq(spill(&one), 0);
+    ck_assert_uint_eq(one.away.run.outcome.codec_raw_bytes[SW_CODEC_ONPAIR], 0);
+    ck_assert_uint_lt(10 * dense_bytes, 8 * one.away.run.outcome.stored_bytes);
+    one_fini(&one);
+    rig_close();
+}
+END_TEST
+
 /* Spaces, and from the middle on digits. */
 START_TEST(bytes_that_drift_are_planned_anew) {
     struct one one;
@@ -257,6 +394,9 @@ int main(void) {
     tcase_add_loop_test(tcase, many_runs_go_both_ways_at_once, 0, 2);
     tcase_add_test(tcase, plans_are_kept);
     tcase_add_test(tcase, bytes_that_match_no_plan_are_planned_anew);
+    tcase_add_test(tcase, a_long_text_learns_a_dictionary);
+    tcase_add_test(tcase, chunks_go_on_while_a_slot_learns);
+    tcase_add_loop_test(tcase, text_gets_a_dictionary_if_room_is_preferred, 0, 2);
     tcase_add_test(tcase, bytes_that_drift_are_planned_anew);
     tcase_add_test(tcase, bytes_that_do_not_shrink_need_no_plans);
     suite_add_tcase(suite, tcase);

@@ -188,6 +188,11 @@ static void fetch(struct sw_frame_sink *sink, struct sw_run *run, size_t chunk, 
     give(s, &order);
 }
 
+static void room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret) {
+    (void)run;
+    ret->prefer = of(sink)->prefer;
+}
+
 static void abandon(struct sw_frame_sink *sink, struct sw_run *run) {
     SW_ASSERT(run->n_in_sink > 0 && run->outcome.err.code);
     of(sink)->n_abandoned++;
@@ -224,6 +229,7 @@ static bool collect(struct sw_frame_sink *sink) {
 }
 
 static const struct sw_frame_sink_ops ops = {.send = send,
+                                             .room = room,
                                              .fetch = fetch,
                                              .abandon = abandon,
                                              .ended = ended,

@@ -33,8 +33,9 @@ struct sw_away_sink {
     struct sw_frame_sink sink;
     uint8_t *buffers; /* the device's frame buffers */
     uint64_t stride;
-    enum sw_away_how how; /* for what is new */
-    unsigned fail_nth;    /* the nth send or fetch from now on fails; 0: none */
+    enum sw_away_how how;  /* for what is new */
+    enum sw_prefer prefer; /* of all runs */
+    unsigned fail_nth;     /* the nth send or fetch from now on fails; 0: none */
     int fail_code;
     unsigned n_to_spoil; /* so many sends or fetches from now on; frames that are fetched get a wrong byte */
     unsigned n_sends, n_sent, n_fetched, n_disputed, n_chunks_fetched, n_abandoned, n_ended, n_out, n_out_of_order;
