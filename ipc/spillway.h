@@ -293,8 +293,8 @@ struct spillway_request {
  *   - spillway_drop() is not flushed. A power cut shortly after it may bring the region back, whole.
  *
  * prefer
- *   - The densest codec for text needs at least 2 MiB of it in one buffer, and the service's codec
- *     (SPILLWAY_CODEC_SERVICE): a client's codec encodes as for SPILLWAY_PREFER_TIME.
+ *   - The densest codec for text needs at least 2 MiB of it in one buffer. A client's codec (SPILLWAY_CODEC_CLIENT)
+ *     does not know what the operator has set: SPILLWAY_PREFER_NONE is as SPILLWAY_PREFER_TIME for it.
  *
  * type
  *   - The service chooses among the codecs for this type. Values are little endian, without gaps. The length must be a

@@ -19,6 +19,8 @@
 
 /* Buffers that are shorter on average do not pay for packets of their own. */
 #define LEAST_BYTES ((uint64_t)1 << 20)
+_Static_assert((int)SPILLWAY_PREFER_TIME == (int)SW_PREFER_TIME && (int)SPILLWAY_PREFER_ROOM == (int)SW_PREFER_ROOM,
+               "the API and the planner number preferences alike");
 _Static_assert(SW_DECODE_MAX <= SW_READ_MAX_DISPUTED, "the frames of a step may be disputed together");
 
 /* Runs of a call that are in the coder at a time. */
@@ -146,6 +148,7 @@ static int make_run(struct sw_coded *op, uint32_t item, uint32_t k, struct sw_er
     run->request = (struct sw_request){.operation = sw_way_is_spill(&op->way) ? SW_OP_SPILL : SW_OP_RESTORE,
                                        .session = sw_way_connection(&op->way)->number,
                                        .may_fill_holes = true};
+    run->prefer = (enum sw_prefer)x->items[item].request->prefer;
     run->buffer.type = (enum sw_value_type)buffer->type;
     run->buffer.number = x->items[item].request->n_buffers > 1 ? k + 1 : 0;
     run->buffer.bytes = bytes;

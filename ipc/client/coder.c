@@ -177,6 +177,11 @@ static void sink_fetch_group(struct sw_frame_sink *sink, struct sw_run *const *r
     post_group(of_sink(sink), runs, items, event_of(of_sink(sink), SW_CODER_FETCH, n, slot));
 }
 
+static void sink_room(struct sw_frame_sink *sink, const struct sw_run *run, struct sw_room *ret) {
+    (void)sink;
+    ret->prefer = SW_CONTAINER_OF(run, const struct sw_coder_run, run)->prefer;
+}
+
 /* Marks the run as abandoned. The service answers the events that it has got. Events that it has not got may wait for
  * chunks that never come. */
 static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
@@ -188,6 +193,7 @@ static void sink_abandon(struct sw_frame_sink *sink, struct sw_run *run) {
 
 static const struct sw_frame_sink_ops sink_ops = {.send = sink_send,
                                                   .fetch = sink_fetch,
+                                                  .room = sink_room,
                                                   .goes_with = sink_goes_with,
                                                   .send_group = sink_send_group,
                                                   .fetch_group = sink_fetch_group,

@@ -46,7 +46,8 @@ struct sw_coder_run {
     atomic_bool is_over;      /* run.outcome and run.frames are the caller's */
     atomic_bool is_abandoned; /* it has failed: its events need not be sent */
     bool is_added;
-    void *owner;         /* this and the rest: the caller's */
+    enum sw_prefer prefer; /* this and the rest: the caller's. SPILL: its request's */
+    void *owner;
     bool goes_in_groups; /* its only chunk may share an event with those of other runs of the owner */
     uint32_t item, buffer_index;
     size_t n_sent;          /* chunks */

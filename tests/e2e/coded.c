@@ -5,6 +5,7 @@
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/served.h"
+#include "tests/lib/tpch_text.h"
 #include <check.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -141,6 +142,37 @@ END_TEST
 START_TEST(the_client_decodes_what_the_service_has_encoded) {
     travels(&plain, &coding, 21 * MIB / SHORTER + 1, SW_CONTENT_TEXT, SPILLWAY_BYTES);
     travels(&plain, &coding, 7 * MIB / SHORTER, SW_CONTENT_RANDOM, SPILLWAY_BYTES);
+}
+END_TEST
+
+/* Text by a dictionary. It comes back when its plan is long gone, whoever decodes it (the loop's index). */
+START_TEST(text_is_denser_if_room_is_preferred) {
+    const size_t bytes = 24 * MIB / SHORTER + 600;
+    uint8_t *data = malloc(bytes), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.data = data, .bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result dense, usual, result;
+    struct spillway **back = _i ? &plain : &coding;
+    ck_assert(data && copy);
+    sw_tpch_text_fill(data, 0, bytes, 1);
+    ok(spill(coding, &request, 1, &usual));
+    ok(spillway_drop(coding, &usual.region, 1, &error));
+    request.name = "dense";
+    request.prefer = SPILLWAY_PREFER_ROOM;
+    ok(spill(coding, &request, 1, &dense));
+    ck_assert_str_eq(dense.coder, "client");
+    ck_assert_str_eq(dense.codec, "onpair");
+    ck_assert_str_eq(usual.codec, "v5t");
+    ck_assert_uint_lt(10 * dense.stored_bytes, 8 * usual.stored_bytes);
+    reconnect(&coding);
+    ok(spillway_adopt(*back, request.name, &request.region, &error));
+    buffer.data = copy;
+    ok(restore(*back, &request, 1, &result));
+    ck_assert_str_eq(result.coder, _i ? "daemon" : "client");
+    ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+    ok(spillway_drop(*back, &request.region, 1, &error));
+    free(copy);
+    free(data);
 }
 END_TEST
 
@@ -717,6 +749,7 @@ int main(void) {
     tcase_add_test(tcase, regions_come_back);
     tcase_add_test(tcase, the_service_decodes_what_the_client_has_encoded);
     tcase_add_test(tcase, the_client_decodes_what_the_service_has_encoded);
+    tcase_add_loop_test(tcase, text_is_denser_if_room_is_preferred, 0, 2);
     tcase_add_test(tcase, many_buffers_and_requests_go_together);
     tcase_add_test(tcase, short_buffers_go_with_long_ones);
     tcase_add_test(tcase, each_request_succeeds_or_fails_by_itself);
