@@ -9,6 +9,7 @@
 #include "tests/lib/content.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/run.h"
+#include "tests/lib/tpch_text.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -27,6 +28,7 @@ static struct sw_coder_user user;
 static struct sw_coder_place place;
 static uint8_t *data; /* [BYTES] on the GPU */
 static uint8_t *original;
+static enum sw_prefer prefer;
 static atomic_bool holds_back; /* only the test's thread takes events */
 /* The frames that the service has stored. */
 static uint8_t *stored[MOST_CHUNKS];
@@ -80,6 +82,7 @@ static void add_part_of(struct sw_coder_user *u, struct sw_coder_run *run, enum 
     if (operation == SW_OP_RESTORE)
         run->run.frames = sw_frames_new(bytes, CHUNK, false);
     run->owner = run;
+    run->prefer = prefer;
     run->memory.data = data;
     run->buffer.bytes = bytes;
     sw_coder_add(coder, &run, 1);
@@ -248,6 +251,38 @@ START_TEST(a_guest_leaves_the_callers_context_as_it_was) {
     ck_assert_ptr_null(sw_fake_current());
     ck_assert_int_eq(held(), before);
     ck_assert_int_eq(sw_fake_retained(), 0);
+}
+END_TEST
+
+/* In a slot's frame buffer; each slot that encodes gets a copy of its own. */
+START_TEST(a_guest_learns_a_dictionary) {
+    enum { TEXT_BYTES = MOST_CHUNKS * CHUNK };
+    atomic_int *n_learned = &sw_fake_cuda->calls[SW_FAKE_sw_gpu_learn_async];
+    uint8_t *text = malloc(TEXT_BYTES), *const usual = data;
+    struct sw_coder_run run;
+    const int before = held();
+    open_coder();
+    const int n_before = atomic_load(n_learned); /* the self-test's */
+    data = sw_fake_memory_new(TEXT_BYTES);
+    sw_tpch_text_fill(text, 0, TEXT_BYTES, 1);
+    memcpy(data, text, TEXT_BYTES);
+    prefer = SW_PREFER_ROOM;
+    for (int round = 0; round < 2; round++) {
+        add_part(&run, SW_OP_SPILL, TEXT_BYTES, 1);
+        ck_assert_int_eq(finish(&run), 0);
+        ck_assert_int_eq(atomic_load(n_learned), n_before + 1); /* the second round's plan is kept */
+        for (unsigned i = 0; i < MOST_CHUNKS; i++)
+            ck_assert_int_eq(layouts[i].codec, SW_CODEC_ONPAIR);
+        memset(data, 0, TEXT_BYTES);
+        add_part(&run, SW_OP_RESTORE, TEXT_BYTES, 1);
+        ck_assert_int_eq(finish(&run), 0);
+        ck_assert_int_eq(memcmp(data, text, TEXT_BYTES), 0);
+    }
+    sw_fake_memory_free(data);
+    data = usual;
+    close_coder();
+    ck_assert_int_eq(held(), before);
+    free(text);
 }
 END_TEST
 
@@ -777,6 +812,7 @@ int main(void) {
     sw_test_slow(tcase, 60);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_guest_leaves_the_callers_context_as_it_was);
+    tcase_add_test(tcase, a_guest_learns_a_dictionary);
     tcase_add_test(tcase, users_share_one_coder);
     tcase_add_test(tcase, few_callers_attend);
     tcase_add_test(tcase, others_with_news_are_served);
