@@ -39,12 +39,21 @@ static int gather(const struct sw_gpu_planning *p, unsigned part, void *d_sample
     return gather_of(p, sw_sample_part(p->planning.raw_bytes, p->planning.n_parts, part), d_sample, err);
 }
 
-static int queue_sample(const struct sw_gpu_planning *p, struct sw_err *err) {
+/* Kernels that have a gate are queued one by one: behind one that has passed the gate, the next one could wait for
+ * others for ever, and the gate would let it read the region later. */
+static bool goes_alone(const struct sw_gpu_planning *p) {
+    return p->room.pass.d_gate;
+}
+
+static int queue_sample(struct sw_gpu_planning *p, struct sw_err *err) {
     int rc = 0;
-    for (unsigned part = 0; rc == 0 && part < p->planning.n_parts; part++) {
+    while (rc == 0 && p->n_gathered < p->planning.n_parts) {
+        const unsigned part = p->n_gathered++;
         rc = gather(p, part, p->room.d_sample, err);
         if (rc == 0)
             rc = fetch(p, p->room.h_samples + part * sample_bytes(p), p->room.d_sample, sample_bytes(p), err);
+        if (goes_alone(p))
+            break;
     }
     return rc;
 }
@@ -86,15 +95,13 @@ static int queue_symbols(const struct sw_gpu_planning *p, struct sw_err *err) {
     return rc < 0 ? rc : fetch(p, h_learned(p), d_learned, sizeof *d_learned, err);
 }
 
-/* Queues the gathering of all samples, and the learning. Kernels that have a gate are queued one by one: behind one
- * that has passed the gate, the next one could wait for others for ever, and the gate would let it read the region
- * later. */
+/* Queues the gathering of all samples, and the learning. */
 static int queue_learning(struct sw_gpu_planning *p, struct sw_err *err) {
     const unsigned n = p->planning.n_parts + 1;
     int rc = 0;
     while (rc == 0 && p->n_gathered < n) {
         rc = queue_gathering(p, p->n_gathered++, err);
-        if (p->room.pass.d_gate)
+        if (goes_alone(p))
             return rc;
     }
     p->has_samples = true;
@@ -106,6 +113,7 @@ static int queue_learning_or_sample(struct sw_gpu_planning *p, struct sw_err *er
     if (queue_learning(p, NULL) == 0)
         return 0;
     sw_planning_learn_on_host(&p->planning);
+    p->n_gathered = 0;
     return queue_sample(p, err);
 }
 
@@ -141,12 +149,17 @@ static bool is_learning(const struct sw_gpu_planning *p) {
     return p->planning.step == SW_PLANNING_LEARN && p->has_samples;
 }
 
+/* All samples that the host learns from are there, or are about to be. */
+static bool is_sampled(const struct sw_gpu_planning *p) {
+    return p->planning.step == SW_PLANNING_SAMPLE && p->n_gathered == p->planning.n_parts;
+}
+
 bool sw_gpu_planning_reads_region(const struct sw_gpu_planning *p) {
     return p->planning.step != SW_PLANNING_TRAIN && p->planning.step != SW_PLANNING_DONE && !is_learning(p);
 }
 
 bool sw_gpu_planning_waits(const struct sw_gpu_planning *p) {
-    return is_learning(p) || (p->planning.step == SW_PLANNING_SAMPLE && p->planning.takes_long);
+    return is_learning(p) || (is_sampled(p) && p->planning.takes_long);
 }
 
 void sw_gpu_planning_learn(struct sw_gpu_planning *p) {
@@ -165,7 +178,8 @@ static void take_trained(struct sw_gpu_planning *p) {
 int sw_gpu_planning_go_on(struct sw_gpu_planning *p, struct sw_err *err) {
     switch (p->planning.step) {
     case SW_PLANNING_SAMPLE:
-        sw_gpu_planning_learn(p);
+        if (is_sampled(p))
+            sw_gpu_planning_learn(p);
         break;
     case SW_PLANNING_PROBE:
         sw_planning_probed(&p->planning, p->room.h->hopeless);

@@ -37,7 +37,8 @@ struct sw_gpu_planning {
     struct sw_gpu_planning_room room;
     const void *d_region;
     struct CUstream_st *stream;
-    /* LEARN: samples whose gathering is or was queued; whether that holds for all, and the GPU learns from them. */
+    /* SAMPLE, LEARN: samples whose gathering is or was queued; LEARN: that holds for all, and the GPU learns from them.
+     */
     unsigned n_gathered;
     bool has_samples;
 };
