@@ -218,8 +218,8 @@ struct sw_device_ops {
 
     /* Encode, store, or load and decode `n` items (1 … group_items) in one step, whose fixed cost is paid once. Items
      * may lie in any mappings; their bytes must not overlap. The plan's dictionary is as for encode(). store_group must
-     * follow the report of encode_group, with the same items. For restore_group item->frame is the stored frame's layout. A
-     * damaged frame is reported by item->is_damaged only: the slot reports success. */
+     * follow the report of encode_group, with the same items. For restore_group item->frame is the stored frame's
+     * layout. A damaged frame is reported by item->is_damaged only: the slot reports success. */
     int (*encode_group)(struct sw_device *device, unsigned s, const struct sw_plan *plan, struct sw_group_item *items,
                         unsigned n, struct sw_err *err);
     int (*store_group)(struct sw_device *device, unsigned s, struct sw_group_item *items, unsigned n,
