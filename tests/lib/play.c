@@ -1,4 +1,5 @@
 #include "tests/lib/play.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/requests.h"
 
 #include "base/alloc.h"
@@ -264,7 +265,7 @@ void __wrap_sw_mark_unref(struct sw_mark *mark) {
 
 /* ---- the client's side ------------------------------------------------------------------------------------------- */
 
-static void make_data(void) {
+void sw_play_make_data(void) {
     const int fd = memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
     sw_play.data = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -272,8 +273,9 @@ static void make_data(void) {
 }
 
 void sw_play_open(void (*serve)(int socket)) {
-    make_data();
+    sw_play_make_data();
     ck_assert_int_eq(sw_mark_page_get(&sw_play.gpu.page, NULL), 0);
+    sw_play.n_fds = sw_count_fds();
     sw_play_start(serve);
     ck_assert_int_eq(
         spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = sw_play.address.sun_path), &sw_play.error), 0);
@@ -284,6 +286,7 @@ void sw_play_close(void) {
     spillway_close(sw_play.connection);
     sw_play.connection = NULL;
     sw_play_stop();
+    ck_assert_uint_eq(sw_count_fds(), sw_play.n_fds);
     ck_assert_uint_eq(sw_play.gpu.n_held, 0);
     sw_mark_page_put(sw_play.gpu.page);
     ck_assert_int_eq(sw_alloc_live(), 1); /* the page, which the process keeps */

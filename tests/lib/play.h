@@ -39,6 +39,7 @@ extern struct sw_play {
     struct sockaddr_un address;
     char folder[SW_TEST_PATH_BYTES];
     int listener;
+    unsigned n_fds; /* of the process, before the client was there */
     pthread_t thread;
     void (*serve)(int socket);
 } sw_play;
@@ -83,9 +84,12 @@ uint32_t sw_play_register(int socket);
 
 /* ---- the client -------------------------------------------------------------------------------------------------- */
 
-/* Makes the data, starts the daemon and connects; and the end of both, in which nothing of the library may be left. */
+/* Makes the data, starts the daemon and connects; and the end of both, in which nothing of the library may be left, no
+ * descriptor either. */
 void sw_play_open(void (*serve)(int socket));
 void sw_play_close(void);
+/* Makes the data of a connection that was opened without sw_play_open(). */
+void sw_play_make_data(void);
 /* Starts a spill of all data. */
 struct spillway_ticket *sw_play_spill(void);
 /* rc and sw_play.error are that error; its text contains `text`. */

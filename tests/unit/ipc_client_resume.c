@@ -325,8 +325,9 @@ static void *more_memory(void) {
 START_TEST(memory_that_is_being_retried_stays_open) {
     enum { MANY = SW_PLAY_MAX_IN_FLIGHT - 1 };
     struct spillway_ticket *tickets[MANY], *ticket = NULL;
+    void *other = more_memory();
     sw_play_open(serve_without_reading);
-    void *registered = sw_play.data, *other = more_memory();
+    void *registered = sw_play.data;
     ck_assert_int_eq(spillway_register(sw_play.connection, registered, SW_PLAY_BYTES, &sw_play.error), 0);
     lose_connection();
     while (!atomic_load(&is_back))
@@ -625,6 +626,22 @@ START_TEST(a_reconnection_ends_at_its_time_limit) {
     }
     sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
     sw_play_close();
+}
+END_TEST
+
+/* The limit of the options. The service would wait for ten minutes. */
+START_TEST(options_limit_a_reconnection) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_start(serve_no_more);
+    ck_assert_int_eq(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .reconnect_ms = 50),
+                                   &sw_play.error),
+                     0);
+    lose_connection();
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "in time");
+    spillway_close(sw_play.connection);
+    sw_play_stop();
 }
 END_TEST
 
@@ -1064,6 +1081,7 @@ int main(void) {
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
+    tcase_add_test(tcase, options_limit_a_reconnection);
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
     tcase_add_test(tcase, attempts_are_never_far_apart);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
