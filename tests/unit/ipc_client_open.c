@@ -189,7 +189,7 @@ START_TEST(options_are_checked) {
 END_TEST
 
 /* A server that takes the connection late and then sends nothing. */
-static uint64_t offset_us;
+static uint64_t offset_us, slow_us = 9700000;
 static bool is_slow;
 
 /* A connect() that a signal interrupts every 3 seconds, of a clock that the test plays. */
@@ -213,7 +213,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes) {
     struct timeval timeout;
     socklen_t timeout_bytes = sizeof timeout;
     if (is_slow)
-        offset_us += 9700000;
+        offset_us += slow_us;
     if (!interrupts) {
         const int rc = __real_connect(fd, address, bytes);
         while (rc == 0 && awaits_answers && sem_wait(&answered) < 0)
@@ -255,6 +255,77 @@ START_TEST(open_waits_for_ten_seconds_in_all) {
     sw_clock_set(NULL);
     ck_assert_uint_ge(took_us, 9900000);
     ck_assert_uint_lt(took_us, 14000000);
+    sw_play_stop();
+}
+END_TEST
+
+enum { HOUR_US = 3600 * 1000 * 1000u };
+
+static void answer_after_an_hour(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS);
+    offset_us += HOUR_US;
+    (void)usleep(20000);
+    sw_play_put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Neither for the connection nor for an answer. */
+START_TEST(options_may_take_all_limits_away) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_start(answer_after_an_hour);
+    sw_clock_set(late_clock);
+    is_slow = true;
+    slow_us = HOUR_US;
+    ck_assert_int_eq(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .connect_ms = -1, .call_ms = -1),
+                                   &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    spillway_close(sw_play.connection);
+    sw_clock_set(NULL);
+    sw_play_stop();
+}
+END_TEST
+
+static void answer_nothing(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(options_limit_the_time_of_a_call) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_start(answer_nothing);
+    ck_assert_int_eq(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .call_ms = 50), &sw_play.error),
+                     0);
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ETIMEDOUT,
+                     SPILLWAY_SCOPE_REQUEST, "within 50 ms");
+    spillway_close(sw_play.connection);
+    sw_play_stop();
+}
+END_TEST
+
+static void take_a_plain_spill(int socket) {
+    sw_play_greet(socket);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1); /* and no question about frames */
+    sw_play_expect_end(socket);
+}
+
+/* What the program says counts, not its environment, which need not even be valid then. */
+START_TEST(options_go_before_the_environment) {
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", _i ? "clients" : "client", 1), 0);
+    sw_play_start(take_a_plain_spill);
+    ck_assert_int_eq(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .flags = SPILLWAY_CODEC_SERVICE),
+                                   &sw_play.error),
+                     0);
+    sw_play_make_data();
+    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error), 0);
+    spillway_close(sw_play.connection);
     sw_play_stop();
 }
 END_TEST
@@ -418,6 +489,9 @@ int main(void) {
     tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
     tcase_add_test(tcase, a_server_uid_must_be_a_number);
     tcase_add_test(tcase, options_are_checked);
+    tcase_add_test(tcase, options_may_take_all_limits_away);
+    tcase_add_test(tcase, options_limit_the_time_of_a_call);
+    tcase_add_loop_test(tcase, options_go_before_the_environment, 0, 2);
     tcase_add_loop_test(tcase, a_named_server_user_is_trusted, 0, 2);
     tcase_add_test(tcase, a_service_that_stops_behind_its_greeting);
     tcase_add_test(tcase, signals_do_not_make_open_wait_longer);
