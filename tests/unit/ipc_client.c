@@ -177,6 +177,37 @@ START_TEST(an_event_loop_sees_every_ticket_end) {
 }
 END_TEST
 
+static void answer_two_before_status(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    for (uint32_t i = 1; i <= 2; i++) {
+        const uint32_t seq = sw_play_take_spill(socket);
+        sw_play_expect(socket, &msg, SW_MSG_STATUS);
+        sw_play_put_spilled(socket, seq, i);
+        sw_play_put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* Each time that another call takes the reply in, not only the first time. Reported in the order of their ends, also if
+ * dispatch has counted only some. */
+START_TEST(an_event_loop_wakes_again_and_again) {
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_ticket *tickets[2];
+    sw_play_open(answer_two_before_status);
+    for (unsigned i = 0; i < 2; i++) {
+        tickets[i] = sw_play_spill();
+        ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+        ck_assert(is_readable(spillway_fd(sw_play.connection)));
+        if (i == 0)
+            ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 1);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_ptr_eq(spillway_next_done(sw_play.connection), tickets[i]);
+    sw_play_close();
+}
+END_TEST
+
 /* Answers five spills, last one first, and then whatever comes. */
 static void answer_five_backwards(int socket) {
     uint32_t seqs[5];
@@ -404,6 +435,7 @@ int main(void) {
     tcase_add_test(tcase, wait_gives_up_in_time);
     tcase_add_test(tcase, status_has_the_reasons);
     tcase_add_test(tcase, an_event_loop_sees_every_ticket_end);
+    tcase_add_test(tcase, an_event_loop_wakes_again_and_again);
     tcase_add_test(tcase, every_completed_ticket_is_reported_once);
     tcase_add_test(tcase, errors_arrive_with_name_scope_and_text);
     tcase_add_test(tcase, memory_of_a_spill_that_never_began_is_closed);

@@ -292,7 +292,11 @@ START_TEST(arguments_are_checked) {
     sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, (uint64_t)1 << 46)), 1, &none,
                                     &sw_play.error),
                      SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST, "memory ends");
-    ck_assert_int_eq(spillway_wait(sw_play_spill(), -1, NULL, 0, &sw_play.error),
+    struct spillway_ticket *ticket = sw_play_spill();
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    sw_play_ck_error(spillway_wait(ticket, -1, results, 2, &sw_play.error), SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST,
+                     "room for 2 results, must be 1");
+    ck_assert_int_eq(spillway_wait(ticket, -1, results, 1, &sw_play.error),
                      0); /* none of them cost the connection anything */
     sw_play_close();
     spillway_close(NULL);
