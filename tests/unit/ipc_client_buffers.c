@@ -164,6 +164,34 @@ START_TEST(two_memfds_are_handed_over_separately) {
 }
 END_TEST
 
+static void refuse_one_memfd(int socket) {
+    struct two two;
+    take_two_memfds(socket, &two);
+    sw_play_put_error(socket, two.open[0].header.seq, "EIMPORT", SW_SCOPE_REQUEST, "cannot be mapped");
+    sw_play_put_error(socket, two.parts[0].header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such memory");
+    sw_play_put_ok(socket, two.open[1].header.seq);
+    sw_play_put_ok(socket, two.parts[1].header.seq);
+    sw_play_put_error(socket, two.ask.header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such memory");
+    sw_play_put_error(socket, two.close[0].header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such memory");
+    sw_play_put_ok(socket, two.close[1].header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* The service does not know memory that it has refused: that is no cause. */
+START_TEST(the_cause_is_why_memory_was_refused) {
+    int fd;
+    void *other = other_memory(&fd);
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(refuse_one_memfd);
+    ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
+    sw_play_ck_error(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+                     "cannot be mapped");
+    sw_play_close();
+    (void)munmap(other, SW_PLAY_BYTES);
+    (void)close(fd);
+}
+END_TEST
+
 static void fail_buffers(int socket, uint32_t seq) {
     sw_play_put_error(socket, seq, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
     sw_play_put_error(socket, seq + 1, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
@@ -325,6 +353,43 @@ START_TEST(a_call_waits_for_room) {
 }
 END_TEST
 
+static void allow_four_buffers(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 4);
+    for (uint32_t i = 1; i <= 2; i++) {
+        const uint32_t seq = take_buffers(socket, SW_MSG_BUILD);
+        if (i == 1) {
+            sw_play_expect(socket, &msg, SW_MSG_STATUS); /* nothing has gone before it */
+            sw_play_put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+        }
+        sw_play_put_ok(socket, seq);
+        sw_play_put_result(socket, seq + 1, i, SW_PLAY_BYTES);
+    }
+    sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
+    const uint32_t seq = msg.header.seq;
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_chunks == 1);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_result(socket, seq + 1, 3, SW_PLAY_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The last one would fit beside the first one. */
+START_TEST(no_call_overtakes_one_that_waits_for_room) {
+    struct spillway_ticket *first = NULL, *second = NULL;
+    struct spillway_status status = {.size = sizeof status};
+    sw_play.gpu.on = true;
+    sw_play_open(allow_four_buffers);
+    ck_assert_int_eq(start_spill_of_buffers(&first), 0);
+    ck_assert_int_eq(start_spill_of_buffers(&second), 0);
+    struct spillway_ticket *last = sw_play_spill();
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(last, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, 0, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void tell_of_buffers(int socket, struct sw_msg *reply) {
     struct sw_msg msg;
     sw_play_greet(socket);
@@ -473,6 +538,7 @@ int main(void) {
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
     tcase_add_test(tcase, two_memfds_are_handed_over_separately);
+    tcase_add_test(tcase, the_cause_is_why_memory_was_refused);
     tcase_add_loop_test(tcase, a_failed_buffer_fails_its_region, 0,
                         (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);
@@ -480,6 +546,7 @@ int main(void) {
     tcase_add_loop_test(tcase, the_limit_that_is_reached_is_named, 0, 2);
     tcase_add_loop_test(tcase, no_request_of_a_call_has_too_many_buffers, 0, 3);
     tcase_add_test(tcase, a_call_waits_for_room);
+    tcase_add_test(tcase, no_call_overtakes_one_that_waits_for_room);
     tcase_add_test(tcase, a_region_of_too_many_buffers_ends_the_connection);
     tcase_add_test(tcase, each_buffer_is_described);
     tcase_add_test(tcase, a_directory_comes_in_parts);

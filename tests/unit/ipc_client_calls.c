@@ -225,6 +225,69 @@ START_TEST(a_call_has_a_time_limit) {
 }
 END_TEST
 
+static void end_reads_when_asked(int socket) {
+    struct sw_msg restore, end;
+    greet(socket);
+    sw_play_expect(socket, &restore, SW_MSG_READ);
+    const uint32_t number = restore.u.read.reads[0].read;
+    sw_play_expect(socket, &end, SW_MSG_READ);
+    SW_ASSERT(end.u.read.n_reads == N && end.u.read.n_chunks == 0);
+    for (uint32_t i = 0; i < N; i++)
+        SW_ASSERT(end.u.read.reads[i].read == number + i && end.u.read.reads[i].flags == (SW_READ_END | SW_READ_KEEP));
+    sw_play_put_error(socket, restore.header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
+    sw_play_put_discarded(socket, end.header.seq, N);
+    sw_play_expect_end(socket);
+}
+
+/* The regions stay stored. */
+START_TEST(a_restore_that_is_canceled_keeps_the_regions) {
+    struct spillway_ticket *ticket = NULL;
+    start(end_reads_when_asked, 0);
+    for (uint32_t i = 0; i < N; i++)
+        requests[i].region = (struct spillway_region){i + 1, 9};
+    ck_assert_int_eq(spillway_restore(sw_play.connection, requests, N, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(ticket, -1, results, N, &sw_play.error), SPILLWAY_ECANCELED, SPILLWAY_SCOPE_REQUEST,
+                     "spillway_cancel()");
+    sw_play_close();
+}
+END_TEST
+
+/* Two of the three requests fit the service's limit. */
+static void serve_three_reads(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.n_reads == 2);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, msg.header.seq, 2, 1, 2 * EACH_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.n_reads == 1 && msg.u.read.reads[0].slot == 3);
+    sw_play_put_result(socket, msg.header.seq, 3, EACH_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS);
+    sw_play_put(socket, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Its memory is written to all the same: only a spill makes something that nobody knows. */
+START_TEST(a_restore_goes_on_without_its_ticket) {
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_ticket *ticket = NULL;
+    start(serve_three_reads, SPILLWAY_EACH);
+    for (uint32_t i = 0; i < N; i++)
+        requests[i].region = (struct spillway_region){i + 1, 9};
+    ck_assert_int_eq(spillway_restore(sw_play.connection, requests, N, &ticket, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+    ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* An event loop wakes for it. */
 START_TEST(a_time_limit_wakes_the_event_loop) {
     start(end_when_asked, 0);
@@ -679,6 +742,8 @@ int main(void) {
     tcase_add_loop_test(tcase, unreported_regions_are_dropped, 0, 2);
     tcase_add_test(tcase, names_and_types_go_with_their_requests);
     tcase_add_test(tcase, a_call_is_canceled);
+    tcase_add_test(tcase, a_restore_that_is_canceled_keeps_the_regions);
+    tcase_add_test(tcase, a_restore_goes_on_without_its_ticket);
     tcase_add_test(tcase, a_call_has_a_time_limit);
     tcase_add_test(tcase, a_time_limit_wakes_the_event_loop);
     tcase_add_loop_test(tcase, the_first_time_limit_wakes_the_event_loop, 0, 2);
