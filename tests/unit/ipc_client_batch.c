@@ -200,7 +200,7 @@ static void fail_second_packets(int socket) {
 START_TEST(a_batch_fails_as_one) {
     start_batches(fail_second_packets);
     sw_play_ck_error(wait_batch(spill_batch(N_BUFFERS), -1, N_BUFFERS), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST,
-                     "full");
+                     "of requests 257 to 300: tier is full");
     ck_assert_uint_eq(results[0].region.generation, 0);
     sw_play_ck_error(wait_batch(restore_batch(N_BUFFERS, 0), -1, N_BUFFERS), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION,
                      "bad frame");
@@ -476,6 +476,21 @@ START_TEST(false_replies_to_batches_end_the_connection) {
 }
 END_TEST
 
+static void restore_too_much(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    (void)sw_play_register(socket);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, 0), 2, 1, 2 * BUFFER_BYTES + 1);
+    sw_play_expect_end(socket);
+}
+
+/* More bytes than the buffer has cannot have been restored. */
+START_TEST(a_restore_of_too_many_bytes_ends_the_connection) {
+    start_batches(restore_too_much);
+    sw_play_ck_error(wait_batch(restore_batch(2, 0), -1, 2), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
 static void serve_one_batch(int socket) {
     sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
     (void)sw_play_register(socket);
@@ -531,6 +546,7 @@ int main(void) {
     tcase_add_test(tcase, freeing_a_batch_drops_its_unknown_regions);
     tcase_add_loop_test(tcase, false_replies_to_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
+    tcase_add_test(tcase, a_restore_of_too_many_bytes_ends_the_connection);
     tcase_add_loop_test(tcase, a_heap_that_fails_costs_one_batch, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

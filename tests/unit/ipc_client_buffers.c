@@ -192,6 +192,34 @@ START_TEST(the_cause_is_why_memory_was_refused) {
 }
 END_TEST
 
+static void close_badly(int socket) {
+    struct two two;
+    take_two_memfds(socket, &two);
+    for (int i = 0; i < 2; i++) {
+        sw_play_put_ok(socket, two.open[i].header.seq);
+        sw_play_put_ok(socket, two.parts[i].header.seq);
+        sw_play_put_error(socket, two.close[i].header.seq, "EBUSY", SW_SCOPE_REQUEST, "not now");
+    }
+    sw_play_put_error(socket, two.ask.header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such tier");
+    sw_play_expect_end(socket);
+}
+
+/* What becomes of the memory afterwards is no cause either. Which buffer of a region cannot be used is told. */
+START_TEST(the_cause_is_not_the_end_of_the_memory) {
+    int fd;
+    void *other = other_memory(&fd);
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(close_badly);
+    ck_assert_int_eq(start_spill_of_two(other, &ticket), 0);
+    sw_play_ck_error(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), SPILLWAY_ENOENT, SPILLWAY_SCOPE_REQUEST,
+                     "no such tier");
+    ck_assert_int_eq(munmap(other, SW_PLAY_BYTES), 0);
+    sw_play_ck_error(start_spill_of_two(other, &ticket), SPILLWAY_EMEMKIND, SPILLWAY_SCOPE_REQUEST, "buffer 2");
+    sw_play_close();
+    (void)close(fd);
+}
+END_TEST
+
 static void fail_buffers(int socket, uint32_t seq) {
     sw_play_put_error(socket, seq, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
     sw_play_put_error(socket, seq + 1, "ENOMEM", SW_SCOPE_REQUEST, "cannot be mapped");
@@ -539,6 +567,7 @@ int main(void) {
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
     tcase_add_test(tcase, two_memfds_are_handed_over_separately);
     tcase_add_test(tcase, the_cause_is_why_memory_was_refused);
+    tcase_add_test(tcase, the_cause_is_not_the_end_of_the_memory);
     tcase_add_loop_test(tcase, a_failed_buffer_fails_its_region, 0,
                         (int)(sizeof buffer_answers / sizeof buffer_answers[0]));
     tcase_add_test(tcase, no_memory_for_buffers);

@@ -53,7 +53,7 @@ static void refuse_the_second(int socket) {
     static const struct sw_wire_text texts[] = {{"ENOSPACE"}, {"v5t"}};
     static const struct sw_wire_result all[N] = {
         {.slot = 1, .gen = 9, .raw_bytes = EACH_BYTES, .stored_bytes = 10, .codec = 2},
-        {.error = 1, .scope = SW_SCOPE_REQUEST},
+        {.slot = 2, .gen = 9, .error = 1, .scope = SW_SCOPE_REQUEST}, /* which counts for nothing */
         {.slot = 3, .gen = 9, .raw_bytes = EACH_BYTES, .stored_bytes = 30, .codec = 2}};
     struct sw_msg msg, reply = {.u.results = {.n_results = N,
                                               .n_texts = 2,
@@ -81,6 +81,33 @@ START_TEST(each_request_has_its_own_outcome) {
     ck_assert_int_eq(results[2].code, 0);
     ck_assert_uint_eq(results[2].stored_bytes, 30);
     spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
+static void fail_the_gpu(int socket) {
+    static const struct sw_wire_text texts[] = {{"EGPULOST"}};
+    static const struct sw_wire_result all[N] = {{.error = 1, .scope = SW_SCOPE_DEVICE},
+                                                 {.error = 1, .scope = SW_SCOPE_DEVICE},
+                                                 {.error = 1, .scope = SW_SCOPE_DEVICE}};
+    struct sw_msg msg, reply = {.u.results = {.n_results = N,
+                                              .n_texts = 1,
+                                              .results = all,
+                                              .texts = texts,
+                                              .text_bytes = 32,
+                                              .text = "request 1 of 3: the GPU was lost"}};
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* That no request is to blame for. */
+START_TEST(the_error_of_a_device_names_no_request) {
+    start(fail_the_gpu, SPILLWAY_EACH);
+    sw_play_ck_error(spillway_wait(spill_all(), -1, results, N, &sw_play.error), SPILLWAY_EGPULOST,
+                     SPILLWAY_SCOPE_DEVICE, "");
+    ck_assert_str_eq(sw_play.error.text, "the GPU was lost");
     sw_play_close();
 }
 END_TEST
@@ -738,6 +765,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_calls");
     TCase *tcase = tcase_create("calls");
     tcase_add_test(tcase, each_request_has_its_own_outcome);
+    tcase_add_test(tcase, the_error_of_a_device_names_no_request);
     tcase_add_test(tcase, results_are_each_its_own);
     tcase_add_loop_test(tcase, unreported_regions_are_dropped, 0, 2);
     tcase_add_test(tcase, names_and_types_go_with_their_requests);
