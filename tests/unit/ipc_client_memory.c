@@ -151,8 +151,9 @@ END_TEST
 
 static void serve_two_registrations(int socket) {
     sw_play_greet(socket);
-    const uint32_t first = sw_play_register(socket), second = sw_play_register(socket);
-    SW_ASSERT(first != second);
+    const uint32_t first = sw_play_register(socket), second = sw_play_register(socket),
+                   third = sw_play_register(socket);
+    SW_ASSERT(first != second && first != third && second != third);
     expect_mem_close(socket, first);
     sw_play_expect_end(socket);
 }
@@ -163,6 +164,7 @@ START_TEST(registered_ranges_are_kept_apart) {
     uint8_t *bytes = sw_play.data;
     ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 1000, 1000, &sw_play.error), 0);
     ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 2000, 1000, &sw_play.error), 0); /* side by side */
+    ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 500, 500, &sw_play.error), 0);
     sw_play_ck_error(spillway_register(sw_play.connection, bytes + 1000, 1000, &sw_play.error), SPILLWAY_EEXIST,
                      SPILLWAY_SCOPE_REQUEST, "overlap");
     sw_play_ck_error(spillway_register(sw_play.connection, bytes, 1001, &sw_play.error), SPILLWAY_EEXIST,
@@ -184,7 +186,72 @@ START_TEST(registered_ranges_are_kept_apart) {
     ck_assert_int_eq(spillway_unregister(sw_play.connection, bytes + 1000, &sw_play.error), 0);
     sw_play_ck_error(spillway_unregister(sw_play.connection, bytes + 1000, &sw_play.error), SPILLWAY_ENOENT,
                      SPILLWAY_SCOPE_REQUEST, "");
-    sw_play_close(); /* with one still registered */
+    sw_play_close(); /* with two still registered */
+}
+END_TEST
+
+static void serve_beyond_registered(int socket) {
+    struct sw_msg open, parts, msg;
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(open.u.mem_open.mem != mem && msg.u.build.chunks[0].mem == open.u.mem_open.mem);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_put_ok(socket, parts.header.seq);
+    sw_play_put_result(socket, msg.header.seq, 1, 1000);
+    sw_play_expect_end(socket);
+}
+
+/* Begins in registered memory, and ends behind it: handed over by itself; also when the numbers of memories begin anew,
+ * among which the registered one has the first. */
+START_TEST(what_ends_behind_registered_memory_is_handed_over) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_beyond_registered);
+    uint8_t *bytes = sw_play.data;
+    ck_assert_int_eq(spillway_register(sw_play.connection, bytes + 1000, 1000, &sw_play.error), 0);
+    sw_play.connection->next_mem = 1;
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(bytes + 1500, 1000)), 1, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_two_of_three(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, msg.header.seq, 2, 1, 200);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == 1 && msg.u.build.chunks[0].mem == mem);
+    sw_play_put_batch(socket, msg.header.seq, 1, 3, 100);
+    expect_mem_close(socket, mem);
+    sw_play_expect_end(socket);
+}
+
+/* The service cannot wait for a request that it has not got. */
+START_TEST(unregistering_waits_for_what_was_not_sent) {
+    struct spillway_buffer buffers[3];
+    struct spillway_request requests[3] = {{0}};
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_two_of_three);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    for (unsigned i = 0; i < 3; i++)
+        buffers[i] = (struct spillway_buffer){.data = (uint8_t *)sw_play.data + (size_t)i * 100, .bytes = 100};
+    sw_requests_of_each(requests, buffers, 3);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 3, &ticket, &sw_play.error), 0);
+    spillway_set_timeout(sw_play.connection, 30);
+    sw_play_ck_error(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), SPILLWAY_ETIMEDOUT,
+                     SPILLWAY_SCOPE_REQUEST, "an operation in the memory");
+    spillway_set_timeout(sw_play.connection, -1);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, sw_play.data, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 0, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
 }
 END_TEST
 
@@ -738,6 +805,8 @@ int main(void) {
     tcase_add_test(tcase, no_mark_leaks_without_replies);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
+    tcase_add_test(tcase, what_ends_behind_registered_memory_is_handed_over);
+    tcase_add_test(tcase, unregistering_waits_for_what_was_not_sent);
     tcase_add_test(tcase, registering_reports_unsuitable_memory);
     tcase_add_test(tcase, memory_that_is_being_unregistered_is_not_used);
     tcase_add_test(tcase, unregistering_ends_with_a_connection_that_is_lost);
