@@ -11,6 +11,7 @@
 #include <check.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -602,6 +603,57 @@ static void serve_no_more(int socket) {
     leave(socket);
 }
 
+static void stop(int socket) {
+    greet(socket, false);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_error(socket, 0, "ESHUTDOWN", SW_SCOPE_SESSION, "the service has been stopped");
+    (void)shutdown(socket, SHUT_RDWR);
+}
+
+/* The service has said so. */
+START_TEST(a_service_that_stopped_for_good_is_named) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(stop);
+    spillway_set_reconnect(sw_play.connection, 50);
+    lose_connection();
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ESHUTDOWN,
+                     SPILLWAY_SCOPE_SESSION, "did not come back in time");
+    sw_play_close();
+}
+END_TEST
+
+/* With a limit of 0 nothing is tried. */
+START_TEST(no_reconnection_is_tried_without_time) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(serve_no_more);
+    spillway_set_reconnect(sw_play.connection, 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
+                     SPILLWAY_SCOPE_SESSION, "");
+    ck_assert_str_eq(sw_play.error.text, "the daemon closed the connection");
+    sw_play_close();
+}
+END_TEST
+
+/* The library sleeps until the time is over, while a process that took the connection does not answer. */
+START_TEST(the_time_limit_wakes_once) {
+    struct pollfd p = {.events = POLLIN};
+    unsigned n_wakes = 0;
+    int rc = 0;
+    sw_play_open(serve_no_more);
+    spillway_set_reconnect(sw_play.connection, 100);
+    lose_connection();
+    p.fd = spillway_fd(sw_play.connection);
+    for (; rc == 0; n_wakes++) {
+        ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+        rc = spillway_dispatch(sw_play.connection, &sw_play.error);
+    }
+    sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    ck_assert_uint_lt(n_wakes, 10);
+    sw_play_close();
+}
+END_TEST
+
 /* The service would wait for ten minutes. */
 static const struct {
     int limit_ms;
@@ -671,6 +723,45 @@ START_TEST(attempts_are_never_far_apart) {
     }
     spillway_set_reconnect(sw_play.connection, 0);
     ck_assert_int_lt(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static int64_t pause_left_us(void) {
+    struct itimerspec left;
+    ck_assert_int_eq(timerfd_gettime(sw_play.connection->timers[SW_TIMER_RESUME], &left), 0);
+    return left.it_value.tv_sec * INT64_C(1000000) + left.it_value.tv_nsec / 1000;
+}
+
+static void serve_two_losses(int socket) {
+    greet(socket, false);
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    leave(again);
+    (void)close(again);
+}
+
+/* While the connection is up no timer runs, and after the next loss the pauses are short again. */
+START_TEST(each_reconnection_begins_anew) {
+    enum { FIRST_US = 5000, N_TRIES = 10 };
+    char hidden[sizeof sw_play.address.sun_path + 2];
+    sw_play_open(serve_two_losses);
+    (void)snprintf(hidden, sizeof hidden, "%s_", sw_play.address.sun_path);
+    ck_assert_int_eq(rename(sw_play.address.sun_path, hidden), 0);
+    lose_connection();
+    for (unsigned i = 0; i < N_TRIES; i++) {
+        atomic_fetch_add(&skew_us, 500000);
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_int_eq(rename(hidden, sw_play.address.sun_path), 0);
+    atomic_fetch_add(&skew_us, 500000);
+    while (!atomic_load(&is_back) || sw_play.connection->link != SW_LINK_UP)
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    ck_assert_int_eq(pause_left_us(), 0);
+    ck_assert_int_eq(unlink(sw_play.address.sun_path), 0);
+    lose_connection();
+    ck_assert_int_le(pause_left_us() - (int64_t)atomic_load(&skew_us), FIRST_US);
     sw_play_close();
 }
 END_TEST
@@ -806,6 +897,42 @@ START_TEST(an_outage_does_not_count) {
 }
 END_TEST
 
+enum { LIMIT_S = 30 }; /* of a call */
+
+static void skew_by(unsigned seconds) {
+    atomic_fetch_add(&skew_us, seconds * UINT64_C(1000000));
+}
+
+static void serve_long_after_an_outage(int socket) {
+    struct sw_msg msg, settle;
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_STATUS);
+    sw_play_hang_up(socket, msg.header.seq);
+    const int again = accept(sw_play.listener, NULL, NULL);
+    SW_ASSERT(again >= 0);
+    skew_by(LIMIT_S - 1); /* now that no timer of the client's waits for the true clock */
+    greet(again, true);
+    sw_play_expect(again, &msg, SW_MSG_STATUS);
+    sw_play_expect(again, &settle, SW_MSG_SETTLE);
+    (void)usleep(20000); /* until the connection is back on the other side, too */
+    skew_by(LIMIT_S - 1);
+    sw_play_put_ok(again, settle.header.seq); /* the call looks at the time */
+    (void)usleep(20000);
+    sw_play_put(again, &msg, SW_MSG_STATUS_OK, msg.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* The time is counted from the return, not from the call. */
+START_TEST(after_an_outage_the_service_has_all_its_time) {
+    struct spillway_status status = {.size = sizeof status};
+    sw_play_open(serve_long_after_an_outage);
+    spillway_set_timeout(sw_play.connection, LIMIT_S * 1000);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void serve_a_stop_and_a_crash(int socket) {
     greet(socket, false);
     (void)sem_wait(&sw_play.go);
@@ -877,6 +1004,112 @@ START_TEST(a_session_that_is_gone_ends_the_connection) {
     ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), -SPILLWAY_ERESTARTED);
     ck_assert_int_eq(spill(&ticket), -SPILLWAY_ERESTARTED);
     sw_play_close();
+}
+END_TEST
+
+/* Another call finds that out: an event loop wakes, to be told as well. */
+START_TEST(the_end_of_a_session_wakes_the_event_loop) {
+    struct spillway_status status = {.size = sizeof status};
+    other_version = 0;
+    sw_play_open(serve_another);
+    spillway_ticket_free(sw_play_spill());
+    lose_connection();
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), -SPILLWAY_ERESTARTED);
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, SW_TEST_WAIT_MS), 1);
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), -SPILLWAY_ERESTARTED);
+    sw_play_close();
+}
+END_TEST
+
+static void refuse_the_memory_and_leave(int socket) {
+    greet(socket, false);
+    sw_play_put_error(socket, sw_play_take_spill(socket), "EIMPORT", SW_SCOPE_REQUEST, "cannot be mapped");
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* One of its packets has failed, so the service has nothing of it. */
+START_TEST(a_request_that_has_failed_is_not_settled) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(refuse_the_memory_and_leave);
+    ck_assert_int_eq(spill(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, 100, NULL, 0, &sw_play.error), -SPILLWAY_EAGAIN); /* takes the error in */
+    lose_connection();
+    sw_play_ck_error(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT, SPILLWAY_SCOPE_REQUEST,
+                     "cannot be mapped");
+    await_return();
+    sw_play_close();
+}
+END_TEST
+
+static void lose_a_registration(int socket) {
+    struct sw_msg msg;
+    uint32_t mem;
+    greet(socket, false);
+    (void)sw_play_take_registration(socket, &mem);
+    (void)shutdown(socket, SHUT_RDWR);
+    const int again = come_back();
+    expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_MEM_CLOSE); /* of the first attempt, whose end is not known */
+    sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such memory");
+    (void)sw_play_register(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(a_registration_is_repeated) {
+    sw_play_open(lose_a_registration);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void lose_a_drop(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 7);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    sw_play_hang_up(socket, msg.header.seq);
+    const int again = come_back();
+    sw_play_expect_drop(again, 7);
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* Nobody waits for it, and nobody else would drop the region. */
+START_TEST(a_drop_of_the_librarys_own_is_repeated) {
+    sw_play_open(lose_a_drop);
+    struct spillway_ticket *ticket = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    await_return();
+    sw_play_close();
+}
+END_TEST
+
+static void serve_at_a_relative_path(int socket) {
+    greet(socket, false);
+    leave(socket);
+    const int again = come_back();
+    expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(a_program_may_leave_the_folder_of_a_relative_path) {
+    sw_play_start(serve_at_a_relative_path);
+    ck_assert_int_eq(chdir(sw_play.folder), 0);
+    ck_assert_int_eq(spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = "s"), &sw_play.error), 0);
+    ck_assert_int_eq(chdir("/"), 0);
+    lose_connection();
+    await_return();
+    spillway_close(sw_play.connection);
+    sw_play_stop();
 }
 END_TEST
 
@@ -1081,14 +1314,24 @@ int main(void) {
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
+    tcase_add_test(tcase, a_service_that_stopped_for_good_is_named);
+    tcase_add_test(tcase, no_reconnection_is_tried_without_time);
+    tcase_add_test(tcase, the_time_limit_wakes_once);
     tcase_add_test(tcase, options_limit_a_reconnection);
     tcase_add_test(tcase, the_time_limit_wakes_the_event_loop);
     tcase_add_test(tcase, attempts_are_never_far_apart);
+    tcase_add_test(tcase, each_reconnection_begins_anew);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
     tcase_add_test(tcase, the_grace_is_that_of_the_next_process);
     tcase_add_test(tcase, an_outage_does_not_count);
+    tcase_add_test(tcase, after_an_outage_the_service_has_all_its_time);
     tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
+    tcase_add_test(tcase, the_end_of_a_session_wakes_the_event_loop);
+    tcase_add_test(tcase, a_request_that_has_failed_is_not_settled);
+    tcase_add_test(tcase, a_registration_is_repeated);
+    tcase_add_test(tcase, a_drop_of_the_librarys_own_is_repeated);
+    tcase_add_test(tcase, a_program_may_leave_the_folder_of_a_relative_path);
     tcase_add_test(tcase, a_request_is_settled_until_there_is_an_answer);
     tcase_add_loop_test(tcase, a_batch_is_settled_as_it_was_sent, 0, 2);
     tcase_add_loop_test(tcase, a_drop_that_is_repeated_may_find_nothing, 0, 3);
