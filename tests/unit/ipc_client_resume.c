@@ -479,6 +479,25 @@ START_TEST(a_grant_that_is_too_small_is_given_back) {
 }
 END_TEST
 
+static void know_one_codec(int socket) {
+    struct sw_msg msg, one = {.u.coder_ok = {.codecs = 1, .bytes = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    sw_play_put(socket, &one, SW_MSG_CODER_OK, msg.header.seq);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    sw_play_expect_end(socket);
+}
+
+/* An older service could not read what this library encodes. */
+START_TEST(a_service_with_fewer_codecs_encodes_itself) {
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(know_one_codec);
+    struct spillway_ticket *ticket = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 enum { FIRST_BYTES = 2 << 20, SECOND_BYTES = 16 << 20 };
 
 /* The first region is committed, and the second one, which is longer, has begun: half of it is not answered. Nothing of
@@ -499,6 +518,7 @@ static void commit_the_first(int socket) {
             const bool commits = build->builds->flags & SW_BUILD_COMMIT;
             if (build->builds->flags & SW_BUILD_BEGIN)
                 *(build->buffers->raw_bytes == FIRST_BYTES ? &first : &second) = build->builds->build;
+            SW_ASSERT(!(build->builds->flags & SW_BUILD_BEGIN) || build->buffers->chunk_bytes <= coder.chunk_bytes);
             SW_ASSERT(!commits || (build->n_builds == 1 && build->builds->build == first));
             n_second += build->builds->build == second ? build->n_chunks : 0;
             if (build->builds->build != second || n_second < SECOND_BYTES / 65536 / 2)
@@ -1311,6 +1331,7 @@ int main(void) {
     tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_test(tcase, a_coder_asks_anew_if_its_frame_buffers_were_not_opened);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
+    tcase_add_test(tcase, a_service_with_fewer_codecs_encodes_itself);
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
