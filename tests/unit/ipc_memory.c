@@ -409,9 +409,11 @@ START_TEST(uses_another_descriptor_if_the_number_was_reused) {
     int other;
     const uint8_t *data = map_with_two(&other);
     becomes = new_memfd(BYTES, MFD_ALLOW_SEALING);
+    const unsigned before = sw_count_fds();
     ck_assert_msg(sw_export_find(&e, &cuda, data, BYTES, &err) == 0, "%s", err.msg);
     ck_found_beside(data, other, &e);
     sw_export_fini(&e);
+    ck_assert_uint_eq(sw_count_fds(), before); /* the other file's copy is not kept */
 }
 END_TEST
 

@@ -319,10 +319,12 @@ START_TEST(errors_survive_the_wire) {
     memset(err.detail, 'd', sizeof err.detail - 1);
     sw_msg_from_err(&msg, 5, &err);
     memset(msg.u.error.name, 'X', sizeof msg.u.error.name);
-    msg.u.error.scope = 77;
-    sw_msg_to_err(&back, &msg.u.error);
-    ck_assert_int_eq(back.code, -SW_EPROTO);
-    ck_assert_int_eq(back.scope, SW_SCOPE_SESSION);
+    for (uint32_t scope = SW_SCOPE_NR; scope < 77; scope++) {
+        msg.u.error.scope = scope;
+        sw_msg_to_err(&back, &msg.u.error);
+        ck_assert_int_eq(back.code, -SW_EPROTO);
+        ck_assert_int_eq(back.scope, SW_SCOPE_SESSION);
+    }
 }
 END_TEST
 
