@@ -188,6 +188,23 @@ START_TEST(many_leave_in_one_call) {
 }
 END_TEST
 
+/* What two of one call have become is told of each. */
+START_TEST(each_has_its_own_figures) {
+    open_pool();
+    make(2, BYTES);
+    void *data;
+    sw_pooled_ok(spillway_handle_pin(handles[1], NULL, &data, &sw_pooled_error));
+    memset(data, 0, BYTES);
+    sw_pooled_ok(spillway_handle_unpin(handles[1], NULL, &sw_pooled_error));
+    (void)sw_pooled_make_room(2 * BYTES);
+    const uint64_t mixed_bytes = sw_pooled_info(handles[0]).stored_bytes,
+                   zero_bytes = sw_pooled_info(handles[1]).stored_bytes;
+    ck_assert_uint_lt(zero_bytes, mixed_bytes);
+    ck_assert_uint_eq(sw_pooled_stats().stored_bytes, mixed_bytes + zero_bytes);
+    close_pool();
+}
+END_TEST
+
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
 START_TEST(keeps_to_its_budget) {
@@ -632,6 +649,7 @@ int main(void) {
     tcase_add_test(served, of_similar_age_the_largest_leaves);
     tcase_add_test(served, low_priority_leaves_first);
     tcase_add_test(served, many_leave_in_one_call);
+    tcase_add_test(served, each_has_its_own_figures);
     tcase_add_test(served, keeps_to_its_budget);
     tcase_add_test(served, evicts_when_the_allocator_fails);
     tcase_add_test(served, makes_room_inside_the_allocator);

@@ -10,6 +10,7 @@
 #include <check.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { BYTES = 10000, SLOT = 3 };
@@ -83,6 +84,18 @@ START_TEST(a_failed_spill_leaves_it_live) {
     ck_assert(sw_pooled_is(handle, "live"));
     ck_assert_uint_eq(sw_pooled_stats().failed_spills, 2);
     sw_pooled_ck(handle, 1);
+    ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
+    end();
+}
+END_TEST
+
+/* Each is spilled by a call of its own: the second when the first has failed. */
+START_TEST(the_first_of_several_failures_is_told) {
+    uint64_t freed = 1;
+    begin(fail_a_spill);
+    sw_pooled_fill(sw_pooled_new(BYTES), 2);
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, 1, &freed, &sw_pooled_error), SPILLWAY_ENOSPACE, "played");
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, 2);
     ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
     end();
 }
@@ -220,6 +233,66 @@ START_TEST(the_last_of_many_leaves_first) {
         sw_pooled_fill(last = sw_pooled_new(BYTES, .keep_priority = i + 1 < MANY ? 9 : 1), 1);
     ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
     ck_assert(sw_pooled_is(last, "spilled"));
+    end();
+}
+END_TEST
+
+/* What the service hears of the buffer: the type of its values, and how much it is worth to keep. */
+static void hear_of_it(int socket) {
+    struct sw_msg open, parts, build;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+    sw_play_expect(socket, &build, SW_MSG_BUILD);
+    SW_ASSERT(build.u.build.builds[0].keep_priority == 7);
+    SW_ASSERT(build.u.build.buffers[0].value_type == SPILLWAY_I32);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_put_ok(socket, parts.header.seq);
+    sw_play_put_result(socket, build.header.seq, SLOT, BYTES);
+    restore_well(socket);
+    sw_play_expect_end(socket);
+}
+
+/* And what its handle tells of the stored bytes, as long as there are some. */
+START_TEST(both_sides_are_told_of_it) {
+    sw_play_start(hear_of_it);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = -1);
+    handle = sw_pooled_new(BYTES, .keep_priority = 7, .type = SPILLWAY_I32);
+    sw_pooled_fill(handle, 1);
+    (void)sw_pooled_make_room(1);
+    ck_assert_str_eq(sw_pooled_info(handle).codec, "sixteen letters");
+    sw_pooled_use(handle);
+    ck_assert_str_eq(sw_pooled_info(handle).codec, "");
+    end();
+}
+END_TEST
+
+/* ---- two connections --------------------------------------------------------------------------------------------- */
+
+static int greet_another(void) {
+    const int socket = accept(sw_play.listener, NULL, NULL);
+    SW_ASSERT(socket >= 0);
+    sw_play_greet(socket);
+    return socket;
+}
+
+static void spill_in_turn(int socket) {
+    sw_play_greet(socket);
+    const int other = greet_another();
+    spill_well(socket);
+    spill_well(other);
+    spill_well(socket);
+    sw_play_expect_end(socket);
+    (void)close(other);
+}
+
+START_TEST(connections_take_turns) {
+    sw_play_start(spill_in_turn);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = -1, .n_connections = 2);
+    for (unsigned i = 0; i < 3; i++) {
+        sw_pooled_fill(handle = sw_pooled_new(BYTES), i);
+        sw_pooled_ok(spillway_handle_spill(handle, &sw_pooled_error));
+    }
     end();
 }
 END_TEST
@@ -384,6 +457,34 @@ START_TEST(a_prefetch_keeps_what_is_being_spilled) {
 }
 END_TEST
 
+static void hold_the_only_spill(int socket) {
+    sw_play_greet(socket);
+    const uint32_t seq = take(socket, SW_MSG_BUILD);
+    await_go();
+    sw_play_put_result(socket, seq, SLOT, BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The service keeps the copy of a constant one, so it leaves later without being moved. */
+START_TEST(a_constant_one_that_stays_is_stored) {
+    pthread_t evicts;
+    struct room room;
+    sw_play_start(hold_the_only_spill);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = -1);
+    sw_pooled_fill(handle = sw_pooled_new(BYTES, .flags = SPILLWAY_HANDLE_CONSTANT), 1);
+    ck_assert_int_eq(pthread_create(&evicts, NULL, make_room_there, &room), 0);
+    while (!sw_pooled_is(handle, "spilling"))
+        (void)usleep(1000);
+    sw_pooled_ok(spillway_handle_prefetch(handle, NULL, &sw_pooled_error));
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(evicts, NULL), 0);
+    ck_assert(sw_pooled_is(handle, "live"));
+    ck_assert_uint_gt(sw_pooled_info(handle).stored_bytes, 0);
+    ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
+    end();
+}
+END_TEST
+
 static void serve_nothing(int socket) {
     sw_play_greet(socket);
     sw_play_expect_end(socket);
@@ -409,14 +510,6 @@ START_TEST(a_larger_budget_is_seen_at_once) {
     end();
 }
 END_TEST
-
-static void hold_the_only_spill(int socket) {
-    sw_play_greet(socket);
-    const uint32_t seq = take(socket, SW_MSG_BUILD);
-    await_go();
-    sw_play_put_result(socket, seq, SLOT, BYTES);
-    sw_play_expect_end(socket);
-}
 
 /* The second finds nothing idle, but what the first has begun. */
 START_TEST(waits_for_spills_of_other_threads) {
@@ -573,18 +666,22 @@ int main(void) {
     Suite *suite = suite_create("ipc_pool");
     TCase *fails = tcase_create("failures"), *at_once = tcase_create("at once"), *memory = tcase_create("allocations");
     tcase_add_test(fails, a_failed_spill_leaves_it_live);
+    tcase_add_test(fails, the_first_of_several_failures_is_told);
     tcase_add_test(fails, a_failed_spill_is_why_there_is_no_room);
     tcase_add_test(fails, a_failed_restore_leaves_it_spilled);
     tcase_add_test(fails, both_are_repeated_after_a_restart);
     tcase_add_test(fails, a_batch_is_repeated_after_a_restart);
     tcase_add_loop_test(fails, one_without_memory_keeps_no_other, 0, N);
     tcase_add_test(fails, the_last_of_many_leaves_first);
+    tcase_add_test(fails, both_sides_are_told_of_it);
+    tcase_add_test(fails, connections_take_turns);
     tcase_add_test(fails, a_connection_lost_in_a_restore);
     tcase_add_test(fails, each_buffer_that_cannot_leave_counts);
     tcase_add_test(fails, waits_its_turn);
     suite_add_tcase(suite, fails);
     tcase_add_test(at_once, a_pin_keeps_what_is_being_spilled);
     tcase_add_test(at_once, a_prefetch_keeps_what_is_being_spilled);
+    tcase_add_test(at_once, a_constant_one_that_stays_is_stored);
     tcase_add_test(at_once, waits_for_spills_of_other_threads);
     tcase_add_test(at_once, a_larger_budget_is_seen_at_once);
     tcase_add_test(at_once, one_thread_restores_and_others_wait);

@@ -2,6 +2,7 @@
  * queued there is done in steps, one with each look at it. */
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/clock.h"
 #include "ipc/proto.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/play.h"
@@ -236,6 +237,22 @@ START_TEST(freed_memory_waits_for_its_stream) {
 }
 END_TEST
 
+/* Room comes from freed handles, too; nothing is left to wait for then. */
+START_TEST(waits_for_streams_of_freed_memory) {
+    uint64_t freed = 0;
+    begin(SW_TEST_WAIT_MS);
+    pin(streams[0]);
+    sw_fake_stream_work(streams[0], STEPS);
+    unpin(streams[0]);
+    sw_pooled_ok(spillway_handle_free(handle, &sw_pooled_error));
+    ck_assert_uint_eq(sw_pooled_make_room(1), BYTES);
+    const uint64_t begun_us = sw_clock_us();
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, 1, &freed, &sw_pooled_error), SPILLWAY_ENOMEM, "idle");
+    ck_assert_uint_lt(sw_clock_us() - begun_us, SW_TEST_WAIT_MS * UINT64_C(500));
+    end();
+}
+END_TEST
+
 START_TEST(adopted_memory_waits_for_its_stream) {
     begin(-1);
     struct spillway_handle_options options = {.size = sizeof options, .bytes = BYTES, .stream = streams[1]};
@@ -295,6 +312,7 @@ int main(void) {
     tcase_add_test(streams_case, captured_streams_are_refused);
     tcase_add_test(streams_case, calls_that_fail_keep_the_pin);
     tcase_add_test(streams_case, freed_memory_waits_for_its_stream);
+    tcase_add_test(streams_case, waits_for_streams_of_freed_memory);
     tcase_add_test(streams_case, adopted_memory_waits_for_its_stream);
     tcase_add_test(streams_case, the_allocator_gets_the_stream);
     tcase_add_test(streams_case, memory_comes_from_the_gpu);
