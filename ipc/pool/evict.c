@@ -124,14 +124,15 @@ static bool is_done(const void *call) {
     return ((const struct sw_lane_call *)call)->is_done;
 }
 
-/* The connections take turns. NULL: all are lost; *error says how. Needs the lock. */
+/* The connections take turns. NULL: all are lost; *error says how, and is unchanged otherwise. Needs the lock. */
 static struct sw_lane *next_lane(struct spillway_pool *pool, struct spillway_error *error) {
+    struct sw_lane *lane = NULL;
     for (unsigned i = 0; i < pool->n_lanes; i++) {
-        struct sw_lane *lane = &pool->lanes[pool->next_lane++ % pool->n_lanes];
+        lane = &pool->lanes[pool->next_lane++ % pool->n_lanes];
         if (!lane->lost.code)
             return lane;
-        *error = lane->lost;
     }
+    *error = lane->lost;
     return NULL;
 }
 

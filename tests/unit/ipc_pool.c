@@ -297,6 +297,38 @@ START_TEST(connections_take_turns) {
 }
 END_TEST
 
+static void hang_up_one_of_two(int socket) {
+    sw_play_greet(socket);
+    const int other = greet_another();
+    spill_well(socket);
+    spill_well(other);
+    sw_play_hang_up(socket, take(socket, SW_MSG_READ));
+    for (unsigned i = 0; i < 3; i++)
+        spill_well(other);
+    sw_play_expect_end(other);
+    (void)close(other);
+}
+
+/* Only what the lost one had is lost. */
+START_TEST(one_of_two_connections_is_lost) {
+    void *data;
+    sw_play_start(hang_up_one_of_two);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = -1, .n_connections = 2);
+    struct spillway_handle *handles[5];
+    for (unsigned i = 0; i < 5; i++) {
+        sw_pooled_fill(handles[i] = sw_pooled_new(BYTES), i);
+        if (i < 2)
+            sw_pooled_ok(spillway_handle_spill(handles[i], &sw_pooled_error));
+    }
+    sw_pooled_ck_failed(spillway_handle_pin(handles[0], NULL, &data, &sw_pooled_error), SPILLWAY_ELOST, "ECONN");
+    for (unsigned i = 2; i < 5; i++)
+        sw_pooled_ok(spillway_handle_spill(handles[i], &sw_pooled_error));
+    for (unsigned i = 0; i < 5; i++)
+        ck_assert(sw_pooled_is(handles[i], i ? "spilled" : "lost"));
+    end();
+}
+END_TEST
+
 static void restart_once(int socket) {
     sw_play_greet(socket);
     refuse(socket, SW_MSG_BUILD, "ERESTARTED");
@@ -675,6 +707,7 @@ int main(void) {
     tcase_add_test(fails, the_last_of_many_leaves_first);
     tcase_add_test(fails, both_sides_are_told_of_it);
     tcase_add_test(fails, connections_take_turns);
+    tcase_add_test(fails, one_of_two_connections_is_lost);
     tcase_add_test(fails, a_connection_lost_in_a_restore);
     tcase_add_test(fails, each_buffer_that_cannot_leave_counts);
     tcase_add_test(fails, waits_its_turn);
