@@ -107,7 +107,10 @@ START_TEST(refuses_bad_options) {
         {.size = sizeof bad[0]},
         {.size = sizeof bad[0], .bytes = 7, .type = SPILLWAY_I32},
         {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_DEC128 + 1},
+        {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_DEC128},
+        {.size = sizeof bad[0], .bytes = 7, .type = SPILLWAY_BF16},
         {.size = sizeof bad[0], .bytes = 8, .flags = 0x80},
+        {.size = sizeof bad[0], .bytes = 8, .reserved = 1},
     };
     open_pool();
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
@@ -119,9 +122,13 @@ START_TEST(refuses_bad_options) {
     close_pool();
     struct spillway_pool *pool = NULL;
     const struct spillway_pool_options many = {.size = sizeof many, .n_connections = 17},
-                                       half = {.size = sizeof half, .allocator.free = sw_pooled_allocator.free};
+                                       half = {.size = sizeof half, .allocator.free = sw_pooled_allocator.free},
+                                       flags = {.size = sizeof flags, .flags = 2},
+                                       nowhere = {.size = sizeof nowhere, .gpu = -1};
     sw_pooled_ck_failed(spillway_pool_create(&pool, &many, &sw_pooled_error), SPILLWAY_EINVAL, "17 connections");
     sw_pooled_ck_failed(spillway_pool_create(&pool, &half, &sw_pooled_error), SPILLWAY_EINVAL, "both");
+    sw_pooled_ck_failed(spillway_pool_create(&pool, &flags, &sw_pooled_error), SPILLWAY_EINVAL, "flags 0x2");
+    sw_pooled_ck_failed(spillway_pool_create(&pool, &nowhere, &sw_pooled_error), SPILLWAY_EINVAL, "GPU -1");
 }
 END_TEST
 
@@ -188,6 +195,43 @@ START_TEST(many_leave_in_one_call) {
 }
 END_TEST
 
+START_TEST(counts_buffers_and_pins) {
+    void *data;
+    open_pool();
+    make(3, BYTES);
+    struct spillway_handle *empty = sw_pooled_new(BYTES);
+    (void)sw_pooled_make_room(1);
+    for (unsigned i = 0; i < 2; i++)
+        sw_pooled_ok(spillway_handle_pin(handles[2], NULL, &data, &sw_pooled_error));
+    const struct spillway_pool_stats stats = sw_pooled_stats();
+    ck_assert_uint_eq(stats.handles, 4);
+    ck_assert_uint_eq(stats.live, 2);
+    ck_assert_uint_eq(stats.spilled, 1);
+    ck_assert_uint_eq(stats.spilled_bytes, BYTES);
+    ck_assert_uint_eq(stats.pinned, 1);
+    ck_assert_uint_eq(stats.hits, 2);
+    ck_assert_uint_eq(stats.waits, 0);
+    sw_pooled_use(handles[0]); /* waits for its restore, once */
+    sw_pooled_ok(spillway_handle_pin_begin(handles[1], NULL, &sw_pooled_error) == 1 ? 0 : -1);
+    ck_assert_uint_eq(sw_pooled_stats().waits, 1);
+    ck_assert_uint_eq(sw_pooled_stats().hits, 3);
+    ck_assert_int_eq(spillway_handle_pin_begin(empty, NULL, &sw_pooled_error), 1); /* there is nothing to restore */
+    close_pool();
+}
+END_TEST
+
+/* Callers that were built with a larger or a smaller struct. */
+START_TEST(checks_the_sizes_of_structs) {
+    struct spillway_handle_info info = {.size = sizeof info - 1};
+    struct spillway_pool_stats stats = {.size = sizeof stats - 1};
+    open_pool();
+    make(1, BYTES);
+    sw_pooled_ck_failed(spillway_handle_query(handles[0], &info, &sw_pooled_error), SPILLWAY_EINVAL, "handle_info");
+    sw_pooled_ck_failed(spillway_pool_stats(sw_pooled, &stats, &sw_pooled_error), SPILLWAY_EINVAL, "pool_stats");
+    close_pool();
+}
+END_TEST
+
 /* What two of one call have become is told of each. */
 START_TEST(each_has_its_own_figures) {
     open_pool();
@@ -221,8 +265,23 @@ START_TEST(keeps_to_its_budget) {
     ck_assert_uint_eq(sw_pooled_info(handles[2]).pins, 0);
     sw_pooled_ok(spillway_pool_set_budget(sw_pooled, 3 * BYTES, &sw_pooled_error));
     sw_pooled_ck(handles[2], 2);
-    struct spillway_handle *large = sw_pooled_new(3 * BYTES + 1);
-    sw_pooled_ck_failed(spillway_handle_pin(large, NULL, &data[0], &sw_pooled_error), SPILLWAY_ENOMEM, "budget");
+    sw_pooled_ok(spillway_pool_set_budget(sw_pooled, BYTES, &sw_pooled_error)); /* more than that is pinned */
+    sw_pooled_ck_failed(spillway_handle_pin(handles[3], NULL, &data[0], &sw_pooled_error), SPILLWAY_ENOMEM,
+                        "the pool's budget has no room for 131072 bytes, and no other buffer is idle");
+    close_pool();
+}
+END_TEST
+
+/* What cannot help does not happen: nothing leaves for a buffer above the budget, nor for a prefetch. */
+START_TEST(nothing_leaves_in_vain) {
+    void *data;
+    sw_pooled_open(sw_served_daemon.socket, .budget_bytes = 2 * BYTES, .wait_ms = -1);
+    make(3, BYTES);
+    ck_assert_str_eq(live(3), "-BC");
+    struct spillway_handle *large = sw_pooled_new(2 * BYTES + 1);
+    sw_pooled_ck_failed(spillway_handle_pin(large, NULL, &data, &sw_pooled_error), SPILLWAY_ENOMEM, "budget");
+    sw_pooled_ck_failed(spillway_handle_prefetch(handles[0], NULL, &sw_pooled_error), SPILLWAY_ENOMEM, "budget");
+    ck_assert_str_eq(live(3), "-BC");
     close_pool();
 }
 END_TEST
@@ -490,6 +549,21 @@ START_TEST(works_without_an_allocator) {
 }
 END_TEST
 
+/* A pool asks its allocator once which kind of memory it gives, and gives that back. */
+START_TEST(looks_at_the_allocators_memory) {
+    const struct spillway_options to = {.size = sizeof to, .socket_path = sw_served_daemon.socket};
+    const struct spillway_pool_options options = {
+        .size = sizeof options, .connection = &to, .n_connections = 2, .allocator = sw_pooled_allocator};
+    sw_pooled_open_with(&options);
+    ck_assert_uint_eq(sw_pooled_memory.n_allocs, 1);
+    ck_assert_uint_eq(sw_pooled_memory.used_bytes, 0);
+    struct spillway *connection = sw_served_connect(&sw_served_daemon);
+    ck_assert_uint_eq(sw_served_status(connection).sessions, 3);
+    spillway_close(connection);
+    close_pool();
+}
+END_TEST
+
 /* ---- constant buffers -------------------------------------------------------------------------------------------- */
 
 START_TEST(constant_buffers_are_spilled_once) {
@@ -649,8 +723,11 @@ int main(void) {
     tcase_add_test(served, of_similar_age_the_largest_leaves);
     tcase_add_test(served, low_priority_leaves_first);
     tcase_add_test(served, many_leave_in_one_call);
+    tcase_add_test(served, counts_buffers_and_pins);
+    tcase_add_test(served, checks_the_sizes_of_structs);
     tcase_add_test(served, each_has_its_own_figures);
     tcase_add_test(served, keeps_to_its_budget);
+    tcase_add_test(served, nothing_leaves_in_vain);
     tcase_add_test(served, evicts_when_the_allocator_fails);
     tcase_add_test(served, makes_room_inside_the_allocator);
     tcase_add_test(served, makes_room_under_the_allocators_lock);
@@ -662,6 +739,7 @@ int main(void) {
     tcase_add_test(served, watches_memory);
     tcase_add_test(served, adopted_memory_may_push_others_out);
     tcase_add_test(served, works_without_an_allocator);
+    tcase_add_test(served, looks_at_the_allocators_memory);
     tcase_add_test(served, constant_buffers_are_spilled_once);
     tcase_add_test(served, threads_find_their_bytes);
     tcase_add_test(served, a_forked_child_is_refused);

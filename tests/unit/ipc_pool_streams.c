@@ -22,7 +22,9 @@ static void serve(int socket) {
     struct sw_msg msg;
     sw_play_greet(socket);
     while (sw_play_get(socket, &msg)) {
-        if (msg.header.type == SW_MSG_BUILD || msg.header.type == SW_MSG_READ)
+        if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_result(socket, msg.header.seq, 3, msg.u.build.buffers[0].raw_bytes);
+        else if (msg.header.type == SW_MSG_READ)
             sw_play_put_result(socket, msg.header.seq, 3, BYTES);
         else if (msg.header.type == SW_MSG_DISCARD)
             sw_play_put_discarded(socket, msg.header.seq, 1);
@@ -128,6 +130,27 @@ START_TEST(waits_for_streams_if_it_may) {
     sw_fake_stream_work(streams[0], 20);
     unpin(streams[0]);
     ck_leaves();
+    end();
+}
+END_TEST
+
+/* A stream is waited for though another buffer was tried since; and when nothing is left, the search ends. */
+START_TEST(waits_for_streams_as_long_as_that_helps) {
+    uint64_t freed = 0;
+    begin(SW_TEST_WAIT_MS);
+    pin(streams[0]);
+    sw_fake_stream_work(streams[0], STEPS);
+    unpin(streams[0]);
+    sw_pooled_use(sw_pooled_new(BYTES / 2)); /* idle, too small, and used later */
+    const uint64_t begun_us = sw_clock_us();
+    ck_assert_uint_eq(sw_pooled_make_room(BYTES), BYTES + BYTES / 2);
+    pin(streams[0]);
+    sw_fake_stream_work(streams[0], STEPS);
+    unpin(streams[0]);
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, 2 * BYTES, &freed, &sw_pooled_error), SPILLWAY_ENOMEM,
+                        "10000 bytes of 20000 were freed: no other buffer is idle");
+    ck_assert_uint_eq(freed, BYTES);
+    ck_assert_uint_lt(sw_clock_us() - begun_us, SW_TEST_WAIT_MS * UINT64_C(500));
     end();
 }
 END_TEST
@@ -307,6 +330,7 @@ int main(void) {
     tcase_add_test(streams_case, later_work_does_not_count);
     tcase_add_test(streams_case, every_stream_has_to_pass);
     tcase_add_test(streams_case, waits_for_streams_if_it_may);
+    tcase_add_test(streams_case, waits_for_streams_as_long_as_that_helps);
     tcase_add_test(streams_case, the_default_stream_counts);
     tcase_add_loop_test(streams_case, work_of_a_context_that_is_gone_does_not_count, 0, 2);
     tcase_add_test(streams_case, captured_streams_are_refused);
