@@ -489,6 +489,88 @@ START_TEST(a_prefetch_keeps_what_is_being_spilled) {
 }
 END_TEST
 
+static void serve_nothing(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+static void serve_one_spill(int socket) {
+    sw_play_greet(socket);
+    spill_well(socket);
+    sw_play_expect_end(socket);
+}
+
+static void give_back(void *user, void *data, uint64_t bytes) {
+    (void)user, (void)data, (void)bytes;
+}
+
+/* A pin that waits for room goes on as soon as another one ends, or a watched buffer does. */
+START_TEST(room_of_others_is_seen_at_once) {
+    const struct spillway_handle_options watched = {
+        .size = sizeof watched, .bytes = BYTES, .allocator.free = give_back, .flags = SPILLWAY_HANDLE_STAYS};
+    static uint8_t memory[BYTES];
+    struct spillway_handle *first = NULL;
+    pthread_t thread;
+    void *data;
+    sw_play_start(_i ? serve_nothing : serve_one_spill);
+    sw_pooled_open(sw_play.address.sun_path, .wait_ms = SW_TEST_WAIT_MS, .budget_bytes = BYTES);
+    if (_i)
+        sw_pooled_ok(spillway_pool_watch(sw_pooled, memory, &watched, &first, &sw_pooled_error));
+    else
+        sw_pooled_ok(spillway_handle_pin(first = sw_pooled_new(BYTES), NULL, &data, &sw_pooled_error));
+    handle = sw_pooled_new(BYTES);
+    ck_assert_int_eq(pthread_create(&thread, NULL, pin_there, NULL), 0);
+    (void)usleep(20000);
+    const uint64_t begun_us = sw_clock_us();
+    sw_pooled_ok(_i ? spillway_handle_free(first, &sw_pooled_error)
+                    : spillway_handle_unpin(first, NULL, &sw_pooled_error));
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_uint_lt(sw_clock_us() - begun_us, SW_TEST_WAIT_MS * UINT64_C(500));
+    end();
+}
+END_TEST
+
+static sem_t is_asked, may_give;
+
+static bool wait_in_allocator(uint64_t bytes) {
+    (void)bytes;
+    (void)sem_post(&is_asked);
+    while (sem_wait(&may_give) < 0)
+        ;
+    sw_pooled_memory.limit_bytes = 0;
+    return true;
+}
+
+static void *pin_and_keep(void *arg) {
+    SW_ASSERT(spillway_handle_pin(handle, NULL, arg, NULL) == 0);
+    return NULL;
+}
+
+/* One thread allocates, and others that pin the same buffer wait for it. */
+START_TEST(one_thread_allocates_and_others_wait) {
+    pthread_t threads[2];
+    void *data;
+    begin(serve_nothing);
+    ck_assert(sem_init(&is_asked, 0, 0) == 0 && sem_init(&may_give, 0, 0) == 0);
+    sw_pooled_memory.limit_bytes = BYTES;
+    sw_pooled_memory.on_full = wait_in_allocator;
+    handle = sw_pooled_new(BYTES, .flags = SPILLWAY_HANDLE_STAYS);
+    ck_assert_int_eq(pthread_create(&threads[0], NULL, pin_and_keep, &data), 0);
+    while (sem_wait(&is_asked) < 0)
+        ;
+    ck_assert_int_eq(pthread_create(&threads[1], NULL, pin_there, NULL), 0);
+    while (sw_pooled_stats().waits == 0)
+        (void)usleep(1000);
+    (void)sem_post(&may_give);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, 1);
+    ck_assert_uint_eq(sw_pooled_memory.n_allocs, 2);
+    sw_pooled_ok(spillway_handle_unpin(handle, NULL, &sw_pooled_error));
+    end();
+}
+END_TEST
+
 static void hold_the_only_spill(int socket) {
     sw_play_greet(socket);
     const uint32_t seq = take(socket, SW_MSG_BUILD);
@@ -517,11 +599,6 @@ START_TEST(a_constant_one_that_stays_is_stored) {
 }
 END_TEST
 
-static void serve_nothing(int socket) {
-    sw_play_greet(socket);
-    sw_play_expect_end(socket);
-}
-
 /* A pin that waits for room in the budget goes on as soon as that is larger. */
 START_TEST(a_larger_budget_is_seen_at_once) {
     pthread_t thread;
@@ -539,6 +616,38 @@ START_TEST(a_larger_budget_is_seen_at_once) {
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_uint_lt(sw_clock_us() - begun_us, SW_TEST_WAIT_MS * UINT64_C(500));
     sw_pooled_ok(spillway_handle_unpin(first, NULL, &sw_pooled_error));
+    end();
+}
+END_TEST
+
+static void *spill_there(void *arg) {
+    SW_ASSERT(spillway_handle_spill(handle, NULL) == 0);
+    *(bool *)arg = !sw_pooled_is(handle, "spilled");
+    return NULL;
+}
+
+static void *free_there(void *arg) {
+    (void)arg;
+    SW_ASSERT(spillway_handle_free(handle, NULL) == 0);
+    return NULL;
+}
+
+/* A second spill, and the end of the handle, wait for the first spill. */
+START_TEST(others_wait_for_a_spill) {
+    pthread_t evicts, other;
+    struct room room;
+    bool is_early = false;
+    begin(_i ? hold_a_spill : hold_the_only_spill);
+    ck_assert_int_eq(pthread_create(&evicts, NULL, make_room_there, &room), 0);
+    while (!sw_pooled_is(handle, "spilling"))
+        (void)usleep(1000);
+    ck_assert_int_eq(pthread_create(&other, NULL, _i ? free_there : spill_there, &is_early), 0);
+    (void)usleep(20000);
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(evicts, NULL), 0);
+    ck_assert_int_eq(pthread_join(other, NULL), 0);
+    ck_assert(!is_early);
+    ck_assert_uint_eq(room.freed, BYTES);
     end();
 }
 END_TEST
@@ -588,6 +697,50 @@ START_TEST(one_thread_restores_and_others_wait) {
     ck_assert_uint_eq(sw_pooled_stats().restores, 1);
     ck_assert_uint_eq(sw_pooled_memory.n_allocs, 2);
     end();
+}
+END_TEST
+
+/* Looks do not wait, and are not counted as waits; the pin stays. */
+START_TEST(a_pin_is_ready_in_time_or_not) {
+    void *data = NULL;
+    begin(hold_a_restore);
+    (void)sw_pooled_make_room(1);
+    ck_assert_int_eq(spillway_handle_pin_begin(handle, NULL, &sw_pooled_error), 0);
+    sw_pooled_ck_failed(spillway_handle_pin_ready(handle, 0, &data, &sw_pooled_error), SPILLWAY_EAGAIN, "runs");
+    ck_assert_uint_eq(sw_pooled_stats().waits, 0);
+    const uint64_t begun_us = sw_clock_us();
+    sw_pooled_ck_failed(spillway_handle_pin_ready(handle, 20, &data, &sw_pooled_error), SPILLWAY_EAGAIN, "20 ms");
+    ck_assert_uint_ge(sw_clock_us() - begun_us, 20000);
+    ck_assert_uint_eq(sw_pooled_stats().waits, 1);
+    (void)sem_post(&sw_play.go);
+    sw_pooled_ok(spillway_handle_pin_ready(handle, -1, &data, &sw_pooled_error));
+    ck_assert_ptr_nonnull(data);
+    sw_pooled_ok(spillway_handle_unpin(handle, NULL, &sw_pooled_error));
+    end();
+}
+END_TEST
+
+static void *close_there(void *arg) {
+    spillway_pool_close(arg);
+    return NULL;
+}
+
+/* The service writes to the memory of a prefetch: it is not freed before. */
+START_TEST(the_end_waits_for_a_prefetch) {
+    pthread_t thread;
+    begin(hold_a_restore);
+    (void)sw_pooled_make_room(1);
+    sw_pooled_ok(spillway_handle_prefetch(handle, NULL, &sw_pooled_error));
+    ck_assert_int_eq(pthread_create(&thread, NULL, close_there, sw_pooled), 0);
+    (void)usleep(20000);
+    (void)pthread_mutex_lock(&sw_pooled_memory.lock);
+    ck_assert_uint_eq(sw_pooled_memory.used_bytes, BYTES);
+    (void)pthread_mutex_unlock(&sw_pooled_memory.lock);
+    (void)sem_post(&sw_play.go);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    sw_pooled = NULL;
+    end();
+    ck_assert_uint_eq(sw_pooled_memory.used_bytes, 0);
 }
 END_TEST
 
@@ -714,10 +867,15 @@ int main(void) {
     suite_add_tcase(suite, fails);
     tcase_add_test(at_once, a_pin_keeps_what_is_being_spilled);
     tcase_add_test(at_once, a_prefetch_keeps_what_is_being_spilled);
+    tcase_add_loop_test(at_once, room_of_others_is_seen_at_once, 0, 2);
+    tcase_add_test(at_once, one_thread_allocates_and_others_wait);
     tcase_add_test(at_once, a_constant_one_that_stays_is_stored);
+    tcase_add_loop_test(at_once, others_wait_for_a_spill, 0, 2);
     tcase_add_test(at_once, waits_for_spills_of_other_threads);
     tcase_add_test(at_once, a_larger_budget_is_seen_at_once);
     tcase_add_test(at_once, one_thread_restores_and_others_wait);
+    tcase_add_test(at_once, a_pin_is_ready_in_time_or_not);
+    tcase_add_test(at_once, the_end_waits_for_a_prefetch);
     tcase_add_test(at_once, all_that_wait_learn_of_a_failure);
     suite_add_tcase(suite, at_once);
     tcase_add_test(memory, survives_failed_allocations);

@@ -134,6 +134,17 @@ START_TEST(waits_for_streams_if_it_may) {
 }
 END_TEST
 
+/* The usual wait is long enough for work that takes some milliseconds. */
+START_TEST(waits_for_streams_by_itself) {
+    begin(0);
+    pin(streams[0]);
+    sw_fake_stream_work(streams[0], 30);
+    unpin(streams[0]);
+    ck_leaves();
+    end();
+}
+END_TEST
+
 /* A stream is waited for though another buffer was tried since; and when nothing is left, the search ends. */
 START_TEST(waits_for_streams_as_long_as_that_helps) {
     uint64_t freed = 0;
@@ -330,6 +341,7 @@ int main(void) {
     tcase_add_test(streams_case, later_work_does_not_count);
     tcase_add_test(streams_case, every_stream_has_to_pass);
     tcase_add_test(streams_case, waits_for_streams_if_it_may);
+    tcase_add_test(streams_case, waits_for_streams_by_itself);
     tcase_add_test(streams_case, waits_for_streams_as_long_as_that_helps);
     tcase_add_test(streams_case, the_default_stream_counts);
     tcase_add_loop_test(streams_case, work_of_a_context_that_is_gone_does_not_count, 0, 2);
