@@ -367,6 +367,7 @@ END_TEST
 
 /* A callback that frees memory stands still, and so does its thread: others get what else there is. */
 static atomic_bool stands_still;
+static atomic_uint n_making_room;
 static _Thread_local bool is_slow;
 
 static void stand_still(void *data) {
@@ -379,6 +380,7 @@ static void *make_room_too(void *arg) {
     struct spillway_error error;
     uint64_t freed;
     is_slow = true;
+    (void)atomic_fetch_add(&n_making_room, 1);
     SW_ASSERT(spillway_pool_make_room(sw_pooled, 1, &freed, &error) == 0);
     *(uint64_t *)arg = freed;
     return NULL;
@@ -401,6 +403,28 @@ START_TEST(a_slow_callback_holds_up_nobody) {
     atomic_store(&stands_still, false);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_uint_ge(freed_there, BYTES);
+    close_pool();
+}
+END_TEST
+
+/* The other thread's memory is room as soon as it is free. */
+START_TEST(waits_for_a_slow_callback) {
+    uint64_t freed[2] = {0};
+    pthread_t threads[2];
+    sw_pooled_open(sw_served_daemon.socket, .wait_ms = SW_TEST_WAIT_MS);
+    make(1, BYTES);
+    atomic_store(&stands_still, true);
+    sw_pooled_memory.on_free = stand_still;
+    ck_assert_int_eq(pthread_create(&threads[0], NULL, make_room_too, &freed[0]), 0);
+    while (!sw_pooled_is(handles[0], "spilled"))
+        (void)usleep(1000);
+    ck_assert_int_eq(pthread_create(&threads[1], NULL, make_room_too, &freed[1]), 0);
+    while (atomic_load(&n_making_room) < 2)
+        (void)usleep(1000);
+    (void)usleep(20000);
+    atomic_store(&stands_still, false);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     close_pool();
 }
 END_TEST
@@ -448,6 +472,21 @@ START_TEST(what_was_prefetched_can_leave) {
 }
 END_TEST
 
+/* It counts as used, so others leave before it is asked for. */
+START_TEST(what_was_prefetched_stays_longer) {
+    uint64_t freed;
+    open_pool();
+    make(3, BYTES);
+    sw_pooled_ok(spillway_handle_spill(handles[0], &sw_pooled_error));
+    sw_pooled_ok(spillway_handle_prefetch(handles[0], NULL, &sw_pooled_error));
+    while (!sw_pooled_is(handles[0], "live"))
+        sw_pooled_ok(spillway_pool_make_room(sw_pooled, 0, &freed, &sw_pooled_error));
+    (void)sw_pooled_make_room(1);
+    ck_assert_str_eq(live(3), "A-C");
+    close_pool();
+}
+END_TEST
+
 START_TEST(given_up_pins_leave_nothing) {
     open_pool();
     make(1, BYTES);
@@ -470,6 +509,7 @@ static void *owner_gives(void *user, uint64_t bytes, struct CUstream_st *stream)
 }
 
 static void owner_frees(void *user, void *data, uint64_t bytes) {
+    SW_ASSERT(user == &owners);
     sw_pooled_allocator.free(user, data, bytes);
 }
 
@@ -737,8 +777,10 @@ int main(void) {
     tcase_add_test(served, makes_room_inside_the_allocator);
     tcase_add_test(served, makes_room_under_the_allocators_lock);
     tcase_add_test(served, a_slow_callback_holds_up_nobody);
+    tcase_add_test(served, waits_for_a_slow_callback);
     tcase_add_test(served, restores_in_the_background);
     tcase_add_test(served, what_was_prefetched_can_leave);
+    tcase_add_test(served, what_was_prefetched_stays_longer);
     tcase_add_test(served, given_up_pins_leave_nothing);
     tcase_add_test(served, adopts_memory);
     tcase_add_test(served, watches_memory);

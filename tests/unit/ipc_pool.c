@@ -8,6 +8,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -437,8 +438,11 @@ struct room {
     int rc;
 };
 
+static atomic_uint n_making_room;
+
 static void *make_room_there(void *arg) {
     struct room *room = arg;
+    (void)atomic_fetch_add(&n_making_room, 1);
     room->rc = spillway_pool_make_room(sw_pooled, 1, &room->freed, NULL);
     return NULL;
 }
@@ -448,6 +452,11 @@ static void *pin_there(void *arg) {
     (void)arg;
     SW_ASSERT(spillway_handle_pin(handle, NULL, &data, NULL) == 0);
     SW_ASSERT(spillway_handle_unpin(handle, NULL, NULL) == 0);
+    return NULL;
+}
+
+static void *pin_and_keep(void *arg) {
+    SW_ASSERT(spillway_handle_pin(handle, NULL, arg, NULL) == 0);
     return NULL;
 }
 
@@ -537,13 +546,13 @@ static bool wait_in_allocator(uint64_t bytes) {
     (void)sem_post(&is_asked);
     while (sem_wait(&may_give) < 0)
         ;
-    sw_pooled_memory.limit_bytes = 0;
     return true;
 }
 
-static void *pin_and_keep(void *arg) {
-    SW_ASSERT(spillway_handle_pin(handle, NULL, arg, NULL) == 0);
-    return NULL;
+static bool find_memory_later(uint64_t bytes) {
+    (void)wait_in_allocator(bytes);
+    sw_pooled_memory.limit_bytes = 0;
+    return true;
 }
 
 /* One thread allocates, and others that pin the same buffer wait for it. */
@@ -553,7 +562,7 @@ START_TEST(one_thread_allocates_and_others_wait) {
     begin(serve_nothing);
     ck_assert(sem_init(&is_asked, 0, 0) == 0 && sem_init(&may_give, 0, 0) == 0);
     sw_pooled_memory.limit_bytes = BYTES;
-    sw_pooled_memory.on_full = wait_in_allocator;
+    sw_pooled_memory.on_full = find_memory_later;
     handle = sw_pooled_new(BYTES, .flags = SPILLWAY_HANDLE_STAYS);
     ck_assert_int_eq(pthread_create(&threads[0], NULL, pin_and_keep, &data), 0);
     while (sem_wait(&is_asked) < 0)
@@ -567,6 +576,46 @@ START_TEST(one_thread_allocates_and_others_wait) {
     ck_assert_uint_eq(sw_pooled_info(handle).pins, 1);
     ck_assert_uint_eq(sw_pooled_memory.n_allocs, 2);
     sw_pooled_ok(spillway_handle_unpin(handle, NULL, &sw_pooled_error));
+    end();
+}
+END_TEST
+
+static bool find_none_later(uint64_t bytes) {
+    (void)wait_in_allocator(bytes);
+    return false;
+}
+
+static void *find_no_memory(void *arg) {
+    void *data;
+    (void)arg;
+    SW_ASSERT(spillway_handle_pin(handle, NULL, &data, NULL) == -SPILLWAY_ENOMEM);
+    return NULL;
+}
+
+/* If there is no memory, all of them learn it. There was nothing to restore. */
+START_TEST(all_that_wait_learn_that_there_is_no_memory) {
+    pthread_t threads[2];
+    struct spillway_handle *first;
+    void *data;
+    begin(serve_nothing);
+    sw_pooled_ok(spillway_handle_pin(first = handle, NULL, &data, &sw_pooled_error));
+    ck_assert(sem_init(&is_asked, 0, 0) == 0 && sem_init(&may_give, 0, 0) == 0);
+    sw_pooled_memory.limit_bytes = BYTES;
+    sw_pooled_memory.on_full = find_none_later;
+    handle = sw_pooled_new(BYTES);
+    ck_assert_int_eq(pthread_create(&threads[0], NULL, find_no_memory, NULL), 0);
+    while (sem_wait(&is_asked) < 0)
+        ;
+    ck_assert_int_eq(pthread_create(&threads[1], NULL, find_no_memory, NULL), 0);
+    while (sw_pooled_stats().waits == 0)
+        (void)usleep(1000);
+    for (unsigned i = 0; i < 2; i++) /* the pool asks again when it has looked for room */
+        (void)sem_post(&may_give);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, 0);
+    ck_assert_uint_eq(sw_pooled_stats().failed_restores, 0);
+    sw_pooled_ok(spillway_handle_unpin(first, NULL, &sw_pooled_error));
     end();
 }
 END_TEST
@@ -661,6 +710,8 @@ START_TEST(waits_for_spills_of_other_threads) {
     while (!sw_pooled_is(handle, "spilling"))
         (void)usleep(1000);
     ck_assert_int_eq(pthread_create(&second, NULL, make_room_there, &rooms[1]), 0);
+    while (atomic_load(&n_making_room) < 2)
+        (void)usleep(1000);
     (void)usleep(20000);
     (void)sem_post(&sw_play.go);
     ck_assert_int_eq(pthread_join(first, NULL), 0);
@@ -685,17 +736,21 @@ static void hold_a_restore(int socket) {
 START_TEST(one_thread_restores_and_others_wait) {
     enum { PINS = 3 };
     pthread_t threads[PINS];
+    void *data[PINS];
     begin(hold_a_restore);
     (void)sw_pooled_make_room(1);
     for (unsigned i = 0; i < PINS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_there, NULL), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, pin_and_keep, &data[i]), 0);
     while (sw_pooled_stats().waits < PINS)
         (void)usleep(1000);
     (void)sem_post(&sw_play.go);
     for (unsigned i = 0; i < PINS; i++)
         ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
     ck_assert_uint_eq(sw_pooled_stats().restores, 1);
+    ck_assert_uint_eq(sw_pooled_info(handle).pins, PINS);
     ck_assert_uint_eq(sw_pooled_memory.n_allocs, 2);
+    for (unsigned i = 0; i < PINS; i++)
+        sw_pooled_ok(spillway_handle_unpin(handle, NULL, &sw_pooled_error));
     end();
 }
 END_TEST
@@ -869,6 +924,7 @@ int main(void) {
     tcase_add_test(at_once, a_prefetch_keeps_what_is_being_spilled);
     tcase_add_loop_test(at_once, room_of_others_is_seen_at_once, 0, 2);
     tcase_add_test(at_once, one_thread_allocates_and_others_wait);
+    tcase_add_test(at_once, all_that_wait_learn_that_there_is_no_memory);
     tcase_add_test(at_once, a_constant_one_that_stays_is_stored);
     tcase_add_loop_test(at_once, others_wait_for_a_spill, 0, 2);
     tcase_add_test(at_once, waits_for_spills_of_other_threads);
