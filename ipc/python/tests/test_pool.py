@@ -8,13 +8,16 @@ import os
 import signal
 import threading
 import time
+import types
 import weakref
 
 import numpy
 import pytest
 
 import spillway
-from spillway import _pool_memory
+from spillway import _cdef, _pool, _pool_memory
+from spillway._library import ffi, library
+from spillway._pool_cdef import CONSTANTS
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -24,6 +27,16 @@ MIB = 1 << 20
 def pool(service):
     with spillway.Pool() as pool:
         yield pool
+
+
+class Library:
+    """The library, with functions of the test in the place of some."""
+
+    def __init__(self, **functions):
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name):
+        return getattr(library(), name)
 
 
 class Host:
@@ -84,10 +97,12 @@ def test_forms_that_python_has_not(pool):
     for dtype in ("f2", ">i4", "c8"):
         with pool.new(8, dtype).pin() as a:
             assert a.format == "B" and a.nbytes == 8 * numpy.dtype(dtype).itemsize
+    with pool.new(8, "b1").pin() as a:
+        assert a.format == "?"
     for bad in ("O", "f", "x4x"):
         with pytest.raises(spillway.EINVAL):
             pool.new(8, bad)
-    for shape, options in ((0, {}), (8, {"keep_priority": 256})):
+    for shape, options in ((0, {}), (8, {"keep_priority": 256}), (8, {"keep_priority": -1})):
         with pytest.raises(spillway.EINVAL):
             pool.new(shape, **options)
 
@@ -118,6 +133,7 @@ def test_the_interface_on_a_gpu_ends_with_the_pin(pool, monkeypatch):
     with pool.new((2, 3), "f4").pin() as a:
         interface = a.__cuda_array_interface__
         assert interface["shape"] == (2, 3) and interface["typestr"] == "<f4" and interface["data"] == (a.ptr, False)
+        assert interface["stream"] is None  # nothing has to be waited for
         assert a.nbytes == 24
     with pytest.raises(spillway.EINVAL, match="not pinned any more"):
         a.__cuda_array_interface__
@@ -166,6 +182,112 @@ def test_prefetch(pool):
     fill(other, 4)
     with pytest.raises(spillway.ENOMEM):
         handle.prefetch()  # evicts nothing
+
+
+def test_options_reach_the_library(service, monkeypatch):
+    asked = []
+
+    def create(ret, options, error):
+        o = options[0]
+        asked.append((o.wait_ms, o.n_connections, o.flags, o.budget_bytes, o.connection.server_uid))
+        return -1
+
+    monkeypatch.setattr(_pool, "library", lambda: Library(spillway_pool_create=create))
+    for options in ({}, {"wait": 0.25, "connections": 3, "prepare": False, "budget": 7, "server_uid": 8}, {"wait": 0}):
+        with pytest.raises(spillway.SpillwayError):
+            spillway.Pool(allocator=Host(), **options)
+    unprepared = CONSTANTS["POOL_UNPREPARED"]
+    assert asked == [(1000, 1, 0, 0, 0), (250, 3, unprepared, 7, 8), (-1, 1, 0, 0, 0)]
+    assert not _pool_memory._owners  # nothing stays of those that failed
+
+
+def test_a_pool_that_goes_is_closed(service, connection):
+    before = connection.status().sessions
+    pool = spillway.Pool(connections=3)
+    assert connection.status().sessions == before + 3
+    del pool
+    gc.collect()
+    deadline = time.monotonic() + 20
+    while connection.status().sessions > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert connection.status().sessions == before
+
+
+def test_streams_and_types_reach_the_library(pool):
+    """The ones of adopted memory, pins and prefetches; a refill gets the stream, too."""
+    real, seen = pool._lib, []
+
+    def number(stream):
+        return int(ffi.cast("uintptr_t", stream))
+
+    def adopt(c, data, options, ret, error):
+        seen.append((number(options[0].stream), options[0].type))
+        return real.spillway_pool_adopt(c, data, options, ret, error)
+
+    def noting(name):
+        def call(c, stream, *rest):
+            seen.append((name, number(stream)))
+            return getattr(real, f"spillway_handle_{name}")(c, stream, *rest)
+
+        return call
+
+    pool._lib = Library(
+        spillway_pool_adopt=adopt, spillway_handle_unpin=noting("unpin"), spillway_handle_prefetch=noting("prefetch")
+    )
+    a = numpy.zeros(1000, "u2")
+    named = types.SimpleNamespace(__array_interface__={**a.__array_interface__, "typestr": "|V2"}, dtype="bfloat16")
+    handle = pool.adopt(named, stream=6)
+    with handle.pin(stream=5):
+        pass
+    handle.prefetch(stream=7)
+    assert seen == [(6, _cdef.CONSTANTS["BF16"]), ("unpin", 5), ("prefetch", 7)]
+    streams = []
+
+    def refill(stream):
+        streams.append(stream)
+        return bytearray(10)
+
+    watched = pool.watch(bytearray(10), lambda: None, refill=refill)
+    watched.spill()
+    with watched.pin(stream=9):
+        assert streams == [9]
+
+
+def test_memory_of_a_refill_is_held(pool):
+    refilled = []
+
+    def refill(stream):
+        a = numpy.zeros(1000, "u1")
+        refilled.append(weakref.ref(a))
+        return a
+
+    handle = pool.watch(numpy.ones(1000, "u1"), lambda: None, refill=refill)
+    handle.spill()
+    with handle.pin() as a:
+        gc.collect()
+        assert refilled[0]() is not None and bytes(a) == bytes(b"\x01" * 1000)
+    handle.spill()
+    gc.collect()
+    assert refilled[0]() is None
+
+
+def test_a_failed_adoption_keeps_nothing(pool):
+    a = numpy.zeros(0, "u1")
+    gone = weakref.ref(a)
+    with pytest.raises(spillway.EINVAL, match="0 bytes"):
+        pool.adopt(a)
+    del a
+    gc.collect()
+    assert gone() is None and not _pool_memory._owners
+
+
+def test_room_that_was_found_before_an_error_counts(pool):
+    def make_room(c, nbytes, ret, error):
+        ret[0] = 5
+        return -1000
+
+    pool._lib = Library(spillway_pool_make_room=make_room)
+    assert pool.make_room(9) == 5
 
 
 def test_a_dropped_handle_is_freed(pool):
@@ -267,6 +389,22 @@ def test_an_allocator_that_fails(service, monkeypatch):
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
         monkeypatch.undo()
         fill(handle, 1)
+        with pytest.raises(spillway.EINVAL) as raised:
+            pool.new(0)
+        assert raised.value.__cause__ is None  # of this error
+        failures = [ZeroDivisionError()]
+
+        def fail_once(nbytes, stream):
+            if failures:
+                raise failures.pop()
+            return Host.alloc(host, nbytes, stream)
+
+        monkeypatch.setattr(host, "alloc", fail_once)
+        fill(pool.new(MIB), 2)  # in the place of the other one
+        with pytest.raises(spillway.EINVAL) as raised:
+            pool.new(0)
+        assert raised.value.__cause__ is None
+        monkeypatch.undo()
         monkeypatch.setattr(host, "alloc", lambda nbytes, stream: pool.close())
         with pytest.raises(spillway.ENOMEM) as raised:
             with pool.new(8).pin():
@@ -355,8 +493,10 @@ def test_fork(python):
         handle = pool.new(1000)
         with handle.pin() as a:
             a[0] = 7
+        n_open = len(os.listdir("/proc/self/fd"))
         child = os.fork()
         if child == 0:
+            assert len(os.listdir("/proc/self/fd")) < n_open  # or the service would not see the parent's end
             for call in (handle.spill, lambda: pool.new(1), lambda: handle.pin().__enter__()):
                 try:
                     call()
@@ -389,12 +529,13 @@ def test_no_service(tmp_path):
 
 def test_streams_of_frameworks(monkeypatch):
     class Framework:
-        def __init__(self, number):
+        def __init__(self, number, is_used=True):
             self.cuda = self
+            self.is_used = is_used
             self.number = self.ptr = self.cuda_stream = number
 
         def is_initialized(self):
-            return True
+            return self.is_used
 
         def get_current_stream(self):
             return self
@@ -408,6 +549,8 @@ def test_streams_of_frameworks(monkeypatch):
     monkeypatch.setattr(_pool_memory, "driver", lambda: object())
     assert _pool_memory.stream_of(None) == 7 and _pool_memory.stream_of(3) == 3
     monkeypatch.setitem(sys.modules, "torch", Framework(7))
+    assert _pool_memory.stream_of(None) == 7
+    monkeypatch.setitem(sys.modules, "torch", Framework(8, is_used=False))
     assert _pool_memory.stream_of(None) == 7
     monkeypatch.setitem(sys.modules, "torch", Framework(8))
     with pytest.raises(spillway.EINVAL, match="cupy and torch differ.*stream="):
