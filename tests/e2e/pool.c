@@ -110,6 +110,7 @@ START_TEST(refuses_bad_options) {
         {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_DEC128 + 1},
         {.size = sizeof bad[0], .bytes = 8, .type = SPILLWAY_DEC128},
         {.size = sizeof bad[0], .bytes = 7, .type = SPILLWAY_BF16},
+        {.size = sizeof bad[0], .bytes = 7, .type = SPILLWAY_F16},
         {.size = sizeof bad[0], .bytes = 8, .flags = 0x80},
         {.size = sizeof bad[0], .bytes = 8, .reserved = 1},
     };

@@ -11,6 +11,8 @@ import numpy
 import pytest
 
 import spillway
+from spillway import _session
+from spillway._cdef import CONSTANTS
 from spillway._library import sized
 from spillway._ticket import sum_of
 
@@ -43,9 +45,30 @@ def test_results_of_parts_are_added_up():
     ):
         part.raw_bytes, part.stored_bytes, part.service_us, part.codec = raw_bytes, stored_bytes, us, codec
     parts[0].tier, parts[1].tier = b"host", b"nvme"
+    for part in parts:
+        part.reason, part.coder = b"pays", b"daemon"
     result = sum_of(list(parts))
     assert (result.raw_bytes, result.stored_bytes, result.service_seconds) == (400, 31, 5)
     assert (result.codec, result.tier) == ("v5t", "mixed")
+    assert (result.reason, result.coder) == ("pays", "daemon")
+
+
+def test_options_reach_the_library(monkeypatch):
+    asked = []
+
+    class Library:
+        def spillway_open(self, ret, options, error):
+            o = options[0]
+            asked.append((o.connect_ms, o.call_ms, o.reconnect_ms, o.flags, o.server_uid))
+            return -1
+
+    monkeypatch.setattr(_session, "library", Library)
+    some = {"connect_timeout": 2, "call_timeout": None, "reconnect_timeout": 0.0001, "codec": "client", "server_uid": 8}
+    for options in ({}, some):
+        with pytest.raises(spillway.SpillwayError):
+            spillway.Connection(**options)
+    flags = CONSTANTS["CODEC_CLIENT"] | CONSTANTS["SERVED_BY"]
+    assert asked == [(10_000, 30_000, -1, 0, 0), (2000, -1, 1, flags, 8)]
 
 
 @pytest.mark.parametrize("obj", list(objects()), ids=lambda o: type(o).__name__)
@@ -88,6 +111,40 @@ def test_table(connection):
     assert all((into[name] == table[name]).all() for name in table)
 
 
+def test_a_type_is_that_of_all_arrays(connection):
+    a = numpy.arange(100_000)
+    one, two = (connection.spill(obj, type="bytes").wait() for obj in (a, [a, a]))
+    assert two.ratio < 1.5 * one.ratio
+
+
+def test_numbers_that_do_not_fit(connection):
+    many = [bytearray(10)] * 65
+    with pytest.raises(spillway.EINVAL, match="1 names for 2 objects"):
+        connection.spill_batch([b"a", b"b"], names=["a"])
+    with pytest.raises(spillway.EINVAL, match="at most 64 buffers, not 65"):
+        connection.spill(many, name="many")
+    with pytest.raises(spillway.EINVAL, match="at most 64 arrays"):
+        connection.spill_batch([many], each=True)
+    region = connection.spill(many).wait()
+    with pytest.raises(spillway.EINVAL, match="at most 64 arrays"):
+        connection.restore_batch([region], each=True)
+    with pytest.raises(spillway.EINVAL, match="2 objects for 1 regions"):
+        connection.restore_batch([region], into=[many, many])
+    assert region.restore().wait() == many
+
+
+def test_a_restore_that_fails_leaves_its_region(connection):
+    good, bad = connection.spill_batch([bytearray(100), bytearray(100)]).wait()
+    first, error = connection.restore_batch([good, bad], into=[bytearray(100), bytearray(10)], each=True).wait()
+    assert first == bytes(100) and not good.is_stored
+    assert isinstance(error, spillway.ETOOSMALL) and error.text and bad.is_stored
+    other = connection.spill(b"other").wait()
+    connection.drop(other, bad)
+    assert not bad.is_stored and not other.is_stored
+    with pytest.raises(spillway.ESTALE):
+        connection.drop(bad)
+
+
 def test_table_without_rows(connection):
     table = {"k": numpy.zeros(0, "i8"), "v": numpy.zeros(0, "f4")}
     back = connection.spill(table).wait().restore().wait()
@@ -124,8 +181,10 @@ def test_destinations_that_do_not_fit(connection):
         region.restore(into=[bytearray(500), bytearray(500)])
     with pytest.raises(spillway.EINVAL, match="not both"):
         region.restore(into=bytearray(1000), like=b"")
-    with spillway.Connection() as other, pytest.raises(spillway.EINVAL, match="another connection"):
-        other.restore(region)
+    with spillway.Connection() as other:
+        for call in (other.restore, other.drop):
+            with pytest.raises(spillway.EINVAL, match="another connection"):
+                call(region)
     assert region.restore().wait() == bytes(1000)
 
 
@@ -155,6 +214,27 @@ def test_a_region_that_goes_is_dropped(connection):
     while connection._session._running:
         connection.dispatch()
     assert connection.status().regions == before - 1
+
+
+def test_all_that_went_are_dropped_with_the_next_call(connection):
+    before = connection.status().regions
+    regions = connection.spill_batch([bytearray(1000)] * 10).wait()
+    assert connection.status().regions == before + 10
+    del regions
+    gc.collect()
+    assert connection.status().regions == before
+
+
+def test_a_connection_that_goes_is_closed(connection):
+    def n_open():
+        return len(os.listdir("/proc/self/fd"))
+
+    before, sessions = n_open(), connection.status().sessions
+    other = spillway.Connection()
+    assert connection.status().sessions == sessions + 1
+    del other
+    gc.collect()
+    assert n_open() == before
 
 
 def test_full(connection):
