@@ -83,6 +83,22 @@ def test_cancel_and_timeout(connection, service):
         os.kill(service.pid, signal.SIGCONT)
 
 
+def test_the_end_of_a_connection_is_raised_where_it_is_awaited(service):
+    async def main():
+        c = spillway.Connection()
+        task = asyncio.ensure_future(wait(c.spill(numpy.random.default_rng(1).random(4_000_000))))
+        await asyncio.sleep(0)
+        c.close()
+        with pytest.raises(spillway.ECONN, match="closed"):
+            await asyncio.wait_for(task, 20)
+        assert c._session._loops == {}
+
+    async def wait(ticket):
+        return await ticket
+
+    asyncio.run(main())
+
+
 def test_a_loop_that_ends_before_the_call(connection, service):
     async def main():
         task = asyncio.ensure_future(round_trip(connection, 1))

@@ -332,6 +332,23 @@ def test_durability(python, tmp_path):
     assert python(program) == "found\n"
 
 
+def test_status_has_each_number_in_its_place(connection):
+    numbers = ["n_gpus", "sessions", "regions", "tier_capacity_bytes", "tier_used_bytes", "nvme_capacity_bytes"]
+    numbers += ["nvme_used_bytes", "scratch_bytes"]
+
+    class Library:
+        def spillway_status(self, c, status, error):
+            status[0].version, status[0].device = b"1.2.3", b"a GPU"
+            for i, name in enumerate(numbers):
+                setattr(status[0], name, i + 1)
+            return 0
+
+    connection._lib = Library()
+    status = connection.status()
+    assert [getattr(status, name) for name in numbers] == list(range(1, len(numbers) + 1))
+    assert (status.version, status.device) == ("1.2.3", "a GPU")
+
+
 def test_register(connection):
     import mmap
 
