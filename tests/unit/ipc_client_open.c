@@ -189,7 +189,8 @@ START_TEST(options_are_checked) {
 END_TEST
 
 /* A server that takes the connection late and then sends nothing. */
-static uint64_t offset_us, slow_us = 9700000;
+static _Atomic uint64_t offset_us;
+static uint64_t slow_us = 9700000;
 static bool is_slow;
 
 /* A connect() that a signal interrupts every 3 seconds, of a clock that the test plays. */
