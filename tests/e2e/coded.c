@@ -1,5 +1,6 @@
 /* Regions that the client encodes and decodes itself, through a real spillwayd on the host device: the same bytes come
  * back, whether client or service decodes them; errors are as with the service's codec. */
+#include "base/alloc.h"
 #include "ipc/spillway.h"
 #include "tests/lib/content.h"
 #include "tests/lib/descriptors.h"
@@ -533,6 +534,46 @@ START_TEST(calls_that_give_up_end) {
 }
 END_TEST
 
+/* Each allocation of a call fails in turn. */
+START_TEST(calls_end_when_memory_is_short) {
+    enum { CALM = 8 }; /* calls in a row that need no more allocations than that */
+    const size_t bytes = 5 * MIB;
+    uint8_t *data = filled(bytes, SW_CONTENT_ZEROS, 1), *copy = malloc(bytes);
+    struct spillway_buffer buffer = {.bytes = bytes};
+    struct spillway_request request = request_of(&buffer, 1);
+    struct spillway_result result;
+    unsigned n = 0;
+    for (unsigned n_calm = 0; n_calm < CALM; n++) {
+        request.region = (struct spillway_region){0};
+        request.flags = 0;
+        buffer.data = data;
+        sw_alloc_fail_nth(n + 1);
+        int rc = spill(coding, &request, 1, &result);
+        sw_alloc_fail_nth(0);
+        n_calm = rc ? 0 : n_calm + 1;
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%u: %s: %s", n, error.name, error.text);
+        if (rc)
+            ok(spill(coding, &request, 1, &result));
+        request.region = result.region;
+        request.flags = SPILLWAY_KEEP;
+        buffer.data = copy;
+        memset(copy, 0, bytes);
+        sw_alloc_fail_nth(n + 1);
+        rc = restore(coding, &request, 1, &result);
+        sw_alloc_fail_nth(0);
+        n_calm = rc ? 0 : n_calm;
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ENOMEM, "%u: %s: %s", n, error.name, error.text);
+        if (rc)
+            ok(restore(coding, &request, 1, &result));
+        ck_assert_int_eq(memcmp(data, copy, bytes), 0);
+        ok(spillway_drop(coding, &request.region, 1, &error));
+    }
+    ck_assert_uint_gt(n, CALM);
+    free(copy);
+    free(data);
+}
+END_TEST
+
 /* Frames that were spoilt before they were stored: their bytes are lost, and no others. */
 START_TEST(stray_writes_lose_what_they_spoil) {
     enum { MOST = 30 };
@@ -762,6 +803,7 @@ int main(void) {
     tcase_add_test(tcase, a_service_that_hangs_spoils_no_other_connection);
     tcase_add_test(tcase, stray_writes_spoil_no_restore);
     tcase_add_test(tcase, calls_that_give_up_end);
+    tcase_add_test(tcase, calls_end_when_memory_is_short);
     tcase_add_test(tcase, stray_writes_lose_what_they_spoil);
     tcase_add_test(tcase, a_client_without_buffers_asks_again);
     tcase_add_test(tcase, connections_of_a_process_share_its_buffers);
