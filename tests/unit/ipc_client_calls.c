@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -525,6 +526,91 @@ START_TEST(the_first_drop_that_fails_is_reported) {
 }
 END_TEST
 
+static void answer_two_drops(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    sw_play_put_discarded(socket, msg.header.seq, 2);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(more_answers_than_drops_end_the_connection) {
+    sw_play_open(answer_two_drops);
+    sw_play_ck_error(spillway_drop(sw_play.connection, &(struct spillway_region){1, 9}, 1, &sw_play.error),
+                     SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_close();
+}
+END_TEST
+
+/* ---- adoption ---------------------------------------------------------------------------------------------------- */
+
+#define LONGEST_NAME "012345678901234567890123456789012345678901234567890123456789012"
+static atomic_bool has_ended;
+
+/* The session of a client that has a durable region ends after its connection. */
+static void serve_an_adoption(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_ADOPT);
+    SW_ASSERT(strcmp((const char *)msg.u.adopt.name, LONGEST_NAME) == 0);
+    sw_play_put_result(socket, msg.header.seq, 5, 1000);
+    sw_play_expect_end(socket);
+    (void)usleep(20000);
+    atomic_store(&has_ended, true);
+    sw_play_put_ok(socket, 0);
+}
+
+/* After the close another client may have the name. */
+START_TEST(a_close_waits_for_the_names_that_were_adopted) {
+    struct spillway_region region = {0};
+    sw_play_open(serve_an_adoption);
+    sw_play_ck_error(spillway_adopt(sw_play.connection, LONGEST_NAME "3", &region, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "64 bytes");
+    ck_assert_int_eq(spillway_adopt(sw_play.connection, LONGEST_NAME, &region, &sw_play.error), 0);
+    ck_assert(region.slot == 5 && region.generation == 9);
+    spillway_close(sw_play.connection);
+    ck_assert(atomic_load(&has_ended));
+    sw_play.connection = NULL;
+    sw_play_close();
+}
+END_TEST
+
+static atomic_bool has_answered;
+
+static void serve_a_late_drop(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const uint32_t seq = msg.header.seq;
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_batch(socket, seq, 1, 1, EACH_BYTES);
+    atomic_store(&has_answered, true);
+    sw_play_expect_drop(socket, 1);
+    sw_play_expect(socket, &msg, SW_MSG_ADOPT);
+    sw_play_put_result(socket, msg.header.seq, 5, EACH_BYTES);
+    while (sw_play_get(socket, &msg))
+        continue;
+    sw_play_put_ok(socket, 0);
+}
+
+/* The library drops the region of a ticket that was freed. Adopted before that, it would be gone after it. */
+START_TEST(nothing_is_adopted_that_is_to_be_dropped) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_region region = {0};
+    start(serve_a_late_drop, 0);
+    requests[0].name = "orders";
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 1, &ticket, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    sw_play_ck_error(spillway_adopt(sw_play.connection, "orders", &region, &sw_play.error), SPILLWAY_EBUSY,
+                     SPILLWAY_SCOPE_REQUEST, "try again");
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (!atomic_load(&has_answered))
+        (void)usleep(100);
+    ck_assert_int_eq(spillway_adopt(sw_play.connection, "orders", &region, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- structs of other versions, and what cannot be --------------------------------------------------------------- */
 
 static void serve_nothing(int socket) {
@@ -539,6 +625,10 @@ static void spoil_size(void) {
 }
 static void spoil_second_size(void) {
     requests[1].size = 0;
+}
+static void spoil_long_size(void) {
+    for (int i = 0; i < N; i++)
+        requests[i].size = 4096 + 8;
 }
 static void spoil_flags(void) {
     requests[0].flags = 1u << 20;
@@ -607,8 +697,17 @@ static void spoil_type(void) {
 static void spoil_region(void) {
     requests[0].region.slot = 1;
 }
+static void spoil_generation(void) {
+    requests[0].region.generation = 1;
+}
+static void spoil_preference(void) {
+    requests[0].prefer = SPILLWAY_PREFER_ROOM + 1;
+}
 static void spoil_memory(void) {
     buffers[2].data = NULL;
+}
+static void spoil_empty_memory(void) {
+    buffers[2] = (struct spillway_buffer){0};
 }
 
 static const struct {
@@ -617,6 +716,7 @@ static const struct {
     const char *text;
 } wrong[] = {{spoil_size, SPILLWAY_EINVAL, "sizeof"},
              {spoil_second_size, SPILLWAY_EINVAL, "request 2 of 3"},
+             {spoil_long_size, SPILLWAY_EINVAL, "size is 4104"},
              {spoil_flags, SPILLWAY_EINVAL, "unknown flags 0x100000"},
              {spoil_keep, SPILLWAY_EINVAL, "unknown flags 0x1"},
              {spoil_packed, SPILLWAY_ENOTSUP, "request 3 of 3"},
@@ -638,7 +738,10 @@ static const struct {
              {spoil_nameless, SPILLWAY_EINVAL, "needs a name"},
              {spoil_type, SPILLWAY_EINVAL, "type 15"},
              {spoil_region, SPILLWAY_EINVAL, "region"},
-             {spoil_memory, SPILLWAY_EINVAL, "NULL"}};
+             {spoil_generation, SPILLWAY_EINVAL, "region"},
+             {spoil_preference, SPILLWAY_EINVAL, "preference 3"},
+             {spoil_memory, SPILLWAY_EINVAL, "NULL"},
+             {spoil_empty_memory, SPILLWAY_EINVAL, "data is not set"}};
 
 START_TEST(invalid_requests_are_refused) {
     struct spillway_ticket *ticket = NULL;
@@ -650,6 +753,16 @@ START_TEST(invalid_requests_are_refused) {
                      SPILLWAY_SCOPE_REQUEST, wrong[_i].text);
     ck_assert_ptr_null(ticket);
     ck_assert_int_eq(sw_alloc_live(), live);
+    sw_play_close();
+}
+END_TEST
+
+/* Unpacking ends what is packed. */
+START_TEST(an_unpack_keeps_nothing) {
+    struct spillway_ticket *ticket = NULL;
+    start(serve_nothing, SPILLWAY_IN_PLACE | SPILLWAY_KEEP);
+    sw_play_ck_error(spillway_restore(sw_play.connection, requests, 1, &ticket, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "cannot be kept");
     sw_play_close();
 }
 END_TEST
@@ -689,6 +802,10 @@ START_TEST(structs_of_a_later_version_are_read) {
     sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), SPILLWAY_EINVAL,
                      SPILLWAY_SCOPE_REQUEST, "is not 0");
     later[1].more[1] = 0;
+    later[1].request.size = sizeof later[1].request;
+    sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "differ in size");
+    later[1].request.size = sizeof later[1];
     ck_assert_int_eq(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), 0);
     sw_play_ck_error(spillway_wait(ticket, -1, &told[0].result, N - 1, &sw_play.error), SPILLWAY_EINVAL,
                      SPILLWAY_SCOPE_REQUEST, "room for 2 results");
@@ -761,6 +878,31 @@ START_TEST(each_part_of_a_list_may_fail) {
 }
 END_TEST
 
+static uint16_t n_listed; /* in the answer */
+
+static void serve_a_list(int socket) {
+    static struct sw_wire_listed items[SW_PROTO_MAX_ITEMS];
+    struct sw_msg msg, reply = {.u.listing = {.n_items = n_listed, .items = items}};
+    sw_play_greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_LIST);
+    sw_play_put(socket, &reply, SW_MSG_LISTING, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Nothing behind the caller's array is written to: by an answer that fills it, nor by one that has more. */
+START_TEST(a_list_has_no_more_than_its_array) {
+    static struct spillway_list_item items[SW_PROTO_MAX_ITEMS + 1];
+    const uint32_t max = _i ? 2 : SW_PROTO_MAX_ITEMS;
+    n_listed = _i ? 3 : SW_PROTO_MAX_ITEMS;
+    sw_play_open(serve_a_list);
+    items[0].size = sizeof items[0];
+    const int rc = spillway_list(sw_play.connection, NULL, items, max, &sw_play.error);
+    ck_assert_int_eq(rc, _i ? -SPILLWAY_EPROTO : (int)max);
+    ck_assert_uint_eq(items[max].size, 0);
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_calls");
     TCase *tcase = tcase_create("calls");
@@ -780,10 +922,15 @@ int main(void) {
     tcase_add_test(tcase, what_was_never_sent_is_canceled_by_itself);
     tcase_add_test(tcase, a_cancel_wakes_the_event_loop);
     tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
+    tcase_add_test(tcase, more_answers_than_drops_end_the_connection);
+    tcase_add_test(tcase, a_close_waits_for_the_names_that_were_adopted);
+    tcase_add_test(tcase, nothing_is_adopted_that_is_to_be_dropped);
     tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
+    tcase_add_test(tcase, an_unpack_keeps_nothing);
     tcase_add_test(tcase, structs_of_a_later_version_are_read);
     tcase_add_test(tcase, a_long_list_comes_in_parts);
     tcase_add_test(tcase, each_part_of_a_list_may_fail);
+    tcase_add_loop_test(tcase, a_list_has_no_more_than_its_array, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
