@@ -10,6 +10,8 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
 #include <stdbool.h>
@@ -547,14 +549,14 @@ START_TEST(a_result_has_the_cause_of_its_failure) {
 }
 END_TEST
 
-static unsigned longer; /* this buffer of the region is longer than the caller's; 2: there are three */
+static unsigned longer; /* this buffer of the region is longer than the caller's; 2: there are three; 3: only one */
 
 static void serve_longer_buffers(int socket) {
     const struct sw_wire_buffer buffers[] = {
         {.raw_bytes = longer == 0 ? 1001 : 1000, .chunk_bytes = (uint32_t)SW_PIECE_BYTES},
         {.raw_bytes = longer == 1 ? 2001 : 2000, .chunk_bytes = (uint32_t)SW_PIECE_BYTES},
         {.raw_bytes = 1, .chunk_bytes = (uint32_t)SW_PIECE_BYTES}};
-    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = longer == 2 ? 3 : 2};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = longer < 2 ? 2 : longer == 2 ? 3 : 1};
     struct sw_msg msg,
         reply = {.u.results = {.n_results = 1, .n_buffers = result.n_buffers, .results = &result, .buffers = buffers}};
     sw_play_greet(socket);
@@ -572,7 +574,8 @@ START_TEST(copied_buffers_have_to_fit) {
         const char *text;
     } ends[] = {{SPILLWAY_ETOOSMALL, "region has 1001 bytes, the buffer 1000"},
                 {SPILLWAY_ETOOSMALL, "region has 2001 bytes, the buffer 2000"},
-                {SPILLWAY_EINVAL, "has 3 buffers, 2 were given"}};
+                {SPILLWAY_EINVAL, "has 3 buffers, 2 were given"},
+                {SPILLWAY_EINVAL, "has 1 buffers, 2 were given"}};
     uint8_t *heap = calloc(1, 3000);
     ck_assert_ptr_nonnull(heap);
     const struct spillway_buffer both[] = {{.data = heap, .bytes = 1000}, {.data = heap + 1000, .bytes = 2000}};
@@ -594,6 +597,100 @@ static void serve_nothing(int socket) {
     sw_play_greet(socket);
     sw_play_expect_end(socket);
 }
+
+/* A region with an error has not been begun to read, so nothing is to be ended. */
+static void refuse_a_read(int socket) {
+    static const struct sw_wire_text texts[] = {{"EBUSY"}};
+    static const struct sw_wire_result busy = {.error = 1, .scope = SW_SCOPE_REQUEST};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_texts = 1, .results = &busy, .texts = texts}};
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Two buffers, of which the answer has one. */
+static void tell_of_too_few_buffers(int socket) {
+    static const struct sw_wire_buffer buffers[] = {{.raw_bytes = 1, .chunk_bytes = (uint32_t)SW_PIECE_BYTES}};
+    static const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 2};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = buffers}};
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_copied_restore_that_does_not_begin) {
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(_i ? tell_of_too_few_buffers : refuse_a_read);
+    const int rc = spillway_wait(restore_staged((struct spillway_region){1, 9}, heap), -1, NULL, 0, &sw_play.error);
+    ck_assert_int_eq(rc, _i ? -SPILLWAY_EPROTO : -SPILLWAY_EBUSY);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void leave_before_the_arena(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    (void)sw_play_take_registration(socket, &mem);
+}
+
+/* Also of those that were never sent. */
+START_TEST(a_lost_connection_fails_each_copied_request) {
+    uint8_t *heap = calloc(2, 100);
+    ck_assert_ptr_nonnull(heap);
+    const struct spillway_buffer buffers[] = {{.data = heap, .bytes = 100}, {.data = heap + 100, .bytes = 100}};
+    struct spillway_request requests[2] = {{0}};
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_ticket *ticket = NULL;
+    sw_requests_of_each(requests, buffers, 2);
+    requests[0].flags = requests[1].flags = SPILLWAY_EACH;
+    sw_play_open(leave_before_the_arena);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, results, 2, &sw_play.error), -SPILLWAY_ECONN);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(results[i].code, -SPILLWAY_ECONN);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void fail_the_first_part(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    begin_read(socket, STAGED_BYTES);
+    const uint32_t seq = take_parts(socket, SW_MSG_READ, mem);
+    sw_play_put_error(socket, seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
+    sw_play_put_result(socket, seq + 1, 2, 1000);
+    expect_read_end(socket);
+    sw_play_expect_end(socket);
+}
+
+/* What the service did not write is not copied to the caller, also if the call goes on with other requests. */
+START_TEST(a_part_that_failed_is_not_copied) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *heap = malloc(STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    memset(heap, 0xA5, STAGED_BYTES);
+    sw_play_open(fail_the_first_part);
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(heap, STAGED_BYTES), .flags = SPILLWAY_EACH,
+                                                 .region = (struct spillway_region){1, 9}),
+                                      1, &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), -SPILLWAY_EBUSY);
+    ck_assert_int_eq(result.code, -SPILLWAY_EBUSY);
+    for (size_t i = 0; i < SW_PIECE_BYTES; i += 1000)
+        ck_assert_uint_eq(heap[i], 0xA5);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
 
 /* Memory that a restore cannot write to, or a spill not read, is refused before the service learns of it. Loop: rights
  * of the second of two pages. */
@@ -678,6 +775,64 @@ START_TEST(places_of_long_chunks_are_given_back) {
 }
 END_TEST
 
+/* The linker puts these in the place of the system's. The next call ends with that. */
+static int next_errno;
+int __real_fallocate(int fd, int mode, off_t at, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes);
+ssize_t __real_pwrite(int fd, const void *data, size_t bytes, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at);
+
+static bool is_to_fail(void) {
+    errno = next_errno;
+    next_errno = 0;
+    return errno;
+}
+
+int __wrap_fallocate(int fd, int mode, off_t at, off_t bytes) {
+    return is_to_fail() ? -1 : __real_fallocate(fd, mode, at, bytes);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *data, size_t bytes, off_t at) {
+    return is_to_fail() ? -1 : __real_pwrite(fd, data, bytes, at);
+}
+
+/* A signal that comes while the library allocates, or copies, costs nothing. */
+START_TEST(a_signal_does_not_end_a_copied_call) {
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(_i ? serve_a_spill : serve_a_restore);
+    next_errno = EINTR;
+    struct spillway_ticket *ticket = _i ? spill_staged(heap) : restore_staged((struct spillway_region){1, 9}, heap);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(next_errno, 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void serve_no_part(int socket) {
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    begin_read(socket, STAGED_BYTES);
+    expect_read_end(socket);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(an_arena_without_memory_fails_a_restore) {
+    static const struct {
+        int cause, code;
+    } ends[] = {{ENOSPC, SPILLWAY_ENOMEM}, {ENOMEM, SPILLWAY_ENOMEM}, {EIO, SPILLWAY_EIO}};
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_no_part);
+    next_errno = ends[_i].cause;
+    sw_play_ck_error(spillway_wait(restore_staged((struct spillway_region){1, 9}, heap), -1, NULL, 0, &sw_play.error),
+                     ends[_i].code, SPILLWAY_SCOPE_REQUEST, strerror(ends[_i].cause));
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static bool is_too_long;
 
 static void serve_the_longest_chunk(int socket) {
@@ -714,8 +869,10 @@ static uint64_t arena_allocated_bytes(void) {
         (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         const ssize_t n = readlink(path, name, sizeof name - 1);
         name[n < 0 ? 0 : n] = 0;
-        if (strstr(name, "spillway-staging"))
-            ck_assert_int_eq(stat(path, &st), 0);
+        if (!strstr(name, "spillway-staging"))
+            continue;
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_int_eq(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK); /* or the service would not map it */
     }
     return (uint64_t)st.st_blocks * 512;
 }
@@ -817,9 +974,14 @@ int main(void) {
     tcase_add_test(tcase, restored_memory_has_pages_of_the_client);
     tcase_add_test(tcase, places_of_long_chunks_are_given_back);
     tcase_add_loop_test(tcase, chunks_have_to_fit_into_the_arena, 0, 2);
-    tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 3);
+    tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 4);
+    tcase_add_loop_test(tcase, a_copied_restore_that_does_not_begin, 0, 2);
+    tcase_add_test(tcase, a_lost_connection_fails_each_copied_request);
+    tcase_add_test(tcase, a_part_that_failed_is_not_copied);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
+    tcase_add_loop_test(tcase, a_signal_does_not_end_a_copied_call, 0, 2);
+    tcase_add_loop_test(tcase, an_arena_without_memory_fails_a_restore, 0, 3);
     tcase_add_test(tcase, the_end_of_its_time_wakes_the_loop_of_a_copied_call);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
