@@ -429,6 +429,106 @@ START_TEST(freeing_a_batch_drops_its_unknown_regions) {
 }
 END_TEST
 
+/* ---- calls that need several packets ----------------------------------------------------------------------------- */
+
+static void keep_until_the_end(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    (void)sw_play_register(socket);
+    sw_play_put_batch(socket, take_restore_batch(socket, 0, 2, SW_READ_KEEP), 2, 1, 2 * BUFFER_BYTES);
+    sw_play_put_batch(socket, take_restore_batch(socket, 2, 1, SW_READ_KEEP), 1, 3, BUFFER_BYTES);
+    expect_discard(socket, 3, 1, SW_REQ_CONSUME);
+    sw_play_expect_end(socket);
+}
+
+/* Also if it is the service's limit that divides them. */
+START_TEST(regions_are_kept_until_all_packets_are_back) {
+    start_batches(keep_until_the_end);
+    ck_assert_int_eq(wait_batch(restore_batch(3, 0), -1, 3), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_nothing(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    (void)sw_play_register(socket);
+    sw_play_expect_end(socket);
+}
+
+/* What two packets commit cannot be all or none. Loop: which of the regions has a name. */
+START_TEST(durable_regions_of_several_packets_are_refused) {
+    struct spillway_ticket *none = NULL;
+    start_batches(serve_nothing);
+    requests[_i].name = "orders";
+    sw_play_ck_error(spillway_spill(sw_play.connection, requests, 3, &none, &sw_play.error), SPILLWAY_ELIMIT,
+                     SPILLWAY_SCOPE_REQUEST, "3 requests of 3 buffers");
+    ck_assert_ptr_null(none);
+    sw_play_close();
+}
+END_TEST
+
+/* Takes parts that the library has copied, until all are committed at once. */
+static void serve_copied(int socket) {
+    struct sw_msg msg;
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 2);
+    (void)sw_play_register(socket);
+    for (uint32_t n_parts = 0; n_parts < SW_PROTO_MAX_ITEMS; n_parts++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.n_chunks == 1 && msg.u.build.chunks[0].raw_bytes == BUFFER_BYTES);
+        sw_play_put_result(socket, msg.header.seq, 1, BUFFER_BYTES);
+    }
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == SW_PROTO_MAX_ITEMS && msg.u.build.flags == SW_REQ_ALL);
+    for (uint32_t i = 0; i < SW_PROTO_MAX_ITEMS; i++)
+        SW_ASSERT(msg.u.build.builds[i].flags == SW_BUILD_COMMIT);
+    sw_play_put_batch(socket, msg.header.seq, SW_PROTO_MAX_ITEMS, 1, SW_PROTO_MAX_ITEMS * BUFFER_BYTES);
+    while (sw_play_get(socket, &msg))
+        continue;
+    sw_play_put_ok(socket, 0); /* the session has ended, with the names */
+}
+
+/* One packet commits them, however many had their bytes. */
+START_TEST(copied_durable_regions_are_committed_at_once) {
+    static uint8_t memory[N_BUFFERS * BUFFER_BYTES];
+    sw_play_open(serve_copied);
+    for (uint32_t i = 0; i < N_BUFFERS; i++)
+        buffers[i] = (struct spillway_buffer){.data = memory + i * BUFFER_BYTES, .bytes = BUFFER_BYTES};
+    sw_requests_of_each(requests, buffers, N_BUFFERS);
+    requests[0].name = "orders";
+    struct spillway_ticket *none = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, SW_PROTO_MAX_ITEMS + 1, &none, &sw_play.error),
+                     -SPILLWAY_ELIMIT);
+    ck_assert_int_eq(wait_batch(spill_batch(SW_PROTO_MAX_ITEMS), -1, SW_PROTO_MAX_ITEMS), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_two_streams(int socket) {
+    struct sw_msg open, msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    const struct sw_wire_chunk *chunks = msg.u.build.chunks;
+    SW_ASSERT(msg.u.build.n_builds == 3 && chunks[0].order_word == 0 && chunks[1].order_word == 1);
+    SW_ASSERT(chunks[2].order_word == 1);
+    sw_play_put_batch(socket, msg.header.seq, 3, 1, 3 * BUFFER_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The service waits for each of them. */
+START_TEST(each_stream_has_its_mark) {
+    static int streams[2];
+    sw_play.gpu.on = true;
+    start_batches(serve_two_streams);
+    for (uint32_t i = 0; i < 3; i++)
+        requests[i].stream = (void *)&streams[i > 0];
+    ck_assert_int_eq(wait_batch(spill_batch(3), -1, 3), 0);
+    sw_play_close();
+}
+END_TEST
+
+/* ---- false replies ----------------------------------------------------------------------------------------------- */
+
 static void lie_about_the_count(int socket, uint32_t seq) {
     sw_play_put_batch(socket, seq, 3, 1, 2 * BUFFER_BYTES);
 }
@@ -544,6 +644,10 @@ int main(void) {
     tcase_add_test(tcase, each_result_has_its_own_texts);
     tcase_add_test(tcase, an_empty_buffer_may_lie_at_the_end_of_memory);
     tcase_add_test(tcase, freeing_a_batch_drops_its_unknown_regions);
+    tcase_add_test(tcase, regions_are_kept_until_all_packets_are_back);
+    tcase_add_loop_test(tcase, durable_regions_of_several_packets_are_refused, 0, 3);
+    tcase_add_test(tcase, copied_durable_regions_are_committed_at_once);
+    tcase_add_test(tcase, each_stream_has_its_mark);
     tcase_add_loop_test(tcase, false_replies_to_batches_end_the_connection, 0,
                         (int)(sizeof batch_lies / sizeof batch_lies[0]));
     tcase_add_test(tcase, a_restore_of_too_many_bytes_ends_the_connection);
