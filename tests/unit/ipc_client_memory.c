@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -775,6 +776,197 @@ START_TEST(places_of_long_chunks_are_given_back) {
 }
 END_TEST
 
+/* The next packet, which has the service write one chunk there in the arena; returns its seq. */
+static uint32_t take_read(int socket, uint64_t at, uint64_t bytes, uint64_t offset) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.n_chunks == 1 && msg.u.read.chunks[0].at == at && msg.u.read.chunks[0].raw_bytes == bytes);
+    SW_ASSERT(msg.u.read.chunks[0].offset == offset);
+    return msg.header.seq;
+}
+
+static void serve_odd_chunks(int socket) {
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    begin_read_by(socket, STAGED_BYTES, (uint32_t)SW_PIECE_BYTES - 1000);
+    const uint32_t first = take_read(socket, 0, SW_PIECE_BYTES - 1000, 0),
+                   second = take_read(socket, SW_PIECE_BYTES - 1000, 2000, SW_PIECE_BYTES);
+    sw_play_put_result(socket, second, 1, 2000);
+    sw_play_put_result(socket, first, 1, SW_PIECE_BYTES - 1000);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    sw_play_expect_end(socket);
+}
+
+/* The service decodes a chunk as a whole. */
+START_TEST(only_whole_chunks_are_restored) {
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve_odd_chunks);
+    ck_assert_int_eq(
+        spillway_wait(restore_staged((struct spillway_region){1, 9}, heap), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error),
+        0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static atomic_bool has_come; /* what the daemon waited for */
+
+static void dispatch_until_it_has_come(void) {
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    while (!atomic_load(&has_come)) {
+        (void)poll(&p, 1, 1);
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+}
+
+static struct spillway_ticket *restore_long(void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(heap, LONG_BYTES), .region = (struct spillway_region){1, 9}), 1,
+                                      &ticket, &sw_play.error),
+                     0);
+    return ticket;
+}
+
+static void free_the_first_place(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket), seq = take_parts(socket, SW_MSG_BUILD, mem),
+                   end = take_build_end(socket, SW_BUILD_COMMIT);
+    sw_play_put_result(socket, seq, 1, SW_PIECE_BYTES);
+    atomic_store(&has_come, true);
+    begin_read_by(socket, LONG_BYTES, LONG_CHUNK_BYTES);
+    sw_play_put_result(socket, take_read(socket, 0, LONG_BYTES, 2 * SW_PIECE_BYTES), 1, LONG_BYTES);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    sw_play_put_result(socket, seq + 1, 2, 1000);
+    sw_play_put_result(socket, end, 2, STAGED_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* The first of the arena's four places is free, the second is not. */
+START_TEST(places_of_a_long_chunk_lie_side_by_side) {
+    void *heap = calloc(2, LONG_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(free_the_first_place);
+    struct spillway_ticket *spill = spill_staged(heap);
+    dispatch_until_it_has_come();
+    ck_assert_int_eq(
+        spillway_wait(restore_long((uint8_t *)heap + LONG_BYTES), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(spill, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+enum { SMALL_BYTES = 500 };
+
+static uint32_t take_small(int socket, uint64_t place) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_chunks == 1 && msg.u.build.chunks[0].raw_bytes == SMALL_BYTES);
+    SW_ASSERT(msg.u.build.chunks[0].offset == place * SW_PIECE_BYTES);
+    return msg.header.seq;
+}
+
+static void put_small(int socket, uint32_t seq) {
+    sw_play_put_result(socket, seq, 1, SMALL_BYTES);
+    sw_play_put_result(socket, seq + 1, 1, SMALL_BYTES);
+}
+
+static void leave_one_place(int socket) {
+    struct sw_msg status;
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket), seq = take_parts(socket, SW_MSG_BUILD, mem),
+                   end = take_build_end(socket, SW_BUILD_COMMIT), small = take_small(socket, 2);
+    SW_ASSERT(take_build_end(socket, SW_BUILD_COMMIT) == small + 1);
+    atomic_store(&has_come, true);
+    begin_read_by(socket, LONG_BYTES, LONG_CHUNK_BYTES);
+    for (unsigned i = 0; i < 2; i++) { /* nothing goes before the second one */
+        sw_play_expect(socket, &status, SW_MSG_STATUS);
+        sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    }
+    put_parts(socket, seq);
+    sw_play_put_result(socket, end, 2, STAGED_BYTES);
+    const uint32_t read = take_read(socket, 0, LONG_BYTES, 0), last = take_small(socket, 3);
+    SW_ASSERT(take_build_end(socket, SW_BUILD_COMMIT) == last + 1);
+    sw_play_put_result(socket, read, 1, LONG_BYTES);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    put_small(socket, small);
+    put_small(socket, last);
+    sw_play_expect_end(socket);
+}
+
+static struct spillway_ticket *spill_small(void *heap) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(heap, SMALL_BYTES)), 1, &ticket, &sw_play.error), 0);
+    return ticket;
+}
+
+/* The one place that is free is not taken from a call that waits for two. */
+START_TEST(no_copied_call_overtakes_one_that_waits_for_places) {
+    struct spillway_status status = {.size = sizeof status};
+    void *heap = calloc(1, LONG_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(leave_one_place);
+    (void)spill_staged(heap);
+    (void)spill_small(heap);
+    dispatch_until_it_has_come();
+    struct spillway_ticket *waiting = restore_long(heap);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    struct spillway_ticket *last = spill_small(heap);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(waiting, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(last, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void fail_between_parts(int socket) {
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_put_error(socket, take_part(socket, SW_MSG_BUILD, mem, 0, SW_PIECE_BYTES), "ENOSPACE", SW_SCOPE_REQUEST,
+                      "tier is full");
+    atomic_store(&has_come, true);
+    const uint32_t seq = take_parts(socket, SW_MSG_BUILD, mem), end = take_build_end(socket, SW_BUILD_COMMIT);
+    put_parts(socket, seq);
+    sw_play_put_result(socket, end, 2, STAGED_BYTES);
+    sw_play_put_discarded(socket, take_build_end(socket, SW_BUILD_ABORT), 1);
+    sw_play_expect_end(socket);
+}
+
+/* Half of the first was sent; the second goes from its beginning. */
+START_TEST(a_request_that_fails_half_way_does_not_touch_the_next) {
+    uint8_t *heap = calloc(2, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    const struct spillway_buffer buffers[] = {{.data = heap, .bytes = STAGED_BYTES},
+                                              {.data = heap + STAGED_BYTES, .bytes = STAGED_BYTES}};
+    struct spillway_request requests[2] = {{0}};
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_ticket *ticket = NULL;
+    sw_requests_of_each(requests, buffers, 2);
+    requests[0].flags = requests[1].flags = SPILLWAY_EACH;
+    sw_play_open(fail_between_parts);
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, heap, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0); /* copies one part */
+    while (!atomic_load(&has_come))
+        (void)usleep(100);
+    sw_play_ck_error(spillway_wait(ticket, SW_TEST_WAIT_MS, results, 2, &sw_play.error), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "request 1 of 2: tier is full");
+    ck_assert_int_eq(results[0].code, -SPILLWAY_ENOSPACE);
+    ck_assert(results[1].code == 0 && results[1].region.slot == 2);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 /* The linker puts these in the place of the system's. The next call ends with that. */
 static int next_errno;
 int __real_fallocate(int fd, int mode, off_t at, off_t bytes);
@@ -980,6 +1172,10 @@ int main(void) {
     tcase_add_test(tcase, a_part_that_failed_is_not_copied);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
+    tcase_add_test(tcase, only_whole_chunks_are_restored);
+    tcase_add_test(tcase, places_of_a_long_chunk_lie_side_by_side);
+    tcase_add_test(tcase, no_copied_call_overtakes_one_that_waits_for_places);
+    tcase_add_test(tcase, a_request_that_fails_half_way_does_not_touch_the_next);
     tcase_add_loop_test(tcase, a_signal_does_not_end_a_copied_call, 0, 2);
     tcase_add_loop_test(tcase, an_arena_without_memory_fails_a_restore, 0, 3);
     tcase_add_test(tcase, the_end_of_its_time_wakes_the_loop_of_a_copied_call);
