@@ -928,6 +928,76 @@ START_TEST(no_copied_call_overtakes_one_that_waits_for_places) {
 }
 END_TEST
 
+static void answer_the_second_first(int socket) {
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    for (unsigned i = 0; i < 2; i++)
+        begin_read(socket, 1000);
+    const uint32_t first = take_read(socket, 0, 1000, 0), second = take_read(socket, 0, 1000, SW_PIECE_BYTES);
+    sw_play_put_result(socket, second, 1, 1000);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    sw_play_put_result(socket, first, 1, 1000);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    sw_play_expect_end(socket);
+}
+
+/* Each copies what is its own out of the arena. */
+START_TEST(restores_share_the_arena) {
+    void *heap = calloc(2, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(answer_the_second_first);
+    struct spillway_ticket *first = restore_staged((struct spillway_region){1, 9}, heap),
+                           *second = restore_staged((struct spillway_region){1, 9}, (uint8_t *)heap + STAGED_BYTES);
+    ck_assert_int_eq(spillway_wait(second, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(first, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+enum { LONGER_CHUNK_BYTES = 3 * (int)SW_PIECE_BYTES, LONGER_BYTES = LONGER_CHUNK_BYTES - 1000 };
+
+static void answer_nothing_behind_the_parts(int socket) {
+    const struct sw_wire_buffer buffer = {.raw_bytes = LONGER_BYTES, .chunk_bytes = LONGER_CHUNK_BYTES};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 1};
+    struct sw_msg first, end, consume,
+        reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = &buffer}};
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_expect(socket, &first, SW_MSG_READ);
+    begin_read(socket, STAGED_BYTES);
+    const uint32_t parts = take_parts(socket, SW_MSG_READ, mem);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, first.header.seq);
+    put_parts(socket, parts);
+    sw_play_expect(socket, &end, SW_MSG_READ);
+    sw_play_expect(socket, &consume, SW_MSG_DISCARD);
+    sw_play_put_result(socket, take_read(socket, 0, LONGER_BYTES, 0), 1, LONGER_BYTES);
+    sw_play_put_discarded(socket, end.header.seq, 1);
+    sw_play_put_discarded(socket, consume.header.seq, 1);
+    expect_read_end(socket);
+    expect_consume(socket, 1);
+    sw_play_expect_end(socket);
+}
+
+/* A later call that makes room wakes the one that waits for it: no packet does. */
+START_TEST(a_call_that_waits_for_places_sees_them_become_free) {
+    uint8_t *heap = calloc(1, LONGER_BYTES + STAGED_BYTES);
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(answer_nothing_behind_the_parts);
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(heap, LONGER_BYTES), .region = (struct spillway_region){1, 9}),
+                                      1, &ticket, &sw_play.error),
+                     0);
+    (void)restore_staged((struct spillway_region){1, 9}, heap + LONGER_BYTES);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static void fail_between_parts(int socket) {
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
@@ -1175,6 +1245,8 @@ int main(void) {
     tcase_add_test(tcase, only_whole_chunks_are_restored);
     tcase_add_test(tcase, places_of_a_long_chunk_lie_side_by_side);
     tcase_add_test(tcase, no_copied_call_overtakes_one_that_waits_for_places);
+    tcase_add_test(tcase, restores_share_the_arena);
+    tcase_add_test(tcase, a_call_that_waits_for_places_sees_them_become_free);
     tcase_add_test(tcase, a_request_that_fails_half_way_does_not_touch_the_next);
     tcase_add_loop_test(tcase, a_signal_does_not_end_a_copied_call, 0, 2);
     tcase_add_loop_test(tcase, an_arena_without_memory_fails_a_restore, 0, 3);
