@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "ipc/client/client.h"
+#include "ipc/client/client_staging.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/play.h"
@@ -346,6 +347,71 @@ START_TEST(memory_that_is_being_retried_stays_open) {
         spillway_ticket_free(tickets[i]);
     spillway_ticket_free(ticket);
     sw_play_close();
+}
+END_TEST
+
+/* ---- memory that the library copies ------------------------------------------------------------------------------ */
+
+enum { N_PLACES = SW_ARENA_PIECES, SHORT_BYTES = 1000 };
+static atomic_bool has_parts; /* the daemon */
+
+/* The part of a short region in the arena, and its commit. */
+static void take_short(int socket, uint32_t mem) {
+    struct sw_msg part, commit;
+    sw_play_expect(socket, &part, SW_MSG_BUILD);
+    SW_ASSERT(part.u.build.builds[0].flags == SW_BUILD_BEGIN && part.u.build.chunks[0].mem == mem);
+    sw_play_expect(socket, &commit, SW_MSG_BUILD);
+    SW_ASSERT(commit.u.build.n_chunks == 0 && commit.u.build.builds[0].flags == SW_BUILD_COMMIT);
+    sw_play_put_result(socket, part.header.seq, 1, SHORT_BYTES);
+    sw_play_put_result(socket, commit.header.seq, 1, SHORT_BYTES);
+}
+
+static void lose_parts(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    const uint32_t mem = sw_play_register(socket);
+    for (unsigned i = 0; i < N_PLACES; i++)
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    atomic_store(&has_parts, true);
+    leave(socket);
+    const int again = come_back();
+    SW_ASSERT(sw_play_register(again) == mem);
+    expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_BUILD); /* whether or not there is anything left of it */
+    SW_ASSERT(msg.u.build.n_builds == 1 && msg.u.build.builds[0].flags == SW_BUILD_ABORT);
+    sw_play_put_error(again, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such build");
+    take_short(again, mem);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+static struct spillway_ticket *spill_copied(void *heap, uint64_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(heap, bytes), .flags = SPILLWAY_EACH), 1,
+                                    &ticket, &sw_play.error),
+                     0);
+    return ticket;
+}
+
+/* The build is gone with the process, and is not asked about. The arena serves the next call. */
+START_TEST(a_copied_spill_ends_with_the_process) {
+    const size_t bytes = (N_PLACES + 1) * SW_PIECE_BYTES;
+    struct spillway_result result = {.size = sizeof result};
+    void *heap = calloc(1, bytes);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(lose_parts);
+    struct spillway_ticket *ticket = spill_copied(heap, bytes);
+    while (!atomic_load(&has_parts)) {
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+        (void)usleep(100);
+    }
+    lose_connection();
+    sw_play_ck_error(spillway_wait(ticket, -1, &result, 1, &sw_play.error), SPILLWAY_ERESTARTED, SPILLWAY_SCOPE_REQUEST,
+                     "");
+    ck_assert_int_eq(result.code, -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spillway_wait(spill_copied(heap, SHORT_BYTES), -1, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
 }
 END_TEST
 
@@ -1328,6 +1394,7 @@ int main(void) {
     tcase_add_loop_test(tcase, refused_memory_is_retried, 0, N_REQUESTS);
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
+    tcase_add_test(tcase, a_copied_spill_ends_with_the_process);
     tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_test(tcase, a_coder_asks_anew_if_its_frame_buffers_were_not_opened);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
