@@ -141,6 +141,42 @@ START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
 }
 END_TEST
 
+static void serve_overlapping_blocks(int socket) {
+    struct sw_msg open[2], ask, close[2];
+    sw_play_greet(socket);
+    for (int i = 0; i < 2; i++) {
+        sw_play_expect(socket, &open[i], SW_MSG_MEM_OPEN);
+        sw_play_put_ok(socket, open[i].header.seq);
+    }
+    sw_play_expect(socket, &ask, SW_MSG_BUILD);
+    SW_ASSERT(ask.u.build.n_chunks == 3 && ask.u.build.chunks[0].mem == open[0].u.mem_open.mem);
+    SW_ASSERT(ask.u.build.chunks[1].mem == open[1].u.mem_open.mem && ask.u.build.chunks[1].offset == 0);
+    SW_ASSERT(ask.u.build.chunks[2].mem == open[0].u.mem_open.mem && ask.u.build.chunks[2].offset == 50);
+    for (int i = 0; i < 2; i++)
+        sw_play_expect(socket, &close[i], SW_MSG_MEM_CLOSE);
+    sw_play_put_result(socket, ask.header.seq, 4, 270);
+    for (int i = 0; i < 2; i++)
+        sw_play_put_ok(socket, close[i].header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* What begins in a block of a GPU and ends behind it is not in it; what ends with it is. */
+START_TEST(a_block_holds_what_ends_in_it) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_result result = {.size = sizeof result};
+    sw_play.gpu.on = true;
+    sw_play_open(serve_overlapping_blocks);
+    uint8_t *data = sw_play.data;
+    const struct spillway_buffer buffers[] = {
+        {.data = data, .bytes = 100}, {.data = data + 50, .bytes = 120}, {.data = data + 50, .bytes = 50}};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 3)), 1, &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, &result, 1, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    sw_play_close();
+}
+END_TEST
+
 static void serve_two_memfds(int socket) {
     struct two two;
     take_two_memfds(socket, &two);
@@ -565,6 +601,7 @@ int main(void) {
     TCase *tcase = tcase_create("buffers");
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
+    tcase_add_test(tcase, a_block_holds_what_ends_in_it);
     tcase_add_test(tcase, two_memfds_are_handed_over_separately);
     tcase_add_test(tcase, the_cause_is_why_memory_was_refused);
     tcase_add_test(tcase, the_cause_is_not_the_end_of_the_memory);
