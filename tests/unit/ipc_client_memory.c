@@ -1186,6 +1186,59 @@ START_TEST(an_arena_may_be_refused) {
 }
 END_TEST
 
+static void refuse_a_preparation(int socket) {
+    uint32_t refused;
+    sw_play_greet(socket);
+    const uint32_t seq = sw_play_take_registration(socket, &refused);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    const uint32_t mem = sw_play_register(socket);
+    put_parts(socket, take_parts(socket, SW_MSG_BUILD, mem));
+    sw_play_put_result(socket, take_build_end(socket, SW_BUILD_COMMIT), 1, STAGED_BYTES);
+    expect_mem_close(socket, refused);
+    sw_play_expect_end(socket);
+}
+
+/* The caller learns of it; and the service may forget the memory when the next call has ended. */
+START_TEST(an_arena_that_is_prepared_may_be_refused) {
+    struct spillway_result result = {.size = sizeof result};
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(refuse_a_preparation);
+    sw_play_ck_error(spillway_prepare(sw_play.connection, heap, &sw_play.error), SPILLWAY_EIMPORT,
+                     SPILLWAY_SCOPE_REQUEST, "cannot be opened");
+    ck_assert_int_eq(spillway_wait(spill_staged(heap), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
+static void refuse_the_arena_of_two(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    expect_mem_close(socket, mem);
+    sw_play_expect_end(socket);
+}
+
+/* It goes with the last of the calls that wait for it. */
+START_TEST(a_refused_arena_fails_all_its_calls) {
+    void *heap = calloc(1, STAGED_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(refuse_the_arena_of_two);
+    struct spillway_ticket *tickets[] = {spill_staged(heap), spill_staged(heap)};
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    for (unsigned i = 0; i < 2; i++)
+        sw_play_ck_error(spillway_wait(tickets[i], SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), SPILLWAY_EIMPORT,
+                         SPILLWAY_SCOPE_REQUEST, "cannot be opened");
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static void keep_the_arena_waiting(int socket) {
     uint32_t mem;
     sw_play_greet(socket);
@@ -1242,6 +1295,8 @@ int main(void) {
     tcase_add_test(tcase, a_part_that_failed_is_not_copied);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
+    tcase_add_test(tcase, an_arena_that_is_prepared_may_be_refused);
+    tcase_add_test(tcase, a_refused_arena_fails_all_its_calls);
     tcase_add_test(tcase, only_whole_chunks_are_restored);
     tcase_add_test(tcase, places_of_a_long_chunk_lie_side_by_side);
     tcase_add_test(tcase, no_copied_call_overtakes_one_that_waits_for_places);
