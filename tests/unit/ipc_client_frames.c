@@ -1,0 +1,292 @@
+/* The client library with the codec in its process, against a played daemon: what the packets about frames have, and
+ * what becomes of answers that are none. */
+#include "base/assert.h"
+#include "codec/codec.h"
+#include "ipc/client/client_coder.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/play.h"
+#include "tests/lib/requests.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHORT_BYTES = 1 << 20, LONG_BYTES = 2 << 20 }; /* SHORT_BYTES: the most that goes in a packet of its own */
+
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+/* Until it has the frame buffers. */
+static void greet_with(int socket, uint32_t max_buffers) {
+    struct sw_msg msg, ok = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, max_buffers);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    sw_play_put(socket, &ok, SW_MSG_CODER_OK, msg.header.seq);
+    (void)sw_play_register(socket);
+}
+
+static void greet(int socket) {
+    greet_with(socket, SW_PLAY_MAX_PIECES);
+}
+
+/* ---- the client -------------------------------------------------------------------------------------------------- */
+
+static uint8_t *heap;
+
+static void open_client(void (*serve)(int socket)) {
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    heap = calloc(1, LONG_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve);
+}
+
+static void close_client(void) {
+    sw_play_close();
+    free(heap);
+}
+
+static struct spillway_ticket *spill(void *data, uint64_t bytes, uint32_t flags) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(data, bytes), .flags = flags), 1, &ticket, &sw_play.error),
+        0);
+    return ticket;
+}
+
+static struct spillway_ticket *restore(void *data, uint64_t bytes) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(spillway_restore(sw_play.connection,
+                                      SW_REQUEST(SW_ONE(data, bytes), .region = (struct spillway_region){1, 9}), 1,
+                                      &ticket, &sw_play.error),
+                     0);
+    return ticket;
+}
+
+static int wait_for(struct spillway_ticket *ticket) {
+    return spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error);
+}
+
+/* ---- packets ----------------------------------------------------------------------------------------------------- */
+
+static void serve_two_lengths(int socket) {
+    static const uint32_t bytes[] = {SHORT_BYTES, SHORT_BYTES + 1};
+    struct sw_msg msg;
+    greet(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        bool commits = false;
+        for (unsigned n = 0; !commits; n++) {
+            sw_play_expect(socket, &msg, SW_MSG_BUILD);
+            commits = msg.u.build.builds[0].flags & SW_BUILD_COMMIT;
+            SW_ASSERT(n > 0 || commits == (bytes[i] == SHORT_BYTES));
+            sw_play_put_result(socket, msg.header.seq, commits ? i + 1 : 0, commits ? bytes[i] : 0);
+        }
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(short_regions_take_one_packet) {
+    open_client(serve_two_lengths);
+    ck_assert_int_eq(wait_for(spill(heap, SHORT_BYTES, 0)), 0);
+    ck_assert_int_eq(wait_for(spill(heap, SHORT_BYTES + 1, 0)), 0);
+    close_client();
+}
+END_TEST
+
+/* Of two calls with two regions each only one has room. */
+static void serve_three_buffers(int socket) {
+    struct sw_msg msg;
+    struct pollfd p = {.fd = socket, .events = POLLIN};
+    greet_with(socket, 3);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.n_builds == 2 && msg.u.build.n_buffers == 2);
+        SW_ASSERT(i > 0 || poll(&p, 1, 100) == 0);
+        sw_play_put_batch(socket, msg.header.seq, 2, 1 + 2 * i, 2 * SW_PLAY_BYTES);
+    }
+    sw_play_expect_end(socket);
+}
+
+START_TEST(no_more_buffers_are_under_way_than_allowed) {
+    struct spillway_ticket *tickets[2] = {NULL};
+    open_client(serve_three_buffers);
+    const struct spillway_request *request = SW_REQUEST(SW_ONE(heap, SW_PLAY_BYTES));
+    const struct spillway_request both[] = {*request, *request};
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(spillway_spill(sw_play.connection, both, 2, &tickets[i], &sw_play.error), 0);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(wait_for(tickets[i]), 0);
+    close_client();
+}
+END_TEST
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static void put_frame(int socket, uint32_t seq, const struct sw_wire_frame *frame) {
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .raw_bytes = frame->raw_bytes};
+    struct sw_msg reply = {.u.results = {.n_results = 1, .n_frames = 1, .results = &result, .frames = frame}};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, seq);
+}
+
+static void answer_a_build_with_a_frame(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    while (sw_play_get(socket, &msg))
+        if (msg.header.type == SW_MSG_BUILD && msg.u.build.n_chunks)
+            put_frame(socket, msg.header.seq, &(struct sw_wire_frame){0});
+        else
+            sw_play_put_result(socket, msg.header.seq, 0, 0);
+}
+
+/* And the frame buffers are used no more: it may still write there. */
+START_TEST(a_build_is_not_answered_with_frames) {
+    open_client(answer_a_build_with_a_frame);
+    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    const struct sw_coder_link *link =
+        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
+    ck_assert(sw_coder_is_condemned(link->coder));
+    close_client();
+}
+END_TEST
+
+/* The service has a region without chunks, which this side cannot fetch, and is asked to restore it itself. */
+static void begin_a_read_without_chunks(int socket) {
+    const struct sw_wire_buffer buffer = {.raw_bytes = LONG_BYTES};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 1};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = &buffer}};
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.reads[0].flags & SW_READ_BEGIN);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    while (sw_play_get(socket, &msg)) {
+        if (msg.header.type != SW_MSG_READ)
+            sw_play_put_ok(socket, msg.header.seq);
+        else if (msg.u.read.reads[0].flags & SW_READ_BEGIN)
+            sw_play_put_error(socket, msg.header.seq, "EBUSY", SW_SCOPE_REQUEST, "the second read");
+        else
+            sw_play_put_result(socket, msg.header.seq, 1, 0);
+    }
+}
+
+START_TEST(a_region_without_chunks_is_the_service_s) {
+    open_client(begin_a_read_without_chunks);
+    sw_play_ck_error(wait_for(restore(heap, LONG_BYTES)), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST, "the second read");
+    close_client();
+}
+END_TEST
+
+static uint64_t room_bytes; /* of the frame that is fetched */
+
+/* A frame of that many bytes, stored as they are. */
+static struct sw_wire_frame raw_frame(uint64_t raw_bytes) {
+    struct sw_frame_layout layout;
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, raw_bytes, 0);
+    return (struct sw_wire_frame){.bytes = layout.frame_bytes,
+                                  .raw_bytes = raw_bytes,
+                                  .codec = SW_CODEC_RAW,
+                                  .segment_log2 = SW_RAW_SEGMENT_LOG2};
+}
+
+static struct sw_wire_frame far_away(void) {
+    struct sw_wire_frame frame = raw_frame(SW_PLAY_BYTES);
+    frame.offset = UINT64_C(1) << 40;
+    return frame;
+}
+
+static struct sw_wire_frame at_the_end(void) {
+    struct sw_wire_frame frame = raw_frame(SW_PLAY_BYTES);
+    frame.offset = room_bytes - SW_PROTO_FRAME_STEP;
+    return frame;
+}
+
+static struct sw_wire_frame longer(void) {
+    return raw_frame(SW_PLAY_BYTES + 1);
+}
+
+static struct sw_wire_frame (*const lies[])(void) = {far_away, at_the_end, longer};
+static int lie;
+
+/* Two regions in one packet; the lie is about the second one's frame. */
+static void answer_with_a_lie(int socket) {
+    struct sw_wire_result results[2];
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    const struct sw_wire_chunk *chunks = msg.u.read.chunks;
+    SW_ASSERT(msg.u.read.flags & SW_REQ_GATHER && msg.u.read.n_chunks == 2);
+    room_bytes = chunks[1].frame_bytes;
+    struct sw_wire_frame frames[] = {raw_frame(SW_PLAY_BYTES), lies[lie]()};
+    for (unsigned i = 0; i < 2; i++) {
+        results[i] = (struct sw_wire_result){.slot = 1, .gen = 9, .raw_bytes = SW_PLAY_BYTES};
+        frames[i].offset += chunks[i].offset;
+    }
+    struct sw_msg reply = {.u.results = {.n_results = 2, .n_frames = 2, .results = results, .frames = frames}};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect_end(socket);
+}
+
+/* Behind the room for it, across its end, or with more bytes than the caller's buffer. */
+START_TEST(a_frame_lies_where_it_was_asked_for) {
+    struct spillway_ticket *ticket = NULL;
+    lie = _i;
+    open_client(answer_with_a_lie);
+    const struct spillway_region region = {1, 9};
+    const struct spillway_request both[] = {
+        *SW_REQUEST(SW_ONE(heap, SW_PLAY_BYTES), .region = region),
+        *SW_REQUEST(SW_ONE(heap + LONG_BYTES / 2, SW_PLAY_BYTES), .region = region)};
+    ck_assert_int_eq(spillway_restore(sw_play.connection, both, 2, &ticket, &sw_play.error), 0);
+    sw_play_ck_error(wait_for(ticket), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    close_client();
+}
+END_TEST
+
+/* ---- packed regions ---------------------------------------------------------------------------------------------- */
+
+static atomic_bool is_told;
+
+static void know_a_canceled_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.builds[0].flags & SW_BUILD_PACKED);
+    atomic_store(&is_told, true);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_result(socket, msg.header.seq, 7, SW_PLAY_BYTES);
+    sw_play_expect_drop(socket, 7);
+    sw_play_expect_end(socket);
+}
+
+/* The region that the service knows of is dropped, and the result names none. */
+START_TEST(a_pack_that_is_canceled_late_has_no_region) {
+    struct spillway_result result = {.size = sizeof result};
+    open_client(know_a_canceled_pack);
+    struct spillway_ticket *ticket = spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
+    while (!atomic_load(&is_told))
+        ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &sw_play.error), -SPILLWAY_ECANCELED);
+    ck_assert_int_eq(result.code, -SPILLWAY_ECANCELED);
+    ck_assert_uint_eq(result.region.slot, 0);
+    ck_assert_uint_eq(result.region.generation, 0);
+    for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
+        ck_assert_uint_eq(heap[i], 0);
+    close_client();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_frames");
+    TCase *tcase = tcase_create("frames");
+    tcase_add_test(tcase, short_regions_take_one_packet);
+    tcase_add_test(tcase, no_more_buffers_are_under_way_than_allowed);
+    tcase_add_test(tcase, a_build_is_not_answered_with_frames);
+    tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
+    tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
