@@ -6,6 +6,7 @@
 #include "base/assert.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -71,7 +72,10 @@ bool sw_play_get(int socket, struct sw_msg *ret) {
         SW_ASSERT(ret->u.order_page.bytes == sw_mark_page_bytes(sw_play.gpu.page));
         sw_play.gpu.n_pages++;
         sw_play.gpu.has_page = true;
-        sw_play_put_ok(socket, ret->header.seq);
+        if (sw_play.gpu.n_pages > sw_play.gpu.n_refused)
+            sw_play_put_ok(socket, ret->header.seq);
+        else
+            sw_play_put_error(socket, ret->header.seq, "ELIMIT", SW_SCOPE_REQUEST, "no room for the page");
     }
     return false;
 }
@@ -232,10 +236,18 @@ void __wrap_sw_mark_unref(struct sw_mark *mark);
 
 int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const void *memory, uint64_t bytes,
                           struct sw_err *err) {
-    (void)cuda, (void)memory, (void)err;
-    ret->kind = SW_MEM_CUDA_IPC;
+    (void)cuda, (void)memory;
+    if (!sw_play.gpu.on)
+        return 0;
+    ret->kind = sw_play.gpu.n_parts ? SW_MEM_CUDA_VMM : SW_MEM_CUDA_IPC;
     ret->bytes = bytes;
-    return sw_play.gpu.on;
+    if (sw_play.gpu.n_parts && sw_export_reserve(ret, sw_play.gpu.n_parts, err) < 0)
+        return -SW_ENOMEM;
+    for (uint32_t i = 0; i < ret->n_parts; i++) {
+        ret->fds[i] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+        ret->part_bytes[i] = i + 1;
+    }
+    return 1;
 }
 
 int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *memory,

@@ -29,8 +29,10 @@ extern struct sw_play {
         bool on;
         struct sw_mark_page *page;
         unsigned n_held;    /* references to marks */
+        uint32_t n_parts;   /* descriptors that all memory comes with; part i has i + 1 bytes */
         const void *memory; /* of the last one */
-        unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK */
+        unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK, but for: */
+        unsigned n_refused; /* the first ones, with an error */
         bool has_page;      /* on this connection; a request with a mark that comes before ends the process */
     } gpu;
     uid_t stranger; /* the user who serves the socket, as the client sees it; 0: this one */

@@ -105,7 +105,88 @@ START_TEST(no_mark_leaks_without_replies) {
 }
 END_TEST
 
+static void refuse_the_page(int socket) {
+    sw_play_greet(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint32_t seq = take_gpu_spill(socket, 0);
+        sw_play_put_ok(socket, seq);
+        sw_play_put_error(socket, seq + 1, "EINVAL", SW_SCOPE_REQUEST, "no page");
+    }
+    sw_play_expect_end(socket);
+}
+
+/* A page that the service had no room for is sent again with the next mark. */
+START_TEST(a_refused_page_of_marks_is_sent_again) {
+    sw_play.gpu.n_refused = 1;
+    sw_play_open(refuse_the_page);
+    sw_play.gpu.on = true;
+    for (unsigned i = 0; i < 2; i++) {
+        struct spillway_ticket *ticket = sw_play_spill();
+        ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), -SPILLWAY_EINVAL);
+        ck_assert_uint_eq(sw_play.gpu.n_pages, i + 1);
+    }
+    sw_play_close();
+}
+END_TEST
+
 /* ---- registered memory ------------------------------------------------------------------------------------------- */
+
+enum { MANY_PARTS = 2 * SW_PROTO_MAX_FDS + 5 };
+
+static void take_many_parts(int socket) {
+    struct sw_msg open, msg;
+    uint32_t first = 0;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    SW_ASSERT(open.u.mem_open.n_parts == MANY_PARTS);
+    sw_play_put_ok(socket, open.header.seq);
+    while (first < MANY_PARTS) {
+        sw_play_expect(socket, &msg, SW_MSG_MEM_PARTS);
+        SW_ASSERT(msg.u.mem_parts.mem == open.u.mem_open.mem && msg.u.mem_parts.first == first);
+        for (uint32_t i = 0; i < msg.u.mem_parts.count; i++)
+            SW_ASSERT(msg.u.mem_parts.part_bytes[i] == ++first);
+        sw_play_put_ok(socket, msg.header.seq);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* No packet takes all descriptors of such memory. */
+START_TEST(memory_of_many_parts_takes_several_packets) {
+    sw_play.gpu.n_parts = MANY_PARTS;
+    sw_play_open(take_many_parts);
+    sw_play.gpu.on = true;
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+static void serve_two_at_once(int socket) {
+    struct sw_msg open[2], parts, msg;
+    sw_play_greet(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(socket, &open[i], SW_MSG_MEM_OPEN);
+        sw_play_expect(socket, &parts, SW_MSG_MEM_PARTS);
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.chunks[0].mem == open[i].u.mem_open.mem);
+    }
+    SW_ASSERT(open[0].u.mem_open.mem != open[1].u.mem_open.mem);
+    for (unsigned i = 0; i < 2; i++)
+        sw_play_put_spilled(socket, open[i].header.seq, i + 1);
+    sw_play_expect_end(socket);
+}
+
+/* Also when the numbers of memories begin anew: one that a running call has is left out. */
+START_TEST(running_calls_have_memories_of_different_numbers) {
+    sw_play_open(serve_two_at_once);
+    sw_play.connection->next_mem = 1;
+    struct spillway_ticket *first = sw_play_spill();
+    sw_play.connection->next_mem = 1;
+    struct spillway_ticket *second = sw_play_spill();
+    ck_assert_int_eq(spillway_wait(first, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(second, -1, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
 
 static void expect_mem_close(int socket, uint32_t mem) {
     struct sw_msg msg;
@@ -1275,6 +1356,9 @@ int main(void) {
     TCase *tcase = tcase_create("memory");
     tcase_add_test(tcase, marks_are_held_until_the_reply);
     tcase_add_test(tcase, no_mark_leaks_without_replies);
+    tcase_add_test(tcase, a_refused_page_of_marks_is_sent_again);
+    tcase_add_test(tcase, memory_of_many_parts_takes_several_packets);
+    tcase_add_test(tcase, running_calls_have_memories_of_different_numbers);
     tcase_add_test(tcase, registered_memory_is_handed_over_once);
     tcase_add_test(tcase, registered_ranges_are_kept_apart);
     tcase_add_test(tcase, what_ends_behind_registered_memory_is_handed_over);
