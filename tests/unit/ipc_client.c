@@ -427,6 +427,61 @@ START_TEST(freeing_a_ticket_drops_its_unknown_regions) {
 }
 END_TEST
 
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static atomic_bool has_ended;
+
+/* The service has something of the client's for a while yet, when the client has hung up. */
+static void end_late(int socket) {
+    struct sw_msg msg;
+    while (sw_play_get(socket, &msg))
+        ;
+    (void)usleep(50000);
+    atomic_store(&has_ended, true);
+}
+
+static void open_memory_to_the_end(int socket) {
+    uint32_t mem;
+    sw_play_greet(socket);
+    (void)sw_play_take_registration(socket, &mem);
+    end_late(socket);
+}
+
+/* Although no call that the program knows of is running. */
+START_TEST(close_waits_for_memory_that_is_being_opened) {
+    sw_play_open(open_memory_to_the_end);
+    spillway_set_timeout(sw_play.connection, 20);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error),
+                     -SPILLWAY_ETIMEDOUT);
+    spillway_close(sw_play.connection);
+    sw_play.connection = NULL;
+    ck_assert(atomic_load(&has_ended));
+    sw_play_close();
+}
+END_TEST
+
+static void keep_a_name_to_the_end(int socket) {
+    sw_play_greet(socket);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    end_late(socket);
+    sw_play_put_ok(socket, 0);
+}
+
+/* Then another connection can have the region at once. */
+START_TEST(close_waits_until_names_are_free) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(keep_a_name_to_the_end);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .name = "name"),
+                                    1, &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, -1, NULL, 0, &sw_play.error), 0);
+    spillway_close(sw_play.connection);
+    sw_play.connection = NULL;
+    ck_assert(atomic_load(&has_ended));
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("client");
     TCase *tcase = tcase_create("client");
@@ -442,6 +497,8 @@ int main(void) {
     tcase_add_test(tcase, a_dead_daemon_fails_everything);
     tcase_add_test(tcase, answers_before_a_reset_arrive);
     tcase_add_test(tcase, freeing_a_ticket_drops_its_unknown_regions);
+    tcase_add_test(tcase, close_waits_for_memory_that_is_being_opened);
+    tcase_add_test(tcase, close_waits_until_names_are_free);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

@@ -1309,6 +1309,58 @@ START_TEST(a_drop_that_is_repeated_may_find_nothing) {
 }
 END_TEST
 
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* The next process has the connection, and says nothing. The client hangs up at once: it has nothing of the client's.
+ */
+static void expect_a_quick_end(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    (void)sw_play_take_spill(socket);
+    leave(socket);
+    const int again = accept(sw_play.listener, NULL, NULL);
+    sw_play_expect(again, &msg, SW_MSG_HELLO);
+    struct pollfd p = {.fd = again};
+    SW_ASSERT(poll(&p, 1, 5000) == 1 && p.revents & POLLHUP);
+    (void)close(again);
+}
+
+START_TEST(close_does_not_wait_for_a_service_that_is_not_back) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(expect_a_quick_end);
+    ck_assert_int_eq(spill(&ticket), 0);
+    lose_connection();
+    while (sw_play.connection->link != SW_LINK_HELLO)
+        dispatch();
+    sw_play_close();
+}
+END_TEST
+
+/* The process ends before the session does: its last packet is an answer. */
+static void answer_at_the_end(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    const uint32_t seq = sw_play_take_spill(socket);
+    sw_play_expect_end(socket);
+    sw_play_put_ok(socket, seq);
+    (void)shutdown(socket, SHUT_RDWR);
+    const int again = come_back();
+    SW_ASSERT(!sw_play_get(again, &msg));
+    sw_play_put_ok(again, 0);
+    (void)close(again);
+}
+
+/* Else the next process would keep the name for it. */
+START_TEST(close_ends_the_session_with_the_next_process) {
+    sw_play_open(answer_at_the_end);
+    struct spillway_ticket *named = spill_named(), *other = NULL;
+    ck_assert_int_eq(spillway_wait(named, -1, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spill(&other), 0);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- somebody else has taken the path ---------------------------------------------------------------------------- */
 
 enum { IMPOSTOR = 4242 };
@@ -1424,6 +1476,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_batch_is_settled_as_it_was_sent, 0, 2);
     tcase_add_loop_test(tcase, a_drop_that_is_repeated_may_find_nothing, 0, 3);
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
+    tcase_add_test(tcase, close_does_not_wait_for_a_service_that_is_not_back);
+    tcase_add_test(tcase, close_ends_the_session_with_the_next_process);
     tcase_add_test(tcase, an_impostor_gets_no_data);
     tcase_add_test(tcase, an_impostor_is_named_when_the_time_is_over);
     tcase_add_test(tcase, an_impostor_is_forgotten_when_the_service_is_back);
