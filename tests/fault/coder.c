@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CHUNK = 256 << 10, BYTES = 5 * CHUNK + 777, MOST_CHUNKS = 8 };
@@ -587,6 +588,58 @@ START_TEST(a_condemned_coder_packs_in_other_buffers) {
 }
 END_TEST
 
+/* A call that ends with its connection drops its events. Those of others go on. */
+START_TEST(only_the_events_of_an_owner_are_dropped) {
+    struct sw_coder_run ended, other;
+    struct sw_coder_event *events[2] = {NULL};
+    open_coder();
+    memcpy(data, original, BYTES);
+    atomic_store(&holds_back, true);
+    add_part(&ended, SW_OP_SPILL, CHUNK, 1);
+    add_part(&other, SW_OP_SPILL, CHUNK, 1);
+    for (unsigned n = 0; n < 2;) {
+        (void)sw_coder_step(coder);
+        struct sw_coder_event *event = sw_coder_next_event(coder, &user);
+        if (event)
+            events[n++] = event;
+    }
+    while (!is_over(&ended)) {
+        sw_coder_drop_events(coder, &ended);
+        (void)sw_coder_step(coder);
+    }
+    ck_assert(!is_over(&other));
+    ck_assert_int_eq(finish(&ended), -SW_ECANCELED);
+    carry_out(events[0]->run == &other ? events[0] : events[1]);
+    ck_assert_int_eq(finish(&other), 0);
+    close_coder();
+}
+END_TEST
+
+#ifndef __SANITIZE_THREAD__ /* it lets no child of a process with threads make some */
+static int code_in_the_child(struct sw_coder *of_parent) {
+    struct sw_coder *own = NULL;
+    if (sw_coder_get(&own, &place, NULL) || own == of_parent)
+        return 1;
+    sw_coder_put(own);
+    return 0;
+}
+
+/* The parent's has no thread in the child, and its frame buffers are the parent's. */
+START_TEST(a_forked_child_has_a_coder_of_its_own) {
+    int status = -1;
+    place = (struct sw_coder_place){0}; /* the host's: a child cannot call CUDA */
+    struct sw_coder *own = get();
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        _exit(code_in_the_child(own));
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    sw_coder_put(own);
+}
+END_TEST
+#endif
+
 /* ---- what only polling shows ------------------------------------------------------------------------------------- */
 
 static atomic_int n_woken;
@@ -824,6 +877,10 @@ int main(void) {
     tcase_add_test(tcase, another_context_with_the_same_handle_has_its_own_coder);
     tcase_add_test(tcase, a_condemned_coder_passes_no_frame_on);
     tcase_add_test(tcase, a_condemned_coder_packs_in_other_buffers);
+    tcase_add_test(tcase, only_the_events_of_an_owner_are_dropped);
+#ifndef __SANITIZE_THREAD__
+    tcase_add_test(tcase, a_forked_child_has_a_coder_of_its_own);
+#endif
     tcase_add_loop_test(tcase, regions_are_packed_in_the_engine_s_context, 0, 2);
     tcase_add_test(tcase, packs_and_unpacks_on_a_full_gpu);
     tcase_add_test(tcase, the_thread_wakes_a_user_once_at_its_time);

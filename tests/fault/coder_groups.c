@@ -296,6 +296,9 @@ START_TEST(a_bad_frame_is_disputed_and_fails_alone) {
     ck_assert_int_eq(code, -SW_ECHECKSUM);
     ck_assert_uint_eq(n_disputed, 1);
     ck_back(14);
+    for (unsigned i = 0; i < 4; i++) /* in each slot: no other frame is disputed */
+        there_and_back();
+    ck_assert_uint_eq(n_disputed, 1);
 }
 END_TEST
 
