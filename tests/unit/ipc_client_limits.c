@@ -51,7 +51,9 @@ static void serve_one(int socket) {
     sw_play_expect_end(socket);
 }
 
-/* sendmsg() of the test's thread, while too many descriptors are on their way. */
+/* sendmsg() of the test's thread, while too many descriptors are on their way, or the kernel has no memory for them. */
+static const int refusals[] = {ETOOMANYREFS, ENOMEM, ENOBUFS};
+static int refusal;
 static bool refuses_descriptors;
 static pthread_t client;
 
@@ -60,15 +62,16 @@ ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
     if (pthread_equal(pthread_self(), client) && refuses_descriptors && message->msg_controllen) {
-        errno = ETOOMANYREFS;
+        errno = refusal;
         return -1;
     }
     return __real_sendmsg(fd, message, flags);
 }
 
-/* The socket has room all the time; how often does an event loop wake? */
+/* The socket has room all the time; how often does an event loop wake? Loop: why they are refused. */
 START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
     unsigned n_wakes = 0;
+    refusal = refusals[_i];
     client = pthread_self();
     sw_play_open(serve_one);
     struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
@@ -315,7 +318,8 @@ int main(void) {
     TCase *tcase = tcase_create("limits of a client");
     tcase_add_test(tcase, no_more_in_flight_than_the_daemon_allows);
     tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
-    tcase_add_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused);
+    tcase_add_loop_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused, 0,
+                        (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_loop_test(tcase, a_full_socket_blocks_nobody, 0, 2);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
