@@ -636,6 +636,54 @@ START_TEST(a_call_of_which_a_part_is_committed_is_not_begun_anew) {
 }
 END_TEST
 
+static void expect_packed(int socket, struct sw_msg *ret) {
+    sw_play_expect(socket, ret, SW_MSG_BUILD);
+    SW_ASSERT(ret->u.build.builds[0].flags & SW_BUILD_PACKED);
+}
+
+/* The process ends before it has noted the region. */
+static void forget_a_packed_region(int socket) {
+    struct sw_msg msg;
+    greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    answer_coder(socket, msg.header.seq);
+    (void)sw_play_register(socket);
+    expect_packed(socket, &msg);
+    (void)shutdown(socket, SHUT_RDWR);
+    const int again = come_back();
+    for (bool is_told = false; !is_told && sw_play_get(again, &msg);) {
+        is_told = msg.header.type == SW_MSG_BUILD;
+        SW_ASSERT(!is_told || msg.u.build.builds[0].flags & SW_BUILD_PACKED);
+        if (is_told)
+            sw_play_put_result(again, msg.header.seq, 5, SW_PLAY_BYTES);
+        else if (msg.header.type == SW_MSG_CODER)
+            answer_coder(again, msg.header.seq);
+        else if (msg.header.type == SW_MSG_SETTLE && msg.u.settle.type)
+            sw_play_put_error(again, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
+        else
+            sw_play_put_ok(again, msg.header.seq);
+    }
+    while (sw_play_get(again, &msg))
+        SW_ASSERT(msg.header.type == SW_MSG_MEM_PARTS || msg.header.type == SW_MSG_MEM_OPEN);
+    (void)close(again);
+}
+
+/* The bytes are packed, and need no service for that. */
+START_TEST(the_next_process_is_told_of_a_packed_region) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(forget_a_packed_region);
+    ck_assert_int_eq(spillway_spill(sw_play.connection,
+                                    SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES), .flags = SPILLWAY_IN_PLACE), 1,
+                                    &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_uint_eq(result.region.slot, 5);
+    sw_play_close();
+}
+END_TEST
+
 /* ---- marks ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t take_marked_spill(int socket) {
@@ -1452,6 +1500,7 @@ int main(void) {
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
     tcase_add_test(tcase, a_service_with_fewer_codecs_encodes_itself);
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
+    tcase_add_test(tcase, the_next_process_is_told_of_a_packed_region);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_reconnection_ends_at_its_time_limit, 0, (int)(sizeof ends / sizeof ends[0]));
     tcase_add_test(tcase, a_service_that_stopped_for_good_is_named);
