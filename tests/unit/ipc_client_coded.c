@@ -79,12 +79,44 @@ START_TEST(no_dictionary_is_longer_than_its_codec_s) {
 }
 END_TEST
 
+static void ck_refused(struct sw_wire_frame said) {
+    struct sw_frame_layout taken;
+    ck_assert(!sw_coded_take_layout(&taken, &said, room_bytes + SW_FRAME_ALIGN));
+}
+
+/* One number of the frame is such that no frame of its codec has it. */
+START_TEST(what_no_frame_has_is_refused) {
+    const struct sw_frame_layout layout = encode(_i);
+    const struct sw_wire_frame said = say(&layout);
+    struct sw_wire_frame other[8];
+    for (unsigned i = 0; i < 8; i++)
+        other[i] = said;
+    other[0].raw_bytes = 0;
+    other[1].raw_bytes = SW_FRAME_MAX_RAW_BYTES + 1;
+    other[2].value_type = SW_VALUE_NR;
+    other[3].segment_log2 = SW_FRAME_MIN_SEGMENT_LOG2 - 1;
+    other[4].segment_log2 = 31;
+    other[5].n_symbols = 1 << 16;
+    other[6].codec = SW_CODEC_NR;
+    other[7].bytes = layout.codec == SW_CODEC_RAW ? said.bytes + SW_FRAME_ALIGN : 0; /* its length is known */
+    for (unsigned i = 0; i < 8; i++)
+        ck_refused(other[i]);
+    for (unsigned type = 0; type < SW_VALUE_NR; type++) {
+        other[0] = said;
+        other[0].value_type = (uint8_t)type;
+        if (!sw_codec_takes(layout.codec, (enum sw_value_type)type))
+            ck_refused(other[0]);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_coded");
     TCase *tcase = tcase_create("layouts");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, the_layout_is_the_frame_s, 0, 3);
     tcase_add_loop_test(tcase, no_dictionary_is_longer_than_its_codec_s, 0, 3);
+    tcase_add_loop_test(tcase, what_no_frame_has_is_refused, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
