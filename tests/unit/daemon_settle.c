@@ -44,6 +44,20 @@ START_TEST(a_hello_is_answered_in_its_version) {
 }
 END_TEST
 
+/* While there was no service, the client went on counting. Only then are large steps refused. */
+START_TEST(a_hello_begins_with_any_number) {
+    struct sw_msg hello = {.header.type = SW_MSG_HELLO, .u.hello.version = SW_PROTO_VERSION},
+                  status = {.header.type = SW_MSG_STATUS};
+    rig->session->greeted = false;
+    rig->last_seq = UINT32_C(3) << 29;
+    ck_assert_int_eq(sw_packet_rig_call_msg(rig, &hello), 0);
+    ck_assert_int_eq(sw_packet_rig_call_msg(rig, &status), 0);
+    rig->last_seq += 1 << 20;
+    ck_assert_int_eq(sw_packet_rig_call_msg(rig, &status), -SW_EPROTO);
+    ck_assert(rig->session->closing);
+}
+END_TEST
+
 /* A successor takes about as long to start, and then waits. */
 START_TEST(a_hello_tells_how_long_a_restart_may_take) {
     static const uint8_t none[SW_PROTO_TOKEN_BYTES];
@@ -166,6 +180,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_packet_of_the_other_version_ends_the_session, 0, 8);
     tcase_add_loop_test(tcase, a_hello_is_answered_in_its_version, 0, 4);
     tcase_add_test(tcase, a_hello_tells_how_long_a_restart_may_take);
+    tcase_add_test(tcase, a_hello_begins_with_any_number);
     tcase_add_loop_test(tcase, builds_are_settled_by_seq_and_index, 0, 4);
     tcase_add_loop_test(tcase, reads_are_settled_by_their_ids, 0, 2);
     tcase_add_test(tcase, invalid_settle_requests_are_refused);
