@@ -450,6 +450,10 @@ START_TEST(overdue_sessions_end_if_another_needs_their_resources) {
         c.session->tenant->n_owners++;
         owner->state = SW_OWNER_UNCLAIMED;
         service.service.n_overdue = 1;
+        service.service.is_stopping = true; /* the next process finds it */
+        sw_tenants_reclaim(&service.service, asks, cases[i].request, cases[i].code);
+        ck_assert(owner->state == SW_OWNER_UNCLAIMED);
+        service.service.is_stopping = false;
         sw_tenants_reclaim(&service.service, asks, cases[i].request, cases[i].code);
         ck_assert_msg((owner->state == SW_OWNER_UNCLAIMED) == !goes, "case %zu", i);
         ck_assert_uint_eq(service.service.n_overdue, goes ? 0 : 1);
