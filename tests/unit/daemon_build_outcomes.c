@@ -255,6 +255,7 @@ START_TEST(chunks_wait_for_their_words) {
         atomic_store(&words[i ? WORDS - 1 : 3], i ? 1 : 7);
     }
     ck_assert_int_eq(sw_packet_rig_await(rig), 0);
+    ck_assert_uint_ge(rig->reply.u.results.service_us, 2 * 20 * 500); /* with its waits */
     sw_builds_make_reads(&packet, 3, SW_REQ_ALL, 0);
     sw_builds_wipe();
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);

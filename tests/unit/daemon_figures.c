@@ -464,7 +464,7 @@ START_TEST(a_drain_to_a_tier) {
 }
 END_TEST
 
-/* A reply has 32 bits for the microseconds. */
+/* A reply has 32 bits for the microseconds; in version 9 it has 64. */
 START_TEST(long_operations) {
     static const uint64_t times_us[] = {7, UINT32_MAX - 1, UINT32_MAX, UINT64_C(5000000000), UINT64_MAX};
     static struct sw_results_reply reply;
@@ -473,6 +473,10 @@ START_TEST(long_operations) {
         const struct sw_results results = {.all = &result, .n = 1, .service_us = times_us[i]};
         sw_results_fill(&reply, SW_PROTO_VERSION, SW_MSG_BUILD, &results);
         ck_assert_uint_eq(reply.msg.u.results.service_us, times_us[i] < UINT32_MAX ? times_us[i] : UINT32_MAX);
+        sw_results_fill(&reply, SW_PROTO_OLDEST_VERSION, SW_MSG_SPILL, &results);
+        ck_assert_uint_eq(reply.msg.u.result.service_us, times_us[i]);
+        sw_results_fill(&reply, SW_PROTO_OLDEST_VERSION, SW_MSG_SPILL_BATCH, &results);
+        ck_assert_uint_eq(reply.msg.u.result_batch.service_us, times_us[i]);
     }
 }
 END_TEST
