@@ -468,6 +468,30 @@ START_TEST(overdue_sessions_end_if_another_needs_their_resources) {
 }
 END_TEST
 
+/* A user whose sessions a restart has left behind has the limits of its row before it comes back, and its own tenant
+ * owner for durable regions. */
+START_TEST(found_owners_have_the_limits_of_their_user) {
+    char table[100];
+    struct sw_owner *owner;
+    (void)snprintf(table, sizeof table, "quotas=[{\"uid\": %u, \"regions\": 3}]", (unsigned)OTHERS_UID);
+    ck_assert_int_eq(sw_config_set(&service.config, table, NULL), 0);
+    ck_assert_int_eq(sw_owner_open(service.service.engine, &owner, NULL), 0);
+    owner->state = SW_OWNER_UNCLAIMED;
+    owner->uid = OTHERS_UID;
+    ck_assert_int_eq(sw_tenants_recover(&service.service, NULL), 0);
+    struct sw_tenant *tenant = SW_CONTAINER_OF(service.service.tenants.next, struct sw_tenant, node);
+    ck_assert(tenant->uid == OTHERS_UID && tenant->node.next == &service.service.tenants);
+    ck_assert_uint_eq(tenant->quota.max_regions, 3);
+    ck_assert_ptr_eq(owner->quota, &tenant->quota);
+    ck_assert_ptr_nonnull(tenant->owner);
+    ck_assert_ptr_eq(owner->tenant_owner, tenant->owner);
+    ck_assert_uint_eq(tenant->n_owners, 2);
+    ck_assert_uint_eq(sw_tenants_expire(&service.service, false), 1);
+    while (!sw_list_empty(&service.service.tenants))
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+}
+END_TEST
+
 START_TEST(allocations_fail) {
     const long live = sw_alloc_live();
     for (unsigned long nth = 1; nth <= 3; nth++) {
@@ -600,6 +624,7 @@ int main(void) {
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
     tcase_add_test(tests, limits_of_memory_can_be_changed);
     tcase_add_loop_test(tests, overdue_sessions_end_if_another_needs_their_resources, 0, 2);
+    tcase_add_test(tests, found_owners_have_the_limits_of_their_user);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_name_the_served_users);
     tcase_add_test(tests, ids_of_others_look_unknown);
