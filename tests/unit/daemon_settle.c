@@ -130,6 +130,22 @@ START_TEST(builds_are_settled_by_seq_and_index) {
 }
 END_TEST
 
+/* The bytes of a pack that a restart has torn are lost, whichever of a packet's builds it was. */
+START_TEST(a_torn_pack_is_told) {
+    struct sw_region_id ids[3];
+    sw_builds_make(&packet, 3, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const uint32_t seq = rig->last_seq;
+    for (unsigned i = 0; i < 3; i++)
+        ids[i] = sw_test_result_id(&rig->reply, i);
+    rig->session->may_settle = true;
+    rig->service.service.engine->store.regions.regions[ids[_i].slot].in_place = true;
+    move(ids[_i], SW_REGION_LOST);
+    ck_assert_int_eq(settle(SW_MSG_BUILD, seq, SW_REQ_ALL, NULL, 3), -SW_ELOST);
+    sw_builds_ck_rest(0, N_MEMS);
+}
+END_TEST
+
 /* The second of three is back. With `all` it speaks for the others. */
 START_TEST(reads_are_settled_by_their_ids) {
     const bool all = _i;
@@ -182,6 +198,7 @@ int main(void) {
     tcase_add_test(tcase, a_hello_tells_how_long_a_restart_may_take);
     tcase_add_test(tcase, a_hello_begins_with_any_number);
     tcase_add_loop_test(tcase, builds_are_settled_by_seq_and_index, 0, 4);
+    tcase_add_loop_test(tcase, a_torn_pack_is_told, 0, 3);
     tcase_add_loop_test(tcase, reads_are_settled_by_their_ids, 0, 2);
     tcase_add_test(tcase, invalid_settle_requests_are_refused);
     suite_add_tcase(suite, tcase);
