@@ -7,6 +7,7 @@
 #include "daemon/session/results.h"
 #include "daemon/tiers/row.h"
 #include "spill/engine_state.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
 
@@ -481,6 +482,45 @@ START_TEST(long_operations) {
 }
 END_TEST
 
+/* Results of a packet share texts. If one differs, in any of them, each result has its own. */
+START_TEST(results_that_differ_in_one_text) {
+    static struct sw_results_reply reply;
+    static const char *const texts[] = {"a", "b", "c", "d", "e"};
+    const struct sw_result same = {
+        .codec = texts[0], .tier = texts[1], .reason = texts[2], .coder = texts[3], .state = texts[4]};
+    for (int i = 0; i < 5; i++) {
+        struct sw_result all[] = {same, same, same};
+        const char **fields[] = {&all[1].codec, &all[1].tier, &all[1].reason, &all[1].coder, &all[1].state};
+        *fields[i] = "other";
+        sw_results_fill(&reply, SW_PROTO_VERSION, SW_MSG_BUILD, &(struct sw_results){.all = all, .n = 3});
+        ck_assert_uint_eq(reply.msg.u.results.n_texts, 6);
+        for (unsigned k = 0; k < 3; k++) {
+            const struct sw_wire_result *wire = &reply.msg.u.results.results[k];
+            const uint8_t numbers[] = {wire->codec, wire->tier, wire->reason, wire->coder, wire->state};
+            for (int j = 0; j < 5; j++)
+                ck_assert_str_eq(sw_test_text(&reply.msg, numbers[j]), k == 1 && j == i ? "other" : texts[j]);
+        }
+    }
+}
+END_TEST
+
+/* Each result that failed has its own error, and says what it makes unusable. */
+START_TEST(results_that_failed) {
+    static struct sw_results_reply reply;
+    struct sw_result all[3] = {{.raw_bytes = 1}, {.raw_bytes = 2}, {.raw_bytes = 3}};
+    struct sw_results results = {.all = all, .n = 3};
+    sw_results_fail(&results, 1, &(struct sw_err){.code = -SW_ELOST, .scope = SW_SCOPE_REGION});
+    sw_results_fail(&results, 2, &(struct sw_err){.code = -SW_EGPU, .scope = SW_SCOPE_DEVICE});
+    sw_results_fill(&reply, SW_PROTO_VERSION, SW_MSG_BUILD, &results);
+    static const int codes[] = {0, -SW_ELOST, -SW_EGPU};
+    static const enum sw_scope scopes[] = {SW_SCOPE_REQUEST, SW_SCOPE_REGION, SW_SCOPE_DEVICE};
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_int_eq(sw_test_result_code(&reply.msg, i), codes[i]);
+        ck_assert_uint_eq(reply.msg.u.results.results[i].scope, scopes[i]);
+    }
+}
+END_TEST
+
 static unsigned n_lost_lines, n_last_lines;
 
 static void count_lost(enum sw_log_level level, const char *line, void *arg) {
@@ -515,6 +555,8 @@ int main(void) {
     tcase_add_test(tests, regions_and_snapshots);
     tcase_add_test(tests, a_drain_to_a_tier);
     tcase_add_test(tests, long_operations);
+    tcase_add_test(tests, results_that_differ_in_one_text);
+    tcase_add_test(tests, results_that_failed);
     tcase_add_test(tests, many_lost_regions);
     Suite *suite = suite_create("daemon_figures");
     suite_add_tcase(suite, tests);
