@@ -271,6 +271,28 @@ END_TEST
 
 /* ---- limits ---- */
 
+/* Overdue sessions hold what a packet lacks, whichever of its builds fails. */
+START_TEST(a_build_that_lacks_room_ends_overdue_sessions) {
+    struct sw_service *service = &rig->service.service;
+    struct sw_tenant *tenant = rig->session->tenant;
+    struct sw_owner *owner;
+    ck_assert_int_eq(sw_owner_open(service->engine, &owner, NULL), 0);
+    sw_owner_set_quota(owner, &tenant->quota);
+    tenant->n_owners++;
+    owner->state = SW_OWNER_UNCLAIMED;
+    service->n_overdue = 1;
+    tenant->quota.max_regions = 1;
+    sw_builds_make(&packet, 2, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    ck_assert_int_eq(sw_test_result_code(&rig->reply, 0), 0);
+    ck_assert_int_eq(sw_test_result_code(&rig->reply, 1), -SW_ETENANTREGIONS);
+    ck_assert_uint_eq(service->n_overdue, 0);
+    while (tenant->n_owners > 0)
+        (void)uv_run(&rig->service.loop, UV_RUN_ONCE);
+    sw_builds_drop_all();
+}
+END_TEST
+
 START_TEST(a_drained_service_builds_nothing_and_gives_all_back) {
     sw_builds_make(&packet, 3, 0);
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
@@ -355,6 +377,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_session_ends_during_a_packet, 0, 2);
     tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
     tcase_add_test(tcase, chunks_wait_for_their_words);
+    tcase_add_test(tcase, a_build_that_lacks_room_ends_overdue_sessions);
     tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
     tcase_add_loop_test(tcase, packets_in_flight_are_limited, 0, 2);
     tcase_add_test(tcase, buffers_in_flight_are_limited);
