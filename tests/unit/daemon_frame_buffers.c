@@ -140,6 +140,21 @@ START_TEST(tenants_share_the_frame_buffers) {
 }
 END_TEST
 
+/* What a session has on each device counts, and goes with it. */
+START_TEST(grants_on_all_devices_are_counted_and_released) {
+    struct sw_service *service = &rig.service.service;
+    ck_assert_uint_eq(ask(3 * MIB), 3 * MIB);
+    service->devices[1] = service->devices[0];
+    service->n_devices = 2;
+    rig.session->grants.bytes[1] = rig.session->tenant->grants.bytes[1] = service->grants.bytes[1] = 5 * MIB;
+    ck_assert_uint_eq(sw_coder_granted_bytes(service), 8 * MIB);
+    sw_coder_release(rig.session);
+    ck_assert_uint_eq(sw_coder_granted_bytes(service), 0);
+    ck_assert_uint_eq(rig.session->tenant->grants.bytes[1], 0);
+    service->n_devices = 1;
+}
+END_TEST
+
 START_TEST(a_device_that_is_not_in_use_has_no_frame_buffers) {
     struct sw_msg msg = {.header.type = SW_MSG_CODER, .u.coder = {.device_uuid = {1}, .bytes = MIB}};
     ck_assert_int_eq(sw_packet_rig_await_seq(&rig, sw_packet_rig_send(&rig, &msg, NULL, 0)), -SW_EDEVICE);
@@ -154,6 +169,7 @@ int main(void) {
     tcase_add_test(tcase, a_client_gets_frame_buffers_as_long_as_there_are_some);
     tcase_add_test(tcase, sessions_of_a_process_share_a_grant);
     tcase_add_test(tcase, tenants_share_the_frame_buffers);
+    tcase_add_test(tcase, grants_on_all_devices_are_counted_and_released);
     tcase_add_test(tcase, a_device_that_is_not_in_use_has_no_frame_buffers);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
