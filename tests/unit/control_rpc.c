@@ -29,12 +29,20 @@ static int refuse(void *context, struct sw_rpc_caller *caller, const struct sw_c
     return sw_err_set(err, -SW_ESTALE, SW_SCOPE_REGION, "gone \xff");
 }
 
+static int refuse_in_detail(void *context, struct sw_rpc_caller *caller, const struct sw_control_args *args,
+                            json_t **ret_result, struct sw_err *err) {
+    const int rc = refuse(context, caller, args, ret_result, err);
+    (void)sw_err_detail(err, "open: %s", "\xff");
+    return rc;
+}
+
 static sw_control_fn *handlers[SW_CONTROL_METHOD_NR];
 
 static void setup(void) {
     for (unsigned i = 0; i < SW_CONTROL_METHOD_NR; i++)
         handlers[i] = work;
     handlers[SW_CONTROL_DROP] = refuse;
+    handlers[SW_CONTROL_PROMOTE] = refuse_in_detail;
     n_calls = 0;
 }
 
@@ -195,6 +203,8 @@ START_TEST(errors_carry_the_services_error) {
         answer(REQUEST("drop", ",\"params\":[\"1:2\"]")),
         "{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32000,\"message\":\"gone ?\",\"data\":{\"name\":\"ESTALE\","
         "\"scope\":\"region\"}},\"id\":7}");
+    ck_assert_ptr_nonnull(
+        strstr(answer(REQUEST("promote", ",\"params\":[\"1:2\"]")), "\"scope\":\"region\",\"detail\":\"open: ?\"}"));
 }
 END_TEST
 
