@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct sw_test_service service;
@@ -189,6 +190,42 @@ START_TEST(a_filter_can_be_changed) {
     for (int n = 1; n <= 7; n++)
         ck_assert_msg(was_told(n) == (n != 3 && n != 4 && n != 5), "%d: %s", n, reader.told);
     sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+static uint64_t wall_ms(void) {
+    struct timespec now;
+    ck_assert_int_eq(clock_gettime(CLOCK_REALTIME, &now), 0);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+START_TEST(events_tell_when_they_happened) {
+    const uint64_t before_ms = wall_ms();
+    read_events(NULL);
+    happen("news", 1);
+    const char *time = strstr(reader.told, "\"time_ms\":");
+    ck_assert_ptr_nonnull(time);
+    const uint64_t time_ms = strtoull(time + strlen("\"time_ms\":"), NULL, 10);
+    ck_assert_msg(before_ms <= time_ms && time_ms <= wall_ms(), "%s", reader.told);
+    sw_unsubscribe(&reader.subscriber);
+}
+END_TEST
+
+static void note_closed(void *arg) {
+    *(bool *)arg = true;
+}
+
+/* What happened before the end is told, such as why the service stops. */
+START_TEST(the_last_events_are_told) {
+    bool is_closed = false;
+    read_events(NULL);
+    sw_log(SW_LOG_INFO, "news", "n=1");
+    sw_events_close(control.context.events, note_closed, &is_closed);
+    ck_assert(was_told(1));
+    sw_log(SW_LOG_INFO, "news", "n=2");
+    while (!is_closed)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    ck_assert(!was_told(2));
 }
 END_TEST
 
@@ -595,6 +632,8 @@ int main(void) {
     tcase_add_test(tests, lost_events_are_told_though_no_other_follows);
     tcase_add_test(tests, a_subscription_begins_anew);
     tcase_add_test(tests, a_filter_can_be_changed);
+    tcase_add_test(tests, events_tell_when_they_happened);
+    tcase_add_test(tests, the_last_events_are_told);
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
     tcase_add_test(tests, a_region_is_shown_as_it_is);
     tcase_add_test(tests, one_region_is_meant_or_none);
