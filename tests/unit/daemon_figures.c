@@ -347,6 +347,17 @@ START_TEST(sessions_and_tenants) {
     memset(tenant->limits, 0, sizeof tenant->limits);
     ck_lists_one("tenants", "{\"limit_bytes\":null,\"limit_regions\":null,\"limit_durable\":0,\"limit_sessions\":null,"
                             "\"limit_operations\":null,\"limit_bookkeeping_bytes\":null,\"prefer\":\"none\"}");
+    service.config.quotas.n = 2;
+    service.config.quotas.rows[0] = (struct sw_quota_row){.id = 1234, .is_group = true};
+    service.config.quotas.rows[1] = (struct sw_quota_row){.id = 1234};
+    tenant->row = 0;
+    ck_lists_one("tenants", "{\"quota\":\"gid 1234\"}");
+    tenant->row = 1;
+    ck_lists_one("tenants", "{\"quota\":\"uid 1234\"}");
+    session->closing = true; /* it has no owner any more */
+    answer = ask("sessions");
+    ck_assert_uint_eq(json_array_size(json_object_get(answer, "sessions")), 0);
+    json_decref(answer);
 }
 END_TEST
 
