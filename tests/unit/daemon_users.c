@@ -7,6 +7,7 @@
 #include "tests/lib/service.h"
 
 #include <check.h>
+#include <grp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,6 +69,21 @@ START_TEST(unmapped_users_have_no_special_rights) {
 }
 END_TEST
 
+/* All groups of the process that connected count, not only the first. Only root can choose them: others pass. */
+START_TEST(every_group_of_a_process_has_its_right) {
+    const gid_t wanted = getgid() + 1, other = getgid() + 2;
+    struct sw_control_groups groups = {.all = wanted, .read = SW_CONTROL_NO_GROUP};
+    if (setgroups(1, &wanted) < 0)
+        return;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
+    ck_assert_int_eq(sw_control_right(pair[0], &peer, &groups, &service.service.userns), SW_CONTROL_ALL);
+    groups = (struct sw_control_groups){.all = other, .read = wanted};
+    ck_assert_int_eq(sw_control_right(pair[0], &peer, &groups, &service.service.userns), SW_CONTROL_READ);
+    groups.read = other;
+    ck_assert_int_eq(sw_control_right(pair[0], &peer, &groups, &service.service.userns), SW_CONTROL_NOTHING);
+}
+END_TEST
+
 START_TEST(the_control_group_must_be_one_group) {
     struct sw_control_groups groups;
     char assignment[40];
@@ -77,6 +93,8 @@ START_TEST(the_control_group_must_be_one_group) {
     service.service.userns.maps_all_gids = true;
     ck_assert_int_eq(sw_control_groups(&groups, &service.config, &service.service.userns, NULL), 0);
     ck_assert_uint_eq(groups.all, getgid());
+    ck_assert_int_eq(sw_config_set(&service.config, "control_group=\"4294967295\"", NULL), 0); /* no group at all */
+    ck_assert_int_eq(sw_control_groups(&groups, &service.config, &service.service.userns, NULL), -SW_ECONFIG);
 }
 END_TEST
 
@@ -87,6 +105,7 @@ int main(void) {
     tcase_add_test(tests, unmapped_users_may_be_one_tenant);
     tcase_add_test(tests, groups_do_not_count_if_not_all_are_mapped);
     tcase_add_test(tests, unmapped_users_have_no_special_rights);
+    tcase_add_test(tests, every_group_of_a_process_has_its_right);
     tcase_add_test(tests, the_control_group_must_be_one_group);
     Suite *suite = suite_create("users");
     suite_add_tcase(suite, tests);
