@@ -188,6 +188,9 @@ START_TEST(an_order_page_has_one_descriptor) {
     packet.chunks[0].order_value = 1;
     ck_assert_int_eq(sw_packet_rig_call(&rig, &packet), 0);
     ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+    struct sw_msg msg = {.header.type = SW_MSG_ORDER_PAGE, .u.order_page.bytes = 4096};
+    ck_assert_int_eq(call(&msg, 2), -SW_EFDS); /* instead of the good one */
+    ck_assert_int_eq(sw_packet_rig_call(&rig, &packet), -SW_EFDS);
 }
 END_TEST
 
