@@ -59,6 +59,45 @@ static struct sw_listener_config config(void) {
         .option = "data_socket", .path = path, .mode = 0660, .type = SOCK_STREAM, .gid = getegid()};
 }
 
+/* A daemon that is too busy to take a connection is a daemon. */
+START_TEST(a_busy_daemon_is_not_displaced) {
+    const struct sw_listener_config own = config();
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sw_listener listener;
+    struct stat found;
+    (void)strcpy(address.sun_path, path);
+    const int busy = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(busy, (const struct sockaddr *)(const void *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(busy, 0), 0);
+    int clients[2], rc;
+    for (unsigned i = 0; i < 2; i++) {
+        clients[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        rc = connect(clients[i], (const struct sockaddr *)(const void *)&address, sizeof address);
+    }
+    ck_assert(rc < 0 && errno == EAGAIN); /* as it will be for the listener */
+    ck_assert_int_eq(sw_listener_open(&listener, &own, NULL), -SW_EEXIST);
+    ck_assert_int_eq(lstat(path, &found), 0);
+    for (unsigned i = 0; i < 2; i++)
+        (void)close(clients[i]);
+    (void)close(busy);
+}
+END_TEST
+
+/* A file that has taken the place of its own stays when it is closed. */
+START_TEST(the_file_of_another_stays) {
+    const struct sw_listener_config own = config();
+    struct sw_listener first, second;
+    struct stat found;
+    ck_assert_int_eq(sw_listener_open(&first, &own, NULL), 0);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(sw_listener_open(&second, &own, NULL), 0);
+    sw_listener_close(&first);
+    ck_assert_int_eq(lstat(path, &found), 0);
+    sw_listener_close(&second);
+    ck_assert_int_lt(lstat(path, &found), 0);
+}
+END_TEST
+
 /* Without the group that is configured, others would have its rights, or nobody. */
 START_TEST(each_call_that_fails_is_an_error_and_leaves_nothing) {
     const struct sw_listener_config wanted = config();
@@ -183,6 +222,8 @@ int main(void) {
     Suite *suite = suite_create("daemon_listener");
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, a_busy_daemon_is_not_displaced);
+    tcase_add_test(tests, the_file_of_another_stays);
     tcase_add_test(tests, each_call_that_fails_is_an_error_and_leaves_nothing);
     tcase_add_loop_test(tests, all_connections_are_taken, 0, 5);
     tcase_add_test(tests, descriptors_of_another_process_are_left_alone);
