@@ -146,6 +146,22 @@ START_TEST(counts_of_the_engine) {
 }
 END_TEST
 
+START_TEST(the_time_since_the_start) {
+    service.service.started_us = sw_clock_us() - 5000000;
+    char *text = sw_metrics_text(&service.service, control.context.events);
+    ck_assert_ptr_nonnull(text);
+    const char *seconds = strstr(text, "\nspillway_uptime_seconds ");
+    ck_assert_ptr_nonnull(seconds);
+    const double uptime_s = strtod(strchr(seconds, ' '), NULL);
+    ck_assert_msg(uptime_s >= 5 && uptime_s < 60, "%f", uptime_s);
+    free(text);
+    json_t *answer = ask("status");
+    const json_int_t uptime_us = json_integer_value(json_object_get(answer, "uptime_us"));
+    ck_assert(uptime_us >= 5000000 && uptime_us < 60000000);
+    json_decref(answer);
+}
+END_TEST
+
 START_TEST(latencies_and_flows) {
     static const char *const metrics[] = {
         "spillway_latency_seconds_bucket{kind=\"restore\",stage=\"plan\",le=\"5e-05\"} 90",
@@ -473,6 +489,17 @@ START_TEST(a_drain_to_a_tier) {
     json_decref(result);
     (void)sw_err_set(&service.service.engine->balance.drain_err, -SW_EIO, SW_SCOPE_REQUEST, "the store is down");
     ck_answers("drain", "{\"draining\":true,\"error\":\"the store is down\"}");
+    char both[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":{\"mode\":\"off\",\"to\":\"remote\"}}",
+         off[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"drain\",\"params\":[\"off\"]}";
+    char *answer = sw_test_control_line(&control, both, sizeof both - 1);
+    ck_assert(answer && strstr(answer, "not with mode off"));
+    free(answer);
+    ck_answers("drain", "{\"draining\":true,\"to\":\"remote\"}");
+    free(sw_test_control_line(&control, off, sizeof off - 1));
+    result = ask("drain");
+    ck_assert(json_is_false(json_object_get(result, "draining")));
+    ck_assert(!json_object_get(result, "to") && !json_object_get(result, "error"));
+    json_decref(result);
 }
 END_TEST
 
@@ -559,6 +586,7 @@ int main(void) {
     TCase *tests = tcase_create("daemon_figures");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, counts_of_the_engine);
+    tcase_add_test(tests, the_time_since_the_start);
     tcase_add_test(tests, latencies_and_flows);
     tcase_add_test(tests, tiers_and_stores);
     tcase_add_test(tests, sessions_and_tenants);
