@@ -193,6 +193,16 @@ START_TEST(a_filter_can_be_changed) {
 }
 END_TEST
 
+START_TEST(a_filter_has_names_of_events) {
+    ck_assert(is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events\",\"params\":[\"session,spil\"]}",
+                          "there is no event 'spil'"));
+    ck_assert(!control.subscriber.is_on);
+    ck_assert(
+        is_answered("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"events\",\"params\":[\"session,spill\"]}", "true"));
+    ck_assert(control.subscriber.is_on);
+}
+END_TEST
+
 static uint64_t wall_ms(void) {
     struct timespec now;
     ck_assert_int_eq(clock_gettime(CLOCK_REALTIME, &now), 0);
@@ -632,6 +642,7 @@ int main(void) {
     tcase_add_test(tests, lost_events_are_told_though_no_other_follows);
     tcase_add_test(tests, a_subscription_begins_anew);
     tcase_add_test(tests, a_filter_can_be_changed);
+    tcase_add_test(tests, a_filter_has_names_of_events);
     tcase_add_test(tests, events_tell_when_they_happened);
     tcase_add_test(tests, the_last_events_are_told);
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
