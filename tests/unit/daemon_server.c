@@ -84,6 +84,7 @@ static void ck_refused(const char *text) {
     ck_assert_int_gt(n, 0);
     ck_assert_int_eq(sw_msg_decode(&msg, packet, (size_t)n, NULL), 0);
     ck_assert_uint_eq(msg.header.type, SW_MSG_ERROR);
+    ck_assert_uint_eq(msg.header.version, SW_PROTO_OLDEST_VERSION); /* which all clients read */
     ck_assert_ptr_nonnull(memmem(packet, (size_t)n, text, strlen(text)));
     ck_assert_ptr_nonnull(memmem(packet, (size_t)n, "ELIMIT", 6));
     ck_assert_int_eq(recv(peer, packet, sizeof packet, 0), 0);
