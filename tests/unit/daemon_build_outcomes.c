@@ -271,7 +271,7 @@ END_TEST
 
 /* ---- limits ---- */
 
-/* Overdue sessions hold what a packet lacks, whichever of its builds fails. */
+/* Overdue sessions hold what a packet lacks, whichever of its builds fails. The failure is counted. */
 START_TEST(a_build_that_lacks_room_ends_overdue_sessions) {
     struct sw_service *service = &rig->service.service;
     struct sw_tenant *tenant = rig->session->tenant;
@@ -282,11 +282,14 @@ START_TEST(a_build_that_lacks_room_ends_overdue_sessions) {
     owner->state = SW_OWNER_UNCLAIMED;
     service->n_overdue = 1;
     tenant->quota.max_regions = 1;
+    memset(service->n_errors, 0, sizeof service->n_errors);
     sw_builds_make(&packet, 2, 0);
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
     ck_assert_int_eq(sw_test_result_code(&rig->reply, 0), 0);
     ck_assert_int_eq(sw_test_result_code(&rig->reply, 1), -SW_ETENANTREGIONS);
     ck_assert_uint_eq(service->n_overdue, 0);
+    for (int i = 0; i < SW_ERR_COUNT; i++)
+        ck_assert_uint_eq(service->n_errors[i], strcmp(sw_err_name_at(i), "ETENANTREGIONS") == 0);
     while (tenant->n_owners > 0)
         (void)uv_run(&rig->service.loop, UV_RUN_ONCE);
     sw_builds_drop_all();
