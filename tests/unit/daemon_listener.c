@@ -98,6 +98,34 @@ START_TEST(the_file_of_another_stays) {
 }
 END_TEST
 
+/* The file of a socket that the service manager keeps is the next process's. */
+START_TEST(the_file_of_a_kept_socket_stays) {
+    const struct sw_listener_config own = config();
+    struct sw_listener listener;
+    struct stat found;
+    ck_assert_int_eq(sw_listener_open(&listener, &own, NULL), 0);
+    listener.is_kept = true;
+    sw_listener_close(&listener);
+    ck_assert_int_eq(lstat(path, &found), 0);
+}
+END_TEST
+
+/* A path has as many bytes as an address, with its zero. */
+START_TEST(a_path_is_no_longer_than_an_address) {
+    struct sw_listener listener;
+    char name[sizeof listener.path + 1];
+    struct sw_listener_config own = config();
+    own.path = name;
+    ck_assert_int_eq(chdir(folder), 0);
+    memset(name, 'a', sizeof name);
+    name[sizeof listener.path] = 0;
+    ck_assert_int_eq(sw_listener_open(&listener, &own, NULL), -SW_ERANGE);
+    name[sizeof listener.path - 1] = 0;
+    ck_assert_int_eq(sw_listener_open(&listener, &own, NULL), 0);
+    sw_listener_close(&listener);
+}
+END_TEST
+
 /* Without the group that is configured, others would have its rights, or nobody. */
 START_TEST(each_call_that_fails_is_an_error_and_leaves_nothing) {
     const struct sw_listener_config wanted = config();
@@ -224,6 +252,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_busy_daemon_is_not_displaced);
     tcase_add_test(tests, the_file_of_another_stays);
+    tcase_add_test(tests, the_file_of_a_kept_socket_stays);
+    tcase_add_test(tests, a_path_is_no_longer_than_an_address);
     tcase_add_test(tests, each_call_that_fails_is_an_error_and_leaves_nothing);
     tcase_add_loop_test(tests, all_connections_are_taken, 0, 5);
     tcase_add_test(tests, descriptors_of_another_process_are_left_alone);
