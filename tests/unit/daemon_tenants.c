@@ -211,6 +211,64 @@ START_TEST(a_reload_lowers_the_tier_like_a_start) {
 }
 END_TEST
 
+/* An option that contradicts another one is refused. Only the request has failed, and nothing changes. */
+START_TEST(options_that_contradict_others_are_refused) {
+    struct json_t *low = json_integer(95);
+    const uint64_t before = service.config.host_tier_low_pct;
+    struct sw_err err = {0};
+    ck_assert_uint_lt(service.config.host_tier_high_pct, 95);
+    ck_assert_int_eq(sw_reload_option(&service.service, "host_tier_low_pct", low, &err), -SW_ECONFIG);
+    ck_assert_int_eq(err.scope, SW_SCOPE_REQUEST);
+    ck_assert_uint_eq(service.config.host_tier_low_pct, before);
+    json_decref(low);
+}
+END_TEST
+
+static int load_several(struct sw_config *ret, void *arg, struct sw_err *err) {
+    (void)arg;
+    *ret = service.config;
+    ret->max_sessions++;
+    ret->tenant_operations++;
+    return sw_config_set(ret, "host_tier_low_pct=95", err);
+}
+
+/* What contradicts an option that keeps its value waits for the restart. The others change, and are reported. */
+START_TEST(a_reload_changes_what_it_can) {
+    const struct sw_config before = service.config;
+    struct sw_reload_report report;
+    struct sw_err err = {0};
+    service.service.load = load_several;
+    ck_assert_msg(sw_reload(&service.service, &report, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(service.config.host_tier_low_pct, before.host_tier_low_pct);
+    ck_assert_uint_eq(service.config.max_sessions, before.max_sessions + 1);
+    ck_assert_uint_eq(service.config.tenant_operations, before.tenant_operations + 1);
+    ck_assert_uint_eq(report.n_restart, 1);
+    ck_assert_str_eq(report.restart[0], "host_tier_low_pct");
+    ck_assert_uint_eq(report.n_changed, 2);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert(strcmp(report.changed[i], "max_sessions") == 0 ||
+                  strcmp(report.changed[i], "tenant_operations") == 0);
+    ck_assert_str_ne(report.changed[0], report.changed[1]);
+}
+END_TEST
+
+/* An option that is to change without a restart, and one that needs it, in one file. */
+START_TEST(a_reload_reports_each_option_that_differs) {
+    struct sw_reload_report report;
+    struct sw_err err = {0};
+    (void)snprintf(assignment, sizeof assignment, "max_sessions=%u", (unsigned)service.config.max_sessions + 1);
+    service.service.load = load;
+    ck_assert_msg(sw_reload(&service.service, &report, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(report.n_changed, 1);
+    ck_assert_str_eq(report.changed[0], "max_sessions");
+    ck_assert_uint_eq(report.n_restart, 0);
+    (void)snprintf(assignment, sizeof assignment, "max_regions=%u", (unsigned)service.config.max_regions + 1);
+    ck_assert_msg(sw_reload(&service.service, &report, &err) == 0, "%s", err.msg);
+    ck_assert_uint_eq(report.n_changed, 0);
+    ck_assert_uint_ge(report.n_restart, 1);
+}
+END_TEST
+
 static int spill_named(struct client *c, const char *name) {
     struct sw_msg msg = {.header = {.type = SW_MSG_SPILL_DURABLE}};
     msg.u.spill_durable = (struct sw_msg_spill_durable){.mem = 1, .bytes = 100};
@@ -624,6 +682,9 @@ int main(void) {
     tcase_add_test(tests, descriptors_of_memories_leave_room_for_all_else);
     tcase_add_test(tests, limits_of_memory_can_be_changed);
     tcase_add_loop_test(tests, overdue_sessions_end_if_another_needs_their_resources, 0, 2);
+    tcase_add_test(tests, options_that_contradict_others_are_refused);
+    tcase_add_test(tests, a_reload_changes_what_it_can);
+    tcase_add_test(tests, a_reload_reports_each_option_that_differs);
     tcase_add_test(tests, found_owners_have_the_limits_of_their_user);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_name_the_served_users);
