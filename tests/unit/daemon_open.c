@@ -52,6 +52,22 @@ START_TEST(a_region_is_built_by_packets) {
 }
 END_TEST
 
+/* Builds that are open when a drain begins go on to their end. */
+START_TEST(a_drain_lets_open_builds_end) {
+    begin(NUMBER, 2 * STEP);
+    rig.service.service.draining = true;
+    make_append(NUMBER, 0, 0, STEP);
+    ck_assert_int_eq(call(), 0);
+    make_append(NUMBER, SW_BUILD_COMMIT, STEP, STEP);
+    ck_assert_int_eq(call(), 0);
+    new_packet(0);
+    (void)add(NUMBER, SW_BUILD_BEGIN);
+    add_buffer(STEP, STEP);
+    ck_assert_int_eq(call(), -SW_EDRAINING);
+    sw_packet_rig_check_rest(&rig, 1, 0);
+}
+END_TEST
+
 /* Nothing is waited for: the client's numbers are enough. */
 START_TEST(packets_need_not_wait_for_replies) {
     uint32_t first, last;
@@ -399,6 +415,7 @@ int main(void) {
     TCase *tcase = tcase_create("open builds");
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, a_region_is_built_by_packets, 0, 8);
+    tcase_add_test(tcase, a_drain_lets_open_builds_end);
     tcase_add_test(tcase, packets_need_not_wait_for_replies);
     tcase_add_test(tcase, several_buffers_of_several_memories);
     tcase_add_test(tcase, builds_side_by_side_in_a_packet);
