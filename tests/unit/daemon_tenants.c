@@ -526,6 +526,20 @@ START_TEST(overdue_sessions_end_if_another_needs_their_resources) {
 }
 END_TEST
 
+/* The kernel keeps replies that are not read: this memory counts, too. */
+START_TEST(a_session_counts_with_its_socket) {
+    struct client c;
+    int bytes = 0;
+    socklen_t length = sizeof bytes;
+    open_client(&c);
+    ck_assert_int_eq(getsockopt(c.session->socket, SOL_SOCKET, SO_SNDBUF, &bytes, &length), 0);
+    ck_assert(bytes > 0);
+    ck_assert_uint_eq(c.session->kept_bytes, sizeof *c.session + (size_t)bytes);
+    ck_assert_uint_ge(atomic_load(&c.session->tenant->quota.kept.used_bytes), c.session->kept_bytes);
+    close_clients(&c, 1);
+}
+END_TEST
+
 /* A user whose sessions a restart has left behind has the limits of its row before it comes back, and its own tenant
  * owner for durable regions. */
 START_TEST(found_owners_have_the_limits_of_their_user) {
@@ -685,6 +699,7 @@ int main(void) {
     tcase_add_test(tests, options_that_contradict_others_are_refused);
     tcase_add_test(tests, a_reload_changes_what_it_can);
     tcase_add_test(tests, a_reload_reports_each_option_that_differs);
+    tcase_add_test(tests, a_session_counts_with_its_socket);
     tcase_add_test(tests, found_owners_have_the_limits_of_their_user);
     tcase_add_test(tests, allocations_fail);
     tcase_add_test(tests, lists_name_the_served_users);
