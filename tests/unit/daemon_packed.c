@@ -89,8 +89,24 @@ START_TEST(many_go_in_one_packet) {
         (void)add_packed();
     packet.buffers[3].codec = SW_CODEC_NR;
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
-    for (unsigned i = 0; i < N; i++)
+    struct sw_region_id ids[N];
+    for (unsigned i = 0; i < N; i++) {
         ck_assert_int_eq(sw_test_result_code(&rig->reply, i), i == 3 ? -SW_EINVAL : 0);
+        ids[i] = sw_test_result_id(&rig->reply, i);
+    }
+    sw_packet_rig_check_rest(rig, N - 1, 0);
+    sw_test_packet(&packet, SW_MSG_SETTLE, 0); /* each is found in its place */
+    packet.msg.u.settle.type = SW_MSG_BUILD;
+    packet.msg.u.settle.seq = rig->last_seq;
+    for (unsigned i = 0; i < N; i++)
+        sw_test_add_id(&packet, (struct sw_region_id){0});
+    rig->session->may_settle = true;
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    for (unsigned i = 0; i < N; i++) {
+        const struct sw_region_id id = sw_test_result_id(&rig->reply, i);
+        ck_assert_int_eq(sw_test_result_code(&rig->reply, i), i == 3 ? -SW_ERESTARTED : 0);
+        ck_assert(i == 3 || (id.slot == ids[i].slot && id.gen == ids[i].gen));
+    }
     sw_packet_rig_check_rest(rig, N - 1, 0);
     sw_builds_drop_all();
 }
