@@ -349,6 +349,19 @@ START_TEST(one_region_is_meant_or_none) {
 }
 END_TEST
 
+/* While a region moves to another tier, its row shows how far it has come. */
+START_TEST(a_region_that_moves_is_shown) {
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"regions\"}";
+    const atomic_ullong moved_bytes = 77;
+    struct sw_move move = {.moved_bytes = &moved_bytes};
+    struct sw_region *region = add_region(add_owner(1001), NULL, "a");
+    ck_assert(is_answered(line, "\"moving\":false") && !is_answered(line, "\"moved_bytes\""));
+    region->move = &move;
+    ck_assert(is_answered(line, "\"moving\":true") && is_answered(line, "\"moved_bytes\":77"));
+    region->move = NULL;
+}
+END_TEST
+
 /* Returns the number of regions on a page, and the cursor of the next. */
 static size_t page_of(const char *params, json_int_t *ret_next) {
     char line[300];
@@ -649,6 +662,7 @@ int main(void) {
     tcase_add_test(tests, a_region_is_shown_as_it_is);
     tcase_add_test(tests, one_region_is_meant_or_none);
     tcase_add_test(tests, options_that_need_a_restart_are_not_set);
+    tcase_add_test(tests, a_region_that_moves_is_shown);
     tcase_add_test(tests, regions_are_shown_page_by_page);
     tcase_add_test(tests, mutated_lines);
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
