@@ -92,6 +92,18 @@ START_TEST(the_tier_fits) {
 }
 END_TEST
 
+/* The buffers of a remote tier are not for clients. Without such a tier there are none. */
+START_TEST(buffers_of_a_remote_tier_are_taken) {
+    const uint64_t memory = UINT64_C(8) << 30, part = 4; /* of what is left is for bookkeeping */
+    struct sw_config config;
+    sw_config_init(&config);
+    config.remote_tier_buffer_bytes = UINT64_C(512) << 20;
+    const uint64_t without = sw_memory_for_bookkeeping(&config, memory);
+    (void)strcpy(config.remote_tier_endpoint, "https://store.example");
+    ck_assert_uint_eq(sw_memory_for_bookkeeping(&config, memory), without - (UINT64_C(512) << 20) / part);
+}
+END_TEST
+
 /* Values beside the limit cannot exceed it. If the memory is not known, nothing is lowered. */
 START_TEST(the_parts_of_the_tier_fit) {
     struct sw_config config, before;
@@ -117,6 +129,7 @@ int main(void) {
     tcase_add_test(tests, groups_of_version_1_count);
     tcase_add_test(tests, this_machine_has_some);
     tcase_add_test(tests, the_tier_fits);
+    tcase_add_test(tests, buffers_of_a_remote_tier_are_taken);
     tcase_add_test(tests, the_parts_of_the_tier_fit);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
