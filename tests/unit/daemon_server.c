@@ -150,6 +150,8 @@ END_TEST
 
 /* ---- the watchdog ------------------------------------------------------------------------------------------------ */
 
+enum { PATIENCE_US = 20000 };
+
 static unsigned n_silent;
 
 static void count_silent(enum sw_log_level level, const char *line, void *arg) {
@@ -165,11 +167,18 @@ static bool is_told(int manager) {
     return strcmp(text, "WATCHDOG=1") == 0;
 }
 
+/* Counts timers by their turn; the watchdog's is a quarter of the time after which the manager gives up. */
+static void count_timers(uv_handle_t *handle, void *arg) {
+    unsigned *n_turns = arg;
+    if (handle->type == UV_TIMER && uv_timer_get_repeat((const uv_timer_t *)handle) == PATIENCE_US / 1000 / 4)
+        (*n_turns)++;
+}
+
 /* No sign of life while a device owes one for half of the time after which the manager gives up; then one again. */
 START_TEST(a_silent_device_is_not_vouched_for) {
-    enum { PATIENCE_US = 20000 };
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct sw_watchdog *watchdog = NULL;
+    unsigned n_turns = 0;
     char text[24];
     sw_test_folder(folder);
     (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/notify", folder);
@@ -181,6 +190,8 @@ START_TEST(a_silent_device_is_not_vouched_for) {
     (void)usleep(PATIENCE_US); /* since the start */
     ck_assert_int_eq(sw_watchdog_open(&watchdog, &service.service, NULL), 0);
     ck_assert_ptr_nonnull(watchdog);
+    uv_walk(&service.loop, count_timers, &n_turns);
+    ck_assert_uint_eq(n_turns, 1);
     while (n_silent == 0) {
         (void)uv_run(&service.loop, UV_RUN_ONCE);
         ck_assert(!is_told(manager));
