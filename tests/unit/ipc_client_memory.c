@@ -741,6 +741,44 @@ START_TEST(a_lost_connection_fails_each_copied_request) {
 }
 END_TEST
 
+static void fail_the_first_of_two(int socket) {
+    static const struct sw_wire_buffer buffers[] = {{.raw_bytes = 100, .chunk_bytes = (uint32_t)SW_PIECE_BYTES},
+                                                    {.raw_bytes = 100, .chunk_bytes = (uint32_t)SW_PIECE_BYTES}};
+    static const struct sw_wire_result begun[] = {{.slot = 1, .gen = 9, .n_buffers = 1},
+                                                  {.slot = 2, .gen = 9, .n_buffers = 1}};
+    struct sw_msg msg, other,
+        reply = {.u.results = {.n_results = 2, .n_buffers = 2, .results = begun, .buffers = buffers}};
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_expect(socket, &other, SW_MSG_READ);
+    sw_play_put_result(socket, other.header.seq, 2, 100);
+    sw_play_put_error(socket, msg.header.seq, "EBUSY", SW_SCOPE_REQUEST, "try later");
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    SW_ASSERT(msg.u.read.n_reads == 2 && msg.u.read.reads[1].flags == (SW_READ_END | SW_READ_KEEP));
+    sw_play_put_discarded(socket, msg.header.seq, 2);
+    sw_play_expect_end(socket);
+}
+
+/* Not even the one that is back, because the call is all or nothing. */
+START_TEST(a_copied_restore_that_fails_drops_no_region) {
+    uint8_t *heap = calloc(2, 100);
+    ck_assert_ptr_nonnull(heap);
+    const struct spillway_buffer buffers[] = {{.data = heap, .bytes = 100}, {.data = heap + 100, .bytes = 100}};
+    struct spillway_request requests[2] = {{.region = {1, 9}}, {.region = {2, 9}}};
+    struct spillway_ticket *ticket = NULL;
+    sw_requests_of_each(requests, buffers, 2);
+    sw_play_open(fail_the_first_of_two);
+    ck_assert_int_eq(spillway_restore(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    sw_play_ck_error(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), SPILLWAY_EBUSY,
+                     SPILLWAY_SCOPE_REQUEST, "request 1 of 2: try later");
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 static void fail_the_first_part(int socket) {
     sw_play_greet(socket);
     const uint32_t mem = sw_play_register(socket);
@@ -1376,6 +1414,7 @@ int main(void) {
     tcase_add_loop_test(tcase, copied_buffers_have_to_fit, 0, 4);
     tcase_add_loop_test(tcase, a_copied_restore_that_does_not_begin, 0, 2);
     tcase_add_test(tcase, a_lost_connection_fails_each_copied_request);
+    tcase_add_test(tcase, a_copied_restore_that_fails_drops_no_region);
     tcase_add_test(tcase, a_part_that_failed_is_not_copied);
     tcase_add_loop_test(tcase, copied_memory_has_the_rights_it_needs, 0, 3);
     tcase_add_test(tcase, an_arena_may_be_refused);
