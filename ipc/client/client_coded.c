@@ -561,8 +561,10 @@ int sw_coded_prepare(struct sw_transfer *x, void (*fall_back)(struct sw_transfer
         op->order = sw_alloc_array(x->call->n_buffers, sizeof *op->order);
     }
     if (!op || !op->runs || !op->order) {
-        if (op)
+        if (op) {
             sw_free(op->runs);
+            sw_free(op->order);
+        }
         sw_free(op);
         return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "no memory for a call that is encoded here");
     }
