@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
@@ -26,6 +27,16 @@ def service():
 def connection(service):
     with spillway.Connection() as c:
         yield c
+
+
+@pytest.fixture
+def alone(connection):
+    """A connection when the service has no other: those of earlier tests are closed some time after their end."""
+    deadline = time.monotonic() + 20
+    while connection.status().sessions > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert connection.status().sessions == 1
+    return connection
 
 
 @pytest.fixture
