@@ -37,6 +37,7 @@ struct options {
     const char *column, *json_path, *program;
     const char *kind; /* NULL: all */
     const char *mode; /* NULL: all */
+    bool keeps_buffer;
     bool log;
 };
 
@@ -153,41 +154,66 @@ static void registered(struct bench *b, const struct sw_buffer *buffer, enum mod
         fail(error.name, error.text);
 }
 
-/* Away and back. What the client may reuse in between is overwritten: all of it, or what is behind the packed bytes. */
-static void round_trip(struct bench *b, enum sw_buffer_kind kind, enum mode mode, bool watch, double *ret_away_s,
-                       double *ret_back_s, struct spillway_result *result) {
-    struct sw_err err;
-    struct spillway_error error;
-    struct spillway_ticket *ticket;
+static struct sw_buffer *filled_buffer(struct bench *b, enum sw_buffer_kind kind, enum mode mode) {
     struct sw_buffer *buffer = buffer_new(b, kind);
-    const uint32_t flags = mode == IN_PLACE ? SPILLWAY_IN_PLACE : 0;
     for_content(b, buffer, true);
     registered(b, buffer, mode, true);
-    double start = now_s();
-    if (spillway_spill(b->connection,
-                       SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .stream = b->stream, .flags = flags), 1, &ticket,
-                       &error) < 0)
-        fail(error.name, error.text);
-    *ret_away_s = finish(b, ticket, result, start, watch);
-    const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
-    if (mode == ONCE) { /* freed, as a client would */
-        sw_buffer_free(buffer);
-        buffer = buffer_new(b, kind);
-    }
-    struct sw_buffer rest = {buffer->kind, (uint8_t *)buffer->data + kept, buffer->bytes - kept};
-    if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
-        fail("fill", err.msg);
-    start = now_s();
-    if (spillway_restore(b->connection,
-                         SW_REQUEST(SW_ONE(buffer->data, buffer->bytes), .region = result->region, .stream = b->stream,
-                                    .flags = flags),
-                         1, &ticket, &error) < 0)
-        fail(error.name, error.text);
-    *ret_back_s = finish(b, ticket, NULL, start, watch);
+    return buffer;
+}
+
+static void compare_and_free(struct bench *b, struct sw_buffer *buffer, enum mode mode) {
     registered(b, buffer, mode, false);
     for_content(b, buffer, false);
     sw_buffer_free(buffer);
     b->own_bytes = 0;
+}
+
+/* Away and back. What the client may reuse in between is overwritten: all of it, or what is behind the packed bytes. */
+static void round_trip(struct bench *b, struct sw_buffer **buffer, enum mode mode, bool watch, double *ret_away_s,
+                       double *ret_back_s, struct spillway_result *result) {
+    struct sw_err err;
+    struct spillway_error error;
+    struct spillway_ticket *ticket;
+    const enum sw_buffer_kind kind = (*buffer)->kind;
+    const uint32_t flags = mode == IN_PLACE ? SPILLWAY_IN_PLACE : 0;
+    double start = now_s();
+    if (spillway_spill(b->connection,
+                       SW_REQUEST(SW_ONE((*buffer)->data, (*buffer)->bytes), .stream = b->stream, .flags = flags), 1,
+                       &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_away_s = finish(b, ticket, result, start, watch);
+    const uint64_t kept = mode == IN_PLACE ? result->stored_bytes : 0;
+    if (mode == ONCE) { /* freed, as a client would */
+        sw_buffer_free(*buffer);
+        *buffer = buffer_new(b, kind);
+    }
+    struct sw_buffer rest = {kind, (uint8_t *)(*buffer)->data + kept, (*buffer)->bytes - kept};
+    if (sw_buffer_fill(&rest, 0xEE, &err) < 0)
+        fail("fill", err.msg);
+    start = now_s();
+    if (spillway_restore(b->connection,
+                         SW_REQUEST(SW_ONE((*buffer)->data, (*buffer)->bytes), .region = result->region,
+                                    .stream = b->stream, .flags = flags),
+                         1, &ticket, &error) < 0)
+        fail(error.name, error.text);
+    *ret_back_s = finish(b, ticket, NULL, start, watch);
+}
+
+/* A warm-up and the repeats. A byte that one of them spoils stays wrong in all later ones, so that the comparison after
+ * the last round is enough for a buffer that is kept. */
+static void run_rounds(struct bench *b, enum sw_buffer_kind kind, enum mode mode, double *ret_away_s,
+                       double *ret_back_s, struct spillway_result *result) {
+    struct sw_buffer *buffer = NULL;
+    for (int i = -1; i < b->options.repeats; i++) {
+        const int at = i < 0 ? 0 : i; /* the first repeat overwrites the warm-up's times */
+        if (!buffer)
+            buffer = filled_buffer(b, kind, mode);
+        round_trip(b, &buffer, mode, i < 0, &ret_away_s[at], &ret_back_s[at], result);
+        if (!b->options.keeps_buffer || i == b->options.repeats - 1) {
+            compare_and_free(b, buffer, mode);
+            buffer = NULL;
+        }
+    }
 }
 
 static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) {
@@ -199,9 +225,7 @@ static void run_kind(struct bench *b, enum sw_buffer_kind kind, enum mode mode) 
     struct spillway_result result = {.size = sizeof result};
     struct spillway_status status = {.size = sizeof status};
     b->worst_growth = 0;
-    round_trip(b, kind, mode, true, &away_s[0], &back_s[0], &result); /* warm-up */
-    for (int i = 0; i < b->options.repeats; i++)
-        round_trip(b, kind, mode, false, &away_s[i], &back_s[i], &result);
+    run_rounds(b, kind, mode, away_s, back_s, &result);
     if (spillway_status(b->connection, &status, NULL) < 0)
         fail("status", "failed");
     const double n = (double)b->options.bytes / 1e9, ratio = (double)result.raw_bytes / (double)result.stored_bytes;
@@ -230,28 +254,31 @@ static void fill_content(struct bench *b) {
 }
 
 static void usage(FILE *out) {
-    (void)fprintf(out, "usage: bench_roundtrip [OPTION]...\n"
-                       "  -s, --size BYTES      bytes of the region (default 2000000000)\n"
-                       "  -c, --column NAME     tpch (default), random, or a file, tiled\n"
-                       "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
-                       "  -k, --kind NAME       one kind of memory only: \"cudaMalloc\", \"VMM\" ... (default: all)\n"
-                       "  -m, --mode NAME       one way only: once, registered (opened beforehand) or in-place (pack,\n"
-                       "                        unpack; registered); default: once for every kind, the others for\n"
-                       "                        cudaMalloc\n"
-                       "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
-                       "  -l, --log             print the daemon's log of stages at the end\n"
-                       "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
-                       "  -j, --json FILE       write the rows as JSON too\n"
-                       "  -h, --help\n");
+    (void)fprintf(out,
+                  "usage: bench_roundtrip [OPTION]...\n"
+                  "  -s, --size BYTES      bytes of the region (default 2000000000)\n"
+                  "  -c, --column NAME     tpch (default), random, or a file, tiled\n"
+                  "  -r, --repeat N        measured runs, 1 to 51 (default 5)\n"
+                  "  -k, --kind NAME       one kind of memory only: \"cudaMalloc\", \"VMM\" ... (default: all)\n"
+                  "  -m, --mode NAME       one way only: once, registered (opened beforehand) or in-place (pack,\n"
+                  "                        unpack; registered); default: once for every kind, the others for\n"
+                  "                        cudaMalloc\n"
+                  "  -t, --tier BYTES      host tier, page-locked at start (default: the size and a half)\n"
+                  "  -b, --keep-buffer     registered, in-place: one buffer for all rounds, filled before the first\n"
+                  "                        and compared after the last, so that many rounds of many bytes fit\n"
+                  "  -l, --log             print the daemon's log of stages at the end\n"
+                  "  -d, --daemon PATH     spillwayd (default: that of the build)\n"
+                  "  -j, --json FILE       write the rows as JSON too\n"
+                  "  -h, --help\n");
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const struct option longs[] = {{"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},
-                                          {"kind", 1, NULL, 'k'}, {"tier", 1, NULL, 't'},   {"daemon", 1, NULL, 'd'},
-                                          {"json", 1, NULL, 'j'}, {"log", 0, NULL, 'l'},    {"help", 0, NULL, 'h'},
-                                          {"mode", 1, NULL, 'm'}, {NULL, 0, NULL, 0}};
-    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, NULL, NULL, false};
-    for (int c; (c = getopt_long(argc, argv, "s:c:r:k:m:t:d:j:lh", longs, NULL)) != -1;) {
+    static const struct option longs[] = {
+        {"size", 1, NULL, 's'}, {"column", 1, NULL, 'c'}, {"repeat", 1, NULL, 'r'},      {"kind", 1, NULL, 'k'},
+        {"tier", 1, NULL, 't'}, {"daemon", 1, NULL, 'd'}, {"json", 1, NULL, 'j'},        {"log", 0, NULL, 'l'},
+        {"help", 0, NULL, 'h'}, {"mode", 1, NULL, 'm'},   {"keep-buffer", 0, NULL, 'b'}, {NULL, 0, NULL, 0}};
+    *o = (struct options){2000000000, 0, 5, "tpch", NULL, SW_SPILLWAYD_PATH, NULL, NULL, false, false};
+    for (int c; (c = getopt_long(argc, argv, "s:c:r:k:m:t:d:j:blh", longs, NULL)) != -1;) {
         switch (c) {
         case 's':
             o->bytes = strtoull(optarg, NULL, 10);
@@ -261,6 +288,9 @@ static void parse(struct options *o, int argc, char **argv) {
             break;
         case 'r':
             o->repeats = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'b':
+            o->keeps_buffer = true;
             break;
         case 'l':
             o->log = true;
@@ -285,7 +315,8 @@ static void parse(struct options *o, int argc, char **argv) {
             exit(c == 'h' ? 0 : 2);
         }
     }
-    if (o->bytes == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || optind < argc) {
+    const bool is_freed = !o->mode || strcmp(o->mode, mode_names[ONCE]) == 0;
+    if (o->bytes == 0 || o->repeats < 1 || o->repeats > MAX_REPEATS || optind < argc || (o->keeps_buffer && is_freed)) {
         usage(stderr);
         exit(2);
     }
