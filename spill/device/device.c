@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/closer.h"
 #include "codec/codec.h"
+#include "codec/identity.h"
 #include "spill/device/stored.h"
 
 #include <string.h>
@@ -32,6 +33,19 @@ static uint8_t *gather(const struct sw_stored *stored) {
         to += stored->extents[i].bytes;
     }
     return frame;
+}
+
+/* All extents but the last are whole blocks of their tier. */
+uint64_t sw_device_identify(const struct sw_stored *stored, uint64_t head_bytes) {
+    struct sw_identity identity;
+    sw_identity_init(&identity);
+    for (unsigned e = 0; e < stored->n_extents && head_bytes > 0; e++) {
+        const struct sw_extent *extent = &stored->extents[e];
+        const uint64_t bytes = extent->bytes < head_bytes ? extent->bytes : head_bytes;
+        sw_identity_add(&identity, extent->memory, (size_t)bytes);
+        head_bytes -= bytes;
+    }
+    return sw_identity_value(&identity);
 }
 
 int sw_device_verify(const struct sw_stored *stored, struct sw_err *err) {

@@ -328,6 +328,9 @@ bool sw_device_frames_fit(const struct sw_device_config *config, uint64_t chunk_
 
 /* Verifies a frame on the calling thread, as verify_frame() does. For implementations of devices. */
 int sw_device_verify(const struct sw_stored *stored, struct sw_err *err);
+/* Returns the identity (codec/identity.h) of a frame in host memory, from its first head_bytes, those before its
+ * counts. */
+uint64_t sw_device_identify(const struct sw_stored *stored, uint64_t head_bytes);
 
 /* Opens the host device, which has a thread for each slot. n_slots 0: one for each online processor, 2 … 16. */
 int sw_device_host_open(struct sw_device **ret, const struct sw_device_config *config, struct sw_err *err);

@@ -140,7 +140,7 @@ static int queue_copies(struct device_cuda *d, struct slot *slot, bool is_store,
                               err);
 }
 
-/* Queues the computing of the frames' identities by a kernel: the CPU would have to fetch each beginning. */
+/* Queues the computing of many frames' identities by a kernel: the CPU would have to fetch each beginning. */
 static int queue_identify(struct slot *slot, struct sw_err *err) {
     const uint8_t *d_frame = slot->parts.d_frame;
     struct exchange *h = slot->h;
@@ -161,13 +161,18 @@ int sw_cuda_store_group(struct sw_device *device, unsigned s, struct sw_group_it
     int rc = begin(d, s, WORK_STORE_GROUP, items, n, err);
     if (rc < 0)
         return rc;
-    rc = queue_identify(slot, err);
+    if (n > SW_CUDA_FEW_HEADS)
+        rc = queue_identify(slot, err);
     return end(slot, rc < 0 ? rc : queue_copies(d, slot, true, err));
 }
 
 void sw_cuda_finish_store_group(struct slot *slot) {
-    for (unsigned i = 0; i < slot->n_items; i++)
-        slot->items[i].identity = slot->h->identities[i];
+    for (unsigned i = 0; i < slot->n_items; i++) {
+        struct sw_group_item *item = &slot->items[i];
+        item->identity = slot->n_items > SW_CUDA_FEW_HEADS
+                             ? slot->h->identities[i]
+                             : sw_device_identify(item->stored, item->frame.counts_offset);
+    }
 }
 
 /* Queues the decoding of frames in the slot's buffer, each at its item's place. */

@@ -12,6 +12,9 @@
 
 /* If a group's frames have more than two runs each, the copies of the others are queued one by one. */
 enum { MAX_SLOTS = 16, MAX_GROUP_ITEMS = 512, MAX_GROUP_RUNS = 2 * MAX_GROUP_ITEMS };
+/* The beginnings of so few frames are hashed by the CPU when the slot's stream is empty: a kernel costs a launch, and
+ * on a busy GPU it would wait for its turn, and so would the client. */
+enum { SW_CUDA_FEW_HEADS = 4 };
 
 /* Pinned memory through which the host and a slot's stream exchange data. */
 struct exchange {

@@ -246,12 +246,8 @@ int sw_cuda_unpack(struct sw_device *device, unsigned s, struct sw_mapping *mapp
     return end_decode(slot, rc, err);
 }
 
-/* The beginnings of few frames are copied, and hashed by the CPU when the slot's stream is empty: on a busy GPU a
- * kernel would wait for its turn, and so would the client. */
-enum { FEW_HEADS = 4 };
-
 uint64_t sw_cuda_heads_bytes(uint64_t chunk_bytes) {
-    return FEW_HEADS * sw_frame_head_bound_bytes(chunk_bytes);
+    return SW_CUDA_FEW_HEADS * sw_frame_head_bound_bytes(chunk_bytes);
 }
 
 static int copy_heads(const struct device_cuda *d, struct slot *slot, const struct sw_mapping *mapping,
@@ -285,7 +281,7 @@ int sw_cuda_identify(struct sw_device *device, unsigned s, const struct sw_mappi
                      unsigned n, struct sw_err *err) {
     struct device_cuda *d = cuda_of(device);
     struct slot *slot = &d->slots[s];
-    const bool are_few = !mapping || n <= FEW_HEADS;
+    const bool are_few = !mapping || n <= SW_CUDA_FEW_HEADS;
     const int rc = are_few ? enter(d, err) : sw_cuda_enter_slot(d, slot, err);
     SW_ASSERT(n > 0 && n <= SW_HEAD_MAX && !slot->heads);
     slot->is_marked = false;

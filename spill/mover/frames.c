@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
-#include "codec/identity.h"
+#include "spill/device/device.h"
 
 #include <stdalign.h>
 #include <stdint.h>
@@ -180,18 +180,8 @@ bool sw_frames_find(const struct sw_frames *frames, uint64_t key, size_t *ret) {
     return true;
 }
 
-/* All extents but the last are whole blocks of their tier. */
 uint64_t sw_frames_identify(const struct sw_frames *frames, size_t i, const struct sw_stored *in_memory) {
-    uint64_t left = frames->layouts[i].counts_offset;
-    struct sw_identity identity;
-    sw_identity_init(&identity);
-    for (unsigned e = 0; e < in_memory->n_extents && left > 0; e++) {
-        const struct sw_extent *extent = &in_memory->extents[e];
-        const uint64_t bytes = extent->bytes < left ? extent->bytes : left;
-        sw_identity_add(&identity, extent->memory, (size_t)bytes);
-        left -= bytes;
-    }
-    return sw_identity_value(&identity);
+    return sw_device_identify(in_memory, frames->layouts[i].counts_offset);
 }
 
 int sw_frames_check(const struct sw_frames *frames, size_t i, uint64_t identity, struct sw_err *err) {
