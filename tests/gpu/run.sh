@@ -145,13 +145,13 @@ if wants roundtrip; then
     step roundtrip_vmm "${bench[@]}" -s 2000000000 -r 5 -k VMM -j "$out/roundtrip_vmm.json"
     step in_place_cudamalloc "${bench[@]}" -s 2000000000 -r 15 -k cudaMalloc -m in-place \
         -j "$out/in_place_cudamalloc.json"
-    step roundtrip_8gb "${bench[@]}" -s 8000000000 -r 3 -k VMM -m registered -j "$out/roundtrip_8gb.json"
+    step roundtrip_8gb "${bench[@]}" -s 8000000000 -r 5 -k VMM -m registered -b -j "$out/roundtrip_8gb.json"
     step roundtrip_random "${bench[@]}" -s 2000000000 -c random -k cudaMalloc -m registered \
         -j "$out/roundtrip_random.json"
     # 60 GB fail on a GPU of less than 80 GB.
-    step roundtrip_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m registered -t 23000000000 \
+    step roundtrip_60gb "${bench[@]}" -s 60000000000 -r 3 -k VMM -m registered -b -t 23000000000 \
         -j "$out/roundtrip_60gb.json"
-    step in_place_60gb "${bench[@]}" -s 60000000000 -r 1 -k VMM -m in-place -j "$out/in_place_60gb.json"
+    step in_place_60gb "${bench[@]}" -s 60000000000 -r 9 -k VMM -m in-place -b -j "$out/in_place_60gb.json"
 fi
 if wants load; then
     LINES_SHOWN=40
