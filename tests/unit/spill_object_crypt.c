@@ -65,7 +65,8 @@ static struct object object_new(uint64_t bytes) {
     const uint64_t ends[RUNS + 1] = {0, 12288, (2 << 20) + 4096, MAX_BYTES};
     for (unsigned i = 0; i < RUNS; i++)
         object.runs[i] = (struct sw_extent){.memory = object.memory + ends[i], .bytes = ends[i + 1] - ends[i]};
-    ck_assert_int_eq(sw_object_seal(&key, NAME, object.runs, bytes, object.body, NULL), 0);
+    const struct sw_object_piece piece = {.memory = object.runs, .bytes = bytes};
+    ck_assert_int_eq(sw_object_seal(&key, NAME, &piece, 1, object.body, NULL), 0);
     return object;
 }
 
@@ -79,7 +80,8 @@ static int unseal_segments(const struct object *object, const char *name, uint64
     struct sw_object_unsealing u;
     const uint64_t segment = SW_OBJECT_SEGMENT_BYTES + SW_OBJECT_TAG_BYTES, whole = sw_object_body_bytes(object->bytes);
     const uint64_t end = (first + n) * segment < whole ? (first + n) * segment : whole;
-    sw_object_unsealing_begin(&u, &key, name, object->bytes, first, n, object->runs);
+    const struct sw_object_range range = {.bytes = object->bytes, .first = first, .n = n};
+    sw_object_unsealing_begin(&u, &key, name, &range, object->runs);
     for (uint64_t at = first * segment; at < end; at += step)
         sw_object_unsealing_take(&u, object->body + at, step < end - at ? step : end - at);
     return sw_object_unsealing_end(&u, NULL);
@@ -129,7 +131,8 @@ START_TEST(too_few_bytes_and_too_many_are_noticed) {
     struct object object = object_new(1000);
     struct sw_object_unsealing u;
     for (size_t n = 1014; n <= 1018; n++) {
-        sw_object_unsealing_begin(&u, &key, NAME, 1000, 0, 1, object.runs);
+        const struct sw_object_range range = {.bytes = 1000, .n = 1};
+        sw_object_unsealing_begin(&u, &key, NAME, &range, object.runs);
         sw_object_unsealing_take(&u, object.body, n);
         ck_assert_int_eq(sw_object_unsealing_end(&u, NULL), n == 1016 ? 0 : -SW_ECHECKSUM);
     }

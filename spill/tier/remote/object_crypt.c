@@ -281,40 +281,52 @@ static bool run(const struct cipher *cipher, struct place *place, uint8_t *body,
     return good;
 }
 
-/* Returns the length of the index-th segment of an object with so many bytes. */
+/* Returns the length of the index-th segment of a piece with so many bytes. */
 static uint64_t segment_bytes(uint64_t bytes, uint64_t index) {
     const uint64_t left = bytes - index * SW_OBJECT_SEGMENT_BYTES;
     return left < SW_OBJECT_SEGMENT_BYTES ? left : SW_OBJECT_SEGMENT_BYTES;
 }
 
-static bool seal_segments(const struct cipher *cipher, const char *name, struct place place, uint64_t bytes,
-                          uint8_t *body) {
-    const uint64_t n = sw_object_segments(bytes);
+/* before: segments of the pieces before this one. */
+static bool seal_piece(const struct cipher *cipher, const char *name, const struct sw_object_piece *piece,
+                       uint64_t before, uint8_t *body) {
+    const uint64_t n = sw_object_segments(piece->bytes);
+    struct place place = place_of(piece->memory, 0);
     bool good = true;
     for (uint64_t i = 0; good && i < n; i++) {
-        const uint64_t length = segment_bytes(bytes, i);
-        good = begin_segment(cipher, i, i + 1 == n, name) && run(cipher, &place, body, length) &&
+        const uint64_t length = segment_bytes(piece->bytes, i);
+        good = begin_segment(cipher, before + i, i + 1 == n, name) && run(cipher, &place, body, length) &&
                finish(cipher, body + length);
         body += length + SW_OBJECT_TAG_BYTES;
     }
     return good;
 }
 
-int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_extent *memory, uint64_t bytes,
+int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_object_piece *pieces, unsigned n,
                    uint8_t *ret_body, struct sw_err *err) {
     struct cipher cipher;
-    const bool good =
-        cipher_init(&cipher, key->bytes, true) && seal_segments(&cipher, name, place_of(memory, 0), bytes, ret_body);
+    uint64_t before = 0;
+    bool good = cipher_init(&cipher, key->bytes, true);
+    for (unsigned i = 0; good && i < n; i++) {
+        good = seal_piece(&cipher, name, &pieces[i], before, ret_body);
+        before += sw_object_segments(pieces[i].bytes);
+        ret_body += sw_object_body_bytes(pieces[i].bytes);
+    }
     cipher_fini(&cipher);
     return good ? 0 : failed(err);
 }
 
 void sw_object_unsealing_begin(struct sw_object_unsealing *u, const struct sw_object_key *key, const char *name,
-                               uint64_t bytes, uint64_t first, uint64_t n, const struct sw_extent *memory) {
+                               const struct sw_object_range *range, const struct sw_extent *memory) {
     struct cipher cipher;
-    const struct place place = place_of(memory, first * SW_OBJECT_SEGMENT_BYTES);
-    *u = (struct sw_object_unsealing){
-        .name = name, .bytes = bytes, .index = first, .end = first + n, .run = place.run, .run_at = place.at};
+    const struct place place = place_of(memory, range->first * SW_OBJECT_SEGMENT_BYTES);
+    *u = (struct sw_object_unsealing){.name = name,
+                                      .bytes = range->bytes,
+                                      .before = range->before,
+                                      .index = range->first,
+                                      .end = range->first + range->n,
+                                      .run = place.run,
+                                      .run_at = place.at};
     u->good = cipher_init(&cipher, key->bytes, false);
     u->context = cipher.context;
 }
@@ -326,7 +338,7 @@ static size_t take(struct sw_object_unsealing *u, const uint8_t *body, size_t by
     const uint64_t left = u->at < length ? length - u->at : length + SW_OBJECT_TAG_BYTES - u->at;
     const size_t n = bytes < left ? bytes : (size_t)left;
     if (u->at == 0)
-        u->good = begin_segment(&cipher, u->index, u->index + 1 == sw_object_segments(u->bytes), u->name);
+        u->good = begin_segment(&cipher, u->before + u->index, u->index + 1 == sw_object_segments(u->bytes), u->name);
     if (u->at < length) {
         struct place place = {.run = u->run, .at = u->run_at};
         u->good = u->good && run(&cipher, &place, (uint8_t *)body, n);
@@ -360,14 +372,14 @@ int sw_object_unsealing_end(struct sw_object_unsealing *u, struct sw_err *err) {
 
 /* ---- whole objects ---- */
 
-int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_extent *memory, uint64_t bytes,
+int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_object_piece *pieces, unsigned n,
                            struct sw_object_request *request, struct sw_err *err) {
     struct sw_object_key key;
     int rc = sw_object_key_make(&key, err);
     if (!rc)
         rc = sw_object_key_wrap(keyring, &key, request->name, request->meta, err);
     if (!rc)
-        rc = sw_object_seal(&key, request->name, memory, bytes, request->body, err);
+        rc = sw_object_seal(&key, request->name, pieces, n, request->body, err);
     if (!rc && !sw_object_hash(request->body, request->body_bytes, request->hash))
         rc = failed(err);
     sw_object_key_fini(&key);
@@ -387,7 +399,8 @@ int sw_object_unseal_request(const struct sw_object_keyring *keyring, const stru
     int rc = sw_object_key_open(keyring, request->name, request->meta, &key, NULL, err);
     if (!rc) {
         struct sw_object_unsealing unsealing;
-        sw_object_unsealing_begin(&unsealing, &key, request->name, bytes, 0, n, &memory);
+        sw_object_unsealing_begin(&unsealing, &key, request->name, &(struct sw_object_range){.bytes = bytes, .n = n},
+                                  &memory);
         sw_object_unsealing_take(&unsealing, request->body, request->body_bytes);
         rc = sw_object_unsealing_end(&unsealing, err);
         sw_object_key_fini(&key);

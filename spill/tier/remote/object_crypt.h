@@ -1,13 +1,15 @@
 /* object_crypt.h - encryption of objects on this side of the network.
  *
  * Each object has a random data key. The data key is wrapped by a master key and kept as the object's metadata, so a
- * new master key rewraps metadata and leaves bodies alone. A body consists of segments of 1 MiB (the last one may be
- * shorter), each encrypted by AES-256-GCM and followed by its tag, so that ranges can be read alone.
+ * new master key rewraps metadata and leaves bodies alone. A body consists of pieces, mostly of one. A piece consists
+ * of segments of 1 MiB (the last one may be shorter), each encrypted by AES-256-GCM and followed by its tag, so that
+ * ranges can be read alone.
  *
- * What is authenticated: the object's name (additional data), the segment's index and whether it is the last one (both
- * in its nonce). So neither the store nor anything else that can write to the bucket can alter, exchange, reorder or
- * truncate objects unnoticed. They can remove objects, and bring back an earlier state of the bucket. Names are not
- * used twice, so only metadata that was rewrapped, and objects that were deleted, have an earlier state.
+ * What is authenticated: the object's name (additional data), the segment's index in the object and whether it is the
+ * last one of its piece (both in its nonce). So neither the store nor anything else that can write to the bucket can
+ * alter, exchange, reorder or truncate objects unnoticed. They can remove objects, and bring back an earlier state of
+ * the bucket. Names are not used twice, so only metadata that was rewrapped, and objects that were deleted, have an
+ * earlier state.
  *
  * thread: any. */
 #ifndef SW_SPILL_OBJECT_CRYPT_H
@@ -53,25 +55,34 @@ int sw_object_key_open(const struct sw_object_keyring *keyring, const char *name
                        struct sw_object_key *ret, bool *ret_is_old, struct sw_err *err);
 void sw_object_key_fini(struct sw_object_key *key);
 
-/* Return the number of segments and the length of the body of an object with so many bytes, > 0. */
+/* Return the number of segments and the length of the body of a piece with so many bytes, > 0. */
 uint64_t sw_object_segments(uint64_t bytes);
 uint64_t sw_object_body_bytes(uint64_t bytes);
 
-/* Encrypts `bytes` in runs of memory. body: sw_object_body_bytes() long. errors: -SW_EIO. */
-int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_extent *memory, uint64_t bytes,
+/* A part of an object that is read alone: `bytes` in runs of memory. */
+struct sw_object_piece {
+    const struct sw_extent *memory;
+    uint64_t bytes;
+};
+/* Encrypts n pieces, one after the other. body: as long as the sum of their sw_object_body_bytes(). errors: -SW_EIO. */
+int sw_object_seal(const struct sw_object_key *key, const char *name, const struct sw_object_piece *pieces, unsigned n,
                    uint8_t *ret_body, struct sw_err *err);
-/* Decrypts n segments from the first-th on as their bytes arrive, in any lengths. owns: nothing is copied; name and
- * memory are borrowed until the end. Between begin and end the fields are the functions' own. */
+/* The n segments from the first-th on of a piece of `bytes`. before: segments of the pieces before it. */
+struct sw_object_range {
+    uint64_t bytes, before, first, n;
+};
+/* Decrypts segments as their bytes arrive, in any lengths. owns: nothing is copied; name and memory, which is the whole
+ * piece's, are borrowed until the end. Between begin and end the fields are the functions' own. */
 struct sw_object_unsealing {
     const char *name;
     const struct sw_extent *run;
-    uint64_t bytes, index, end, at, run_at; /* at: in the segment or its tag; run_at: in memory */
+    uint64_t bytes, before, index, end, at, run_at; /* at: in the segment or its tag; run_at: in memory */
     struct evp_cipher_ctx_st *context;
     bool good;
     uint8_t tag[SW_OBJECT_TAG_BYTES];
 };
 void sw_object_unsealing_begin(struct sw_object_unsealing *ret, const struct sw_object_key *key, const char *name,
-                               uint64_t bytes, uint64_t first, uint64_t n, const struct sw_extent *memory);
+                               const struct sw_object_range *range, const struct sw_extent *memory);
 void sw_object_unsealing_take(struct sw_object_unsealing *unsealing, const void *body, size_t bytes);
 /* errors: -SW_ECHECKSUM: what has come is not what was encrypted, or not all of it; the memory of these segments is
  * undefined then. */
@@ -79,10 +90,10 @@ int sw_object_unsealing_end(struct sw_object_unsealing *unsealing, struct sw_err
 
 /* Encrypts a whole object with a new data key to request->body, and sets the metadata and the hash of its PUT.
  * request->name is set, and so are body and body_bytes. errors: -SW_EIO. */
-int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_extent *memory, uint64_t bytes,
+int sw_object_seal_request(const struct sw_object_keyring *keyring, const struct sw_object_piece *pieces, unsigned n,
                            struct sw_object_request *request, struct sw_err *err);
-/* Decrypts a whole object that was read, of at least one byte. *ret: allocated by sw_alloc(). errors: those of
- * sw_object_key_open() and sw_object_unsealing_end(), -SW_ENOMEM. */
+/* Decrypts the first piece of an object, of at least one byte, all of which was read. *ret: allocated by sw_alloc().
+ * errors: those of sw_object_key_open() and sw_object_unsealing_end(), -SW_ENOMEM. */
 int sw_object_unseal_request(const struct sw_object_keyring *keyring, const struct sw_object_request *request,
                              void **ret, size_t *ret_bytes, struct sw_err *err);
 

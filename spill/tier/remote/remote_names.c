@@ -190,11 +190,11 @@ static void on_put(struct step *step) {
 
 static bool seal(struct step *step, const char *object, const void *plain, size_t bytes) {
     const struct sw_extent memory = {.memory = (void *)plain, .bytes = bytes};
+    const struct sw_object_piece piece = {.memory = &memory, .bytes = bytes};
     if (!prepare(step, SW_OBJECT_PUT, object, sw_object_body_bytes(bytes)))
         return false;
     step->request.if_absent = true;
-    if (sw_object_seal_request(step->change->names->list.config.keyring, &memory, bytes, &step->request, &step->err) ==
-        0)
+    if (sw_object_seal_request(step->change->names->list.config.keyring, &piece, 1, &step->request, &step->err) == 0)
         return true;
     step_ended(step);
     return false;
