@@ -146,7 +146,7 @@ static void check_tiers(const struct sw_engine *engine, const struct tally *tall
     const bool moves = engine->balance.n_moves > 0, still = tally->ops == 0 && !moves && engine->keeper.n_changes == 0;
     for (unsigned i = 0; i < engine->store.place.tiers.n; i++) {
         const struct sw_tier_stats tier = sw_tier_stats_of(engine->store.place.tiers.at[i]);
-        const uint64_t used_bytes = tier.used_bytes - tier.held_bytes;
+        const uint64_t used_bytes = tier.used_bytes - tier.held_bytes - tier.wasted_bytes;
         SW_ASSERT(tier.used_bytes <= tier.backed_bytes && tier.backed_bytes <= tier.capacity_bytes);
         SW_ASSERT(tier.largest_free_bytes <= tier.backed_bytes - tier.used_bytes &&
                   tier.huge_bytes <= tier.backed_bytes);

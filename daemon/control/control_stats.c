@@ -140,6 +140,7 @@ static json_t *store_to_json(const struct sw_tier_shown *shown) {
     add(store, "received_bytes", stats->received_bytes);
     add(store, "buffer_used_bytes", stats->buffer_used_bytes);
     add(store, "buffer_peak_bytes", stats->buffer_peak_bytes);
+    add(store, "wasted_bytes", shown->stats.wasted_bytes);
     add(store, "orphans", stats->orphans);
     add(store, "foreign", stats->foreign);
     (void)json_object_set_new(store, "last_error", stats->last.code ? json_string(stats->last.msg) : json_null());

@@ -12,7 +12,7 @@
 
 /* Regions that are moved at once before the state is looked at again: a few of any length, or more if they are short. A
  * store behind a network takes about as long for any short region, so these have to be many. */
-enum { FEW_MOVES = 4, MAX_MOVES = 64, SHORT_MOVES_BYTES = 16 << 20 };
+enum { FEW_MOVES = 4, MAX_MOVES = 1024, SHORT_MOVES_BYTES = 64 << 20 };
 
 struct move {
     struct sw_balance *balance;
@@ -60,6 +60,7 @@ static int start_move(struct sw_balance *balance, struct sw_region *region, stru
     move->job.run.frames = region->frames;
     move->job.region_slot = region->id.slot;
     move->job.region_gen = region->id.gen;
+    move->job.durability = region->kept ? region->durability : SW_DURABILITY_SERVICE;
     if (region->record || region->kept) /* the old frames stay until the record names the new ones */
         move->job.replaced = sw_alloc_array(region->frames->n_chunks, sizeof *move->job.replaced);
     if ((region->record || region->kept) && !move->job.replaced) {
@@ -189,6 +190,31 @@ void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to) {
     sw_balance_look(balance);
 }
 
+/* ---- waste ---- */
+
+/* Returns whether frames of the region keep much more room in a tier than they need. */
+static bool is_wasteful(const struct sw_region *region, struct sw_tier *tier) {
+    bool is = false;
+    for (size_t i = 0; !is && i < region->frames->n_chunks; i++)
+        is = region->frames->stored[i].tier == tier && tier->ops->is_wasteful(tier, &region->frames->stored[i]);
+    return is;
+}
+
+/* Begins to bring such regions back to memory, as far as it has room. From there they leave again, with others. */
+static void end_waste(struct sw_balance *balance, unsigned rank) {
+    struct sw_tier *tier = balance->store->place.tiers.at[rank];
+    const struct sw_region_table *table = &balance->store->regions;
+    if (!tier->ops->is_wasteful || sw_tier_stats_of(tier).wasted_bytes == 0)
+        return;
+    for (uint32_t i = 0; i < table->n_touched && may_begin(balance); i++) {
+        struct sw_region *region = &table->regions[i];
+        if (region->owner && !region->kept && rests(region, rank) && is_wasteful(region, tier) &&
+            (sw_placement_goes_out(&balance->store->place, region->tier_bytes[rank]) ||
+             start_move(balance, region, NULL, NULL)))
+            return;
+    }
+}
+
 void sw_balance_look(struct sw_balance *balance) {
     if (balance->store->place.tiers.n < 2 || balance->n_moves > 0 || balance->is_off)
         return;
@@ -200,6 +226,8 @@ void sw_balance_look(struct sw_balance *balance) {
         const struct sw_policy_level level = level_of(balance, rank);
         balance->is_demoting[rank] = make_room(balance, rank, &level) > 0;
     }
+    for (unsigned rank = 1; balance->n_moves == 0 && rank < balance->store->place.tiers.n; rank++)
+        end_waste(balance, rank);
 }
 
 static bool has_failed(const struct sw_job *job) {

@@ -55,6 +55,7 @@ struct sw_tier_stats {
     uint64_t held_bytes;         /* free, but the kernel may still write there for a predecessor */
     uint64_t largest_free_bytes; /* length of the longest free run; a longer frame lies in several extents */
     uint64_t huge_bytes;         /* part of backed_bytes in pages of the system's hugetlb pool */
+    uint64_t wasted_bytes;       /* part of used_bytes: of released frames, as long as others are stored with them */
     uint64_t committed_frames;
     unsigned n_slabs, n_waiting; /* waiting: reservations that wait for the tier to grow */
     bool growing;                /* a slab is being made */
@@ -105,6 +106,7 @@ struct sw_tier_io {
      * read. */
     const struct sw_extent *memory;
     unsigned n_memory;
+    bool is_alone; /* WRITE: is_wasteful() has to stay false, so the frame is not stored together with others */
     /* WRITE: the caller's name for the frame, stored with it; opaque to the tier. READ: the tier fills it in. */
     uint8_t key[SW_TIER_KEY_BYTES];
     /* Called once, on the tier's own thread, which must not be blocked. It may call anything of the tier but close. */
@@ -172,6 +174,9 @@ struct sw_tier_ops {
     /* Releases the space and empties *stored; an empty one is a no-op. thread: any. */
     void (*release)(struct sw_tier *tier, struct sw_stored *stored);
     void (*stats)(struct sw_tier *tier, struct sw_tier_stats *ret);
+    /* Returns whether the frame should move, because most of what was stored together with it has been released, and
+     * its room is free only when it has gone, too. thread: any. NULL: never. */
+    bool (*is_wasteful)(struct sw_tier *tier, const struct sw_stored *stored);
     /* Statistics of the store of a shared tier. thread: any. NULL: it has none. */
     void (*store_stats)(struct sw_tier *tier, struct sw_tier_store_stats *ret);
     /* Begins a task of care. changes: false: only finds what there is to do. thread: loop. errors: -SW_EBUSY (the last

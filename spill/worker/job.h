@@ -24,7 +24,7 @@ struct sw_job {
     struct sw_quota *quota;                 /* of the owner's tenant; NULL: none */
     uint64_t charged_bytes; /* taken from the quota; belongs to the loop after the run, also after a failure */
     uint32_t region_slot, region_gen; /* stored in the records of durable tiers */
-    enum sw_durability durability;    /* spill: above SERVICE, all frames go to the tier that keeps the region */
+    enum sw_durability durability;    /* the region's; spill: above SERVICE, all frames go to the tier that keeps it */
     enum sw_prefer prefer;            /* spill: of its request; NONE: the tenant's counts */
     struct sw_tier *from;             /* move: the tier to demote from; NULL: a promotion */
     const struct sw_tier *behind;     /* demotion: chunks go to a tier behind this one */

@@ -106,6 +106,7 @@ static void submit(struct sw_transfer *t, enum sw_tier_io_kind kind, struct sw_s
     t->io.stored = in_tier;
     t->io.memory = t->staged.extents;
     t->io.n_memory = t->staged.n_extents;
+    t->io.is_alone = t->job->durability > SW_DURABILITY_SERVICE;
     t->io.done = on_done;
     t->io.arg = t;
     memcpy(t->io.key, &key, sizeof key);

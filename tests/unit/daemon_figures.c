@@ -206,6 +206,7 @@ static void shown_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
                                   .held_bytes = first + 4,
                                   .largest_free_bytes = first + 5,
                                   .huge_bytes = first + 6,
+                                  .wasted_bytes = first + 11,
                                   .committed_frames = first + 7,
                                   .n_waiting = (unsigned)first + 8,
                                   .growing = true,
@@ -295,7 +296,7 @@ START_TEST(tiers_and_stores) {
     ck_has(json_array_get(stores, 0),
            "{\"tier\":\"remote\",\"out\":true,\"writers\":\"single\",\"backlog_bytes\":210,\"puts\":201,\"gets\":202,"
            "\"lists\":203,\"deletes\":204,\"failed\":205,\"repeated\":206,\"sent_bytes\":207,\"received_bytes\":208,"
-           "\"buffer_used_bytes\":212,\"buffer_peak_bytes\":213,\"orphans\":214,\"foreign\":215,"
+           "\"buffer_used_bytes\":212,\"buffer_peak_bytes\":213,\"wasted_bytes\":1011,\"orphans\":214,\"foreign\":215,"
            "\"last_error\":\"it is out\"}");
     json_decref(answer);
     ck_answers("status", "{\"host_used_bytes\":103,\"host_capacity_bytes\":101,\"nvme_used_bytes\":1003,"

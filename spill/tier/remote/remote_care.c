@@ -112,7 +112,7 @@ static void collect_garbage(struct sw_remote_care *care, struct sw_err *err) {
     sw_list_init(&search.orphans);
     if (config->list_names(config->arg, &search.known, &search.n_known))
         search.is_out_of_memory = true;
-    for (unsigned i = 0; !search.is_out_of_memory && !err->code && i < 4 && config->folders[i]; i++)
+    for (unsigned i = 0; !search.is_out_of_memory && !err->code && config->folders[i]; i++)
         (void)sw_object_list(config->client, config->folders[i], look_at, &search, err);
     if (search.is_out_of_memory)
         (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for the names of objects");

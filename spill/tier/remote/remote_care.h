@@ -17,7 +17,7 @@ struct sw_remote_care;
 struct sw_remote_care_config {
     struct sw_object_client *client;         /* borrowed */
     const struct sw_object_keyring *keyring; /* borrowed */
-    const char *folders[4];                  /* of the names, up to NULL; borrowed */
+    const char *folders[6];                  /* of the names, up to NULL; borrowed */
     /* Copies the names of all objects that are needed, sorted; *ret: an array of SW_OBJECT_NAME_BYTES each. errors:
      * -SW_ENOMEM. thread: any. */
     int (*list_names)(void *arg, char (**ret)[SW_OBJECT_NAME_BYTES], size_t *ret_n);

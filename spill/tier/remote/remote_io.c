@@ -13,11 +13,13 @@
 #include <string.h>
 
 enum { MAX_THREADS = 8, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, MANY_PARTS = 8 };
-enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16 };
+enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 8 << 20 };
 
 /* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
-    struct sw_list node; /* in a list of sw_remote_io */
+    struct sw_list node;   /* in a list of sw_remote_io, or in `others` */
+    struct sw_list others; /* parts of other transfers that go with this one, as a pack */
+    bool is_short;         /* a write that may go with others */
     struct transfer *transfer;
     struct sw_object_request request;
     uint64_t first, n_segments, body_bytes;
@@ -44,8 +46,11 @@ struct sw_remote_io {
     pthread_t threads[MAX_THREADS];
     pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t work;
-    struct sw_list waiting[2]; /* parts that need room, by kind */
-    struct sw_list refused;    /* sw_tier_io.tier.node: end with their error */
+    struct sw_list waiting[2];        /* parts that need room, by kind, but for ... */
+    struct sw_list waiting_short;     /* ... writes of short frames */
+    uint64_t short_bytes, pack_bytes; /* that wait there, in a pack; the most in one */
+    unsigned n_short;                 /* writes of short frames, or packs, that have room */
+    struct sw_list refused;           /* sw_tier_io.tier.node: end with their error */
     bool stop;
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
     struct sw_remote_buffers buffers;             /* spare ones, in what the pool has left */
@@ -97,6 +102,7 @@ static void give_room(struct part *part) {
     io->write_bytes -= is_write(part) ? part->room_bytes : 0;
     io->n_begun[part->transfer->user->kind]--;
     io->begun_bytes[part->transfer->user->kind] -= part->body_bytes;
+    io->n_short -= part->is_short;
     (void)pthread_cond_broadcast(&io->work);
     (void)pthread_mutex_unlock(&io->lock);
     trim(io);
@@ -136,16 +142,25 @@ static void note_time(struct part *part) {
 
 /* ---- writes ---- */
 
+/* Ends the write of a frame, or of all frames of a pack. */
+static void end_write(struct part *part, const struct sw_err *err) {
+    struct sw_list *node;
+    give_room(part);
+    while ((node = sw_list_take_first(&part->others)))
+        end_part(SW_CONTAINER_OF(node, struct part, node), err);
+    end_part(part, err);
+}
+
 /* Called on the client's thread. */
 static void sent(struct sw_object_request *request, void *arg) {
     struct part *part = arg;
+    struct sw_remote_place *place = part->transfer->place;
     struct sw_err err = request->err;
     note_time(part);
-    part->transfer->place->may_exist = !err.code || request->is_unclear;
+    *(place->pack ? &place->pack->may_exist : &place->may_exist) = !err.code || request->is_unclear;
     if (err.code == -SW_ETIMEDOUT) /* it has to be stored elsewhere */
         err.code = -SW_ENOSPACE;
-    give_room(part);
-    end_part(part, &err);
+    end_write(part, &err);
 }
 
 /* ---- reads ---- */
@@ -157,10 +172,12 @@ static void begin_unsealing(struct part *part) {
     memset(&part->key_err, 0, sizeof part->key_err);
     if (part->unsealing.context)
         (void)sw_object_unsealing_end(&part->unsealing, NULL);
-    if (sw_object_key_open(t->io->config.keyring, t->place->name, part->request.meta, &key, NULL, &part->key_err))
+    const char *name = part->request.name;
+    const struct sw_object_range range = {
+        .bytes = t->user->stored->bytes, .before = t->place->piece, .first = part->first, .n = part->n_segments};
+    if (sw_object_key_open(t->io->config.keyring, name, part->request.meta, &key, NULL, &part->key_err))
         return;
-    sw_object_unsealing_begin(&part->unsealing, &key, t->place->name, t->user->stored->bytes, part->first,
-                              part->n_segments, t->user->memory);
+    sw_object_unsealing_begin(&part->unsealing, &key, name, &range, t->user->memory);
     sw_object_key_fini(&key);
 }
 
@@ -205,17 +222,13 @@ static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     return io->used_bytes == 0 || io->used_bytes + part->room_bytes <= most;
 }
 
-/* Takes the next part of this kind, and a spare buffer if one fits. NULL: there is none that has room. Under the lock.
- */
-static struct part *take_part(struct sw_remote_io *io, enum sw_tier_io_kind kind) {
-    struct sw_list *waiting = &io->waiting[kind];
-    if (sw_list_empty(waiting))
-        return NULL;
-    struct part *part = SW_CONTAINER_OF(waiting->next, struct part, node);
+/* Takes room for a part that waits, and a spare buffer if one fits. Returns false if there is none. Under the lock. */
+static bool take_room(struct sw_remote_io *io, struct part *part) {
+    const enum sw_tier_io_kind kind = part->transfer->user->kind;
     struct sw_remote_buffer *spare = is_write(part) ? sw_remote_buffers_find(&io->buffers, part->body_bytes) : NULL;
     part->room_bytes = spare ? spare->bytes : is_write(part) ? part->body_bytes : SW_OBJECT_BUFFER_BYTES;
     if (!has_room(io, part))
-        return NULL;
+        return false;
     if (spare)
         sw_remote_buffers_take(&io->buffers, spare);
     part->buffer = spare;
@@ -224,13 +237,63 @@ static struct part *take_part(struct sw_remote_io *io, enum sw_tier_io_kind kind
     io->write_bytes += is_write(part) ? part->room_bytes : 0;
     io->n_begun[kind]++;
     io->begun_bytes[kind] += part->body_bytes;
+    io->n_short += part->is_short;
     io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
+    return true;
+}
+
+/* Takes the next part of a list. NULL: there is none that has room. */
+static struct part *take_part(struct sw_remote_io *io, const struct sw_list *waiting) {
+    struct part *part = sw_list_empty(waiting) ? NULL : SW_CONTAINER_OF(waiting->next, struct part, node);
+    return part && take_room(io, part) ? part : NULL;
+}
+
+static uint64_t frame_bytes(const struct part *part) {
+    return part->transfer->user->stored->bytes;
+}
+
+/* Counts the short frames that go together next, at least one that waits. *ret: the length of the body of their pack.
+ */
+static unsigned count_pack(const struct sw_remote_io *io, uint64_t *ret) {
+    unsigned n = 0;
+    uint64_t bytes = 0;
+    for (const struct sw_list *node = io->waiting_short.next; node != &io->waiting_short; node = node->next) {
+        const uint64_t more = sw_remote_pack_frame_bytes(frame_bytes(SW_CONTAINER_OF(node, struct part, node)));
+        if (n == SW_REMOTE_PACK_FRAMES || (n > 0 && sw_remote_pack_index_bytes(n + 1) + bytes + more > io->pack_bytes))
+            break;
+        bytes += more;
+        n++;
+    }
+    *ret = sw_remote_pack_index_bytes(n) + bytes;
+    return n;
+}
+
+/* Takes short frames: all that wait, or as many as fill a pack. NULL: they wait. */
+static struct part *take_short(struct sw_remote_io *io) {
+    if (sw_list_empty(&io->waiting_short) || (io->n_short > 0 && io->short_bytes < io->pack_bytes))
+        return NULL;
+    uint64_t body_bytes;
+    const unsigned n = count_pack(io, &body_bytes);
+    struct part *part = SW_CONTAINER_OF(io->waiting_short.next, struct part, node);
+    const uint64_t alone_bytes = part->body_bytes;
+    part->body_bytes = n > 1 ? body_bytes : alone_bytes;
+    if (!take_room(io, part)) {
+        part->body_bytes = alone_bytes;
+        return NULL;
+    }
+    io->short_bytes -= frame_bytes(part);
+    for (unsigned i = 1; i < n; i++) {
+        struct part *other = SW_CONTAINER_OF(sw_list_take_first(&io->waiting_short), struct part, node);
+        io->short_bytes -= frame_bytes(other);
+        sw_list_append(&part->others, &other->node);
+    }
     return part;
 }
 
 static struct part *next_part(struct sw_remote_io *io) {
-    struct part *part = take_part(io, SW_TIER_READ);
-    return part ? part : take_part(io, SW_TIER_WRITE);
+    struct part *part = take_part(io, &io->waiting[SW_TIER_READ]);
+    part = part ? part : take_short(io);
+    return part ? part : take_part(io, &io->waiting[SW_TIER_WRITE]);
 }
 
 static bool has_failed(struct sw_remote_io *io, const struct transfer *t) {
@@ -240,32 +303,69 @@ static bool has_failed(struct sw_remote_io *io, const struct transfer *t) {
     return has;
 }
 
-static void encrypt(struct part *part, struct sw_err *err) {
+static int no_memory(struct sw_err *err) {
+    return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to the remote tier");
+}
+
+/* The frames of a pack, in its order. */
+struct members {
+    unsigned n;
+    struct sw_remote_place *places[SW_REMOTE_PACK_FRAMES];
+    const struct sw_extent *frames[SW_REMOTE_PACK_FRAMES];
+    struct sw_remote_pack_entry entries[SW_REMOTE_PACK_FRAMES];
+};
+
+static void add_member(struct members *members, const struct part *part) {
+    struct sw_remote_place *place = part->transfer->place;
+    struct sw_remote_pack_entry *entry = &members->entries[members->n];
+    *entry = (struct sw_remote_pack_entry){.number = place->extent.offset, .bytes = frame_bytes(part)};
+    memcpy(entry->key, place->key, sizeof entry->key);
+    members->frames[members->n] = part->transfer->user->memory;
+    members->places[members->n++] = place;
+}
+
+/* Encrypts the part's frame and the others as a pack. */
+static int encrypt_pack(struct part *part, struct sw_err *err) {
+    const struct sw_remote_io_config *config = &part->transfer->io->config;
+    struct members *members = sw_alloc(sizeof *members);
+    if (!members)
+        return no_memory(err);
+    add_member(members, part);
+    for (struct sw_list *node = part->others.next; node != &part->others; node = node->next)
+        add_member(members, SW_CONTAINER_OF(node, struct part, node));
+    const struct sw_remote_pack *pack = config->pack(config->arg, members->places, members->n, part->body_bytes);
+    int rc = pack ? 0 : no_memory(err);
+    if (pack) {
+        memcpy(part->request.name, pack->name, sizeof part->request.name);
+        rc = sw_remote_pack_seal(config->keyring, members->entries, members->frames, members->n, &part->request, err);
+    }
+    sw_free(members);
+    return rc;
+}
+
+static int encrypt(struct part *part, struct sw_err *err) {
     const struct sw_tier_io *user = part->transfer->user;
     if (!part->buffer) {
         trim(part->transfer->io);
         part->buffer = sw_remote_buffer_new(part->body_bytes);
     }
-    part->request.body = part->buffer ? part->buffer->body : NULL;
     if (!part->buffer)
-        (void)sw_err_set(err, -SW_ENOMEM, SW_SCOPE_REQUEST, "out of memory for a transfer to the remote tier");
-    else
-        (void)sw_object_seal_request(part->transfer->io->config.keyring, user->memory, user->stored->bytes,
-                                     &part->request, err);
+        return no_memory(err);
+    part->request.body = part->buffer->body;
+    part->request.body_bytes = part->body_bytes;
+    if (!sw_list_empty(&part->others))
+        return encrypt_pack(part, err);
+    const struct sw_object_piece piece = {.memory = user->memory, .bytes = user->stored->bytes};
+    return sw_object_seal_request(part->transfer->io->config.keyring, &piece, 1, &part->request, err);
 }
 
 static void begin(struct part *part) {
     struct sw_remote_io *io = part->transfer->io;
     struct sw_err err = {0};
-    const bool ends = has_failed(io, part->transfer); /* another part has: the transfer ends with the last one */
-    if (!ends && is_write(part))
-        encrypt(part, &err);
-    if (ends || err.code) {
-        give_room(part);
-        end_part(part, &err);
-        return;
-    }
-    sw_object_submit(io->config.client, &part->request);
+    if (is_write(part) ? encrypt(part, &err) != 0 : has_failed(io, part->transfer))
+        end_write(part, &err); /* another part of a read has failed: the transfer ends with the last one */
+    else
+        sw_object_submit(io->config.client, &part->request);
 }
 
 static void end_refused(struct sw_remote_io *io, struct sw_list *node) {
@@ -309,14 +409,16 @@ static void cut_part(struct transfer *t, unsigned i) {
     part->n_segments = n - part->first < t->part_segments ? n - part->first : t->part_segments;
     const uint64_t end = (part->first + part->n_segments) * step;
     part->request.verb = writes ? SW_OBJECT_PUT : SW_OBJECT_GET;
-    part->request.offset = part->first * step;
-    part->body_bytes = (end < body_bytes ? end : body_bytes) - part->request.offset;
+    part->request.offset = t->place->body_at + part->first * step;
+    part->body_bytes = (end < body_bytes ? end : body_bytes) - part->first * step;
     part->request.body_bytes = part->body_bytes;
     part->request.take = writes ? NULL : take;
     part->request.done = writes ? sent : received;
     part->request.arg = part;
-    memcpy(part->request.name, t->place->name, sizeof part->request.name);
+    memcpy(part->request.name, t->place->pack ? t->place->pack->name : t->place->name, sizeof part->request.name);
+    part->is_short = writes && !t->user->is_alone && sw_remote_pack_suits(bytes);
     sw_list_init(&part->node);
+    sw_list_init(&part->others);
 }
 
 /* Short parts of a frame arrive at the same time. If there are many anyway, fewer requests cost less. */
@@ -355,8 +457,11 @@ void sw_remote_io_submit(struct sw_remote_io *io, struct sw_tier_io *user, struc
     io->transfer_bytes += user->stored->bytes;
     sw_meter_begin(&io->meters[user->kind], sw_clock_us());
     io->n_read_parts += t && user->kind == SW_TIER_READ ? t->n_parts : 0;
-    for (unsigned i = 0; t && i < t->n_parts; i++)
-        sw_list_append(&io->waiting[user->kind], &t->parts[i].node);
+    for (unsigned i = 0; t && i < t->n_parts; i++) {
+        struct part *part = &t->parts[i];
+        sw_list_append(part->is_short ? &io->waiting_short : &io->waiting[user->kind], &part->node);
+        io->short_bytes += part->is_short ? frame_bytes(part) : 0;
+    }
     if (!t)
         sw_list_append(&io->refused, &user->tier.node);
     (void)pthread_cond_broadcast(&io->work);
@@ -412,6 +517,8 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
     (void)pthread_cond_init(&io->work, NULL);
     for (unsigned i = 0; i < 2; i++)
         sw_list_init(&io->waiting[i]);
+    sw_list_init(&io->waiting_short);
+    io->pack_bytes = config->pool_bytes / 4 < PACK_BYTES ? config->pool_bytes / 4 : PACK_BYTES;
     sw_list_init(&io->refused);
     sw_remote_buffers_init(&io->buffers);
     io->n_few = sw_thread_cpus(FEW_PARTS, MOST_FEW_PARTS); /* a store on this machine can use each processor */

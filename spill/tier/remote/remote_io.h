@@ -2,6 +2,8 @@
  * has the memory for what is on its way.
  *
  *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> PUT -> committed
+ *           A short frame begins at once if no other one is on its way; else those that wait go together, as a pack
+ *           (remote_pack.h), when that one has arrived, or when they fill a pack. So packs cost an idle store no time.
  *   read    parts of 8 or 16 MiB, each: waits for room for libcurl's buffer -> GET; what comes is decrypted to its
  *           place at once, on the client's threads; a part that is not what was encrypted is read again, twice
  *
@@ -12,15 +14,19 @@
 
 #include "spill/tier/remote/object_client.h"
 #include "spill/tier/remote/object_crypt.h"
+#include "spill/tier/remote/remote_pack.h"
 #include "spill/tier/tier.h"
 
-/* A frame's place: its object. owns: what sw_stored.extents points to. */
+/* A frame's place: its object, or its part of a pack. owns: what sw_stored.extents points to. */
 struct sw_remote_place {
     struct sw_list node;
-    struct sw_extent extent; /* offset: the object's number */
+    struct sw_extent extent; /* offset: the frame's number */
     uint8_t key[SW_TIER_KEY_BYTES];
-    bool is_committed, may_exist; /* may_exist: the object has to be deleted */
-    char name[SW_OBJECT_NAME_BYTES];
+    bool is_committed, may_exist;    /* may_exist: the object has to be deleted */
+    char name[SW_OBJECT_NAME_BYTES]; /* of the object; "" in a pack */
+    struct sw_remote_pack *pack;     /* NULL: it has an object of its own */
+    uint64_t body_at;                /* in the pack's body */
+    unsigned piece;                  /* the pack's, each of one segment */
 };
 
 struct sw_remote_io;
@@ -30,6 +36,8 @@ struct sw_remote_io_config {
     const struct sw_object_keyring *keyring; /* borrowed */
     uint64_t pool_bytes;
     void (*committed)(void *arg, struct sw_tier_io *io); /* a frame was written; called before `done` */
+    /* Makes a pack that holds these places, in this order. NULL: out of memory. */
+    struct sw_remote_pack *(*pack)(void *arg, struct sw_remote_place *const *places, unsigned n, uint64_t body_bytes);
     void *arg;
 };
 

@@ -10,6 +10,7 @@
 #include "spill/tier/remote/remote_io.h"
 #include "spill/tier/remote/remote_load.h"
 #include "spill/tier/remote/remote_names.h"
+#include "spill/tier/remote/remote_pack.h"
 #include "spill/tier/remote/remote_probe.h"
 
 #include <errno.h>
@@ -37,7 +38,8 @@ const struct sw_tier_kind sw_tier_remote_kind = {
 struct tier_remote {
     struct sw_tier tier;
     char host[SW_REMOTE_HOST_BYTES];
-    char folder[SW_REMOTE_HOST_BYTES + 8]; /* of the frames' objects: "frames/HOST/" */
+    char folder[SW_REMOTE_HOST_BYTES + 8];       /* of the frames' objects: "frames/HOST/" */
+    char packs_folder[SW_REMOTE_HOST_BYTES + 7]; /* "packs/HOST/" */
     char batches[SW_REMOTE_HOST_BYTES + 9], probes[SW_REMOTE_HOST_BYTES + 8]; /* folders, too */
     struct sw_remote_tenants tenants;
     bool is_exclusive; /* only one of several creates wins */
@@ -51,7 +53,8 @@ struct tier_remote {
     pthread_mutex_t lock;
     atomic_ullong next_number;  /* of objects; begins at random, so no two processes have the same */
     struct sw_list found, held; /* places: of a predecessor, not handed over yet; reserved or committed */
-    uint64_t used_bytes, n_frames, n_foreign;
+    struct sw_list packs;
+    uint64_t used_bytes, wasted_bytes, n_frames, n_foreign;
     atomic_ullong n_orphans;
 };
 
@@ -161,20 +164,77 @@ static int remote_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored
     return 0;
 }
 
+/* Frees the room of a place in a pack, if it is the last one. Returns the pack then. Under the lock. */
+static struct sw_remote_pack *leave_pack(struct tier_remote *t, struct sw_remote_pack *pack, uint64_t bytes) {
+    pack->n_held--;
+    pack->held_bytes -= bytes;
+    t->wasted_bytes += bytes;
+    if (pack->n_held > 0)
+        return NULL;
+    sw_list_remove(&pack->node);
+    t->used_bytes -= pack->used_bytes;
+    t->wasted_bytes -= pack->used_bytes;
+    return pack;
+}
+
 static void remote_release(struct sw_tier *tier, struct sw_stored *stored) {
     struct tier_remote *t = remote_of(tier);
     if (stored->extents) {
         struct sw_remote_place *place = place_of(stored);
+        const uint64_t bytes = whole_blocks(place->extent.bytes);
         (void)pthread_mutex_lock(&t->lock);
         sw_list_remove(&place->node);
-        t->used_bytes -= whole_blocks(place->extent.bytes);
         t->n_frames -= place->is_committed;
+        t->used_bytes -= place->pack ? 0 : bytes;
+        struct sw_remote_pack *pack = place->pack ? leave_pack(t, place->pack, bytes) : NULL;
         (void)pthread_mutex_unlock(&t->lock);
-        if (place->may_exist)
-            sw_remote_delete_later(t->client, place->name, &t->n_orphans);
+        if (pack ? pack->may_exist : place->may_exist)
+            sw_remote_delete_later(t->client, pack ? pack->name : place->name, &t->n_orphans);
+        sw_free(pack);
         sw_free(place);
     }
     memset(stored, 0, sizeof *stored);
+}
+
+/* ---- packs ---- */
+
+/* Puts a place into a pack, after those that it has. Under the lock. */
+static void enter_pack(struct sw_remote_pack *pack, struct sw_remote_place *place, uint64_t body_at) {
+    const uint64_t bytes = whole_blocks(place->extent.bytes);
+    place->pack = pack;
+    place->body_at = body_at;
+    place->piece = ++pack->n_held; /* the index is the first piece */
+    place->name[0] = 0;
+    pack->used_bytes += bytes;
+    pack->held_bytes += bytes;
+}
+
+/* Called on a thread of remote_io. */
+static struct sw_remote_pack *make_pack(void *arg, struct sw_remote_place *const *places, unsigned n,
+                                        uint64_t body_bytes) {
+    struct tier_remote *t = arg;
+    struct sw_remote_pack *pack =
+        sw_remote_pack_new(t->packs_folder, atomic_fetch_add(&t->next_number, 1), n, body_bytes);
+    if (!pack)
+        return NULL;
+    uint64_t at = sw_remote_pack_index_bytes(n);
+    (void)pthread_mutex_lock(&t->lock);
+    sw_list_append(&t->packs, &pack->node);
+    for (unsigned i = 0; i < n; i++) {
+        enter_pack(pack, places[i], at);
+        at += sw_remote_pack_frame_bytes(places[i]->extent.bytes);
+    }
+    (void)pthread_mutex_unlock(&t->lock);
+    return pack;
+}
+
+static bool remote_is_wasteful(struct sw_tier *tier, const struct sw_stored *stored) {
+    struct tier_remote *t = remote_of(tier);
+    const struct sw_remote_pack *pack = place_of(stored)->pack;
+    (void)pthread_mutex_lock(&t->lock);
+    const bool is = pack && pack->held_bytes < pack->used_bytes / 2;
+    (void)pthread_mutex_unlock(&t->lock);
+    return is;
 }
 
 /* ---- transfers ---- */
@@ -234,11 +294,69 @@ static bool take_object(void *arg, const char *name, uint64_t body_bytes, int64_
     return hold(t, place, &t->found);
 }
 
+static bool take_pack(void *arg, const char *name, uint64_t body_bytes, int64_t modified_s) {
+    struct listing *listing = arg;
+    struct tier_remote *t = listing->tier;
+    unsigned n;
+    uint64_t bytes;
+    (void)modified_s;
+    if (!sw_remote_pack_read_name(name + strlen(t->packs_folder), &n, &bytes) || bytes != body_bytes) {
+        t->n_foreign++;
+        return true;
+    }
+    struct sw_remote_pack *pack = sw_remote_pack_new(t->packs_folder, 0, n, bytes);
+    listing->is_out_of_memory = !pack;
+    if (!pack)
+        return false;
+    (void)snprintf(pack->name, sizeof pack->name, "%s", name);
+    pack->may_exist = true;
+    sw_list_append(&t->packs, &pack->node);
+    return true;
+}
+
+/* Makes places of the frames of a pack that was found. */
+static int take_index(void *arg, struct sw_remote_pack *pack, const struct sw_remote_pack_entry *entries,
+                      struct sw_err *err) {
+    struct tier_remote *t = arg;
+    uint64_t at = sw_remote_pack_index_bytes(pack->n_frames);
+    for (unsigned i = 0; i < pack->n_frames; i++) {
+        struct sw_remote_place *place = place_new(entries[i].number, entries[i].bytes);
+        if (!place)
+            return sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
+        memcpy(place->key, entries[i].key, sizeof place->key);
+        place->is_committed = true;
+        t->n_frames++;
+        enter_pack(pack, place, at);
+        at += sw_remote_pack_frame_bytes(entries[i].bytes);
+        (void)hold(t, place, &t->found);
+    }
+    return 0;
+}
+
+/* Forgets packs that were gone before their index could be read. */
+static void forget_empty_packs(struct tier_remote *t) {
+    for (struct sw_list *node = t->packs.next, *next; node != &t->packs; node = next) {
+        struct sw_remote_pack *pack = SW_CONTAINER_OF(node, struct sw_remote_pack, node);
+        next = node->next;
+        if (pack->n_held > 0)
+            continue;
+        sw_list_remove(node);
+        sw_free(pack);
+    }
+}
+
 static int list_objects(struct tier_remote *t, struct sw_err *err) {
     struct listing listing = {.tier = t};
-    const int rc = sw_object_list(t->client, t->folder, take_object, &listing, err);
-    return listing.is_out_of_memory ? sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier")
-                                    : rc;
+    const struct sw_remote_pack_load load = {.client = t->client, .keyring = t->keyring, .found = take_index, .arg = t};
+    int rc = sw_object_list(t->client, t->folder, take_object, &listing, err);
+    if (!rc && !listing.is_out_of_memory)
+        rc = sw_object_list(t->client, t->packs_folder, take_pack, &listing, err);
+    if (listing.is_out_of_memory)
+        rc = sw_err_set(err, -SW_ENOMEM, SW_SCOPE_DAEMON, "out of memory for the remote tier");
+    if (!rc)
+        rc = sw_remote_pack_load(&load, &t->packs, err);
+    forget_empty_packs(t);
+    return rc;
 }
 
 static int remote_recover(struct sw_tier *tier, const struct sw_tier_recovery *what, struct sw_err *err) {
@@ -265,8 +383,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* Copies the names in `list` to ret[n ...], unless ret is NULL. Returns their number. Under the lock. */
-static size_t copy_names(const struct sw_list *list, char (*ret)[SW_OBJECT_NAME_BYTES], size_t n) {
+static size_t copy_places(const struct sw_list *list, char (*ret)[SW_OBJECT_NAME_BYTES], size_t n) {
     for (const struct sw_list *node = list->next; node != list; node = node->next) {
         const struct sw_remote_place *place = SW_CONTAINER_OF(node, struct sw_remote_place, node);
         if (place->name[0] && ret)
@@ -276,15 +393,24 @@ static size_t copy_names(const struct sw_list *list, char (*ret)[SW_OBJECT_NAME_
     return n;
 }
 
+/* Copies the names of frames' objects and packs to ret[0 ...], unless ret is NULL. Returns their number. Under the
+ * lock. */
+static size_t copy_names(const struct tier_remote *t, char (*ret)[SW_OBJECT_NAME_BYTES]) {
+    size_t n = copy_places(&t->held, ret, copy_places(&t->found, ret, 0));
+    for (const struct sw_list *node = t->packs.next; node != &t->packs; node = node->next, n++)
+        if (ret)
+            memcpy(ret[n], SW_CONTAINER_OF(node, struct sw_remote_pack, node)->name, sizeof ret[n]);
+    return n;
+}
+
 static int list_names(void *arg, char (**ret)[SW_OBJECT_NAME_BYTES], size_t *ret_n) {
     struct tier_remote *t = arg;
     struct sw_remote_list *records = sw_remote_names_list(t->names);
     (void)pthread_mutex_lock(&t->lock);
-    const size_t n = copy_names(&t->held, NULL, copy_names(&t->found, NULL, 0)),
-                 n_records = sw_remote_list_copy(records, NULL, 0);
+    const size_t n = copy_names(t, NULL), n_records = sw_remote_list_copy(records, NULL, 0);
     *ret = sw_alloc_array(n + n_records + 1, sizeof **ret);
     if (*ret)
-        (void)copy_names(&t->held, *ret, copy_names(&t->found, *ret, 0));
+        (void)copy_names(t, *ret);
     (void)pthread_mutex_unlock(&t->lock);
     if (!*ret)
         return -SW_ENOMEM;
@@ -301,10 +427,18 @@ static bool list_has_name(const struct sw_list *list, const char *name) {
     return false;
 }
 
+static bool packs_have_name(const struct sw_list *packs, const char *name) {
+    for (const struct sw_list *node = packs->next; node != packs; node = node->next)
+        if (strcmp(SW_CONTAINER_OF(node, struct sw_remote_pack, node)->name, name) == 0)
+            return true;
+    return false;
+}
+
 static bool has_name(void *arg, const char *name) {
     struct tier_remote *t = arg;
     (void)pthread_mutex_lock(&t->lock);
-    const bool has = list_has_name(&t->held, name) || list_has_name(&t->found, name);
+    const bool has =
+        list_has_name(&t->held, name) || list_has_name(&t->found, name) || packs_have_name(&t->packs, name);
     (void)pthread_mutex_unlock(&t->lock);
     return has || sw_remote_list_has(sw_remote_names_list(t->names), name);
 }
@@ -313,8 +447,12 @@ static enum sw_remote_record_of whose(void *arg, const char *name) {
     const struct tier_remote *t = arg;
     uint8_t key[SW_TIER_KEY_BYTES];
     struct sw_extent extent;
+    unsigned n;
     if (strncmp(name, t->folder, strlen(t->folder)) == 0)
         return read_name(name + strlen(t->folder), key, &extent) ? SW_RECORD_OURS : SW_RECORD_FOREIGN;
+    if (strncmp(name, t->packs_folder, strlen(t->packs_folder)) == 0)
+        return sw_remote_pack_read_name(name + strlen(t->packs_folder), &n, &extent.bytes) ? SW_RECORD_OURS
+                                                                                           : SW_RECORD_FOREIGN;
     if (strncmp(name, t->batches, strlen(t->batches)) == 0 || strncmp(name, t->probes, strlen(t->probes)) == 0)
         return sw_remote_record_read_number(name) ? SW_RECORD_OURS : SW_RECORD_FOREIGN;
     return sw_remote_record_of(name, t->host);
@@ -369,6 +507,7 @@ static void remote_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .capacity_bytes = t->capacity_bytes,
         .backed_bytes = t->capacity_bytes,
         .used_bytes = t->used_bytes,
+        .wasted_bytes = t->wasted_bytes,
         .largest_free_bytes = t->used_bytes < t->capacity_bytes ? t->capacity_bytes - t->used_bytes : 0,
         .committed_frames = t->n_frames,
         .write_bytes_per_s = sw_remote_io_rate(t->io, SW_TIER_WRITE),
@@ -377,13 +516,15 @@ static void remote_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
     (void)pthread_mutex_unlock(&t->lock);
 }
 
-/* The beginning of the object's name after the key, which the catalogue has. */
+/* The beginning of the object's name after the folder, and after the key, which the catalogue has. */
 static void remote_locate(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
                           uint64_t *ret_offset) {
-    const size_t n = strlen(remote_of(tier)->folder) + 2 * SW_TIER_KEY_BYTES + 1;
-    const char *name = place_of(stored)->name;
+    const struct tier_remote *t = remote_of(tier);
+    const struct sw_remote_place *place = place_of(stored);
+    const char *name = place->pack ? place->pack->name : place->name;
+    const size_t n = place->pack ? strlen(t->packs_folder) : strlen(t->folder) + 2 * SW_TIER_KEY_BYTES + 1;
     (void)snprintf(ret_file, SW_TIER_FILE_BYTES, "%.31s", strlen(name) > n ? name + n : "");
-    *ret_offset = 0;
+    *ret_offset = place->body_at;
 }
 
 static void remote_store_stats(struct sw_tier *tier, struct sw_tier_store_stats *ret) {
@@ -416,6 +557,12 @@ static void forget(struct sw_list *list) {
         sw_free(SW_CONTAINER_OF(node, struct sw_remote_place, node));
 }
 
+static void forget_packs(struct sw_list *packs) {
+    struct sw_list *node;
+    while ((node = sw_list_take_first(packs)))
+        sw_free(SW_CONTAINER_OF(node, struct sw_remote_pack, node));
+}
+
 /* Closes the tier, also a half-opened one. The threads of `io` submit to the client, which calls them back. */
 static void remote_close(struct sw_tier *tier) {
     struct tier_remote *t = remote_of(tier);
@@ -427,6 +574,7 @@ static void remote_close(struct sw_tier *tier) {
     sw_object_keyring_close(t->keyring);
     forget(&t->found);
     forget(&t->held);
+    forget_packs(&t->packs);
     (void)pthread_mutex_destroy(&t->lock);
     if (t->claim >= 0)
         (void)close(t->claim);
@@ -436,6 +584,7 @@ static void remote_close(struct sw_tier *tier) {
 static const struct sw_tier_ops remote_ops = {.reserve = remote_reserve,
                                               .release = remote_release,
                                               .stats = remote_stats,
+                                              .is_wasteful = remote_is_wasteful,
                                               .store_stats = remote_store_stats,
                                               .care = remote_care,
                                               .care_state = remote_care_state,
@@ -500,7 +649,7 @@ static int ask_store(struct tier_remote *t, struct sw_err *err) {
 static int open_care(struct tier_remote *t, struct sw_err *err) {
     const struct sw_remote_care_config care = {.client = t->client,
                                                .keyring = t->keyring,
-                                               .folders = {t->folder, "names/", t->batches, t->probes},
+                                               .folders = {t->folder, t->packs_folder, "names/", t->batches, t->probes},
                                                .list_names = list_names,
                                                .has_name = has_name,
                                                .whose = whose,
@@ -519,8 +668,12 @@ static int open_parts(struct tier_remote *t, const struct sw_tier_remote_config 
         rc = sw_object_keyring_open(&t->keyring, config->key_file, err);
     if (!rc)
         rc = sw_object_client_open(&t->client, &config->store, err);
-    const struct sw_remote_io_config io = {
-        .client = t->client, .keyring = t->keyring, .pool_bytes = config->pool_bytes, .committed = committed, .arg = t};
+    const struct sw_remote_io_config io = {.client = t->client,
+                                           .keyring = t->keyring,
+                                           .pool_bytes = config->pool_bytes,
+                                           .committed = committed,
+                                           .pack = make_pack,
+                                           .arg = t};
     if (!rc)
         rc = sw_remote_io_open(&t->io, &io, err);
     if (!rc)
@@ -538,12 +691,14 @@ int sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config
     t->tier = (struct sw_tier){.ops = &remote_ops, .kind = &sw_tier_remote_kind};
     (void)snprintf(t->host, sizeof t->host, "%s", config->host);
     (void)snprintf(t->folder, sizeof t->folder, "frames/%s/", t->host);
+    (void)snprintf(t->packs_folder, sizeof t->packs_folder, "packs/%s/", t->host);
     (void)snprintf(t->batches, sizeof t->batches, "batches/%s/", t->host);
     (void)snprintf(t->probes, sizeof t->probes, "probe/%s/", t->host);
     t->capacity_bytes = config->capacity_bytes;
     t->claim = -1;
     sw_list_init(&t->found);
     sw_list_init(&t->held);
+    sw_list_init(&t->packs);
     (void)pthread_mutex_init(&t->lock, NULL);
     rc = open_parts(t, config, err);
     if (rc)

@@ -1,0 +1,443 @@
+/* Packs of the remote tier: short frames that are written together come back as they were, each alone, and in the next
+ * process; their object goes with the last of them. */
+#include "base/alloc.h"
+#include "spill/tier/remote/remote_pack.h"
+#include "tests/lib/child.h"
+#include "tests/lib/nvme_fixture.h"
+#include "tests/lib/object_store.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FRAMES = 40, NAMES_BYTES = FRAMES * 300, BLOCK = SW_TIER_IO_ALIGN };
+
+static struct sw_object_store store;
+static struct sw_nvme_folder folder;
+static struct sw_tier_remote_config config;
+static struct sw_tier *tier;
+
+static struct frame {
+    struct sw_stored stored;
+    struct sw_tier_io io;
+    struct sw_extent memory;
+    uint64_t bytes;
+} frames[FRAMES];
+static unsigned n_left;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t all = PTHREAD_COND_INITIALIZER;
+
+/* Of lengths from a byte to 64 KiB; frame i has seed i + 1. */
+static uint64_t length_of(unsigned i) {
+    return 1 + (uint64_t)i * 1663;
+}
+
+static void setup(void) {
+    folder = sw_nvme_folder_new();
+    store = sw_object_store_begin(false);
+    config = sw_object_store_tier(&store, folder.path);
+    tier = sw_object_store_open(&config);
+    memset(frames, 0, sizeof frames);
+}
+
+static void teardown(void) {
+    tier->ops->close(tier);
+    sw_object_store_end(&store);
+    sw_nvme_folder_free(&folder);
+    ck_assert_int_eq(sw_alloc_live(), 0);
+}
+
+static void on_done(struct sw_tier_io *io, void *arg) {
+    (void)io;
+    (void)arg;
+    (void)pthread_mutex_lock(&lock);
+    if (--n_left == 0)
+        (void)pthread_cond_signal(&all);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void submit(unsigned i, bool is_alone) {
+    struct frame *frame = &frames[i];
+    frame->bytes = frame->bytes ? frame->bytes : length_of(i);
+    ck_assert_int_eq(tier->ops->reserve(tier, frame->bytes, &frame->stored, NULL), 0);
+    frame->memory =
+        (struct sw_extent){.memory = sw_nvme_buffer(frame->bytes), .bytes = (frame->bytes + BLOCK - 1) / BLOCK * BLOCK};
+    sw_nvme_fill(frame->memory.memory, frame->bytes, i + 1);
+    frame->io = (struct sw_tier_io){.kind = SW_TIER_WRITE,
+                                    .stored = &frame->stored,
+                                    .memory = &frame->memory,
+                                    .n_memory = 1,
+                                    .is_alone = is_alone,
+                                    .done = on_done};
+    const uint64_t seed = i + 1;
+    memcpy(frame->io.key, &seed, sizeof seed);
+    tier->ops->submit(tier, &frame->io);
+}
+
+/* Begins to write n frames; the store is slow, so all but the first wait for each other. */
+static void begin(unsigned n, bool are_alone) {
+    sw_object_store_tell(&store, "latency 100");
+    struct sw_tier_store_stats stats = {.buffer_used_bytes = 0};
+    n_left = n;
+    submit(0, are_alone);
+    for (; stats.buffer_used_bytes == 0; tier->ops->store_stats(tier, &stats))
+        (void)usleep(100);
+    for (unsigned i = 1; i < n; i++)
+        submit(i, are_alone);
+}
+
+static void await(unsigned n) {
+    (void)pthread_mutex_lock(&lock);
+    while (n_left > 0)
+        (void)pthread_cond_wait(&all, &lock);
+    (void)pthread_mutex_unlock(&lock);
+    sw_object_store_tell(&store, "latency 0");
+    for (unsigned i = 0; i < n; i++)
+        free(frames[i].memory.memory);
+}
+
+static void write_all(unsigned n, bool are_alone) {
+    begin(n, are_alone);
+    await(n);
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_msg(frames[i].io.err.code == 0, "%s", frames[i].io.err.msg);
+}
+
+static int read_frame(struct sw_stored *stored, uint64_t seed) {
+    uint8_t *buffer = sw_nvme_buffer(stored->bytes);
+    const int rc = sw_nvme_transfer(tier, SW_TIER_READ, stored, buffer, 0, NULL);
+    if (!rc)
+        ck_assert(sw_nvme_same(buffer, stored->bytes, seed));
+    free(buffer);
+    return rc;
+}
+
+static void release(unsigned i) {
+    tier->ops->release(tier, &frames[i].stored);
+}
+
+static const char *names(void) {
+    static char text[NAMES_BYTES];
+    return sw_object_store_ask(&store, text, sizeof text, "names");
+}
+
+static unsigned count_objects(const char *of) {
+    unsigned n = 0;
+    for (const char *at = names(); (at = strstr(at, of)); at += strlen(of))
+        n++;
+    return n;
+}
+
+/* The name of the only pack, and nothing behind it. */
+static const char *pack_name(void) {
+    static char name[600];
+    ck_assert_uint_eq(count_objects("/packs/"), 1);
+    const char *end = strstr(names(), "packs/"), *begin = names();
+    while (end > begin && end[-1] != ' ')
+        end--;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(end, " "), end);
+    return name;
+}
+
+static struct sw_nvme_recovered found;
+
+static void reopen(uint64_t refuse) {
+    tier->ops->close(tier);
+    tier = sw_object_store_open(&config);
+    found = (struct sw_nvme_recovered){.refuse = refuse};
+    ck_assert_int_eq(tier->ops->recover(tier, &(struct sw_tier_recovery){.take = sw_nvme_take, .arg = &found}, NULL),
+                     0);
+}
+
+static uint64_t whole(unsigned first, unsigned end) {
+    uint64_t bytes = 0;
+    for (unsigned i = first; i < end; i++)
+        bytes += (length_of(i) + BLOCK - 1) / BLOCK * BLOCK;
+    return bytes;
+}
+
+/* ---- out and back ---- */
+
+START_TEST(frames_that_wait_go_together) {
+    const unsigned n_puts = sw_object_store_count(&store, "put");
+    write_all(FRAMES, false);
+    ck_assert_uint_eq(sw_object_store_count(&store, "put") - n_puts, 2);
+    ck_assert_uint_eq(count_objects("/frames/"), 1);
+    ck_assert_uint_eq(count_objects("/packs/this-host/27-"), 1); /* 39 frames */
+    ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, FRAMES);
+    for (unsigned i = FRAMES; i-- > 0;)
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
+    for (unsigned i = 0; i < FRAMES; i++)
+        release(i);
+    sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+    ck_assert_uint_eq(sw_nvme_stats(tier).wasted_bytes, 0);
+}
+END_TEST
+
+START_TEST(some_frames_stay_alone) {
+    write_all(8, true);
+    ck_assert_uint_eq(count_objects("/frames/"), 8);
+    for (unsigned i = 0; i < 8; i++)
+        release(i);
+    frames[0].bytes = frames[1].bytes = (1 << 20) + 1; /* longer than a piece of a pack may be */
+    frames[2].bytes = frames[3].bytes = 1 << 20;
+    write_all(4, false);
+    ck_assert_uint_eq(count_objects("/frames/"), 4); /* of the shorter ones the second waited alone */
+    for (unsigned i = 0; i < 4; i++) {
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
+        release(i);
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* A pack takes at most a quarter of the pool. */
+START_TEST(a_small_pool_makes_short_packs) {
+    config.pool_bytes = 1 << 20;
+    reopen(0);
+    write_all(FRAMES, false);
+    ck_assert_uint_ge(count_objects("/"), whole(0, FRAMES) / (256 << 10));
+    sw_object_store_tell(&store, "latency 0");
+    for (unsigned i = 0; i < FRAMES; i++) {
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
+        release(i);
+    }
+}
+END_TEST
+
+/* ---- room ---- */
+
+START_TEST(room_is_free_with_the_last_frame) {
+    write_all(FRAMES, false);
+    for (unsigned i = 1; i < FRAMES; i++) { /* those of the pack, the short ones first */
+        const bool is = tier->ops->is_wasteful(tier, &frames[i].stored);
+        ck_assert_int_eq(is, whole(i, FRAMES) < whole(1, FRAMES) / 2);
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
+        release(i);
+        ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, BLOCK + (i + 1 < FRAMES ? whole(1, FRAMES) : 0));
+        ck_assert_uint_eq(sw_nvme_stats(tier).wasted_bytes, i + 1 < FRAMES ? whole(1, i + 1) : 0);
+    }
+    ck_assert(!tier->ops->is_wasteful(tier, &frames[0].stored));
+    sw_object_store_await(&store, 1);
+    release(0);
+}
+END_TEST
+
+/* ---- the next process ---- */
+
+START_TEST(the_next_process_finds_them) {
+    write_all(FRAMES, false);
+    reopen(7);
+    ck_assert_uint_eq(found.n, FRAMES - 1);
+    ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, FRAMES - 1);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, whole(0, FRAMES));
+    ck_assert_uint_eq(sw_nvme_stats(tier).wasted_bytes, whole(6, 7));
+    for (unsigned i = 0; i < found.n; i++) {
+        ck_assert_uint_eq(found.stored[i].bytes, length_of((unsigned)found.seeds[i] - 1));
+        ck_assert_int_eq(read_frame(&found.stored[i], found.seeds[i]), 0);
+        tier->ops->release(tier, &found.stored[i]);
+    }
+    sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, 0);
+}
+END_TEST
+
+/* _i: which byte is altered. 0: of the index; then the start is refused, as the frames are not known. */
+START_TEST(what_was_altered_is_noticed) {
+    char name[600];
+    struct sw_err err;
+    write_all(FRAMES, false);
+    (void)snprintf(name, sizeof name, "%s", pack_name());
+    const uint64_t frame_at = sw_remote_pack_index_bytes(FRAMES - 1) + sw_remote_pack_frame_bytes(length_of(1)) + 5;
+    sw_object_store_tell(&store, "alter %s %llu", name, _i ? (unsigned long long)frame_at : 40ull);
+    for (unsigned i = 1; i < FRAMES; i++)
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), _i && i == 2 ? -SW_ECHECKSUM : 0);
+    if (_i == 0) {
+        struct sw_tier *next = NULL;
+        tier->ops->close(tier);
+        ck_assert_int_eq(sw_tier_remote_open(&next, &config, &err), -SW_ECHECKSUM);
+        ck_assert_ptr_nonnull(strstr(err.msg, "packs/this-host/"));
+        sw_object_store_tell(&store, "alter %s 40", name);
+        tier = sw_object_store_open(&config);
+    }
+}
+END_TEST
+
+/* Objects that a name or a length makes no packs of ours. */
+START_TEST(others_objects_are_no_packs) {
+    static const char *const bad[] = {"0-100-1", "201-ffff-1", "2-71-1", "2-5000-1", "2-ffffffffffff-1",
+                                      "2-5-",    "x-100-1",    "notes",  "1-100-1-1"};
+    enum { N = sizeof bad / sizeof bad[0] };
+    struct sw_object_client *client;
+    struct sw_object_request requests[N] = {{.verb = SW_OBJECT_PUT}};
+    ck_assert_int_eq(sw_object_client_open(&client, &config.store, NULL), 0);
+    for (unsigned i = 0; i < N; i++) {
+        requests[i].verb = SW_OBJECT_PUT;
+        (void)snprintf(requests[i].name, sizeof requests[i].name, "packs/this-host/%s", bad[i]);
+        ck_assert(sw_object_hash("", 0, requests[i].hash));
+    }
+    sw_object_run_all(client, requests, N);
+    sw_object_client_close(client);
+    struct sw_tier_store_stats stats;
+    reopen(0);
+    tier->ops->store_stats(tier, &stats);
+    ck_assert_uint_eq(found.n, 0);
+    ck_assert_uint_eq(stats.foreign, N);
+    sw_object_store_await(&store, N);
+}
+END_TEST
+
+/* ---- failures ---- */
+
+/* _i 0: the store refuses the pack. 1: it has it, but its reply is lost, for good. */
+START_TEST(a_pack_that_cannot_be_written_fails_all_its_frames) {
+    sw_object_store_tell(&store, "fault put none 1"); /* the first frame alone */
+    sw_object_store_tell(&store, "fault put %s", _i ? "lost-reply 1" : "403 1");
+    if (_i)
+        sw_object_store_tell(&store, "fault put 403 1");
+    begin(FRAMES, false);
+    await(FRAMES);
+    ck_assert_int_eq(frames[0].io.err.code, 0);
+    for (unsigned i = 1; i < FRAMES; i++) {
+        ck_assert_int_eq(frames[i].io.err.code, -SW_EACCES);
+        ck_assert(!frames[i].stored.committed);
+        release(i);
+    }
+    sw_object_store_await(&store, 1);
+    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, BLOCK);
+    ck_assert_int_eq(read_frame(&frames[0].stored, 1), 0);
+    release(0);
+}
+END_TEST
+
+/* An allocation of the pack's own fails, each in turn. */
+START_TEST(out_of_memory_ends_the_frames) {
+    bool failed = true;
+    for (unsigned k = 1; failed; k++) {
+        begin(3, false);
+        sw_alloc_fail_nth(k);
+        await(3);
+        sw_alloc_fail_nth(0);
+        failed = false;
+        for (unsigned i = 0; i < 3; i++) {
+            const int code = frames[i].io.err.code;
+            ck_assert(code == 0 || code == -SW_ENOMEM);
+            failed |= code != 0;
+            release(i);
+        }
+        ck_assert_uint_lt(k, 30);
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+static void live(unsigned i, int socket) {
+    (void)i;
+    config.host = "killed";
+    tier = sw_object_store_open(&config);
+    begin(FRAMES, false);
+    ck_assert_int_eq(write(socket, "x", 1), 1);
+    (void)pause();
+    _exit(0);
+}
+
+/* Before the pack's body is read, within it, after the object is there but before the reply. */
+static const char *const states[] = {"stall-early", "stall", "lost-reply"};
+enum { N_STATES = sizeof states / sizeof states[0] };
+
+START_TEST(a_killed_process_leaves_all_frames_of_a_pack_or_none) {
+    char byte;
+    tier->ops->close(tier); /* a process is forked without threads */
+    sw_object_store_tell(&store, "fault put none %d", 16 + 1);
+    sw_object_store_tell(&store, "fault put %s 1", states[_i]);
+    const unsigned n_puts = sw_object_store_count(&store, "put");
+    struct sw_child child = sw_child_begin(live, 0);
+    sw_child_hear(&child, &byte, 1, "the writer");
+    while (sw_object_store_count(&store, "put") < n_puts + 16 + 2)
+        (void)usleep(1000);
+    (void)usleep(20000);
+    ck_assert_int_eq(kill(child.pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child.pid, NULL, 0), child.pid);
+    (void)close(child.socket);
+    config.host = "killed";
+    sw_object_store_tell(&store, "latency 0");
+    tier = sw_object_store_open(&config);
+    reopen(0);
+    ck_assert_msg(found.n == 1 || found.n == FRAMES, "%u", found.n);
+    for (unsigned i = 0; i < found.n; i++) {
+        ck_assert_int_eq(read_frame(&found.stored[i], found.seeds[i]), 0);
+        tier->ops->release(tier, &found.stored[i]);
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* ---- care ---- */
+
+static struct sw_tier_care_state care(enum sw_tier_care what) {
+    struct sw_tier_care_state state = {.is_running = true};
+    ck_assert_int_eq(tier->ops->care(tier, what, true, NULL), 0);
+    for (; state.is_running; tier->ops->care_state(tier, &state))
+        (void)usleep(1000);
+    ck_assert_int_eq(state.err.code, 0);
+    return state;
+}
+
+START_TEST(gc_and_a_new_master_key_see_packs) {
+    char path[600];
+    write_all(FRAMES, false);
+    ck_assert_uint_eq(care(SW_TIER_CARE_GC).found, 0);
+    (void)snprintf(path, sizeof path, "%s/rotated", folder.path);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fchmod(fileno(file), 0600), 0);
+    ck_assert_int_gt(fprintf(file, "%064x\n%064x\n", 2, 0x5117), 0);
+    ck_assert_int_eq(fclose(file), 0);
+    config.key_file = path;
+    reopen(0);
+    ck_assert_uint_eq(care(SW_TIER_CARE_REWRAP).changed, 2);
+    ck_assert_uint_eq(care(SW_TIER_CARE_REWRAP).found, 0);
+    sw_object_store_tell(&store, "fault delete 403 1");
+    for (unsigned i = 0; i < found.n; i++) {
+        ck_assert_int_eq(read_frame(&found.stored[i], found.seeds[i]), 0);
+        if (found.seeds[i] > 1)
+            tier->ops->release(tier, &found.stored[i]);
+    }
+    struct sw_tier_store_stats stats = {.orphans = 0};
+    for (; stats.orphans == 0; tier->ops->store_stats(tier, &stats))
+        (void)usleep(1000);
+    ck_assert_uint_eq(care(SW_TIER_CARE_GC).changed, 1);
+    sw_object_store_await(&store, 1);
+}
+END_TEST
+
+int main(void) {
+    sw_object_store_needed();
+    if (!sw_object_store_is_ours()) {
+        (void)puts("left out: the store takes no commands");
+        return 77;
+    }
+    TCase *tests = tcase_create("packs");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, frames_that_wait_go_together);
+    tcase_add_test(tests, some_frames_stay_alone);
+    tcase_add_test(tests, a_small_pool_makes_short_packs);
+    tcase_add_test(tests, room_is_free_with_the_last_frame);
+    tcase_add_test(tests, the_next_process_finds_them);
+    tcase_add_loop_test(tests, what_was_altered_is_noticed, 0, 2);
+    tcase_add_test(tests, others_objects_are_no_packs);
+    tcase_add_loop_test(tests, a_pack_that_cannot_be_written_fails_all_its_frames, 0, 2);
+    tcase_add_test(tests, out_of_memory_ends_the_frames);
+    tcase_add_loop_test(tests, a_killed_process_leaves_all_frames_of_a_pack_or_none, 0, N_STATES);
+    tcase_add_test(tests, gc_and_a_new_master_key_see_packs);
+    Suite *suite = suite_create("spill_remote_packs");
+    suite_add_tcase(suite, tests);
+    return sw_test_run(suite, CK_FORK);
+}
