@@ -192,7 +192,7 @@ void sw_balance_drain(struct sw_balance *balance, struct sw_tier *to) {
 
 /* ---- waste ---- */
 
-/* Returns whether frames of the region keep much more room in a tier than they need. */
+/* Returns whether frames of the region keep much more room in a tier than they need (sw_tier_ops.is_wasteful). */
 static bool is_wasteful(const struct sw_region *region, struct sw_tier *tier) {
     bool is = false;
     for (size_t i = 0; !is && i < region->frames->n_chunks; i++)
@@ -204,7 +204,7 @@ static bool is_wasteful(const struct sw_region *region, struct sw_tier *tier) {
 static void end_waste(struct sw_balance *balance, unsigned rank) {
     struct sw_tier *tier = balance->store->place.tiers.at[rank];
     const struct sw_region_table *table = &balance->store->regions;
-    if (!tier->ops->is_wasteful || sw_tier_stats_of(tier).wasted_bytes == 0)
+    if (sw_tier_stats_of(tier).wasteful_bytes == 0 || sw_placement_goes_out(&balance->store->place, 1))
         return;
     for (uint32_t i = 0; i < table->n_touched && may_begin(balance); i++) {
         struct sw_region *region = &table->regions[i];

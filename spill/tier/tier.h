@@ -56,6 +56,7 @@ struct sw_tier_stats {
     uint64_t largest_free_bytes; /* length of the longest free run; a longer frame lies in several extents */
     uint64_t huge_bytes;         /* part of backed_bytes in pages of the system's hugetlb pool */
     uint64_t wasted_bytes;       /* part of used_bytes: of released frames, as long as others are stored with them */
+    uint64_t wasteful_bytes;     /* part of used_bytes: of frames for which is_wasteful() is true */
     uint64_t committed_frames;
     unsigned n_slabs, n_waiting; /* waiting: reservations that wait for the tier to grow */
     bool growing;                /* a slab is being made */

