@@ -191,13 +191,32 @@ START_TEST(some_frames_stay_alone) {
     ck_assert_uint_eq(count_objects("/frames/"), 8);
     for (unsigned i = 0; i < 8; i++)
         release(i);
-    frames[0].bytes = frames[1].bytes = (1 << 20) + 1; /* longer than a piece of a pack may be */
-    frames[2].bytes = frames[3].bytes = 1 << 20;
-    write_all(4, false);
-    ck_assert_uint_eq(count_objects("/frames/"), 4); /* of the shorter ones the second waited alone */
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 5; i++)
+        frames[i].bytes = (4 << 20) + 1; /* longer than one in a pack may be */
+    write_all(5, false);
+    ck_assert_uint_eq(count_objects("/frames/"), 5);
+    for (unsigned i = 0; i < 5; i++) {
         ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
         release(i);
+    }
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* A few longer ones do not wait. Their pieces have several segments. */
+START_TEST(longer_frames_share_packs) {
+    for (unsigned i = 0; i < 8; i++)
+        frames[i].bytes = (2 << 20) + 4097 * i - 5000 + 1;
+    write_all(8, false);
+    ck_assert_uint_le(count_objects("/frames/"), 5);
+    ck_assert_uint_ge(count_objects("/packs/"), 1);
+    for (unsigned i = 0; i < 8; i++)
+        ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), 0);
+    reopen(0);
+    ck_assert_uint_eq(found.n, 8);
+    for (unsigned i = 0; i < 8; i++) {
+        ck_assert_int_eq(read_frame(&found.stored[i], found.seeds[i]), 0);
+        tier->ops->release(tier, &found.stored[i]);
     }
     sw_object_store_await(&store, 0);
 }
@@ -260,7 +279,7 @@ START_TEST(what_was_altered_is_noticed) {
     struct sw_err err;
     write_all(FRAMES, false);
     (void)snprintf(name, sizeof name, "%s", pack_name());
-    const uint64_t frame_at = sw_remote_pack_index_bytes(FRAMES - 1) + sw_remote_pack_frame_bytes(length_of(1)) + 5;
+    const uint64_t frame_at = sw_remote_pack_index_bytes(FRAMES - 1) + sw_object_body_bytes(length_of(1)) + 5;
     sw_object_store_tell(&store, "alter %s %llu", name, _i ? (unsigned long long)frame_at : 40ull);
     for (unsigned i = 1; i < FRAMES; i++)
         ck_assert_int_eq(read_frame(&frames[i].stored, i + 1), _i && i == 2 ? -SW_ECHECKSUM : 0);
@@ -427,6 +446,7 @@ END_TEST
 static void add_others(TCase *tests) {
     tcase_add_test(tests, frames_that_wait_go_together);
     tcase_add_test(tests, some_frames_stay_alone);
+    tcase_add_test(tests, longer_frames_share_packs);
     tcase_add_test(tests, a_small_pool_makes_short_packs);
     tcase_add_test(tests, room_is_free_with_the_last_frame);
     tcase_add_loop_test(tests, what_was_altered_is_noticed, 0, 2);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { MAX_THREADS = 8, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, MANY_PARTS = 8 };
-enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 8 << 20 };
+enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 8 << 20, TINY_BYTES = 1 << 20, FEW_SHORT = 4 };
 
 /* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
@@ -174,7 +174,7 @@ static void begin_unsealing(struct part *part) {
         (void)sw_object_unsealing_end(&part->unsealing, NULL);
     const char *name = part->request.name;
     const struct sw_object_range range = {
-        .bytes = t->user->stored->bytes, .before = t->place->piece, .first = part->first, .n = part->n_segments};
+        .bytes = t->user->stored->bytes, .before = t->place->before, .first = part->first, .n = part->n_segments};
     if (sw_object_key_open(t->io->config.keyring, name, part->request.meta, &key, NULL, &part->key_err))
         return;
     sw_object_unsealing_begin(&part->unsealing, &key, name, &range, t->user->memory);
@@ -258,7 +258,7 @@ static unsigned count_pack(const struct sw_remote_io *io, uint64_t *ret) {
     unsigned n = 0;
     uint64_t bytes = 0;
     for (const struct sw_list *node = io->waiting_short.next; node != &io->waiting_short; node = node->next) {
-        const uint64_t more = sw_remote_pack_frame_bytes(frame_bytes(SW_CONTAINER_OF(node, struct part, node)));
+        const uint64_t more = sw_object_body_bytes(frame_bytes(SW_CONTAINER_OF(node, struct part, node)));
         if (n == SW_REMOTE_PACK_FRAMES || (n > 0 && sw_remote_pack_index_bytes(n + 1) + bytes + more > io->pack_bytes))
             break;
         bytes += more;
@@ -268,13 +268,15 @@ static unsigned count_pack(const struct sw_remote_io *io, uint64_t *ret) {
     return n;
 }
 
-/* Takes short frames: all that wait, or as many as fill a pack. NULL: they wait. */
+/* Takes short frames: all that wait, or as many as fill a pack. NULL: they wait for others. A store takes longer to
+ * receive the longer ones than to begin, so a few of these do not wait. */
 static struct part *take_short(struct sw_remote_io *io) {
-    if (sw_list_empty(&io->waiting_short) || (io->n_short > 0 && io->short_bytes < io->pack_bytes))
+    struct part *part = SW_CONTAINER_OF(io->waiting_short.next, struct part, node);
+    if (sw_list_empty(&io->waiting_short) ||
+        (io->n_short >= (frame_bytes(part) > TINY_BYTES ? FEW_SHORT : 1) && io->short_bytes < io->pack_bytes))
         return NULL;
     uint64_t body_bytes;
     const unsigned n = count_pack(io, &body_bytes);
-    struct part *part = SW_CONTAINER_OF(io->waiting_short.next, struct part, node);
     const uint64_t alone_bytes = part->body_bytes;
     part->body_bytes = n > 1 ? body_bytes : alone_bytes;
     if (!take_room(io, part)) {
@@ -416,7 +418,7 @@ static void cut_part(struct transfer *t, unsigned i) {
     part->request.done = writes ? sent : received;
     part->request.arg = part;
     memcpy(part->request.name, t->place->pack ? t->place->pack->name : t->place->name, sizeof part->request.name);
-    part->is_short = writes && !t->user->is_alone && sw_remote_pack_suits(bytes);
+    part->is_short = writes && !t->user->is_alone && bytes <= SW_REMOTE_PACK_FRAME_BYTES;
     sw_list_init(&part->node);
     sw_list_init(&part->others);
 }

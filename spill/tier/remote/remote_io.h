@@ -2,8 +2,9 @@
  * has the memory for what is on its way.
  *
  *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> PUT -> committed
- *           A short frame begins at once if no other one is on its way; else those that wait go together, as a pack
- *           (remote_pack.h), when that one has arrived, or when they fill a pack. So packs cost an idle store no time.
+ *           A short frame begins at once if no other one is on its way (of longer ones if few are); else those that
+ *           wait go together, as a pack (remote_pack.h), when one has arrived, or when they fill a pack. So packs cost
+ *           no time while the store is idle.
  *   read    parts of 8 or 16 MiB, each: waits for room for libcurl's buffer -> GET; what comes is decrypted to its
  *           place at once, on the client's threads; a part that is not what was encrypted is read again, twice
  *
@@ -25,8 +26,7 @@ struct sw_remote_place {
     bool is_committed, may_exist;    /* may_exist: the object has to be deleted */
     char name[SW_OBJECT_NAME_BYTES]; /* of the object; "" in a pack */
     struct sw_remote_pack *pack;     /* NULL: it has an object of its own */
-    uint64_t body_at;                /* in the pack's body */
-    unsigned piece;                  /* the pack's, each of one segment */
+    uint64_t body_at, before;        /* in the pack: where its body begins, and how many segments are before it */
 };
 
 struct sw_remote_io;

@@ -15,16 +15,8 @@ _Static_assert(sizeof(struct sw_remote_pack_entry) == 48, "entries have no gaps"
 _Static_assert(SW_REMOTE_PACK_FRAMES * sizeof(struct sw_remote_pack_entry) <= SW_OBJECT_SEGMENT_BYTES,
                "an index is one segment");
 
-bool sw_remote_pack_suits(uint64_t bytes) {
-    return bytes <= SW_OBJECT_SEGMENT_BYTES;
-}
-
 uint64_t sw_remote_pack_index_bytes(unsigned n) {
     return sw_object_body_bytes(n * sizeof(struct sw_remote_pack_entry));
-}
-
-uint64_t sw_remote_pack_frame_bytes(uint64_t bytes) {
-    return sw_object_body_bytes(bytes);
 }
 
 struct sw_remote_pack *sw_remote_pack_new(const char *folder, uint64_t number, unsigned n, uint64_t body_bytes) {
@@ -75,9 +67,9 @@ int sw_remote_pack_seal(const struct sw_object_keyring *keyring, const struct sw
 static bool fits(const struct sw_remote_pack *pack, const struct sw_remote_pack_entry *entries) {
     uint64_t bytes = sw_remote_pack_index_bytes(pack->n_frames);
     for (unsigned i = 0; i < pack->n_frames; i++) {
-        if (entries[i].bytes == 0 || !sw_remote_pack_suits(entries[i].bytes))
+        if (entries[i].bytes == 0 || entries[i].bytes > SW_REMOTE_PACK_FRAME_BYTES)
             return false;
-        bytes += sw_remote_pack_frame_bytes(entries[i].bytes);
+        bytes += sw_object_body_bytes(entries[i].bytes);
     }
     return bytes == pack->body_bytes;
 }

@@ -2,9 +2,8 @@
  *
  *   packs/HOST/FRAMES-LENGTH-NUMBER   FRAMES: how many; LENGTH: of the body; both in hexadecimal digits
  *
- * Its first piece (object_crypt.h) is its index: the key, number and length of each frame. Then each frame is a piece
- * of one segment, which is read alone. The pack is deleted when none of its frames is held any more. Until then it
- * keeps its room.
+ * Its first piece (object_crypt.h) is its index: the key, number and length of each frame. Then each frame is a piece,
+ * which is read alone. The pack is deleted when none of its frames is held any more. Until then it keeps its room.
  *
  * Pure, but for sw_remote_pack_load(). The tier's lock guards packs. */
 #ifndef SW_SPILL_REMOTE_PACK_H
@@ -15,7 +14,7 @@
 #include "spill/tier/remote/object_crypt.h"
 #include "spill/tier/tier.h"
 
-enum { SW_REMOTE_PACK_FRAMES = 512 };
+enum { SW_REMOTE_PACK_FRAMES = 512, SW_REMOTE_PACK_FRAME_BYTES = 4 << 20 };
 
 struct sw_remote_pack {
     struct sw_list node;
@@ -32,11 +31,8 @@ struct sw_remote_pack_entry {
     uint64_t number, bytes;
 };
 
-/* Returns whether a frame of this length may be in a pack. */
-bool sw_remote_pack_suits(uint64_t bytes);
-/* Returns the length of a body with no frame yet but an index of n, and what a frame adds to it. */
+/* Returns the length of the body of an index of n frames, which is one segment. */
 uint64_t sw_remote_pack_index_bytes(unsigned n);
-uint64_t sw_remote_pack_frame_bytes(uint64_t bytes);
 
 /* Makes a pack of n frames, which it does not hold yet, and names it below the folder. NULL: out of memory. */
 struct sw_remote_pack *sw_remote_pack_new(const char *folder, uint64_t number, unsigned n, uint64_t body_bytes);

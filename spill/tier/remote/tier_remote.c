@@ -204,13 +204,15 @@ static void remote_release(struct sw_tier *tier, struct sw_stored *stored) {
 
 /* ---- packs ---- */
 
-/* Puts a place into a pack, after those that it has. Under the lock. */
-static void enter_pack(struct sw_remote_pack *pack, struct sw_remote_place *place, uint64_t body_at) {
+/* Puts a place into a pack, behind its index (last NULL) or the place before. Under the lock. */
+static void enter_pack(struct sw_remote_pack *pack, struct sw_remote_place *place, const struct sw_remote_place *last) {
     const uint64_t bytes = whole_blocks(place->extent.bytes);
     place->pack = pack;
-    place->body_at = body_at;
-    place->piece = ++pack->n_held; /* the index is the first piece */
+    place->body_at =
+        last ? last->body_at + sw_object_body_bytes(last->extent.bytes) : sw_remote_pack_index_bytes(pack->n_frames);
+    place->before = last ? last->before + sw_object_segments(last->extent.bytes) : 1;
     place->name[0] = 0;
+    pack->n_held++;
     pack->used_bytes += bytes;
     pack->held_bytes += bytes;
 }
@@ -223,13 +225,10 @@ static struct sw_remote_pack *make_pack(void *arg, struct sw_remote_place *const
         sw_remote_pack_new(t->packs_folder, atomic_fetch_add(&t->next_number, 1), n, body_bytes);
     if (!pack)
         return NULL;
-    uint64_t at = sw_remote_pack_index_bytes(n);
     (void)pthread_mutex_lock(&t->lock);
     sw_list_append(&t->packs, &pack->node);
-    for (unsigned i = 0; i < n; i++) {
-        enter_pack(pack, places[i], at);
-        at += sw_remote_pack_frame_bytes(places[i]->extent.bytes);
-    }
+    for (unsigned i = 0; i < n; i++)
+        enter_pack(pack, places[i], i ? places[i - 1] : NULL);
     (void)pthread_mutex_unlock(&t->lock);
     return pack;
 }
@@ -324,7 +323,7 @@ static bool take_pack(void *arg, const char *name, uint64_t body_bytes, int64_t 
 static int take_index(void *arg, struct sw_remote_pack *pack, const struct sw_remote_pack_entry *entries,
                       struct sw_err *err) {
     struct tier_remote *t = arg;
-    uint64_t at = sw_remote_pack_index_bytes(pack->n_frames);
+    const struct sw_remote_place *last = NULL;
     for (unsigned i = 0; i < pack->n_frames; i++) {
         struct sw_remote_place *place = place_new(entries[i].number, entries[i].bytes);
         if (!place)
@@ -332,9 +331,9 @@ static int take_index(void *arg, struct sw_remote_pack *pack, const struct sw_re
         memcpy(place->key, entries[i].key, sizeof place->key);
         place->is_committed = true;
         t->n_frames++;
-        enter_pack(pack, place, at);
-        at += sw_remote_pack_frame_bytes(entries[i].bytes);
+        enter_pack(pack, place, last);
         (void)hold(t, place, &t->found);
+        last = place;
     }
     return 0;
 }

@@ -12,8 +12,8 @@
  *   read at the same time.
  * - While the store is out (object_client.h) reserve() fails with -SW_ENOSPACE, and so do writes that have begun, so
  *   nothing waits for it that could be stored elsewhere. Reads wait as long as the client is patient.
- * - A release deletes the object later, if it holds no other frame. If this cannot be done, or the process ends before, the object is an orphan:
- *   the next process finds it, and releases it, since no catalogue names it.
+ * - A release deletes the object later, if it holds no other frame. If this cannot be done, or the process ends before,
+ * the object is an orphan: the next process finds it, and releases it, since no catalogue names it.
  * - Durable regions have records in the store (remote_names.h).
  *
  * thread: as in tier.h; reserve, submit, release and stats never wait for the store. */
