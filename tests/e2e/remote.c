@@ -168,7 +168,7 @@ END_TEST
 /* ---- regions that survive the loss of the host ---- */
 
 static const char *name_of(int i) {
-    static char name[8];
+    static char name[16];
     (void)snprintf(name, sizeof name, "r%d", i);
     return name;
 }
