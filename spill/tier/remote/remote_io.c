@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { MAX_THREADS = 8, PART_SEGMENTS = 8, LONG_PART_SEGMENTS = 16, MAX_ATTEMPTS = 3, MANY_PARTS = 8 };
-enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 8 << 20, TINY_BYTES = 1 << 20, FEW_SHORT = 4 };
+enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 16 << 20, TINY_BYTES = 1 << 20, FEW_SHORT = 4 };
 
 /* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
@@ -268,12 +268,12 @@ static unsigned count_pack(const struct sw_remote_io *io, uint64_t *ret) {
     return n;
 }
 
-/* Takes short frames: all that wait, or as many as fill a pack. NULL: they wait for others. A store takes longer to
- * receive the longer ones than to begin, so a few of these do not wait. */
+/* Takes short frames: all that wait, or as many as a pack takes. NULL: they wait to fill half of one. A store takes
+ * longer to receive the longer ones than to begin, so a few of these do not wait. */
 static struct part *take_short(struct sw_remote_io *io) {
     struct part *part = SW_CONTAINER_OF(io->waiting_short.next, struct part, node);
     if (sw_list_empty(&io->waiting_short) ||
-        (io->n_short >= (frame_bytes(part) > TINY_BYTES ? FEW_SHORT : 1) && io->short_bytes < io->pack_bytes))
+        (io->n_short >= (frame_bytes(part) > TINY_BYTES ? FEW_SHORT : 1) && io->short_bytes < io->pack_bytes / 2))
         return NULL;
     uint64_t body_bytes;
     const unsigned n = count_pack(io, &body_bytes);

@@ -3,8 +3,8 @@
  *
  *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> PUT -> committed
  *           A short frame begins at once if no other one is on its way (of longer ones if few are); else those that
- *           wait go together, as a pack (remote_pack.h), when one has arrived, or when they fill a pack. So packs cost
- *           no time while the store is idle.
+ *           wait go together, as a pack (remote_pack.h), when one has arrived, or when they fill half a pack. So packs
+ *           cost no time while the store is idle.
  *   read    parts of 8 or 16 MiB, each: waits for room for libcurl's buffer -> GET; what comes is decrypted to its
  *           place at once, on the client's threads; a part that is not what was encrypted is read again, twice
  *
