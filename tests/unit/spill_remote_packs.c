@@ -123,6 +123,23 @@ static int read_frame(struct sw_stored *stored, uint64_t seed) {
     return rc;
 }
 
+/* Reads n frames at once, in their order; buffers: of each. */
+static void read_all(unsigned n, uint8_t *ret[FRAMES]) {
+    n_left = n;
+    for (unsigned i = 0; i < n; i++) {
+        struct frame *frame = &frames[i];
+        ret[i] = sw_nvme_buffer(frame->bytes);
+        frame->memory.memory = ret[i];
+        frame->io = (struct sw_tier_io){
+            .kind = SW_TIER_READ, .stored = &frame->stored, .memory = &frame->memory, .n_memory = 1, .done = on_done};
+        tier->ops->submit(tier, &frame->io);
+    }
+    (void)pthread_mutex_lock(&lock);
+    while (n_left > 0)
+        (void)pthread_cond_wait(&all, &lock);
+    (void)pthread_mutex_unlock(&lock);
+}
+
 static void release(unsigned i) {
     tier->ops->release(tier, &frames[i].stored);
 }
@@ -200,6 +217,30 @@ START_TEST(some_frames_stay_alone) {
         release(i);
     }
     sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* _i: which frame is damaged in the store; 0: none. FRAMES: replies are altered on their way, but not
+ * always. */
+START_TEST(frames_that_are_read_in_their_order_come_together) {
+    uint8_t *read[FRAMES];
+    const unsigned bad = _i == FRAMES ? 0 : (unsigned)_i;
+    write_all(FRAMES, false);
+    uint64_t at = sw_remote_pack_index_bytes(FRAMES - 1);
+    for (unsigned i = 1; i < bad; i++)
+        at += sw_object_body_bytes(frames[i].bytes);
+    if (bad)
+        sw_object_store_tell(&store, "alter %s %llu", pack_name(), (unsigned long long)at);
+    if (_i == FRAMES)
+        sw_object_store_tell(&store, "fault get alter 3");
+    const unsigned n_gets = sw_object_store_count(&store, "get");
+    read_all(FRAMES, read);
+    ck_assert_uint_le(sw_object_store_count(&store, "get") - n_gets, FRAMES / 2);
+    for (unsigned i = 0; i < FRAMES; i++) {
+        ck_assert_int_eq(frames[i].io.err.code, bad && i == bad ? -SW_ECHECKSUM : 0);
+        ck_assert(frames[i].io.err.code || sw_nvme_same(read[i], frames[i].bytes, i + 1));
+        free(read[i]);
+    }
 }
 END_TEST
 
@@ -446,6 +487,8 @@ END_TEST
 static void add_others(TCase *tests) {
     tcase_add_test(tests, frames_that_wait_go_together);
     tcase_add_test(tests, some_frames_stay_alone);
+    tcase_add_loop_test(tests, frames_that_are_read_in_their_order_come_together, 0, 3);
+    tcase_add_loop_test(tests, frames_that_are_read_in_their_order_come_together, FRAMES - 1, FRAMES + 1);
     tcase_add_test(tests, longer_frames_share_packs);
     tcase_add_test(tests, a_small_pool_makes_short_packs);
     tcase_add_test(tests, room_is_free_with_the_last_frame);

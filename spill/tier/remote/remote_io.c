@@ -18,17 +18,20 @@ enum { FEW_PARTS = 4, MOST_FEW_PARTS = 16, PACK_BYTES = 16 << 20, TINY_BYTES = 1
 /* A write is one part, a read has one for each 8 MiB, or 16 if there are many parts without it. */
 struct part {
     struct sw_list node;   /* in a list of sw_remote_io, or in `others` */
-    struct sw_list others; /* parts of other transfers that go with this one, as a pack */
+    struct sw_list others; /* parts of other transfers that go with this one: of a pack, in its order */
     bool is_short;         /* a write that may go with others */
     struct transfer *transfer;
     struct sw_object_request request;
-    uint64_t first, n_segments, body_bytes;
+    uint64_t first, n_segments;
+    uint64_t own_bytes, body_bytes;  /* of the body: its own; with those of the others */
     struct sw_remote_buffer *buffer; /* WRITE: in the pool; NULL: it has room for one */
     uint64_t room_bytes;             /* of the pool */
     /* READ: */
     struct sw_object_unsealing unsealing; /* of this attempt; context NULL: it has not begun */
-    struct sw_err key_err;                /* of this attempt */
+    struct sw_err err;                    /* of this attempt */
     unsigned n_spoilt;
+    struct part *taking;  /* whose bytes come next: this part, or one of the others */
+    uint64_t taken_bytes; /* of its own */
 };
 
 struct transfer {
@@ -142,8 +145,8 @@ static void note_time(struct part *part) {
 
 /* ---- writes ---- */
 
-/* Ends the write of a frame, or of all frames of a pack. */
-static void end_write(struct part *part, const struct sw_err *err) {
+/* Ends a part and its others. */
+static void end_all(struct part *part, const struct sw_err *err) {
     struct sw_list *node;
     give_room(part);
     while ((node = sw_list_take_first(&part->others)))
@@ -160,52 +163,86 @@ static void sent(struct sw_object_request *request, void *arg) {
     *(place->pack ? &place->pack->may_exist : &place->may_exist) = !err.code || request->is_unclear;
     if (err.code == -SW_ETIMEDOUT) /* it has to be stored elsewhere */
         err.code = -SW_ENOSPACE;
-    end_write(part, &err);
+    end_all(part, &err);
 }
 
 /* ---- reads ---- */
 
-/* Begins to decrypt, also again. */
-static void begin_unsealing(struct part *part) {
+/* Returns the part behind `other` among the part and its others; NULL: there is none. */
+static struct part *next_of(struct part *part, const struct part *other) {
+    const struct sw_list *node = other == part ? part->others.next : other->node.next;
+    return node == &part->others ? NULL : SW_CONTAINER_OF(node, struct part, node);
+}
+
+/* Begins to decrypt a part of a request's body, also again. */
+static void begin_unsealing(struct part *part, const struct sw_object_request *request) {
     const struct transfer *t = part->transfer;
     struct sw_object_key key;
-    memset(&part->key_err, 0, sizeof part->key_err);
-    if (part->unsealing.context)
-        (void)sw_object_unsealing_end(&part->unsealing, NULL);
-    const char *name = part->request.name;
     const struct sw_object_range range = {
         .bytes = t->user->stored->bytes, .before = t->place->before, .first = part->first, .n = part->n_segments};
-    if (sw_object_key_open(t->io->config.keyring, name, part->request.meta, &key, NULL, &part->key_err))
+    memset(&part->err, 0, sizeof part->err);
+    if (part->unsealing.context)
+        (void)sw_object_unsealing_end(&part->unsealing, NULL);
+    if (sw_object_key_open(t->io->config.keyring, request->name, request->meta, &key, NULL, &part->err))
         return;
-    sw_object_unsealing_begin(&part->unsealing, &key, name, &range, t->user->memory);
+    sw_object_unsealing_begin(&part->unsealing, &key, request->name, &range, t->user->memory);
     sw_object_key_fini(&key);
 }
 
 /* Decrypts what comes while it is in the processor's cache. Called on a thread of the client. */
 static void take(struct sw_object_request *request, const void *data, size_t bytes, size_t at) {
     struct part *part = request->arg;
-    if (at == 0)
-        begin_unsealing(part);
-    if (!part->key_err.code)
-        sw_object_unsealing_take(&part->unsealing, data, bytes);
+    if (at == 0) {
+        part->taking = part;
+        part->taken_bytes = 0;
+        for (struct part *p = part; p; p = next_of(part, p))
+            begin_unsealing(p, request);
+    }
+    for (const uint8_t *from = data, *end = from + bytes; from < end;) {
+        struct part *to = part->taking, *next = next_of(part, to);
+        const uint64_t left = to->own_bytes - part->taken_bytes;
+        const size_t n = next && left < (size_t)(end - from) ? (size_t)left : (size_t)(end - from);
+        if (!to->err.code)
+            sw_object_unsealing_take(&to->unsealing, from, n);
+        from += n;
+        part->taken_bytes += n;
+        if (next && part->taken_bytes == to->own_bytes) {
+            part->taking = next;
+            part->taken_bytes = 0;
+        }
+    }
 }
 
-/* Called on the client's thread. An object that is gone is no proof that the region is lost: the bucket may be the
+/* Ends the decryption of a part. An object that is gone is no proof that the region is lost: the bucket may be the
  * wrong one. */
-static void received(struct sw_object_request *request, void *arg) {
-    struct part *part = arg;
-    struct sw_err err = request->err.code ? request->err : part->key_err;
-    note_time(part);
+static void end_unsealing(struct part *part, const struct sw_object_request *request) {
+    if (request->err.code)
+        part->err = request->err;
     if (part->unsealing.context)
-        (void)sw_object_unsealing_end(&part->unsealing, err.code ? NULL : &err);
-    if (err.code == -SW_ENOENT)
-        err.code = -SW_EIO;
-    if (err.code == -SW_ECHECKSUM && ++part->n_spoilt < MAX_ATTEMPTS) {
+        (void)sw_object_unsealing_end(&part->unsealing, part->err.code ? NULL : &part->err);
+    if (part->err.code == -SW_ENOENT)
+        part->err.code = -SW_EIO;
+}
+
+/* Called on the client's thread. */
+static void received(struct sw_object_request *request, void *arg) {
+    struct part *part = arg, *next;
+    bool is_spoilt = false;
+    note_time(part);
+    for (struct part *p = part; p; p = next_of(part, p)) {
+        end_unsealing(p, request);
+        is_spoilt |= p->err.code == -SW_ECHECKSUM;
+    }
+    if (is_spoilt && ++part->n_spoilt < MAX_ATTEMPTS) {
         sw_object_submit(part->transfer->io->config.client, &part->request);
         return;
     }
     give_room(part);
-    end_part(part, &err);
+    for (struct part *p = next_of(part, part); p; p = next) {
+        next = next_of(part, p);
+        end_part(p, &p->err);
+    }
+    end_part(part, &part->err);
 }
 
 /* ---- beginnings ---- */
@@ -277,12 +314,9 @@ static struct part *take_short(struct sw_remote_io *io) {
         return NULL;
     uint64_t body_bytes;
     const unsigned n = count_pack(io, &body_bytes);
-    const uint64_t alone_bytes = part->body_bytes;
-    part->body_bytes = n > 1 ? body_bytes : alone_bytes;
-    if (!take_room(io, part)) {
-        part->body_bytes = alone_bytes;
+    part->body_bytes = n > 1 ? body_bytes : part->own_bytes;
+    if (!take_room(io, part))
         return NULL;
-    }
     io->short_bytes -= frame_bytes(part);
     for (unsigned i = 1; i < n; i++) {
         struct part *other = SW_CONTAINER_OF(sw_list_take_first(&io->waiting_short), struct part, node);
@@ -292,8 +326,34 @@ static struct part *take_short(struct sw_remote_io *io) {
     return part;
 }
 
+/* Returns whether what `next` reads lies right behind what the part and its others read, in the same pack. */
+static bool continues(const struct part *part, const struct part *next) {
+    const struct sw_remote_place *place = part->transfer->place, *behind = next->transfer->place;
+    return place->pack && behind->pack == place->pack &&
+           next->request.offset == part->request.offset + part->body_bytes &&
+           part->body_bytes + next->body_bytes <= (uint64_t)PART_SEGMENTS * SW_OBJECT_SEGMENT_BYTES;
+}
+
+/* Takes the next part that reads, and those that wait behind it if they are the rest of one range. */
+static struct part *take_read(struct sw_remote_io *io) {
+    const struct sw_list *waiting = &io->waiting[SW_TIER_READ];
+    struct part *part = take_part(io, waiting);
+    while (part && !sw_list_empty(waiting)) {
+        struct part *next = SW_CONTAINER_OF(waiting->next, struct part, node);
+        if (!continues(part, next))
+            break;
+        sw_list_remove(&next->node);
+        sw_list_append(&part->others, &next->node);
+        part->body_bytes += next->body_bytes;
+        io->begun_bytes[SW_TIER_READ] += next->body_bytes;
+    }
+    if (part)
+        part->request.body_bytes = part->body_bytes;
+    return part;
+}
+
 static struct part *next_part(struct sw_remote_io *io) {
-    struct part *part = take_part(io, &io->waiting[SW_TIER_READ]);
+    struct part *part = take_read(io);
     part = part ? part : take_short(io);
     return part ? part : take_part(io, &io->waiting[SW_TIER_WRITE]);
 }
@@ -365,7 +425,7 @@ static void begin(struct part *part) {
     struct sw_remote_io *io = part->transfer->io;
     struct sw_err err = {0};
     if (is_write(part) ? encrypt(part, &err) != 0 : has_failed(io, part->transfer))
-        end_write(part, &err); /* another part of a read has failed: the transfer ends with the last one */
+        end_all(part, &err); /* another part of a read has failed: the transfer ends with the last one */
     else
         sw_object_submit(io->config.client, &part->request);
 }
@@ -412,7 +472,7 @@ static void cut_part(struct transfer *t, unsigned i) {
     const uint64_t end = (part->first + part->n_segments) * step;
     part->request.verb = writes ? SW_OBJECT_PUT : SW_OBJECT_GET;
     part->request.offset = t->place->body_at + part->first * step;
-    part->body_bytes = (end < body_bytes ? end : body_bytes) - part->first * step;
+    part->own_bytes = part->body_bytes = (end < body_bytes ? end : body_bytes) - part->first * step;
     part->request.body_bytes = part->body_bytes;
     part->request.take = writes ? NULL : take;
     part->request.done = writes ? sent : received;

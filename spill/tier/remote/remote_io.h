@@ -7,6 +7,7 @@
  *           cost no time while the store is idle.
  *   read    parts of 8 or 16 MiB, each: waits for room for libcurl's buffer -> GET; what comes is decrypted to its
  *           place at once, on the client's threads; a part that is not what was encrypted is read again, twice
+ *           Frames that lie one behind the other in a pack, and wait so, are one part.
  *
  * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. Of
  * long parts only so many begin as the store can use (remote_window.h). */
