@@ -626,6 +626,30 @@ START_TEST(a_peer_that_has_said_all_is_answered) {
 }
 END_TEST
 
+/* The end of a peer that has left answers unread is an error of the socket. It leaves no connection behind. */
+START_TEST(a_peer_that_reads_nothing_leaves_nothing) {
+    char folder[SW_TEST_PATH_BYTES];
+    unsigned n_answers = 0;
+    sw_test_folder(folder);
+    (void)listen_in(folder);
+    for (unsigned i = 0; i < SW_CONTROL_MAX_CONNECTIONS; i++) {
+        const int fd = peer_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n");
+        for (char c; recv(fd, &c, 1, MSG_PEEK) < 0;)
+            turn();
+        (void)close(fd);
+    }
+    turn();
+    const int fd =
+        peer_with("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.set\",\"params\":[\"max_sessions\",77]}\n");
+    for (unsigned i = 0; !n_answers && i < 100; i++) {
+        turn();
+        n_answers = answers_to(fd);
+    }
+    ck_assert_uint_eq(service.config.max_sessions, 77);
+    (void)close(fd);
+}
+END_TEST
+
 /* The service ends in the middle of a batch, its peer being there or gone. */
 START_TEST(batches_may_stay_half_done) {
     char folder[SW_TEST_PATH_BYTES];
@@ -668,6 +692,7 @@ int main(void) {
     tcase_add_loop_test(tests, much_is_done_a_few_requests_a_turn, 0, 2);
     tcase_add_test(tests, a_turn_is_for_all_peers_together);
     tcase_add_loop_test(tests, a_peer_that_has_said_all_is_answered, 0, 2);
+    tcase_add_test(tests, a_peer_that_reads_nothing_leaves_nothing);
     tcase_add_loop_test(tests, batches_may_stay_half_done, 0, 2);
     Suite *suite = suite_create("daemon_control");
     suite_add_tcase(suite, tests);
