@@ -178,6 +178,35 @@ START_TEST(a_batch_is_repeated_after_a_restart) {
 }
 END_TEST
 
+static void restart_after_one_of_a_batch(int socket) {
+    static const struct sw_wire_text texts[] = {{"raw"}, {"host"}, {"ERESTARTED"}};
+    static const struct sw_wire_result results[N] = {
+        {.slot = SLOT, .gen = 9, .codec = 1, .tier = 2, .raw_bytes = BYTES, .stored_bytes = BYTES},
+        {.error = 3, .scope = SW_SCOPE_REQUEST},
+        {.error = 3, .scope = SW_SCOPE_REQUEST}};
+    struct sw_msg msg = {.u.results = {.n_results = N, .n_texts = 3, .results = results, .texts = texts}};
+    sw_play_greet(socket);
+    sw_play_put(socket, &msg, SW_MSG_RESULTS, take_batch(socket));
+    while (sw_play_get(socket, &msg)) {
+        SW_ASSERT(msg.header.type != SW_MSG_BUILD);
+        sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+/* What the service has done before its restart is not done again. */
+START_TEST(a_batch_done_in_part_is_not_repeated) {
+    uint64_t freed = 0;
+    begin(restart_after_one_of_a_batch);
+    for (unsigned i = 1; i < N; i++)
+        sw_pooled_fill(sw_pooled_new(BYTES), i + 1);
+    sw_pooled_ck_failed(spillway_pool_make_room(sw_pooled, N * BYTES, &freed, &sw_pooled_error), SPILLWAY_ERESTARTED,
+                        "");
+    ck_assert_uint_eq(freed, BYTES);
+    ck_assert_uint_eq(sw_pooled_stats().failed_spills, N - 1);
+    end();
+}
+END_TEST
+
 static void spill_one_by_one(int socket) {
     sw_play_greet(socket);
     for (uint32_t i = 0; i + 1 < N; i++)
@@ -911,6 +940,7 @@ int main(void) {
     tcase_add_test(fails, a_failed_restore_leaves_it_spilled);
     tcase_add_test(fails, both_are_repeated_after_a_restart);
     tcase_add_test(fails, a_batch_is_repeated_after_a_restart);
+    tcase_add_test(fails, a_batch_done_in_part_is_not_repeated);
     tcase_add_loop_test(fails, one_without_memory_keeps_no_other, 0, N);
     tcase_add_test(fails, the_last_of_many_leaves_first);
     tcase_add_test(fails, both_sides_are_told_of_it);
