@@ -1,6 +1,8 @@
 /* Phrases: learnt tables obey the rules of phrase.h, the longest phrase is found, and any input comes back. */
+#include "codec/codec_ops.h"
 #include "codec/phrase/phrase_core.h"
 #include "codec/plan/planning.h"
+#include "codec/streams/streams.h"
 #include "tests/lib/content.h"
 #include "tests/lib/frames.h"
 #include "tests/lib/phrases.h"
@@ -197,6 +199,33 @@ START_TEST(made_up_tables_are_refused) {
 }
 END_TEST
 
+/* Each code must have a phrase, also if the others make up the content. Loop: the place of one that has none. */
+START_TEST(codes_without_a_phrase_are_refused) {
+    enum { CODES = 1024 / 8 };
+    const struct sw_params table = {.value = {0x3132333435363738}, .length = {8}, .n_symbols = 1};
+    uint8_t in[1024], out[sizeof in], stored[sizeof in], counts[SW_TILE_SEGMENTS] = {0};
+    static struct sw_streams streams;
+    struct sw_phrase_book book;
+    ck_assert_int_eq(sw_phrase_book_read(&book, &table), 0);
+    for (size_t i = 0; i < sizeof in; i++)
+        in[i] = book.text[0][i % 8];
+    for (unsigned is_there = 0; is_there < 2; is_there++) {
+        sw_streams_init(&streams, in, sizeof in, SW_STREAMS_MAX_SEGMENT_LOG2, counts);
+        memset(streams.stream[0], 0, CODES + 1);
+        streams.stream[0][_i] = (uint8_t)is_there;
+        sw_streams_close(&streams, 0, CODES + is_there);
+        const struct sw_tile_view tile = {.data = stored,
+                                          .data_bytes = sw_streams_put(&streams, stored),
+                                          .counts = counts,
+                                          .segment_log2 = SW_STREAMS_MAX_SEGMENT_LOG2,
+                                          .tile_bytes = sizeof in};
+        const int rc = sw_codec_ops(SW_CODEC_PHRASE)->decode_tile(&book, &tile, out);
+        ck_assert_int_eq(rc, is_there ? -SW_EFRAME : 0);
+        ck_assert(rc || memcmp(out, in, sizeof in) == 0);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_phrase");
     TCase *tests = tcase_create("all");
@@ -207,6 +236,7 @@ int main(void) {
     tcase_add_loop_test(tests, columns_of_few_values, 0, 9);
     tcase_add_test(tests, columns_with_few_common_short_codes);
     tcase_add_loop_test(tests, made_up_tables_are_refused, 0, 11);
+    tcase_add_loop_test(tests, codes_without_a_phrase_are_refused, 0, 8);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
