@@ -1,17 +1,21 @@
-/* What the service manager keeps for the next process: catalogues, the disk's key, pipes of disk requests. The test
- * plays the manager: the linker puts functions from here in the place of fdstore.c's (--wrap). */
+/* What the service manager keeps for the next process: catalogues, the disk's key, pipes of disk requests; and how the
+ * tiers are opened with it. The test plays the manager: the linker puts functions from here in the place of fdstore.c's
+ * (--wrap). */
 #include "daemon/fdstore.h"
 #include "daemon/tiers/io_pipe.h"
 #include "daemon/tiers/row.h"
 #include "daemon/tiers/tiers.h"
 #include "spill/journal/catalogue.h"
+#include "spill/tier/host/tier_host.h"
 #include "spill/tier/nvme/tier_nvme.h"
+#include "spill/tier/remote/tier_remote.h"
 #include "tests/lib/catalogue_v1.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,10 +37,29 @@ static struct {
         int fd;        /* -1: taken, and still kept */
     } kept[MOST_KEPT];
     bool refuses;
-    unsigned limit;
-    _Atomic uint64_t us;  /* of the clock */
-    pthread_mutex_t lock; /* of what is kept: a tier's thread has its slabs kept */
-} manager = {.limit = MOST_KEPT, .lock = PTHREAD_MUTEX_INITIALIZER};
+    unsigned limit;        /* as the process is told */
+    unsigned paused_s;     /* by nanosleep() */
+    uint64_t memory_bytes; /* of the machine */
+    int ending;            /* a descriptor that is closed when the clock is read the fifth time; -1: none */
+    char log[8192];        /* lines so far */
+    _Atomic uint64_t us;   /* of the clock */
+    pthread_mutex_t lock;  /* of what is kept: a tier's thread has its slabs kept */
+} manager = {.limit = MOST_KEPT, .memory_bytes = UINT64_MAX, .ending = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void on_line(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    (void)pthread_mutex_lock(&manager.lock);
+    (void)strncat(manager.log, line, sizeof manager.log - strlen(manager.log) - 1);
+    (void)pthread_mutex_unlock(&manager.lock);
+}
+
+static bool was_logged(const char *part) {
+    (void)pthread_mutex_lock(&manager.lock);
+    const bool ret = strstr(manager.log, part) != NULL;
+    (void)pthread_mutex_unlock(&manager.lock);
+    return ret;
+}
 
 static struct kept *find(const char *name, bool is_prefix) {
     for (unsigned i = 0; i < MOST_KEPT; i++) {
@@ -108,13 +131,10 @@ bool __wrap_sw_fdstore_keep(const char *name, int fd) {
 
 void __wrap_sw_fdstore_forget(const char *name);
 void __wrap_sw_fdstore_forget(const char *name) {
-    struct kept *kept = find(name, false);
-    if (!kept)
-        return;
     (void)pthread_mutex_lock(&manager.lock);
-    if (kept->fd >= 0)
-        (void)close(kept->fd);
-    kept->name[0] = 0;
+    for (struct kept *kept; (kept = find(name, false)); kept->name[0] = 0)
+        if (kept->fd >= 0)
+            (void)close(kept->fd);
     (void)pthread_mutex_unlock(&manager.lock);
 }
 
@@ -126,14 +146,23 @@ bool __wrap_sw_notify_is_heard(void) {
 /* Waits take no time. */
 uint64_t __wrap_sw_clock_us(void);
 uint64_t __wrap_sw_clock_us(void) {
-    return atomic_fetch_add(&manager.us, 1000000) + 1000000;
+    const uint64_t us = atomic_fetch_add(&manager.us, 1000000) + 1000000;
+    if (us == 5000000 && manager.ending >= 0)
+        (void)close(manager.ending);
+    return us;
 }
 
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
-    (void)time;
+    manager.paused_s += (unsigned)time->tv_sec;
     (void)left;
     return 0;
+}
+
+uint64_t __wrap_sw_memory_bytes(const char *root);
+uint64_t __wrap_sw_memory_bytes(const char *root) {
+    (void)root;
+    return manager.memory_bytes;
 }
 
 /* ---- the service ------------------------------------------------------------------------------------------------- */
@@ -146,16 +175,18 @@ static unsigned n_fds; /* open at the beginning */
 static void setup(void) {
     sw_config_init(&config);
     config.max_regions = 100;
+    config.host_tier_ahead_pct = 0;
     service.config = &config;
     n_fds = sw_count_fds();
+    sw_log_set_tap(on_line, NULL);
 }
 
-/* Another process of the service: what is kept has a descriptor again. fds: the manager's, by their place. */
-static void ck_no_descriptor_is_left(void) {
+static void ck_nothing_is_left(void) {
     for (unsigned i = 0; i < MOST_KEPT; i++)
         if (manager.kept[i].name[0] && manager.kept[i].fd >= 0)
             (void)close(manager.kept[i].fd);
     ck_assert_uint_eq(sw_count_fds(), n_fds);
+    ck_assert_int_eq(sw_alloc_live(), 0);
 }
 
 static int keep_bytes(const char *name, const char *bytes) {
@@ -185,37 +216,38 @@ START_TEST(a_new_catalogue_is_kept) {
     ck_assert_int_eq(is_kept("catalogue-3"), !manager.refuses);
     ck_assert(!sw_catalogue_is_adopted(service.catalogue));
     sw_tiers_close_catalogue(&service);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
 /* Earlier ones stay kept until the start has succeeded. */
 START_TEST(the_newest_catalogue_counts) {
     keep_catalogues(true, true);
-    keep_bytes("catalogue-2", "not read");
+    for (int i = 0; i < 2; i++) /* one name may stand for several */
+        keep_bytes("catalogue-2", "not read");
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
     ck_assert(sw_catalogue_is_adopted(service.catalogue) && !sw_catalogue_is_copy(service.catalogue));
-    ck_assert_uint_eq(count(), 3);
+    ck_assert_uint_eq(count(), 4);
     sw_tiers_forget_old_catalogues(&service);
     ck_assert(is_kept("catalogue-3") && count() == 1);
     sw_tiers_close_catalogue(&service);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
+/* Loop: the manager has room for the copy; has none, which it does not say; refuses. */
 START_TEST(an_old_catalogue_is_copied) {
     const bool has_room = _i == 0;
-    char name[8] = "other0";
     keep_catalogues(false, true);
-    for (; !has_room && count() < MOST_KEPT; name[5]++)
-        keep_bytes(name, "other");
+    manager.limit = _i == 1 ? count() : MOST_KEPT;
+    manager.refuses = _i == 2;
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), has_room ? 0 : -SW_ELIMIT);
     ck_assert(is_kept("catalogue") && is_kept("catalogue-3") == has_room);
     if (has_room)
         sw_tiers_forget_old_catalogues(&service);
     ck_assert(is_kept("catalogue") != has_room);
     sw_tiers_close_catalogue(&service);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -226,7 +258,7 @@ START_TEST(a_damaged_catalogue_is_given_up) {
     ck_assert(service.catalogue && !sw_catalogue_is_adopted(service.catalogue));
     ck_assert(is_kept("catalogue-3") && count() == 1);
     sw_tiers_close_catalogue(&service);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -237,8 +269,9 @@ START_TEST(a_later_catalogue_stops_the_start) {
     const unsigned before = count();
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), -SW_EVERSION);
     ck_assert_ptr_nonnull(strstr(err.msg, "catalogue 14"));
+    ck_assert_uint_ge(manager.paused_s, 2); /* the manager does not give up */
     ck_assert(!service.catalogue && count() == before);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -268,7 +301,23 @@ START_TEST(a_pipe_is_kept_while_requests_run) {
     sw_io_pipe_forget(name);
     ck_assert_uint_eq(count(), 1);
     sw_tiers_close_catalogue(&service);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
+}
+END_TEST
+
+/* The requests of the predecessor end during the start, or not. Memory that they may write to is then not used. */
+START_TEST(a_start_waits_for_disk_requests) {
+    int *pipes, ends[2];
+    unsigned n;
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert(__wrap_sw_fdstore_keep("transfers-1", ends[0]) && close(ends[0]) == 0);
+    manager.ending = _i ? ends[1] : -1;
+    ck_assert_int_eq(sw_io_pipe_take(&service, &pipes, &n, &err), 0);
+    ck_assert_uint_eq(n, _i ? 0 : 1);
+    ck_assert_int_eq(was_logged("tier.held"), !_i);
+    ck_assert(_i || (close(pipes[0]) == 0 && close(ends[1]) == 0));
+    sw_free(pipes);
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -323,7 +372,7 @@ START_TEST(a_disk_stays_encrypted) {
     (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "none");
     ck_assert_int_eq(live("off"), -1);
     ck_assert(is_kept("nvme-key") && count() == 2);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
     sw_test_remove(folder);
 }
 END_TEST
@@ -374,7 +423,7 @@ START_TEST(slabs_are_kept) {
     ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
     ck_assert_uint_eq(live_in_memory(2 * MIB), 4 * MIB);
     ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -383,7 +432,7 @@ START_TEST(slabs_are_as_long_as_they_must) {
     manager.limit = 8 + 4; /* with room for others */
     ck_assert_uint_eq(live_in_memory(64 * MIB), 16 * MIB);
     ck_assert(kept_bytes("arena-0") == 16 * MIB && count() == 2);
-    ck_no_descriptor_is_left();
+    ck_nothing_is_left();
 }
 END_TEST
 
@@ -393,10 +442,11 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, NULL);
     tcase_add_loop_test(tcase, a_new_catalogue_is_kept, 0, 2);
     tcase_add_test(tcase, the_newest_catalogue_counts);
-    tcase_add_loop_test(tcase, an_old_catalogue_is_copied, 0, 2);
+    tcase_add_loop_test(tcase, an_old_catalogue_is_copied, 0, 3);
     tcase_add_test(tcase, a_damaged_catalogue_is_given_up);
     tcase_add_loop_test(tcase, a_later_catalogue_stops_the_start, 0, 2);
     tcase_add_test(tcase, a_pipe_is_kept_while_requests_run);
+    tcase_add_loop_test(tcase, a_start_waits_for_disk_requests, 0, 2);
     tcase_add_test(tcase, a_disk_stays_encrypted);
     tcase_add_test(tcase, slabs_are_kept);
     tcase_add_test(tcase, slabs_are_as_long_as_they_must);
