@@ -44,7 +44,7 @@ static struct {
     char log[8192];        /* lines so far */
     _Atomic uint64_t us;   /* of the clock */
     pthread_mutex_t lock;  /* of what is kept: a tier's thread has its slabs kept */
-} manager = {.limit = MOST_KEPT, .memory_bytes = UINT64_MAX, .ending = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
+} manager = {.limit = 100, .memory_bytes = UINT64_MAX, .ending = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void on_line(enum sw_log_level level, const char *line, void *arg) {
     (void)level;
@@ -239,7 +239,7 @@ END_TEST
 START_TEST(an_old_catalogue_is_copied) {
     const bool has_room = _i == 0;
     keep_catalogues(false, true);
-    manager.limit = _i == 1 ? count() : MOST_KEPT;
+    manager.limit = _i == 1 ? count() : 100;
     manager.refuses = _i == 2;
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), has_room ? 0 : -SW_ELIMIT);
     ck_assert(is_kept("catalogue") && is_kept("catalogue-3") == has_room);
@@ -258,6 +258,18 @@ START_TEST(a_damaged_catalogue_is_given_up) {
     ck_assert(service.catalogue && !sw_catalogue_is_adopted(service.catalogue));
     ck_assert(is_kept("catalogue-3") && count() == 1);
     sw_tiers_close_catalogue(&service);
+    ck_nothing_is_left();
+}
+END_TEST
+
+/* As a_later_catalogue_stops_the_start(), for one that does not say so by its name. */
+START_TEST(a_later_version_in_a_catalogue_counts) {
+    const uint32_t later = SW_CATALOGUE_VERSION + 1;
+    keep_catalogues(true, false);
+    ck_assert_int_eq(pwrite(find("catalogue-3", false)->fd, &later, sizeof later, 8), sizeof later);
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), -SW_EVERSION);
+    ck_assert(is_kept("catalogue-3") && was_logged("catalogue.newer"));
+    ck_assert_uint_ge(manager.paused_s, 2);
     ck_nothing_is_left();
 }
 END_TEST
@@ -330,49 +342,149 @@ static const struct sw_tier_row *nvme_row(void) {
     return NULL;
 }
 
+static struct sw_tier *tier;
+static struct sw_tier_nvme_info info;
+static void *own;
+
+/* Begins a process of the service, and opens its disk. */
+static int open_disk(const char *encrypt) {
+    (void)snprintf(config.nvme_encrypt, sizeof config.nvme_encrypt, "%s", encrypt);
+    info = (struct sw_tier_nvme_info){.is_encrypted = false};
+    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+    const int rc = nvme_row()->open(&service, &tier, &own, &err);
+    if (tier)
+        sw_tier_nvme_info(tier, &info);
+    return rc;
+}
+
+static void close_disk(void) {
+    if (tier)
+        tier->ops->close(tier);
+    if (own)
+        nvme_row()->closed(own);
+    tier = own = NULL;
+    sw_tiers_close_catalogue(&service);
+    ck_assert_ptr_null(find("transfers-", true)); /* all requests have ended */
+}
+
 /* A process of the service from its start to its end. Returns whether its disk was encrypted; -1: it had none. */
 static int live(const char *encrypt) {
-    struct sw_tier_nvme_info info = {.is_encrypted = false};
-    struct sw_tier *tier = NULL;
     struct kept *catalogue = find("catalogue-3", false), *key = find("nvme-key", false);
     const int kept[] = {catalogue ? fcntl(catalogue->fd, F_DUPFD_CLOEXEC, 0) : -1,
                         key ? fcntl(key->fd, F_DUPFD_CLOEXEC, 0) : -1};
-    void *own = NULL;
-    (void)snprintf(config.nvme_encrypt, sizeof config.nvme_encrypt, "%s", encrypt);
-    ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
-    ck_assert_msg(nvme_row()->open(&service, &tier, &own, &err) == 0, "%s", err.msg);
-    if (tier) {
-        sw_tier_nvme_info(tier, &info);
-        tier->ops->close(tier);
-    }
-    if (own)
-        nvme_row()->closed(own);
-    sw_tiers_close_catalogue(&service);
+    ck_assert_msg(open_disk(encrypt) == 0, "%s", err.msg);
+    const int ret = tier ? info.is_encrypted : -1;
+    close_disk();
     if (catalogue)
         catalogue->fd = kept[0];
-    if (key)
+    if (key && key->name[0])
         key->fd = kept[1];
-    ck_assert_ptr_null(find("transfers-", true)); /* all requests have ended */
-    return tier ? info.is_encrypted : -1;
+    else
+        (void)close(kept[1]);
+    return ret;
+}
+
+static char folder[SW_TEST_PATH_BYTES];
+
+static void use_disk(void) {
+    sw_test_folder_here(folder);
+    (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "%s/nvme", folder);
+    config.nvme_tier_bytes = UINT64_C(16) << 20;
 }
 
 /* The key stays kept, and is used, whatever the options say later. */
 START_TEST(a_disk_stays_encrypted) {
-    char folder[SW_TEST_PATH_BYTES];
-    sw_test_folder_here(folder);
-    (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "%s/nvme", folder);
-    config.nvme_tier_bytes = UINT64_C(16) << 20;
+    use_disk();
     ck_assert_int_eq(live("off"), 0);
     ck_assert(!is_kept("nvme-key") && count() == 1);
     ck_assert_int_eq(live("on"), 1);
     ck_assert(is_kept("nvme-key") && count() == 2);
     ck_assert_int_eq(live("on"), 1);
+    ck_assert(!was_logged("nvme.encrypted"));
     ck_assert_int_eq(live("off"), 1);
+    ck_assert(was_logged("nvme.encrypted"));
     ck_assert(is_kept("nvme-key") && count() == 2);
     (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "none");
     ck_assert_int_eq(live("off"), -1);
     ck_assert(is_kept("nvme-key") && count() == 2);
     ck_nothing_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+/* A key that lies in the folder, wrapped, need not be kept any longer. */
+START_TEST(a_wrapped_key_is_not_kept) {
+    static const char master[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n";
+    use_disk();
+    ck_assert_int_eq(live("on"), 1);
+    ck_assert(is_kept("nvme-key"));
+    (void)snprintf(config.nvme_key_file, sizeof config.nvme_key_file, "%s/master", folder);
+    const int file = open(config.nvme_key_file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert(write(file, master, sizeof master - 1) == sizeof master - 1 && close(file) == 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(live("on"), 1);
+        ck_assert(info.is_wrapped && !is_kept("nvme-key"));
+    }
+    ck_nothing_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+/* A disk that cannot be used as it is configured stops the start, which can be mended, even if regions wait. */
+START_TEST(a_refused_disk_stops_the_start) {
+    use_disk();
+    ck_assert_int_eq(live("off"), 0);
+    ck_assert_int_eq(chmod(config.nvme_tier_directory, 0777), 0); /* others might change regions */
+    ck_assert_int_eq(open_disk("off"), -SW_EACCES);
+    ck_assert(sw_catalogue_is_adopted(service.catalogue));
+    ck_assert_ptr_nonnull(strstr(err.msg, "nvme_tier_directory"));
+    close_disk();
+    ck_nothing_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+/* Requests of io_uring may outlive the process, so its end shows in a kept pipe. Otherwise threads make them. */
+START_TEST(requests_are_known_to_the_next_process) {
+    use_disk();
+    ck_assert_int_eq(open_disk("off"), 0);
+    const struct kept *pipe = find("transfers-", true);
+    ck_assert(pipe && (info.method != SW_TIER_NVME_URING || !sw_tier_io_has_ended(pipe->fd)));
+    close_disk();
+    __wrap_sw_fdstore_forget("catalogue-3");
+    keep_catalogues(true, false);
+    manager.refuses = true;
+    ck_assert_int_eq(open_disk("off"), 0);
+    ck_assert(service.catalogue && info.method == SW_TIER_NVME_THREADS);
+    close_disk();
+    ck_nothing_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+static int check_disk(char *ret, size_t bytes) {
+    bool is_good;
+    memset(ret, 0, bytes);
+    FILE *out = fmemopen(ret, bytes, "w");
+    const int rc = nvme_row()->check(&config, out, &is_good, &err);
+    (void)fclose(out);
+    ck_assert(rc < 0 || is_good);
+    return rc;
+}
+
+/* Frames that a check does not read are not said to be good. */
+START_TEST(a_check_says_what_it_cannot_read) {
+    char said[2048];
+    use_disk();
+    ck_assert_int_eq(check_disk(said, sizeof said), -SW_ENOENT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "nvme_tier_directory"));
+    ck_assert_int_eq(open_disk("on"), 0);
+    ck_assert_int_eq(check_disk(said, sizeof said), 0);
+    ck_assert_msg(strstr(said, "a service uses the folder"), "%s", said);
+    close_disk();
+    ck_assert_int_eq(check_disk(said, sizeof said), 0);
+    ck_assert_msg(strstr(said, "encrypted frames cannot be read"), "%s", said);
+    ck_assert_msg(!strstr(said, "a service uses the folder"), "%s", said);
     sw_test_remove(folder);
 }
 END_TEST
@@ -388,41 +500,57 @@ static uint64_t kept_bytes(const char *name) {
     return (uint64_t)st.st_size;
 }
 
-/* A process of the service with this much memory for regions; returns how much of it there was. Taken descriptors are
- * kept for the next one. */
-static uint64_t live_in_memory(uint64_t bytes) {
+/* What a process of the service does with its memory. */
+static void (*meanwhile)(struct sw_tier *tier);
+static bool could_grow; /* the last one */
+
+/* A process of the service with this much memory for regions, some of it at once; returns how much of it there was.
+ * Taken descriptors are kept for the next one. */
+static uint64_t live_in_memory(uint64_t bytes, uint64_t initial_bytes) {
     struct sw_tier_stats stats;
-    struct sw_tier *tier = NULL;
-    void *own = NULL;
+    struct sw_tier *memory = NULL;
+    void *memorys = NULL;
     int fds[MOST_KEPT];
     for (unsigned i = 0; i < MOST_KEPT; i++)
         fds[i] = manager.kept[i].name[0] ? fcntl(manager.kept[i].fd, F_DUPFD_CLOEXEC, 0) : -1;
     config.host_tier_bytes = bytes;
-    config.host_tier_initial_bytes = bytes < 4 * MIB ? bytes : 4 * MIB;
+    config.host_tier_initial_bytes = initial_bytes;
     config.host_tier_slab_bytes = 2 * MIB;
-    config.host_tier_ahead_pct = 0;
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
-    ck_assert_msg(sw_tier_rows[0]->open(&service, &tier, &own, &err) == 0, "%s", err.msg);
-    for (tier->ops->stats(tier, &stats); stats.backed_bytes < 4 * MIB || stats.growing; tier->ops->stats(tier, &stats))
+    ck_assert_msg(sw_tier_rows[0]->open(&service, &memory, &memorys, &err) == 0, "%s", err.msg);
+    while (!was_logged("tier.ready") && !was_logged("tier.grow_failed"))
         (void)usleep(1000);
-    tier->ops->close(tier);
-    sw_tier_rows[0]->closed(own);
+    could_grow = !was_logged("tier.grow_failed");
+    manager.log[0] = 0;
+    if (meanwhile)
+        meanwhile(memory);
+    memory->ops->stats(memory, &stats);
+    memory->ops->close(memory);
+    sw_tier_rows[0]->closed(memorys);
     sw_tiers_close_catalogue(&service);
     for (unsigned i = 0; i < MOST_KEPT; i++)
-        if (fds[i] >= 0)
+        if (fds[i] >= 0 && manager.kept[i].name[0])
             manager.kept[i].fd = fds[i];
+        else if (fds[i] >= 0)
+            (void)close(fds[i]);
     return stats.backed_bytes;
 }
 
-/* The next process finds them at their places, also if it may have less. */
+static void trim(struct sw_tier *memory) {
+    (void)memory->ops->trim(memory);
+}
+
+/* The next process finds them at their places, also if it may have less, until it has no need of them. */
 START_TEST(slabs_are_kept) {
-    manager.limit = 100;
-    ck_assert_uint_eq(live_in_memory(64 * MIB), 4 * MIB);
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 4 * MIB), 4 * MIB);
     ck_assert(kept_bytes("arena-0") == 2 * MIB && kept_bytes("arena-200000") == 2 * MIB && count() == 3);
-    ck_assert_uint_eq(live_in_memory(64 * MIB), 4 * MIB);
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 4 * MIB), 4 * MIB);
     ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
-    ck_assert_uint_eq(live_in_memory(2 * MIB), 4 * MIB);
+    ck_assert_uint_eq(live_in_memory(2 * MIB, 2 * MIB), 4 * MIB);
     ck_assert(is_kept("arena-0") && is_kept("arena-200000") && count() == 3);
+    meanwhile = trim;
+    ck_assert_uint_eq(live_in_memory(2 * MIB, 2 * MIB), 2 * MIB);
+    ck_assert(is_kept("arena-0") && count() == 2);
     ck_nothing_is_left();
 }
 END_TEST
@@ -430,9 +558,158 @@ END_TEST
 /* Few of them make up all memory, if the manager keeps only few. */
 START_TEST(slabs_are_as_long_as_they_must) {
     manager.limit = 8 + 4; /* with room for others */
-    ck_assert_uint_eq(live_in_memory(64 * MIB), 16 * MIB);
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 4 * MIB), 16 * MIB);
     ck_assert(kept_bytes("arena-0") == 16 * MIB && count() == 2);
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 32 * MIB), 32 * MIB); /* what is kept already counts */
+    ck_assert(kept_bytes("arena-1000000") == 16 * MIB && count() == 3);
     ck_nothing_is_left();
+}
+END_TEST
+
+/* Memory is taken before a spill has to wait for it; but no more than the machine has now. */
+START_TEST(memory_is_made_ahead) {
+    config.host_tier_ahead_pct = 10;
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 2 * MIB), 8 * MIB);
+    ck_nothing_is_left();
+}
+END_TEST
+
+START_TEST(memory_that_is_gone_is_not_taken) {
+    manager.memory_bytes = MIB;
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 4 * MIB), 2 * MIB);
+    ck_assert(!could_grow);
+    ck_nothing_is_left();
+}
+END_TEST
+
+static unsigned n_pinned;
+
+static int pin(struct sw_device *device, void *base, size_t bytes, struct sw_err *error) {
+    (void)device;
+    (void)base;
+    (void)bytes;
+    (void)error;
+    n_pinned++;
+    return 0;
+}
+
+static void unpin(struct sw_device *device, void *base, size_t bytes) {
+    (void)device;
+    (void)base;
+    (void)bytes;
+    n_pinned--;
+}
+
+static void ck_pinned(struct sw_tier *memory) {
+    (void)memory;
+    ck_assert_uint_eq(n_pinned, 2);
+}
+
+/* Each GPU copies to and from all of it at its full rate. */
+START_TEST(memory_is_pinned) {
+    static const struct sw_device_ops ops = {.pin = pin, .unpin = unpin};
+    static struct sw_device device = {.ops = &ops};
+    service.devices[service.n_devices++] = &device;
+    meanwhile = ck_pinned;
+    (void)live_in_memory(64 * MIB, 4 * MIB);
+    ck_assert_uint_eq(n_pinned, 0);
+}
+END_TEST
+
+static void ck_held(struct sw_tier *memory) {
+    struct sw_tier_stats stats;
+    const struct sw_tier_recovery nothing = {.n = 0};
+    ck_assert_int_eq(memory->ops->recover(memory, &nothing, &err), 0);
+    memory->ops->stats(memory, &stats);
+    ck_assert_uint_eq(stats.held_bytes, 4 * MIB);
+}
+
+/* While the disk works for a process that was killed, it may write to free space. */
+START_TEST(memory_is_held_for_the_disk) {
+    int ends[2];
+    (void)live_in_memory(64 * MIB, 4 * MIB);
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert(__wrap_sw_fdstore_keep("transfers-1", ends[0]) && close(ends[0]) == 0);
+    meanwhile = ck_held;
+    (void)live_in_memory(64 * MIB, 4 * MIB);
+    ck_assert_int_eq(close(ends[1]), 0);
+    ck_nothing_is_left();
+}
+END_TEST
+
+/* ---- the store --------------------------------------------------------------------------------------------------- */
+
+static struct {
+    struct sw_tier_remote_config config; /* that the tier was opened with */
+    int rc;
+} remote;
+
+int __wrap_sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *got, struct sw_err *error);
+int __wrap_sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *got, struct sw_err *error) {
+    (void)ret;
+    remote.config = *got;
+    return sw_err_set(error, remote.rc, SW_SCOPE_DAEMON, "that is played");
+}
+
+static int open_store(void) {
+    const struct sw_tier_row *row = sw_tier_rows[sw_tier_n_rows - 1];
+    ck_assert_str_eq(row->title, "remote");
+    return row->open(&service, &tier, &own, &err);
+}
+
+/* A store that does not answer stops no start. One that refuses does, unless regions would be lost by this. */
+START_TEST(a_start_without_the_store) {
+    static const struct {
+        int rc, first, next; /* next: of a start with regions */
+    } starts[] = {{-SW_ETIMEDOUT, 0, 0}, {-SW_EIO, 0, 0}, {-SW_EACCES, -SW_EACCES, 0}, {-SW_ECONFIG, -SW_ECONFIG, 0}};
+    (void)snprintf(config.remote_tier_endpoint, sizeof config.remote_tier_endpoint, "https://store:9000");
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        remote.rc = starts[i].rc;
+        ck_assert_int_eq(open_store(), starts[i].first);
+        ck_assert_int_eq(was_logged("tier.unreadable"), !starts[i].first);
+        ck_assert_ptr_nonnull(strstr(err.msg, "remote_tier_endpoint https://store:9000"));
+        keep_catalogues(true, false);
+        ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
+        ck_assert_int_eq(open_store(), starts[i].next);
+        ck_assert(was_logged("tier.unreadable") && !tier);
+        sw_tiers_close_catalogue(&service);
+        __wrap_sw_fdstore_forget("catalogue-3");
+        manager.log[0] = 0;
+    }
+    ck_nothing_is_left();
+}
+END_TEST
+
+#define ck_option(field, ...)                                                                                          \
+    ck_assert_msg(strcmp(config.field, __VA_ARGS__) == 0, #field ": %s, not %s", __VA_ARGS__, config.field)
+
+/* Each option arrives where it belongs; the words for none or for the system's own do not arrive as files. */
+START_TEST(the_store_is_opened_as_configured) {
+    const struct sw_object_config *store = &remote.config.store;
+    const char *const options[] = {
+        "remote_tier_endpoint=https://a", "remote_tier_bucket=b",   "remote_tier_prefix=c/",
+        "remote_tier_region=d",           "remote_tier_host=e",     "remote_tier_tenants=1=f",
+        "remote_tier_bytes=32 MiB",       "remote_tier_requests=7", "remote_tier_bytes_per_s=8",
+        "remote_tier_buffer_bytes=64 MiB"};
+    remote.rc = -SW_EIO;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        ck_assert_msg(sw_config_set(&config, options[i], &err) == 0, "%s: %s", options[i], err.msg);
+    ck_assert_int_eq(open_store(), 0);
+    ck_assert(!store->ca_file && !store->credentials && !remote.config.key_file);
+    ck_option(remote_tier_endpoint, store->endpoint);
+    ck_option(remote_tier_bucket, store->bucket);
+    ck_option(remote_tier_prefix, store->prefix);
+    ck_option(remote_tier_region, store->region);
+    ck_option(remote_tier_tenants, remote.config.tenants);
+    ck_assert(remote.config.capacity_bytes == 32 * MIB && remote.config.pool_bytes == 64 * MIB);
+    ck_assert(store->max_requests == 7 && store->bytes_per_s == 8);
+    (void)snprintf(config.remote_tier_ca, sizeof config.remote_tier_ca, "/g");
+    (void)snprintf(config.remote_tier_keys, sizeof config.remote_tier_keys, "/h");
+    (void)snprintf(config.remote_tier_credentials, sizeof config.remote_tier_credentials, "/i");
+    ck_assert_int_eq(open_store(), 0);
+    ck_option(remote_tier_ca, store->ca_file);
+    ck_option(remote_tier_keys, remote.config.key_file);
+    ck_option(remote_tier_credentials, store->credentials);
 }
 END_TEST
 
@@ -445,11 +722,22 @@ int main(void) {
     tcase_add_loop_test(tcase, an_old_catalogue_is_copied, 0, 3);
     tcase_add_test(tcase, a_damaged_catalogue_is_given_up);
     tcase_add_loop_test(tcase, a_later_catalogue_stops_the_start, 0, 2);
+    tcase_add_test(tcase, a_later_version_in_a_catalogue_counts);
     tcase_add_test(tcase, a_pipe_is_kept_while_requests_run);
     tcase_add_loop_test(tcase, a_start_waits_for_disk_requests, 0, 2);
     tcase_add_test(tcase, a_disk_stays_encrypted);
+    tcase_add_test(tcase, a_wrapped_key_is_not_kept);
+    tcase_add_test(tcase, a_refused_disk_stops_the_start);
+    tcase_add_test(tcase, requests_are_known_to_the_next_process);
+    tcase_add_test(tcase, a_check_says_what_it_cannot_read);
     tcase_add_test(tcase, slabs_are_kept);
     tcase_add_test(tcase, slabs_are_as_long_as_they_must);
+    tcase_add_test(tcase, memory_is_made_ahead);
+    tcase_add_test(tcase, memory_that_is_gone_is_not_taken);
+    tcase_add_test(tcase, memory_is_pinned);
+    tcase_add_test(tcase, memory_is_held_for_the_disk);
+    tcase_add_test(tcase, a_start_without_the_store);
+    tcase_add_test(tcase, the_store_is_opened_as_configured);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
