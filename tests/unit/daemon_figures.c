@@ -264,6 +264,8 @@ START_TEST(tiers_and_stores) {
         "spillway_tier_capacity_bytes{tier=\"remote\"} 1001",
         "spillway_tier_capacity_bytes{tier=\"nvme\"} 0",
         "spillway_tier_waiting 108",
+        "spillway_operations_total{kind=\"spill\",tier=\"remote\",codec=\"raw\"} 17",
+        "spillway_operations_total{kind=\"spill\",tier=\"nvme\",codec=\"raw\"} 0",
         "spillway_tier_limit_bytes 5000",
         "spillway_tier_watermark_bytes{mark=\"high\"} 4500",
         "spillway_tier_watermark_bytes{mark=\"low\"} 4000",
@@ -280,6 +282,7 @@ START_TEST(tiers_and_stores) {
         "spillway_store_out{tier=\"remote\"} 1",
     };
     show_tiers();
+    service.service.engine->statistics.flows[SW_OP_KIND_SPILL][1][SW_CODEC_RAW].operations = 17;
     ck_metrics(metrics, sizeof metrics / sizeof metrics[0]);
     json_t *answer = ask("tiers");
     const json_t *tiers = json_object_get(answer, "tiers"), *stores = json_object_get(answer, "stores");

@@ -78,6 +78,9 @@ START_TEST(frames_on_their_way_leave_half_of_the_first_tier) {
     service.config.host_tier_bytes = UINT64_C(1) << 40;
     const uint64_t wanted = sw_tiers_staging_bytes(&service.service);
     ck_assert(wanted > 0 && wanted < service.config.host_tier_bytes / 2);
+    service.service.n_gpus = 3;
+    ck_assert_uint_eq(sw_tiers_staging_bytes(&service.service), 3 * wanted);
+    service.service.n_gpus = 0;
     for (uint64_t most = wanted / 2; most <= 2 * wanted; most += wanted / 2) {
         service.config.host_tier_bytes = 2 * most;
         ck_assert_uint_eq(sw_tiers_staging_bytes(&service.service), most < wanted ? most : wanted);

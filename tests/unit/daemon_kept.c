@@ -641,13 +641,25 @@ END_TEST
 
 static struct {
     struct sw_tier_remote_config config; /* that the tier was opened with */
+    char host[64];
     int rc;
+    const char *machine_id;
 } remote;
+
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__real_fopen(const char *path, const char *mode);
+
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    if (strcmp(path, "/etc/machine-id") != 0)
+        return __real_fopen(path, mode);
+    return remote.machine_id ? fmemopen((void *)remote.machine_id, strlen(remote.machine_id), "r") : NULL;
+}
 
 int __wrap_sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *got, struct sw_err *error);
 int __wrap_sw_tier_remote_open(struct sw_tier **ret, const struct sw_tier_remote_config *got, struct sw_err *error) {
     (void)ret;
     remote.config = *got;
+    (void)snprintf(remote.host, sizeof remote.host, "%s", got->host);
     return sw_err_set(error, remote.rc, SW_SCOPE_DAEMON, "that is played");
 }
 
@@ -657,12 +669,37 @@ static int open_store(void) {
     return row->open(&service, &tier, &own, &err);
 }
 
+/* A host's name in the store. "": it has none. */
+static const char *host_of(const char *machine_id) {
+    remote.machine_id = machine_id;
+    remote.host[0] = 0;
+    const int rc = open_store();
+    ck_assert_int_eq(rc, remote.host[0] ? 0 : -SW_ECONFIG);
+    return remote.host;
+}
+
+/* Two hosts with one name would delete each other's regions. The machine's id itself stays at home. */
+START_TEST(a_host_has_a_name_of_its_own) {
+    char first[64];
+    remote.rc = -SW_EIO;
+    (void)snprintf(config.remote_tier_endpoint, sizeof config.remote_tier_endpoint, "https://store");
+    (void)snprintf(first, sizeof first, "%s", host_of("00112233445566778899aabbccddeeff\n"));
+    ck_assert(strlen(first) == 16 && strncmp(first, "0011", 4) != 0);
+    ck_assert_str_eq(host_of("00112233445566778899aabbccddeeff"), first);
+    ck_assert_str_ne(host_of("00112233445566778899aabbccddeefe\n"), first);
+    ck_assert_str_eq(host_of("uninitialized\n"), "");
+    ck_assert_str_eq(host_of(NULL), "");
+    ck_assert_ptr_nonnull(strstr(err.msg, "remote_tier_host"));
+}
+END_TEST
+
 /* A store that does not answer stops no start. One that refuses does, unless regions would be lost by this. */
 START_TEST(a_start_without_the_store) {
     static const struct {
         int rc, first, next; /* next: of a start with regions */
     } starts[] = {{-SW_ETIMEDOUT, 0, 0}, {-SW_EIO, 0, 0}, {-SW_EACCES, -SW_EACCES, 0}, {-SW_ECONFIG, -SW_ECONFIG, 0}};
     (void)snprintf(config.remote_tier_endpoint, sizeof config.remote_tier_endpoint, "https://store:9000");
+    (void)snprintf(config.remote_tier_host, sizeof config.remote_tier_host, "here");
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         remote.rc = starts[i].rc;
         ck_assert_int_eq(open_store(), starts[i].first);
@@ -700,6 +737,7 @@ START_TEST(the_store_is_opened_as_configured) {
     ck_option(remote_tier_bucket, store->bucket);
     ck_option(remote_tier_prefix, store->prefix);
     ck_option(remote_tier_region, store->region);
+    ck_option(remote_tier_host, remote.host);
     ck_option(remote_tier_tenants, remote.config.tenants);
     ck_assert(remote.config.capacity_bytes == 32 * MIB && remote.config.pool_bytes == 64 * MIB);
     ck_assert(store->max_requests == 7 && store->bytes_per_s == 8);
@@ -710,6 +748,43 @@ START_TEST(the_store_is_opened_as_configured) {
     ck_option(remote_tier_ca, store->ca_file);
     ck_option(remote_tier_keys, remote.config.key_file);
     ck_option(remote_tier_credentials, store->credentials);
+}
+END_TEST
+
+/* All tiers are opened, or the last is refused. The caller closes them either way. */
+START_TEST(closed_tiers_leave_nothing) {
+    use_disk();
+    config.host_tier_bytes = config.host_tier_initial_bytes = config.host_tier_slab_bytes = 2 * MIB;
+    ck_assert(!_i || mkdir(config.nvme_tier_directory, 0777) == 0);
+    ck_assert(!_i || chmod(config.nvme_tier_directory, 0777) == 0);
+    (void)snprintf(config.nvme_encrypt, sizeof config.nvme_encrypt, "on");
+    ck_assert_int_eq(sw_tiers_open(&service, &err), _i ? -SW_EACCES : 0);
+    ck_assert_uint_eq(service.tiers.n, _i ? 1 : 2);
+    sw_tiers_close(&service);
+    ck_nothing_is_left();
+    sw_test_remove(folder);
+}
+END_TEST
+
+/* Only tiers that exist count. A store's connections have a second descriptor while they are closed. */
+START_TEST(what_the_tiers_need_adds_up) {
+    const uint64_t gib = UINT64_C(1) << 30;
+    config.host_tier_bytes = 3 * gib;
+    config.nvme_tier_bytes = 8 * gib + 4096;
+    config.remote_tier_bytes = 16 * gib;
+    config.remote_tier_buffer_bytes = gib;
+    config.remote_tier_requests = 7;
+    ck_assert_uint_eq(sw_tiers_bytes(&config), 3 * gib);
+    ck_assert(!sw_tiers_buffer_bytes(&config) && !sw_tiers_descriptors(&config));
+    (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "/nvme");
+    ck_assert_uint_eq(sw_tiers_bytes(&config), 11 * gib + 4096);
+    ck_assert_uint_eq(sw_tiers_descriptors(&config), 3); /* files of 4 GiB */
+    (void)snprintf(config.remote_tier_endpoint, sizeof config.remote_tier_endpoint, "https://store");
+    ck_assert_uint_eq(sw_tiers_bytes(&config), 27 * gib + 4096);
+    ck_assert_uint_eq(sw_tiers_buffer_bytes(&config), gib);
+    const uint64_t n = sw_tiers_descriptors(&config);
+    config.remote_tier_requests += 5;
+    ck_assert_uint_eq(sw_tiers_descriptors(&config), n + 2 * 5);
 }
 END_TEST
 
@@ -736,6 +811,9 @@ int main(void) {
     tcase_add_test(tcase, memory_that_is_gone_is_not_taken);
     tcase_add_test(tcase, memory_is_pinned);
     tcase_add_test(tcase, memory_is_held_for_the_disk);
+    tcase_add_loop_test(tcase, closed_tiers_leave_nothing, 0, 2);
+    tcase_add_test(tcase, what_the_tiers_need_adds_up);
+    tcase_add_test(tcase, a_host_has_a_name_of_its_own);
     tcase_add_test(tcase, a_start_without_the_store);
     tcase_add_test(tcase, the_store_is_opened_as_configured);
     suite_add_tcase(suite, tcase);
