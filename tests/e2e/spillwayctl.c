@@ -3,6 +3,7 @@
 #include "ipc/spillway.h"
 #include "tests/lib/requests.h"
 #include "tests/lib/run.h"
+#include "tests/lib/scratch.h"
 #include "tests/lib/served.h"
 
 #include <check.h>
@@ -14,6 +15,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -28,10 +31,11 @@ static int finish(FILE *program) {
     return WEXITSTATUS(status);
 }
 
+static const char *socket_path = sw_served_daemon.control;
+
 static FILE *begin(const char *arguments) {
     char line[1024];
-    (void)snprintf(line, sizeof line, "'%s' --socket '%s' %s 2>&1", SW_SPILLWAYCTL_PATH, sw_served_daemon.control,
-                   arguments);
+    (void)snprintf(line, sizeof line, "'%s' --socket '%s' %s 2>&1", SW_SPILLWAYCTL_PATH, socket_path, arguments);
     FILE *program = popen(line, "r");
     ck_assert_ptr_nonnull(program);
     return program;
@@ -86,10 +90,13 @@ static const struct {
     {"config set tenant_bytes 0", 0, "tenant_bytes  0\n"},
     {"drop 7:3", 1, "ENOENT: there is no region 7:3"},
     {"drop seven", 1, "is not a region such as \"7:3\""},
+    {"drop '[7]'", 1, "EINVAL: region: \"[7]\" is not a region"},
     {"drop", 1, "EINVAL: give a region or a name\n"},
     {"drop 7:3 --name x", 1, "EINVAL: give a region or a name, not both\n"},
     {"drop 7:3 --uid 5", 1, "EINVAL: uid: belongs to a name\n"},
     {"drop --name x", 1, "ENOENT: there is no durable region of this name\n"},
+    {"drop --name 7", 1, "ENOENT: there is no durable region of this name\n"}, /* a text of digits */
+    {"drop --name $(printf '\\377')", 2, "not UTF-8: "},
     {"demote --name x --uid 5", 1, "ENOENT: there is no durable region of this name\n"},
     {"spill", 1, "EINVAL: give bytes or a name\n"},
     {"spill --name x", 1, "ENOENT: there is no durable region of this name\n"},
@@ -119,6 +126,8 @@ static const struct {
     {"config", 2, "a word is missing after 'config'"},
     {"config nonsense", 2, "there is no command 'config nonsense'\n"},
     {"config reaload", 2, "there is no command 'config reaload'; did you mean config reload?"},
+    {"config help", 2, "there is no command 'config help'"},
+    {"confg", 2, "there is no command 'confg'; did you mean config?"},
     {"conf get", 2, "there is no command 'conf'; did you mean config get?"},
     {"staus", 2, "there is no command 'staus'; did you mean status?"},
     {"tpo", 2, "there is no command 'tpo'; did you mean top?"},
@@ -140,11 +149,18 @@ static const struct {
     {"help dorp", 2, "there is no command 'dorp'; did you mean drop?"},
     {"status --limit 1", 2, "unknown option '--limit'"},
     {"status -x", 2, "unknown option '-x'"},
+    {"status -", 2, "unexpected argument '-'"},
+    {"-jx status", 2, "unknown option '-jx'"},
+    {"--jso status", 2, "unknown option '--jso'; did you mean --json?"},
+    {"regions --lim 3", 2, "unknown option '--lim'"},
     {"status extra", 2, "unexpected argument 'extra'"},
     {"status --once", 2, "--once is for top only"},
     {"top --once --json", 2, "--json is not for top"},
     {"top --follow", 2, "--follow is for events only"},
     {"top --interval nan", 2, "--interval: 'nan' is not a number from 0.05 to 3600"},
+    {"top --interval 1x", 2, "--interval: '1x' is not a number from 0.05 to 3600"},
+    {"top --interval 3601", 2, "--interval: '3601' is not a number from 0.05 to 3600"},
+    {"events --count 2x", 2, "--count: '2x' is not a number of at least 1"},
     {"top --interval 0", 2, "--interval: '0' is not a number from 0.05 to 3600"},
     {"events --count x", 2, "--count: 'x' is not a number of at least 1"},
     {"regions --limit", 2, "needs a value: '--limit'"},
@@ -165,6 +181,13 @@ START_TEST(help_on_one_command) {
     ck_assert_int_eq(run("help config"), 0);
     ck_assert_msg(strstr(output, "  config get\n") && strstr(output, "  config set\n") && !strstr(output, "  status\n"),
                   "%s", output);
+}
+END_TEST
+
+START_TEST(help_on_top) {
+    ck_assert_int_eq(run("help top"), 0);
+    ck_assert_msg(strstr(output, "Shows rates") && !strstr(output, "  status\n") && !strstr(output, "Usage"), "%s",
+                  output);
 }
 END_TEST
 
@@ -314,9 +337,12 @@ START_TEST(events_are_followed) {
 }
 END_TEST
 
+/* Its input is no terminal, so nobody presses `q` there. */
 START_TEST(top_runs_until_the_service_ends) {
-    FILE *watch = begin("top --interval 0.05");
     char line[512];
+    (void)snprintf(line, sizeof line, "yes q | '%s' --socket '%s' top --interval 0.05 2>&1", SW_SPILLWAYCTL_PATH,
+                   socket_path);
+    FILE *watch = popen(line, "r");
     for (int looks = 0; looks < 3;)
         looks += fgets(line, sizeof line, watch) && strncmp(line, "spillwayd ", 10) == 0;
     sw_served_stop();
@@ -363,10 +389,19 @@ static void read_a_page(void) {
     }
 }
 
+/* Returns whether the terminal shows what is typed, and waits for whole lines: both or none. */
 static bool echoes(void) {
     struct termios now;
     ck_assert_int_eq(tcgetattr(terminal, &now), 0);
-    return (now.c_lflag & ECHO) && (now.c_lflag & ICANON);
+    ck_assert_int_eq((now.c_lflag & ECHO) != 0, (now.c_lflag & ICANON) != 0);
+    return now.c_lflag & ECHO;
+}
+
+/* Without it the settings would go with the program. */
+static int keep_terminal(void) {
+    const int ret = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert_int_ge(ret, 0);
+    return ret;
 }
 
 static void ck_fits(const char *page, const char *end, unsigned rows, unsigned columns) {
@@ -396,10 +431,17 @@ START_TEST(top_fits_its_window_and_ends_with_q) {
         end = strstr(page, "\033[J");
     } while ((size_t)(strstr(page, "\033[K") - page) == COLUMNS);
     ck_fits(page, end, ROWS + 2, 2 * COLUMNS);
+    const struct timespec a_little = {.tv_nsec = 10000000};
+    const int keeps = keep_terminal();
+    ck_assert_int_eq(fcntl(terminal, F_SETFL, O_NONBLOCK), 0);
     ck_assert_int_eq(write(terminal, "xq", 2), 2);
-    while (waitpid(pid, &status, WNOHANG) == 0)
+    while (waitpid(pid, &status, WNOHANG) == 0) {
         (void)read(terminal, screen, sizeof screen); /* or it would not get rid of it */
+        (void)nanosleep(&a_little, NULL);
+    }
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert(echoes());
+    (void)close(keeps);
     (void)close(terminal);
 }
 END_TEST
@@ -411,8 +453,7 @@ START_TEST(signal_gives_the_terminal_back) {
     const pid_t pid = begin_top();
     read_a_page();
     ck_assert(!echoes());
-    const int keeps = open(ptsname(terminal), O_RDWR | O_NOCTTY | O_CLOEXEC); /* or its settings would go with it */
-    ck_assert_int_ge(keeps, 0);
+    const int keeps = keep_terminal();
     ck_assert_int_eq(write(terminal, "\003", 1), 1); /* Ctrl-C */
     while (waitpid(pid, &status, WNOHANG) == 0)
         (void)nanosleep(&a_little, NULL);
@@ -423,12 +464,161 @@ START_TEST(signal_gives_the_terminal_back) {
 }
 END_TEST
 
+/* ---- a played service -------------------------------------------------------------------------------------------- */
+
+#define MAX_PLAYED 8
+
+/* The results of methods, in order; the last one of a method again and again. Lines may follow. NULL: the connection
+ * ends. */
+struct played {
+    const char *method, *result;
+};
+
+static struct {
+    char folder[SW_TEST_PATH_BYTES], path[SW_TEST_PATH_BYTES + 8];
+    pid_t pid;
+} service;
+
+static const char *next_result(const struct played *answers, bool used[MAX_PLAYED], const char *line) {
+    const char *result = NULL;
+    char method[64];
+    for (unsigned i = 0; answers[i].method; i++) {
+        (void)snprintf(method, sizeof method, "\"method\":\"%s\"", answers[i].method);
+        if (!strstr(line, method))
+            continue;
+        result = answers[i].result;
+        if (!used[i]) {
+            used[i] = true;
+            break;
+        }
+    }
+    return result;
+}
+
+/* Serves one connection after the other, until so many requests have come. */
+static void serve(int listener, const struct played *answers, unsigned n_requests) {
+    bool used[MAX_PLAYED] = {false};
+    char line[1024];
+    while (n_requests) {
+        FILE *peer = fdopen(accept(listener, NULL, NULL), "r+");
+        const char *result = "";
+        for (; n_requests && result && peer && fgets(line, sizeof line, peer); n_requests--) {
+            const char *id = strstr(line, "\"id\":");
+            result = next_result(answers, used, line);
+            if (result && id)
+                (void)dprintf(fileno(peer), "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"result\":%s\n", strtol(id + 5, NULL, 10),
+                              result);
+        }
+        (void)fclose(peer);
+    }
+    _exit(0);
+}
+
+static void play(const struct played *answers, unsigned n_requests) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    sw_test_folder(service.folder);
+    (void)snprintf(service.path, sizeof service.path, "%s/c.sock", service.folder);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", service.path);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(listener, 4), 0);
+    service.pid = fork();
+    if (service.pid == 0)
+        serve(listener, answers, n_requests);
+    (void)close(listener);
+    socket_path = service.path;
+}
+
+static void end_play(void) {
+    int status;
+    ck_assert_int_eq(waitpid(service.pid, &status, 0), service.pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    sw_test_remove(service.folder);
+}
+
+#define EVENT                                                                                                          \
+    "{\"jsonrpc\":\"2.0\",\"method\":\"event\",\"params\":{\"time_ms\":5,\"event\":\"drain.set\",\"mode\":\"on\"}}"
+
+START_TEST(missed_events_are_counted) {
+    static const struct played answers[] = {
+        {"events", "true}\n{\"jsonrpc\":\"2.0\",\"method\":\"dropped\",\"params\":{\"events\":5}}\n" EVENT},
+        {NULL, NULL}};
+    play(answers, 1);
+    ck_assert_int_eq(run("events --count 2"), 0);
+    ck_assert_msg(strstr(output, "missed 5 events\n") && strstr(output, " drain.set mode=on\n"), "%s", output);
+    end_play();
+}
+END_TEST
+
+/* The service was restarted meanwhile. */
+START_TEST(events_are_followed_on_the_next_connection) {
+    static const struct played answers[] = {{"events", NULL}, {"events", "true}\n" EVENT}, {NULL, NULL}};
+    play(answers, 2);
+    ck_assert_int_eq(run("events --follow"), 3);
+    ck_assert_msg(strstr(output, " drain.set mode=on\n") != NULL, "%s", output);
+    end_play();
+}
+END_TEST
+
+START_TEST(one_look_is_not_repeated) {
+    static const struct played answers[] = {{"status", NULL}, {NULL, NULL}};
+    play(answers, 1);
+    ck_assert_int_eq(run("top --once"), 3);
+    ck_assert_msg(strstr(output, "ECONN") && !strstr(output, "ENOSERVICE"), "%s", output);
+    end_play();
+}
+END_TEST
+
+START_TEST(all_pages_of_a_snapshot) {
+    static const struct played answers[] = {
+        {"snapshot", "{\"regions\":[1],\"next\":7}}"}, {"snapshot", "{\"regions\":[2]}}"}, {NULL, NULL}};
+    play(answers, 2);
+    ck_says("snapshot", 0, "{\"regions\":[1,2]}\n");
+    end_play();
+}
+END_TEST
+
+/* A drain to a tier is waited for in any case. The bar shows how much of it is done. */
+START_TEST(a_drain_to_a_tier_is_waited_for) {
+    static const struct played answers[] = {{"drain", "{\"draining\":true,\"to\":\"nvme\",\"left_bytes\":4096}}"},
+                                            {"drain", "{\"draining\":true,\"to\":\"nvme\",\"left_bytes\":4096}}"},
+                                            {"drain", "{\"draining\":true,\"to\":\"nvme\",\"left_bytes\":2048}}"},
+                                            {"drain", "{\"draining\":true,\"to\":\"nvme\",\"left_bytes\":0}}"},
+                                            {NULL, NULL}};
+    char line[1024];
+    play(answers, 4);
+    (void)snprintf(line, sizeof line, "script -qec \"'%s' -s '%s' drain on --to nvme\" /dev/null </dev/null",
+                   SW_SPILLWAYCTL_PATH, service.path);
+    ck_assert_int_eq(finish(popen(line, "r")), 0);
+    ck_assert_msg(strstr(output, "   0 %  4.0 KiB left") && strstr(output, "  50 %  2.0 KiB left") &&
+                      strstr(output, " 100 %  0 B left"),
+                  "%s", output);
+    end_play();
+}
+END_TEST
+
+/* Rates are first those since the start, then those since the last look. */
+START_TEST(top_shows_recent_rates) {
+    static const struct played answers[] = {{"status", "{\"uptime_us\":1000000}}"},
+                                            {"stats", "{\"spills\":7}}"},
+                                            {"tiers", "{}}"},
+                                            {"sessions", "{\"sessions\":[]}}"},
+                                            {NULL, NULL}};
+    play(answers, 8);
+    ck_assert_int_eq(run("top --interval 0.05"), 3);
+    const char *first = strstr(output, " 7.0/s");
+    ck_assert_msg(first && strstr(first, "spills        0.0/s"), "%s", output);
+    end_play();
+}
+END_TEST
+
 int main(void) {
-    TCase *tests = tcase_create("spillwayctl"), *alone = tcase_create("alone");
+    TCase *tests = tcase_create("spillwayctl"), *alone = tcase_create("alone"), *played = tcase_create("played");
     tcase_add_unchecked_fixture(tests, sw_served_start, sw_served_stop);
     tcase_add_loop_test(tests, commands_and_mistakes, 0, (int)(sizeof commands / sizeof commands[0]));
     tcase_add_test(tests, help_lists_every_method);
     tcase_add_test(tests, help_on_one_command);
+    tcase_add_test(tests, help_on_top);
     tcase_add_test(tests, socket_of_clients);
     tcase_add_test(tests, top_fits_its_window_and_ends_with_q);
     tcase_add_test(tests, signal_gives_the_terminal_back);
@@ -441,8 +631,15 @@ int main(void) {
     tcase_add_checked_fixture(alone, sw_served_start, sw_served_stop);
     tcase_add_test(alone, events_are_followed);
     tcase_add_test(alone, top_runs_until_the_service_ends);
+    tcase_add_test(played, missed_events_are_counted);
+    tcase_add_test(played, events_are_followed_on_the_next_connection);
+    tcase_add_test(played, one_look_is_not_repeated);
+    tcase_add_test(played, all_pages_of_a_snapshot);
+    tcase_add_test(played, a_drain_to_a_tier_is_waited_for);
+    tcase_add_test(played, top_shows_recent_rates);
     Suite *suite = suite_create("spillwayctl");
     suite_add_tcase(suite, tests);
     suite_add_tcase(suite, alone);
+    suite_add_tcase(suite, played);
     return sw_test_run(suite, CK_FORK);
 }
