@@ -343,8 +343,8 @@ START_TEST(top_runs_until_the_service_ends) {
     (void)snprintf(line, sizeof line, "yes q | '%s' --socket '%s' top --interval 0.05 2>&1", SW_SPILLWAYCTL_PATH,
                    socket_path);
     FILE *watch = popen(line, "r");
-    for (int looks = 0; looks < 3;)
-        looks += fgets(line, sizeof line, watch) && strncmp(line, "spillwayd ", 10) == 0;
+    for (int looks = 0; looks < 3; looks += strncmp(line, "spillwayd ", 10) == 0)
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, watch));
     sw_served_stop();
     ck_assert_int_eq(finish(watch), 3);
 }

@@ -318,7 +318,8 @@ START_TEST(an_answer_is_its_requests) {
     ck_assert_int_eq(json_integer_value(first), 1);
     ck_assert_int_eq(sw_ctl_call(play.ctl, "tiers", json_pack("{s:i}", "a", 1), &second, &play.err), lines[_i].code);
     ck_assert_int_eq(json_integer_value(second), lines[_i].result);
-    ck_assert(lines[_i].code != -SW_ECONN || strstr(play.err.msg, "the service has closed it"));
+    ck_assert(lines[_i].code != -SW_ECONN || !lines[_i].answers[1] ||
+              strstr(play.err.msg, "the service has closed it"));
     end(lines[_i].answers[1] ? 2 : 1);
     json_decref(first);
     json_decref(second);
