@@ -306,9 +306,12 @@ START_TEST(invalid_packets_of_a_read_are_refused) {
         add(NUMBER, flags[i], none);
         ck_assert_int_eq(call(), -SW_EINVAL);
     }
-    new_packet(0);
-    add(NUMBER, SW_READ_END, id); /* names the region again */
-    ck_assert_int_eq(call(), -SW_EINVAL);
+    const struct sw_region_id again[] = {id, {id.slot, 0}, {0, id.gen}};
+    for (unsigned i = 0; i < sizeof again / sizeof again[0]; i++) {
+        new_packet(0);
+        add(NUMBER, SW_READ_END, again[i]); /* names the region again, or half of it */
+        ck_assert_int_eq(call(), -SW_EINVAL);
+    }
     ck_assert_int_eq(begin(NUMBER, id), -SW_EEXIST);
     ck_assert_int_eq(begin(NUMBER + 1, id), -SW_EBUSY);
     ck_assert_int_eq(begin(NUMBER + 1, (struct sw_region_id){4000, 1}), -SW_ENOENT);
@@ -381,6 +384,77 @@ START_TEST(reads_that_contradict_themselves_are_refused) {
     }
     for (unsigned k = 0; k < 2; k++)
         ck_assert_int_eq(sw_engine_drop(rig.session->owner, ids[k], NULL), 0);
+}
+END_TEST
+
+/* A packed region comes back as a whole, to the place where it is. */
+START_TEST(an_unpack_has_one_chunk) {
+    enum { UNPACK = SW_READ_BEGIN | SW_READ_END | SW_READ_IN_PLACE };
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    sw_test_add_build(&packet, NULL)->flags |= SW_BUILD_IN_PLACE;
+    (void)sw_test_add_buffer(&packet, RAW_BYTES, SW_VALUE_NONE);
+    (void)sw_test_add_chunk(&packet, MEM, 0, RAW_BYTES);
+    ck_assert_int_eq(call(), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig.reply, 0);
+    for (unsigned k = 0; k < 4; k++) {
+        static const unsigned counts[] = {0, 2, 3, 1}; /* 3: two of one buffer */
+        const unsigned n = counts[k];
+        new_packet(0);
+        add(NUMBER, UNPACK, id);
+        for (unsigned i = 0; i < n && i < 2; i++)
+            sw_test_add_room(&packet, MEM, i * RAW_BYTES, RAW_BYTES)->buffer = n == 3 ? 0 : (uint16_t)i;
+        ck_assert_int_eq(call(), n == 1 ? 0 : -SW_EINVAL);
+        ck_rest(n != 1, 0);
+    }
+    ck_bytes(0, RAW_BYTES);
+}
+END_TEST
+
+/* More chunks than a region can have buffers. The memory with it is used up all the same. */
+START_TEST(too_many_chunks_of_a_read) {
+    const struct sw_region_id id = build(BUILD, NULL);
+    sw_packet_rig_add_memory(&rig, MEM + 1, dup(rig.fd), MEMORY_BYTES, true);
+    new_packet(0);
+    add(NUMBER, SW_READ_BEGIN | SW_READ_END, id);
+    for (unsigned i = 0; i <= SW_PROTO_MAX_BUFFERS; i++)
+        (void)sw_test_add_room(&packet, MEM + 1, 8 * i, 8);
+    ck_assert_int_eq(call(), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(&rig, "65 chunks, must be at most 64"));
+    ck_rest(1, 0);
+    new_packet(0);
+    add(NUMBER, SW_READ_BEGIN | SW_READ_END, id);
+    (void)sw_test_add_room(&packet, MEM + 1, 0, RAW_BYTES);
+    ck_assert_int_eq(call(), -SW_ENOENT);
+}
+END_TEST
+
+/* No operation may be begun any more: a cancel may, but not a read of chunks that ends like one. */
+START_TEST(only_cancels_have_no_limit) {
+    const struct sw_region_id id = build(BUILD, NULL);
+    ck_assert_int_eq(begin(NUMBER, id), 0);
+    rig.service.config.max_session_operations = 0;
+    ck_assert_int_eq(ask(NUMBER, SW_READ_END | SW_READ_KEEP, 0, STEP), -SW_ELIMIT);
+    ck_rest(1, 1);
+    ck_assert_int_eq(end(NUMBER, SW_READ_KEEP), 0);
+    ck_rest(1, 0);
+}
+END_TEST
+
+/* The buffers of all packets together have a limit. */
+START_TEST(buffers_of_reads_have_a_limit) {
+    const struct sw_region_id id = build(BUILD, NULL);
+    ck_assert_int_eq(begin(NUMBER, id), 0);
+    rig.session->n_buffers = SW_SESSION_MAX_BUFFERS - 2;
+    for (unsigned n = 3; n >= 2; n--) {
+        new_packet(0);
+        add(NUMBER, 0, none);
+        for (unsigned i = 0; i < n; i++)
+            (void)add_room(i * STEP, STEP);
+        ck_assert_int_eq(call(), n > 2 ? -SW_ELIMIT : 0);
+    }
+    rig.session->n_buffers = 0;
+    ck_assert_int_eq(end(NUMBER, SW_READ_KEEP), 0);
+    ck_rest(1, 0);
 }
 END_TEST
 
@@ -554,6 +628,10 @@ int main(void) {
     tcase_add_test(tcase, invalid_reads_are_refused);
     tcase_add_test(tcase, invalid_packets_of_a_read_are_refused);
     tcase_add_test(tcase, reads_that_contradict_themselves_are_refused);
+    tcase_add_test(tcase, an_unpack_has_one_chunk);
+    tcase_add_test(tcase, too_many_chunks_of_a_read);
+    tcase_add_test(tcase, only_cancels_have_no_limit);
+    tcase_add_test(tcase, buffers_of_reads_have_a_limit);
     tcase_add_test(tcase, buffers_without_a_chunk);
     tcase_add_loop_test(tcase, a_failed_read_refuses_packets_until_its_end, 0, 2);
     tcase_add_loop_test(tcase, all_ends_of_a_packet_are_restored_or_none, 0, 4);
