@@ -122,9 +122,6 @@ static int check_read(const struct sw_wire_read *read, struct sw_err *err) {
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "the region of a read belongs to its begin");
     if (rc == 0 && in_place && (read->flags & whole) != whole)
         return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack begins and ends in one packet");
-    if (rc == 0 && in_place && read->n_chunks != 1)
-        return sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "an unpack has one chunk, not %u",
-                          (unsigned)read->n_chunks);
     return rc;
 }
 
