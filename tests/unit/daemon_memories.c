@@ -168,6 +168,81 @@ START_TEST(a_memory_that_is_there_stays) {
 }
 END_TEST
 
+/* Of all descriptors one user may have half, and all users together no more than there are. A limit may come to lie
+ * below what is in use. */
+START_TEST(descriptors_have_limits) {
+    static const struct {
+        unsigned limit, others; /* others: in use by other users */
+        int code;
+    } rows[] = {{12, 0, 0},          {10, 0, -SW_ELIMIT}, {12, 6, 0},
+                {12, 7, -SW_ELIMIT}, {1, 0, -SW_ELIMIT},  {0, 7, -SW_ELIMIT}};
+    struct sw_fd_budget *fds = &rig.service.service.fds;
+    const unsigned limit = fds->limit;
+    ck_assert_uint_eq(used_before, 1); /* and 5 more are wanted */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fds->limit = rows[i].limit;
+        fds->used += rows[i].others;
+        const int rc = open_mem(SW_MEM_CUDA_VMM, 5, 0, 500);
+        ck_assert_msg(rc == rows[i].code, "row %zu: %d", i, rc);
+        fds->used -= rows[i].others;
+        ck_assert_int_eq(close_mem(), 0);
+    }
+    fds->limit = limit;
+    ck_assert_int_eq(open_mem(SW_MEM_CUDA_VMM, 5, 0, 500), 0);
+    fds->limit = 9;
+    ck_assert_int_eq(send_parts(0, 3, 100, 3), 0);
+    ck_assert_int_eq(send_parts(3, 1, 100, 1), -SW_ELIMIT); /* there is no room any more */
+    fds->limit = limit;
+    ck_failed(-SW_ELIMIT, "needs 1 descriptors");
+}
+END_TEST
+
+/* A memory that has failed keeps no more than its error, however many parts it was to have. */
+START_TEST(a_failed_memory_keeps_little) {
+    struct sw_budget *kept = &rig.session->tenant->quota.kept;
+    const uint64_t before = kept->used_bytes;
+    ck_assert_int_eq(open_mem(SW_MEM_CUDA_VMM, 100, 0, 10000), 0);
+    ck_assert_uint_gt(kept->used_bytes, before + 100 * sizeof(uint64_t));
+    ck_assert_int_eq(send_parts(1, 1, 100, 1), -SW_EINVAL);
+    ck_assert_uint_lt(kept->used_bytes, before + 100 * sizeof(uint64_t));
+    ck_failed(-SW_EINVAL, "memory");
+    ck_assert_uint_eq(kept->used_bytes, before);
+}
+END_TEST
+
+/* The error of a memory for which there was no room is that of whatever names it, and of nothing else. */
+START_TEST(a_session_has_a_most_of_memories) {
+    rig.session->mems.max_mems = rig.session->mems.mems.n;
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), -SW_ELIMIT);
+    ck_assert_int_eq(use(MEM), -SW_ELIMIT);
+    ck_assert_int_eq(use(MEM + 1), -SW_ENOENT);
+    rig.session->mems.max_mems++;
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    ck_assert_int_eq(close_mem(), 0);
+    ck_assert_int_eq(use(MEM), -SW_ENOENT);
+}
+END_TEST
+
+/* An empty buffer has no memory, so the service makes a page for it, whose descriptor counts. */
+START_TEST(pages_for_empty_buffers_count) {
+    static struct sw_test_packet packet;
+    sw_packet_rig_add_page(&rig);
+    used_before = rig.service.service.fds.used;
+    sw_test_packet(&packet, SW_MSG_BUILD, SW_REQ_ALL);
+    (void)sw_test_add_build(&packet, NULL);
+    (void)sw_test_add_buffer(&packet, 0, SW_VALUE_NONE);
+    (void)sw_test_add_buffer(&packet, 1000, SW_VALUE_NONE);
+    sw_test_add_chunk(&packet, SW_PACKET_RIG_MEM, 0, 1000)->order_value = 1;
+    const uint32_t seq = sw_packet_rig_send(&rig, &packet.msg, NULL, 0);
+    sw_packet_rig_idle(&rig);
+    ck_assert_uint_eq(rig.service.service.fds.used, used_before + 1);
+    rig.words[0] = 1;
+    ck_assert_int_eq(sw_packet_rig_await_seq(&rig, seq), 0);
+    ck_assert_uint_eq(rig.service.service.fds.used, used_before);
+    ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+}
+END_TEST
+
 /* A page that is refused is no page: what waits for its words fails as it did. */
 START_TEST(an_order_page_has_one_descriptor) {
     static struct sw_test_packet packet;
@@ -202,6 +277,10 @@ int main(void) {
     tcase_add_loop_test(tests, parts_are_those_that_are_due, 0, (int)(sizeof wrong_parts / sizeof wrong_parts[0]));
     tcase_add_loop_test(tests, parts_go_on_where_the_last_packet_ended, 0, 5);
     tcase_add_test(tests, a_memory_that_is_there_stays);
+    tcase_add_test(tests, descriptors_have_limits);
+    tcase_add_test(tests, a_failed_memory_keeps_little);
+    tcase_add_test(tests, a_session_has_a_most_of_memories);
+    tcase_add_test(tests, pages_for_empty_buffers_count);
     tcase_add_test(tests, an_order_page_has_one_descriptor);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
