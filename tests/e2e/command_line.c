@@ -1,8 +1,10 @@
 /* spillwayd's options: what they print, and with which exit code. */
 #include "tests/lib/run.h"
-#include "tests/lib/scratch.h"
+#include "tests/lib/spillwayd.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +292,47 @@ START_TEST(input_that_ends) {
 }
 END_TEST
 
+/* Its input ends, and a signal comes, before it looks at either. */
+START_TEST(two_reasons_to_stop) {
+    struct sw_test_daemon daemon = {.pid = 0};
+    char data_socket[128];
+    int input[2], status;
+    sw_test_folder(daemon.folder);
+    (void)snprintf(daemon.socket, sizeof daemon.socket, "%s/d", daemon.folder);
+    (void)snprintf(data_socket, sizeof data_socket, "data_socket=%s", daemon.socket);
+    ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
+    daemon.pid = fork();
+    if (daemon.pid == 0) {
+        (void)dup2(input[0], STDIN_FILENO);
+        (void)execl(SW_SPILLWAYD_PATH, "spillwayd", "--stop-at-eof", "--set", "device=host", "--set", data_socket,
+                    "--set", "host_tier_bytes=64MiB", "--set", "host_tier_slab_bytes=4MiB", (char *)NULL);
+        _exit(127);
+    }
+    while (access(daemon.socket, F_OK) < 0)
+        (void)usleep(1000);
+    sw_test_daemon_pause(&daemon);
+    (void)close(input[0]);
+    (void)close(input[1]);
+    ck_assert(kill(daemon.pid, SIGTERM) == 0 && kill(daemon.pid, SIGCONT) == 0);
+    ck_assert_int_eq(waitpid(daemon.pid, &status, 0), daemon.pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%x", (unsigned)status);
+    ck_assert_int_eq(rmdir(daemon.folder), 0);
+}
+END_TEST
+
+/* Of two signals the second ends it at once. The sockets go all the same. */
+START_TEST(a_second_signal_does_not_wait) {
+    struct sw_test_daemon daemon = {.pid = 0};
+    sw_test_daemon_start(&daemon, SW_SPILLWAYD_PATH, NULL);
+    sw_test_daemon_pause(&daemon);
+    ck_assert(kill(daemon.pid, SIGTERM) == 0 && kill(daemon.pid, SIGINT) == 0);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon, SIGCONT), 1);
+    ck_assert(access(daemon.socket, F_OK) < 0 && access(daemon.control, F_OK) < 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon, "exit without waiting"), 1);
+    sw_test_daemon_clean(&daemon);
+}
+END_TEST
+
 START_TEST(a_missing_device_is_reported) {
     if (access("/dev/nvidiactl", F_OK) == 0)
         return; /* there may be one */
@@ -314,6 +357,8 @@ int main(void) {
     tcase_add_test(tests, wrong_configuration_is_logged);
     tcase_add_test(tests, too_few_descriptors);
     tcase_add_test(tests, input_that_ends);
+    tcase_add_test(tests, two_reasons_to_stop);
+    tcase_add_test(tests, a_second_signal_does_not_wait);
     tcase_add_test(tests, a_missing_device_is_reported);
     Suite *suite = suite_create("command_line");
     suite_add_tcase(suite, tests);
