@@ -1,4 +1,6 @@
 /* Lists of durable regions by their names, in several packets. */
+#include "spill/engine_state.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/open_builds.h"
 #include "tests/lib/packet_rig.h"
 #include "tests/lib/run.h"
@@ -45,7 +47,10 @@ START_TEST(durable_regions_are_listed_by_their_names) {
             memcpy(after, item->name, sizeof after);
             ck_assert_str_eq(name_of((unsigned)item->raw_bytes - 1, name), after);
             ck_assert(item->gen && strcmp(item->state, "out") == 0 && strcmp(item->tier, "host") == 0);
-            ck_assert_uint_gt(item->stored_bytes, 0);
+            struct sw_region_info info;
+            const struct sw_region_id id = {item->slot, item->gen};
+            ck_assert_int_eq(sw_engine_query(rig.session->owner, id, &info, NULL), 0);
+            ck_assert(item->stored_bytes == info.stored_bytes && info.stored_bytes != item->raw_bytes);
         }
     } while (n < N_NAMES);
     ck_assert_int_eq(list(after, max), 0);
@@ -66,7 +71,16 @@ START_TEST(a_list_describes_its_regions) {
     (void)add_chunk(0, 0, STEP);
     ck_assert_int_eq(call(), 0);
     const struct sw_region_id id = sw_test_result_id(&rig.reply, 1);
+    static struct sw_tier disk = {.kind = &sw_tier_nvme_kind};
+    struct sw_region *region;
+    ck_assert_int_eq(sw_engine_find(rig.session->owner, id, &region, NULL), 0);
+    region->kept = 1; /* as if a disk had them, too */
+    region->keeper = &disk;
     ck_assert_int_eq(list("", 2), 0);
+    region->kept = 0;
+    region->keeper = NULL;
+    ck_assert(rig.reply.u.listing.items[0].durability == SW_DURABILITY_SERVICE &&
+              rig.reply.u.listing.items[1].durability == (uint32_t)sw_tier_nvme_kind.durability);
     const struct sw_wire_listed *items = rig.reply.u.listing.items;
     ck_assert_uint_eq(rig.reply.u.listing.n_items, 2);
     ck_assert(strcmp(items[0].name, "open") == 0 && strcmp(items[0].state, "staging") == 0);

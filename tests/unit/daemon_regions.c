@@ -1,4 +1,5 @@
 /* Regions by their ids and names: which can be discarded, inspected and adopted. */
+#include "ipc/spillway.h"
 #include "spill/engine_state.h"
 #include "tests/lib/builds_rig.h"
 #include "tests/lib/run.h"
@@ -97,6 +98,78 @@ START_TEST(a_region_can_be_inspected) {
 }
 END_TEST
 
+/* A client of version 9 asks. */
+static const struct sw_msg *ask_as_9(struct sw_msg msg) {
+    msg.header.version = rig->session->version = SW_PROTO_OLDEST_VERSION;
+    ck_assert_int_eq(sw_packet_rig_call_msg(rig, &msg), 0);
+    rig->session->version = SW_PROTO_VERSION;
+    return &rig->reply;
+}
+
+/* It learns what a client of version 10 learns. */
+START_TEST(a_region_can_be_inspected_by_old_clients) {
+    struct sw_wire_buffer buffers[2];
+    struct sw_wire_frame frame;
+    char reason[32], text[SW_PROTO_REASON_BYTES + 1] = "";
+    struct sw_region *region;
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    (void)sw_test_add_build(&packet, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        (void)sw_test_add_buffer(&packet, BYTES + 1000u * i, 0);
+        (void)sw_test_add_chunk(&packet, MEM, i * 4ul * BYTES, BYTES + 1000u * i);
+    }
+    sw_test_add_build(&packet, NULL)->flags |= SW_BUILD_IN_PLACE;
+    (void)sw_test_add_buffer(&packet, BYTES, 0);
+    (void)sw_test_add_chunk(&packet, MEM + 1, 0, BYTES);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig->reply, 0), packed = sw_test_result_id(&rig->reply, 1);
+    ck_assert_int_eq(inspect(id, SW_INSPECT_BUFFERS, 0), 0);
+    memcpy(buffers, rig->reply.u.details.buffers, sizeof buffers);
+    (void)snprintf(reason, sizeof reason, "%s", sw_test_text(&rig->reply, buffers[1].reason));
+    const struct sw_msg_region_buffers *old =
+        &ask_as_9((struct sw_msg){.header.type = SW_MSG_QUERY_BUFFERS, .u.query_buffers = {id.slot, id.gen}})
+             ->u.region_buffers;
+    ck_assert_uint_eq(old->count, 2);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert(old->raw_bytes[i] == buffers[i].raw_bytes && old->stored_bytes[i] == buffers[i].stored_bytes);
+    memcpy(text, old->reasons + SW_PROTO_REASON_BYTES, SW_PROTO_REASON_BYTES);
+    ck_assert(text[0] && strcmp(text, reason) == 0);
+    ck_assert_int_eq(sw_engine_find(rig->session->owner, packed, &region, NULL), 0);
+    region->frames->layouts[0].n_symbols = 77;
+    region->frames->layouts[0].value_type = SW_VALUE_I64;
+    ck_assert_int_eq(inspect(packed, SW_INSPECT_FRAMES, 0), 0);
+    frame = rig->reply.u.details.frames[0];
+    ck_assert(frame.value_type == SW_VALUE_I64 && frame.n_symbols == 77);
+    const struct sw_msg_region_packed *old_packed =
+        &ask_as_9((struct sw_msg){.header.type = SW_MSG_QUERY_PACKED, .u.query_packed = {packed.slot, packed.gen, 0}})
+             ->u.region_packed;
+    ck_assert(old_packed->bytes[0] == frame.bytes && old_packed->raw_bytes[0] == frame.raw_bytes);
+    ck_assert(old_packed->codec[0] == frame.codec && old_packed->type[0] == frame.value_type);
+    ck_assert_uint_eq(old_packed->n_symbols[0], frame.n_symbols);
+}
+END_TEST
+
+static int advise(struct sw_region_id id, uint32_t advice, uint32_t value) {
+    struct sw_msg msg = {.header.type = SW_MSG_ADVISE, .u.advise = {id.slot, id.gen, advice, value}};
+    return sw_packet_rig_call_msg(rig, &msg);
+}
+
+START_TEST(advice_is_taken_or_refused) {
+    struct sw_region *region;
+    sw_builds_make(&packet, 1, 0);
+    ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
+    const struct sw_region_id id = sw_test_result_id(&rig->reply, 0);
+    ck_assert_int_eq(sw_engine_find(rig->session->owner, id, &region, NULL), 0);
+    ck_assert_int_eq(advise(id, SPILLWAY_ADVICE_PRIORITY, 255), 0);
+    ck_assert_int_eq(advise(id, SPILLWAY_ADVICE_PRIORITY, 256), -SW_EINVAL);
+    ck_assert_uint_eq(region->priority, 255);
+    ck_assert_int_eq(advise(id, SPILLWAY_ADVICE_PIN, 1), 0);
+    ck_assert(region->pinned);
+    ck_assert_int_eq(advise(id, SPILLWAY_ADVICE_PREFETCH + 1, 0), -SW_EINVAL);
+    ck_assert(sw_packet_rig_says(rig, "advice 3 is unknown"));
+}
+END_TEST
+
 /* A packed region with more chunks than a reply has room for, in both versions: each page says how many there are. */
 START_TEST(chunks_are_told_page_by_page) {
     enum { N_CHUNKS = SW_PROTO_MAX_FRAMES + 5, CHUNK = 32768 };
@@ -163,6 +236,8 @@ int main(void) {
     tcase_add_checked_fixture(tcase, sw_builds_open, sw_builds_close);
     tcase_add_loop_test(tcase, regions_that_can_be_discarded_are, 0, 2);
     tcase_add_test(tcase, a_region_can_be_inspected);
+    tcase_add_test(tcase, a_region_can_be_inspected_by_old_clients);
+    tcase_add_test(tcase, advice_is_taken_or_refused);
     tcase_add_test(tcase, chunks_are_told_page_by_page);
     tcase_add_test(tcase, a_durable_region_is_adopted_by_its_name);
     suite_add_tcase(suite, tcase);
