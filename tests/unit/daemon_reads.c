@@ -309,10 +309,10 @@ START_TEST(invalid_packets_of_a_read_are_refused) {
         add(NUMBER, flags[i], none);
         ck_assert_int_eq(call(), -SW_EINVAL);
     }
-    const struct sw_region_id again[] = {id, {id.slot, 0}, {0, id.gen}};
+    const struct sw_region_id again[] = {id, {5, 0}, {0, id.gen}};
     for (unsigned i = 0; i < sizeof again / sizeof again[0]; i++) {
         new_packet(0);
-        add(NUMBER, SW_READ_END, again[i]); /* names the region again, or half of it */
+        add(NUMBER, SW_READ_END | SW_READ_KEEP, again[i]); /* names the region again, or half of it */
         ck_assert_int_eq(call(), -SW_EINVAL);
     }
     ck_assert_int_eq(begin(NUMBER, id), -SW_EEXIST);

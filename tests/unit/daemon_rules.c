@@ -111,6 +111,31 @@ START_TEST(once_memory_ends_with_its_request) {
 }
 END_TEST
 
+/* The loop's index: a spill, or a restore, that cannot be translated for its wait. */
+START_TEST(once_memory_ends_with_a_refused_request) {
+    struct made made;
+    ck_assert_int_eq(spill(BUFFERS, &plainly, &made), 0);
+    ck_assert_int_eq(close_memory(MEM), 0);
+    ck_assert_int_eq(open_memory(MEM, memory_fd, true), 0);
+    for (int i = 0; i < 2; i++) {
+        struct sw_msg msg = _i ? restore_msg(BUFFERS, &made, &plainly) : spill_msg(BUFFERS, &plainly);
+        (_i ? msg.u.restore_buffers.waits : msg.u.spill_buffers.waits)[0] = i == 0; /* for the value 0 */
+        ck_assert_int_eq(call(&msg), i == 0 ? -SW_EINVAL : -SW_ENOENT);
+    }
+}
+END_TEST
+
+/* A value alone is nothing to wait for. */
+START_TEST(a_buffer_that_does_not_wait_has_a_value) {
+    struct made made;
+    struct sw_msg msg = spill_msg(BUFFERS, &plainly);
+    msg.u.spill_buffers.order_value[0] = 5;
+    ck_assert_int_eq(call(&msg), 0);
+    made = (struct made){.ids = {{msg.u.result.slot, msg.u.result.gen}}, .n = 1};
+    drop_all(&made);
+}
+END_TEST
+
 /* ---- durable ---- */
 
 /* Restores and consumes of every kind leave it: only a drop ends it. */
@@ -284,6 +309,8 @@ int main(void) {
     tcase_add_loop_test(tcase, each_buffer_waits_as_it_may, 0, 4 * N_PIECES);
     tcase_add_test(tcase, memory_that_failed_can_be_closed);
     tcase_add_loop_test(tcase, once_memory_ends_with_its_request, 0, N_KINDS);
+    tcase_add_loop_test(tcase, once_memory_ends_with_a_refused_request, 0, 2);
+    tcase_add_test(tcase, a_buffer_that_does_not_wait_has_a_value);
     tcase_add_test(tcase, a_durable_region_stays);
     tcase_add_test(tcase, a_refused_buffer_cancels_the_others);
     tcase_add_test(tcase, a_batchs_result_sums_up_its_regions);
