@@ -89,10 +89,8 @@ void sw_daemon_stop(struct sw_daemon *daemon) {
 }
 
 void sw_daemon_abandon(struct sw_daemon *daemon) {
-    if (!daemon)
-        return;
-    sw_control_abandon(daemon->control);
-    sw_server_abandon(daemon->server);
+    if (daemon) /* the control socket's file goes when the stop begins */
+        sw_server_abandon(daemon->server);
 }
 
 void sw_daemon_reload(struct sw_daemon *daemon) {

@@ -25,7 +25,8 @@ int sw_daemon_start(struct sw_daemon **ret, uv_loop_t *loop, const struct sw_con
 void sw_daemon_reload(struct sw_daemon *daemon);
 /* Stops in order; a second call is a no-op. */
 void sw_daemon_stop(struct sw_daemon *daemon);
-/* Removes the socket files, for an immediate exit. NULL: no-op. */
+/* Removes the socket file of clients, for an immediate exit after sw_daemon_stop(), which has removed the other one.
+ * NULL: no-op. */
 void sw_daemon_abandon(struct sw_daemon *daemon);
 
 #endif

@@ -457,8 +457,3 @@ void sw_control_close(struct sw_control *control, void (*closed)(void *arg), voi
         hang_up(SW_CONTAINER_OF(node, struct connection, node));
     }
 }
-
-void sw_control_abandon(struct sw_control *control) {
-    if (control)
-        sw_acceptor_abandon(&control->acceptor);
-}

@@ -24,7 +24,5 @@ enum {
 int sw_control_open(struct sw_control **ret, struct sw_service *service, struct sw_err *err);
 /* Sends pending events, ends every connection, calls `closed` once. */
 void sw_control_close(struct sw_control *control, void (*closed)(void *arg), void *arg);
-/* Removes the socket file, for an exit that does not wait. NULL: no-op. */
-void sw_control_abandon(struct sw_control *control);
 
 #endif
