@@ -169,6 +169,13 @@ START_TEST(test_no_region_is_moved_below_the_watermark) {
     ck_assert_int_eq(dry_run(&config, full, &err), 0);
     ck_assert_ptr_nonnull(strstr(output, "nvme_tier_directory is none: nothing is moved\n"));
     ck_assert(has_line("stays", "last", "  there is no NVMe tier"));
+    ck_assert_ptr_nonnull(strstr(output, "now: 730 of 1000 bytes ")); /* no frame is on its way to another tier */
+    ck_assert_int_eq(dry_run(&config,
+                             "{" HOST ", \"regions\": [{\"region\": \"far\", \"stored_bytes\": 1, \"used_us\": 1, "
+                             "\"tier\": \"remote\"}]}",
+                             &err),
+                     0);
+    ck_assert(has_line("stays", "far", "  is in the remote tier"));
     config = configured("/somewhere");
     config.host_tier_high_pct = 82;
     ck_assert_int_eq(dry_run(&config, full, &err), 0);

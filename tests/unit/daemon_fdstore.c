@@ -1,6 +1,7 @@
 /* What the service tells its service manager, and the descriptors that it gets from it. */
 #include "base/log.h"
 #include "daemon/fdstore.h"
+#include "daemon/listener.h"
 #include "daemon/notify.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -194,6 +196,51 @@ START_TEST(a_listener_is_taken_by_its_path) {
 }
 END_TEST
 
+static void *listen_four_times(void *arg) {
+    for (unsigned i = 0; i < 4; i++)
+        listen_to_it(0);
+    return arg;
+}
+
+/* A predecessor's socket is used as it is now configured, and stays. Loop: it is at the path, or at an older one; then
+ * the new one is kept in its place. */
+START_TEST(a_listener_is_used_by_the_next_process) {
+    char file[SW_TEST_PATH_BYTES + 8];
+    struct sw_listener listener;
+    struct sw_err err;
+    struct stat found;
+    pthread_t thread;
+    begin();
+    const int fd = bound(_i ? "old" : "path", SOCK_STREAM);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    (void)snprintf(file, sizeof file, "%s/path", folder);
+    struct sw_fdstore *store = store_of(fd, "data");
+    const struct sw_listener_config config = {.option = "data_socket",
+                                              .path = file,
+                                              .mode = 0640,
+                                              .type = SOCK_STREAM,
+                                              .gid = SW_LISTENER_ANY_GROUP,
+                                              .fdstore = store,
+                                              .keep_as = "data"};
+    if (_i)
+        ck_assert_int_eq(pthread_create(&thread, NULL, listen_four_times, NULL), 0);
+    const int rc = sw_listener_open(&listener, &config, &err);
+    const bool is_blocking = rc == 0 && !(fcntl(listener.socket, F_GETFL) & O_NONBLOCK);
+    if (rc == 0)
+        sw_listener_close(&listener);
+    close_store(store);
+    (void)sw_notify("END");
+    ck_assert(!_i || pthread_join(thread, NULL) == 0);
+    ck_assert(rc == 0 && !is_blocking && lstat(file, &found) == 0 && (found.st_mode & 0777) == 0640);
+    if (_i) {
+        ck_assert_str_eq(manager.told[0], "FDSTOREREMOVE=1\nFDNAME=data");
+        ck_assert(strcmp(manager.told[1], "FDSTORE=1\nFDNAME=data") == 0 && manager.had_fd[1]);
+        ck_assert_str_eq(manager.told[3], "END");
+    }
+    (void)close(manager.socket);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("daemon_fdstore");
     TCase *tests = tcase_create("all");
@@ -203,6 +250,7 @@ int main(void) {
     tcase_add_test(tests, the_manager_says_how_many_it_keeps);
     tcase_add_test(tests, what_nobody_takes_is_forgotten);
     tcase_add_loop_test(tests, a_listener_is_taken_by_its_path, 0, 4);
+    tcase_add_loop_test(tests, a_listener_is_used_by_the_next_process, 0, 2);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

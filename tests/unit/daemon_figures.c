@@ -564,10 +564,12 @@ START_TEST(results_that_failed) {
 END_TEST
 
 static unsigned n_lost_lines, n_last_lines;
+static char last_line[1024];
 
 static void count_lost(enum sw_log_level level, const char *line, void *arg) {
     (void)level;
     (void)arg;
+    (void)snprintf(last_line, sizeof last_line, "%s", line);
     n_lost_lines += strstr(line, "event=region.lost") != NULL;
     n_last_lines += strstr(line, "further lost regions") != NULL;
 }
@@ -582,6 +584,32 @@ START_TEST(many_lost_regions) {
         ck_assert_uint_eq(n_lost_lines, i < 200 ? i : 200);
         ck_assert_uint_eq(n_last_lines, i >= 200);
     }
+    sw_log_set_tap(NULL, NULL);
+}
+END_TEST
+
+/* Damage is described so that it can be found, in a folder or in the service's memory. */
+START_TEST(damage_is_described) {
+    const struct sw_observer observer = sw_damage_observer(&service.service);
+    const struct sw_err cause = {.code = -SW_ECHECKSUM, .msg = "it is not what was written"};
+    sw_log_set_tap(count_lost, NULL);
+    observer.lost_region(
+        &(struct sw_lost_region){
+            .region = {3, 4}, .uid = 5, .name = "orders", .raw_bytes = 6, .n_chunks = 9, .n_gone = 7, .n_away = 8},
+        observer.arg);
+    ck_assert_ptr_nonnull(strstr(last_line, " region=3:4 uid=5 name=\"orders\" bytes=6 chunks=9 not_in_memory=7 "
+                                            "not_on_disk=8"));
+    observer.bad_frame(&(struct sw_bad_frame){.tier = "nvme",
+                                              .file = "data-1",
+                                              .offset = 4096,
+                                              .bytes = 100,
+                                              .region = {3, 4},
+                                              .chunk = 5,
+                                              .n_chunks = 6,
+                                              .err = &cause},
+                       observer.arg);
+    ck_assert_ptr_nonnull(strstr(last_line, " tier=nvme file=data-1 offset=4096 bytes=100 region=3:4 chunk=5 chunks=6 "
+                                            "name=ECHECKSUM text=\"it is not what was written\""));
     sw_log_set_tap(NULL, NULL);
 }
 END_TEST
@@ -601,6 +629,7 @@ int main(void) {
     tcase_add_test(tests, results_that_differ_in_one_text);
     tcase_add_test(tests, results_that_failed);
     tcase_add_test(tests, many_lost_regions);
+    tcase_add_test(tests, damage_is_described);
     Suite *suite = suite_create("daemon_figures");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,38 @@ START_TEST(a_busy_daemon_is_not_displaced) {
     for (unsigned i = 0; i < 2; i++)
         (void)close(clients[i]);
     (void)close(busy);
+}
+END_TEST
+
+/* What is no socket is somebody's file. */
+START_TEST(another_file_is_not_displaced) {
+    const struct sw_listener_config own = config();
+    struct sw_listener listener;
+    struct stat found;
+    struct sw_err err;
+    const int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert(file >= 0 && close(file) == 0);
+    ck_assert_int_eq(sw_listener_open(&listener, &own, &err), -SW_EEXIST);
+    ck_assert(lstat(path, &found) == 0 && S_ISREG(found.st_mode));
+}
+END_TEST
+
+/* The folder is made for all, the socket as it is configured, and files that are made later as before. */
+START_TEST(the_folder_is_made) {
+    char deep[SW_TEST_PATH_BYTES + 16];
+    struct sw_listener_config own = config();
+    struct sw_listener listener;
+    struct stat found;
+    struct sw_err err;
+    (void)snprintf(deep, sizeof deep, "%s/new/s", folder);
+    own.path = deep;
+    const mode_t before = umask(027);
+    ck_assert_int_eq(sw_listener_open(&listener, &own, &err), 0);
+    ck_assert(lstat(deep, &found) == 0 && (found.st_mode & 0777) == 0660);
+    sw_listener_close(&listener);
+    ck_assert_uint_eq(umask(before), 027);
+    *strrchr(deep, '/') = 0;
+    ck_assert(lstat(deep, &found) == 0 && (found.st_mode & 0777) == 0750);
 }
 END_TEST
 
@@ -224,6 +257,7 @@ START_TEST(all_connections_are_taken) {
     while (n_accepted < 2)
         (void)uv_run(&loop, UV_RUN_ONCE);
     ck_assert_uint_eq(n_failures_logged, cases[_i].n_logged);
+    ck_assert_uint_gt(n_allowed, 1); /* if it was full, it was asked */
     sw_log_set_tap(NULL, NULL);
     sw_acceptor_close(&acceptor, closed);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -251,6 +285,8 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_busy_daemon_is_not_displaced);
+    tcase_add_test(tests, another_file_is_not_displaced);
+    tcase_add_test(tests, the_folder_is_made);
     tcase_add_test(tests, the_file_of_another_stays);
     tcase_add_test(tests, the_file_of_a_kept_socket_stays);
     tcase_add_test(tests, a_path_is_no_longer_than_an_address);

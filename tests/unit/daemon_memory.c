@@ -1,7 +1,11 @@
-/* How much memory the service can have, and take for clients, from a /proc and a /sys of the test's own. */
+/* How much memory the service can have, and take for clients, from a /proc and a /sys of the test's own; and how it
+ * shares its descriptors. */
 #include "daemon/memory.h"
 
+#include "base/log.h"
 #include "base/memory.h"
+#include "daemon/descriptors.h"
+#include "daemon/service.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
@@ -122,6 +126,45 @@ START_TEST(the_parts_of_the_tier_fit) {
 }
 END_TEST
 
+static unsigned n_warned;
+
+static void count_warnings(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    n_warned += strstr(line, "event=descriptors.short") != NULL;
+}
+
+/* Sessions, memories and descriptors that are being closed have their parts, beside those of the tiers and a few of
+ * the service. If there are few, sessions get an eighth, and memories a few. */
+START_TEST(descriptors_are_shared) {
+    static const struct { unsigned n, warnings; } rows[] = {{1 << 20, 0}, {600, 1}, {100, 1}};
+    struct sw_config config;
+    struct sw_service service = {.config = &config};
+    const uint64_t tiers = UINT64_C(1000) << 32; /* 1000 files of 4 GiB */
+    sw_config_init(&config);
+    sw_log_set_level(SW_LOG_ERROR);
+    sw_log_set_tap(count_warnings, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        service.n_descriptors = rows[i].n;
+        n_warned = 0;
+        sw_descriptors_share(&service);
+        const struct sw_fd_budget *fds = &service.fds;
+        ck_assert_uint_eq(n_warned, rows[i].warnings);
+        ck_assert(rows[i].warnings || fds->limit + fds->max_closing + config.max_sessions < rows[i].n);
+        ck_assert(!rows[i].warnings || fds->limit + fds->max_closing == 128);
+        ck_assert_uint_ge(fds->max_sessions, rows[i].n / 8);
+    }
+    service.n_descriptors = 1 << 20;
+    sw_descriptors_share(&service);
+    const unsigned before = service.fds.limit + service.fds.max_closing;
+    (void)strcpy(config.nvme_tier_directory, "/nvme");
+    config.nvme_tier_bytes = tiers;
+    sw_descriptors_share(&service);
+    ck_assert_uint_eq(service.fds.limit + service.fds.max_closing, before - 1000);
+    sw_log_set_tap(NULL, NULL);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_memory");
     tcase_add_checked_fixture(tests, setup, teardown);
@@ -131,6 +174,7 @@ int main(void) {
     tcase_add_test(tests, the_tier_fits);
     tcase_add_test(tests, buffers_of_a_remote_tier_are_taken);
     tcase_add_test(tests, the_parts_of_the_tier_fit);
+    tcase_add_test(tests, descriptors_are_shared);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);

@@ -187,7 +187,8 @@ START_TEST(a_silent_device_is_not_vouched_for) {
     (void)snprintf(text, sizeof text, "%d", PATIENCE_US);
     ck_assert(setenv("NOTIFY_SOCKET", address.sun_path, 1) == 0 && setenv("WATCHDOG_USEC", text, 1) == 0);
     sw_log_set_tap(count_silent, NULL);
-    (void)usleep(PATIENCE_US); /* since the start */
+    while (sw_engine_silent_us(service.service.engine) <= PATIENCE_US) /* since the start */
+        (void)usleep(1000);
     ck_assert_int_eq(sw_watchdog_open(&watchdog, &service.service, NULL), 0);
     ck_assert_ptr_nonnull(watchdog);
     uv_walk(&service.loop, count_timers, &n_turns);
