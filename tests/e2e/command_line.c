@@ -144,6 +144,7 @@ static const struct {
     {"--check-config --set data_socket=control.sock", "control_socket: auto is the path of data_socket"},
     {"--config /nonexistent/config.json", "/nonexistent/config.json: No such file or directory"},
     {"--config /dev/null", "/dev/null:1: "},
+    {"--check-tier", "nvme_tier_directory is none"},
     {"--dry-run", "requires an argument"},
     {"--dry-run - </dev/null", "/dev/stdin:1: "},
     {"--dry-run /nonexistent/snapshot", "/nonexistent/snapshot: No such file or directory"},
@@ -248,6 +249,9 @@ START_TEST(a_tier_larger_than_memory_is_reported) {
     ck_assert_ptr_nonnull(strstr(output, "level=warning event=tier.exceeds_memory tier=host "
                                          "host_tier_bytes=70368744177664 memory_bytes="));
     ck_assert_ptr_nonnull(strstr(output, " bound_bytes="));
+    (void)strcat(arguments, " --set log_level=error");
+    ck_assert_int_eq(run(arguments), 1);
+    ck_assert_msg(!strstr(output, "level=warning") && strstr(output, "level=error"), "%s", output);
     ck_assert_int_eq(rmdir(folder), 0);
 }
 END_TEST

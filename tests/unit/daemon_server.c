@@ -194,8 +194,8 @@ START_TEST(a_silent_device_is_not_vouched_for) {
     uv_walk(&service.loop, count_timers, &n_turns);
     ck_assert_uint_eq(n_turns, 1);
     while (n_silent == 0) {
-        (void)uv_run(&service.loop, UV_RUN_ONCE);
-        ck_assert(!is_told(manager));
+        (void)uv_run(&service.loop, UV_RUN_ONCE); /* perhaps two turns */
+        ck_assert(n_silent || !is_told(manager));
     }
     while (!is_told(manager))
         (void)uv_run(&service.loop, UV_RUN_ONCE);
