@@ -260,6 +260,18 @@ START_TEST(unknown_tokens_make_new_sessions) {
 }
 END_TEST
 
+/* A session speaks the version of its first packet's header, so that packet must not ask for another one. */
+START_TEST(a_hello_is_of_one_version) {
+    struct sw_wire other;
+    struct sw_msg msg = {.header = {.type = SW_MSG_HELLO}, .u.hello.version = SW_PROTO_OLDEST_VERSION};
+    ck_assert(sw_wire_connect(&other, sw_wired_daemon.socket));
+    other.version = SW_PROTO_VERSION;
+    ck_assert_int_eq(sw_wire_call(&other, &msg, NULL, 0), -SW_EVERSION);
+    ck_assert(sw_wire_is_closed(&other));
+    sw_wire_close(&other);
+}
+END_TEST
+
 START_TEST(failures_are_logged_by_name) {
     struct sw_region_id id;
     const unsigned logged = sw_test_daemon_logged(&sw_wired_daemon, "event=request.failed ");
@@ -286,6 +298,7 @@ int main(void) {
     tcase_add_test(tests, invalid_names_are_refused);
     tcase_add_test(tests, nothing_is_settled_without_a_restart);
     tcase_add_test(tests, unknown_tokens_make_new_sessions);
+    tcase_add_test(tests, a_hello_is_of_one_version);
     tcase_add_test(tests, failures_are_logged_by_name);
     Suite *suite = suite_create("bad_input");
     suite_add_tcase(suite, tests);
