@@ -244,6 +244,7 @@ START_TEST(a_client_that_cannot_be_seen_comes_back) {
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired"), 0);
     MUST(spillway_restore(idle, SW_REQUEST(SW_ONE(memory, 100000), .region = region), 1, &ticket, &error) == 0, &error);
     MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, " resumed=yes"), 1);
     spillway_close(other);
     spillway_close(idle);
     (void)sw_supervisor_stop(&s, SIGKILL); /* unshare(1) hands no other signal on */

@@ -210,6 +210,20 @@ START_TEST(a_failed_memory_keeps_little) {
 }
 END_TEST
 
+/* A refused request does not use up a memory whose parts are still to come. */
+START_TEST(a_memory_for_one_request_waits_for_its_parts) {
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 1, BYTES), 0);
+    ck_assert_int_eq(use(MEM), -SW_EINVAL);
+    ck_assert_int_eq(send_parts(0, 1, BYTES, 1), 0);
+    ck_assert_int_eq(use(MEM), 0);
+    ck_assert_int_eq(sw_engine_drop(rig.session->owner, sw_test_result_id(&rig.reply, 0), NULL), 0);
+    ck_assert_int_eq(use(MEM), -SW_ENOENT);
+    while (rig.service.service.fds.used > used_before)
+        (void)uv_run(&rig.service.loop, UV_RUN_ONCE);
+    ck_nothing_taken();
+}
+END_TEST
+
 /* The error of a memory for which there was no room is that of whatever names it, and of nothing else. */
 START_TEST(a_session_has_a_most_of_memories) {
     rig.session->mems.max_mems = rig.session->mems.mems.n;
@@ -279,6 +293,7 @@ int main(void) {
     tcase_add_test(tests, a_memory_that_is_there_stays);
     tcase_add_test(tests, descriptors_have_limits);
     tcase_add_test(tests, a_failed_memory_keeps_little);
+    tcase_add_test(tests, a_memory_for_one_request_waits_for_its_parts);
     tcase_add_test(tests, a_session_has_a_most_of_memories);
     tcase_add_test(tests, pages_for_empty_buffers_count);
     tcase_add_test(tests, an_order_page_has_one_descriptor);

@@ -1,6 +1,7 @@
 /* Tenants: limits over all sessions of a uid, which users are served, and that a foreign region looks like an unknown
  * one. */
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "daemon/descriptors.h"
 #include "daemon/memory.h"
@@ -252,13 +253,28 @@ START_TEST(a_reload_changes_what_it_can) {
 }
 END_TEST
 
+static char last_line[512];
+
+static void keep_line(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    (void)snprintf(last_line, sizeof last_line, "%s", line);
+}
+
 /* An option that is to change without a restart, and one that needs it, in one file. */
 START_TEST(a_reload_reports_each_option_that_differs) {
     struct sw_reload_report report;
     struct sw_err err = {0};
+    json_t *value = json_integer(77);
+    sw_log_set_tap(keep_line, NULL);
+    ck_assert_int_eq(sw_reload_option(&service.service, "max_sessions", value, &err), 0);
+    ck_assert_str_eq(last_line, "level=info event=config.set option=max_sessions");
+    json_decref(value);
     (void)snprintf(assignment, sizeof assignment, "max_sessions=%u", (unsigned)service.config.max_sessions + 1);
     service.service.load = load;
     ck_assert_msg(sw_reload(&service.service, &report, &err) == 0, "%s", err.msg);
+    ck_assert_str_eq(last_line, "level=info event=config.reload changed=1 needs_restart=0");
+    sw_log_set_tap(NULL, NULL);
     ck_assert_uint_eq(report.n_changed, 1);
     ck_assert_str_eq(report.changed[0], "max_sessions");
     ck_assert_uint_eq(report.n_restart, 0);
