@@ -6,7 +6,9 @@
 #include "daemon/damage.h"
 #include "daemon/session/results.h"
 #include "daemon/tiers/row.h"
+#include "daemon/tiers/tiers.h"
 #include "spill/engine_state.h"
+#include "spill/tier/nvme/tier_nvme.h"
 #include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 #include "tests/lib/service.h"
@@ -251,6 +253,30 @@ static void show_tiers(void) {
     place->limit_bytes[0] = 5000;
     service.service.engine->balance.room_bytes = 301;
 }
+
+/* What status and snapshot say for the dry run and for old clients: all that is behind the first tier, and the room in
+ * the first one for frames on their way. Packed regions are in no tier. */
+START_TEST(tiers_behind_the_first) {
+    static struct sw_tier_ops ops = {.stats = shown_stats};
+    static struct sw_tier third = {.ops = &ops, .rank = 2, .kind = &sw_tier_nvme_kind};
+    struct sw_placement *place = &service.service.engine->store.place;
+    char expected[64];
+    show_tiers();
+    ck_answers("status", "{\"nvme_used_bytes\":1003,\"nvme_capacity_bytes\":1001}");
+    place->tiers.at[place->tiers.n++] = &third;
+    ck_answers("status", "{\"nvme_used_bytes\":2006,\"nvme_capacity_bytes\":2002}");
+    service.service.tiers = place->tiers;
+    ck_assert_uint_gt(sw_tiers_staging_bytes(&service.service), 0);
+    (void)snprintf(expected, sizeof expected, "{\"staging_bytes\":%llu}",
+                   (unsigned long long)sw_tiers_staging_bytes(&service.service));
+    json_t *snapshot = ask("snapshot");
+    ck_has(json_object_get(snapshot, "host_tier"), expected);
+    json_decref(snapshot);
+    char *text = sw_metrics_text(&service.service, control.context.events);
+    ck_assert(text && !strstr(text, "spillway_tier_capacity_bytes{tier=\"device\"}"));
+    free(text);
+}
+END_TEST
 
 START_TEST(tiers_and_stores) {
     static const char *const metrics[] = {
@@ -621,6 +647,7 @@ int main(void) {
     tcase_add_test(tests, the_time_since_the_start);
     tcase_add_test(tests, latencies_and_flows);
     tcase_add_test(tests, tiers_and_stores);
+    tcase_add_test(tests, tiers_behind_the_first);
     tcase_add_test(tests, sessions_and_tenants);
     tcase_add_test(tests, tenants_in_metrics);
     tcase_add_test(tests, regions_and_snapshots);
