@@ -305,6 +305,17 @@ static const struct {
     {{"1"}, -SW_ECONN, 0},
 };
 
+/* A part of a snapshot does not pass for all of it. */
+START_TEST(a_page_that_fails_is_an_error) {
+    static const char *const answers[] = {"!" OF("1", FAILED("EBUSY")), NULL};
+    json_t *all = json_loads("{\"regions\": [1, 2], \"next\": 17}", 0, NULL);
+    begin(answers);
+    ck_assert_int_eq(sw_ctl_collect(play.ctl, all, &play.err), -SW_EBUSY);
+    end(1);
+    json_decref(all);
+}
+END_TEST
+
 static void on_signal(int number) {
     (void)number;
 }
@@ -439,6 +450,7 @@ int main(void) {
     tcase_add_loop_test(tcase, answers_are_printed_for_people, 0, LEN(printed));
     tcase_add_loop_test(tcase, a_wait_ends_when_it_is_done, 0, LEN(waits));
     tcase_add_test(tcase, all_pages_are_collected);
+    tcase_add_test(tcase, a_page_that_fails_is_an_error);
     tcase_add_loop_test(tcase, an_answer_is_its_requests, 0, LEN(lines));
     tcase_add_test(tcase, an_event_is_a_line);
     tcase_add_test(tcase, a_page_is_cut_to_the_window);
