@@ -351,3 +351,12 @@ def test_cupy_is_asked_for_its_stream_and_its_device(monkeypatch):
     found = memory_of(FakeCupyArray(a))
     assert found.stream == 0x75 and found.make() == ((3,), numpy.dtype("f8"), [5])
     assert memory_of(FakeCupyArray(a, stream=2)).stream == 2
+
+
+def test_a_device_buffer_is_made_again(monkeypatch):
+    class FakeDeviceBuffer(OnGpu):
+        def __init__(self, size):
+            super().__init__(numpy.zeros(size, "u1"))
+
+    monkeypatch.setitem(sys.modules, "rmm", types.SimpleNamespace(DeviceBuffer=FakeDeviceBuffer))
+    assert memory_of(FakeDeviceBuffer(7)).make().a.nbytes == 7

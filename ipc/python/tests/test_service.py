@@ -95,6 +95,53 @@ def test_stop_restores_the_environment(python):
     )
 
 
+def test_it_has_a_session_of_its_own(service):
+    """Ctrl-C is for the program."""
+    assert os.getsid(service.pid) == service.pid
+
+
+def test_stop_leaves_a_socket_that_the_program_has_named(python):
+    said = python("""
+        import os, spillway
+        with spillway.start(device="host", host_tier_bytes="64MiB", host_tier_slab_bytes="4MiB"):
+            os.environ["SPILLWAY_SOCKET"] = "/other"
+        print(os.environ["SPILLWAY_SOCKET"])
+    """)
+    assert said == "/other\n"
+
+
+def fake_spillwayd(folder, code):
+    path = folder / "spillwayd"
+    path.write_text("#!/bin/sh\n" + code)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_service_that_does_not_get_ready_is_killed(python, tmp_path):
+    said = python(
+        """
+        import os, spillway
+        spillway._service._STOP_S = 0.1  # it does not end by itself
+        try:
+            spillway.start(timeout=0.2)
+        except spillway.ETIMEDOUT as error:
+            print(error.text)
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            print("no child")
+        """,
+        SPILLWAYD=fake_spillwayd(tmp_path, "echo level=info event=waiting\nexec sleep 60\n"),
+    )
+    assert said == "spillwayd was not ready after 0.2 s: level=info event=waiting\n\nno child\n"
+
+
+def test_why_a_service_has_ended(python, tmp_path):
+    fake = fake_spillwayd(tmp_path, "echo level=info event=before\necho level=error event=why\nexit 1\n")
+    done = python("import spillway; spillway.start()", check=False, SPILLWAYD=fake)
+    assert "level=error event=why" in done.stderr and "event=before" not in done.stderr
+
+
 def test_no_service_names_start(python, tmp_path):
     done = python("import spillway; spillway.Connection()", check=False, SPILLWAY_SOCKET=str(tmp_path / "none"))
     assert "ENOSERVICE" in done.stderr and "spillway.start()" in done.stderr and str(tmp_path) in done.stderr
@@ -103,7 +150,7 @@ def test_no_service_names_start(python, tmp_path):
 def test_folders(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     assert _service._folder() == str(tmp_path / "spillway")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nonexistent")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = tmp_path / f"spillway-{os.getuid()}"
     assert _service._folder() == str(own)
