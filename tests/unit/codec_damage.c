@@ -436,6 +436,7 @@ START_TEST(test_tiles_moved_to_other_places_are_found) {
             set_offset(&v, &layout, tile, places[i]);
             decode_all_ways(&v);
             check_error(sw_codec_decode(v.frame.data, v.frame_bytes, v.out.data, v.bytes, &raw_bytes, &err), &err);
+            check_error(sw_codec_verify(v.frame.data, v.frame_bytes, &err), &err);
             const int rc = sw_codec_decode_tile(v.frame.data, v.frame_bytes, tile, v.out.data, v.bytes, &bytes, &err);
             check_error(rc, &err);
             ck_assert(places[i] < end16 || rc == -SW_EFRAME);
@@ -495,6 +496,10 @@ START_TEST(test_no_memory) {
     ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, &err), -SW_ENOMEM);
     ck_assert_int_eq(err.code, -SW_ENOMEM);
     ck_assert_uint_eq(frame_bytes, 1);
+    ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, sizeof frame, &frame_bytes, &err), 0);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_codec_verify(frame, frame_bytes, &err), -SW_ENOMEM);
+    ck_assert_int_eq(sw_codec_verify(frame, frame_bytes, &err), 0);
     ck_assert_int_eq(sw_alloc_live(), live);
 }
 END_TEST

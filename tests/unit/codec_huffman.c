@@ -73,6 +73,37 @@ START_TEST(decimals_have_any_base) {
 }
 END_TEST
 
+/* Decimals whose bytes around the middle take any value: what is stored of them together lies in both halves. */
+START_TEST(parts_are_stored_across_the_middle) {
+    enum { N = 20000, BYTES = 16, FIRST = 5, LAST = 10 };
+    static uint8_t values[N][BYTES];
+    uint64_t state = 1;
+    struct sw_plan plan;
+    for (unsigned i = 0; i < N; i++)
+        for (unsigned part = FIRST; part <= LAST; part++)
+            values[i][part] = (uint8_t)(sw_random(&state) >> 32);
+    ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_DEC128, *values, 60000, NULL));
+    const uint64_t frame_bytes = sw_frame_round_trip(&plan, *values, sizeof values);
+    ck_assert_double_ge((double)sizeof values / (double)frame_bytes, 2);
+}
+END_TEST
+
+/* Of values that differ in many bytes, those bytes get codes that gain most. */
+START_TEST(codes_are_for_the_bytes_that_gain_most) {
+    enum { N = 40000, BYTES = 8 };
+    static uint8_t values[N][BYTES];
+    static const unsigned bits[BYTES] = {2, 2, 2, 2, 7, 7, 7, 7};
+    uint64_t state = 1;
+    struct sw_plan plan;
+    for (unsigned i = 0; i < N; i++)
+        for (unsigned part = 0; part < BYTES; part++) /* in codes of as many bits, which are no neighbours */
+            values[i][part] = (uint8_t)((sw_random(&state) >> 32) % (1u << bits[part]) * 37);
+    ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_F64, *values, 60000, NULL));
+    const uint64_t frame_bytes = sw_frame_round_trip(&plan, *values, sizeof values);
+    ck_assert_double_ge((double)sizeof values / (double)frame_bytes, 1.4); /* four bytes of 8 in a byte and a bit */
+}
+END_TEST
+
 /* ---- what the sample did not show ---- */
 
 /* Values with symbols that have no code, and with other constants, between those that were learned. */
@@ -194,6 +225,8 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, values_take_few_bits, 0, (int)N_OF(columns));
     tcase_add_loop_test(tests, decimals_have_any_base, 0, 2);
+    tcase_add_test(tests, parts_are_stored_across_the_middle);
+    tcase_add_test(tests, codes_are_for_the_bytes_that_gain_most);
     tcase_add_loop_test(tests, unknown_values_are_escapes, 0, 6);
     tcase_add_test(tests, samples_of_any_length);
     tcase_add_test(tests, one_codec_has_the_symbols);

@@ -391,6 +391,29 @@ static void encode_stream_codec(enum sw_codec_id codec) {
     encode(plan, values, sizeof values);
 }
 
+/* Without tables every segment is stored as it is. One that claims codes would never end. */
+START_TEST(no_segment_has_codes_without_a_table) {
+    static const uint8_t content[1024];
+    static uint8_t frame[2048];
+    struct sw_frame_layout layout;
+    struct sw_frame_header header;
+    uint64_t raw_bytes;
+    uint8_t out[sizeof content];
+    sw_frame_layout_init(&layout, SW_CODEC_HUFFMAN, 10, sizeof content, 0);
+    layout.frame_bytes = layout.data_offset + sizeof content;
+    ck_assert_uint_le(layout.frame_bytes, sizeof frame);
+    sw_frame_header_init(&header, &layout, NULL);
+    memcpy(frame, &header, sizeof header);
+    const struct sw_tile_record record = {0, sw_hash_tile(content, sizeof content, 10, 0)};
+    memcpy(frame + layout.records_offset, &record, sizeof record);
+    for (uint8_t words = 0; words < 3; words++) {
+        frame[layout.counts_offset] = words;
+        ck_assert_int_eq(sw_codec_decode(frame, layout.frame_bytes, out, sizeof out, &raw_bytes, NULL),
+                         words ? -SW_EFRAME : 0);
+    }
+}
+END_TEST
+
 /* A reader may have only the beginning of a frame, as from a tier: what is behind it is not read. */
 START_TEST(a_head_that_is_cut_is_refused) {
     struct sw_frame_layout layout;
@@ -449,6 +472,7 @@ int main(void) {
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
     tcase_add_test(tests, blocks_have_all_parts_that_are_read);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
+    tcase_add_test(tests, no_segment_has_codes_without_a_table);
     tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
     suite_add_tcase(suite, tests);
     tests = tcase_create("headers");

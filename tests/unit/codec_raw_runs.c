@@ -120,6 +120,8 @@ START_TEST(runs_are_sealed_with_given_hashes) {
     ck_assert_uint_eq(sw_raw_runs_verify_hashed(&layout, s.runs, s.n, hashes), 0);
     hashes[layout.n_tiles - 1] ^= 1;
     ck_assert_uint_eq(sw_raw_runs_verify_hashed(&layout, s.runs, s.n, hashes), 1);
+    hashes[0] ^= 2;
+    ck_assert_uint_eq(sw_raw_runs_verify_hashed(&layout, s.runs, s.n, hashes), layout.n_tiles > 1 ? 2 : 1);
     scattered_fini(&s);
     free(hashes);
     free(start);
@@ -162,12 +164,26 @@ START_TEST(damage_is_counted_by_tiles) {
 }
 END_TEST
 
+START_TEST(an_empty_frame_is_sealed) {
+    struct sw_frame_layout layout, found;
+    uint8_t frame[512];
+    sw_frame_layout_init(&layout, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, 0, 0);
+    ck_assert_uint_le(layout.frame_bytes, sizeof frame);
+    memset(frame, 0xA5, sizeof frame);
+    const struct sw_run run = {.memory = frame, .bytes = layout.frame_bytes};
+    sw_raw_runs_seal(&layout, &run, 1, sw_all_tiles(&layout));
+    ck_assert_int_eq(sw_frame_parse(&found, frame, layout.frame_bytes, layout.frame_bytes, NULL), 0);
+    ck_assert_uint_eq(found.raw_bytes, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_raw_runs");
     TCase *tcase = tcase_create("codec_raw_runs");
     tcase_add_loop_test(tcase, sealed_runs_equal_the_codecs_frames, 0, sizeof sizes / sizeof sizes[0]);
     tcase_add_loop_test(tcase, runs_are_sealed_with_given_hashes, 0, sizeof sizes / sizeof sizes[0]);
     tcase_add_test(tcase, damage_is_counted_by_tiles);
+    tcase_add_test(tcase, an_empty_frame_is_sealed);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
