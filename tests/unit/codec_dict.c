@@ -8,6 +8,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,30 @@ START_TEST(test_unknown_values) {
     for (size_t bytes = known_bytes - 9; bytes < known_bytes + 9; bytes++) /* values that are not whole */
         (void)sw_frame_round_trip(&plan, c->data, bytes);
     free(c);
+}
+END_TEST
+
+/* A vector of codes that are digits has up to 255 exceptions. */
+START_TEST(test_most_exceptions) {
+    const enum sw_codec_id codec = _i ? SW_CODEC_DRADIX : SW_CODEC_RADIX;
+    for (unsigned exceptions = 254; exceptions <= 257; exceptions++) {
+        struct column *c = column_new(SW_VALUE_U64);
+        struct sw_plan plan;
+        uint64_t sum = 0;
+        for (unsigned i = 0; i < 5 * SW_VECTOR_VALUES; i++) {
+            const unsigned at = i % SW_VECTOR_VALUES;
+            const bool is_known = i < 4 * SW_VECTOR_VALUES || at % 3 || at >= 3 * exceptions;
+            const uint64_t value = is_known ? i % 5 : spread(c, i);
+            sum += value;
+            put(c, codec == SW_CODEC_RADIX ? value : sum);
+        }
+        ck_assert(sw_plan_init_numbers(&plan, codec, c->type));
+        sw_plan_learn(&plan, c->data, (size_t)4 * 8 * SW_VECTOR_VALUES);
+        ck_assert_uint_eq(plan.params.n_symbols, 5);
+        const uint64_t frame_bytes = sw_frame_round_trip(&plan, c->data, column_bytes(c));
+        ck_assert_uint_lt(frame_bytes, column_bytes(c) / 2);
+        free(c);
+    }
 }
 END_TEST
 
@@ -207,6 +232,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_every_number_of_values, 1, SW_VALUE_DEC128);
     tcase_add_loop_test(tests, test_frequent_values, 1, SW_VALUE_DEC128);
     tcase_add_loop_test(tests, test_unknown_values, 1, SW_VALUE_DEC128);
+    tcase_add_loop_test(tests, test_most_exceptions, 0, 2);
     tcase_add_test(tests, test_no_dictionary);
     tcase_add_loop_test(tests, test_special_floats, SW_VALUE_F32, SW_VALUE_F64 + 1);
     tcase_add_loop_test(tests, test_all_ones, 1, SW_VALUE_DEC128);

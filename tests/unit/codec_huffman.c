@@ -158,6 +158,15 @@ START_TEST(one_codec_has_the_symbols) {
         ck_assert_double_eq(plan.ratios[is_few ? SW_CODEC_HUFFMAN : SW_CODEC_DICT], 0);
         (void)sw_frame_round_trip(&plan, data, BYTES);
     }
+    uint64_t state = 1;
+    for (size_t i = 0; i < BYTES; i += 2) { /* both are good: a few of 64 values are frequent */
+        data[i] = (uint8_t)(__builtin_ctzll(sw_random(&state) >> 8 | (uint64_t)1 << 20) * 3);
+        data[i + 1] = 0x3F;
+    }
+    sw_plan_make(&plan, SW_VALUE_BF16, data, BYTES, sample);
+    ck_assert_int_eq(plan.codec, SW_CODEC_HUFFMAN);
+    ck_assert_double_gt(plan.ratios[SW_CODEC_FOR], 0);
+    ck_assert_double_eq(plan.ratios[SW_CODEC_DICT], 0);
 }
 END_TEST
 

@@ -201,12 +201,15 @@ START_TEST(test_is_chosen_where_time_hardly_counts) {
         ck_assert_int_eq(p.plan.codec == SW_CODEC_LZ, i);
         if (i)
             ck_assert_uint_eq(p.plan.params.own[SW_LZ_WINDOW], 64);
+        ck_assert(!i || (p.plan.expected_ratio > 2 && p.plan.expected_ratio == p.plan.ratios[SW_CODEC_LZ]));
     }
 }
 END_TEST
 
 /* Without that room it is used only if it is asked for by name. */
 START_TEST(test_is_not_chosen) {
+    static struct sw_frame_dictionary room;
+    struct sw_planning p;
     struct sw_plan plan;
     uint8_t data[SW_SAMPLE_MAX_BYTES];
     for (unsigned period = 1; period < 255; period += 60) {
@@ -217,6 +220,10 @@ START_TEST(test_is_not_chosen) {
         ck_assert_int_ne(plan.codec, SW_CODEC_LZ);
     }
     ck_assert(!sw_plan_init_numbers(&plan, SW_CODEC_LZ, SW_VALUE_U32));
+    sw_content_fill(data, sizeof data, SW_CONTENT_RANDOM, 1);
+    sw_planning_begin(&p, SW_VALUE_U32, sizeof data, false, &room); /* nor where it gains nothing */
+    sw_planning_learn(&p, data);
+    ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
 }
 END_TEST
 

@@ -174,6 +174,18 @@ START_TEST(every_codec_that_is_chosen_can_be_tried) {
 }
 END_TEST
 
+/* However long the region is: its frames have 4 MiB of content or more. */
+START_TEST(a_long_regions_dictionary_is_in_each_frame) {
+    struct sw_plan plan = {.codec = SW_CODEC_ONPAIR, .segment_log2 = 10, .dictionary = &dictionary};
+    dictionary.bytes = 32 << 10;
+    plan.raw_bytes = 4 << 20;
+    const double part = sw_plan_head_part(&plan);
+    ck_assert_double_gt(part, 32. / 4096);
+    plan.raw_bytes = (uint64_t)1 << 36;
+    ck_assert_double_eq(sw_plan_head_part(&plan), part);
+}
+END_TEST
+
 static void make_plan(struct sw_plan *ret, const uint8_t *data, size_t bytes, struct sw_frame_dictionary *room) {
     struct sw_planning p;
     sw_planning_begin(&p, SW_VALUE_NONE, bytes, false, room);
@@ -291,14 +303,18 @@ END_TEST
 
 /* A device that cannot learn, or could not, leaves it to the host. */
 START_TEST(the_host_learns_what_a_device_does_not) {
+    static struct sw_frame_dictionary want;
     struct sw_planning p;
     train_text(&p, _i);
     if (_i)
         sw_planning_learn_on_host(&p);
     ck_assert_int_eq(p.step, SW_PLANNING_SAMPLE);
-    (void)sw_sample_gather(sample, region, BYTES, p.piece_bytes);
+    const size_t bytes = sw_sample_gather(sample, region, BYTES, p.piece_bytes);
     sw_planning_learn(&p, sample);
     ck_assert_int_eq(p.plan.codec, SW_CODEC_ONPAIR);
+    ck_assert_int_eq(sw_onpair_learn(&want, sample, bytes, SW_ONPAIR_PIECE_BYTES, SW_ONPAIR_MAX_SYMBOLS), 0);
+    ck_assert_uint_eq(dictionary.bytes, want.bytes); /* from the whole sample, though a part of it judges */
+    ck_assert_mem_eq(dictionary.data, want.data, want.bytes);
 }
 END_TEST
 
@@ -327,6 +343,7 @@ int main(void) {
     tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);
     tcase_add_test(tests, training_without_gain_gives_a_raw_plan);
     tcase_add_test(tests, bytes_without_symbols_get_codes);
+    tcase_add_test(tests, a_long_regions_dictionary_is_in_each_frame);
     tcase_add_loop_test(tests, bytes_that_are_numbers_get_codes_of_parts, 0, 2);
     tcase_add_test(tests, host_samples_twice_where_phrases_may_gain);
     tcase_add_loop_test(tests, every_codec_that_is_chosen_can_be_tried, 0, SW_CODEC_NR);

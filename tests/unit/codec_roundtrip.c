@@ -264,6 +264,34 @@ START_TEST(test_refused_arguments) {
 }
 END_TEST
 
+/* A frame's head is as long as said, and no frame is shorter than its records and counts. */
+START_TEST(test_bounds_of_heads) {
+    static const uint64_t contents[] = {0, 1, 100000, (uint64_t)1 << 30, SW_FRAME_MAX_RAW_BYTES};
+    for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++)
+        for (unsigned codec = 0; codec < SW_CODEC_NR; codec++) {
+            const struct sw_codec_format *format = sw_codec_format_of(codec);
+            struct sw_frame_layout layout;
+            sw_frame_layout_init(&layout, (enum sw_codec_id)codec, format->min_segment_log2, contents[i],
+                                 format->max_symbols);
+            ck_assert_uint_ge(sw_frame_head_bound_bytes(contents[i]), layout.counts_offset);
+            ck_assert_uint_le(sw_frame_least_bytes(contents[i]), layout.data_offset + contents[i]);
+            ck_assert_int_eq(sw_codec_has_segments((enum sw_codec_id)codec),
+                             format->min_segment_log2 != format->max_segment_log2);
+        }
+    const uint64_t raw_bytes = (uint64_t)1 << 30, least = sw_frame_least_bytes(raw_bytes);
+    ck_assert(1364 * least < raw_bytes && raw_bytes < 1366 * least);
+}
+END_TEST
+
+START_TEST(test_names_of_types) {
+    for (enum sw_value_type type = SW_VALUE_NONE; type < SW_VALUE_NR; type++)
+        ck_assert_int_eq(sw_value_type_find(sw_value_type_name(type)), type);
+    ck_assert_int_eq(sw_value_type_find("u24"), SW_VALUE_NONE);
+    ck_assert_uint_eq(sw_value_type_bytes(SW_VALUE_NONE), 1);
+    ck_assert_uint_eq(sw_value_type_bytes(SW_VALUE_DEC128), 16);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_roundtrip");
     TCase *tests = tcase_create("all");
@@ -276,6 +304,8 @@ int main(void) {
     tcase_add_test(tests, test_growth);
     tcase_add_test(tests, test_bound_of_barely_shrinking);
     tcase_add_test(tests, test_refused_arguments);
+    tcase_add_test(tests, test_bounds_of_heads);
+    tcase_add_test(tests, test_names_of_types);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
