@@ -153,7 +153,7 @@ static int check_fields(const struct sw_frame_header *h, struct sw_err *err) {
 int sw_frame_parse(struct sw_frame_layout *ret, const void *head, size_t head_bytes, uint64_t frame_bytes,
                    struct sw_err *err) {
     struct sw_frame_header h;
-    if (head_bytes < sizeof h || frame_bytes < sizeof h)
+    if (head_bytes < sizeof h)
         return sw_err_set(err, -SW_EFRAME, SW_SCOPE_REQUEST, "frame is cut in its header");
     memcpy(&h, head, sizeof h);
     if (h.magic != SW_FRAME_MAGIC)
