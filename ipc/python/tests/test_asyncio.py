@@ -30,6 +30,14 @@ def test_many_at_once(connection):
     asyncio.run(main())  # in another loop
 
 
+def test_a_loop_watches_only_while_it_waits(connection):
+    async def main():
+        assert await round_trip(connection, 1)
+        assert not asyncio.get_running_loop().remove_reader(connection._session._fd)
+
+    asyncio.run(main())
+
+
 def test_two_loops_and_threads_share_a_connection(connection):
     def loop():
         asyncio.run(round_trips())
@@ -105,6 +113,7 @@ def test_a_loop_that_ends_before_the_call(connection, service):
         await asyncio.sleep(0.05)
         task.cancel()
 
+    connection.spill(array(3)).wait()  # so that the service has a place for the next copy already
     os.kill(service.pid, signal.SIGSTOP)
     try:
         asyncio.run(main())

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -153,6 +154,8 @@ def test_probe(service, tmp_path):
             program("-m", "spillway", "probe", tmp_path / "x.raw").stdout,
         )
     ]
+    as_told = program("-m", "spillway", "probe", tmp_path / "x.npy", "--type", "u32").stdout
+    assert "4000000 bytes, as u32" in as_told
     assert ratios[0] == ratios[1] > 2 * ratios[2] > 1
 
 
@@ -169,6 +172,17 @@ def test_probe_reads_the_header_of_numpy(tmp_path):
     assert values.type is None and values.data == fields.tobytes()
     with pytest.raises(spillway.EINVAL, match="type='i24'"):
         _probe.read(str(path), "i24")
+
+
+def test_other_bytes_are_noticed(monkeypatch, connection, service, capsys):
+    """A restore that claims success and does nothing."""
+    done = SimpleNamespace(wait=lambda: bytearray(5))
+    monkeypatch.setattr(spillway.Region, "restore", lambda region, **options: done)
+    values = _probe.Values(memoryview(b"bytes"), None)
+    assert _probe.run(connection, "a file", values, None) == 1
+    assert "verified  THE BYTES DIFFER" in capsys.readouterr().out
+    assert _doctor.run(service.socket) == 1
+    assert "trial     THE BYTES DIFFER\nnext step report this as a bug" in capsys.readouterr().out
 
 
 def test_probe_takes_room_for_the_file(monkeypatch):
@@ -190,10 +204,12 @@ def test_probe_starts_a_service_with_room(monkeypatch, tmp_path):
     monkeypatch.delenv("SPILLWAY_SOCKET", raising=False)
     monkeypatch.setattr("spillway._connection.DEFAULT_SOCKET", str(tmp_path / "none"))
     monkeypatch.setattr(main, "start", refuse)
-    (tmp_path / "file").write_bytes(bytes(1000))
+    with open(tmp_path / "file", "wb") as file:
+        file.truncate(300 << 20)
     monkeypatch.setattr(sys, "argv", ["spillway", "probe", str(tmp_path / "file")])
     assert main.main() == 1
-    assert started == [{"host_tier_bytes": _probe.tier_bytes(1000)}]
+    assert started == [{"host_tier_bytes": _probe.tier_bytes(300 << 20)}]
+    assert _probe.tier_bytes(300 << 20) > _probe.tier_bytes(0)
     monkeypatch.setenv("SPILLWAY_SOCKET", str(tmp_path / "named"))
     assert main.main() == 1 and len(started) == 1
 

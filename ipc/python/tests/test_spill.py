@@ -349,6 +349,13 @@ def test_status_has_each_number_in_its_place(connection):
     assert (status.version, status.device) == ("1.2.3", "a GPU")
 
 
+def test_empty_arrays_behind_many(connection):
+    """A region of the service has 64 buffers, and one that holds nothing has one."""
+    arrays = [numpy.full(i % 5 + 1, i) for i in range(64)] + [numpy.zeros(0), numpy.zeros(0)]
+    back = connection.spill(arrays).wait().restore().wait()
+    assert len(back) == 66 and all((a == b).all() for a, b in zip(arrays, back))
+
+
 def test_register(connection):
     import mmap
 
@@ -362,9 +369,17 @@ def test_register(connection):
         a[1000:2000] = 0
         region.restore(into=a[1000:2000]).wait()
     assert (a == numpy.arange(len(a))).all()
+    again = connection.register(a)  # it is no longer registered
+    again.close()
+    again.close()
     with pytest.raises(spillway.EMEMKIND):
         connection.register(bytearray(1000))
     connection.prepare(a)
+    last = connection.register(a)
+    connection.close()
+    last.close()
+    with pytest.raises(spillway.ECONN):
+        connection.prepare(a)
     os.close(fd)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One connection in several threads, and what fork() makes of it."""
 
+import gc
 import multiprocessing
 import os
 import re
@@ -72,6 +73,20 @@ def test_the_lock_is_free_while_a_thread_waits(connection, service):
     assert not waiting.is_alive()
 
 
+def test_waiting_takes_no_processor(connection, service):
+    import signal
+
+    os.kill(service.pid, signal.SIGSTOP)
+    try:
+        ticket = connection.spill(bytearray(1000))
+        begun = time.thread_time()
+        with pytest.raises(spillway.EAGAIN):
+            ticket.wait(timeout=0.5)
+        assert time.thread_time() - begun < 0.25
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+
+
 def test_a_thread_that_gives_up_leaves_polling_to_another(connection, service):
     import signal
 
@@ -117,6 +132,8 @@ def test_interrupted_wait_leaves_no_poller(connection, service):
 def test_close_ends_waits_of_other_threads(service):
     import signal
 
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
     c = spillway.Connection()
     os.kill(service.pid, signal.SIGSTOP)
     ended = []
@@ -139,6 +156,7 @@ def test_close_ends_waits_of_other_threads(service):
         t.join(10)
         assert not t.is_alive()
     assert len(ended) == 2
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def child_of_fork(connection, region, ticket, pipe):

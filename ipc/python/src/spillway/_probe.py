@@ -15,7 +15,7 @@ from ._ticket import Region
 from .errors import EINVAL
 
 _ROUNDS = 3
-_TYPES = {f"{kind}{size}": f"{kind}{size * 8}" for kind in "iuf" for size in (1, 2, 4, 8) if kind != "f" or size > 1}
+_TYPES = {f"{kind}{size}": f"{kind}{size * 8}" for kind in "iuf" for size in (1, 2, 4, 8)}
 
 
 class Values:
