@@ -5,6 +5,7 @@
 #include "codec/checksum.h"
 #include "codec/codec.h"
 #include "codec/lz/lz.h"
+#include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "codec/streams/streams.h"
 #include "tests/lib/content.h"
@@ -414,6 +415,68 @@ START_TEST(no_segment_has_codes_without_a_table) {
 }
 END_TEST
 
+static const enum sw_codec_id symbol_codecs[] = {SW_CODEC_V5T, SW_CODEC_PHRASE, SW_CODEC_ONPAIR, SW_CODEC_HUFFMAN};
+
+/* Text that each codec of bytes makes shorter. */
+static void encode_text(enum sw_codec_id codec) {
+    static uint8_t text[3000];
+    static struct sw_frame_dictionary dictionary;
+    struct sw_plan plan;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (uint8_t) "the quick brown fox jumps over the lazy dog, "[i % 45];
+    dictionary.index_bytes = 0;
+    ck_assert(sw_plan_init_by_codec(&plan, codec, SW_VALUE_NONE, text, sizeof text, &dictionary));
+    encode(plan, text, sizeof text);
+}
+
+/* Gives the frame another header, with the hash of this and of the symbols. */
+static void put_header(struct sw_frame_header *h) {
+    const uint32_t hash = sw_hash_update(0, h, offsetof(struct sw_frame_header, header_hash));
+    h->header_hash = sw_hash_finish(
+        sw_hash_update(hash, victim.frame.data + sizeof *h, sw_frame_records_offset(h->n_symbols) - sizeof *h));
+    memcpy(victim.frame.data, h, sizeof *h);
+}
+
+/* The last symbol is longer than what is left of the content: no byte is written behind it. */
+START_TEST(no_symbol_passes_the_end) {
+    encode_text(symbol_codecs[_i]);
+    for (uint64_t fewer = 1; fewer < SW_PHRASE_MAX_BYTES; fewer++) {
+        struct sw_frame_header h;
+        struct sw_guard out = sw_guard_new(victim.raw.bytes - fewer, SW_GUARD_AT_END);
+        uint64_t raw_bytes;
+        memcpy(&h, victim.frame.data, sizeof h);
+        h.raw_bytes = out.bytes;
+        put_header(&h);
+        ck_assert_int_lt(sw_codec_decode(victim.frame.data, victim.frame.bytes, out.data, out.bytes, &raw_bytes, NULL),
+                         0);
+        sw_guard_free(&out);
+    }
+}
+END_TEST
+
+/* A frame of a codec with a dictionary that has none, and nothing behind its head. */
+START_TEST(no_dictionary_is_read_behind_the_frame) {
+    const struct sw_frame_header header = header_of(SW_CODEC_ONPAIR, 0, 0);
+    struct sw_guard frame = sw_guard_new(header.frame_bytes, SW_GUARD_AT_END);
+    uint64_t raw_bytes;
+    memcpy(frame.data, &header, sizeof header);
+    ck_assert_int_eq(sw_codec_decode(frame.data, frame.bytes, NULL, 0, &raw_bytes, NULL), -SW_EFRAME);
+    sw_guard_free(&frame);
+}
+END_TEST
+
+/* Symbols that are longer than those for which a decoder has room. */
+START_TEST(no_symbol_is_longer_than_the_longest) {
+    const uint8_t longest[] = {8, SW_PHRASE_MAX_BYTES};
+    struct sw_frame_header h;
+    encode_text(symbol_codecs[_i]);
+    memcpy(&h, victim.frame.data, sizeof h);
+    victim.frame.data[sizeof h + 8 * h.n_symbols] = (uint8_t)(longest[_i] + 1);
+    put_header(&h);
+    ck_assert_int_eq(decode(), -SW_EFRAME);
+}
+END_TEST
+
 /* A reader may have only the beginning of a frame, as from a tier: what is behind it is not read. */
 START_TEST(a_head_that_is_cut_is_refused) {
     struct sw_frame_layout layout;
@@ -473,6 +536,9 @@ int main(void) {
     tcase_add_test(tests, blocks_have_all_parts_that_are_read);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
     tcase_add_test(tests, no_segment_has_codes_without_a_table);
+    tcase_add_loop_test(tests, no_symbol_passes_the_end, 0, 4);
+    tcase_add_loop_test(tests, no_symbol_is_longer_than_the_longest, 0, 2);
+    tcase_add_test(tests, no_dictionary_is_read_behind_the_frame);
     tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
     suite_add_tcase(suite, tests);
     tests = tcase_create("headers");

@@ -275,6 +275,29 @@ START_TEST(made_up_dictionaries_are_refused) {
     ck_assert_int_eq(sw_onpair_table_read(&table, dictionary.data, dictionary.bytes), -SW_EFRAME);
     memset(dictionary.data + 8, 0x44, 8);
     ck_assert_int_eq(sw_onpair_table_read(&table, dictionary.data, dictionary.bytes), 0);
+    uint8_t *const longest = memchr(dictionary.data + SW_ONPAIR_HEAD_BYTES, SW_ONPAIR_MAX_BYTES, 200);
+    uint8_t *const other = memchr(dictionary.data + SW_ONPAIR_HEAD_BYTES, 2, 200);
+    ck_assert(longest && other);
+    ++*longest, --*other; /* all texts are as long as before */
+    ck_assert_int_eq(sw_onpair_table_read(&table, dictionary.data, dictionary.bytes), -SW_EFRAME);
+    make_random(128, 26, 1);
+    memset(dictionary.data + 8, 0x33, 8); /* 128 codes, and none for the escape */
+    ck_assert_int_eq(sw_onpair_table_read(&table, dictionary.data, dictionary.bytes), -SW_EFRAME);
+}
+END_TEST
+
+/* One more would be written behind the table. */
+START_TEST(a_dictionary_has_no_more_than_its_most_symbols) {
+    for (uint16_t n = SW_ONPAIR_MAX_SYMBOLS; n <= SW_ONPAIR_MAX_SYMBOLS + 1; n++) {
+        struct sw_onpair_table table;
+        memset(&dictionary, 0, sizeof dictionary);
+        memcpy(dictionary.data, &n, sizeof n);
+        dictionary.data[2] = SW_ONPAIR_MAX_BYTES;
+        memset(dictionary.data + 8, 0xCC, 8);
+        memset(dictionary.data + SW_ONPAIR_HEAD_BYTES, 1, n);
+        ck_assert_int_eq(sw_onpair_table_read(&table, dictionary.data, sizeof dictionary.data),
+                         n > SW_ONPAIR_MAX_SYMBOLS ? -SW_EFRAME : 0);
+    }
 }
 END_TEST
 
@@ -349,6 +372,7 @@ int main(void) {
     tcase_add_test(tests, comments_shrink_further);
     tcase_add_test(tests, too_long_frames_become_raw);
     tcase_add_test(tests, made_up_dictionaries_are_refused);
+    tcase_add_test(tests, a_dictionary_has_no_more_than_its_most_symbols);
     tcase_add_test(tests, a_stream_that_ends_within_its_last_code_is_refused);
     tcase_add_test(tests, errors_are_named);
     suite_add_tcase(suite, tests);
