@@ -5,6 +5,7 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,7 @@ START_TEST(test_dense) {
     expect(0, "$SWCODEC probe -d in | grep -q 'codec *onpair'");
     make_file("short", SW_CONTENT_TEXT, 3000); /* too short for a dictionary */
     expect(0, "$SWCODEC encode short plain -f && $SWCODEC encode -d short stored -f && cmp plain stored");
+    expect(0, "$SWCODEC encode -ft u8 in plain && $SWCODEC encode -dft u8 in stored && cmp plain stored");
 }
 END_TEST
 
@@ -123,6 +125,44 @@ START_TEST(test_existing_output) {
     expect(0, "chmod 640 in; $SWCODEC encode --force in out && $SWCODEC decode out back && cmp in back");
     expect(0, "test $(stat -c %a out) = 640");
     expect(0, "test $(ls | wc -l) = 4"); /* in, out, back, err: no temporary file stays */
+}
+END_TEST
+
+/* An output has the rights of its input's file, or those that any new file has. */
+START_TEST(test_rights_of_outputs) {
+    expect(0, "umask 027; echo text | $SWCODEC encode - out && test $(stat -c %a out) = 640");
+    expect(0, "umask 077; $SWCODEC decode out back && test $(stat -c %a back) = 640");
+}
+END_TEST
+
+/* A stream is no text: it goes to a terminal only by force. */
+START_TEST(test_terminal) {
+    char command[200];
+    const int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    make_file("in", SW_CONTENT_TEXT, 100);
+    (void)snprintf(command, sizeof command, "$SWCODEC encode in %s", ptsname(terminal));
+    expect(1, command);
+    expect_message("is a terminal; use --force");
+    (void)snprintf(command, sizeof command, "$SWCODEC encode in stored && $SWCODEC encode --force in %s",
+                   ptsname(terminal));
+    expect(0, command);
+    (void)snprintf(command, sizeof command, "$SWCODEC decode stored %s", ptsname(terminal));
+    expect(0, command);
+    close(terminal);
+}
+END_TEST
+
+/* Another process has made the pipe's end non-blocking, and the reader is slow. */
+START_TEST(test_pipe_that_does_not_block) {
+    int ends[2];
+    make_file("in", SW_CONTENT_RANDOM, 1 << 20);
+    ck_assert(pipe(ends) == 0 && fcntl(ends[1], F_SETFL, O_WRONLY | O_NONBLOCK) == 0);
+    ck_assert(dup2(ends[0], 60) == 60 && dup2(ends[1], 61) == 61);
+    close(ends[0]), close(ends[1]);
+    expect(0, "$SWCODEC encode in stored; (sleep 0.1; head -c $(stat -c %s stored) <&60 >piped) &"
+              "$SWCODEC encode in - >&61 && wait $! && cmp stored piped");
+    close(60), close(61);
 }
 END_TEST
 
@@ -160,6 +200,26 @@ START_TEST(test_cut_stream) {
     expect(0, "test $(ls | wc -l) = 4"); /* in, stored, cut, err: no output, whole or part */
     expect(1, "cat stored stored | $SWCODEC decode - out");
     expect_message("bytes after the end of the stream");
+}
+END_TEST
+
+/* What a header claims is not allocated beyond a stream's limits. */
+START_TEST(test_chunks_beyond_the_limit) {
+    static const struct {
+        enum sw_codec_id codec;
+        uint64_t raw_bytes, frame_bytes;
+    } claims[] = {{SW_CODEC_RAW, ((uint64_t)256 << 20) + 1, 0}, {SW_CODEC_FOR, 1000, (uint64_t)1 << 20}};
+    for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
+        struct sw_frame_layout layout;
+        struct sw_frame_header header;
+        sw_frame_layout_init(&layout, claims[i].codec, 10, claims[i].raw_bytes, 0);
+        layout.frame_bytes = claims[i].frame_bytes ? claims[i].frame_bytes : layout.frame_bytes;
+        layout.value_type = claims[i].codec == SW_CODEC_FOR ? SW_VALUE_U32 : SW_VALUE_NONE;
+        sw_frame_header_init(&header, &layout, NULL);
+        write_file("bad", &header, sizeof header);
+        expect(1, "$SWCODEC decode bad out");
+        expect_message("exceeds the limit of streams");
+    }
 }
 END_TEST
 
@@ -219,19 +279,30 @@ START_TEST(test_signals) {
 }
 END_TEST
 
+START_TEST(test_an_ignored_signal_stays_ignored) {
+    expect(0, "trap '' HUP; mkfifo pipe; exec 9<>pipe; $SWCODEC encode - out <pipe 9>&- &"
+              "until ls | grep -q out; do sleep 0.01; done; kill -HUP $!; echo text >&9; exec 9>&-; wait $!");
+    expect(0, "test \"$($SWCODEC decode out -)\" = text");
+}
+END_TEST
+
 START_TEST(test_probe) {
     make_file("in", SW_CONTENT_TEXT, 1 << 20);
     expect(0, "$SWCODEC probe --link-gbps 10 in > report");
     expect(0, "grep -Eq '^ratio +1[0-3][.][0-9]+$' report && grep -Eq '^codec +phrase$' report");
     expect(0, "awk '/^ratio/{r=$2} /^spill rate/{s=$3} END{d=s-10*r; exit !(d<0.01 && d>-0.01)}' report");
     expect(0, "grep -q '^encode rate' report");
+    /* A codec alone has about the ratio that it has in a stream. */
+    expect(0, "awk '/^ratio/{r=$2} $1==\"phrase\"{d=$2/r} END{exit !(d<1.2 && d>0.8)}' report");
     make_lines("lines", 3 << 20);
     expect(0, "$SWCODEC probe --link-gbps 10 lines > report");
     /* The usual codec and the denser one, whose ratio is higher; over the link: the ratio times its rate. */
     expect(0, "awk '$1==\"v5t\"{v=$2} $1==\"onpair\"{o=$2; d=$5-10*$2} END{exit !(v>1 && o>v && d<1 && d>-1)}' report");
     expect(0, "awk '$1==\"raw\"{exit !($2<1.01 && $6<=450)}' report");
-    expect(0, "seq 100000 | $SWCODEC probe -t u8 - | grep -q '^  lz '");
-    expect(0, "head -c 1000000 /dev/urandom | $SWCODEC probe - | grep -Eq '^codec +raw$'");
+    /* And none is faster than its encoder. */
+    expect(0, "seq 100000 | $SWCODEC probe -t u8 - | awk '$1==\"lz\"{found=$6} END{exit !(found==258)}'");
+    expect(0, "head -c 1000000 /dev/urandom | $SWCODEC probe - > report; grep -Eq '^codec +raw$' report");
+    expect(0, "test \"$(grep '^  [a-z]' report | awk '{print $1}' | xargs)\" = 'per codec raw'");
     expect(0, "$SWCODEC probe /dev/null | grep -Eq '^bytes +0$'");
 }
 END_TEST
@@ -282,8 +353,10 @@ START_TEST(test_usage) {
         "$SWCODEC encode -T -1 in out",
         "$SWCODEC encode -T 3x in out",
         "$SWCODEC encode -c 257 in out",
+        "$SWCODEC encode -T 257 in out",
         "$SWCODEC probe --link-gbps 0 in",
         "$SWCODEC probe --link-gbps nan in",
+        "$SWCODEC probe --link-gbps inf in",
         "$SWCODEC encode --what in out",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -304,10 +377,15 @@ int main(void) {
     tcase_add_test(tests, test_dense);
     tcase_add_test(tests, test_existing_output);
     tcase_add_test(tests, test_output_that_appears_meanwhile);
+    tcase_add_test(tests, test_rights_of_outputs);
+    tcase_add_test(tests, test_terminal);
+    tcase_add_test(tests, test_pipe_that_does_not_block);
     tcase_add_test(tests, test_cut_stream);
+    tcase_add_test(tests, test_chunks_beyond_the_limit);
     tcase_add_test(tests, test_damaged_stream);
     tcase_add_test(tests, test_failed_files);
     tcase_add_test(tests, test_signals);
+    tcase_add_test(tests, test_an_ignored_signal_stays_ignored);
     tcase_add_test(tests, test_probe);
     tcase_add_test(tests, test_numbers);
     if (SW_TEST_SLOWER == 1) /* half a minute with a sanitizer */
