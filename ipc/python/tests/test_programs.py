@@ -125,6 +125,24 @@ def test_doctor_of_a_service_without_gpus(service, capsys):
     assert f"socket    {service.socket}: s" in said and re.search(r"; 0\.\d of 0\.[23] GiB in use", said)
 
 
+@pytest.mark.parametrize(
+    "error, step",
+    [(spillway.EACCES("refused"), "join the group"), (spillway.EVERSION("other", hint="update it"), "update it")],
+)
+def test_doctor_says_why_a_service_is_of_no_use(monkeypatch, capsys, error, step):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(_doctor, "Connection", refuse)
+    monkeypatch.setattr(_doctor, "_rights", lambda socket: ("its rights", "join the group"))
+    monkeypatch.setattr(_doctor, "_look_at_private_service", lambda *_: None)
+    report = _doctor.Report()
+    _doctor._look_at_service(report, "/socket", 0)
+    assert report.next_step == step
+    said = f"socket    /socket: its rights\nservice   {error.name}: {error.text}\n"
+    assert capsys.readouterr().out == said
+
+
 def test_doctor_fails_if_nothing_can_spill(tmp_path):
     (tmp_path / "spillwayd").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "spillwayd").chmod(0o755)

@@ -136,6 +136,41 @@ def test_a_service_that_does_not_get_ready_is_killed(python, tmp_path):
     assert said == "spillwayd was not ready after 0.2 s: level=info event=waiting\n\nno child\n"
 
 
+def test_a_child_starts_while_the_parent_does(python, tmp_path):
+    said = python(
+        """
+        import os, signal, spillway, threading, time
+
+        def start(timeout):
+            try:
+                spillway.start(timeout=timeout)
+            except spillway.ETIMEDOUT:
+                print("not in time", flush=True)
+
+        spillway._service._STOP_S = 0.1
+        thread = threading.Thread(target=start, args=(1.5,))
+        thread.start()
+        time.sleep(0.3)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            start(0.1)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+        thread.join()
+        """,
+        SPILLWAYD=fake_spillwayd(tmp_path, "exec sleep 60\n"),
+    )
+    assert said == "not in time\n0\nnot in time\n"
+
+
+def test_a_service_that_is_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setattr(_service, "program", lambda name: None)
+    monkeypatch.setattr(_service, "_started", None)
+    with pytest.raises(spillway.ENOENT, match="not installed.*wheel"):
+        spillway.start()
+
+
 def test_why_a_service_has_ended(python, tmp_path):
     fake = fake_spillwayd(tmp_path, "echo level=info event=before\necho level=error event=why\nexit 1\n")
     done = python("import spillway; spillway.start()", check=False, SPILLWAYD=fake)
@@ -156,6 +191,16 @@ def test_folders(monkeypatch, tmp_path):
     assert _service._folder() == str(own)
     own.chmod(0o777)  # somebody else may have put something there
     assert _service._folder() != str(own)
+    own.rename(tmp_path / "folder")
+    (tmp_path / "folder").chmod(0o700)
+    own.symlink_to(tmp_path / "folder")  # somebody else may change it
+    assert _service._folder() != str(own)
+    own.unlink()
+    (tmp_path / "folder").rename(own)
+    assert _service._folder() == str(own)
+    if os.getuid() == 0:
+        os.chown(own, 12345, -1)
+        assert _service._folder() != str(own)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 30)))
     assert len(_service._folder()) < 60
 
