@@ -95,9 +95,11 @@ END_TEST
 START_TEST(an_empty_build) {
     const struct sw_build_config none = {.buffers = &buffers[2], .n_buffers = 1};
     const struct sw_range range = {.mem = sw_pair.from_mem};
+    const struct sw_range frame = {.mem = sw_pair.from_mem, .frame_bytes = sw_frame_bound_bytes(0)};
     struct sw_build *build = NULL;
     struct sw_test_op op = {0}, end;
     ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &none, &build, NULL), 0);
+    ck_assert_int_eq(sw_build_append(build, &frame, 1, sw_test_op_done, &op, NULL), -SW_EINVAL);
     if (_i)
         ck_assert_int_eq(sw_build_append(build, &range, 1, sw_test_op_done, &op, NULL), 0);
     ck_assert_int_eq(commit(build, &end), 0);
@@ -122,12 +124,33 @@ static int try_begin(unsigned n, uint64_t raw_bytes, uint64_t chunk_bytes, enum 
 START_TEST(invalid_builds_are_refused) {
     ck_assert_int_eq(try_begin(0, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(SW_FRAMES_MAX_BUFFERS + 1, 8, CHUNK, SW_VALUE_NONE), -SW_EINVAL);
+    const uint64_t longest = sw_pair.f.engine->store.place.chunk_bytes;
     ck_assert_int_eq(try_begin(1, 8, CHUNK + 4096, SW_VALUE_NONE), -SW_EINVAL);
+    ck_assert_int_eq(try_begin(1, 8, longest + SW_BUILD_CHUNK_STEP_BYTES, SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 8, UINT64_MAX - (UINT64_MAX % CHUNK), SW_VALUE_NONE), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 7, CHUNK, SW_VALUE_U32), -SW_EINVAL);
     ck_assert_int_eq(try_begin(1, 8, CHUNK, SW_VALUE_NR), -SW_EINVAL);
     ck_assert_int_eq(try_begin(2, UINT64_MAX, 0, SW_VALUE_NONE), -SW_ERANGE);
     ck_assert_int_eq(try_begin(1, UINT64_C(1) << 50, CHUNK, SW_VALUE_NONE), -SW_ENOSPACE);
+    ck_nothing_left();
+}
+END_TEST
+
+START_TEST(an_append_has_no_more_than_its_most_ranges) {
+    enum { STEP = SW_BUILD_CHUNK_STEP_BYTES, MOST = SW_BUILD_MAX_RANGES };
+    const struct sw_build_buffer_config buffer = {(uint64_t)STEP * (MOST + 1), STEP, SW_VALUE_NONE};
+    const struct sw_build_config one = {.buffers = &buffer, .n_buffers = 1};
+    struct sw_range ranges[MOST + 1];
+    struct sw_test_op op = {0}, end = {0};
+    struct sw_build *build = NULL;
+    for (unsigned i = 0; i <= MOST; i++)
+        ranges[i] = (struct sw_range){.mem = sw_pair.from_mem, .bytes = STEP, .at = (uint64_t)STEP * i};
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &one, &build, NULL), 0);
+    ck_assert_int_eq(sw_build_append(build, ranges, MOST + 1, sw_test_op_done, &op, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_build_append(build, ranges, MOST, sw_test_op_done, &op, NULL), 0);
+    ck_assert_int_eq(sw_pair_wait(&op), 0);
+    ck_assert_int_eq(sw_build_abort(build, sw_test_op_done, &end, NULL), 0);
+    (void)sw_pair_wait(&end);
     ck_nothing_left();
 }
 END_TEST
@@ -354,6 +377,7 @@ int main(void) {
     tcase_add_loop_test(all, an_empty_build, 0, 2);
     tcase_add_test(all, invalid_builds_are_refused);
     tcase_add_test(all, invalid_appends_are_refused);
+    tcase_add_test(all, an_append_has_no_more_than_its_most_ranges);
     tcase_add_test(all, a_build_is_no_region_yet);
     tcase_add_test(all, a_failed_append_fails_the_build);
     tcase_add_test(all, builds_that_expire);

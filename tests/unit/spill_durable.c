@@ -145,6 +145,24 @@ START_TEST(an_adopted_region_belongs_to_no_request) {
 }
 END_TEST
 
+START_TEST(durabilities_are_checked) {
+    struct sw_mem *mem = sw_fixture_mem(&f, f.owner, &memory, false);
+    const struct sw_range range = {.mem = mem, .bytes = REGION_BYTES};
+    struct sw_test_op op = {0};
+    for (int durability = 0; durability <= SW_DURABILITY_NR; durability++) {
+        const int rc =
+            sw_engine_spill(f.owner, SW_TRANSFER(&range, 1, .name = "x", .durability = (enum sw_durability)durability),
+                            sw_test_op_done, &op, &op.id, NULL);
+        ck_assert_int_eq(rc, durability == SW_DURABILITY_NR ? -SW_EINVAL : durability ? -SW_EDURABILITY : 0);
+        if (rc == 0) {
+            sw_fixture_until(&f, &op.done);
+            ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+        }
+    }
+    sw_mem_close(mem, NULL, NULL);
+}
+END_TEST
+
 START_TEST(names_are_checked_and_bounded) {
     char longest[SW_REGION_NAME_BYTES + 1];
     struct sw_test_op op, first;
@@ -333,6 +351,7 @@ int main(void) {
     tcase_add_test(tcase, durable_regions_outlive_their_session);
     tcase_add_test(tcase, a_region_being_spilled_is_not_adopted);
     tcase_add_test(tcase, an_adopted_region_belongs_to_no_request);
+    tcase_add_test(tcase, durabilities_are_checked);
     tcase_add_test(tcase, names_are_checked_and_bounded);
     tcase_add_test(tcase, a_session_without_a_tenant_owner_makes_no_durable_regions);
     tcase_add_test(tcase, another_tenant_finds_nothing);

@@ -604,6 +604,9 @@ START_TEST(test_memory_of_a_pack_is_in_no_other_operation) {
     sw_fixture_until(&f, &packs.done);
     sw_fixture_until(&f, &before.done);
     ck_assert_int_eq(sw_engine_drop(f.owner, before.id, NULL), 0);
+    ck_assert_int_eq(sw_engine_restore(f.owner, packs.id, SW_TRANSFER(&beside, 1, .in_place = true, .keep = true),
+                                       sw_test_op_done, &unpacks, NULL),
+                     -SW_EINVAL); /* it would be overwritten */
     ck_assert_int_eq(sw_engine_restore(f.owner, packs.id, SW_TRANSFER(&beside, 1, .in_place = true), sw_test_op_done,
                                        &unpacks, NULL),
                      0);
