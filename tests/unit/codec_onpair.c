@@ -231,6 +231,19 @@ START_TEST(comments_shrink_further) {
 }
 END_TEST
 
+/* A sample's pieces lie in the region, the first and the last one, too. */
+START_TEST(a_plan_reads_nothing_but_its_region) {
+    const size_t pieces = SW_ONPAIR_SAMPLE_BYTES / SW_ONPAIR_PIECE_BYTES, bytes = 1600 * (pieces - 1);
+    for (int side = SW_GUARD_AT_END; side <= SW_GUARD_AT_START; side++) {
+        struct sw_guard region = sw_guard_new(bytes, (enum sw_guard_side)side);
+        struct sw_plan plan;
+        sw_content_fill(region.data, bytes, SW_CONTENT_TEXT, 1);
+        ck_assert_int_eq(sw_onpair_plan(&plan, &dictionary, region.data, bytes), 0);
+        sw_guard_free(&region);
+    }
+}
+END_TEST
+
 /* A frame that is longer than the content becomes a raw frame; a head that is longer does not leave the buffer. */
 START_TEST(too_long_frames_become_raw) {
     enum { BYTES = 200000 };
@@ -370,6 +383,7 @@ int main(void) {
     tcase_add_loop_test(tests, symbols_of_all_lengths_come_back, 0, N_DICTIONARIES);
     tcase_add_loop_test(tests, learning_keeps_to_its_bounds, 0, SW_CONTENT_NR);
     tcase_add_test(tests, comments_shrink_further);
+    tcase_add_test(tests, a_plan_reads_nothing_but_its_region);
     tcase_add_test(tests, too_long_frames_become_raw);
     tcase_add_test(tests, made_up_dictionaries_are_refused);
     tcase_add_test(tests, a_dictionary_has_no_more_than_its_most_symbols);

@@ -135,6 +135,30 @@ START_TEST(vectors_without_multiples) {
 }
 END_TEST
 
+/* Pieces of multiples of 40: one of 16 may be off, and one that lies on a finer grid does not make all finer. Half of
+ * them are too few. */
+START_TEST(steps_are_those_of_most_pieces) {
+    enum { PIECE = SW_SAMPLE_LONG_PIECE_BYTES / 4, PIECES = 16 };
+    static const struct {
+        unsigned off, finer;
+        uint64_t divisor;
+    } samples[] = {{0, 0, 40}, {1, 0, 40}, {0, 1, 40}, {8, 0, 1}};
+    for (size_t k = 0; k < N_OF(samples); k++) {
+        static uint32_t values[PIECES * PIECE];
+        struct sw_params params = {.n_symbols = 0};
+        uint64_t state = k + 1, divisor;
+        for (unsigned i = 0; i < PIECES * PIECE; i++) {
+            const unsigned piece = PIECES - 1 - i / PIECE; /* the last ones are different */
+            const uint32_t step = piece < samples[k].off ? 1 : piece < samples[k].finer ? 20 : 40;
+            values[i] = (uint32_t)(sw_random(&state) % 10000) * step;
+        }
+        sw_grid_learn(&params, values, sizeof values, SW_VALUE_U32);
+        memcpy(&divisor, params.own, sizeof divisor);
+        ck_assert_uint_eq(divisor, samples[k].divisor);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_patched");
     TCase *tests = tcase_create("all");
@@ -143,6 +167,7 @@ int main(void) {
     tcase_add_loop_test(tests, lanes_may_be_empty, 0, 2);
     tcase_add_loop_test(tests, steps_are_learned, 0, 16);
     tcase_add_test(tests, vectors_without_multiples);
+    tcase_add_test(tests, steps_are_those_of_most_pieces);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }

@@ -3,6 +3,7 @@
 #include "codec/onpair/onpair.h"
 #include "codec/plan/planning.h"
 #include "tests/lib/content.h"
+#include "tests/lib/guard.h"
 #include "tests/lib/numbers.h"
 #include "tests/lib/run.h"
 #include "tests/lib/tpch_text.h"
@@ -106,6 +107,33 @@ START_TEST(training_without_gain_gives_a_raw_plan) {
     ck_assert_int_eq(p.step, SW_PLANNING_DONE);
     ck_assert_int_eq(p.plan.codec, SW_CODEC_RAW);
     ck_assert_double_eq(p.plan.expected_ratio, 1);
+}
+END_TEST
+
+/* A GPU that could not train says that nothing was coded. */
+START_TEST(training_that_failed_gives_a_raw_plan) {
+    const struct sw_params nothing = {.n_symbols = 0};
+    struct sw_plan plan;
+    sw_plan_init_trained(&plan, &nothing, 0, SW_SAMPLE_MAX_BYTES, BYTES);
+    ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+    ck_assert_double_eq(plan.expected_ratio, 1);
+}
+END_TEST
+
+/* Samples end with their last byte, and begin with their first. */
+START_TEST(learning_reads_nothing_but_its_sample) {
+    static const size_t lengths[] = {16, 512, 1024 + 16, SW_SAMPLE_MAX_BYTES};
+    const enum sw_codec_id codec = (enum sw_codec_id)_i;
+    for (int type = SW_VALUE_NONE; type < SW_VALUE_NR; type++)
+        for (size_t i = 0; i < 2 * sizeof lengths / sizeof lengths[0]; i++) {
+            struct sw_guard piece = sw_guard_new(lengths[i / 2], i % 2 ? SW_GUARD_AT_END : SW_GUARD_AT_START);
+            struct sw_plan plan;
+            sw_content_fill(piece.data, piece.bytes, SW_CONTENT_MIXED, i);
+            (void)sw_plan_init_by_codec(&plan, codec, (enum sw_value_type)type, piece.data, piece.bytes, &dictionary);
+            if (type != SW_VALUE_NONE)
+                sw_plan_init_typed(&plan, (enum sw_value_type)type, piece.data, piece.bytes, piece.bytes);
+            sw_guard_free(&piece);
+        }
 }
 END_TEST
 
@@ -342,6 +370,8 @@ int main(void) {
     tcase_add_test(tests, incompressible_bytes_are_not_trained_on);
     tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);
     tcase_add_test(tests, training_without_gain_gives_a_raw_plan);
+    tcase_add_test(tests, training_that_failed_gives_a_raw_plan);
+    tcase_add_loop_test(tests, learning_reads_nothing_but_its_sample, 1, SW_CODEC_NR);
     tcase_add_test(tests, bytes_without_symbols_get_codes);
     tcase_add_test(tests, a_long_regions_dictionary_is_in_each_frame);
     tcase_add_loop_test(tests, bytes_that_are_numbers_get_codes_of_parts, 0, 2);
