@@ -551,6 +551,16 @@ START_TEST(credentials_come_from_the_unit_first) {
 }
 END_TEST
 
+/* Only the configured store is asked. */
+START_TEST(a_proxy_of_the_environment_is_not_used) {
+    static const char *const variables[] = {"http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        ck_assert_int_eq(setenv(variables[i], "http://127.0.0.1:1", 1), 0); /* nobody listens there */
+    ck_assert_int_eq(put("direct", 10, NULL), 0);
+    ck_assert_uint_eq(stats().n_failed, 0);
+}
+END_TEST
+
 START_TEST(pauses_grow_and_differ) {
     for (unsigned n = 1; n < 20; n++) {
         const uint64_t most = n < 7 ? UINT64_C(100) << (n - 1) : 5000;
@@ -588,6 +598,7 @@ int main(void) {
     tcase_add_test(tests, an_unknown_host_is_named);
     tcase_add_test(tests, closing_cancels_what_is_left);
     tcase_add_test(tests, closing_cancels_transfers_that_run);
+    tcase_add_test(tests, a_proxy_of_the_environment_is_not_used);
     tcase_add_test(tests, a_certificate_is_checked);
     tcase_add_test(tests, what_is_malformed_is_refused);
     tcase_add_test(tests, credentials_come_from_the_unit_first);
