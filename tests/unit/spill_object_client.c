@@ -542,6 +542,14 @@ START_TEST(credentials_come_from_the_unit_first) {
     ck_assert_str_eq(found.token, "");
     write_file(path, "aws_access_key_id = unit\n");
     ck_assert_int_eq(sw_object_credentials_load(&found, NULL, &err), -SW_ECONFIG);
+    for (int more = 0; more < 2; more++) {
+        char text[300];
+        (void)snprintf(text, sizeof text, "aws_access_key_id=%0*d\naws_secret_access_key = s\n",
+                       (int)sizeof found.id - 1 + more, 1);
+        write_file(path, text);
+        ck_assert_int_eq(sw_object_credentials_load(&found, NULL, &err), more ? -SW_ECONFIG : 0);
+        ck_assert_uint_eq(strlen(found.id), sizeof found.id - 1);
+    }
     ck_assert_int_eq(chmod(path, 0604), 0);
     ck_assert_int_eq(sw_object_credentials_load(&found, path, &err), -SW_EACCES);
     ck_assert_ptr_nonnull(strstr(err.msg, "every user may access it"));
