@@ -153,6 +153,34 @@ START_TEST(a_wrong_key_is_an_error_and_changes_nothing) {
 }
 END_TEST
 
+/* A mark that cannot be read proves nothing, so no frame is removed for it. */
+START_TEST(a_mark_that_cannot_be_read_is_an_error_and_changes_nothing) {
+    struct sw_nvme_key key = make_key(), right = adopt(&key), other = make_key();
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    const struct sw_nvme_key *const wrong[] = {NULL, &other};
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    char mark[96], moved[96];
+    config.key = &key;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, 50000, 7, &stored, NULL), 0);
+    tier->ops->close(tier);
+    ck_assert_int_eq(rename(sw_nvme_path(mark, "key-check"), sw_nvme_path(moved, "moved")), 0);
+    ck_assert_int_eq(symlink(moved, mark), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        config.key = wrong[i];
+        ck_assert_int_lt(sw_tier_nvme_open(&tier, &config, NULL), 0);
+    }
+    ck_assert_int_eq(rename(moved, mark), 0);
+    config.key = &right;
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(7), &r);
+    tier->ops->close(tier);
+    sw_nvme_key_fini(&key);
+    sw_nvme_key_fini(&right);
+    sw_nvme_key_fini(&other);
+}
+END_TEST
+
 /* The mark is forged: the frame that is then read is found bad, like any damage. */
 START_TEST(a_wrong_key_reads_no_valid_frame) {
     struct sw_nvme_key key = make_key(), other = make_key(), wrong = adopt(&other);
@@ -465,6 +493,7 @@ int main(void) {
     tcase_add_loop_test(tcase, frames_come_back_and_the_disk_shows_nothing, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, every_block_has_a_tweak_of_its_own);
     tcase_add_test(tcase, a_wrong_key_is_an_error_and_changes_nothing);
+    tcase_add_test(tcase, a_mark_that_cannot_be_read_is_an_error_and_changes_nothing);
     tcase_add_test(tcase, a_wrong_key_reads_no_valid_frame);
     tcase_add_test(tcase, a_new_key_starts_over);
     tcase_add_loop_test(tcase, plain_frames_stay_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
