@@ -2,6 +2,7 @@
  * numbers wraps into a small one. */
 #include "spill/device/memfd.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "spill/store/quota.h"
 #include "spill/worker/order.h"
 #include "tests/lib/engine_fixture.h"
@@ -201,6 +202,32 @@ START_TEST(a_memory_is_as_long_as_its_file) {
 }
 END_TEST
 
+static bool count_region(const struct sw_region_view *view, void *arg) {
+    (void)view;
+    return ++*(unsigned *)arg < 100;
+}
+
+/* A list of very many regions is made in parts, so that nobody waits for the whole. */
+START_TEST(a_visit_looks_at_no_more_slots_than_asked) {
+    enum { REGIONS = 5 };
+    struct sw_test_op op;
+    open_fixture(NULL);
+    for (unsigned i = 0; i < REGIONS; i++)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), 0);
+    for (unsigned most = 1; most <= REGIONS; most++) {
+        unsigned n = 0, n_calls = 0;
+        for (uint32_t slot = 0; slot != UINT32_MAX; n_calls++) {
+            const unsigned before = n;
+            slot = sw_engine_visit(f.engine, slot, most, count_region, &n);
+            ck_assert_uint_le(n - before, most);
+        }
+        ck_assert_uint_eq(n, REGIONS);
+        ck_assert_uint_eq(n_calls, (REGIONS + most - 1) / most);
+    }
+    close_fixture();
+}
+END_TEST
+
 START_TEST(an_order_page_has_its_stated_number_of_words) {
     static const struct {
         uint64_t file_bytes, bytes;
@@ -242,6 +269,7 @@ int main(void) {
     tcase_add_test(tcase, lengths_of_buffers_do_not_wrap);
     tcase_add_loop_test(tcase, a_tier_is_filled_to_the_last_byte, 0, 2);
     tcase_add_test(tcase, a_memory_is_as_long_as_its_file);
+    tcase_add_test(tcase, a_visit_looks_at_no_more_slots_than_asked);
     tcase_add_test(tcase, an_order_page_has_its_stated_number_of_words);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
