@@ -2,6 +2,7 @@
  * tenant finds them by name; other users do not even see that they exist. */
 #include "base/alloc.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/run.h"
@@ -142,6 +143,28 @@ START_TEST(an_adopted_region_belongs_to_no_request) {
     ck_assert_uint_eq(found.gen, 0);
     sw_engine_find_by_request(f.owner, 0, &found, 1);
     ck_assert_uint_eq(found.gen, 0);
+}
+END_TEST
+
+/* An operator names a region by its user, too, if several users have the name. */
+START_TEST(names_belong_to_their_users) {
+    struct sw_owner *first = f.owner, *other_tenant = new_owner();
+    struct sw_test_op ours, theirs;
+    struct sw_region_id id;
+    ck_assert_int_eq(spill("orders", &ours), 0);
+    ck_assert_int_eq(sw_engine_find_name(f.engine, "orders", UINT32_MAX, &id, NULL), 0);
+    ck_assert_mem_eq(&id, &ours.id, sizeof id);
+    sw_owner_become_tenant_owner(other_tenant, 1001);
+    f.owner = new_owner();
+    sw_owner_set_tenant_owner(f.owner, other_tenant);
+    ck_assert_int_eq(spill("orders", &theirs), 0);
+    ck_assert_int_eq(sw_engine_find_name(f.engine, "orders", UINT32_MAX, &id, NULL), -SW_EINVAL);
+    ck_assert_int_eq(sw_engine_find_name(f.engine, "orders", 1001, &id, NULL), 0);
+    ck_assert_mem_eq(&id, &theirs.id, sizeof id);
+    ck_assert_int_eq(sw_engine_find_name(f.engine, "orders", 1002, &id, NULL), -SW_ENOENT);
+    sw_fixture_close_owner(&f, f.owner);
+    sw_fixture_close_owner(&f, other_tenant);
+    f.owner = first;
 }
 END_TEST
 
@@ -351,6 +374,7 @@ int main(void) {
     tcase_add_test(tcase, durable_regions_outlive_their_session);
     tcase_add_test(tcase, a_region_being_spilled_is_not_adopted);
     tcase_add_test(tcase, an_adopted_region_belongs_to_no_request);
+    tcase_add_test(tcase, names_belong_to_their_users);
     tcase_add_test(tcase, durabilities_are_checked);
     tcase_add_test(tcase, names_are_checked_and_bounded);
     tcase_add_test(tcase, a_session_without_a_tenant_owner_makes_no_durable_regions);
