@@ -221,7 +221,7 @@ static int open_block(struct stored *ret, const uint8_t *from, unsigned bytes, u
         n_tokens += (unsigned)__builtin_popcount(ret->begins[i]);
     }
     ret->parts = sw_lz_parts_of(symbol_bytes, n_masks, n_tokens, 0);
-    if (!(ret->begins[0] & 1) || ret->parts.distances > bytes)
+    if (ret->parts.distances > bytes)
         return -SW_EFRAME;
     for (unsigned i = 0; i < n_tokens; i += 32)
         n_matches += (unsigned)__builtin_popcount(kind_word(ret, i, n_tokens));

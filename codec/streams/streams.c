@@ -151,7 +151,7 @@ static int decode_one(sw_put_stream *put, const void *decoder, const struct read
         return 0;
     }
     put(decoder, &sink, stream, r->shape.words[segment]);
-    return sink.is_bad || sink.in_escape || sink.to != sink.end ? -SW_EFRAME : 0;
+    return sink.is_bad || sink.to != sink.end ? -SW_EFRAME : 0; /* an escape that lacks its byte leaves room */
 }
 
 int sw_streams_decode_tile(sw_put_stream *put, const void *decoder, const uint8_t *data, size_t data_bytes,
