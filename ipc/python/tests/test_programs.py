@@ -82,7 +82,7 @@ class FakeDriver:
 @pytest.mark.parametrize(
     "driver, said, n_gpus, step",
     [
-        (FakeDriver(13000), "driver    runs CUDA 13.0\nGPU       0: GPU 10, 5 GiB\nGPU       1: GPU 11, 5 GiB\n", 2, ""),
+        (FakeDriver(), "driver    runs CUDA 13.0\nGPU       0: GPU 10, 5 GiB\nGPU       1: GPU 11, 5 GiB\n", 2, ""),
         (FakeDriver(12090), "driver    runs CUDA 12.9, too old for the kernels (13.0)\n", 2, "update .* 580 .*12.9"),
         (FakeDriver(code=3), "driver    cuInit: CUDA_ERROR_3; host memory only\n", 0, "install the NVIDIA driver"),
         (None, "driver    no libcuda.so.1; host memory only\n", 0, "install the NVIDIA driver"),
