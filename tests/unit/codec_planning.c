@@ -362,10 +362,29 @@ START_TEST(a_device_learns_from_many_parts) {
 }
 END_TEST
 
+/* A dictionary is tried on pieces that it was not learned from. The last piece may be short (AddressSanitizer notices
+ * where its copy would end). */
+START_TEST(samples_whose_last_piece_is_short) {
+    struct sw_plan plan;
+    unsigned n_refined = 0;
+    fill_repeated();
+    for (size_t pieces = 3; pieces <= 11; pieces += 4)
+        for (size_t more = 0; more < SW_SAMPLE_LONG_PIECE_BYTES; more += 73) {
+            const size_t bytes = pieces * SW_SAMPLE_LONG_PIECE_BYTES + more;
+            sw_plan_init(&plan, region, bytes, bytes);
+            if (sw_plan_may_refine(&plan, true))
+                sw_plan_refine(&plan, region, bytes, &dictionary, NULL);
+            n_refined += plan.codec != SW_CODEC_RAW;
+        }
+    ck_assert_uint_gt(n_refined, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_planning");
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, nothing_to_plan, 0, 2);
+    tcase_add_test(tests, samples_whose_last_piece_is_short);
     tcase_add_loop_test(tests, numbers_take_one_sample, 0, 2);
     tcase_add_test(tests, incompressible_bytes_are_not_trained_on);
     tcase_add_test(tests, trained_bytes_go_on_where_phrases_may_gain);

@@ -278,6 +278,10 @@ START_TEST(invalid_requests_are_refused) {
     ranges[4].bytes--;
     ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(ranges, N), sw_test_op_done, &one, NULL),
                      -SW_ETOOSMALL);
+    ranges[4].bytes++;
+    ranges[0].bytes--; /* though the others fit */
+    ck_assert_int_eq(sw_engine_restore(f.owner, op.id, SW_TRANSFER(ranges, N), sw_test_op_done, &one, NULL),
+                     -SW_ETOOSMALL);
     ck_assert_uint_eq(one.calls, 0);
     ck_assert_int_eq(restore(&op, false), 0);
     ck_back();

@@ -203,6 +203,19 @@ START_TEST(test_restores_go_first_until_they_have_half_of_the_slots) {
 }
 END_TEST
 
+/* Where only the order counts, as for memory in transit: of one tenant's jobs the restore goes first. */
+START_TEST(test_a_restore_goes_before_a_spill_of_its_tenant) {
+    struct sw_turns turns;
+    struct work works[2];
+    sw_turns_init(&turns);
+    add(&turns, &works[0], NULL, 1, SW_TURN_OUT, MIB);
+    add(&turns, &works[1], NULL, 2, SW_TURN_BACK, MIB);
+    ck_assert(sw_turns_goes_before(&works[1].turn, &works[0].turn));
+    ck_assert(!sw_turns_goes_before(&works[0].turn, &works[1].turn));
+    end(&turns, works, 2);
+}
+END_TEST
+
 /* A single slot goes to a spill and to a restore by turns. */
 START_TEST(test_a_single_slot_serves_both_ways) {
     struct sw_turns turns;
@@ -441,6 +454,7 @@ int main(void) {
     tcase_add_test(tcase, test_sessions_and_requests_have_equal_parts);
     tcase_add_test(tcase, test_a_stream_of_new_requests_starves_none);
     tcase_add_test(tcase, test_restores_go_first_until_they_have_half_of_the_slots);
+    tcase_add_test(tcase, test_a_restore_goes_before_a_spill_of_its_tenant);
     tcase_add_test(tcase, test_a_single_slot_serves_both_ways);
     tcase_add_test(tcase, test_a_light_tenant_is_next);
     tcase_add_test(tcase, test_a_slot_stays_free);

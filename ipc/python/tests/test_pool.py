@@ -252,6 +252,16 @@ def test_streams_and_types_reach_the_library(pool):
         assert streams == [9]
 
 
+@pytest.mark.parametrize("nbytes", [9, 11])
+def test_a_refill_of_another_length_is_refused(pool, nbytes):
+    watched = pool.watch(bytearray(10), lambda: None, refill=lambda stream: bytearray(nbytes))
+    watched.spill()
+    with pytest.raises(spillway.ENOMEM) as found:
+        with watched.pin():
+            pass
+    assert f"{nbytes} bytes, the buffer has 10" in str(found.value.__cause__)
+
+
 def test_memory_of_a_refill_is_held(pool):
     refilled = []
 
