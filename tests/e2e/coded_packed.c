@@ -609,6 +609,20 @@ START_TEST(a_service_that_hangs_spoils_nothing) {
 }
 END_TEST
 
+/* It was told of the pack, and has not answered: nobody would know the region. */
+START_TEST(a_pack_that_a_hanging_service_was_told_of_is_undone) {
+    ok(spillway_prepare(here, data, &error));
+    sw_test_daemon_pause(&sw_served_daemon);
+    struct spillway_ticket *ticket = pack(here);
+    ck_assert_int_eq(spillway_wait(ticket, 500, NULL, 0, &error), -SPILLWAY_EAGAIN);
+    ck_assert(!is_original());
+    spillway_close(here);
+    ck_assert(is_original());
+    ck_assert_int_eq(kill(sw_served_daemon.pid, SIGCONT), 0);
+    here = connect_as(SPILLWAY_CODEC_CLIENT);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("coded_packed");
     TCase *served = tcase_create("served"), *alone = tcase_create("the service's end");
@@ -638,6 +652,7 @@ int main(void) {
     tcase_add_loop_test(alone, a_pack_is_undone_when_the_service_ends, 0, ENDS);
     tcase_add_loop_test(alone, an_unpack_goes_on_when_the_service_ends, 0, ENDS);
     tcase_add_test(alone, a_service_that_hangs_spoils_nothing);
+    tcase_add_test(alone, a_pack_that_a_hanging_service_was_told_of_is_undone);
     suite_add_tcase(suite, served);
     suite_add_tcase(suite, alone);
     return sw_test_run(suite, CK_FORK);
