@@ -198,7 +198,7 @@ START_TEST(sessions_that_are_not_resumed_end) {
         MUST(spillway_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
-    sleep_us(2500000); /* and more often than once */
+    sleep_us(3500000); /* and more often than once: for an hour */
     MUST(spillway_status(other, &status, &error) == 0, &error);
     ck_assert_uint_eq(status.regions, 1);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
