@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 void sw_test_packet(struct sw_test_packet *ret, unsigned type, uint32_t flags) {
     sw_msg_init(&ret->msg, type);
@@ -105,4 +106,22 @@ int sw_test_result_code(const struct sw_msg *msg, unsigned i) {
 struct sw_region_id sw_test_result_id(const struct sw_msg *msg, unsigned i) {
     SW_ASSERT(msg->header.type == SW_MSG_RESULTS && i < msg->u.results.n_results);
     return (struct sw_region_id){msg->u.results.results[i].slot, msg->u.results.results[i].gen};
+}
+
+void sw_test_send_raw(int socket, size_t bytes, unsigned n_fds) {
+    static uint8_t packet[SW_PROTO_MAX_PACKET_BYTES * 2];
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {0};
+    struct iovec io = {.iov_base = packet, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    if (n_fds) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+        rights->cmsg_level = SOL_SOCKET;
+        rights->cmsg_type = SCM_RIGHTS;
+        rights->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        for (unsigned i = 0; i < n_fds; i++)
+            memcpy(CMSG_DATA(rights) + i * sizeof(int), &socket, sizeof(int));
+    }
+    SW_ASSERT(sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)bytes);
 }

@@ -39,4 +39,8 @@ const char *sw_test_text(const struct sw_msg *msg, uint8_t number);
 int sw_test_result_code(const struct sw_msg *msg, unsigned i);
 struct sw_region_id sw_test_result_id(const struct sw_msg *msg, unsigned i);
 
+/* Sends a packet of zeros that sw_packet_send() may refuse: of up to twice the most bytes, with up to 253 descriptors.
+ */
+void sw_test_send_raw(int socket, size_t bytes, unsigned n_fds);
+
 #endif

@@ -2,6 +2,7 @@
 #include "ipc/peer.h"
 #include "ipc/proto.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -47,25 +48,6 @@ START_TEST(a_process_is_identified_without_a_descriptor_left) {
 }
 END_TEST
 
-/* With as many descriptors, or none. */
-static void send_packet(size_t bytes, unsigned n_fds) {
-    static uint8_t packet[SW_PROTO_MAX_PACKET_BYTES * 2];
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {0};
-    struct iovec io = {.iov_base = packet, .iov_len = bytes};
-    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-    if (n_fds) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        for (unsigned i = 0; i < n_fds; i++)
-            ((int *)(void *)CMSG_DATA(rights))[i] = STDIN_FILENO;
-    }
-    ck_assert_int_eq(sendmsg(pair[1], &message, MSG_NOSIGNAL), (ssize_t)bytes);
-}
-
 /* What the peer may have sent: a good packet, a long one, an empty one, one with more descriptors than are taken. */
 static const struct {
     size_t bytes;
@@ -85,7 +67,7 @@ START_TEST(the_last_answer_arrives_whatever_was_not_read) {
     const unsigned before = sw_count_fds();
     for (unsigned i = 0; i < n_unread_here(); i++) {
         const unsigned next = (i + (unsigned)_i) % n_unread_here();
-        send_packet(unread[next].bytes, unread[next].n_fds);
+        sw_test_send_raw(pair[1], unread[next].bytes, unread[next].n_fds);
     }
     ck_assert_int_eq(send(pair[0], "why", 3, 0), 3);
     sw_peer_hang_up(pair[0]);
@@ -101,8 +83,8 @@ START_TEST(the_last_answer_arrives_in_a_full_process) {
     struct rlimit limit;
     char answer[8];
     make_pair();
-    send_packet(16, 2);
-    send_packet(16, 0);
+    sw_test_send_raw(pair[1], 16, 2);
+    sw_test_send_raw(pair[1], 16, 0);
     ck_assert_int_eq(send(pair[0], "why", 3, 0), 3);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = (rlim_t)pair[1] + 1;

@@ -3,6 +3,7 @@
 #include "ipc/proto.h"
 #include "ipc/span.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/packets.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -372,25 +373,6 @@ START_TEST(packet_arrives_with_descriptors) {
 }
 END_TEST
 
-/* Sends packets that sw_packet_send() would refuse. */
-static void send_raw(size_t bytes, unsigned n_fds) {
-    static uint8_t packet[SW_PROTO_MAX_PACKET_BYTES * 2];
-    struct iovec io = {.iov_base = packet, .iov_len = bytes};
-    _Alignas(struct cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {0};
-    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-    if (n_fds) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        for (unsigned i = 0; i < n_fds; i++)
-            memcpy(CMSG_DATA(rights) + i * sizeof(int), &pair[0], sizeof(int));
-    }
-    ck_assert_int_eq(sendmsg(pair[0], &message, MSG_NOSIGNAL), (ssize_t)bytes);
-}
-
 static const struct {
     size_t bytes;
     unsigned n_fds;
@@ -418,8 +400,8 @@ START_TEST(odd_packets_leave_nothing_behind) {
     int fds[SW_PROTO_MAX_FDS];
     size_t bytes = 0;
     unsigned n_fds = 0;
-    send_raw(odd_packets[_i].bytes, odd_packets[_i].n_fds);
-    send_raw(3, 0);
+    sw_test_send_raw(pair[0], odd_packets[_i].bytes, odd_packets[_i].n_fds);
+    sw_test_send_raw(pair[0], 3, 0);
     const int rc = sw_packet_receive(pair[1], in, &bytes, fds, &n_fds);
     ck_assert_int_eq(rc, odd_packets[_i].expected);
     for (unsigned i = 0; i < n_fds; i++)
@@ -461,7 +443,7 @@ START_TEST(descriptor_table_full) {
     unsigned n_fds = 0, n_held = 0;
     const struct rlimit limit = {.rlim_cur = 64, .rlim_max = 64};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    send_raw(16, 4);
+    sw_test_send_raw(pair[0], 16, 4);
     while ((held[n_held] = dup(pair[0])) >= 0)
         n_held++;
     (void)close(held[--n_held]);
