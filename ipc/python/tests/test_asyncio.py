@@ -8,6 +8,7 @@ import threading
 
 import numpy
 import pytest
+from pausing import pause
 
 import spillway
 
@@ -84,7 +85,7 @@ def test_cancel_and_timeout(connection, service):
         with pytest.raises(spillway.ECANCELED):
             await ticket
 
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         asyncio.run(main())
     finally:
@@ -114,7 +115,7 @@ def test_a_loop_that_ends_before_the_call(connection, service):
         task.cancel()
 
     connection.spill(array(3)).wait()  # so that the service has a place for the next copy already
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         asyncio.run(main())
     finally:

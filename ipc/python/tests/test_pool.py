@@ -13,6 +13,7 @@ import weakref
 
 import numpy
 import pytest
+from pausing import pause
 
 import spillway
 from spillway import _cdef, _pool, _pool_memory
@@ -454,7 +455,7 @@ def test_nobody_holds_a_lock_while_a_spill_waits(pool, service):
     slow, other = pool.new(MIB), pool.new(KIB)
     fill(slow, 1)
     fill(other, 2)
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         spilling = threading.Thread(target=slow.spill)
         spilling.start()
@@ -475,7 +476,7 @@ def test_nobody_holds_a_lock_while_a_spill_waits(pool, service):
 def test_close_waits_for_calls(pool, service):
     handle = pool.new(MIB)
     fill(handle, 1)
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         spilling = threading.Thread(target=handle.spill)
         spilling.start()

@@ -9,6 +9,7 @@ import time
 
 import numpy
 import pytest
+from pausing import pause
 
 import spillway
 
@@ -51,7 +52,7 @@ def test_the_lock_is_free_while_a_thread_waits(connection, service):
     """A stopped service answers nothing, so only what waits for nothing comes back."""
     import signal
 
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         ticket = connection.spill(bytearray(1000))
         waiting = threading.Thread(target=ticket.wait)
@@ -76,7 +77,7 @@ def test_waiting_is_one_sleep(connection, service):
     import resource
     import signal
 
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         ticket = connection.spill(bytearray(1000))
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -94,7 +95,7 @@ def test_a_thread_that_gives_up_leaves_polling_to_another(connection, service):
         with pytest.raises(spillway.EAGAIN):
             tickets[0].wait(timeout=0.3)
 
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         tickets = [connection.spill(bytearray(1000)) for _ in range(2)]
         polling = threading.Thread(target=give_up)
@@ -117,7 +118,7 @@ def test_interrupted_wait_leaves_no_poller(connection, service):
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     ticket = connection.spill(bytearray(1000))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -133,7 +134,7 @@ def test_close_ends_waits_of_other_threads(service):
     import signal
 
     c = spillway.Connection()
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     ended = []
 
     def wait(ticket):

@@ -8,6 +8,7 @@ import threading
 from contextlib import contextmanager, nullcontext
 
 import pytest
+from pausing import pause
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +52,7 @@ def device(request):
 @contextmanager
 def stopped(service):
     """The service answers nothing, so every spill stays under way."""
-    os.kill(service.pid, signal.SIGSTOP)
+    pause(service)
     try:
         yield
     finally:
