@@ -360,6 +360,8 @@ START_TEST(errors_are_named) {
         sw_alloc_fail_nth(0);
         ck_assert_int_eq(sw_alloc_live(), live);
     }
+    ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, bound, &frame_bytes, &err), 0);
+    ck_assert_int_eq(sw_alloc_live(), live);       /* its index is gone, too */
     for (unsigned long nth = 1; nth <= 9; nth++) { /* sample, symbols, the learner's blocks, classes */
         sw_alloc_fail_nth(nth);
         ck_assert_int_eq(sw_onpair_plan(&plan, &dictionary, data, sizeof data), -SW_ENOMEM);
