@@ -59,18 +59,8 @@ static unsigned open_all(void) {
     return n;
 }
 
-/* Anonymous memory alone: the tier's pages are shared memory. */
 static uint64_t anonymous_bytes(void) {
-    char path[64], line[256];
-    unsigned long kib = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)daemon_process.pid);
-    FILE *status = fopen(path, "re");
-    ck_assert_ptr_nonnull(status);
-    while (fgets(line, sizeof line, status))
-        if (sscanf(line, "RssAnon: %lu kB", &kib) == 1)
-            break;
-    (void)fclose(status);
-    return kib << 10;
+    return (uint64_t)sw_test_daemon_anonymous_kib(&daemon_process) << 10;
 }
 
 /* A round trip of another user, if there can be one, and how long it takes. */

@@ -392,21 +392,6 @@ static uint64_t await_return(struct sw_wire *wire, const struct held *before, co
     return now_ms() - begun;
 }
 
-/* Returns the memory of heap and stacks, without the arena. */
-static long anonymous_kib(void) {
-    char path[64], line[256];
-    long kib = -1;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)daemon_process.pid);
-    FILE *file = fopen(path, "re");
-    ck_assert_ptr_nonnull(file);
-    while (fgets(line, sizeof line, file))
-        if (strncmp(line, "RssAnon:", 8) == 0)
-            kib = strtol(line + 8, NULL, 10);
-    (void)fclose(file);
-    ck_assert_int_ge(kib, 0);
-    return kib;
-}
-
 /* ---- another client, that lives ---------------------------------------------------------------------------------- */
 
 static struct sw_wire witness;
@@ -488,11 +473,11 @@ START_TEST(clients_die_and_nothing_is_left) {
         if (i % 40 == 39)
             check_parked();
         if (i == WARM_CYCLES)
-            warm_kib = anonymous_kib();
+            warm_kib = sw_test_daemon_anonymous_kib(&daemon_process);
     }
     check_parked();
     ck_assert(sw_wire_memfd_holds(text_fd, BYTES, SW_CONTENT_TEXT, 1));
-    const long grown_kib = cycles > WARM_CYCLES ? anonymous_kib() - warm_kib : 0;
+    const long grown_kib = cycles > WARM_CYCLES ? sw_test_daemon_anonymous_kib(&daemon_process) - warm_kib : 0;
     report(times, slowest, grown_kib);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
     ck_assert_int_lt(grown_kib, MAX_GROWN_KIB);

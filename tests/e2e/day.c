@@ -411,19 +411,6 @@ struct held {
     long anonymous_kib; /* of the heap and the stacks; the arena is not in it */
 };
 
-static long anonymous_kib(void) {
-    char path[64], line[256];
-    long kib = -1;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)supervisor.daemon.pid);
-    FILE *file = fopen(path, "re");
-    ck_assert_ptr_nonnull(file);
-    while (fgets(line, sizeof line, file))
-        if (strncmp(line, "RssAnon:", 8) == 0)
-            kib = strtol(line + 8, NULL, 10);
-    (void)fclose(file);
-    return kib;
-}
-
 static struct held look(void) {
     json_t *status = sw_control_ask(ctl, "status", NULL);
     const struct held held = {.fds = sw_test_daemon_fds(&supervisor.daemon),
@@ -433,7 +420,7 @@ static struct held look(void) {
                               .mapped = json_integer_value(json_object_get(status, "mapped_memories")),
                               .host_bytes = json_integer_value(json_object_get(status, "host_used_bytes")),
                               .nvme_bytes = json_integer_value(json_object_get(status, "nvme_used_bytes")),
-                              .anonymous_kib = anonymous_kib()};
+                              .anonymous_kib = sw_test_daemon_anonymous_kib(&supervisor.daemon)};
     json_decref(status);
     return held;
 }

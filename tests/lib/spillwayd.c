@@ -183,6 +183,19 @@ unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon) {
     return n;
 }
 
+long sw_test_daemon_anonymous_kib(const struct sw_test_daemon *daemon) {
+    char path[64], line[256];
+    long kib = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)daemon->pid);
+    FILE *status = fopen(path, "re");
+    SW_ASSERT(status);
+    while (kib < 0 && fgets(line, sizeof line, status))
+        (void)sscanf(line, "RssAnon: %ld kB", &kib);
+    (void)fclose(status);
+    SW_ASSERT(kib >= 0);
+    return kib;
+}
+
 /* "T" in the status of each of the process' threads. */
 static bool stands_still(pid_t pid) {
     char path[64];

@@ -50,6 +50,8 @@ void sw_test_daemon_clean(struct sw_test_daemon *daemon);
 void sw_test_daemon_pause(const struct sw_test_daemon *daemon);
 /* Descriptors that the process has open. */
 unsigned sw_test_daemon_fds(const struct sw_test_daemon *daemon);
+/* Memory of its heap and stacks: a tier's pages are shared memory. */
+long sw_test_daemon_anonymous_kib(const struct sw_test_daemon *daemon);
 /* CPU time of the process so far. */
 double sw_test_daemon_cpu_s(const struct sw_test_daemon *daemon);
 /* Counts lines of the log that contain the text. */
