@@ -298,6 +298,24 @@ START_TEST(by_http) {
 }
 END_TEST
 
+/* Freed memory may stay in the heap, but it is reused. */
+START_TEST(scrapes_leave_nothing) {
+    enum { WARM = 10, SCRAPES = 100 };
+    long before_kib = 0;
+    size_t kib = 0;
+    for (int i = 0; port && i < WARM + SCRAPES; i++) {
+        if (i == WARM)
+            before_kib = sw_test_daemon_anonymous_kib(&served);
+        kib = strlen(http("GET /metrics" REST)) / 1024;
+        ck_assert_uint_gt(kib, 0);
+    }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* sanitizers keep freed memory */
+    if (port)
+        ck_assert_int_lt(sw_test_daemon_anonymous_kib(&served) - before_kib, (long)kib * SCRAPES / 2);
+#endif
+}
+END_TEST
+
 /* A client that connects and sends nothing, or half a request, does not delay others. */
 START_TEST(slow_clients_delay_no_other) {
     int fds[8];
@@ -423,6 +441,7 @@ int main(void) {
     tcase_add_test(tests, metrics_of_a_new_service);
     tcase_add_test(tests, operations_are_counted);
     tcase_add_test(tests, by_http);
+    tcase_add_test(tests, scrapes_leave_nothing);
     tcase_add_test(tests, slow_clients_delay_no_other);
     tcase_add_test(tests, silent_connections_do_not_close_the_port);
     tcase_add_test(tests, a_freed_connection_is_reused_at_once);
