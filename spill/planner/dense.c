@@ -12,8 +12,11 @@
 #define GAIN 1.2
 #define GPU_GAIN 1.3  /* with one of 1 MB */
 #define LONG_PRICES 2 /* a region that takes so many times as long as learning does not wait for it */
-#define PLAN_S 0.03   /* on a CPU of 2026 (codec/onpair/TUNING.md) */
-#define PART_S 0.015  /* for each further part of the region (codec/sample.h) */
+/* How many times as fast a short region to memory must be: of 64 MiB that were estimated to be 1.1 times as fast, some
+ * were slower (H200). */
+#define SHORT_TOLERANCE 1.15
+#define PLAN_S 0.03  /* on a CPU of 2026 (codec/onpair/TUNING.md) */
+#define PART_S 0.015 /* for each further part of the region (codec/sample.h) */
 #define GPU_PLAN_S                                                                                                     \
     0.008 /* on a GPU beside the chunks: 2.8 to 6.0 ms to learn (tests/gpu/learn.c), and the rest of the plan */
 
@@ -50,13 +53,14 @@ bool sw_dense_is_kept(const struct sw_planner *p, uint64_t key, uint64_t raw_byt
     return kept_plan(p, key | SW_PLAN_KEY_DENSE, raw_bytes) != NULL;
 }
 
-/* Returns the time that the slowest stages take less by the denser codec, out and back if both are known. */
-static double gain_s(const struct sw_cost_question *usual, const struct sw_cost_question *dense) {
+/* Returns the time that the slowest stages take less by the denser codec, out and back if both are known. 0: it is not
+ * clearly less. */
+static double gain_s(const struct sw_cost_question *usual, const struct sw_cost_question *dense, double tolerance) {
     struct sw_cost_time a = sw_cost_time_of(usual, usual->codec), b = sw_cost_time_of(dense, dense->codec);
     if (!sw_cost_knows_back(usual) || !sw_cost_knows_back(dense))
         a.back_s = b.back_s = 0;
     const double before_s = sw_cost_round_trip_s(&a), after_s = sw_cost_round_trip_s(&b);
-    return before_s > SW_COST_TOLERANCE * after_s ? before_s - after_s : 0;
+    return before_s > tolerance * after_s ? before_s - after_s : 0;
 }
 
 bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const struct sw_plan *usual,
@@ -67,7 +71,7 @@ bool sw_dense_pays(struct sw_planner *p, const struct sw_workload *what, const s
                             after = sw_planner_ask(p, what, dense->codec, dense->expected_ratio);
     fill_rates(&before.rates);
     fill_rates(&after.rates);
-    return gain_s(&before, &after) > 0;
+    return gain_s(&before, &after, SW_COST_TOLERANCE) > 0;
 }
 
 /* Returns true if the plan will come long before the region's end. */
@@ -83,8 +87,7 @@ static bool waits(const struct sw_planner *p, const struct sw_cost_question *usu
            (usual->to_disk && out_s * p->n_slots > price_s * (double)usual->n_chunks);
 }
 
-/* Returns how long learning takes. */
-static double learning_s(const struct sw_planner *p, uint64_t raw_bytes) {
+double sw_dense_learning_s(const struct sw_planner *p, uint64_t raw_bytes) {
     if (p->plan_s[true] > 0)
         return p->plan_s[true];
     return p->learns_dictionaries ? GPU_PLAN_S
@@ -105,9 +108,9 @@ static struct sw_cost_question ask_dense(struct sw_planner *p, uint64_t key, con
 static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
                                      const struct sw_cost_question *usual, const struct sw_plan *kept) {
     const struct sw_cost_question dense = ask_dense(p, key, what, usual->expected_ratio, kept);
-    const double s = gain_s(usual, &dense), price_s = learning_s(p, what->raw_bytes);
+    const double s = gain_s(usual, &dense, SW_COST_TOLERANCE), price_s = sw_dense_learning_s(p, what->raw_bytes);
     const bool must_wait = waits(p, usual, price_s);
-    if (s <= 0 || (must_wait && !usual->to_disk))
+    if (s <= 0)
         return SW_DENSE_NOT;
     if (kept)
         return must_wait ? SW_DENSE_WAITS : SW_DENSE_KEPT;
@@ -115,6 +118,17 @@ static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const s
     if (!sw_plan_cache_wish(&p->plans, key | SW_PLAN_KEY_DENSE, s, must_wait ? price_s : price_s / p->n_slots))
         return SW_DENSE_NOT;
     return must_wait ? SW_DENSE_WAITS : SW_DENSE_LATER;
+}
+
+/* The region's column is the one whose kept plan is to be tried first. */
+static enum sw_dense choose_for_column(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
+                                       const struct sw_cost_question *usual, double *ret_gain_s) {
+    struct sw_plan_choice choice = {0};
+    (void)sw_plan_cache_find(&p->plans, key, what->raw_bytes, &choice);
+    const struct sw_plan *denser = sw_plan_cache_denser(&p->plans, key, &choice);
+    const struct sw_cost_question dense = ask_dense(p, key, what, usual->expected_ratio, denser);
+    *ret_gain_s = gain_s(usual, &dense, SHORT_TOLERANCE);
+    return *ret_gain_s > 0 ? SW_DENSE_COLUMN : SW_DENSE_NOT;
 }
 
 enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const struct sw_workload *rest,
@@ -125,14 +139,14 @@ enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const s
     if (!sw_cost_knows_out(&usual))
         return SW_DENSE_REST_UNKNOWN;
     const struct sw_cost_question dense = ask_dense(p, key, rest, usual.expected_ratio, NULL);
-    const double price_s = learning_s(p, rest->raw_bytes), out_s = sw_cost_time_of(&usual, usual.codec).out_s,
+    const double price_s = sw_dense_learning_s(p, rest->raw_bytes), out_s = sw_cost_time_of(&usual, usual.codec).out_s,
                  part_left = 1 - price_s / out_s;
     /* A dictionary that is to be replaced has been worth it. */
-    const bool pays = plan->dictionary || part_left * gain_s(&usual, &dense) > price_s / p->n_slots;
+    const bool pays = plan->dictionary || part_left * gain_s(&usual, &dense, SW_COST_TOLERANCE) > price_s / p->n_slots;
     return pays && outlasts_learning(p, out_s, price_s) ? SW_DENSE_REST_LEARNS : SW_DENSE_REST_NOT;
 }
 
-enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now) {
+enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now, double *ret_gain_s) {
     const struct sw_workload what = {.raw_bytes = now->raw_bytes,
                                      .chunk_bytes = now->n_chunks > 1 ? now->chunk_bytes : now->raw_bytes,
                                      .n_chunks = now->n_chunks,
@@ -149,11 +163,13 @@ enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct s
     const bool is_slow = usual.rates.disk_write > 0 && usual.rates.disk_write < usual.rates.link_out;
     if (!p->has_link || !(usual.to_disk ? is_slow : p->learns_dictionaries) || now->type != SW_VALUE_NONE)
         return SW_DENSE_NOT;
-    if (!usual.to_disk && !kept) /* the rates that its first chunks show decide, and their ratio */
-        return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
     const struct sw_plan *kept_usual = usual.to_disk ? NULL : kept_plan(p, key, now->raw_bytes);
+    if (!usual.to_disk && !kept && !kept_usual) /* the rates that its first chunks show decide, and their ratio */
+        return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
     if (kept_usual)
         usual = sw_planner_ask(p, &what, kept_usual->codec, kept_usual->expected_ratio);
     fill_rates(&usual.rates);
+    if (!usual.to_disk && waits(p, &usual, sw_dense_learning_s(p, what.raw_bytes)))
+        return kept_usual ? choose_for_column(p, key, &what, &usual, ret_gain_s) : SW_DENSE_NOT;
     return choose_for_time(p, key, &what, &usual, kept);
 }

@@ -6,13 +6,12 @@
  *     they go to a tier behind memory.
  *   - For time, bytes only: if the frames go to a tier behind memory that is slower than the link, or to memory from a
  *     device that learns by itself, and the slowest stage gets faster by it. Then the dictionary is learned when the
- *     regions of a session would have gained its price. A long region begins with the usual codec, and changes at a
- *     chunk once the dictionary is there. A short one on its way to a tier behind memory waits for it, never longer
- *     than it and the ones before it would have gained.
+ *     regions of a session, to memory those of a column, would have gained its price. A long region begins with the
+ *     usual codec, and changes at a chunk once the dictionary is there. A short one waits for it, never longer than it
+ *     and the ones before it would have gained.
  *   - Never for packs, since kernels cannot read these frames.
  *
- * A run to memory never waits for a dictionary: only one that takes much longer than learning gets one, once the rates
- * have been measured. An engine's process does not know where its frames go: all go to memory. Pure. */
+ * An engine's process does not know where its frames go: all go to memory. Pure. */
 #ifndef SW_SPILL_DENSE_H
 #define SW_SPILL_DENSE_H
 
@@ -22,10 +21,13 @@ enum sw_dense {
     SW_DENSE_NOT,   /* the run gets a usual plan */
     SW_DENSE_WAITS, /* it gets a kept plan that was made under this goal, or waits until such a plan is made */
     SW_DENSE_KEPT,  /* it gets a kept plan, and does not wait if that is to be made anew */
-    SW_DENSE_LATER  /* it begins with a usual plan, and learns such a one meanwhile */
+    SW_DENSE_LATER, /* it begins with a usual plan, and learns such a one meanwhile */
+    SW_DENSE_COLUMN /* it gets the kept usual plan, or the denser one of the same column */
 };
-/* Decides for a run that begins. key: of its usual plans. */
-enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now);
+/* Decides for a run that begins. key: of its usual plans. COLUMN: *ret_gain_s is what it gains by a denser plan. */
+enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct sw_snapshot *now, double *ret_gain_s);
+/* Returns how long learning takes. */
+double sw_dense_learning_s(const struct sw_planner *p, uint64_t raw_bytes);
 /* Decides for the rest of a run that was to learn a denser plan, or another one, while it goes on by this one. UNKNOWN:
  * its rates have not been measured yet. */
 enum sw_dense_rest { SW_DENSE_REST_NOT, SW_DENSE_REST_UNKNOWN, SW_DENSE_REST_LEARNS };

@@ -8,6 +8,7 @@
 /* A region's sample may be this many times longer or shorter than the plan's. At 7 times, text takes half as much room
  * again in long regions, and more than twice as much in short ones. */
 #define LENGTHS_ALIKE 2u
+#define NO_DENSER UINT64_MAX /* learning found no dictionary that is worth it */
 
 static int index_of(const struct sw_plan_cache *cache, uint64_t key) {
     for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
@@ -155,6 +156,45 @@ bool sw_plan_cache_wish(struct sw_plan_cache *cache, uint64_t key, double gain_s
     return entry->wish_s >= price_s;
 }
 
+/* Returns the key's plan of this number. NULL: it was replaced. */
+static struct sw_kept_plan *kept_of(struct sw_plan_cache *cache, uint64_t key, uint64_t number) {
+    struct sw_plan_cache_entry *entry = find(cache, key);
+    for (unsigned i = 0; entry && i < entry->n_kept; i++)
+        if (entry->kept[i].made == number)
+            return &entry->kept[i];
+    return NULL;
+}
+
+const struct sw_plan *sw_plan_cache_denser(struct sw_plan_cache *cache, uint64_t key,
+                                           const struct sw_plan_choice *choice) {
+    const uint64_t number = find(cache, key)->kept[choice->number].denser;
+    struct sw_kept_plan *kept = number ? kept_of(cache, key | SW_PLAN_KEY_DENSE, number) : NULL;
+    if (!kept || !kept->plan.dictionary)
+        return NULL;
+    kept->age = find(cache, key | SW_PLAN_KEY_DENSE)->age = ++cache->clock;
+    return &kept->plan;
+}
+
+uint64_t sw_plan_cache_wish_denser(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
+                                   double gain_s, double price_s) {
+    struct sw_kept_plan *kept = &find(cache, key)->kept[choice->number];
+    kept->wish_s += kept->denser == NO_DENSER ? 0 : gain_s;
+    if (kept->wish_s < price_s)
+        return 0;
+    kept->wish_s = 0;
+    return kept->made;
+}
+
+void sw_plan_cache_link(struct sw_plan_cache *cache, uint64_t key, uint64_t number, const struct sw_plan_choice *choice,
+                        const struct sw_plan *plan) {
+    const struct sw_plan_cache_entry *dense = find(cache, key | SW_PLAN_KEY_DENSE);
+    const struct sw_kept_plan *kept = dense && choice->number < dense->n_kept ? &dense->kept[choice->number] : NULL;
+    struct sw_kept_plan *usual = kept_of(cache, key, number);
+    const bool is_denser = plan->dictionary && kept && kept->plan.dictionary == plan->dictionary;
+    if (usual)
+        usual->denser = is_denser ? kept->made : NO_DENSER;
+}
+
 bool sw_plan_cache_has_dictionary(const struct sw_plan_cache *cache, const struct sw_frame_dictionary *dictionary) {
     for (int i = 0; i < SW_PLAN_CACHE_KEYS; i++)
         for (unsigned k = 0; cache->keys[i] && k < cache->entries[i].n_kept; k++)
@@ -212,7 +252,11 @@ void sw_plan_cache_put(struct sw_plan_cache *cache, uint64_t key, uint64_t bytes
     if (number == n_before)
         kept->next = number;
     kept->paid = kept->seen_ratio = 0;
-    kept->age = entry->age;
+    if (!choice->is_due || number != choice->number) { /* another column's */
+        kept->denser = 0;
+        kept->wish_s = 0;
+    }
+    kept->age = kept->made = entry->age;
     kept->sample_bytes = sample_bytes(bytes);
     kept->plan = *plan;
     limit_dictionaries(cache);

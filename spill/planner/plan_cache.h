@@ -37,7 +37,9 @@ struct sw_plan_cache {
         unsigned n_in_row;     /* regions in a row that matched no plan */
         unsigned n_kept, last; /* last: the plan that was used last */
         struct sw_kept_plan {
-            uint64_t age;
+            uint64_t age, made;    /* made: clock when it was put; no other plan's */
+            uint64_t denser;       /* `made` of the dense plan of the same column; 0: none was learned */
+            double wish_s;         /* time that its regions would have gained by a denser plan */
             double paid;           /* part of its price that it has earned with its regions */
             unsigned next;         /* plan expected to match after it */
             double seen_ratio;     /* of the first frame that it made; 0: none yet */
@@ -84,6 +86,19 @@ double sw_plan_cache_seen(const struct sw_plan_cache *cache, uint64_t key, const
 /* Adds what a region without a dense plan would have gained with one. Returns true if a plan is worth making: together
  * they would have gained price_s. */
 bool sw_plan_cache_wish(struct sw_plan_cache *cache, uint64_t key, double gain_s, double price_s);
+/* The plan found has regions of one column, for which a dense plan may be learned, too.
+ *
+ * Returns the dense plan of the plan found, and counts it as used. NULL: there is none, or not any more. */
+const struct sw_plan *sw_plan_cache_denser(struct sw_plan_cache *cache, uint64_t key,
+                                           const struct sw_plan_choice *choice);
+/* Adds what a region would have gained by one. Returns the plan's number, to be given to sw_plan_cache_link(), if it is
+ * worth making, else 0: the plan's regions would not have gained price_s yet, or one was made that is no denser. */
+uint64_t sw_plan_cache_wish_denser(struct sw_plan_cache *cache, uint64_t key, const struct sw_plan_choice *choice,
+                                   double gain_s, double price_s);
+/* Reports what was learned for the plan of this number: a plan just put under the dense key by this choice, or one that
+ * is not worth keeping. */
+void sw_plan_cache_link(struct sw_plan_cache *cache, uint64_t key, uint64_t number, const struct sw_plan_choice *choice,
+                        const struct sw_plan *plan);
 /* Returns true if a kept plan has this dictionary. */
 bool sw_plan_cache_has_dictionary(const struct sw_plan_cache *cache, const struct sw_frame_dictionary *dictionary);
 /* Returns the best estimate of the key's last SW_PLAN_ESTIMATES plans for long regions; 0: there were fewer. */

@@ -338,21 +338,55 @@ static void compress_partially_meanwhile(struct sw_planner *p, struct sw_course 
     course->reason = SW_COST_ENCODER; /* stands if all chunks have gone before the plan is ready */
 }
 
+/* Takes the denser plan of the column whose usual plan was found, if it has one. */
+static bool takes_denser(struct sw_planner *p, struct sw_course *course) {
+    const struct sw_plan *denser =
+        course->gain_s > 0 ? sw_plan_cache_denser(&p->plans, course->plan_key, &course->plan_choice) : NULL;
+    if (denser)
+        *course->plan = *denser;
+    return denser;
+}
+
+/* The usual plan of the column that is expected need not be made anew then. */
+static bool begins_denser(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    if (course->gain_s <= 0 || !sw_plan_cache_find(&p->plans, course->plan_key, now->raw_bytes, &course->plan_choice) ||
+        !takes_denser(p, course))
+        return false;
+    (void)sw_plan_cache_use(&p->plans, course->plan_key, &course->plan_choice, 0);
+    return true;
+}
+
+/* Returns true if the run is to learn a denser plan for the column whose usual plan was found. */
+static bool learns_for_column(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
+    if (course->gain_s <= 0)
+        return false;
+    course->learns_for = sw_plan_cache_wish_denser(&p->plans, course->plan_key, &course->plan_choice, course->gain_s,
+                                                   sw_dense_learning_s(p, now->raw_bytes));
+    if (!course->learns_for)
+        return false;
+    course->plan_key |= SW_PLAN_KEY_DENSE;
+    course->plan_choice = (struct sw_plan_choice){0};
+    return true;
+}
+
 bool sw_planner_begin(struct sw_planner *p, struct sw_course *course, const struct sw_snapshot *now) {
-    const enum sw_dense dense = sw_dense_choose(p, course->plan_key, now);
+    const enum sw_dense dense = sw_dense_choose(p, course->plan_key, now, &course->gain_s);
     if (dense == SW_DENSE_WAITS || dense == SW_DENSE_KEPT)
         course->plan_key |= SW_PLAN_KEY_DENSE;
     if (dense == SW_DENSE_LATER)
         course->learning = SW_LEARNING_WANTED;
     course->never_waits = dense == SW_DENSE_KEPT;
     const struct sw_plan_query query = query_of(course, now, now->n_dealt);
-    enum sw_plan_found found = sw_planner_find(p, &query, course->plan);
+    const bool is_denser = begins_denser(p, course, now);
+    enum sw_plan_found found = is_denser ? SW_PLAN_USABLE : sw_planner_find(p, &query, course->plan);
     if (found == SW_PLAN_DUE && dense == SW_DENSE_KEPT) {
         course->learning = SW_LEARNING_WANTED;
         found = SW_PLAN_USABLE;
     }
     switch (found) {
     case SW_PLAN_USABLE:
+        if (!is_denser && learns_for_column(p, course, now))
+            return false;
         course->plan_state = SW_PLAN_STATE_UNPROVEN;
         sw_planner_evaluate(p, course, now, now->n_dealt);
         return true;
@@ -424,6 +458,7 @@ enum sw_plan_mismatch sw_planner_check_frame(struct sw_planner *p, struct sw_cou
         query_of(course, now, now->n_encoded); /* includes the chunks under way by that plan */
     const enum sw_plan_mismatch mismatch = sw_planner_handle_mismatch(p, &query, frame, course->plan);
     if (mismatch == SW_MISMATCH_RETRY) {
+        (void)takes_denser(p, course);
         course->plan_number++;
         sw_planner_evaluate(p, course, now, now->n_encoded);
     } else if (mismatch == SW_MISMATCH_ACCEPT) {
@@ -523,6 +558,9 @@ void sw_planner_take_plan(struct sw_planner *p, struct sw_course *course, const 
     *course->plan = *plan;
     course->plan_state = SW_PLAN_STATE_SETTLED;
     sw_plan_cache_put(&p->plans, course->plan_key, now->raw_bytes, &course->plan_choice, plan);
+    if (course->learns_for)
+        sw_plan_cache_link(&p->plans, course->plan_key & ~SW_PLAN_KEY_DENSE, course->learns_for, &course->plan_choice,
+                           plan);
     if (first < now->n_chunks) /* otherwise the plan came too late for this run */
         sw_planner_evaluate(p, course, now, first);
     course->plan_number++;

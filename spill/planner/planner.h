@@ -44,6 +44,10 @@ struct sw_course {
     enum sw_plan_state plan_state;
     enum sw_trial trial;
     enum sw_learning learning;
+    /* A run to memory that is too short to learn meanwhile: what it would gain by a denser plan, else 0; the plan for
+     * whose column it learns one (plan_cache.h), else 0. */
+    double gain_s;
+    uint64_t learns_for;
     bool never_waits; /* its denser plan is a kept one; if it needs another, it goes on by a usual one meanwhile */
     unsigned plan_number, n_retrained;
     struct sw_plan *plan; /* the mover's; NULL: restores, and runs that are encoded by other runs' plans */

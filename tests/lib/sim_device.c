@@ -142,7 +142,6 @@ static double code_bytes(const struct sw_sim_data *data, uint64_t offset, uint64
     return codes;
 }
 
-/* Of any column. */
 static const struct sw_frame_dictionary dictionary = {.bytes = 48 << 10};
 /* As on a CPU of 2026. */
 #define DENSE_PLAN_US 25000
@@ -165,10 +164,10 @@ static struct sw_frame_layout frame_of(const struct sw_sim_data *data, const str
     sw_frame_layout_init(&coded, codec, SW_RAW_SEGMENT_LOG2, bytes, codec == SW_CODEC_V5T ? N_SYMBOLS : 0);
     if (plan->dictionary)
         sw_frame_layout_add_dictionary(&coded, plan->dictionary->bytes);
-    const double codes = plan->dictionary        ? code_bytes(data, offset, bytes) / data->dense_gain
-                         : codec != SW_CODEC_V5T ? (double)bytes / data->of_numbers[codec]
-                         : suits(data, plan)     ? code_bytes(data, offset, bytes)
-                                                 : (double)bytes / data->by_others;
+    const double codes = !plan->dictionary && codec != SW_CODEC_V5T ? (double)bytes / data->of_numbers[codec]
+                         : !suits(data, plan)                       ? (double)bytes / data->by_others
+                         : plan->dictionary                         ? code_bytes(data, offset, bytes) / data->dense_gain
+                                                                    : code_bytes(data, offset, bytes);
     coded.frame_bytes = coded.data_offset + (uint64_t)codes;
     return coded.frame_bytes < raw.frame_bytes ? coded : raw;
 }

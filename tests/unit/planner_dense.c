@@ -105,11 +105,18 @@ static void init(const struct goal *g) {
     }
 }
 
+static enum sw_dense choose(uint64_t key, const struct sw_snapshot *now) {
+    double gain_s = 0;
+    const enum sw_dense choice = sw_dense_choose(&planner, key, now, &gain_s);
+    ck_assert_int_eq(gain_s > 0, choice == SW_DENSE_COLUMN);
+    return choice;
+}
+
 START_TEST(a_goal_decides) {
     const struct goal *g = &goals[_i];
     const struct sw_snapshot now = snapshot_of(g);
     init(g);
-    const enum sw_dense choice = sw_dense_choose(&planner, sw_plan_key(1, g->type, 0), &now);
+    const enum sw_dense choice = choose(sw_plan_key(1, g->type, 0), &now);
     ck_assert_msg(choice == g->choice, "%s: %d", g->name, choice);
 }
 END_TEST
@@ -133,12 +140,12 @@ START_TEST(short_regions_pay_together) {
     struct sw_plan_choice choice = {0};
     unsigned n = 1;
     init(&g);
-    while (sw_dense_choose(&planner, key, &now) == SW_DENSE_NOT)
+    while (choose(key, &now) == SW_DENSE_NOT)
         ck_assert_uint_lt(n++, 100);
     ck_assert_uint_gt(n, 3);
     sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &plan);
-    ck_assert_int_eq(sw_dense_choose(&planner, key, &now), WAITS); /* the kept one costs nothing */
-    ck_assert_int_eq(sw_dense_choose(&planner, sw_plan_key(2, SW_VALUE_NONE, 0), &now), SW_DENSE_NOT);
+    ck_assert_int_eq(choose(key, &now), WAITS); /* the kept one costs nothing */
+    ck_assert_int_eq(choose(sw_plan_key(2, SW_VALUE_NONE, 0), &now), SW_DENSE_NOT);
 }
 END_TEST
 
@@ -249,9 +256,9 @@ START_TEST(what_is_left_must_be_worth_learning) {
 }
 END_TEST
 
-/* To memory a kept dictionary is used by long regions only, and where it saves time: not by a slow encoder, or beside
- * others that have kept the GPU busy since its rate was measured. */
-START_TEST(memory_never_waits) {
+/* To memory a kept dictionary is used by long regions, and where it saves time: not by a slow encoder, or beside others
+ * that have kept the GPU busy since its rate was measured. Of short ones each column has its own. */
+START_TEST(memory_is_for_time) {
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
     const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = GIB},
                          plan = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = GIB};
@@ -267,8 +274,116 @@ START_TEST(memory_never_waits) {
         init(&g);
         sw_plan_cache_put(&planner.plans, key, g.raw_bytes, &(struct sw_plan_choice){0}, &usual);
         sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &choice, &plan);
-        ck_assert_int_eq(sw_dense_choose(&planner, key, &now), i == 0 ? SW_DENSE_KEPT : SW_DENSE_NOT);
+        ck_assert_int_eq(choose(key, &now), i == 0 ? SW_DENSE_KEPT : i == 1 ? SW_DENSE_COLUMN : SW_DENSE_NOT);
     }
+}
+END_TEST
+
+static const struct goal short_text = {.raw_bytes = 256 * MIB,
+                                       .memory_bytes = 64 * GIB,
+                                       .has_link = true,
+                                       .encode = 700,
+                                       .dense_encode = 400,
+                                       .learns = true};
+enum { LEARNING_US = 6000, MOST_REGIONS = 50 };
+
+/* Begins regions until one is to learn. Returns how many have not. */
+static unsigned regions_before_learning(struct sw_course *course, const struct sw_snapshot *now, uint64_t key) {
+    struct sw_plan *plan = course->plan;
+    for (unsigned n = 0; n < MOST_REGIONS; n++) {
+        *course = (struct sw_course){.plan_key = key, .plan = plan};
+        if (!sw_planner_begin(&planner, course, now) && sw_plan_key_is_dense(course->plan_key))
+            return n;
+        ck_assert_uint_eq(course->plan_key, key);
+        if (course->plan_state == SW_PLAN_STATE_MISSING) { /* the usual plan is due */
+            const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = now->raw_bytes};
+            sw_planner_take_plan(&planner, course, now, 0, &usual);
+        }
+        ck_assert_ptr_null(plan->dictionary);
+    }
+    return MOST_REGIONS;
+}
+
+/* A region waits for a dictionary once those before it would have gained what it costs. Then all of its column use it,
+ * without a new usual plan. */
+START_TEST(a_column_of_short_regions_learns_once) {
+    static struct sw_frame_dictionary learned;
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes},
+                         denser = {.codec = SW_CODEC_ONPAIR,
+                                   .expected_ratio = 4.2,
+                                   .raw_bytes = short_text.raw_bytes,
+                                   .dictionary = &learned};
+    const struct sw_snapshot now = snapshot_of(&short_text);
+    struct sw_plan plan;
+    struct sw_course course = {.plan = &plan};
+    init(&short_text);
+    sw_planner_observe_plan(&planner, true, LEARNING_US);
+    sw_planner_observe_plan(&planner, false, 500);
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+    const unsigned n = regions_before_learning(&course, &now, key);
+    ck_assert_uint_gt(n, 5);
+    ck_assert_uint_lt(n, MOST_REGIONS);
+    sw_planner_take_plan(&planner, &course, &now, 0, &denser);
+    ck_assert_ptr_eq(plan.dictionary, &learned);
+    for (unsigned i = 0; i < MOST_REGIONS; i++) {
+        course = (struct sw_course){.plan_key = key, .plan = &plan};
+        ck_assert(sw_planner_begin(&planner, &course, &now));
+        ck_assert_ptr_eq(plan.dictionary, &learned);
+    }
+    /* Others do not: another session, another place in a request. */
+    ck_assert_int_eq(choose(sw_plan_key(2, SW_VALUE_NONE, 0), &now), SW_DENSE_LATER);
+    ck_assert_int_eq(choose(sw_plan_key(1, SW_VALUE_NONE, 1), &now), SW_DENSE_LATER);
+}
+END_TEST
+
+/* If a dictionary would not shrink the column more, that is learned once. */
+START_TEST(a_column_without_a_dictionary_learns_no_more) {
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes};
+    const struct sw_snapshot now = snapshot_of(&short_text);
+    struct sw_plan plan;
+    struct sw_course course = {.plan = &plan};
+    init(&short_text);
+    sw_planner_observe_plan(&planner, true, LEARNING_US);
+    sw_planner_observe_plan(&planner, false, 500);
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+    ck_assert_uint_lt(regions_before_learning(&course, &now, key), MOST_REGIONS);
+    sw_planner_take_plan(&planner, &course, &now, 0, &usual);
+    ck_assert_uint_eq(regions_before_learning(&course, &now, key), MOST_REGIONS);
+}
+END_TEST
+
+/* Where the first frame shows that it is the other column's turn, the region goes on by that one's dictionary. */
+START_TEST(the_other_column_has_its_own_dictionary) {
+    static struct sw_frame_dictionary dictionaries[2];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_frame_layout poor = {.codec = SW_CODEC_ONPAIR, .raw_bytes = 16 * MIB, .frame_bytes = 11 * MIB};
+    struct sw_snapshot now = snapshot_of(&short_text);
+    struct sw_plan plan;
+    struct sw_course course = {.plan = &plan};
+    init(&short_text);
+    sw_planner_observe_plan(&planner, true, LEARNING_US);
+    for (int i = 0; i < 2; i++) {
+        const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes},
+                             denser = {.codec = SW_CODEC_ONPAIR,
+                                       .expected_ratio = 4.2,
+                                       .raw_bytes = short_text.raw_bytes,
+                                       .dictionary = &dictionaries[i]};
+        struct sw_plan_choice of_usual = {0}, of_denser = {0};
+        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &usual);
+        sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &denser);
+        sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1),
+                           &of_denser, &denser);
+    }
+    course = (struct sw_course){.plan_key = key, .plan = &plan};
+    ck_assert(sw_planner_begin(&planner, &course, &now));
+    const struct sw_frame_dictionary *first = plan.dictionary;
+    now.is_running = true;
+    now.n_dealt = now.n_encoded = 1;
+    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &poor), SW_MISMATCH_RETRY);
+    ck_assert_ptr_nonnull(plan.dictionary);
+    ck_assert_ptr_ne(plan.dictionary, first);
 }
 END_TEST
 
@@ -454,7 +569,10 @@ int main(void) {
     tcase_add_test(tcase, short_regions_pay_together);
     tcase_add_loop_test(tcase, a_long_region_learns_meanwhile, 0, sizeof moments / sizeof moments[0]);
     tcase_add_loop_test(tcase, what_is_left_must_be_worth_learning, 0, sizeof rests / sizeof rests[0]);
-    tcase_add_test(tcase, memory_never_waits);
+    tcase_add_test(tcase, memory_is_for_time);
+    tcase_add_test(tcase, a_column_of_short_regions_learns_once);
+    tcase_add_test(tcase, a_column_without_a_dictionary_learns_no_more);
+    tcase_add_test(tcase, the_other_column_has_its_own_dictionary);
     tcase_add_test(tcase, a_mismatch_is_not_waited_for);
     tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
     tcase_add_loop_test(tcase, changing_text_gets_a_new_dictionary, 0, 2);

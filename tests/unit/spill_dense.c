@@ -15,7 +15,9 @@ struct dense_case {
 static const struct dense_case cases[] = {
     {"memory", 0, 1, GIB, 30, 0.999, false, false},
     {"memory, the GPU learns, 8 GiB", 0, 1, 8 * GIB, 10, 1.4, true, true},
-    {"memory, the GPU learns, 1 GiB", 0, 1, GIB, 30, 0.999, false, true},
+    {"memory, the GPU learns, 1 GiB", 0, 1, GIB, 30, 1.2, true, true},
+    {"memory, the GPU learns, 256 MiB", 0, 1, 256 * MIB, 100, 1.2, true, true},
+    {"memory, the GPU learns, 64 MiB", 0, 1, 64 * MIB, 400, 1.15, true, true},
     {"memory, the GPU learns, 16 MiB", 0, 1, 16 * MIB, 100, 0.999, false, true},
     {"memory, the GPU learns and is nearly full", 0, 150, 8 * GIB, 4, 0.99, false, true},
     {"a disk of 3 GB/s", 3 * GB, 1, GIB, 30, 1.38, true, false},
@@ -103,6 +105,51 @@ START_TEST(the_first_region_learns) {
 }
 END_TEST
 
+struct turn_case {
+    unsigned n_columns;
+    bool by_lot; /* in no order */
+    uint64_t bytes;
+    double least_gain; /* of the second half of the regions; the first pays for learning, and may be slower by 3 % */
+};
+
+static const struct turn_case turn_cases[] = {
+    {1, false, 256 * MIB, 1.3}, {2, false, 256 * MIB, 1.3}, {5, false, 256 * MIB, 1.3}, {16, false, 256 * MIB, 1.3},
+    {3, false, GIB, 1.3},       {20, false, GIB, 0.98},     {3, true, GIB, 1.1},        {2, true, 256 * MIB, 0.97},
+    {5, true, 256 * MIB, 0.98}, {20, true, 256 * MIB, 0.98}};
+
+/* Returns the seconds that a session's regions take out and back, the first half of them and the second. */
+static void turns_s(const struct turn_case *c, double gain, double ret_s[2]) {
+    enum { N_REGIONS = 1000 };
+    struct sw_sim_data data = datas[TEXT];
+    struct rig r;
+    unsigned random = 1;
+    data.dense_gain = gain;
+    data.learns = true;
+    data.by_others = 1.6;
+    rig_open_on(&r, &sw_sim_idle_gpu, &data, 0);
+    ret_s[0] = ret_s[1] = 0;
+    for (unsigned i = 0; i < N_REGIONS; i++) {
+        random = random * 1664525u + 1013904223u;
+        data.column = (c->by_lot ? random >> 16 : i) % c->n_columns;
+        sw_sim_set_data(r.device, &data);
+        ret_s[2 * i >= N_REGIONS] += move_region(&r, c->bytes, true);
+    }
+    rig_close(&r);
+}
+
+/* Columns of text take turns. A dictionary does little for another column than its own, and nobody knows whose turn it
+ * is if they come in no order. */
+START_TEST(each_column_gets_a_dictionary) {
+    const struct turn_case *c = &turn_cases[_i];
+    double usual_s[2], s[2];
+    turns_s(c, 0, usual_s);
+    turns_s(c, 1.44, s);
+    ck_assert_double_le(s[0], MOST_SLOWER * usual_s[0]);
+    ck_assert_msg(usual_s[1] >= c->least_gain * s[1], "%u columns, %u MiB: %.3f times as fast", c->n_columns,
+                  (unsigned)(c->bytes / MIB), usual_s[1] / s[1]);
+}
+END_TEST
+
 /* A run that is canceled while a slot learns ends when that slot has ended, and leaves nothing behind. */
 START_TEST(a_region_is_canceled_while_it_learns) {
     struct sw_sim_data data = datas[TEXT];
@@ -129,6 +176,7 @@ int main(void) {
     TCase *tcase = tcase_create("dense");
     tcase_add_loop_test(tcase, text_is_denser_where_that_saves_time, 0, N(cases));
     tcase_add_loop_test(tcase, the_first_region_learns, 0, N(cold_cases));
+    tcase_add_loop_test(tcase, each_column_gets_a_dictionary, 0, N(turn_cases));
     tcase_add_test(tcase, a_region_is_canceled_while_it_learns);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
