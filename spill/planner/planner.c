@@ -14,12 +14,18 @@
 /* While rates are not known: regions up to this length use a kept plan, which is made anew after this many uses. */
 #define SHORT_BYTES ((uint64_t)4 << 20)
 #define SHORT_USES 256
+/* Of a region of several buffers, each of which has plans of its own: chunks wait for the first, and the link for them.
+ */
+#define SHARED_PLAN_PART 0.01
 /* A frame by another column's table that shrinks less than this is hardly text. The loss from leaving it counts for a
  * small part only, since most likely no plan would shrink it. */
 #define LEAST_RATIO 1.05
 #define UNLIKELY_PART 0.01
 #define BETTER_PART                                                                                                    \
     0.25 /* of the bytes left: another codec may save this much of numbers that shrink better than expected */
+/* Of a region of several buffers, encoders that are so many times as fast as the link are never waited for: other
+ * buffers shrink less. */
+#define HIDDEN_RATIO 8
 #define ALIKE_PART 0.03 /* of a frame's ratio: frames of one column differ by less */
 #define MOST_RATIO 100  /* of a frame's data: a higher one makes no difference */
 #define TRY_PART 0.25   /* of what another plan may gain: the most that a try may cost */
@@ -52,6 +58,8 @@ static bool is_for_room(const struct sw_snapshot *now) {
  * take less time. */
 static struct sw_cost_question ask_of_plan(struct sw_planner *p, const struct sw_workload *what, struct sw_plan *plan) {
     struct sw_cost_question best = sw_planner_ask(p, what, plan->codec, plan->expected_ratio);
+    if (what->shares_slots && best.rates.encode[best.codec] >= HIDDEN_RATIO * best.rates.link_out)
+        return best;
     /* If room is short, the codec that shrinks most stands: frames of another one might find no room. */
     for (int codec = 0; !best.room_is_short && codec < SW_CODEC_NR; codec++) {
         if (plan->ratios[codec] <= 0)
@@ -185,7 +193,7 @@ enum sw_plan_found sw_planner_find(struct sw_planner *p, const struct sw_plan_qu
         if (s <= 0) /* the codec has not been measured yet */
             s = answer.times[SW_CODEC_RAW].out_s;
     }
-    const double part = in_plans(p, query->key, PLAN_PART, s, what->raw_bytes);
+    const double part = in_plans(p, query->key, what->shares_slots ? SHARED_PLAN_PART : PLAN_PART, s, what->raw_bytes);
     return sw_plan_cache_use(&p->plans, query->key, query->choice, part) ? SW_PLAN_USABLE : SW_PLAN_DUE;
 }
 

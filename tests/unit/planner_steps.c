@@ -355,6 +355,60 @@ START_TEST(beside_the_data_a_plan_must_pay) {
 }
 END_TEST
 
+/* Alone a region of numbers takes the codec whose encoder takes less time. Among several buffers of a request the link
+ * is busy meanwhile, unless the encoder is hardly faster than what the link takes. */
+START_TEST(among_buffers_the_link_hides_the_encoder) {
+    static struct sw_planner planner;
+    for (int i = 0; i < 4; i++) {
+        const bool is_shared = i & 1, is_slow = i & 2;
+        struct sw_snapshot now = spill_of(N_CHUNKS, 0);
+        struct sw_plan plan = {.codec = SW_CODEC_RADIX,
+                               .value_type = SW_VALUE_I64,
+                               .expected_ratio = 20,
+                               .raw_bytes = now.raw_bytes,
+                               .ratios = {[SW_CODEC_RADIX] = 20, [SW_CODEC_FOR] = 16}};
+        struct sw_course course = {.plan_state = SW_PLAN_STATE_SETTLED, .plan = &plan};
+        now.shares_slots = is_shared;
+        now.type = SW_VALUE_I64;
+        measure(&planner, 700 * GB, 165 * GB);
+        for (int c = 0; c < SW_COST_CLASSES; c++) {
+            planner.costs[c].encode[SW_CODEC_RADIX] = (struct sw_meter){.bytes = (is_slow ? 250 : 600) * GB, .us = 1e6};
+            planner.costs[c].encode[SW_CODEC_FOR] = (struct sw_meter){.bytes = 2800 * GB, .us = 1e6};
+        }
+        sw_planner_evaluate(&planner, &course, &now, 0);
+        ck_assert_int_eq(plan.codec, is_shared && !is_slow ? SW_CODEC_RADIX : SW_CODEC_FOR);
+    }
+}
+END_TEST
+
+/* Returns after how many regions their kept plan is made anew. */
+static unsigned regions_by_a_plan(bool is_shared) {
+    static struct sw_planner planner;
+    const struct sw_plan made = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = N_CHUNKS * CHUNK_BYTES};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    struct sw_snapshot now = spill_of(N_CHUNKS, 0);
+    planner = (struct sw_planner){0};
+    measure(&planner, 700 * GB, 165 * GB);
+    sw_planner_observe_plan(&planner, false, 500);
+    sw_plan_cache_put(&planner.plans, key, now.raw_bytes, &(struct sw_plan_choice){0}, &made);
+    now.shares_slots = is_shared;
+    for (unsigned n = 0;; n++) {
+        struct sw_plan plan;
+        struct sw_course course = {.plan_key = key, .plan = &plan};
+        if (!sw_planner_begin(&planner, &course, &now))
+            return n;
+    }
+}
+
+/* The plans of several buffers of a request would delay it one after the other. */
+START_TEST(plans_of_several_buffers_last_longer) {
+    const unsigned alone = regions_by_a_plan(false), shared = regions_by_a_plan(true);
+    ck_assert_uint_gt(alone, 2);
+    ck_assert_uint_ge(shared, 2 * alone);
+    ck_assert_uint_le(shared, 4 * alone);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("steps");
     tcase_add_loop_test(tests, a_step_follows_from_the_snapshot, 0, sizeof cases / sizeof cases[0]);
@@ -370,6 +424,8 @@ int main(void) {
     tcase_add_loop_test(tests, beside_the_data_all_compressible_bytes_are_compressed, 0,
                         sizeof besides / sizeof besides[0]);
     tcase_add_test(tests, beside_the_data_a_plan_must_pay);
+    tcase_add_test(tests, among_buffers_the_link_hides_the_encoder);
+    tcase_add_test(tests, plans_of_several_buffers_last_longer);
     Suite *suite = suite_create("planner");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
