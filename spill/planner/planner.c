@@ -16,7 +16,7 @@
 #define SHORT_USES 256
 /* Of a region of several buffers, each of which has plans of its own: chunks wait for the first, and the link for them.
  */
-#define SHARED_PLAN_PART 0.01
+#define SHARED_PLAN_PART 0.005
 /* A frame by another column's table that shrinks less than this is hardly text. The loss from leaving it counts for a
  * small part only, since most likely no plan would shrink it. */
 #define LEAST_RATIO 1.05
