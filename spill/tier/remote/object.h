@@ -66,5 +66,8 @@ struct sw_object_request {
 bool sw_object_hash(const void *body, size_t bytes, char ret[SW_OBJECT_HASH_BYTES]);
 /* Returns whether the name consists of what names may consist of. thread: any. */
 bool sw_object_name_is_good(const char *name);
+/* Reads a number of at most 16 hexadecimal digits, and the character `end` behind it, from a part of a name; text may
+ * be NULL. Returns what follows; NULL: it is no such number. thread: any. */
+const char *sw_object_name_number(const char *text, char end, uint64_t *ret);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_BODY_BYTES (UINT64_C(64) << 20)
@@ -30,20 +29,11 @@ struct sw_remote_pack *sw_remote_pack_new(const char *folder, uint64_t number, u
     return pack;
 }
 
-/* Reads a number and the character behind it. Returns what follows; NULL: it is none. */
-static const char *read_number(const char *text, char end, uint64_t *ret) {
-    const size_t n = text ? strspn(text, "0123456789abcdef") : 0;
-    if (n == 0 || n > 16 || text[n] != end)
-        return NULL;
-    *ret = strtoull(text, NULL, 16);
-    return text + n + 1;
-}
-
 bool sw_remote_pack_read_name(const char *text, unsigned *ret_n, uint64_t *ret_body_bytes) {
     uint64_t n = 0, number = 0;
-    text = read_number(text, '-', &n);
-    text = read_number(text, '-', ret_body_bytes);
-    if (!read_number(text, 0, &number) || n == 0 || n > SW_REMOTE_PACK_FRAMES)
+    text = sw_object_name_number(text, '-', &n);
+    text = sw_object_name_number(text, '-', ret_body_bytes);
+    if (!sw_object_name_number(text, 0, &number) || n == 0 || n > SW_REMOTE_PACK_FRAMES)
         return false;
     *ret_n = (unsigned)n;
     return *ret_body_bytes > sw_remote_pack_index_bytes(*ret_n) && *ret_body_bytes <= MOST_BODY_BYTES;

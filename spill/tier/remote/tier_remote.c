@@ -80,13 +80,6 @@ static void name_object(const struct tier_remote *t, struct sw_remote_place *pla
                    place->extent.offset);
 }
 
-/* Reads a number of at most 16 hexadecimal digits; returns their end, NULL: it is none. */
-static const char *read_number(const char *text, uint64_t *ret) {
-    const size_t n = strspn(text, "0123456789abcdef");
-    *ret = n > 0 && n <= 16 ? strtoull(text, NULL, 16) : 0;
-    return n > 0 && n <= 16 ? text + n : NULL;
-}
-
 /* Reads the part of a name after the folder. Returns false if it is not ours. */
 static bool read_name(const char *text, uint8_t ret_key[SW_TIER_KEY_BYTES], struct sw_extent *ret) {
     if (strspn(text, "0123456789abcdef") != 2 * SW_TIER_KEY_BYTES)
@@ -96,9 +89,8 @@ static bool read_name(const char *text, uint8_t ret_key[SW_TIER_KEY_BYTES], stru
         ret_key[i] = (uint8_t)strtoul(digits, NULL, 16);
     }
     text += 2 * SW_TIER_KEY_BYTES;
-    const char *at = *text == '-' ? read_number(text + 1, &ret->bytes) : NULL;
-    at = at && *at == '-' ? read_number(at + 1, &ret->offset) : NULL;
-    return at && *at == 0 && ret->bytes > 0;
+    text = *text == '-' ? sw_object_name_number(text + 1, '-', &ret->bytes) : NULL;
+    return sw_object_name_number(text, 0, &ret->offset) && ret->bytes > 0;
 }
 
 /* ---- space ---- */
