@@ -278,6 +278,54 @@ START_TEST(a_pack_that_is_canceled_late_has_no_region) {
 }
 END_TEST
 
+/* The service has the region, and then answers a build with what no build has. */
+static void know_a_pack_and_lie(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.builds[0].flags & SW_BUILD_PACKED);
+    sw_play_put_result(socket, msg.header.seq, 7, LONG_BYTES);
+    while (sw_play_get(socket, &msg) && !msg.u.build.n_chunks)
+        sw_play_put_result(socket, msg.header.seq, 0, 0);
+    put_frame(socket, msg.header.seq, &(struct sw_wire_frame){0});
+    while (sw_play_get(socket, &msg)) /* other chunks, which were on their way */
+        ;
+}
+
+/* It needs no service, and none of the frame buffers to which that one may still write. */
+START_TEST(a_region_is_unpacked_beside_frame_buffers_that_are_lost) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    uint64_t frames_bytes;
+    int fd;
+    open_client(know_a_pack_and_lie);
+    for (unsigned i = 0; i < LONG_BYTES; i++)
+        heap[i] = (uint8_t)(i % 7);
+    ck_assert_int_eq(
+        spillway_wait(spill(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    uint8_t *other = calloc(1, LONG_BYTES);
+    ck_assert_ptr_nonnull(other);
+    sw_play_ck_error(wait_for(spill(other, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    const struct sw_coder_link *link =
+        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
+    uint8_t *frames = sw_coder_frames(link->coder, &frames_bytes, &fd);
+    memset(frames, 0x77, frames_bytes);
+    ck_assert_int_eq(
+        spillway_restore(sw_play.connection,
+                         SW_REQUEST(SW_ONE(heap, LONG_BYTES), .region = result.region, .flags = SPILLWAY_IN_PLACE), 1,
+                         &ticket, &sw_play.error),
+        0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    for (unsigned i = 0; i < LONG_BYTES; i++)
+        ck_assert_uint_eq(heap[i], i % 7);
+    for (uint64_t i = 0; i < frames_bytes; i++)
+        if (frames[i] != 0x77)
+            ck_abort_msg("byte %llu of the frame buffers was written", (unsigned long long)i);
+    free(other);
+    close_client();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_frames");
     TCase *tcase = tcase_create("frames");
@@ -287,6 +335,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
+    tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
