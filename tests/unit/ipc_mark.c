@@ -6,8 +6,10 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -170,6 +172,24 @@ START_TEST(a_page_without_memory_leaves_nothing) {
 }
 END_TEST
 
+/* Its file is closed. */
+START_TEST(a_page_that_cannot_be_filled_leaves_nothing) {
+    struct rlimit none, before;
+    struct sw_mark_page *other = NULL;
+    const unsigned fds = sw_count_fds();
+    ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    (void)setrlimit(RLIMIT_FSIZE, &none);
+    const int rc = sw_mark_page_get(&other, NULL);
+    (void)setrlimit(RLIMIT_FSIZE, &before); /* Check writes files, too */
+    ck_assert_int_lt(rc, 0);
+    ck_assert_ptr_null(other);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("marks");
     TCase *tcase = tcase_create("marks");
@@ -181,6 +201,7 @@ int main(void) {
     tcase_add_test(tcase, too_many_marks_are_refused);
     tcase_add_test(tcase, a_page_serves_the_next_connection_of_the_process);
     tcase_add_test(tcase, a_page_without_memory_leaves_nothing);
+    tcase_add_test(tcase, a_page_that_cannot_be_filled_leaves_nothing);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
