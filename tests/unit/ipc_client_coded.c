@@ -110,6 +110,17 @@ START_TEST(what_no_frame_has_is_refused) {
 }
 END_TEST
 
+START_TEST(no_frame_has_more_symbols_than_its_codec) {
+    struct sw_frame_layout layout = encode(_i), taken;
+    struct sw_wire_frame said = say(&layout);
+    said.n_symbols = sw_codec_format_of(layout.codec)->max_symbols + 1;
+    sw_frame_layout_init(&layout, layout.codec, layout.segment_log2, layout.raw_bytes, said.n_symbols);
+    sw_frame_layout_add_dictionary(&layout, said.dictionary16 * SW_FRAME_ALIGN);
+    said.bytes = layout.frame_bytes ? layout.frame_bytes : room_bytes; /* all other numbers fit */
+    ck_assert(!sw_coded_take_layout(&taken, &said, 2 * room_bytes));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_coded");
     TCase *tcase = tcase_create("layouts");
@@ -117,6 +128,7 @@ int main(void) {
     tcase_add_loop_test(tcase, the_layout_is_the_frame_s, 0, 3);
     tcase_add_loop_test(tcase, no_dictionary_is_longer_than_its_codec_s, 0, 3);
     tcase_add_loop_test(tcase, what_no_frame_has_is_refused, 0, 3);
+    tcase_add_loop_test(tcase, no_frame_has_more_symbols_than_its_codec, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
