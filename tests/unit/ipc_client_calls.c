@@ -786,6 +786,8 @@ static void serve_three(int socket) {
     sw_play_expect_end(socket);
 }
 
+enum { TOO_LONG = 4097 }; /* for a struct of any version */
+
 START_TEST(structs_of_a_later_version_are_read) {
     struct later_request later[N];
     struct later_result told[N];
@@ -798,10 +800,12 @@ START_TEST(structs_of_a_later_version_are_read) {
         later[i].request.size = sizeof later[i];
     }
     told[0].result.size = sizeof told[0];
-    later[1].more[1] = 1; /* which this library does not know */
-    sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), SPILLWAY_EINVAL,
-                     SPILLWAY_SCOPE_REQUEST, "is not 0");
-    later[1].more[1] = 0;
+    for (size_t i = 0; i < sizeof later[1].more; i++) { /* which this library does not know */
+        ((uint8_t *)later[1].more)[i] = 1;
+        sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error),
+                         SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "is not 0");
+        ((uint8_t *)later[1].more)[i] = 0;
+    }
     later[1].request.size = sizeof later[1].request;
     sw_play_ck_error(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), SPILLWAY_EINVAL,
                      SPILLWAY_SCOPE_REQUEST, "differ in size");
@@ -809,12 +813,41 @@ START_TEST(structs_of_a_later_version_are_read) {
     ck_assert_int_eq(spillway_spill(sw_play.connection, &later[0].request, N, &ticket, &sw_play.error), 0);
     sw_play_ck_error(spillway_wait(ticket, -1, &told[0].result, N - 1, &sw_play.error), SPILLWAY_EINVAL,
                      SPILLWAY_SCOPE_REQUEST, "room for 2 results");
+    told[0].result.size = TOO_LONG;
+    sw_play_ck_error(spillway_wait(ticket, -1, &told[0].result, N, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "size is");
+    told[0].result.size = sizeof told[0];
     ck_assert_int_eq(spillway_wait(ticket, -1, &told[0].result, N, &sw_play.error), 0);
     for (uint32_t i = 0; i < N; i++) {
         ck_assert_uint_eq(told[i].result.size, sizeof told[i]);
         ck_assert_uint_eq(told[i].result.region.slot, i + 1);
         ck_assert_uint_eq(told[i].more[0] | told[i].more[2], 0);
     }
+    sw_play_close();
+}
+END_TEST
+
+static void only_greet(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+/* Not set, or too short for the first version, or too long for any: nothing is written there. */
+START_TEST(sizes_that_no_struct_has_are_refused) {
+    static const size_t sizes[] = {0, 8, TOO_LONG};
+    union {
+        struct spillway_status status;
+        struct spillway_region_info info;
+        struct spillway_list_item item;
+    } u = {.status.size = sizes[_i]};
+    sw_play_open(only_greet);
+    sw_play_ck_error(spillway_status(sw_play.connection, &u.status, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "struct spillway_status");
+    sw_play_ck_error(spillway_query(sw_play.connection, (struct spillway_region){1, 9}, &u.info, &sw_play.error),
+                     SPILLWAY_EINVAL, SPILLWAY_SCOPE_REQUEST, "struct spillway_region_info");
+    sw_play_ck_error(spillway_list(sw_play.connection, NULL, &u.item, 1, &sw_play.error), SPILLWAY_EINVAL,
+                     SPILLWAY_SCOPE_REQUEST, "struct spillway_list_item");
+    ck_assert_uint_eq(u.status.size, sizes[_i]);
     sw_play_close();
 }
 END_TEST
@@ -928,6 +961,7 @@ int main(void) {
     tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
     tcase_add_test(tcase, an_unpack_keeps_nothing);
     tcase_add_test(tcase, structs_of_a_later_version_are_read);
+    tcase_add_loop_test(tcase, sizes_that_no_struct_has_are_refused, 0, 3);
     tcase_add_test(tcase, a_long_list_comes_in_parts);
     tcase_add_test(tcase, each_part_of_a_list_may_fail);
     tcase_add_loop_test(tcase, a_list_has_no_more_than_its_array, 0, 2);
