@@ -231,6 +231,18 @@ START_TEST(the_time_limit_can_grow_during_a_reconnection) {
 }
 END_TEST
 
+/* A limit that is set during a reconnection counts from the loss: it may be over at once. */
+START_TEST(the_time_limit_counts_from_the_loss) {
+    sw_play_open(serve_no_more);
+    sw_resume_lose_connection();
+    atomic_fetch_add(&skew_us, 3000000);
+    spillway_set_reconnect(sw_play.connection, 2000);
+    sw_play_ck_error(spillway_dispatch(sw_play.connection, &sw_play.error), SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION,
+                     "in time");
+    sw_play_close();
+}
+END_TEST
+
 /* ---- another process, another state ------------------------------------------------------------------------------ */
 
 static void await_return(void) {
@@ -786,6 +798,7 @@ int main(void) {
     tcase_add_test(tcase, attempts_are_never_far_apart);
     tcase_add_test(tcase, each_reconnection_begins_anew);
     tcase_add_test(tcase, the_time_limit_can_grow_during_a_reconnection);
+    tcase_add_test(tcase, the_time_limit_counts_from_the_loss);
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
     tcase_add_test(tcase, the_grace_is_that_of_the_next_process);
     tcase_add_test(tcase, an_outage_does_not_count);
