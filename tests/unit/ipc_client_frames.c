@@ -5,16 +5,20 @@
 #include "ipc/client/client_coder.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/play.h"
 #include "tests/lib/requests.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { SHORT_BYTES = 1 << 20, LONG_BYTES = 2 << 20 }; /* SHORT_BYTES: the most that goes in a packet of its own */
 
@@ -243,6 +247,95 @@ START_TEST(a_frame_lies_where_it_was_asked_for) {
 }
 END_TEST
 
+/* ---- whose codec --------------------------------------------------------------------------------------------------
+ */
+
+static bool is_coded; /* by the client */
+
+static void serve_any(int socket) {
+    struct sw_msg msg, ok = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    uint64_t all_bytes = 0;
+    sw_play_greet(socket);
+    while (sw_play_get(socket, &msg)) {
+        uint64_t bytes = 0; /* of this packet */
+        for (unsigned i = 0; msg.header.type == SW_MSG_BUILD && i < msg.u.build.n_chunks; i++) {
+            bytes += msg.u.build.chunks[i].raw_bytes;
+            is_coded |= msg.u.build.chunks[i].frame_bytes > 0;
+        }
+        all_bytes += bytes;
+        if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_result(socket, msg.header.seq, 1, bytes ? bytes : all_bytes);
+        else if (msg.header.type == SW_MSG_CODER)
+            sw_play_put(socket, &ok, SW_MSG_CODER_OK, msg.header.seq);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+/* Together they have to be long enough for their number. */
+static const struct {
+    uint64_t bytes[2];
+    bool is_coded;
+} lengths[] = {{{SW_PLAY_BYTES, LONG_BYTES - SW_PLAY_BYTES}, true},
+               {{LONG_BYTES - SW_PLAY_BYTES, SW_PLAY_BYTES}, true},
+               {{SHORT_BYTES, SHORT_BYTES - 1}, false}};
+
+START_TEST(buffers_that_are_long_enough_on_average_are_encoded_here) {
+    struct spillway_ticket *ticket = NULL;
+    open_client(serve_any);
+    const uint64_t *bytes = lengths[_i].bytes;
+    const struct spillway_buffer both[] = {{.data = heap, .bytes = bytes[0]},
+                                           {.data = heap + bytes[0], .bytes = bytes[1]}};
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(both, 2)), 1, &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(wait_for(ticket), 0);
+    close_client();
+    ck_assert(is_coded == lengths[_i].is_coded);
+}
+END_TEST
+
+/* The codec reads nothing behind the end of what may be read. */
+START_TEST(a_buffer_ends_where_the_memory_does) {
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *memory = mmap(NULL, 2 * LONG_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    ck_assert_int_eq(mprotect(memory + LONG_BYTES, LONG_BYTES, PROT_NONE), 0);
+    open_client(serve_any);
+    const struct spillway_buffer both[] = {{.data = memory, .bytes = LONG_BYTES / 2},
+                                           {.data = memory + LONG_BYTES / 2, .bytes = LONG_BYTES / 2 + 1}};
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, memory, &sw_play.error), 0);
+    sw_play_ck_error(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(both, 2)), 1, &ticket, &sw_play.error),
+                     SPILLWAY_ERANGE, SPILLWAY_SCOPE_REQUEST, "");
+    close_client();
+    (void)munmap(memory, 2 * LONG_BYTES);
+}
+END_TEST
+
+static void take_the_grant_back(int socket) {
+    struct sw_msg msg, ok = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = UINT64_MAX, .chunk_bytes = 16 << 20}};
+    sw_play_greet(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(socket, &msg, SW_MSG_CODER);
+        SW_ASSERT((msg.u.coder.bytes == 0) == (i == 1));
+        sw_play_put(socket, &ok, SW_MSG_CODER_OK, msg.header.seq);
+    }
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    sw_play_expect_end(socket);
+}
+
+/* What the service has granted for them is given back, and the service encodes. */
+START_TEST(frame_buffers_that_cannot_be_made_are_not_needed) {
+    const struct rlimit little = {SW_PLAY_BYTES, SW_PLAY_BYTES};
+    open_client(take_the_grant_back);
+    ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    const unsigned fds = sw_count_fds();
+    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, 0)), 0);
+    ck_assert_uint_eq(sw_count_fds(), fds + 1); /* the link's, to the service */
+    close_client();
+}
+END_TEST
+
 /* ---- packed regions ---------------------------------------------------------------------------------------------- */
 
 static atomic_bool is_told;
@@ -334,6 +427,9 @@ int main(void) {
     tcase_add_test(tcase, a_build_is_not_answered_with_frames);
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_loop_test(tcase, buffers_that_are_long_enough_on_average_are_encoded_here, 0, 3);
+    tcase_add_test(tcase, a_buffer_ends_where_the_memory_does);
+    tcase_add_test(tcase, frame_buffers_that_cannot_be_made_are_not_needed);
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
     tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
