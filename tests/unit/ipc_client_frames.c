@@ -247,6 +247,29 @@ START_TEST(a_frame_lies_where_it_was_asked_for) {
 }
 END_TEST
 
+/* As the service names requests, and as the caller counts them. */
+static void refuse_the_second(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_builds == 2);
+    sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "request 2 of 2: no room");
+    sw_play_expect_end(socket);
+}
+
+START_TEST(the_request_that_has_failed_is_named) {
+    struct spillway_ticket *ticket = NULL;
+    struct spillway_request both[2] = {0};
+    open_client(refuse_the_second);
+    const struct spillway_buffer buffers[] = {{.data = heap, .bytes = SW_PLAY_BYTES},
+                                              {.data = heap + LONG_BYTES / 2, .bytes = SW_PLAY_BYTES}};
+    sw_requests_of_each(both, buffers, 2);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, both, 2, &ticket, &sw_play.error), 0);
+    sw_play_ck_error(wait_for(ticket), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "request 2 of 2: no room");
+    close_client();
+}
+END_TEST
+
 /* ---- whose codec --------------------------------------------------------------------------------------------------
  */
 
@@ -371,6 +394,42 @@ START_TEST(a_pack_that_is_canceled_late_has_no_region) {
 }
 END_TEST
 
+static bool is_unknown; /* to the service, or it was there */
+
+static void know_a_pack_no_more(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put_result(socket, msg.header.seq, 7, SW_PLAY_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    const struct sw_wire_result result = {.error = 1, .scope = SW_SCOPE_REGION};
+    const struct sw_wire_text texts[] = {{"ESTALE"}, {"ENOENT"}};
+    struct sw_msg reply = {
+        .u.results = {.n_results = 1, .n_texts = 1, .results = &result, .texts = &texts[is_unknown]}};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_INSPECT);
+    sw_play_put_error(socket, msg.header.seq, "ESTALE", SW_SCOPE_REGION, "nothing is there");
+    sw_play_expect_end(socket);
+}
+
+/* Then this side forgets it, too, and asks the service. */
+START_TEST(a_packed_region_that_the_service_has_not_is_forgotten) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_packed_chunk chunk;
+    uint32_t n;
+    is_unknown = _i;
+    open_client(know_a_pack_no_more);
+    ck_assert_int_eq(
+        spillway_wait(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_query_packed(sw_play.connection, result.region, &chunk, 1, &n, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error),
+                     is_unknown ? -SPILLWAY_ENOENT : -SPILLWAY_ESTALE);
+    sw_play_ck_error(spillway_query_packed(sw_play.connection, result.region, &chunk, 1, &n, &sw_play.error),
+                     SPILLWAY_ESTALE, SPILLWAY_SCOPE_REGION, "nothing is there");
+    close_client();
+}
+END_TEST
+
 /* The service has the region, and then answers a build with what no build has. */
 static void know_a_pack_and_lie(int socket) {
     struct sw_msg msg;
@@ -403,6 +462,9 @@ START_TEST(a_region_is_unpacked_beside_frame_buffers_that_are_lost) {
         SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
     uint8_t *frames = sw_coder_frames(link->coder, &frames_bytes, &fd);
     memset(frames, 0x77, frames_bytes);
+    sw_play_ck_error(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(other, LONG_BYTES)), 1, &ticket, &sw_play.error),
+        SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
     ck_assert_int_eq(
         spillway_restore(sw_play.connection,
                          SW_REQUEST(SW_ONE(heap, LONG_BYTES), .region = result.region, .flags = SPILLWAY_IN_PLACE), 1,
@@ -427,10 +489,12 @@ int main(void) {
     tcase_add_test(tcase, a_build_is_not_answered_with_frames);
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, the_request_that_has_failed_is_named);
     tcase_add_loop_test(tcase, buffers_that_are_long_enough_on_average_are_encoded_here, 0, 3);
     tcase_add_test(tcase, a_buffer_ends_where_the_memory_does);
     tcase_add_test(tcase, frame_buffers_that_cannot_be_made_are_not_needed);
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
+    tcase_add_loop_test(tcase, a_packed_region_that_the_service_has_not_is_forgotten, 0, 2);
     tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
