@@ -92,6 +92,24 @@ START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
 }
 END_TEST
 
+static void read_only(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    while (sw_play_get(socket, &msg))
+        ;
+}
+
+/* What was never sent goes with the connection, and its descriptors. */
+START_TEST(a_close_leaves_nothing_of_what_was_not_sent) {
+    refusal = refusals[0];
+    client = pthread_self();
+    sw_play_open(read_only);
+    refuses_descriptors = true;
+    (void)sw_play_spill();
+    sw_play_close();
+}
+END_TEST
+
 static void allow_one(int socket) {
     sw_play_greet_with(socket, 1, SW_PLAY_MAX_PIECES);
     for (uint32_t i = 1; i <= 3; i++)
@@ -320,6 +338,7 @@ int main(void) {
     tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_loop_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(tcase, a_close_leaves_nothing_of_what_was_not_sent);
     tcase_add_loop_test(tcase, a_full_socket_blocks_nobody, 0, 2);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
