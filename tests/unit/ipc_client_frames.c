@@ -312,6 +312,10 @@ START_TEST(buffers_that_are_long_enough_on_average_are_encoded_here) {
     ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(both, 2)), 1, &ticket, &sw_play.error),
                      0);
     ck_assert_int_eq(wait_for(ticket), 0);
+    const struct sw_coder_link *link =
+        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
+    for (unsigned i = 0; lengths[_i].is_coded && i < 2; i++) /* the call attends to the coder no more */
+        ck_assert(sw_coder_attend_begin(link->coder));
     close_client();
     ck_assert(is_coded == lengths[_i].is_coded);
 }
