@@ -145,10 +145,11 @@ static void answer_a_build_with_a_frame(int socket) {
             sw_play_put_result(socket, msg.header.seq, 0, 0);
 }
 
-/* And the frame buffers are used no more: it may still write there. */
+/* And the frame buffers are used no more: it may still write there. Loop: a region of several chunks, or of one. */
 START_TEST(a_build_is_not_answered_with_frames) {
     open_client(answer_a_build_with_a_frame);
-    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(wait_for(spill(heap, _i ? SW_PLAY_BYTES : LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
+                     "");
     const struct sw_coder_link *link =
         SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
     ck_assert(sw_coder_is_condemned(link->coder));
@@ -490,7 +491,7 @@ int main(void) {
     TCase *tcase = tcase_create("frames");
     tcase_add_test(tcase, short_regions_take_one_packet);
     tcase_add_test(tcase, no_more_buffers_are_under_way_than_allowed);
-    tcase_add_test(tcase, a_build_is_not_answered_with_frames);
+    tcase_add_loop_test(tcase, a_build_is_not_answered_with_frames, 0, 2);
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
     tcase_add_test(tcase, the_request_that_has_failed_is_named);
