@@ -142,6 +142,41 @@ START_TEST(a_batch_may_take_two_packets) {
 }
 END_TEST
 
+static void abort_two_packets(int socket) {
+    uint32_t numbers[N_BUFFERS], seqs[2];
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    for (uint32_t k = 0, n = 0; k < 2; k++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        seqs[k] = msg.header.seq;
+        for (uint32_t i = 0; i < msg.u.build.n_builds; i++)
+            numbers[n++] = msg.u.build.builds[i].build;
+    }
+    (void)sem_post(&sw_play.go);
+    for (uint32_t k = 0, n = 0; k < 2; k++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.n_builds == (k ? N_BUFFERS - SW_PROTO_MAX_ITEMS : SW_PROTO_MAX_ITEMS));
+        for (uint32_t i = 0; i < msg.u.build.n_builds; i++)
+            SW_ASSERT(msg.u.build.builds[i].build == numbers[n++] && msg.u.build.builds[i].flags == SW_BUILD_ABORT);
+        sw_play_put_batch(socket, msg.header.seq, msg.u.build.n_builds, 1, 0);
+    }
+    for (uint32_t k = 0; k < 2; k++)
+        sw_play_put_error(socket, seqs[k], "ECANCELED", SW_SCOPE_REQUEST, "aborted");
+    sw_play_expect_end(socket);
+}
+
+/* Each packet's builds by their own numbers. */
+START_TEST(a_batch_of_two_packets_is_canceled) {
+    start_batches(abort_two_packets);
+    struct spillway_ticket *ticket = spill_batch(N_BUFFERS);
+    (void)sem_wait(&sw_play.go);
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), -SPILLWAY_ECANCELED);
+    sw_play_close();
+}
+END_TEST
+
 /* Five requests have 256 buffers, or one more. */
 enum { N_LONG = 6 };
 static uint32_t n_buffers[N_LONG] = {64, 64, 64, 60, 4, 1};
@@ -634,6 +669,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_batch");
     TCase *tcase = tcase_create("batch");
     tcase_add_test(tcase, a_batch_may_take_two_packets);
+    tcase_add_test(tcase, a_batch_of_two_packets_is_canceled);
     tcase_add_loop_test(tcase, a_packet_takes_whole_regions, 60, 62);
     tcase_add_test(tcase, a_batch_fails_as_one);
     tcase_add_test(tcase, packets_respect_the_daemons_limit);
