@@ -344,6 +344,42 @@ START_TEST(a_copied_spill_ends_with_the_process) {
 }
 END_TEST
 
+/* The process ends before it has answered the commit. */
+static void lose_a_commit(int socket) {
+    struct sw_msg part, commit, msg;
+    sw_resume_greet(socket, false);
+    const uint32_t mem = sw_play_register(socket);
+    sw_play_expect(socket, &part, SW_MSG_BUILD);
+    sw_play_put_result(socket, part.header.seq, 1, SHORT_BYTES);
+    sw_play_expect(socket, &commit, SW_MSG_BUILD);
+    SW_ASSERT(commit.u.build.builds[0].flags == SW_BUILD_COMMIT);
+    atomic_store(&has_parts, true);
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    SW_ASSERT(sw_play_register(again) == mem);
+    sw_play_expect(again, &msg, SW_MSG_SETTLE);
+    SW_ASSERT(msg.u.settle.type == SW_MSG_BUILD && msg.u.settle.seq == commit.header.seq && msg.u.settle.n_ids == 1);
+    SW_ASSERT(msg.u.settle.flags == 0); /* as it was sent: each by itself */
+    sw_play_put_result(again, msg.header.seq, 1, SHORT_BYTES);
+    sw_resume_expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(a_commit_of_copied_bytes_is_settled_as_it_was_sent) {
+    void *heap = calloc(1, SHORT_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(lose_a_commit);
+    struct spillway_ticket *ticket = spill_copied(heap, SHORT_BYTES);
+    while (!atomic_load(&has_parts))
+        sw_resume_dispatch();
+    sw_resume_lose_connection();
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(heap);
+}
+END_TEST
+
 /* ---- frame buffers ----------------------------------------------------------------------------------------------- */
 
 static atomic_bool is_asked;
@@ -659,6 +695,7 @@ int main(void) {
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_copied_spill_ends_with_the_process);
+    tcase_add_test(tcase, a_commit_of_copied_bytes_is_settled_as_it_was_sent);
     tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_test(tcase, a_coder_asks_anew_if_its_frame_buffers_were_not_opened);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
