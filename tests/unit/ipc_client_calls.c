@@ -575,6 +575,27 @@ START_TEST(a_close_waits_for_the_names_that_were_adopted) {
 }
 END_TEST
 
+static void adopt_beside_a_spill(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_expect(socket, &msg, SW_MSG_ADOPT);
+    sw_play_put_result(socket, msg.header.seq, 5, EACH_BYTES);
+    while (sw_play_get(socket, &msg))
+        continue;
+    sw_play_put_ok(socket, 0);
+}
+
+/* A spill without a name that nobody waits for is in nobody's way. */
+START_TEST(a_region_is_adopted_beside_an_abandoned_spill) {
+    struct spillway_region region = {0};
+    start(adopt_beside_a_spill, 0);
+    spillway_ticket_free(spill_all());
+    ck_assert_int_eq(spillway_adopt(sw_play.connection, "orders", &region, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static atomic_bool has_answered;
 
 static void serve_a_late_drop(int socket) {
@@ -957,6 +978,7 @@ int main(void) {
     tcase_add_test(tcase, the_first_drop_that_fails_is_reported);
     tcase_add_test(tcase, more_answers_than_drops_end_the_connection);
     tcase_add_test(tcase, a_close_waits_for_the_names_that_were_adopted);
+    tcase_add_test(tcase, a_region_is_adopted_beside_an_abandoned_spill);
     tcase_add_test(tcase, nothing_is_adopted_that_is_to_be_dropped);
     tcase_add_loop_test(tcase, invalid_requests_are_refused, 0, (int)(sizeof wrong / sizeof wrong[0]));
     tcase_add_test(tcase, an_unpack_keeps_nothing);
