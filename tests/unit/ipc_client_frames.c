@@ -399,6 +399,44 @@ START_TEST(a_pack_that_is_canceled_late_has_no_region) {
 }
 END_TEST
 
+static uint64_t told_bytes; /* of the region, as the service says */
+
+static void answer_a_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put_result(socket, msg.header.seq, 7, told_bytes);
+    if (told_bytes == SW_PLAY_BYTES)
+        sw_play_expect_drop(socket, 7);
+    sw_play_expect_end(socket);
+}
+
+/* Nobody knows its id, so nobody could unpack it. */
+START_TEST(a_packed_region_that_nobody_has_seen_is_dropped) {
+    told_bytes = SW_PLAY_BYTES;
+    open_client(answer_a_pack);
+    struct spillway_ticket *ticket = spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
+    while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0)
+        ;
+    spillway_ticket_free(ticket);
+    close_client();
+}
+END_TEST
+
+/* The service has another region in mind: that one is not the caller's, whose bytes are as they were. */
+START_TEST(a_pack_that_the_service_has_with_another_length_is_undone) {
+    told_bytes = SW_PLAY_BYTES + 1;
+    open_client(answer_a_pack);
+    for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
+        heap[i] = (uint8_t)(i % 7);
+    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
+                     "");
+    for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
+        ck_assert_uint_eq(heap[i], i % 7);
+    close_client();
+}
+END_TEST
+
 static bool is_unknown; /* to the service, or it was there */
 
 static void know_a_pack_no_more(int socket) {
@@ -499,6 +537,8 @@ int main(void) {
     tcase_add_test(tcase, a_buffer_ends_where_the_memory_does);
     tcase_add_test(tcase, frame_buffers_that_cannot_be_made_are_not_needed);
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
+    tcase_add_test(tcase, a_packed_region_that_nobody_has_seen_is_dropped);
+    tcase_add_test(tcase, a_pack_that_the_service_has_with_another_length_is_undone);
     tcase_add_loop_test(tcase, a_packed_region_that_the_service_has_not_is_forgotten, 0, 2);
     tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
