@@ -441,6 +441,33 @@ START_TEST(a_session_that_is_gone_ends_the_connection) {
 }
 END_TEST
 
+/* The next process has no name of this connection, so a close asks it for nothing. */
+static void forget_the_session(int socket) {
+    struct sw_msg msg, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .max_in_flight = 10, .max_buffers = 100}};
+    struct pollfd p = {.fd = sw_play.listener, .events = POLLIN};
+    sw_resume_greet(socket, false);
+    sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
+    sw_resume_leave(socket);
+    const int again = accept(sw_play.listener, NULL, NULL);
+    sw_play_expect(again, &msg, SW_MSG_HELLO);
+    sw_play_put(again, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+    (void)sem_wait(&sw_play.go);
+    SW_ASSERT(poll(&p, 1, 0) == 0);
+}
+
+START_TEST(close_does_not_look_for_a_session_that_is_gone) {
+    sw_play_open(forget_the_session);
+    ck_assert_int_eq(spillway_wait(sw_resume_spill_named(), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_resume_lose_connection();
+    await_end(0, SPILLWAY_ERESTARTED);
+    spillway_close(sw_play.connection);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_stop();
+}
+END_TEST
+
 /* Another call finds that out: an event loop wakes, to be told as well. */
 START_TEST(the_end_of_a_session_wakes_the_event_loop) {
     struct spillway_status status = {.size = sizeof status};
@@ -804,6 +831,7 @@ int main(void) {
     tcase_add_test(tcase, an_outage_does_not_count);
     tcase_add_test(tcase, after_an_outage_the_service_has_all_its_time);
     tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
+    tcase_add_test(tcase, close_does_not_look_for_a_session_that_is_gone);
     tcase_add_test(tcase, the_end_of_a_session_wakes_the_event_loop);
     tcase_add_test(tcase, a_request_that_has_failed_is_not_settled);
     tcase_add_test(tcase, a_registration_is_repeated);
