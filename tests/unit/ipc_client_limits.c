@@ -170,6 +170,8 @@ START_TEST(a_full_socket_blocks_nobody) {
         ck_assert_int_ge(n, 0);
         n_done += (unsigned)n;
     }
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 50), 0); /* the room of the socket wakes nobody any more */
     ck_assert_uint_eq(sw_count_fds(), before);
     for (unsigned i = 0; i < SW_PLAY_MAX_IN_FLIGHT; i++) {
         ck_assert_int_eq(spillway_wait(tickets[i], 0, &result, 1, &sw_play.error), 0);
