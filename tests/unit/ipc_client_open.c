@@ -310,6 +310,45 @@ START_TEST(options_limit_the_time_of_a_call) {
 }
 END_TEST
 
+static void answer_late(int socket) {
+    struct sw_msg adopt, status;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &adopt, SW_MSG_ADOPT);
+    sw_play_expect(socket, &status, SW_MSG_STATUS);
+    sw_play_put_result(socket, adopt.header.seq, 5, SW_PLAY_BYTES);
+    sw_play_put(socket, &status, SW_MSG_STATUS_OK, status.header.seq);
+    while (sw_play_get(socket, &status))
+        ;
+    sw_play_put_ok(socket, 0);
+}
+
+/* What the caller has given for it may be gone by then. */
+START_TEST(an_answer_after_the_time_limit_is_written_nowhere) {
+    struct spillway_status status = {.size = sizeof status};
+    struct spillway_region region = {0};
+    sw_play_open(answer_late);
+    spillway_set_timeout(sw_play.connection, 20);
+    sw_play_ck_error(spillway_adopt(sw_play.connection, "orders", &region, &sw_play.error), SPILLWAY_ETIMEDOUT,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    spillway_set_timeout(sw_play.connection, SW_TEST_WAIT_MS);
+    ck_assert_int_eq(spillway_status(sw_play.connection, &status, &sw_play.error), 0);
+    ck_assert(region.slot == 0 && region.generation == 0);
+    sw_play_close();
+}
+END_TEST
+
+/* To the byte: with its end it fits into a socket's address, or not. */
+START_TEST(a_path_may_be_as_long_as_an_address) {
+    char path[sizeof sw_play.address.sun_path + 1];
+    const size_t bytes = sizeof sw_play.address.sun_path - 1 + (size_t)_i;
+    memset(path, 'x', bytes);
+    path[0] = '/';
+    path[bytes] = 0;
+    sw_play_ck_error(spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = path), &sw_play.error),
+                     _i ? SPILLWAY_EINVAL : SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION, path + (_i ? bytes : 0));
+}
+END_TEST
+
 static void take_a_plain_spill(int socket) {
     sw_play_greet(socket);
     sw_play_put_spilled(socket, sw_play_take_spill(socket), 1); /* and no question about frames */
@@ -492,6 +531,8 @@ int main(void) {
     tcase_add_test(tcase, options_are_checked);
     tcase_add_test(tcase, options_may_take_all_limits_away);
     tcase_add_test(tcase, options_limit_the_time_of_a_call);
+    tcase_add_test(tcase, an_answer_after_the_time_limit_is_written_nowhere);
+    tcase_add_loop_test(tcase, a_path_may_be_as_long_as_an_address, 0, 2);
     tcase_add_loop_test(tcase, options_go_before_the_environment, 0, 2);
     tcase_add_loop_test(tcase, a_named_server_user_is_trusted, 0, 2);
     tcase_add_test(tcase, a_service_that_stops_behind_its_greeting);
