@@ -4,6 +4,7 @@
 import array
 import gc
 import os
+import signal
 import time
 import weakref
 
@@ -11,6 +12,7 @@ import numpy
 import pytest
 
 import spillway
+from pausing import pause
 from spillway import _session
 from spillway._cdef import CONSTANTS
 from spillway._library import sized
@@ -261,6 +263,28 @@ def test_timeouts_and_cancel(connection):
         time.sleep(0.05)
         ticket.wait()
     assert isinstance(raised.value, TimeoutError)
+
+
+def test_each_call_may_have_a_time_limit(connection, service):
+    region = connection.spill(b"one" * 1000).wait()
+    regions = connection.spill_batch([b"two" * 1000, b"three" * 1000]).wait()
+    calls = (
+        lambda: connection.spill(bytearray(1000), timeout=0.05),
+        lambda: connection.spill_batch([bytearray(1000), bytearray(1000)], timeout=0.05),
+        lambda: connection.restore(region, timeout=0.05),
+        lambda: connection.restore_batch(regions, timeout=0.05),
+    )
+    for call in calls:
+        pause(service)
+        try:
+            ticket = call()
+            time.sleep(0.1)
+            ticket.done()  # the library looks at the time
+        finally:
+            os.kill(service.pid, signal.SIGCONT)
+        with pytest.raises(spillway.ETIMEDOUT):
+            ticket.wait()
+    assert region.is_stored and all(r.is_stored for r in regions)
 
 
 def test_durable(service):
