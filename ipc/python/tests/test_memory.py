@@ -14,6 +14,7 @@ import pytest
 
 import spillway
 from spillway._content import content_of
+from spillway._frameworks import stream_pointer
 from spillway._memory import TYPES, _DLTensor, memory_of, writable
 
 HOST, PINNED, CUDA, MANAGED, METAL = 1, 3, 2, 13, 8  # devices of DLPack
@@ -217,6 +218,18 @@ def test_streams():
         assert content_of({"x": OnGpu(a, stream=stream), "y": a}).stream() == stream
     with pytest.raises(spillway.EINVAL, match="different streams.*stream="):
         content_of([OnGpu(a, stream=1), OnGpu(a, stream=2)]).stream()
+
+
+def test_handles_of_streams():
+    """A number, or what a framework's stream has: CuPy, PyTorch, Numba, CUDA Python. None in it: the default stream."""
+    assert stream_pointer(5) == 5
+    for name in ("ptr", "cuda_stream", "handle"):
+        assert stream_pointer(types.SimpleNamespace(**{name: 6})) == 6
+        assert stream_pointer(types.SimpleNamespace(**{name: ctypes.c_void_p(7)})) == 7
+        assert stream_pointer(types.SimpleNamespace(**{name: ctypes.c_void_p()})) == 0
+    assert stream_pointer(types.SimpleNamespace(__cuda_stream__=lambda: (0, 8))) == 8
+    with pytest.raises(TypeError, match="its handle"):
+        stream_pointer("8")
 
 
 def test_a_table_is_made_again_without_the_first():
