@@ -271,6 +271,33 @@ START_TEST(the_request_that_has_failed_is_named) {
 }
 END_TEST
 
+/* Says that it has written a frame, and has not. */
+static void fetch_twice(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct sw_wire_result result = {.slot = 1, .gen = 9, .raw_bytes = SW_PLAY_BYTES};
+        struct sw_wire_frame frame = raw_frame(SW_PLAY_BYTES);
+        struct sw_msg reply = {.u.results = {.n_results = 1, .n_frames = 1, .results = &result, .frames = &frame}};
+        sw_play_expect(socket, &msg, SW_MSG_READ);
+        SW_ASSERT(!(msg.u.read.reads[0].flags & SW_READ_DISPUTED) == (i == 0));
+        frame.offset = msg.u.read.chunks[0].offset;
+        if (i == 0)
+            sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+        else
+            sw_play_put_error(socket, msg.header.seq, "ECHECKSUM", SW_SCOPE_REGION, "damaged");
+    }
+    sw_play_expect_end(socket);
+}
+
+/* A short frame that is damaged on its way is fetched again, and the service told why: it looks at its own copy. */
+START_TEST(a_damaged_frame_is_disputed) {
+    open_client(fetch_twice);
+    sw_play_ck_error(wait_for(restore(heap, SW_PLAY_BYTES)), SPILLWAY_ECHECKSUM, SPILLWAY_SCOPE_REGION, "damaged");
+    close_client();
+}
+END_TEST
+
 /* ---- whose codec --------------------------------------------------------------------------------------------------
  */
 
@@ -532,6 +559,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_build_is_not_answered_with_frames, 0, 2);
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, a_damaged_frame_is_disputed);
     tcase_add_test(tcase, the_request_that_has_failed_is_named);
     tcase_add_loop_test(tcase, buffers_that_are_long_enough_on_average_are_encoded_here, 0, 3);
     tcase_add_test(tcase, a_buffer_ends_where_the_memory_does);
