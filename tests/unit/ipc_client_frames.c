@@ -391,6 +391,59 @@ START_TEST(frame_buffers_that_cannot_be_made_are_not_needed) {
 }
 END_TEST
 
+enum { N_SHORT = 80 }; /* more than the coder's frame buffers hold */
+static unsigned n_stored, n_dropped;
+static atomic_bool has_come; /* the first packet of frames */
+
+/* Stores what comes as frames, and sees it dropped before anything comes another way. */
+static void store_some(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    atomic_store(&has_come, true);
+    (void)sem_wait(&sw_play.go);
+    do {
+        if (msg.header.type == SW_MSG_BUILD && msg.u.build.n_chunks && msg.u.build.chunks[0].frame_bytes) {
+            SW_ASSERT(n_dropped == 0);
+            sw_play_put_batch(socket, msg.header.seq, msg.u.build.n_builds, 1 + n_stored,
+                              (uint64_t)msg.u.build.n_builds * SHORT_BYTES);
+            n_stored += msg.u.build.n_builds;
+        } else if (msg.header.type == SW_MSG_BUILD) {
+            SW_ASSERT(n_dropped == n_stored);
+            sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "the other way");
+        } else if (msg.header.type == SW_MSG_DISCARD) {
+            n_dropped += msg.u.discard.n_ids;
+            sw_play_put_discarded(socket, msg.header.seq, msg.u.discard.n_ids);
+        } else {
+            sw_play_put_ok(socket, msg.header.seq);
+        }
+    } while (sw_play_get(socket, &msg));
+}
+
+/* All or nothing: the coder may not be used any more when some are stored, and the service begins with none. */
+START_TEST(regions_that_were_stored_are_dropped_before_the_service_encodes) {
+    struct spillway_buffer buffers[N_SHORT];
+    struct spillway_request requests[N_SHORT] = {0};
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *data = calloc(N_SHORT, SHORT_BYTES);
+    ck_assert_ptr_nonnull(data);
+    for (unsigned i = 0; i < N_SHORT; i++)
+        buffers[i] = (struct spillway_buffer){.data = data + (size_t)i * SHORT_BYTES, .bytes = SHORT_BYTES};
+    sw_requests_of_each(requests, buffers, N_SHORT);
+    open_client(store_some);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, N_SHORT, &ticket, &sw_play.error), 0);
+    while (!atomic_load(&has_come))
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    sw_coder_condemn(SW_CONTAINER_OF(sw_play.connection->coders.next, struct sw_coder_link, node)->coder);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_ck_error(wait_for(ticket), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "the other way");
+    close_client();
+    ck_assert_uint_gt(n_stored, 0);
+    ck_assert_uint_eq(n_dropped, n_stored);
+    free(data);
+}
+END_TEST
+
 /* ---- packed regions ---------------------------------------------------------------------------------------------- */
 
 static atomic_bool is_told;
@@ -563,6 +616,7 @@ int main(void) {
     tcase_add_test(tcase, the_request_that_has_failed_is_named);
     tcase_add_loop_test(tcase, buffers_that_are_long_enough_on_average_are_encoded_here, 0, 3);
     tcase_add_test(tcase, a_buffer_ends_where_the_memory_does);
+    tcase_add_test(tcase, regions_that_were_stored_are_dropped_before_the_service_encodes);
     tcase_add_test(tcase, frame_buffers_that_cannot_be_made_are_not_needed);
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
     tcase_add_test(tcase, a_packed_region_that_nobody_has_seen_is_dropped);
