@@ -308,6 +308,13 @@ def test_a_dropped_handle_is_freed(pool):
     assert pool._stats(frees=False).held_bytes == MIB  # not by the finalizer, which may run anywhere
     assert pool.make_room(MIB) == MIB
     assert pool.stats().handles == 0
+    stays, handle = pool.new(MIB), pool.new(2 * MIB)
+    fill(stays, 1)
+    fill(handle, 1)
+    del handle
+    gc.collect()
+    assert pool.make_room(MIB) == 2 * MIB  # which was enough
+    assert stays.info().state == "live"
     handle = pool.new(MIB)
     handle.close()
     handle.close()
