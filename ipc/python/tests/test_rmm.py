@@ -109,6 +109,17 @@ def test_the_resource_is_put_back(rmm, resource):
         pool.resource.allocate(9 * MIB, fake_rmm.Stream())
 
 
+def test_a_resource_above_stays(rmm, resource):
+    """It was installed later, and is not the pool's to remove."""
+    import rmm as library
+
+    pool = rmm.install()
+    above = library.mr.FailureCallbackResourceAdaptor(pool.resource, lambda nbytes: False)
+    library.mr.set_current_device_resource(above)
+    pool.close()
+    assert library.mr.get_current_device_resource() is above
+
+
 def test_the_callback_does_not_keep_the_pool(rmm, resource):
     pool = rmm.install()
     filled(pool, 1)
