@@ -269,6 +269,27 @@ def test_a_restart_is_tried_again(manager, make, monkeypatch):
     assert bytes_of(buffer) == content(1)
 
 
+def test_a_session_that_is_gone_is_not_tried_again(manager, make, monkeypatch):
+    buffer, calls = make(1), []
+    buffer.owner.spill()
+    restore = manager.connection.restore
+
+    class Gone:
+        def wait(self):
+            raise spillway.ERESTARTED("nothing of it is left", "session")
+
+    def tried(*arguments, **options):
+        calls.append(options["keep"])
+        return Gone()
+
+    monkeypatch.setattr(manager.connection, "restore", tried)
+    with pytest.raises(spillway.ERESTARTED, match="nothing of it"):
+        bytes_of(buffer)
+    assert calls == [True]
+    monkeypatch.setattr(manager.connection, "restore", restore)
+    assert bytes_of(buffer) == content(1)
+
+
 def test_a_full_service(manager, make, monkeypatch, resource):
     """Then buffers go to host memory as without Spillway."""
     buffers = [make(i) for i in range(4)]

@@ -206,3 +206,26 @@ def test_a_child_that_lives_longer_keeps_no_session(service):
     child.kill()
     child.join()
     assert f"event=session.close {number} " in service.log()
+
+
+def test_a_child_that_outlives_its_parent_keeps_no_session(alone, python):
+    """The parent ends without a close."""
+    child = int(
+        python("""
+        import os, time, spillway
+        c = spillway.Connection()
+        pid = os.fork()
+        if pid == 0:
+            os.closerange(0, 3)
+            time.sleep(30)
+            os._exit(0)
+        print(pid, flush=True)
+        os._exit(0)
+        """)
+    )
+    deadline = time.monotonic() + 10
+    while alone.status().sessions > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    sessions = alone.status().sessions
+    os.kill(child, 9)
+    assert sessions == 1
