@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "codec/codec.h"
 #include "ipc/client/client_coder.h"
+#include "ipc/client/client_packed.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
@@ -517,6 +518,42 @@ START_TEST(a_pack_that_the_service_has_with_another_length_is_undone) {
 }
 END_TEST
 
+static void know_a_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put_result(socket, msg.header.seq, 7, SW_PLAY_BYTES);
+    sw_play_expect_drop(socket, 7);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_region_that_is_being_unpacked_is_not_dropped) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_packed_chunk chunk;
+    struct spillway_ticket *ticket = NULL;
+    uint32_t n;
+    open_client(know_a_pack);
+    ck_assert_int_eq(
+        spillway_wait(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    struct sw_packed_region *packed = sw_packed_find(sw_play.connection, result.region);
+    ck_assert_ptr_nonnull(packed);
+    packed->is_busy = true; /* as during an unpack, which another thread may end at any time */
+    sw_play_ck_error(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error), SPILLWAY_EBUSY,
+                     SPILLWAY_SCOPE_REQUEST, "being unpacked");
+    sw_play_ck_error(spillway_query_packed(sw_play.connection, result.region, &chunk, 1, &n, &sw_play.error),
+                     SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST, "being unpacked");
+    ck_assert_int_eq(
+        spillway_restore(sw_play.connection,
+                         SW_REQUEST(SW_ONE(heap, SW_PLAY_BYTES), .region = result.region, .flags = SPILLWAY_IN_PLACE),
+                         1, &ticket, &sw_play.error),
+        0);
+    sw_play_ck_error(wait_for(ticket), SPILLWAY_EBUSY, SPILLWAY_SCOPE_REQUEST, "being unpacked");
+    packed->is_busy = false;
+    ck_assert_int_eq(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error), 0);
+    close_client();
+}
+END_TEST
+
 static bool is_unknown; /* to the service, or it was there */
 
 static void know_a_pack_no_more(int socket) {
@@ -621,6 +658,7 @@ int main(void) {
     tcase_add_test(tcase, a_pack_that_is_canceled_late_has_no_region);
     tcase_add_test(tcase, a_packed_region_that_nobody_has_seen_is_dropped);
     tcase_add_test(tcase, a_pack_that_the_service_has_with_another_length_is_undone);
+    tcase_add_test(tcase, a_region_that_is_being_unpacked_is_not_dropped);
     tcase_add_loop_test(tcase, a_packed_region_that_the_service_has_not_is_forgotten, 0, 2);
     tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
