@@ -11,6 +11,7 @@
 
 #include <check.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { N = 5, MANY = SW_FRAMES_MAX_BUFFERS, BUFFER_BYTES = 256 << 10 };
@@ -162,6 +163,47 @@ START_TEST(the_first_buffer_that_begins_counts) {
     }
     ck_assert_uint_eq(sum.started_us, 1100);
     ck_assert_uint_eq(sum.mapped_us, 1500);
+}
+END_TEST
+
+/* The longest buffer's reason is the region's, wherever it stands; a client's frame counts little, an empty buffer not
+ * at all. */
+START_TEST(the_longest_buffer_gives_the_reason) {
+    static const struct {
+        uint64_t bytes[3];
+        enum sw_cost_reason reasons[3], expected;
+    } cases[] = {
+        {{10, 30, 20}, {SW_COST_PAYS, SW_COST_ROOM, SW_COST_SHORT}, SW_COST_ROOM},
+        {{30, 20, 10}, {SW_COST_PAYS, SW_COST_ROOM, SW_COST_SHORT}, SW_COST_PAYS},
+        {{1, 90, 1}, {SW_COST_PAYS, SW_COST_CLIENT, SW_COST_CLIENT}, SW_COST_PAYS},
+        {{1, 0, 0}, {SW_COST_CLIENT, SW_COST_UNKNOWN, SW_COST_UNKNOWN}, SW_COST_CLIENT},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct sw_run_outcome sum = {.started_us = 0};
+        uint64_t most = 0;
+        for (unsigned i = 0; i < 3; i++) {
+            const struct sw_buffer buffer = {.bytes = cases[k].bytes[i]};
+            const struct sw_run run = {.buffer = &buffer, .outcome = {.reason = cases[k].reasons[i]}};
+            sw_run_outcome_add(&sum, &run, &most);
+        }
+        ck_assert_msg(sum.reason == cases[k].expected, "case %zu: %s", k, sw_cost_reason_text(sum.reason));
+    }
+}
+END_TEST
+
+/* An operation is as far as the buffer that is least far, whichever that is. */
+START_TEST(the_last_buffer_gives_the_phase) {
+    enum { N_JOBS = 3 };
+    struct sw_op *op = sw_alloc(sizeof *op + N_JOBS * sizeof op->jobs[0]);
+    op->request.n_buffers = op->n_left = N_JOBS;
+    for (unsigned late = 0; late < N_JOBS; late++) {
+        for (unsigned i = 0; i < N_JOBS; i++)
+            atomic_store(&op->jobs[i].signals.phase, i == late ? SW_PHASE_STAGING : SW_PHASE_STORING - (int)(i % 2));
+        ck_assert_int_eq(sw_op_phase(op), SW_PHASE_STAGING);
+    }
+    op->n_left = 0;
+    ck_assert_int_eq(sw_op_phase(op), SW_PHASE_STORING);
+    sw_free(op);
 }
 END_TEST
 
@@ -317,6 +359,31 @@ START_TEST(one_failed_buffer_fails_the_region) {
 }
 END_TEST
 
+/* The other buffers' work is canceled at once, not done for nothing; and the operation has failed once. */
+START_TEST(one_failed_buffer_stops_the_others) {
+    struct sw_memory unsealed = {.fd = memfd_create("unsealed", MFD_CLOEXEC), .bytes = BUFFER_BYTES};
+    struct sw_engine_stats stats;
+    struct sw_test_op op = {0};
+    ck_assert_int_eq(ftruncate(unsealed.fd, BUFFER_BYTES), 0);
+    struct sw_mem *bad = sw_fixture_mem(&f, f.owner, &unsealed, false);
+    const struct sw_range ranges[] = {{.mem = bad, .bytes = BUFFER_BYTES}, {.mem = from_mem, .bytes = BUFFER_BYTES}};
+    sw_device_faulty_arm(f.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_DONE);
+    ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, &op.id, NULL), 0);
+    const struct sw_op *running = SW_CONTAINER_OF(f.owner->ops.next, struct sw_op, node);
+    while (running->n_left == 2 || !sw_device_faulty_hangs(f.device))
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert(atomic_load(&running->jobs[1].signals.cancel));
+    sw_device_faulty_release(f.device);
+    ck_assert_int_eq(wait_for(&op, 0), -SW_EUNSEALED);
+    sw_engine_stats(f.engine, &stats);
+    ck_assert_uint_eq(stats.failed_ops, 1);
+    ck_assert_uint_eq(stats.canceled_ops, 0);
+    ck_nothing_left();
+    sw_fixture_close_mem(&f, bad);
+    (void)close(unsealed.fd);
+}
+END_TEST
+
 START_TEST(no_memory_for_any_part_of_it) {
     for (unsigned nth = 1; nth < 60; nth += 1 + nth / 8) {
         struct sw_test_op op;
@@ -464,10 +531,13 @@ int main(void) {
     tcase_add_test(tcase, the_last_plan_of_all_buffers_counts);
     tcase_add_test(tcase, a_buffer_may_be_mapped_after_the_last_plan);
     tcase_add_test(tcase, the_first_buffer_that_begins_counts);
+    tcase_add_test(tcase, the_longest_buffer_gives_the_reason);
+    tcase_add_test(tcase, the_last_buffer_gives_the_phase);
     tcase_add_test(tcase, any_number_of_buffers);
     tcase_add_test(tcase, all_buffers_count_for_their_tenant);
     tcase_add_test(tcase, invalid_requests_are_refused);
     tcase_add_test(tcase, one_failed_buffer_fails_the_region);
+    tcase_add_test(tcase, one_failed_buffer_stops_the_others);
     tcase_add_test(tcase, no_memory_for_any_part_of_it);
     tcase_add_test(tcase, owners_close_during_their_operations);
     tcase_add_checked_fixture(disk, open_with_idle_disk, close_fixture);

@@ -424,6 +424,7 @@ START_TEST(test_closing_an_owner_cancels_its_operations) {
     struct sw_engine_stats stats;
     sw_engine_stats(f.engine, &stats);
     ck_assert_uint_eq(stats.canceled_ops, canceled);
+    ck_assert_uint_eq(stats.failed_ops, 0);
     ck_assert_uint_eq(stats.n_mapped + stats.n_mems + stats.n_regions, 0);
     ck_assert_uint_eq(stats.tiers[0].used_bytes, 0);
     sw_memory_free(&memory);
