@@ -88,6 +88,46 @@ START_TEST(test_a_generation_that_wraps_skips_zero) {
 }
 END_TEST
 
+START_TEST(test_a_full_table_is_filled_again_and_again) {
+    for (int round = 0; round < 4; round++) {
+        struct sw_region *regions[4];
+        for (int i = 0; i < 4; i++) {
+            regions[i] = sw_region_acquire(&table, a);
+            ck_assert_ptr_nonnull(regions[i]);
+        }
+        ck_assert_ptr_null(sw_region_acquire(&table, a));
+        for (int i = 0; i < 4; i++)
+            sw_region_release(&table, regions[i]);
+    }
+    sw_region_table_fini(&table);
+}
+END_TEST
+
+/* A predecessor may have used any generation up to the first one, also in an entry that is adopted with a lower one. */
+START_TEST(test_ids_go_on_after_a_predecessors) {
+    static const uint32_t first_gens[] = {0, 1, 7, UINT32_MAX - 1, UINT32_MAX};
+    for (size_t k = 0; k < sizeof first_gens / sizeof first_gens[0]; k++) {
+        const uint32_t first = first_gens[k], next = first == UINT32_MAX ? 1 : first + 1;
+        struct sw_region_table others;
+        ck_assert_int_eq(sw_region_table_init(&others, 2, 0, first), 0);
+        struct sw_region *adopted = sw_region_adopt(&others, a, (struct sw_region_id){0, 1}, SW_REGION_LOST);
+        sw_region_table_settle(&others);
+        struct sw_region *region = sw_region_acquire(&others, a);
+        ck_assert_uint_eq(region->id.gen, next);
+        sw_region_release(&others, region);
+        sw_region_release(&others, adopted);
+        for (int i = 0; i < 2; i++) {
+            region = sw_region_acquire(&others, a);
+            ck_assert_uint_ne(region->id.gen, 0);
+            ck_assert(region->id.slot == 1 || region->id.gen == (first ? next : 2));
+            sw_region_release(&others, region);
+        }
+        sw_region_table_fini(&others);
+    }
+    sw_region_table_fini(&table);
+}
+END_TEST
+
 static void walk_and_release(const enum sw_region_state *states, size_t n) {
     struct sw_region *region = sw_region_acquire(&table, a);
     for (size_t i = 0; i < n; i++) {
@@ -166,6 +206,8 @@ int main(void) {
     tcase_add_test(tcase, test_ids_are_never_reused);
     tcase_add_test(tcase, test_a_full_table_gives_nothing);
     tcase_add_test(tcase, test_a_generation_that_wraps_skips_zero);
+    tcase_add_test(tcase, test_a_full_table_is_filled_again_and_again);
+    tcase_add_test(tcase, test_ids_go_on_after_a_predecessors);
     tcase_add_test(tcase, test_every_transition_of_the_diagram_is_allowed);
     tcase_add_loop_test_raise_signal(tcase, test_an_illegal_move_aborts, SIGABRT, 0, 6);
     suite_add_tcase(suite, tcase);
