@@ -3,13 +3,16 @@
 #include "base/clock.h"
 #include "spill/build.h"
 #include "spill/engine_state.h"
+#include "spill/operator.h"
 #include "tests/lib/appends.h"
+#include "tests/lib/content.h"
 #include "tests/lib/pair_fixture.h"
 #include "tests/lib/run.h"
 #include "tests/lib/transfer.h"
 
 #include <check.h>
 #include <string.h>
+#include <unistd.h>
 
 /* So little room in memory that frames go to the disk. */
 static void open_with_disk(void) {
@@ -88,6 +91,64 @@ START_TEST(one_buffer_of_many_appends) {
     struct sw_test_op op;
     ck_assert_int_eq(sw_fixture_restore(&sw_pair.f, end.id, &sw_pair.to, 0, buffer.raw_bytes, false, &op), 0);
     ck_assert(memcmp(sw_pair.to.data, sw_pair.from.data, buffer.raw_bytes) == 0);
+    ck_nothing_left();
+}
+END_TEST
+
+/* Each buffer has the reason of its longest append, whichever comes last. */
+START_TEST(each_buffer_has_its_reason) {
+    const struct sw_build_buffer_config two[] = {{4 * CHUNK, CHUNK, SW_VALUE_NONE}, {CHUNK, CHUNK, SW_VALUE_NONE}};
+    const struct sw_build_config of_two = {.buffers = two, .n_buffers = 2};
+    const struct sw_range ranges[] = {{.mem = sw_pair.from_mem, .bytes = 3 * CHUNK},
+                                      {.mem = sw_pair.from_mem, .offset = 3 * CHUNK, .bytes = CHUNK, .at = 3 * CHUNK},
+                                      {.mem = sw_pair.from_mem, .offset = 3 * CHUNK, .bytes = CHUNK, .buffer = 1}};
+    struct sw_buffer_info infos[SW_FRAMES_MAX_BUFFERS];
+    struct sw_build *build = NULL;
+    struct sw_test_op op, end;
+    unsigned n = 0;
+    sw_content_fill(sw_pair.from.data, 3 * CHUNK, SW_CONTENT_TEXT, 1);
+    sw_content_fill(sw_pair.from.data + 3 * CHUNK, CHUNK, SW_CONTENT_RANDOM, 1);
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &of_two, &build, NULL), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        op = (struct sw_test_op){0};
+        ck_assert_int_eq(sw_build_append(build, &ranges[i], 1, sw_test_op_done, &op, NULL), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
+    }
+    ck_assert_int_eq(commit(build, &end), 0);
+    ck_assert_str_eq(end.outcome.reason, sw_cost_reason_text(SW_COST_ROOM));
+    ck_assert_int_eq(sw_engine_query_buffers(sw_pair.f.owner, end.id, infos, &n, NULL), 0);
+    ck_assert_uint_eq(n, 2);
+    ck_assert_str_eq(infos[0].reason, sw_cost_reason_text(SW_COST_ROOM));
+    ck_assert_str_eq(infos[1].reason, sw_cost_reason_text(SW_COST_NO_GAIN));
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, end.id, NULL), 0);
+    ck_nothing_left();
+}
+END_TEST
+
+/* From its first append on, not from its last; and an empty build has taken none. */
+START_TEST(a_build_takes_the_time_of_all_its_appends) {
+    enum { PAUSE_US = 50000 };
+    const struct sw_build_config none = {.buffers = &buffers[2], .n_buffers = 1};
+    const struct sw_histogram *whole =
+        &sw_engine_op_statistics(sw_pair.f.engine)->latency[SW_OP_KIND_SPILL][SW_OP_STAGE_WHOLE];
+    struct sw_build *build = NULL;
+    struct sw_test_op op, end;
+    ck_assert_int_eq(sw_build_begin(sw_pair.f.owner, &none, &build, NULL), 0);
+    ck_assert_int_eq(commit(build, &end), 0);
+    ck_assert_uint_eq(whole->count, 0);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, end.id, NULL), 0);
+    build = begin();
+    for (unsigned i = 0; i < N_APPENDS; i++) {
+        ck_assert_int_eq(append(build, i, &op), 0);
+        ck_assert_int_eq(sw_pair_wait(&op), 0);
+        if (i + 2 == N_APPENDS)
+            (void)usleep(PAUSE_US);
+    }
+    ck_assert_int_eq(commit(build, &end), 0);
+    ck_assert_uint_ge(end.outcome.total_us, PAUSE_US);
+    ck_assert_uint_eq(whole->count, 1);
+    ck_assert_uint_ge(whole->sum_us, PAUSE_US);
+    ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, end.id, NULL), 0);
     ck_nothing_left();
 }
 END_TEST
@@ -374,6 +435,8 @@ int main(void) {
     tcase_add_checked_fixture(all, open_fixture, sw_pair_close);
     tcase_add_loop_test(all, appends_make_a_region, 0, 3);
     tcase_add_test(all, one_buffer_of_many_appends);
+    tcase_add_test(all, each_buffer_has_its_reason);
+    tcase_add_test(all, a_build_takes_the_time_of_all_its_appends);
     tcase_add_loop_test(all, an_empty_build, 0, 2);
     tcase_add_test(all, invalid_builds_are_refused);
     tcase_add_test(all, invalid_appends_are_refused);

@@ -40,6 +40,7 @@ START_TEST(builds_are_committed_together) {
             ck_assert_int_eq(append(builds[i], k, &ops[i][k]), 0);
     }
     commit_all(builds, MANY, ends);
+    ck_assert_int_eq(sw_build_commit(builds[0], 8, 0, sw_test_op_done, &ops[0][0], NULL), -SW_EINVAL);
     while (!ends[0].done) { /* then the builds are no more */
         unsigned n_out = 0;
         for (unsigned i = 0; i < MANY; i++)
