@@ -112,6 +112,7 @@ START_TEST(durable_regions_outlive_their_session) {
     next_session();
     ck_assert_int_eq(adopt("orders", &id), 0);
     ck_assert_int_eq(sw_engine_drop(f.owner, id, NULL), 0);
+    ck_assert_int_eq(sw_fixture_state(&f, id), -SW_ESTALE); /* it was the session's, though it has not spilled it */
     ck_assert_int_eq(adopt("orders", &id), -SW_ENOENT);
     ck_assert_uint_eq(atomic_load(&quota.bytes) + quota.n_regions, 0);
     sw_engine_check(f.engine);

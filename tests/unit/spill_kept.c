@@ -220,6 +220,8 @@ START_TEST(a_batch_of_builds_is_kept_as_a_whole) {
     ck_assert_uint_eq(life.engine->keeper.n_changes, 1);
     ck_assert_uint_eq(ended.n, 0);
     sw_engine_check(life.engine);
+    for (unsigned i = 0; i < N_BUILDS; i++) /* too late: nothing ends them any more */
+        sw_build_fail(builds[i], &(struct sw_err){.code = -SW_ETIMEDOUT, .msg = "nothing has come for long"});
     if (_i) {
         sw_life_close_owner(&life, session, false);
         session = NULL;
