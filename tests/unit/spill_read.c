@@ -489,21 +489,27 @@ START_TEST(an_open_read_counts_for_its_tenant) {
 }
 END_TEST
 
-/* The first chunks wait until a move has been canceled: some frames are here by then, and some on the disk. */
+/* The first chunks wait until a move has been canceled: some frames are here by then, and some on the disk. The
+ * session's other operations go on. */
 START_TEST(read_while_it_moves) {
+    const struct sw_range range = {.mem = sw_pair.from_mem, .bytes = BUFFER_BYTES};
     for (int i = 0; i < 12; i++) {
-        struct sw_test_op ops[N_CHUNKS] = {0}, last;
+        struct sw_test_op ops[N_CHUNKS] = {0}, last, other = {0};
         const struct sw_region_id id = store();
         for (int k = 0; k < i; k++)
             (void)uv_run(&sw_pair.f.loop, UV_RUN_NOWAIT);
         struct sw_read *read = begin(id);
         for (unsigned c = 0; c < N_CHUNKS; c++)
             ck_assert_int_eq(ask(read, c, CHUNK, &ops[c]), 0);
+        ck_assert_int_eq(
+            sw_engine_spill(sw_pair.f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &other, &other.id, NULL), 0);
         if (i % 3 == 2)
             sw_read_fail(read, &expired);
         ck_assert_int_eq(end(read, i % 3 == 1, &last), i % 3 == 2 ? -SW_ETIMEDOUT : 0);
         if (i % 3 != 2)
             ck_back();
+        ck_assert_int_eq(sw_pair_wait(&other), 0);
+        ck_assert_int_eq(sw_engine_drop(sw_pair.f.owner, other.id, NULL), 0);
         if (i % 3)
             drop(id);
         ck_nothing_left();
