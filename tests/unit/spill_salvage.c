@@ -1,6 +1,8 @@
 /* Damaged stored bytes: in the disk's manifest, from which the next process salvages whole frames; and in a running
  * process, which reports the place. */
 #include "spill/engine_state.h"
+#include "spill/mover/frames.h"
+#include "spill/store/damage.h"
 #include "spill/tier/frame_key.h"
 #include "spill/tier/nvme/manifest_format.h"
 #include "tests/lib/catalogue_v1.h"
@@ -375,6 +377,49 @@ START_TEST(a_bad_frame_in_memory_is_named) {
 }
 END_TEST
 
+static void locate_anywhere(struct sw_tier *tier, const struct sw_stored *stored, char ret_file[SW_TIER_FILE_BYTES],
+                            uint64_t *ret_offset) {
+    (void)tier, (void)stored;
+    (void)snprintf(ret_file, SW_TIER_FILE_BYTES, "file");
+    *ret_offset = 0;
+}
+
+/* A tier is blamed for frames that it has damaged or cannot read, and for no other failure. A client may have made its
+ * frames bad, but it does not make reads fail; and packed frames lie in its own memory. */
+START_TEST(only_a_tiers_damage_is_reported) {
+    static const struct sw_tier_kind kind = {.name = "some"};
+    static const struct sw_tier_ops ops = {.locate = locate_anywhere};
+    static const struct {
+        int code;
+        bool are_clients, is_packed, is_reported;
+        size_t first, n;
+    } cases[] = {
+        {-SW_ECHECKSUM, false, false, true, 1, 1},  {-SW_EFRAME, false, false, true, 0, 2},
+        {-SW_EVERSION, false, false, true, 1, 1},   {-SW_EIO, false, false, true, 1, 1},
+        {-SW_EIO, true, false, true, 1, 1},         {-SW_ECHECKSUM, true, false, false, 1, 1},
+        {-SW_ECHECKSUM, false, true, false, 1, 1},  {-SW_ENOMEM, false, false, false, 1, 1},
+        {-SW_ECANCELED, false, false, false, 1, 1}, {-SW_ECHECKSUM, false, false, false, 0, 0},
+        {-SW_ECHECKSUM, false, false, false, 2, 1},
+    };
+    struct sw_tier tier = {.ops = &ops, .kind = &kind};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct sw_frames *frames = sw_frames_new(200, 100, cases[k].is_packed);
+        struct sw_run_outcome outcome = {.failed = {.first = cases[k].first, .n = cases[k].n}};
+        for (size_t i = 0; i < 2; i++) {
+            frames->stored[i].tier = &tier;
+            frames->are_clients[i] = cases[k].are_clients;
+        }
+        outcome.err.code = cases[k].code;
+        heard.n_bad = 0;
+        sw_damage_report(&sw_world.observer, (struct sw_region_id){1, 1}, frames, &outcome);
+        ck_assert_msg(heard.n_bad == cases[k].is_reported, "case %zu", k);
+        ck_assert(!cases[k].is_reported || (heard.code == cases[k].code && heard.bad.chunk == cases[k].first &&
+                                            heard.bad.n_chunks == cases[k].n));
+        sw_frames_delete(frames);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("salvage");
     TCase *tcase = tcase_create("salvage");
@@ -387,6 +432,7 @@ int main(void) {
     tcase_add_test(tcase, the_first_of_several_bad_frames_is_named);
     tcase_add_test(tcase, a_frame_that_cannot_be_read_is_named);
     tcase_add_loop_test(tcase, a_bad_frame_in_memory_is_named, 0, 2);
+    tcase_add_test(tcase, only_a_tiers_damage_is_reported);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
