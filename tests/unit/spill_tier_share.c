@@ -122,6 +122,41 @@ START_TEST(test_a_move_takes_the_rest_and_gets_its_turn) {
 }
 END_TEST
 
+/* A move that has begun is waited for no more, and the next one only when as many bytes have passed again. */
+START_TEST(test_each_move_waits_for_its_own_turn) {
+    ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!move(&b, 8 * MIB, 1));
+        give(SW_TIER_WRITE, 16 * MIB);
+        ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+    }
+    ck_assert(!move(&b, 8 * MIB, 1));
+    give(SW_TIER_WRITE, 16 * MIB);
+    ck_assert(!take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+    ck_assert(move(&b, 8 * MIB, 1));
+    give(SW_TIER_WRITE, 8 * MIB);
+    ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+    ck_assert(!move(&b, 8 * MIB, 1)); /* asks for the next one */
+    give(SW_TIER_WRITE, 16 * MIB);
+    ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+    give(SW_TIER_WRITE, 16 * MIB);
+    ck_assert(move(&b, 8 * MIB, 1));
+    give(SW_TIER_WRITE, 8 * MIB);
+    for (int i = 0; i < 10; i++) {
+        ck_assert(take(&a, SW_TIER_WRITE, 16 * MIB, 1));
+        give(SW_TIER_WRITE, 16 * MIB);
+    }
+}
+END_TEST
+
+/* A tenant counts whenever it came. */
+START_TEST(test_a_clock_may_begin_at_zero) {
+    ck_assert(!sw_tier_share_note(&share, &a, 0));
+    ck_assert(sw_tier_share_note(&share, &b, 1));
+    ck_assert(sw_tier_share_has_others(&share, &b, 1));
+}
+END_TEST
+
 START_TEST(test_short_frames_do_not_keep_a_move_waiting_for_ever) {
     unsigned n = 0;
     ck_assert(take(&a, SW_TIER_WRITE, MIB, 1)); /* there is always one */
@@ -154,6 +189,8 @@ int main(void) {
     tcase_add_test(tcase, test_each_worker_may_have_a_frame_there);
     tcase_add_test(tcase, test_writes_give_way_to_reads);
     tcase_add_test(tcase, test_a_move_takes_the_rest_and_gets_its_turn);
+    tcase_add_test(tcase, test_each_move_waits_for_its_own_turn);
+    tcase_add_test(tcase, test_a_clock_may_begin_at_zero);
     tcase_add_test(tcase, test_short_frames_do_not_keep_a_move_waiting_for_ever);
     tcase_add_test(tcase, test_nothing_waits_for_a_canceled_move);
     suite_add_tcase(suite, tcase);
