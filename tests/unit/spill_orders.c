@@ -136,6 +136,12 @@ START_TEST(test_words_in_holes_count_for_the_tenant) {
     ck_assert_int_eq(sw_order_page_open(&second, fd, PAGE_BYTES, &kept, NULL), 0);
     sw_order_page_unref(second);
     (void)close(fd);
+    const int one_word = make_file(sizeof(uint64_t), ALL_SEALS); /* costs a whole page of the system, too */
+    ck_assert_int_eq(sw_order_page_open(&page, one_word, sizeof(uint64_t), &kept, NULL), 0);
+    ck_assert_int_eq(sw_order_page_open(&second, one_word, sizeof(uint64_t), &kept, NULL), -SW_ETENANTMEMORY);
+    sw_order_page_unref(page);
+    ck_assert_uint_eq(atomic_load(&kept.used_bytes), 0);
+    (void)close(one_word);
 }
 END_TEST
 
@@ -151,6 +157,8 @@ START_TEST(test_an_unmappable_page_leaves_nothing_behind) {
     const long live = sw_alloc_live();
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(sw_order_page_open(&page, unreadable, PAGE_BYTES, &kept, NULL), -SW_EFDS);
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_order_page_open(&page, fd, PAGE_BYTES, &kept, NULL), -SW_ENOMEM);
     ck_assert_ptr_null(page);
     ck_assert_uint_eq(atomic_load(&kept.used_bytes), 0);
     ck_assert_int_eq(sw_alloc_live(), live);
@@ -186,6 +194,7 @@ START_TEST(test_pauses_grow_with_the_wait_up_to_5_ms) {
     ck_assert_uint_eq(sw_order_queue_next_us(&queue, now_us), now_us);
     ck_assert_uint_eq(take(&queue, now_us + SPIN_US - 1, false), 0);
     ck_assert_uint_eq(sw_order_queue_next_us(&queue, now_us + SPIN_US - 1), now_us + SPIN_US - 1); /* no pause yet */
+    ck_assert_uint_eq(sw_order_queue_next_us(&queue, now_us + SPIN_US), now_us + SPIN_US); /* late, so at once */
     for (now_us += SPIN_US; now_us < begun_us + 10000000; n_looks++) {
         ck_assert_uint_eq(take(&queue, now_us, false), 0);
         const uint64_t next_us = sw_order_queue_next_us(&queue, now_us), pause_us = next_us - now_us;
