@@ -11,7 +11,9 @@
 
 #include <check.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
 /* SOON_US: less than what a worker polls for; a thread that had no processor for so long may sleep then. */
@@ -28,6 +30,7 @@ static struct {
     unsigned n_announced;   /* jobs that were said to end soon */
     uint64_t busy_since_us; /* of the slot; 0: it has not been looked at since its last step ended */
     unsigned n_waits;       /* soon after that */
+    atomic_uint n_device_wakes;
 } rig;
 
 static const struct sw_device_info *info(const struct sw_device *device) {
@@ -57,6 +60,11 @@ static void wake(void *arg) {
     (void)sem_post(arg);
 }
 
+static void wake_device(struct sw_device *device) {
+    (void)device;
+    atomic_fetch_add(&rig.n_device_wakes, 1);
+}
+
 static void rig_open(unsigned poll_us) {
     const struct sw_device_config config = {.scratch_bytes = 16 * MIB, .n_slots = 1, .chunk_bytes = MIB / 8};
     memset(&rig, 0, sizeof rig);
@@ -68,6 +76,7 @@ static void rig_open(unsigned poll_us) {
     rig.ops.info = info;
     rig.ops.slot_poll = slot_poll;
     rig.ops.slot_wait = slot_wait;
+    rig.ops.wake = wake_device;
     rig.device->ops = &rig.ops;
     const struct sw_tier_host_config host = {
         .capacity_bytes = 16 * MIB, .slab_bytes = 2 * MIB, .devices = &rig.device, .n_devices = 1};
@@ -135,6 +144,7 @@ START_TEST(test_the_end_of_a_steady_job_is_announced) {
         sw_frames_free(move(&memory, NULL));
         ck_assert(i > 1 || rig.n_announced == 0); /* nothing is known of the first two */
     }
+    ck_assert_uint_eq(rig.n_announced, 1); /* and not again until it ends */
     rig_close();
     sw_memory_free(&memory);
 }
@@ -152,12 +162,28 @@ START_TEST(test_a_device_that_needs_no_polling_announces_nothing) {
 }
 END_TEST
 
+/* Jobs that are about to come and need no kernels leave the device asleep, also after some that did. */
+START_TEST(test_a_device_is_woken_for_kernels_only) {
+    rig_open(500);
+    for (unsigned i = 0; i < 5; i++) {
+        sw_worker_hold(rig.worker, i % 2);
+        while (i % 2 && atomic_load(&rig.n_device_wakes) <= i / 2)
+            (void)usleep(100);
+        (void)usleep(2000);
+        sw_worker_release(rig.worker);
+    }
+    ck_assert_uint_eq(atomic_load(&rig.n_device_wakes), 2);
+    rig_close();
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("worker");
     tcase_add_test(tests, test_a_worker_does_not_oversleep_the_end_of_a_step);
     tcase_add_test(tests, test_a_worker_sleeps_on_a_device_that_needs_no_polling);
     tcase_add_test(tests, test_the_end_of_a_steady_job_is_announced);
     tcase_add_test(tests, test_a_device_that_needs_no_polling_announces_nothing);
+    tcase_add_test(tests, test_a_device_is_woken_for_kernels_only);
     Suite *suite = suite_create("worker");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
