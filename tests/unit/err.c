@@ -1,12 +1,42 @@
-/* The texts of errors: base/err.h, base/shorten.h, base/similar.h. */
+/* Errors and their texts: base/err.h, base/shorten.h, base/similar.h, base/choice.h. */
 #include "base/err.h"
+#include "base/choice.h"
 #include "base/shorten.h"
 #include "base/similar.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* A record that is used again keeps nothing of its last error. */
+START_TEST(an_error_replaces_the_last_one) {
+    struct sw_err err;
+    (void)sw_err_set(&err, -SW_EGPU, SW_SCOPE_DEVICE, "first");
+    (void)sw_err_detail(&err, "call %d", 1);
+    err.cuda = 700;
+    ck_assert_int_eq(sw_err_set(&err, -SW_EINVAL, SW_SCOPE_REQUEST, "second"), -SW_EINVAL);
+    ck_assert_int_eq(err.code, -SW_EINVAL);
+    ck_assert_int_eq(err.scope, SW_SCOPE_REQUEST);
+    ck_assert_int_eq(err.cuda, 0);
+    ck_assert_str_eq(err.msg, "second");
+    ck_assert_str_eq(err.detail, "");
+}
+END_TEST
+
+/* Only the system's own numbers count as they are. */
+START_TEST(the_systems_errors_have_codes) {
+    ck_assert_int_eq(sw_err_from_errno(ENOMEM), -SW_ENOMEM);
+    ck_assert_int_eq(sw_err_from_errno(EIO), -SW_EIO);
+    ck_assert_int_eq(sw_err_from_errno(EXDEV), -SW_EIO);
+    ck_assert_int_eq(sw_err_from_errno(0), -SW_EIO);
+    ck_assert_int_eq(sw_err_from_errno(-ENOMEM), -SW_EIO);
+    ck_assert_int_eq(sw_err_from_errno(SW_ETENANTMEMORY), -SW_EIO);
+    ck_assert_str_eq(sw_err_name(SW_ETENANTMEMORY), sw_err_name(-SW_ETENANTMEMORY));
+    ck_assert_int_eq(sw_err_from_name(sw_err_name(-SW_ETENANTMEMORY)), -SW_ETENANTMEMORY);
+}
+END_TEST
 
 START_TEST(context_goes_before_the_cause) {
     struct sw_err err;
@@ -76,12 +106,60 @@ START_TEST(similar_names) {
 }
 END_TEST
 
+/* Names up to the longest are compared, and as little is suggested for a longer one as in its place. */
+START_TEST(names_have_a_greatest_length) {
+    char longest[SW_SIMILAR_MAX_BYTES + 1] = "", longer[SW_SIMILAR_MAX_BYTES + 2] = "";
+    struct sw_similar best = {.edits = 0};
+    memset(longest, 'n', SW_SIMILAR_MAX_BYTES);
+    memset(longer, 'n', SW_SIMILAR_MAX_BYTES + 1);
+    sw_similar_try(&best, longest, longer);
+    sw_similar_try(&best, longer, longest);
+    ck_assert_str_eq(best.name, "");
+    longest[3] = 'm';
+    sw_similar_try(&best, longest, longer + 1);
+    ck_assert_str_eq(best.name, longer + 1);
+}
+END_TEST
+
+/* Nothing is left of a name that differs in as many letters as it has. */
+START_TEST(a_name_is_not_similar_to_any_other) {
+    struct sw_similar best = {.edits = 0};
+    sw_similar_try(&best, "abcd", "ab");
+    ck_assert_str_eq(best.name, "");
+    sw_similar_try(&best, "abcd", "abc");
+    ck_assert_str_eq(best.name, "abc");
+}
+END_TEST
+
+START_TEST(choices_are_numbered) {
+    static const char choices[] = "off, on, often";
+    char text[4] = "xyz";
+    ck_assert_int_eq(sw_choice_number(choices, "off"), 0);
+    ck_assert_int_eq(sw_choice_number(choices, "often"), 2);
+    ck_assert(!sw_choice_has(choices, "of") && !sw_choice_has(choices, "offs") && !sw_choice_has(choices, ""));
+    sw_choice_text(text, 4, choices, 0);
+    ck_assert_str_eq(text, "off");
+    sw_choice_text(text, 3, choices, 0); /* lacks the room for its end */
+    ck_assert_str_eq(text, "");
+    ck_assert_int_eq(text[3], 0);
+    sw_choice_text(text, 3, choices, 1);
+    ck_assert_str_eq(text, "on");
+    sw_choice_text(text, 4, choices, 3);
+    ck_assert_str_eq(text, "");
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("err");
+    tcase_add_test(tests, an_error_replaces_the_last_one);
+    tcase_add_test(tests, the_systems_errors_have_codes);
     tcase_add_test(tests, context_goes_before_the_cause);
     tcase_add_loop_test(tests, context_is_cut_to_fit, 0, 200);
     tcase_add_test(tests, long_values_keep_their_ends);
     tcase_add_loop_test(tests, similar_names, 0, (int)(sizeof names / sizeof names[0]));
+    tcase_add_test(tests, names_have_a_greatest_length);
+    tcase_add_test(tests, a_name_is_not_similar_to_any_other);
+    tcase_add_test(tests, choices_are_numbered);
     Suite *suite = suite_create("err");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
