@@ -1,5 +1,6 @@
 /* Shares of a shared resource, budgets of a memory pool, and limits of log lines, without a service. */
 #include "base/budget.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log_limit.h"
 #include "tests/lib/run.h"
@@ -77,6 +78,38 @@ START_TEST(budgets_with_a_limit_of_their_own) {
 }
 END_TEST
 
+/* Whoever has more than a lowered limit gets nothing until it has given enough back. */
+START_TEST(a_limit_may_be_lowered) {
+    struct sw_budget_pool pool = {.limit_bytes = 1000};
+    struct sw_budget alone = {.limit_bytes = 500}, one = {.pool = &pool, .limit_bytes = 500};
+    struct sw_budget *const both[] = {&alone, &one};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_budget_take(both[i], 400, "test", NULL), 0);
+        atomic_store(&both[i]->limit_bytes, 300);
+        ck_assert_int_eq(sw_budget_take(both[i], 1, "test", NULL), -SW_ETENANTMEMORY);
+        sw_budget_give(both[i], 200);
+        ck_assert_int_eq(sw_budget_take(both[i], 101, "test", NULL), -SW_ETENANTMEMORY);
+        ck_assert_int_eq(sw_budget_take(both[i], 100, "test", NULL), 0);
+        sw_budget_give(both[i], 300);
+        ck_assert_uint_eq(atomic_load(&both[i]->used_bytes), 0);
+    }
+    ck_assert_uint_eq(atomic_load(&pool.used_bytes), 0);
+}
+END_TEST
+
+START_TEST(memory_that_is_not_there_does_not_count) {
+    struct sw_budget_pool pool = {.limit_bytes = 1000};
+    struct sw_budget budget = {.pool = &pool};
+    struct sw_err err = {0};
+    int rc = 0;
+    sw_alloc_fail_nth(1);
+    ck_assert_ptr_null(sw_budget_alloc(&budget, 100, "a test", &rc, &err));
+    ck_assert_int_eq(rc, -SW_ENOMEM);
+    ck_assert_ptr_nonnull(strstr(err.msg, "a test"));
+    ck_assert_uint_eq(atomic_load(&budget.used_bytes) + atomic_load(&pool.used_bytes), 0);
+}
+END_TEST
+
 static struct sw_budget_pool shared = {.limit_bytes = 100000};
 
 static void *take_and_give(void *arg) {
@@ -134,6 +167,8 @@ int main(void) {
     tcase_add_test(tests, shares_leave_something_to_others);
     tcase_add_test(tests, budgets_of_a_pool_have_shares);
     tcase_add_test(tests, budgets_with_a_limit_of_their_own);
+    tcase_add_test(tests, a_limit_may_be_lowered);
+    tcase_add_test(tests, memory_that_is_not_there_does_not_count);
     tcase_add_test(tests, threads_never_exceed_the_pool);
     tcase_add_test(tests, lines_are_limited_and_counted);
     Suite *suite = suite_create("budget");
