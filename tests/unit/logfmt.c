@@ -43,6 +43,25 @@ START_TEST(lines_are_read_back) {
 }
 END_TEST
 
+/* A name or value that is too long is cut, and the next field is found. */
+START_TEST(long_fields_are_cut) {
+    static char line[3 * sizeof(struct sw_logfmt_field)];
+    struct sw_logfmt_field field;
+    char text[sizeof field.name + sizeof field.value + 1];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (int quoted = 0; quoted < 2; quoted++) {
+        const char *at = line;
+        (void)snprintf(line, sizeof line, quoted ? "%s=\"%s\" n=1" : "%s=%s n=1", text, text);
+        ck_assert(sw_logfmt_next(&at, &field));
+        ck_assert_uint_eq(strnlen(field.name, sizeof field.name), sizeof field.name - 1);
+        ck_assert_uint_eq(strnlen(field.value, sizeof field.value), sizeof field.value - 1);
+        ck_assert(field.quoted == quoted);
+        ck_next(&at, "n", "1", false);
+    }
+}
+END_TEST
+
 /* No control character reaches a terminal. */
 START_TEST(control_characters_are_escaped) {
     char quoted[32], expected[16];
@@ -112,6 +131,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("logfmt");
     tcase_add_test(tests, lines_are_read_back);
+    tcase_add_test(tests, long_fields_are_cut);
     tcase_add_test(tests, control_characters_are_escaped);
     tcase_add_test(tests, the_tap_sees_unprinted_lines_except_debug);
     tcase_add_loop_test(tests, odd_fields, 0, (int)(sizeof fields / sizeof fields[0]));

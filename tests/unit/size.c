@@ -40,9 +40,10 @@ START_TEST(sizes_are_read) {
 }
 END_TEST
 
-static const char *const no_sizes[] = {
-    "",    " ",   "M",    "MiB",  " 4M", "4 ",  "4MB",  "4 MB",  "4m",  "-4M", "+4M",
-    "4MM", "4iB", "4M x", "0x10", "4.M", ".5M", "4,5M", "4..5M", "1e9", "nan", "4KiBs",
+/* Zeros follow each: what is read behind the end looks like an end, too. */
+static const char no_sizes[][8] = {
+    "",    " ",    "M",    "MiB", " 4M", "4 ",   "4MB",   "4 MB", "4m",  "-4M",   "+4M", "4MM",
+    "4iB", "4M x", "0x10", "4.M", ".5M", "4,5M", "4..5M", "1e9",  "nan", "4KiBs", "4Ki", "4Ki B",
 };
 
 START_TEST(invalid_sizes_are_refused) {
