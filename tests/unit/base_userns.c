@@ -5,6 +5,8 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static char root[SW_TEST_PATH_BYTES];
 
@@ -47,6 +49,26 @@ START_TEST(unmapped_overflow_ids_belong_to_no_user) {
 }
 END_TEST
 
+/* Each of the two has a map of its own. _i 0: all users are mapped, 1: all groups */
+START_TEST(users_and_groups_are_mapped_apart) {
+    put(_i ? "/proc/self/gid_map" : "/proc/self/uid_map", "0 0 4294967295\n");
+    put(_i ? "/proc/self/uid_map" : "/proc/self/gid_map", "0 1000 1\n");
+    const struct sw_userns ns = read_it();
+    ck_assert(ns.maps_all_uids == !_i && ns.maps_all_gids == _i);
+}
+END_TEST
+
+/* Only a map that is missing means a kernel without such maps. */
+START_TEST(a_map_that_cannot_be_read_maps_nothing) {
+    char path[SW_TEST_PATH_BYTES + 32];
+    put("/proc/self/status", "Name: x\n");
+    (void)snprintf(path, sizeof path, "%s/proc/self/uid_map", root);
+    ck_assert_int_eq(symlink(path, path), 0); /* to itself */
+    const struct sw_userns ns = read_it();
+    ck_assert(!ns.maps_all_uids && ns.maps_all_gids);
+}
+END_TEST
+
 START_TEST(nothing_is_mapped_yet) {
     put("/proc/self/uid_map", "");
     put("/proc/self/gid_map", "no numbers");
@@ -71,6 +93,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, all_ids_may_be_mapped);
     tcase_add_test(tests, unmapped_overflow_ids_belong_to_no_user);
+    tcase_add_loop_test(tests, users_and_groups_are_mapped_apart, 0, 2);
+    tcase_add_test(tests, a_map_that_cannot_be_read_maps_nothing);
     tcase_add_test(tests, nothing_is_mapped_yet);
     tcase_add_test(tests, ids_outside_the_ranges_are_not_mapped);
     Suite *suite = suite_create("userns");
