@@ -397,7 +397,12 @@ START_TEST(test_buffers_of_a_request_are_one) {
     for (int i = 0; i <= REQUESTS * BUFFERS; i++)
         all += works[i].bytes;
     check_part(&works[REQUESTS * BUFFERS], all, 1.0 / (REQUESTS + 1));
-    end(&turns, works, REQUESTS * BUFFERS + 1);
+    for (unsigned i = 0; i < REQUESTS * BUFFERS; i++) { /* gone with its last buffer, not with its first */
+        ck_assert_uint_eq(turns.n_requests, 1 + (REQUESTS * BUFFERS - i + BUFFERS - 1) / BUFFERS);
+        sw_turns_remove(&turns, &works[i].turn, 0);
+    }
+    ck_assert_uint_eq(turns.n_requests, 1);
+    end(&turns, &works[REQUESTS * BUFFERS], 1);
 }
 END_TEST
 
@@ -419,6 +424,43 @@ START_TEST(test_a_late_buffer_has_its_requests_place) {
         serve(&turns, &works[2]);
     }
     end(&turns, works, 3);
+}
+END_TEST
+
+/* A tenant that had nothing while another one was served gets its credit, and then its part: not all that it missed. */
+START_TEST(test_a_newcomer_has_missed_nothing) {
+    static const int tenants[2];
+    struct sw_turns turns;
+    struct work works[2];
+    unsigned n = 0;
+    sw_turns_init(&turns);
+    add(&turns, &works[0], &tenants[0], 1, SW_TURN_OUT, MIB);
+    run(&turns, 1000);
+    add(&turns, &works[1], &tenants[1], 2, SW_TURN_OUT, MIB);
+    for (struct work *work; (work = next(&turns, 4, 0)) == &works[1]; n++)
+        serve(&turns, work);
+    ck_assert_uint_ge(n, SW_FAIR_CREDIT_BYTES / MIB - 1);
+    ck_assert_uint_le(n, SW_FAIR_CREDIT_BYTES / MIB + 1);
+    end(&turns, works, 2);
+}
+END_TEST
+
+/* A client may come back as a new session again and again, each time after its share: only some of them are
+ * remembered. */
+START_TEST(test_sessions_that_are_gone_take_little_memory) {
+    enum { ENOUGH = 100 };
+    struct sw_turns turns;
+    struct work stays, work;
+    sw_turns_init(&turns);
+    add(&turns, &stays, NULL, 1, SW_TURN_OUT, MIB);
+    const long live = sw_alloc_live();
+    for (uint64_t session = 2; session < 2 + 10 * ENOUGH; session++) {
+        add(&turns, &work, NULL, session, SW_TURN_OUT, 64 * MIB);
+        serve(&turns, &work);
+        sw_turns_remove(&turns, &work.turn, 0);
+        ck_assert_int_lt(sw_alloc_live() - live, ENOUGH);
+    }
+    end(&turns, &stays, 1);
 }
 END_TEST
 
@@ -467,6 +509,8 @@ int main(void) {
     tcase_add_test(tcase, test_short_jobs_cost_a_launch);
     tcase_add_test(tcase, test_a_line_goes_round);
     tcase_add_test(tcase, test_a_late_buffer_has_its_requests_place);
+    tcase_add_test(tcase, test_a_newcomer_has_missed_nothing);
+    tcase_add_test(tcase, test_sessions_that_are_gone_take_little_memory);
     tcase_add_test(tcase, test_adding_fails_without_memory);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
