@@ -439,6 +439,7 @@ START_TEST(buffers_move_between_tiers_together) {
         ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
     } while (strcmp(info.tier, "nvme") != 0);
     sw_engine_check(f.engine);
+    ck_assert_uint_eq(f.engine->balance.moving_bytes, 0);
     ck_assert_int_eq(begin_restore(&op, true), 0);
     ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
     ck_assert_int_eq(info.state, SW_REGION_RESTORING);
@@ -447,6 +448,26 @@ START_TEST(buffers_move_between_tiers_together) {
     ck_back();
     ck_assert_int_eq(sw_engine_advise(f.owner, op.id, SW_ADVISE_PREFETCH, 0, NULL), 0);
     ck_assert_int_eq(restore(&op, false), 0); /* cancels the move and goes on */
+    ck_back();
+    ck_nothing_left();
+}
+END_TEST
+
+/* An operator who asks for room sees what is still to be moved, until nothing is left that could leave. */
+START_TEST(room_is_asked_for_until_nothing_can_leave) {
+    const uint64_t asked_bytes = UINT64_C(1) << 40;
+    struct sw_region_info info;
+    struct sw_test_op op;
+    ck_assert_int_eq(spill(&op), 0);
+    const uint64_t moved_bytes = f.engine->store.regions.regions[op.id.slot].tier_bytes[0];
+    ck_assert_int_eq(sw_engine_make_room(f.engine, asked_bytes, NULL), 0);
+    ck_assert_uint_eq(sw_engine_room_bytes(f.engine), asked_bytes - moved_bytes);
+    while (f.engine->balance.n_moves > 0)
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(sw_engine_room_bytes(f.engine), 0);
+    ck_assert_int_eq(sw_engine_query(f.owner, op.id, &info, NULL), 0);
+    ck_assert_str_eq(info.tier, "nvme");
+    ck_assert_int_eq(restore(&op, false), 0);
     ck_back();
     ck_nothing_left();
 }
@@ -543,6 +564,7 @@ int main(void) {
     tcase_add_checked_fixture(disk, open_with_idle_disk, close_fixture);
     tcase_add_test(disk, one_region_of_several_buffers);
     tcase_add_test(disk, buffers_move_between_tiers_together);
+    tcase_add_test(disk, room_is_asked_for_until_nothing_can_leave);
     tcase_add_checked_fixture(busy, open_with_busy_disk, close_fixture);
     tcase_add_test(busy, restored_while_it_moves);
     tcase_add_test(frames, chunks_are_known_by_their_buffers);
