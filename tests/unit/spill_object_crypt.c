@@ -5,6 +5,7 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <ctype.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,37 @@ START_TEST(sixteen_master_keys_and_no_more) {
 }
 END_TEST
 
+/* Both cases of letters are the same key, and the last line may lack its end. */
+START_TEST(master_keys_are_hexadecimal) {
+    char upper[] = KEY_B;
+    char meta[SW_OBJECT_META_BYTES];
+    struct sw_object_key found;
+    open_keys(KEY_B);
+    ck_assert_int_eq(sw_object_key_wrap(keyring, &key, NAME, meta, NULL), 0);
+    for (char *at = upper; *at; at++)
+        *at = (char)toupper((unsigned char)*at);
+    upper[strlen(upper) - 1] = 0;
+    open_keys(upper);
+    ck_assert_int_eq(sw_object_key_open(keyring, NAME, meta, &found, NULL, NULL), 0);
+    ck_assert_mem_eq(found.bytes, key.bytes, sizeof key.bytes);
+}
+END_TEST
+
+/* The characters beside the digits, as each digit of the first byte and of the last. */
+START_TEST(master_keys_have_no_other_characters) {
+    static const size_t places[] = {0, 1, 62, 63};
+    struct sw_object_keyring *none = NULL;
+    for (const char *other = "/:@G`g -"; *other; other++)
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            char line[] = KEY_A;
+            line[places[i]] = *other;
+            write_keys(line);
+            ck_assert_msg(sw_object_keyring_open(&none, path, NULL) == -SW_ECONFIG, "%s", line);
+        }
+    ck_assert_ptr_null(none);
+}
+END_TEST
+
 START_TEST(malformed_master_keys_are_refused) {
     struct sw_object_keyring *none = NULL;
     const char *bad[] = {"", "# none\n", "0011\n", KEY_A "x\n", "0" KEY_A, KEY_A "\n" KEY_B "junk\n"};
@@ -287,6 +319,8 @@ int main(void) {
     tcase_add_test(tests, a_wrapped_key_is_of_one_object);
     tcase_add_test(tests, master_keys_are_exchanged);
     tcase_add_test(tests, sixteen_master_keys_and_no_more);
+    tcase_add_test(tests, master_keys_are_hexadecimal);
+    tcase_add_test(tests, master_keys_have_no_other_characters);
     tcase_add_test(tests, malformed_master_keys_are_refused);
     Suite *suite = suite_create("spill_object_crypt");
     suite_add_tcase(suite, tests);
