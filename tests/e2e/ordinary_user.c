@@ -109,6 +109,17 @@ static void ask_status(struct outcome *ret) {
     ask(ret, "status", NULL);
 }
 
+/* The code: what the command exits with. */
+static void run_status(struct outcome *ret) {
+    char command[512];
+    (void)snprintf(command, sizeof command, "'%s' --socket '%s' status 2>&1", SW_SPILLWAYCTL_PATH, daemon_.control);
+    FILE *program = popen(command, "r"); // NOLINT(cert-env33-c): a path of the test's own
+    SW_ASSERT(program);
+    ret->text[fread(ret->text, 1, sizeof ret->text - 1, program)] = 0;
+    const int status = pclose(program);
+    ret->code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 static void begin_drain(struct outcome *ret) {
     ask(ret, "drain", "{\"mode\": \"on\"}");
 }
@@ -130,6 +141,8 @@ START_TEST(the_services_own_user_and_root_may_do_everything) {
     const struct outcome refused = as(ONE_USER, ask_status);
     ck_assert_int_eq(refused.code, -SW_EACCES);
     ck_assert_msg(strstr(refused.text, "user 1002 may not use the control socket"), "%s", refused.text);
+    ck_assert_int_eq(as(ONE_USER, run_status).code, 1);
+    ck_assert_int_eq(as(SERVICE, run_status).code, 0);
     ck_assert_int_eq(as(ONE_USER, begin_drain).code, -SW_EACCES);
     ck_assert_int_eq(as(ONE_USER, greet).code, 0);
     stop();
@@ -162,6 +175,8 @@ START_TEST(a_user_without_access_to_the_socket_gets_an_error) {
     ck_assert_int_eq(as(SERVICE, greet).code, 0);
     ck_assert_int_eq(as(ONE_USER, greet).code, -SW_EACCES);
     ck_assert_int_eq(as(ONE_USER, ask_status).code, -SW_EACCES);
+    const struct outcome refused = as(ONE_USER, run_status);
+    ck_assert_msg(refused.code == 1 && strstr(refused.text, "EACCES: "), "%d: %s", refused.code, refused.text);
     ck_assert_int_eq(chmod(daemon_.folder, 0755), 0);
     ck_assert_int_eq(chmod(daemon_.socket, 0600), 0);
     ck_assert_int_eq(as(ONE_USER, greet).code, -SW_EACCES);
