@@ -347,21 +347,31 @@ START_TEST(what_was_altered_is_noticed) {
 }
 END_TEST
 
-/* Objects that a name or a length makes no packs of ours. */
+/* Objects that a name or a length makes no packs of ours. A name counts although the length is as it says. */
 START_TEST(others_objects_are_no_packs) {
-    static const char *const bad[] = {"0-100-1", "201-ffff-1", "2-71-1", "2-5000-1", "2-ffffffffffff-1",
-                                      "2-5-",    "x-100-1",    "notes",  "1-100-1-1"};
-    enum { N = sizeof bad / sizeof bad[0] };
+    static const struct {
+        const char *name;
+        uint64_t bytes;
+    } bad[] = {{"0-100-1", 0x100},   {"201-ffff-1", 0xffff}, {"2-70-1", 0x70},
+               {"2-5000-1", 0x4fff}, {"2-5000-2", 0x5001},   {"2-ffffffffffff-1", 0},
+               {"2-5-", 5},          {"x-100-1", 0x100},     {"notes", 0x100},
+               {"1-100-1-1", 0x100}, {"1-100-1x", 0x100},    {"1-100-", 0x100},
+               {"1-100", 0x100},     {"1x100-1", 0x100},     {"100000001-5000-1", 0x5000},
+               {"1--1", 0}};
+    enum { N = sizeof bad / sizeof bad[0], MOST_BYTES = 1 << 16 };
     struct sw_object_client *client;
+    uint8_t *body = sw_nvme_buffer(MOST_BYTES);
     struct sw_object_request requests[N] = {{.verb = SW_OBJECT_PUT}};
     ck_assert_int_eq(sw_object_client_open(&client, &config.store, NULL), 0);
     for (unsigned i = 0; i < N; i++) {
-        requests[i].verb = SW_OBJECT_PUT;
-        (void)snprintf(requests[i].name, sizeof requests[i].name, "packs/this-host/%s", bad[i]);
-        ck_assert(sw_object_hash("", 0, requests[i].hash));
+        requests[i] =
+            (struct sw_object_request){.verb = SW_OBJECT_PUT, .body = body, .body_bytes = (size_t)bad[i].bytes};
+        (void)snprintf(requests[i].name, sizeof requests[i].name, "packs/this-host/%s", bad[i].name);
+        ck_assert(sw_object_hash(body, requests[i].body_bytes, requests[i].hash));
     }
     sw_object_run_all(client, requests, N);
     sw_object_client_close(client);
+    free(body);
     struct sw_tier_store_stats stats;
     reopen(0);
     tier->ops->store_stats(tier, &stats);

@@ -223,6 +223,48 @@ START_TEST(objects_of_others_stay) {
 }
 END_TEST
 
+#define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+/* Each is as long as a frame of 16 bytes, or of none. Only the first has the name of one. */
+START_TEST(a_name_that_is_almost_a_frames_is_foreign) {
+    static const char *const names[] = {KEY "-10-1",
+                                        KEY "-0-1",
+                                        KEY "-10-1x",
+                                        KEY "-10-1-1",
+                                        KEY "-10-",
+                                        KEY "-10",
+                                        KEY "--1",
+                                        KEY "-1g-1",
+                                        KEY "-0x10-1",
+                                        KEY "0-10-1",
+                                        KEY "x10-1",
+                                        KEY "-10x1",
+                                        KEY "-11-1",
+                                        "-10-1",
+                                        KEY "-10-00000000000000001",
+                                        KEY "-00000000000000010-1",
+                                        "x" KEY "-10-1"};
+    enum { N = sizeof names / sizeof names[0], BODY_BYTES = 32 };
+    struct sw_object_request requests[N] = {{.verb = SW_OBJECT_PUT}};
+    uint8_t body[BODY_BYTES] = {0};
+    struct sw_object_client *client;
+    ck_assert_uint_eq(sw_object_body_bytes(16), BODY_BYTES);
+    ck_assert_int_eq(sw_object_client_open(&client, &config.store, NULL), 0);
+    for (unsigned i = 0; i < N; i++) {
+        const size_t bytes = i == 1 ? 0 : BODY_BYTES;
+        requests[i] = (struct sw_object_request){.verb = SW_OBJECT_PUT, .body = body, .body_bytes = bytes};
+        (void)snprintf(requests[i].name, sizeof requests[i].name, "frames/this-host/%s", names[i]);
+        ck_assert(sw_object_hash(body, bytes, requests[i].hash));
+    }
+    sw_object_run_all(client, requests, N);
+    sw_object_client_close(client);
+    tier->ops->close(tier);
+    open_tier();
+    ck_assert_uint_eq(info().foreign, N - 1);
+    sw_object_store_await(&store, N);
+}
+END_TEST
+
 /* Whatever made it so short: it is no frame. */
 START_TEST(an_object_that_was_cut_is_no_frame) {
     struct sw_stored stored;
@@ -696,6 +738,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, what_the_store_has_is_encrypted);
     tcase_add_test(tests, frames_beyond_a_lower_capacity_are_found);
     tcase_add_test(tests, objects_of_others_stay);
+    tcase_add_test(tests, a_name_that_is_almost_a_frames_is_foreign);
     tcase_add_test(tests, an_object_that_was_cut_is_no_frame);
     tcase_add_test(tests, a_folder_is_used_by_one_process);
     tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
