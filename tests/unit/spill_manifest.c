@@ -520,6 +520,95 @@ START_TEST(test_a_release_without_its_commit_is_damage) {
 }
 END_TEST
 
+static struct sw_manifest_head head_at(const struct image *image, size_t at) {
+    struct sw_manifest_head head;
+    memcpy(&head, image->data + at, sizeof head);
+    return head;
+}
+
+/* With right hashes. */
+static void set_head(struct image *image, size_t at, struct sw_manifest_head head) {
+    head.body_hash = sw_manifest_hash(image->data + at + sizeof head, head.body_bytes);
+    head.hash = sw_manifest_head_hash(&head);
+    memcpy(image->data + at, &head, sizeof head);
+}
+
+enum field { BODY_BYTES, KIND, SEQUENCE, ID };
+
+static const struct {
+    size_t at;
+    enum field field;
+    int64_t value;
+    const uint64_t *left; /* frames */
+} impossible[] = {
+    {AT_1, ID, 0, SW_NVME_FRAMES(3)},
+    {AT_1, ID, 2, SW_NVME_FRAMES(3)}, /* more than its number */
+    {AT_3, ID, 1, SW_NVME_FRAMES(1)}, /* of an earlier frame */
+    {AT_3, ID, 2, SW_NVME_FRAMES(1)},
+    {AT_3, SEQUENCE, 0, SW_NVME_FRAMES(1)},
+    {AT_3, SEQUENCE, -1, SW_NVME_FRAMES(1)},
+    {AT_1, KIND, 0, SW_NVME_FRAMES(3)},
+    {AT_1, KIND, 4, SW_NVME_FRAMES(3)},
+    {AT_1, BODY_BYTES, 0, SW_NVME_FRAMES(3)},
+    {AT_1, BODY_BYTES, sizeof(struct sw_manifest_body), SW_NVME_FRAMES(3)}, /* no extent */
+    {AT_1, BODY_BYTES, 48, SW_NVME_FRAMES(3)},                              /* half of one */
+    {AT_RELEASE, BODY_BYTES, 8, SW_NVME_FRAMES(1, 3)},
+};
+
+/* The damage is where the record is, so that it is not taken for one of another length. */
+START_TEST(test_an_impossible_record_is_damage) {
+    struct image image;
+    struct sw_nvme_recovered r;
+    struct sw_tier_nvme_config config = write_small_manifest(&image);
+    struct sw_manifest_head head = head_at(&image, impossible[_i].at);
+    ck_assert(head_at(&image, AT_1).id == 1 && head_at(&image, AT_2).id == 2);
+    const uint64_t value = (uint64_t)impossible[_i].value;
+    switch (impossible[_i].field) {
+    case BODY_BYTES:
+        head.body_bytes = (uint32_t)value;
+        if (value == sizeof(struct sw_manifest_body)) /* a frame of no byte */
+            memset(image.data + impossible[_i].at + sizeof head + offsetof(struct sw_manifest_body, bytes), 0, 8);
+        break;
+    case KIND:
+        head.kind = (uint32_t)value;
+        break;
+    case SEQUENCE:
+        head.sequence = value;
+        break;
+    case ID:
+        head.id = value;
+        break;
+    }
+    set_head(&image, impossible[_i].at, head);
+    image_write(&image);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_uint_eq(damage_of(tier).n_places, 1);
+    ck_assert_uint_eq(damage_of(tier).at, impossible[_i].at);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, impossible[_i].left, &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
+/* A whole record that is older than those before the damage is of an earlier file. */
+START_TEST(test_an_older_record_within_damage_is_part_of_it) {
+    struct image image;
+    struct sw_nvme_recovered r;
+    struct sw_tier_nvme_config config = write_small_manifest(&image);
+    struct sw_manifest_head old = head_at(&image, AT_RELEASE);
+    image.data[AT_2]++;
+    old.sequence = old.id = 1;
+    set_head(&image, AT_RELEASE, old);
+    image_write(&image);
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_uint_eq(damage_of(tier).n_places, 1);
+    ck_assert_uint_eq(damage_of(tier).at, AT_2);
+    tier->ops->close(tier);
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 3), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("manifest");
     TCase *tcase = tcase_create("manifest");
@@ -534,6 +623,8 @@ int main(void) {
     tcase_add_test(tcase, test_a_torn_tail_is_cut_off);
     tcase_add_test(tcase, test_frames_at_impossible_places_are_left_out);
     tcase_add_test(tcase, test_invalid_records_with_right_hashes_are_harmless);
+    tcase_add_loop_test(tcase, test_an_impossible_record_is_damage, 0, sizeof impossible / sizeof impossible[0]);
+    tcase_add_test(tcase, test_an_older_record_within_damage_is_part_of_it);
     tcase_add_test(tcase, test_a_release_without_its_commit_is_damage);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
