@@ -72,6 +72,7 @@ static const struct {
     /* A column of numbers is at the right; what a row has not is "-"; columns of later rows count. */
     {"{\"rows\": [{\"name\": \"a\", \"used_bytes\": 5}, {\"name\": \"longer\", \"used_bytes\": 2048, \"z\": \"q\"}]}",
      "name       used  z\na           5 B  -\nlonger  2.0 KiB  q\n"},
+    {"{\"rows\": [{\"n\": 10}, {\"n\": null}]}", " n\n10\n -\n"},
     {"{\"rows\": [{\"v\": 1}], \"k\": 2}", "k  2\n\nrows\nv\n1\n"},
     /* A heading may be longer than what is below it, and learns its unit late; the last column ends with its text. */
     {"{\"rows\": [{\"heading\": 1, \"b_us\": null, \"c\": \"long\"}, {\"heading\": 2, \"b_us\": 3, \"c\": \"s\"}]}",
