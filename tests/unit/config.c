@@ -3,6 +3,7 @@
 #include "config/config.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
@@ -227,10 +228,14 @@ START_TEST(unreadable_files) {
     struct sw_err err = {0};
     sw_config_init(&config);
     before = config;
+    const unsigned n_fds = sw_count_fds();
     ck_assert_int_eq(sw_config_load(&config, "/nonexistent/spillwayd.json", true, &err), -SW_EIO);
     ck_assert_str_eq(err.msg, "/nonexistent/spillwayd.json: No such file or directory");
     ck_assert_int_eq(sw_config_load(&config, "/tmp", true, &err), -SW_EIO);
     ck_assert_str_eq(err.msg, "/tmp: Is a directory");
+    ck_assert_int_eq(sw_config_load(&config, "/tmp", false, &err), -SW_ECONFIG);
+    ck_assert_str_eq(err.msg, "/tmp: cannot be read again: not a regular file");
+    ck_assert_uint_eq(sw_count_fds(), n_fds);
     static const char zeros[64];
     write_file(zeros, sizeof zeros);
     ck_assert_int_eq(sw_config_load(&config, path, true, &err), -SW_ECONFIG);
