@@ -494,6 +494,13 @@ START_TEST(limits_of_memory_can_be_changed) {
     ck_assert_uint_eq(atomic_load(&service.service.kept.limit_bytes), before_bytes);
     ck_assert_int_eq(sw_reload_option(&service.service, "bookkeeping_bytes", all, NULL), 0);
     ck_assert_uint_eq(atomic_load(&service.service.kept.limit_bytes), before_bytes + (UINT64_C(1) << 30));
+    service.config.host_tier_bytes *= 2; /* more regions need more of it */
+    sw_tenants_set_limits(&service.service);
+    ck_assert_uint_gt(atomic_load(&service.service.kept.limit_bytes), before_bytes + (UINT64_C(1) << 30));
+    service.service.memory_bytes = UINT64_C(1) << 30;
+    sw_tenants_set_limits(&service.service);
+    ck_assert_uint_eq(atomic_load(&service.service.kept.limit_bytes),
+                      sw_memory_for_bookkeeping(&service.config, service.service.memory_bytes));
     json_decref(own);
     json_decref(all);
     close_clients(&client, 1);
