@@ -540,6 +540,9 @@ START_TEST(credentials_come_from_the_unit_first) {
     ck_assert_int_eq(sw_object_credentials_load(&found, NULL, NULL), 0);
     ck_assert_str_eq(found.id, "unit");
     ck_assert_str_eq(found.token, "");
+    write_file(path, "[default]\r\n\taws_access_key_id = other\t\r\naws_secret_access_key=s\r\n");
+    ck_assert_int_eq(sw_object_credentials_load(&found, NULL, NULL), 0);
+    ck_assert(strcmp(found.id, "other") == 0 && strcmp(found.secret, "s") == 0);
     write_file(path, "aws_access_key_id = unit\n");
     ck_assert_int_eq(sw_object_credentials_load(&found, NULL, &err), -SW_ECONFIG);
     for (int more = 0; more < 2; more++) {
