@@ -308,9 +308,18 @@ START_TEST(invalid_packets_of_a_build_are_refused) {
     (void)add(NUMBER, SW_BUILD_ABORT);
     (void)add_chunk(0, 0, STEP);
     ck_assert_int_eq(call(), -SW_EINVAL);
-    new_packet(0);
-    add(NUMBER, SW_BUILD_COMMIT)->keep_priority = 1;
-    ck_assert_int_eq(call(), -SW_EINVAL);
+    for (unsigned field = 0; field < 5; field++) { /* of a build's begin only */
+        new_packet(0);
+        struct sw_wire_build *commit = sw_test_add_build(&packet, field == 0 ? "a name" : NULL);
+        commit->build = NUMBER;
+        commit->flags = SW_BUILD_COMMIT;
+        commit->keep_priority = field == 1;
+        commit->durability = field == 2;
+        commit->prefer = field == 3;
+        if (field == 4)
+            add_buffer(STEP, STEP);
+        ck_assert_msg(call() == -SW_EINVAL && sw_packet_rig_says(&rig, "belong to its begin"), "field %u", field);
+    }
     new_packet(0);
     (void)add(NUMBER, SW_BUILD_BEGIN); /* in use */
     add_buffer(STEP, STEP);
