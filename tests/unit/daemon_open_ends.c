@@ -9,6 +9,44 @@
 #include <string.h>
 #include <unistd.h>
 
+/* ---- limits of what is in flight ---- */
+
+/* Where there are more chunks than buffers, each counts like a buffer. */
+START_TEST(appended_chunks_are_limited_like_buffers) {
+    begin(NUMBER, N_STEPS * STEP);
+    for (unsigned n_more = 0; n_more < 2; n_more++) {
+        new_packet(0);
+        (void)add(NUMBER, 0);
+        for (unsigned i = 0; i < 2 + n_more; i++)
+            (void)add_chunk(0, i * STEP, STEP);
+        rig.session->n_buffers = SW_SESSION_MAX_BUFFERS - 2; /* as if so many were */
+        ck_assert_int_eq(call(), n_more ? -SW_ELIMIT : 0);
+        ck_assert_uint_eq(rig.session->n_buffers, SW_SESSION_MAX_BUFFERS - 2);
+        rig.session->n_buffers = 0;
+    }
+    ck_assert_int_eq(say(NUMBER, SW_BUILD_ABORT), -SW_ECANCELED);
+}
+END_TEST
+
+/* Only packets that cancel, and do nothing else, are free of limits. */
+START_TEST(a_packet_that_also_cancels_is_limited) {
+    for (unsigned i = 0; i < 3; i++)
+        begin(NUMBER + i, STEP);
+    rig.service.config.max_session_operations = 0; /* as if so many were in flight */
+    for (unsigned other = 0; other < 2; other++) {
+        new_packet(0);
+        (void)add(NUMBER, other ? SW_BUILD_ABORT : 0);
+        if (!other)
+            (void)add_chunk(0, 0, STEP);
+        (void)add(NUMBER + 1, SW_BUILD_ABORT);
+        ck_assert_int_eq(call(), other ? -SW_ECANCELED : -SW_ELIMIT);
+    }
+    ck_assert_int_eq(say(NUMBER + 2, SW_BUILD_ABORT), -SW_ECANCELED);
+    rig.service.config.max_session_operations = 100;
+    sw_packet_rig_check_rest(&rig, 0, 0);
+}
+END_TEST
+
 /* ---- cancel ---- */
 
 static uint32_t wait_for_word(uint32_t number, unsigned flags, uint64_t raw_bytes) {
@@ -186,6 +224,8 @@ int main(void) {
     Suite *suite = suite_create("ends of open builds");
     TCase *tcase = tcase_create("ends of open builds");
     tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, appended_chunks_are_limited_like_buffers);
+    tcase_add_test(tcase, a_packet_that_also_cancels_is_limited);
     tcase_add_loop_test(tcase, an_abort_cancels_running_appends, 0, 3);
     tcase_add_test(tcase, a_read_is_canceled_by_its_end);
     tcase_add_loop_test(tcase, a_build_without_appends_expires, 0, 2);
