@@ -10,6 +10,7 @@
 #include "tests/lib/service.h"
 
 #include <check.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,43 +73,55 @@ static void await_sessions(unsigned n) {
         (void)uv_run(&service.loop, UV_RUN_ONCE);
 }
 
-static void ck_refused(const char *text) {
+static void ck_refused(int code, const char *text) {
     uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
     struct sw_msg msg;
     const unsigned before = service.service.n_sessions;
+    const uint64_t *n_errors = &service.service.n_errors[sw_err_index(code)], n_before = *n_errors;
     const int peer = client();
     ssize_t n;
     while ((n = recv(peer, packet, sizeof packet, MSG_DONTWAIT)) < 0)
         (void)uv_run(&service.loop, UV_RUN_NOWAIT);
     ck_assert_uint_eq(service.service.n_sessions, before);
+    ck_assert_uint_eq(*n_errors, n_before + 1);
     ck_assert_int_gt(n, 0);
     ck_assert_int_eq(sw_msg_decode(&msg, packet, (size_t)n, NULL), 0);
     ck_assert_uint_eq(msg.header.type, SW_MSG_ERROR);
     ck_assert_uint_eq(msg.header.version, SW_PROTO_OLDEST_VERSION); /* which all clients read */
     ck_assert_ptr_nonnull(memmem(packet, (size_t)n, text, strlen(text)));
-    ck_assert_ptr_nonnull(memmem(packet, (size_t)n, "ELIMIT", 6));
+    ck_assert_ptr_nonnull(memmem(packet, (size_t)n, sw_err_name(code), strlen(sw_err_name(code))));
     ck_assert_int_eq(recv(peer, packet, sizeof packet, 0), 0);
     (void)close(peer);
 }
 
-/* _i 0: by the configuration. 1: by the descriptors. One that ends makes room. */
+static const struct {
+    uint32_t max_sessions, fds, tenant_sessions;
+    int code;
+    const char *text;
+} limits[] = {
+    {3, 100, 100, -SW_ELIMIT, "max_sessions"},
+    {100, 3, 100, -SW_ELIMIT, "LimitNOFILE"},
+    {100, 100, 3, -SW_ETENANTSESSIONS, "tenant_sessions"},
+};
+
+/* One that ends makes room. Each refusal is counted. */
 START_TEST(sessions_are_limited_to_the_last_one) {
     int peers[3];
     sw_test_folder(folder);
     (void)snprintf(service.config.data_socket, sizeof service.config.data_socket, "%s/data", folder);
-    service.config.tenant_sessions = 100; /* else a user has a part of them */
-    service.config.max_sessions = _i ? 100 : 3;
-    service.service.fds.max_sessions = _i ? 3 : 100;
+    service.config.tenant_sessions = limits[_i].tenant_sessions;
+    service.config.max_sessions = limits[_i].max_sessions;
+    service.service.fds.max_sessions = limits[_i].fds;
     ck_assert_int_eq(sw_server_open(&server, &service.service, NULL), 0);
     for (unsigned i = 0; i < 3; i++)
         peers[i] = client();
     await_sessions(3);
-    ck_refused(_i ? "LimitNOFILE" : "max_sessions");
+    ck_refused(limits[_i].code, limits[_i].text);
     (void)close(peers[1]);
     await_sessions(2);
     peers[1] = client();
     await_sessions(3);
-    ck_refused(_i ? "LimitNOFILE" : "max_sessions");
+    ck_refused(limits[_i].code, limits[_i].text);
     for (unsigned i = 0; i < 3; i++)
         (void)close(peers[i]);
     await_sessions(0);
@@ -174,6 +187,26 @@ static void count_timers(uv_handle_t *handle, void *arg) {
         (*n_turns)++;
 }
 
+static atomic_bool is_hung;
+
+static int canary(struct sw_device *device, struct sw_err *err) {
+    (void)device;
+    return atomic_load(&is_hung) ? sw_err_set(err, -SW_EGPU, SW_SCOPE_DEVICE, "no answer") : 0;
+}
+
+/* The device does not answer, for the n-th time, which is logged once. */
+static void ck_silent(int manager, unsigned n) {
+    while (n_silent < n)
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+    while (is_told(manager)) /* before it was silent */
+        ck_assert_uint_gt(n, 1);
+    for (unsigned turns = 0; turns < 4; turns++) {
+        (void)uv_run(&service.loop, UV_RUN_ONCE);
+        ck_assert_uint_eq(n_silent, n);
+        ck_assert(!is_told(manager));
+    }
+}
+
 /* No sign of life while a device owes one for half of the time after which the manager gives up; then one again. */
 START_TEST(a_silent_device_is_not_vouched_for) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -186,6 +219,11 @@ START_TEST(a_silent_device_is_not_vouched_for) {
     ck_assert_int_eq(bind(manager, (const struct sockaddr *)&address, sizeof address), 0);
     (void)snprintf(text, sizeof text, "%d", PATIENCE_US);
     ck_assert(setenv("NOTIFY_SOCKET", address.sun_path, 1) == 0 && setenv("WATCHDOG_USEC", text, 1) == 0);
+    struct sw_device *device = service.service.devices[0];
+    struct sw_device_ops ops = *device->ops;
+    ops.canary = canary;
+    device->ops = &ops;
+    atomic_store(&is_hung, true);
     sw_log_set_tap(count_silent, NULL);
     while (sw_engine_silent_us(service.service.engine) <= PATIENCE_US) /* since the start */
         (void)usleep(1000);
@@ -193,12 +231,13 @@ START_TEST(a_silent_device_is_not_vouched_for) {
     ck_assert_ptr_nonnull(watchdog);
     uv_walk(&service.loop, count_timers, &n_turns);
     ck_assert_uint_eq(n_turns, 1);
-    while (n_silent == 0) {
-        (void)uv_run(&service.loop, UV_RUN_ONCE); /* perhaps two turns */
-        ck_assert(n_silent || !is_told(manager));
+    for (unsigned n = 1; n <= 2; n++) {
+        ck_silent(manager, n);
+        atomic_store(&is_hung, false);
+        while (!is_told(manager))
+            (void)uv_run(&service.loop, UV_RUN_ONCE);
+        atomic_store(&is_hung, true);
     }
-    while (!is_told(manager))
-        (void)uv_run(&service.loop, UV_RUN_ONCE);
     sw_log_set_tap(NULL, NULL);
     sw_watchdog_close(watchdog);
     (void)uv_run(&service.loop, UV_RUN_NOWAIT);
@@ -212,7 +251,7 @@ int main(void) {
     TCase *tests = tcase_create("all");
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, no_more_are_promised_than_there_are);
-    tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, 2);
+    tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, sizeof limits / sizeof limits[0]);
     tcase_add_test(tests, numbers_of_requests_rise_by_small_steps);
     tcase_add_test(tests, a_silent_device_is_not_vouched_for);
     suite_add_tcase(suite, tests);
