@@ -299,8 +299,10 @@ START_TEST(malformed_master_keys_are_refused) {
         ck_assert_int_eq(sw_object_keyring_open(&none, path, NULL), -SW_ECONFIG);
     }
     write_keys(KEY_A);
-    ck_assert_int_eq(chmod(path, 0644), 0);
-    ck_assert_int_eq(sw_object_keyring_open(&none, path, NULL), -SW_EACCES);
+    for (mode_t others = 1; others <= 4; others *= 2) {
+        ck_assert_int_eq(chmod(path, 0600 | others), 0);
+        ck_assert_int_eq(sw_object_keyring_open(&none, path, NULL), -SW_EACCES);
+    }
     (void)unsetenv("CREDENTIALS_DIRECTORY");
     ck_assert_int_eq(sw_object_keyring_open(&none, NULL, NULL), -SW_ECONFIG);
     ck_assert_ptr_null(none);
