@@ -335,6 +335,23 @@ START_TEST(invalid_packets_of_a_build_are_refused) {
 }
 END_TEST
 
+/* A client that has got the bytes of a durable region keeps the region; a plain DISCARD drops it. */
+START_TEST(a_durable_region_is_not_consumed) {
+    new_packet(0);
+    sw_test_add_build(&packet, "a name")->build = NUMBER;
+    add_buffer(STEP, 0);
+    (void)add_chunk(0, 0, STEP);
+    ck_assert_int_eq(call(), 0);
+    const struct sw_region_id id = last_id();
+    for (unsigned n_left = 2; n_left-- > 0;) {
+        sw_test_packet(&packet, SW_MSG_DISCARD, n_left ? SW_REQ_CONSUME : 0);
+        sw_test_add_id(&packet, id);
+        ck_assert_int_eq(call(), 0);
+        sw_packet_rig_check_rest(&rig, n_left, 0);
+    }
+}
+END_TEST
+
 /* A name has 1 to 63 bytes, none of them 0, in a build of one packet, of several, and in a batch. */
 START_TEST(names_have_a_longest_length) {
     static const struct {
@@ -436,6 +453,7 @@ int main(void) {
     tcase_add_test(tcase, an_append_that_fails_late);
     tcase_add_test(tcase, a_commit_ends_its_build_also_when_bytes_are_missing);
     tcase_add_test(tcase, invalid_packets_of_a_build_are_refused);
+    tcase_add_test(tcase, a_durable_region_is_not_consumed);
     tcase_add_test(tcase, a_refused_begin_opens_nothing);
     tcase_add_test(tcase, names_have_a_longest_length);
     tcase_add_test(tcase, open_builds_are_counted);
