@@ -135,6 +135,20 @@ static enum sw_dense choose_for_column(struct sw_planner *p, uint64_t key, const
     return *ret_gain_s > 0 ? SW_DENSE_COLUMN : SW_DENSE_NOT;
 }
 
+/* If the session has had no region of text yet, the rates and the ratio of the first chunks decide. */
+static enum sw_dense choose_for_memory(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
+                                       struct sw_cost_question *usual, const struct sw_plan *kept, double *ret_gain_s) {
+    const struct sw_plan *kept_usual = kept_plan(p, key, what->raw_bytes);
+    if (!kept && !kept_usual)
+        return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
+    if (kept_usual)
+        *usual = sw_planner_ask(p, what, kept_usual->codec, kept_usual->expected_ratio);
+    fill_rates(&usual->rates);
+    if (!waits(p, usual, sw_dense_learning_s(p, what->raw_bytes)))
+        return choose_for_time(p, key, what, usual, kept);
+    return kept_usual ? choose_for_column(p, key, what, usual, ret_gain_s) : SW_DENSE_NOT;
+}
+
 enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const struct sw_workload *rest,
                                      const struct sw_plan *plan) {
     const struct sw_cost_question usual = sw_planner_ask(p, rest, plan->codec, plan->expected_ratio);
@@ -167,13 +181,8 @@ enum sw_dense sw_dense_choose(struct sw_planner *p, uint64_t key, const struct s
     const bool is_slow = usual.rates.disk_write > 0 && usual.rates.disk_write < usual.rates.link_out;
     if (!p->has_link || !(usual.to_disk ? is_slow : p->learns_dictionaries) || now->type != SW_VALUE_NONE)
         return SW_DENSE_NOT;
-    const struct sw_plan *kept_usual = usual.to_disk ? NULL : kept_plan(p, key, now->raw_bytes);
-    if (!usual.to_disk && !kept && !kept_usual) /* the rates that its first chunks show decide, and their ratio */
-        return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
-    if (kept_usual)
-        usual = sw_planner_ask(p, &what, kept_usual->codec, kept_usual->expected_ratio);
+    if (!usual.to_disk)
+        return choose_for_memory(p, key, &what, &usual, kept, ret_gain_s);
     fill_rates(&usual.rates);
-    if (!usual.to_disk && waits(p, &usual, sw_dense_learning_s(p, what.raw_bytes)))
-        return kept_usual ? choose_for_column(p, key, &what, &usual, ret_gain_s) : SW_DENSE_NOT;
     return choose_for_time(p, key, &what, &usual, kept);
 }
