@@ -116,9 +116,12 @@ START_TEST(a_region_stays_on_the_disk_if_the_store_does_not_keep_it) {
     remote.store.patience_us = 300000;
     begin_life();
     spill_host("a", 0);
+    const uint64_t disk_bytes = used_bytes(life.nvme);
     sw_object_store_tell(&store, "fault put none %zu", n_frames);
     sw_object_store_tell(&store, _i ? "fault put 500 1000" : "fault put 403 1");
     ck_assert_int_eq(drain().code, _i ? -SW_EIO : -SW_EACCES);
+    ck_assert_uint_eq(used_bytes(life.nvme), disk_bytes);
+    ck_assert_uint_eq(used_bytes(life.last), 0);
     ck_there("a", 0);
     ck_assert_int_eq(sw_engine_drop(session, sw_world.ids[0], NULL), 0);
     settle();
