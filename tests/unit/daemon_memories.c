@@ -129,6 +129,23 @@ START_TEST(parts_are_those_that_are_due) {
 }
 END_TEST
 
+/* The descriptors are lost on the way, since the service may not have one more. */
+START_TEST(parts_that_cannot_be_received_fail_their_memory) {
+    struct sw_msg msg = {.header.type = SW_MSG_MEM_PARTS,
+                         .u.mem_parts = {.mem = MEM, .count = 1, .part_bytes = {BYTES}}};
+    ck_assert_int_eq(open_mem(SW_MEM_MEMFD, 1, 0, BYTES), 0);
+    _Alignas(SW_PROTO_ALIGN) uint8_t sent[SW_PROTO_MAX_PACKET_BYTES];
+    msg.header.version = SW_PROTO_VERSION;
+    msg.header.seq = ++rig.last_seq;
+    ck_assert_int_eq(sw_packet_send(rig.peer, sent, sw_msg_encode(&msg, sent), &rig.fd, 1), 0);
+    sw_leave_fds(0);
+    const int rc = sw_packet_rig_await_seq(&rig, rig.last_seq);
+    sw_leave_all_fds();
+    ck_assert_int_eq(rc, -SW_ELIMIT);
+    ck_failed(-SW_ELIMIT, "no free descriptors to receive it");
+}
+END_TEST
+
 /* Parts that come in several packets. _i: what is wrong with the last one. */
 START_TEST(parts_go_on_where_the_last_packet_ended) {
     static const struct {
@@ -289,6 +306,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, no_memory_has_another_shape_than_its_kind, 0, (int)(sizeof shapes / sizeof shapes[0]));
     tcase_add_loop_test(tests, parts_are_those_that_are_due, 0, (int)(sizeof wrong_parts / sizeof wrong_parts[0]));
+    tcase_add_test(tests, parts_that_cannot_be_received_fail_their_memory);
     tcase_add_loop_test(tests, parts_go_on_where_the_last_packet_ended, 0, 5);
     tcase_add_test(tests, a_memory_that_is_there_stays);
     tcase_add_test(tests, descriptors_have_limits);
