@@ -96,15 +96,28 @@ static void move(struct sw_region_id id, enum sw_region_state state) {
     sw_region_move(&rig->service.service.engine->store.regions.regions[id.slot], state);
 }
 
+/* What the region's reply said. */
+static void describe(char ret[160], unsigned i) {
+    const struct sw_wire_result *result = &rig->reply.u.results.results[i];
+    const uint8_t texts[] = {result->codec, result->tier, result->reason, result->coder};
+    size_t n = (size_t)snprintf(ret, 160, "%u, %llu bytes", (unsigned)result->durability,
+                                (unsigned long long)result->stored_bytes);
+    for (unsigned k = 0; k < sizeof texts; k++)
+        n += (size_t)snprintf(ret + n, 160 - n, ", %s", sw_test_text(&rig->reply, texts[k]));
+}
+
 /* One of three builds is lost, or was taken back: with `all` nothing was stored, and so it is made. */
 START_TEST(builds_are_settled_by_seq_and_index) {
     const bool all = _i % 2, is_lost = _i / 2;
     struct sw_region_id ids[3];
+    char said[3][160], again[160];
     sw_builds_make(&packet, 3, all ? SW_REQ_ALL : 0);
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
     const uint32_t seq = rig->last_seq;
-    for (unsigned i = 0; i < 3; i++)
+    for (unsigned i = 0; i < 3; i++) {
         ids[i] = sw_test_result_id(&rig->reply, i);
+        describe(said[i], i);
+    }
     ck_assert_int_eq(settle(SW_MSG_BUILD, seq, all ? SW_REQ_ALL : 0, NULL, 3), -SW_EINVAL); /* it has not come back */
     rig->session->may_settle = true;
     ck_assert_int_eq(settle(SW_MSG_BUILD, seq, all ? SW_REQ_ALL : 0, NULL, 3), 0);
@@ -114,6 +127,8 @@ START_TEST(builds_are_settled_by_seq_and_index) {
         ck_assert(sw_test_result_id(&rig->reply, i).slot == ids[i].slot &&
                   sw_test_result_id(&rig->reply, i).gen == ids[i].gen);
         ck_assert_uint_eq(rig->reply.u.results.results[i].raw_bytes, BYTES);
+        describe(again, i);
+        ck_assert_str_eq(again, said[i]);
     }
     if (is_lost)
         move(ids[1], SW_REGION_LOST);
