@@ -240,6 +240,14 @@ START_TEST(a_pause_that_the_store_asks_for_is_kept) {
 }
 END_TEST
 
+/* Neither a day nor what is no number of seconds: either would hold the request up for longer than a test may take. */
+START_TEST(an_odd_pause_is_not_kept) {
+    sw_object_store_tell(&store, "fault put %s 1", _i ? "later-words" : "later-days");
+    ck_assert_int_eq(put("odd", 10, NULL), 0);
+    ck_assert_uint_eq(stats().n_repeated, 1);
+}
+END_TEST
+
 /* ---- what goes wrong ---- */
 
 static const struct {
@@ -594,6 +602,7 @@ int main(void) {
     tcase_add_test(tests, bytes_per_second_are_limited);
     tcase_add_test(tests, a_store_that_asks_for_less_gets_less);
     tcase_add_test(tests, a_pause_that_the_store_asks_for_is_kept);
+    tcase_add_loop_test(tests, an_odd_pause_is_not_kept, 0, 2);
     tcase_add_loop_test(tests, what_passes_is_tried_again, 0, N_PASSING);
     tcase_add_loop_test(tests, a_copy_that_fails_is_tried_again, 0, N_COPY_FAULTS);
     tcase_add_test(tests, a_read_that_stalls_is_soon_tried_again);

@@ -188,8 +188,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.cut()
         elif kind == "slow":  # asks for fewer requests
             raise Refused(503, "SlowDown")
-        elif kind == "later":
-            raise Refused(503, "ServiceUnavailable", headers={"Retry-After": "1"})
+        elif kind.startswith("later"):
+            when = {"later": "1", "later-days": "86400", "later-words": "80000 or so"}[kind]
+            raise Refused(503, "ServiceUnavailable", headers={"Retry-After": when})
         elif kind == "stall":
             time.sleep(3)
             self.cut()
