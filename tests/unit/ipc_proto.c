@@ -298,6 +298,11 @@ START_TEST(text_fields) {
     sw_msg_set_text(field, sizeof field, "0123456789");
     ck_assert_mem_eq(field, "01234567", 8); /* cut, and without a zero */
     ck_assert_str_eq(sw_msg_text(text, sizeof text, field, sizeof field), "01234567");
+    for (size_t room = 1; room < sizeof text; room++) { /* a text that is cut has its end, and nothing is behind it */
+        memset(text, 'x', sizeof text);
+        ck_assert_uint_eq(strlen(sw_msg_text(text, room, field, sizeof field)), room - 1);
+        ck_assert_int_eq(text[room], 'x');
+    }
 }
 END_TEST
 
