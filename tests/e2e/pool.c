@@ -265,6 +265,8 @@ START_TEST(keeps_to_its_budget) {
         sw_pooled_ok(spillway_handle_pin(handles[i], NULL, &data[i], &sw_pooled_error));
     sw_pooled_ck_failed(spillway_handle_pin(handles[2], NULL, &data[0], &sw_pooled_error), SPILLWAY_ENOMEM, "budget");
     ck_assert_uint_eq(sw_pooled_info(handles[2]).pins, 0);
+    sw_pooled_ok(spillway_pool_set_budget(sw_pooled, 3 * BYTES - 1, &sw_pooled_error)); /* not quite enough */
+    sw_pooled_ck_failed(spillway_handle_pin(handles[2], NULL, &data[0], &sw_pooled_error), SPILLWAY_ENOMEM, "budget");
     sw_pooled_ok(spillway_pool_set_budget(sw_pooled, 3 * BYTES, &sw_pooled_error));
     sw_pooled_ck(handles[2], 2);
     sw_pooled_ok(spillway_pool_set_budget(sw_pooled, BYTES, &sw_pooled_error)); /* more than that is pinned */
