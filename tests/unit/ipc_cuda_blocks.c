@@ -1,11 +1,8 @@
 /* In which context the client library works with memory that has none of its own, and its blocks of GPU memory: on a
  * CUDA driver that the test plays call by call. */
-#include "base/alloc.h"
-#include "ipc/client/cuda_driver.h"
+#include "tests/lib/played_cuda.h"
 #include "tests/lib/run.h"
 
-#include <check.h>
-#include <dlfcn.h>
 #include <string.h>
 
 /* ---- the played driver: a device is its ordinal and 100 more, a primary context 1000 more -------------------------
@@ -23,24 +20,6 @@ static struct driver {
     bool is_copying;  /* the stream has work */
 } driver;
 
-static CUcontext context_of(uintptr_t number) {
-    CUcontext context;
-    memcpy(&context, &number, sizeof context);
-    return context;
-}
-
-static CUstream stream_of(uintptr_t number) {
-    CUstream stream;
-    memcpy(&stream, &number, sizeof stream);
-    return stream;
-}
-
-static CUresult error_name(CUresult error, const char **ret) {
-    (void)error;
-    *ret = "played";
-    return CUDA_SUCCESS;
-}
-
 static CUresult attributes(unsigned n, CUpointer_attribute *names, void **values, CUdeviceptr address) {
     for (unsigned i = 0; i < n; i++) {
         if (names[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
@@ -57,7 +36,7 @@ static CUresult device_get(CUdevice *ret, int ordinal) {
 }
 
 static CUresult current(CUcontext *ret) {
-    *ret = context_of(driver.current);
+    *ret = sw_played_context(driver.current);
     return CUDA_SUCCESS;
 }
 
@@ -67,7 +46,7 @@ static CUresult current_device(CUdevice *ret) {
 }
 
 static CUresult primary_retain(CUcontext *ret, CUdevice device) {
-    *ret = context_of((uintptr_t)device + 1000); /* also if it fails */
+    *ret = sw_played_context((uintptr_t)device + 1000); /* also if it fails */
     driver.n_retained += driver.retains == CUDA_SUCCESS;
     return driver.retains;
 }
@@ -85,7 +64,7 @@ static CUresult push(CUcontext context) {
 }
 
 static CUresult pop(CUcontext *ret) {
-    *ret = context_of(driver.pushed);
+    *ret = sw_played_context(driver.pushed);
     driver.n_pushed--;
     return CUDA_SUCCESS;
 }
@@ -105,25 +84,25 @@ static CUresult free_block(CUdeviceptr address) {
 
 static CUresult stream_create(CUstream *ret, unsigned flags) {
     ck_assert_uint_eq(flags, CU_STREAM_NON_BLOCKING);
-    *ret = stream_of(STREAM); /* also if it fails */
+    *ret = sw_played_stream(STREAM); /* also if it fails */
     driver.n_streams += driver.creates == CUDA_SUCCESS;
     return driver.creates;
 }
 
 static CUresult stream_synchronize(CUstream stream) {
-    ck_assert(stream == stream_of(STREAM) && driver.n_pushed == 1);
+    ck_assert(stream == sw_played_stream(STREAM) && driver.n_pushed == 1);
     driver.is_copying = false;
     return CUDA_SUCCESS;
 }
 
 static CUresult stream_destroy(CUstream stream) {
-    ck_assert(stream == stream_of(STREAM));
+    ck_assert(stream == sw_played_stream(STREAM));
     driver.n_streams--;
     return CUDA_SUCCESS;
 }
 
 static CUresult copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    ck_assert(to == BLOCK && from == DATA && bytes == BYTES && stream == stream_of(STREAM));
+    ck_assert(to == BLOCK && from == DATA && bytes == BYTES && stream == sw_played_stream(STREAM));
     driver.is_copying = true;
     return CUDA_SUCCESS;
 }
@@ -133,25 +112,20 @@ static struct sw_err err;
 
 static void setup(void) {
     driver = (struct driver){.ordinal = 1};
-    cuda = sw_alloc(sizeof *cuda);
-    ck_assert_ptr_nonnull(cuda);
-    *cuda = (struct sw_cuda){.library = dlopen(NULL, RTLD_NOW),
-                             .error_name = error_name,
-                             .attributes = attributes,
-                             .device_get = device_get,
-                             .current = current,
-                             .current_device = current_device,
-                             .primary_retain = primary_retain,
-                             .primary_release = primary_release,
-                             .push = push,
-                             .pop = pop,
-                             .allocate = allocate,
-                             .free = free_block,
-                             .stream_create = stream_create,
-                             .stream_synchronize = stream_synchronize,
-                             .stream_destroy = stream_destroy,
-                             .copy = copy};
-    sw_list_init(&cuda->stand_ins);
+    cuda = sw_played_cuda(&(struct sw_cuda){.attributes = attributes,
+                                            .device_get = device_get,
+                                            .current = current,
+                                            .current_device = current_device,
+                                            .primary_retain = primary_retain,
+                                            .primary_release = primary_release,
+                                            .push = push,
+                                            .pop = pop,
+                                            .allocate = allocate,
+                                            .free = free_block,
+                                            .stream_create = stream_create,
+                                            .stream_synchronize = stream_synchronize,
+                                            .stream_destroy = stream_destroy,
+                                            .copy = copy});
 }
 
 /* What was taken was given back. */
@@ -166,7 +140,7 @@ static void teardown(void) {
 static int find(uintptr_t expected) {
     struct sw_cuda_pointer p = {.ordinal = driver.ordinal};
     const int rc = sw_cuda_find_context(cuda, &p, &err);
-    ck_assert(rc < 0 || p.context == context_of(expected));
+    ck_assert(rc < 0 || p.context == sw_played_context(expected));
     return rc;
 }
 

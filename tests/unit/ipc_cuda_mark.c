@@ -1,10 +1,7 @@
 /* How the client library marks the caller's stream, on a CUDA driver that the test plays call by call. */
-#include "base/alloc.h"
-#include "ipc/client/cuda_driver.h"
+#include "tests/lib/played_cuda.h"
 #include "tests/lib/run.h"
 
-#include <check.h>
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -28,59 +25,41 @@ static struct driver {
     void *callback_arg;
 } driver;
 
-static CUcontext context_of(uintptr_t number) {
-    CUcontext context;
-    memcpy(&context, &number, sizeof context);
-    return context;
-}
-
-static CUstream stream_of(uintptr_t number) {
-    CUstream stream;
-    memcpy(&stream, &number, sizeof stream);
-    return stream;
-}
-
-static CUresult error_name(CUresult error, const char **ret) {
-    (void)error;
-    *ret = "played";
-    return CUDA_SUCCESS;
-}
-
 static CUresult attributes(unsigned n, CUpointer_attribute *names, void **values, CUdeviceptr address) {
     for (unsigned i = 0; i < n; i++) {
         if (names[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
             *(unsigned *)values[i] = CU_MEMORYTYPE_DEVICE;
         if (names[i] == CU_POINTER_ATTRIBUTE_CONTEXT)
-            *(CUcontext *)values[i] = context_of(CONTEXT);
+            *(CUcontext *)values[i] = sw_played_context(CONTEXT);
     }
     return address == DATA ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult push(CUcontext context) {
-    ck_assert(context == context_of(driver.stream_context));
+    ck_assert(context == sw_played_context(driver.stream_context));
     driver.n_pushed++;
     return CUDA_SUCCESS;
 }
 
 static CUresult pop(CUcontext *ret) {
-    *ret = context_of(CONTEXT);
+    *ret = sw_played_context(CONTEXT);
     driver.n_pushed--;
     return CUDA_SUCCESS;
 }
 
 static CUresult stream_context(CUstream stream, CUcontext *ret) {
-    ck_assert(stream == stream_of(STREAM));
-    *ret = context_of(driver.stream_context);
+    ck_assert(stream == sw_played_stream(STREAM));
+    *ret = sw_played_context(driver.stream_context);
     return CUDA_SUCCESS;
 }
 
 static CUresult stream_flags(CUstream stream, unsigned *ret) {
-    *ret = stream == stream_of(STREAM) ? driver.flags : CU_STREAM_DEFAULT;
+    *ret = stream == sw_played_stream(STREAM) ? driver.flags : CU_STREAM_DEFAULT;
     return CUDA_SUCCESS;
 }
 
 static CUresult stream_query(CUstream stream) {
-    ck_assert(stream == stream_of(STREAM));
+    ck_assert(stream == sw_played_stream(STREAM));
     driver.n_queried++;
     return driver.is_idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -101,7 +80,7 @@ static CUresult capture_mode(CUstreamCaptureMode *mode) {
 static CUresult stream_create(CUstream *ret, unsigned flags) {
     ck_assert_uint_eq(flags, CU_STREAM_DEFAULT); /* a blocking one */
     ck_assert_int_eq(driver.mode, CU_STREAM_CAPTURE_MODE_RELAXED);
-    *ret = stream_of(STAND_IN + driver.n_created++);
+    *ret = sw_played_stream(STAND_IN + driver.n_created++);
     return CUDA_SUCCESS;
 }
 
@@ -159,26 +138,21 @@ static void setup(void) {
                              .mode = CU_STREAM_CAPTURE_MODE_GLOBAL,
                              .stream_context = CONTEXT,
                              .is_registered = true};
-    cuda = sw_alloc(sizeof *cuda);
-    ck_assert_ptr_nonnull(cuda);
-    *cuda = (struct sw_cuda){.library = dlopen(NULL, RTLD_NOW),
-                             .error_name = error_name,
-                             .attributes = attributes,
-                             .push = push,
-                             .pop = pop,
-                             .stream_context = stream_context,
-                             .stream_flags = stream_flags,
-                             .stream_query = stream_query,
-                             .stream_captures = stream_captures,
-                             .capture_mode = capture_mode,
-                             .stream_create = stream_create,
-                             .stream_destroy = stream_destroy,
-                             .stream_synchronize = stream_synchronize,
-                             .host_register = host_register,
-                             .host_pointer = host_pointer,
-                             .write_value = write_value,
-                             .launch_host = launch_host};
-    sw_list_init(&cuda->stand_ins);
+    cuda = sw_played_cuda(&(struct sw_cuda){.attributes = attributes,
+                                            .push = push,
+                                            .pop = pop,
+                                            .stream_context = stream_context,
+                                            .stream_flags = stream_flags,
+                                            .stream_query = stream_query,
+                                            .stream_captures = stream_captures,
+                                            .capture_mode = capture_mode,
+                                            .stream_create = stream_create,
+                                            .stream_destroy = stream_destroy,
+                                            .stream_synchronize = stream_synchronize,
+                                            .host_register = host_register,
+                                            .host_pointer = host_pointer,
+                                            .write_value = write_value,
+                                            .launch_host = launch_host});
 }
 
 static void teardown(void) {
@@ -213,7 +187,7 @@ static void ck_written(struct sw_mark *mark) {
 /* ---- what is marked ---------------------------------------------------------------------------------------------- */
 
 START_TEST(a_stream_writes_its_mark) {
-    const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, stream_of(STREAM)};
+    const CUstream streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, sw_played_stream(STREAM)};
     for (unsigned i = 0; i < 4; i++) {
         ck_written(order(streams[i], NULL, 0));
         ck_assert(driver.stream == streams[i]);
@@ -225,11 +199,11 @@ END_TEST
 
 START_TEST(an_idle_stream_needs_no_mark) {
     driver.is_idle = true;
-    ck_assert_ptr_null(order(stream_of(STREAM), NULL, 0));
+    ck_assert_ptr_null(order(sw_played_stream(STREAM), NULL, 0));
     ck_assert_ptr_null(cuda->page); /* not even a page */
     ck_written(order(NULL, NULL, 0));
     driver.flags = CU_STREAM_DEFAULT; /* may wait for others */
-    ck_written(order(stream_of(STREAM), NULL, 0));
+    ck_written(order(sw_played_stream(STREAM), NULL, 0));
     ck_assert_uint_eq(driver.n_queried, 1);
 }
 END_TEST
@@ -247,9 +221,9 @@ START_TEST(the_page_is_registered_once) {
 END_TEST
 
 static void ck_called_back(void) {
-    struct sw_mark *mark = order(stream_of(STREAM), NULL, 0);
+    struct sw_mark *mark = order(sw_played_stream(STREAM), NULL, 0);
     ck_assert(!sw_mark_is_reached(mark));
-    ck_assert(driver.stream == stream_of(STREAM));
+    ck_assert(driver.stream == sw_played_stream(STREAM));
     driver.callback(driver.callback_arg);
     ck_assert(sw_mark_is_reached(mark));
     sw_mark_unref(mark);
@@ -281,7 +255,7 @@ END_TEST
 /* A word of the host's memory can be written from any GPU: nothing is waited for. */
 START_TEST(a_stream_of_another_gpu_writes_its_mark) {
     driver.stream_context = OTHER_CONTEXT;
-    ck_written(order(stream_of(STREAM), NULL, 0));
+    ck_written(order(sw_played_stream(STREAM), NULL, 0));
 }
 END_TEST
 
@@ -292,7 +266,7 @@ START_TEST(one_mark_stands_for_all_in_its_context) {
     ck_assert_ptr_eq(again, known.marks[0]);
     ck_assert_uint_eq(driver.n_writes, 1);
     driver.stream_context = OTHER_CONTEXT;
-    struct sw_mark *other = order(stream_of(STREAM), &known, 0);
+    struct sw_mark *other = order(sw_played_stream(STREAM), &known, 0);
     ck_assert_ptr_ne(other, again);
     ck_written(other);
     sw_mark_write(again);
@@ -305,9 +279,9 @@ END_TEST
 
 START_TEST(a_captured_stream_is_refused) {
     driver.status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    ck_assert_ptr_null(order(stream_of(STREAM), NULL, -SW_EINVAL));
+    ck_assert_ptr_null(order(sw_played_stream(STREAM), NULL, -SW_EINVAL));
     driver.status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-    ck_assert_ptr_null(order(stream_of(STREAM), NULL, -SW_EINVAL));
+    ck_assert_ptr_null(order(sw_played_stream(STREAM), NULL, -SW_EINVAL));
     ck_assert_uint_eq(driver.n_writes + driver.n_launches, 0);
 }
 END_TEST
@@ -317,7 +291,7 @@ START_TEST(a_stream_stands_in_for_the_default_one_beside_a_capture) {
     driver.captures = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     for (unsigned i = 0; i < 3; i++) {
         ck_written(order(NULL, NULL, 0));
-        ck_assert(driver.stream == stream_of(STAND_IN));
+        ck_assert(driver.stream == sw_played_stream(STAND_IN));
     }
     ck_assert_uint_eq(driver.n_created, 1);
     driver.captures = CUDA_SUCCESS;
