@@ -315,7 +315,19 @@ static const struct goal short_text = {.raw_bytes = 256 * MIB,
                                        .encode = 700,
                                        .dense_encode = 400,
                                        .learns = true};
-enum { LEARNING_US = 6000, MOST_REGIONS = 50 };
+enum { LEARNING_US = 6000, PLAN_US = 500, MOST_REGIONS = 50 };
+static const struct sw_plan short_usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = 256 * MIB};
+
+static struct sw_plan short_denser(const struct sw_frame_dictionary *dictionary) {
+    return (struct sw_plan){
+        .codec = SW_CODEC_ONPAIR, .expected_ratio = 4.2, .raw_bytes = 256 * MIB, .dictionary = dictionary};
+}
+
+static void init_short(void) {
+    init(&short_text);
+    sw_planner_observe_plan(&planner, true, LEARNING_US);
+    sw_planner_observe_plan(&planner, false, PLAN_US);
+}
 
 /* Begins regions until one is to learn. Returns how many have not. */
 static unsigned regions_before_learning(struct sw_course *course, const struct sw_snapshot *now, uint64_t key) {
@@ -325,10 +337,8 @@ static unsigned regions_before_learning(struct sw_course *course, const struct s
         if (!sw_planner_begin(&planner, course, now) && sw_plan_key_is_dense(course->plan_key))
             return n;
         ck_assert_uint_eq(course->plan_key, key);
-        if (course->plan_state == SW_PLAN_STATE_MISSING) { /* the usual plan is due */
-            const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = now->raw_bytes};
-            sw_planner_take_plan(&planner, course, now, 0, &usual);
-        }
+        if (course->plan_state == SW_PLAN_STATE_MISSING) /* the usual plan is due */
+            sw_planner_take_plan(&planner, course, now, 0, &short_usual);
         ck_assert_ptr_null(plan->dictionary);
     }
     return MOST_REGIONS;
@@ -339,18 +349,12 @@ static unsigned regions_before_learning(struct sw_course *course, const struct s
 START_TEST(a_column_of_short_regions_learns_once) {
     static struct sw_frame_dictionary learned;
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
-    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes},
-                         denser = {.codec = SW_CODEC_ONPAIR,
-                                   .expected_ratio = 4.2,
-                                   .raw_bytes = short_text.raw_bytes,
-                                   .dictionary = &learned};
+    const struct sw_plan denser = short_denser(&learned);
     const struct sw_snapshot now = snapshot_of(&short_text);
     struct sw_plan plan;
     struct sw_course course = {.plan = &plan};
-    init(&short_text);
-    sw_planner_observe_plan(&planner, true, LEARNING_US);
-    sw_planner_observe_plan(&planner, false, 500);
-    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+    init_short();
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &short_usual);
     const unsigned n = regions_before_learning(&course, &now, key);
     ck_assert_uint_gt(n, 5);
     ck_assert_uint_lt(n, MOST_REGIONS);
@@ -370,16 +374,13 @@ END_TEST
 /* If a dictionary would not shrink the column more, that is learned once. */
 START_TEST(a_column_without_a_dictionary_learns_no_more) {
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
-    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes};
     const struct sw_snapshot now = snapshot_of(&short_text);
     struct sw_plan plan;
     struct sw_course course = {.plan = &plan};
-    init(&short_text);
-    sw_planner_observe_plan(&planner, true, LEARNING_US);
-    sw_planner_observe_plan(&planner, false, 500);
-    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+    init_short();
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &short_usual);
     ck_assert_uint_lt(regions_before_learning(&course, &now, key), MOST_REGIONS);
-    sw_planner_take_plan(&planner, &course, &now, 0, &usual);
+    sw_planner_take_plan(&planner, &course, &now, 0, &short_usual);
     ck_assert_uint_eq(regions_before_learning(&course, &now, key), MOST_REGIONS);
 }
 END_TEST
@@ -392,16 +393,11 @@ START_TEST(the_other_column_has_its_own_dictionary) {
     struct sw_snapshot now = snapshot_of(&short_text);
     struct sw_plan plan;
     struct sw_course course = {.plan = &plan};
-    init(&short_text);
-    sw_planner_observe_plan(&planner, true, LEARNING_US);
+    init_short();
     for (int i = 0; i < 2; i++) {
-        const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = short_text.raw_bytes},
-                             denser = {.codec = SW_CODEC_ONPAIR,
-                                       .expected_ratio = 4.2,
-                                       .raw_bytes = short_text.raw_bytes,
-                                       .dictionary = &dictionaries[i]};
+        const struct sw_plan denser = short_denser(&dictionaries[i]);
         struct sw_plan_choice of_usual = {0}, of_denser = {0};
-        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &usual);
+        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &short_usual);
         sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &denser);
         sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1),
                            &of_denser, &denser);
