@@ -370,9 +370,9 @@ START_TEST(one_failed_buffer_stops_the_others) {
     sw_device_faulty_arm(f.device, "make_plan", 1, -SW_EAGAIN, SW_FAULT_DONE);
     ck_assert_int_eq(sw_engine_spill(f.owner, SW_TRANSFER(ranges, 2), sw_test_op_done, &op, &op.id, NULL), 0);
     const struct sw_op *running = SW_CONTAINER_OF(f.owner->ops.next, struct sw_op, node);
-    while (running->n_left == 2 || !sw_device_faulty_hangs(f.device))
+    while (!op.calls && (running->n_left == 2 || !sw_device_faulty_hangs(f.device)))
         (void)uv_run(&f.loop, UV_RUN_NOWAIT);
-    ck_assert(atomic_load(&running->jobs[1].signals.cancel));
+    ck_assert(op.calls || atomic_load(&running->jobs[1].signals.cancel)); /* maybe before it began */
     sw_device_faulty_release(f.device);
     ck_assert_int_eq(wait_for(&op, 0), -SW_EUNSEALED);
     sw_engine_stats(f.engine, &stats);
