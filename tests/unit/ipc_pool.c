@@ -178,6 +178,36 @@ START_TEST(a_batch_is_repeated_after_a_restart) {
 }
 END_TEST
 
+static void refuse_some(int socket, unsigned type) {
+    enum { N_TRIES = 4 };
+    for (unsigned i = 1; i <= N_TRIES; i++)
+        sw_play_put_error(socket, take(socket, type), "ERESTARTED", SW_SCOPE_REQUEST,
+                          i < N_TRIES ? "once more" : "for good");
+}
+
+static void restart_again_and_again(int socket) {
+    sw_play_greet(socket);
+    refuse_some(socket, SW_MSG_BUILD);
+    spill_well(socket);
+    refuse_some(socket, SW_MSG_READ);
+    restore_well(socket);
+    sw_play_expect_end(socket);
+}
+
+/* A service that is restarted again and again fails a call at last. The next call begins anew. */
+START_TEST(calls_are_repeated_a_few_times) {
+    void *data;
+    begin(restart_again_and_again);
+    sw_pooled_ck_failed(spillway_handle_spill(handle, &sw_pooled_error), SPILLWAY_ERESTARTED, "for good");
+    ck_assert(sw_pooled_is(handle, "live"));
+    sw_pooled_ok(spillway_handle_spill(handle, &sw_pooled_error));
+    sw_pooled_ck_failed(spillway_handle_pin(handle, NULL, &data, &sw_pooled_error), SPILLWAY_ERESTARTED, "for good");
+    ck_assert(sw_pooled_is(handle, "spilled"));
+    sw_pooled_use(handle);
+    end();
+}
+END_TEST
+
 static void restart_after_one_of_a_batch(int socket) {
     static const struct sw_wire_text texts[] = {{"raw"}, {"host"}, {"ERESTARTED"}};
     static const struct sw_wire_result results[N] = {
@@ -940,6 +970,7 @@ int main(void) {
     tcase_add_test(fails, a_failed_restore_leaves_it_spilled);
     tcase_add_test(fails, both_are_repeated_after_a_restart);
     tcase_add_test(fails, a_batch_is_repeated_after_a_restart);
+    tcase_add_test(fails, calls_are_repeated_a_few_times);
     tcase_add_test(fails, a_batch_done_in_part_is_not_repeated);
     tcase_add_loop_test(fails, one_without_memory_keeps_no_other, 0, N);
     tcase_add_test(fails, the_last_of_many_leaves_first);
