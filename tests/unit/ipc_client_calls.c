@@ -369,6 +369,7 @@ START_TEST(the_first_time_limit_wakes_the_event_loop) {
 }
 END_TEST
 
+/* A call is done when its own answer has come, so nothing comes after that. */
 static void end_one_after_the_other(int socket) {
     struct sw_msg spills[2], abort;
     greet(socket);
@@ -376,8 +377,8 @@ static void end_one_after_the_other(int socket) {
     sw_play_expect(socket, &spills[1], SW_MSG_BUILD);
     for (int i = 0; i < 2; i++) {
         sw_play_expect(socket, &abort, SW_MSG_BUILD);
-        sw_play_put_error(socket, spills[i].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
         sw_play_put_discarded(socket, abort.header.seq, N);
+        sw_play_put_error(socket, spills[i].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
     }
     sw_play_expect_end(socket);
 }
