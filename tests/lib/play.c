@@ -252,8 +252,9 @@ int __wrap_sw_cuda_export(struct sw_export *ret, struct sw_cuda **cuda, const vo
 
 int __wrap_sw_cuda_order(struct sw_export *e, struct sw_cuda **cuda, const struct sw_marks *known, const void *memory,
                          struct CUstream_st *stream, struct sw_err *err) {
-    (void)cuda, (void)stream;
+    (void)cuda;
     sw_play.gpu.memory = memory;
+    sw_play.gpu.stream = stream;
     e->mark = known && known->n > 0 ? __real_sw_mark_ref(known->marks[0]) : sw_mark_new(sw_play.gpu.page, NULL, err);
     sw_mark_write(e->mark);
     sw_play.gpu.n_held++;

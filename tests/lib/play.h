@@ -28,12 +28,13 @@ extern struct sw_play {
     struct {
         bool on;
         struct sw_mark_page *page;
-        unsigned n_held;    /* references to marks */
-        uint32_t n_parts;   /* descriptors that all memory comes with; part i has i + 1 bytes */
-        const void *memory; /* of the last one */
-        unsigned n_pages;   /* ORDER_PAGE packets that the daemon has had, and answered with OK, but for: */
-        unsigned n_refused; /* the first ones, with an error */
-        bool has_page;      /* on this connection; a request with a mark that comes before ends the process */
+        unsigned n_held;            /* references to marks */
+        uint32_t n_parts;           /* descriptors that all memory comes with; part i has i + 1 bytes */
+        const void *memory;         /* of the last one */
+        struct CUstream_st *stream; /* that the last operation follows */
+        unsigned n_pages;           /* ORDER_PAGE packets that the daemon has had, and answered with OK, but for: */
+        unsigned n_refused;         /* the first ones, with an error */
+        bool has_page;              /* on this connection; a request with a mark that comes before ends the process */
     } gpu;
     uid_t stranger; /* the user who serves the socket, as the client sees it; 0: this one */
     sem_t go;       /* the test lets the daemon go on */

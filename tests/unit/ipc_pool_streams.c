@@ -51,7 +51,8 @@ static void end(void) {
     ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_DEVICE_MEMORY], 0);
     ck_assert_int_le(sw_fake_cuda->held[SW_FAKE_STREAM], 1); /* the default one */
     ck_assert_int_eq(sw_fake_retained(), 0);
-    ck_assert_int_eq(sw_alloc_live(), 0);
+    sw_mark_page_put(sw_play.gpu.page);
+    ck_assert_int_eq(sw_alloc_live(), sw_play.gpu.page != NULL); /* the page, which the process keeps */
 }
 
 static void pin(struct CUstream_st *stream) {
@@ -311,17 +312,24 @@ START_TEST(the_allocator_gets_the_stream) {
 }
 END_TEST
 
-/* The default allocator is the driver's. */
-START_TEST(memory_comes_from_the_gpu) {
-    void *data;
+static void begin_anew(struct spillway_allocator allocator) {
     begin(-1);
     sw_pooled_close();
     sw_play_stop();
     sw_play_start(serve);
     const struct spillway_options connection = {.size = sizeof connection, .socket_path = sw_play.address.sun_path};
-    const struct spillway_pool_options options = {
-        .size = sizeof options, .connection = &connection, .flags = SPILLWAY_POOL_UNPREPARED, .wait_ms = -1};
+    const struct spillway_pool_options options = {.size = sizeof options,
+                                                  .connection = &connection,
+                                                  .allocator = allocator,
+                                                  .flags = SPILLWAY_POOL_UNPREPARED,
+                                                  .wait_ms = -1};
     sw_pooled_open_with(&options);
+}
+
+/* The default allocator is the driver's. */
+START_TEST(memory_comes_from_the_gpu) {
+    void *data;
+    begin_anew((struct spillway_allocator){0});
     handle = sw_pooled_new(BYTES);
     pin(streams[0]);
     ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_DEVICE_MEMORY], 1);
@@ -330,6 +338,24 @@ START_TEST(memory_comes_from_the_gpu) {
     sw_pooled_ck_failed(spillway_handle_pin(other, NULL, &data, &sw_pooled_error), SPILLWAY_ENOMEM, "allocator");
     sw_fake_disarm();
     sw_fake_revive();
+    end();
+}
+END_TEST
+
+/* Memory of an allocator that knows streams is the stream's: a restore waits for what is queued there. That of the
+ * driver is nobody's. Loop: of the default allocator, of the pool's, of the buffer's. */
+START_TEST(a_restore_follows_the_stream_of_the_allocator) {
+    const struct spillway_allocator none = {0};
+    begin_anew(_i == 1 ? sw_pooled_allocator : none);
+    ck_assert_int_eq(sw_mark_page_get(&sw_play.gpu.page, NULL), 0);
+    sw_play.gpu.on = true;
+    handle = sw_pooled_new(BYTES, .allocator = _i == 2 ? sw_pooled_allocator : none);
+    pin(streams[0]);
+    unpin(streams[0]);
+    ck_leaves();
+    pin(streams[1]);
+    ck_assert(_i > 0 ? sw_play.gpu.stream == streams[1] : sw_play.gpu.stream && sw_play.gpu.stream != streams[1]);
+    unpin(streams[1]);
     end();
 }
 END_TEST
@@ -352,6 +378,7 @@ int main(void) {
     tcase_add_test(streams_case, adopted_memory_waits_for_its_stream);
     tcase_add_test(streams_case, the_allocator_gets_the_stream);
     tcase_add_test(streams_case, memory_comes_from_the_gpu);
+    tcase_add_loop_test(streams_case, a_restore_follows_the_stream_of_the_allocator, 0, 3);
     suite_add_tcase(suite, streams_case);
     return sw_test_run(suite, CK_FORK);
 }
