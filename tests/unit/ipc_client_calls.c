@@ -334,14 +334,24 @@ END_TEST
 /* Two calls; the one that has less time ends. */
 static int hurried;
 
+/* Takes two spills in, and requests to end them. A limit may be over before the second call begins. */
+static void take_two(int socket, struct sw_msg spills[2], struct sw_msg *aborts, unsigned n_aborts) {
+    for (unsigned n_begun = 0, n_ended = 0; n_begun < 2 || n_ended < n_aborts;) {
+        struct sw_msg msg;
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        if (msg.u.build.builds[0].flags & SW_BUILD_BEGIN)
+            spills[n_begun++] = msg;
+        else
+            aborts[n_ended++] = msg;
+    }
+}
+
 static void end_the_hurried(int socket) {
     struct sw_msg spills[2], abort;
     greet(socket);
-    sw_play_expect(socket, &spills[0], SW_MSG_BUILD);
-    sw_play_expect(socket, &spills[1], SW_MSG_BUILD);
-    const uint32_t number = spills[hurried].u.build.builds[0].build;
-    sw_play_expect(socket, &abort, SW_MSG_BUILD);
-    SW_ASSERT(abort.u.build.builds[0].build == number && abort.u.build.builds[0].flags == SW_BUILD_ABORT);
+    take_two(socket, spills, &abort, 1);
+    SW_ASSERT(abort.u.build.builds[0].build == spills[hurried].u.build.builds[0].build);
+    SW_ASSERT(abort.u.build.builds[0].flags == SW_BUILD_ABORT);
     sw_play_put_error(socket, spills[hurried].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
     sw_play_put_discarded(socket, abort.header.seq, N);
     (void)sem_wait(&sw_play.go);
@@ -370,16 +380,14 @@ START_TEST(the_first_time_limit_wakes_the_event_loop) {
 END_TEST
 
 /* A call is done when its own answer has come, so nothing comes after that. */
-static void end_one_after_the_other(int socket) {
-    struct sw_msg spills[2], abort;
+static void end_both(int socket) {
+    struct sw_msg spills[2], aborts[2];
     greet(socket);
-    sw_play_expect(socket, &spills[0], SW_MSG_BUILD);
-    sw_play_expect(socket, &spills[1], SW_MSG_BUILD);
-    for (int i = 0; i < 2; i++) {
-        sw_play_expect(socket, &abort, SW_MSG_BUILD);
-        sw_play_put_discarded(socket, abort.header.seq, N);
+    take_two(socket, spills, aborts, 2);
+    for (int i = 0; i < 2; i++)
+        sw_play_put_discarded(socket, aborts[i].header.seq, N);
+    for (int i = 0; i < 2; i++)
         sw_play_put_error(socket, spills[i].header.seq, "ECANCELED", SW_SCOPE_REQUEST, "canceled");
-    }
     sw_play_expect_end(socket);
 }
 
@@ -387,7 +395,7 @@ static void end_one_after_the_other(int socket) {
 START_TEST(each_time_limit_wakes_the_event_loop_for_itself) {
     struct pollfd p = {.events = POLLIN};
     unsigned n_wakes = 0, n_done = 0;
-    start(end_one_after_the_other, 0);
+    start(end_both, 0);
     p.fd = spillway_fd(sw_play.connection);
     for (int i = 0; i < 2; i++) {
         requests[0].timeout_ms = i ? 80 : 20;
