@@ -99,6 +99,7 @@ START_TEST(a_reconnection_ends_at_its_time_limit) {
         rc = spillway_dispatch(sw_play.connection, &sw_play.error);
     }
     sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    ck_assert_int_eq(sw_play.connection->link, SW_LINK_UP); /* nothing is tried any more */
     sw_play_close();
 }
 END_TEST
@@ -301,6 +302,37 @@ START_TEST(the_grace_is_that_of_the_next_process) {
         rc = spillway_dispatch(sw_play.connection, &sw_play.error);
     }
     sw_play_ck_error(rc, SPILLWAY_ECONN, SPILLWAY_SCOPE_SESSION, "in time");
+    sw_play_close();
+}
+END_TEST
+
+/* The first process that takes the connection answers another request than HELLO. */
+static void serve_a_wrong_seq(int socket) {
+    struct sw_msg msg, settle, reply = {.u.hello_ok = {.version = SW_PROTO_VERSION, .resumed = 1}};
+    sw_resume_greet(socket, false);
+    sw_resume_leave(socket);
+    const int wrong = accept(sw_play.listener, NULL, NULL);
+    sw_play_expect(wrong, &msg, SW_MSG_HELLO);
+    sw_play_put(wrong, &reply, SW_MSG_HELLO_OK, msg.header.seq + 1);
+    sw_play_expect_end(wrong);
+    (void)close(wrong);
+    const int again = accept(sw_play.listener, NULL, NULL);
+    reply.u.hello_ok = (struct sw_msg_hello_ok){
+        .version = SW_PROTO_VERSION, .resumed = 1, .max_in_flight = 10, .max_buffers = 100, .reconnect_ms = 600000};
+    sw_play_expect(again, &msg, SW_MSG_HELLO);
+    sw_play_put(again, &reply, SW_MSG_HELLO_OK, msg.header.seq);
+    sw_play_expect(again, &settle, SW_MSG_SETTLE);
+    SW_ASSERT(settle.header.seq != msg.header.seq); /* each request has its own */
+    atomic_store(&sw_resume_is_back, true);
+    sw_play_put_ok(again, settle.header.seq);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(only_the_answer_to_its_hello_counts) {
+    sw_play_open(serve_a_wrong_seq);
+    sw_resume_lose_connection();
+    await_return();
     sw_play_close();
 }
 END_TEST
@@ -828,6 +860,7 @@ int main(void) {
     tcase_add_test(tcase, the_time_limit_counts_from_the_loss);
     tcase_add_test(tcase, limits_are_those_of_the_next_process);
     tcase_add_test(tcase, the_grace_is_that_of_the_next_process);
+    tcase_add_test(tcase, only_the_answer_to_its_hello_counts);
     tcase_add_test(tcase, an_outage_does_not_count);
     tcase_add_test(tcase, after_an_outage_the_service_has_all_its_time);
     tcase_add_loop_test(tcase, a_session_that_is_gone_ends_the_connection, 0, 2);
