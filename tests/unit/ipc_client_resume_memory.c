@@ -432,8 +432,9 @@ START_TEST(a_coder_asks_each_process) {
         tickets[i] = sw_resume_spill_named();
     while (sw_play.connection->link != SW_LINK_UP)
         sw_resume_dispatch();
-    ck_assert(!sw_list_empty(&sw_play.connection->outbox));
+    ck_assert(!sw_list_empty(&sw_play.connection->outbox) && sw_play.connection->polls_room);
     sw_resume_lose_connection();
+    ck_assert(!sw_play.connection->polls_room); /* the next socket's is not watched yet */
     while (!atomic_load(&is_asked))
         sw_resume_dispatch();
     for (unsigned i = 0; i < MANY; i++)
@@ -688,6 +689,44 @@ START_TEST(marks_are_known_to_the_next_process) {
 }
 END_TEST
 
+/* The first spill has not been answered; the second one has waited. */
+static void settle_marked_spills(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    uint32_t seq = take_marked_spill(socket);
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    sw_play_expect(again, &msg, SW_MSG_SETTLE);
+    SW_ASSERT(msg.u.settle.type == SW_MSG_BUILD && msg.u.settle.seq == seq + 1);
+    sw_play_put_error(again, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
+    sw_resume_expect_settled(again);
+    seq = take_marked_spill(again);
+    sw_play_put_ok(again, seq);
+    sw_play_put_result(again, seq + 1, 2, SW_PLAY_BYTES);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* Whatever the heap has no room for when the connection is back: it is tried again, with all that there is to say. */
+START_TEST(a_heap_that_fails_delays_the_return) {
+    struct spillway_ticket *first = NULL, *second = NULL;
+    sw_play_open(settle_marked_spills);
+    sw_play.gpu.on = true;
+    ck_assert_int_eq(sw_resume_spill(&first), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (sw_play.connection->link == SW_LINK_UP)
+        sw_resume_dispatch();
+    ck_assert_int_eq(sw_resume_spill(&second), 0);
+    sw_alloc_fail_nth((unsigned long)_i);
+    while (!atomic_load(&sw_resume_is_back))
+        sw_resume_dispatch();
+    sw_alloc_fail_nth(0);
+    ck_assert_int_eq(spillway_wait(first, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), -SPILLWAY_ERESTARTED);
+    ck_assert_int_eq(spillway_wait(second, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume_memory");
     TCase *tcase = tcase_create("memory");
@@ -705,6 +744,7 @@ int main(void) {
     tcase_add_test(tcase, a_call_of_which_a_part_is_committed_is_not_begun_anew);
     tcase_add_test(tcase, the_next_process_is_told_of_a_packed_region);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
+    tcase_add_loop_test(tcase, a_heap_that_fails_delays_the_return, 1, 4);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
