@@ -141,6 +141,37 @@ START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
 }
 END_TEST
 
+static void serve_empty_in_registered(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    const uint32_t mem = sw_play_register(socket);
+    for (uint32_t i = 0; i < 2; i++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.n_buffers == 2 - i && msg.u.build.n_chunks > 0);
+        for (uint32_t k = 0; k < msg.u.build.n_chunks; k++)
+            SW_ASSERT(msg.u.build.chunks[k].mem == mem);
+        sw_play_put_result(socket, msg.header.seq, 1 + i, i ? 0 : 1000);
+    }
+    sw_play_expect_end(socket);
+}
+
+/* An empty buffer at the end of registered memory is in it, beside others or alone. */
+START_TEST(an_empty_buffer_ends_registered_memory) {
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_empty_in_registered);
+    uint8_t *data = sw_play.data;
+    const struct spillway_buffer buffers[] = {{.data = data, .bytes = 1000}, {.data = data + 1000}};
+    ck_assert_int_eq(spillway_register(sw_play.connection, data, 1000, &sw_play.error), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(
+            spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers + i, 2 - i)), 1, &ticket, &sw_play.error),
+            0);
+        ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    }
+    sw_play_close();
+}
+END_TEST
+
 static void serve_overlapping_blocks(int socket) {
     struct sw_msg open[2], ask, close[2];
     sw_play_greet(socket);
@@ -601,6 +632,7 @@ int main(void) {
     TCase *tcase = tcase_create("buffers");
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
+    tcase_add_test(tcase, an_empty_buffer_ends_registered_memory);
     tcase_add_test(tcase, a_block_holds_what_ends_in_it);
     tcase_add_test(tcase, two_memfds_are_handed_over_separately);
     tcase_add_test(tcase, the_cause_is_why_memory_was_refused);
