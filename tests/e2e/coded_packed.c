@@ -344,6 +344,26 @@ START_TEST(a_pack_that_is_canceled_before_the_answer_leaves_no_region) {
 }
 END_TEST
 
+/* Its error is that of the time limit, not of the cancel by which the library ends it. */
+START_TEST(an_unpack_ends_at_its_time_limit) {
+    struct spillway_result result;
+    for (unsigned i = 0; i < TIMES; i++) {
+        const struct spillway_region region = packed();
+        struct spillway_ticket *ticket = NULL;
+        ok(spillway_restore(
+            here, SW_REQUEST(SW_ONE(data, bytes), .region = region, .flags = SPILLWAY_IN_PLACE, .timeout_ms = 1), 1,
+            &ticket, &error));
+        sleep_us(i * 500);
+        const int rc = finish(ticket, &result);
+        ck_assert_msg(rc == 0 || rc == -SPILLWAY_ETIMEDOUT, "%s: %s", error.name, error.text);
+        ck_assert_int_eq(result.code, rc);
+        if (rc)
+            unpacked(region);
+        ck_assert(is_original());
+    }
+}
+END_TEST
+
 START_TEST(a_canceled_unpack_can_be_repeated) {
     struct spillway_result result;
     for (unsigned us = 0; us < 8000; us += 8000 / TIMES) {
@@ -651,6 +671,7 @@ int main(void) {
     tcase_add_test(served, a_pack_that_the_service_refuses_is_undone);
     tcase_add_test(served, a_canceled_pack_is_undone);
     tcase_add_test(served, a_pack_that_is_canceled_before_the_answer_leaves_no_region);
+    tcase_add_test(served, an_unpack_ends_at_its_time_limit);
     tcase_add_test(served, a_canceled_unpack_can_be_repeated);
     tcase_add_test(served, a_connection_can_be_closed_at_any_time);
     tcase_add_test(served, calls_may_mix_what_is_packed_where);
