@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { SHORT_BYTES = 1 << 20, LONG_BYTES = 2 << 20 }; /* SHORT_BYTES: the most that goes in a packet of its own */
 
@@ -184,8 +185,6 @@ START_TEST(a_region_without_chunks_is_the_service_s) {
 }
 END_TEST
 
-static uint64_t room_bytes; /* of the frame that is fetched */
-
 /* A frame of that many bytes, stored as they are. */
 static struct sw_wire_frame raw_frame(uint64_t raw_bytes) {
     struct sw_frame_layout layout;
@@ -195,6 +194,41 @@ static struct sw_wire_frame raw_frame(uint64_t raw_bytes) {
                                   .codec = SW_CODEC_RAW,
                                   .segment_log2 = SW_RAW_SEGMENT_LOG2};
 }
+
+static int excess; /* of frames in an answer */
+
+/* The region has two chunks, each of which is answered with that many frames. */
+static void answer_with_other_frames(int socket) {
+    const struct sw_wire_buffer buffer = {.raw_bytes = LONG_BYTES, .chunk_bytes = LONG_BYTES / 2};
+    const struct sw_wire_result result = {.slot = 1, .gen = 9, .n_buffers = 1}, read = {.slot = 1, .gen = 9};
+    struct sw_msg msg, reply = {.u.results = {.n_results = 1, .n_buffers = 1, .results = &result, .buffers = &buffer}};
+    struct sw_wire_frame frames[SW_PROTO_MAX_ITEMS];
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_READ);
+    const int n = (int)msg.u.read.n_chunks + excess;
+    SW_ASSERT(msg.u.read.n_chunks > 0 && n < SW_PROTO_MAX_ITEMS);
+    for (int i = 0; i < n; i++) {
+        frames[i] = raw_frame(LONG_BYTES / 2);
+        frames[i].offset = msg.u.read.chunks[0].offset;
+    }
+    reply = (struct sw_msg){.u.results = {.n_results = 1, .n_frames = (uint16_t)n, .results = &read, .frames = frames}};
+    sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    while (sw_play_get(socket, &msg)) /* the other chunk, which was on its way */
+        ;
+}
+
+/* One too few, or one too many. */
+START_TEST(a_chunk_is_answered_with_its_frame) {
+    excess = _i ? 1 : -1;
+    open_client(answer_with_other_frames);
+    sw_play_ck_error(wait_for(restore(heap, LONG_BYTES)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    close_client();
+}
+END_TEST
+
+static uint64_t room_bytes; /* of the frame that is fetched */
 
 static struct sw_wire_frame far_away(void) {
     struct sw_wire_frame frame = raw_frame(SW_PLAY_BYTES);
@@ -554,6 +588,43 @@ START_TEST(a_region_that_is_being_unpacked_is_not_dropped) {
 }
 END_TEST
 
+static void unpack_a_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put_result(socket, msg.header.seq, 7, LONG_BYTES);
+    while (sw_play_get(socket, &msg))
+        if (msg.header.type == SW_MSG_DISCARD)
+            sw_play_put_discarded(socket, msg.header.seq, 1);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+}
+
+/* The unpack has ended, which nobody has seen yet: the call has no error if none of its requests has one. */
+START_TEST(an_unpack_that_is_canceled_too_late_succeeds) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    open_client(unpack_a_pack);
+    ck_assert_int_eq(
+        spillway_wait(spill(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0); /* no other thread goes on with it */
+    ck_assert_int_eq(
+        spillway_restore(sw_play.connection,
+                         SW_REQUEST(SW_ONE(heap, LONG_BYTES), .region = result.region, .flags = SPILLWAY_IN_PLACE), 1,
+                         &ticket, &sw_play.error),
+        0);
+    (void)usleep(100000); /* mostly enough */
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    sw_client_leave(sw_play.connection);
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &sw_play.error);
+    ck_assert_int_eq(rc, result.code);
+    ck_assert(rc == 0 || rc == -SPILLWAY_ECANCELED);
+    for (unsigned i = 0; rc == 0 && i < LONG_BYTES; i++)
+        ck_assert_uint_eq(heap[i], 0);
+    close_client();
+}
+END_TEST
+
 static bool is_unknown; /* to the service, or it was there */
 
 static void know_a_pack_no_more(int socket) {
@@ -649,6 +720,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_build_is_not_answered_with_frames, 0, 2);
     tcase_add_test(tcase, a_region_without_chunks_is_the_service_s);
     tcase_add_loop_test(tcase, a_frame_lies_where_it_was_asked_for, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_loop_test(tcase, a_chunk_is_answered_with_its_frame, 0, 2);
     tcase_add_test(tcase, a_damaged_frame_is_disputed);
     tcase_add_test(tcase, the_request_that_has_failed_is_named);
     tcase_add_loop_test(tcase, buffers_that_are_long_enough_on_average_are_encoded_here, 0, 3);
@@ -659,6 +731,7 @@ int main(void) {
     tcase_add_test(tcase, a_packed_region_that_nobody_has_seen_is_dropped);
     tcase_add_test(tcase, a_pack_that_the_service_has_with_another_length_is_undone);
     tcase_add_test(tcase, a_region_that_is_being_unpacked_is_not_dropped);
+    tcase_add_test(tcase, an_unpack_that_is_canceled_too_late_succeeds);
     tcase_add_loop_test(tcase, a_packed_region_that_the_service_has_not_is_forgotten, 0, 2);
     tcase_add_test(tcase, a_region_is_unpacked_beside_frame_buffers_that_are_lost);
     suite_add_tcase(suite, tcase);
