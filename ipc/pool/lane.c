@@ -102,9 +102,10 @@ void sw_lane_drop(struct sw_lane *lane, struct spillway_region region) {
 
 /* ---- the leader -------------------------------------------------------------------------------------------------- */
 
-/* Returns whether the service was restarted, and has done nothing of the call: it may be sent again. */
+/* Returns whether the service was restarted, and has done nothing of the call: it may be sent again. If the connection
+ * is lost, that fails with the same error. */
 static bool is_undone(const struct sw_lane_call *call) {
-    if (call->rc != -SPILLWAY_ERESTARTED || call->error.scope != SPILLWAY_SCOPE_REQUEST)
+    if (call->rc != -SPILLWAY_ERESTARTED)
         return false;
     for (uint32_t i = 0; i < call->n && call->n > 1; i++)
         if (call->results[i].code == 0)
