@@ -2,6 +2,7 @@
  * talks nonsense, and arguments that are wrong. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "ipc/client/client.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
@@ -87,7 +88,8 @@ START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
         ck_assert_int_eq(poll(&p, 1, 60000), 1);
     while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0);
     ck_assert_int_eq(spillway_wait(ticket, 0, NULL, 0, &sw_play.error), 0);
-    ck_assert_int_eq(poll(&p, 1, 100), 0); /* nor does it wake any more */
+    ck_assert_int_eq(poll(&p, 1, 100), 0);              /* nor does it wake any more */
+    ck_assert_uint_eq(sw_play.connection->retry_us, 0); /* the next time, the pauses begin short */
     sw_play_close();
 }
 END_TEST
