@@ -482,6 +482,25 @@ START_TEST(test_a_move_that_fails_is_not_tried_again_at_once) {
 }
 END_TEST
 
+/* Nor when the next region comes: by then the tier is below its high watermark again, and the moves that have failed
+ * are over. */
+START_TEST(test_moves_that_have_failed_do_not_go_on_below_the_watermark) {
+    struct sw_test_op op;
+    open_fixture(32 << 20, 70, 0, true);
+    atomic_store(&fault.all, true);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    await_moves();
+    ck_assert_int_gt(atomic_load(&fault.n_failed), 0);
+    atomic_store(&fault.all, false);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_engine_drop(f.owner, ids[i], NULL), 0);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
+    ck_assert_uint_eq(settled_stats().demotions, 0);
+    close_fixture();
+}
+END_TEST
+
 /* Exactly the bytes that an operator asked for leave the first tier, a few at a time: the tier does not continue to its
  * low watermark, and the rest of the demand is not forgotten. */
 START_TEST(test_a_demand_of_the_operator_is_met_exactly) {
@@ -553,10 +572,14 @@ static void hold(enum sw_tier_io_kind kind) {
     atomic_store(&held.kind, (int)kind);
 }
 
-/* Waits until so many were asked for, and a moment longer: no more come. Then lets the disk answer. */
-static void ck_held(unsigned n) {
+static void await_held(unsigned n) {
     while (atomic_load(&held.n) < n)
         (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+}
+
+/* Waits until so many were asked for, and a moment longer: no more come. Then lets the disk answer. */
+static void ck_held(unsigned n) {
+    await_held(n);
     (void)usleep(20000);
     ck_assert_uint_eq(atomic_load(&held.n), n);
     atomic_store(&held.kind, -1);
@@ -584,6 +607,52 @@ START_TEST(test_few_chunks_of_a_region_are_on_their_way) {
     ck_assert_int_eq(op.outcome.err.code, 0);
     check_content(0);
     sw_fixture_close_mem(&f, range.mem);
+    close_fixture();
+}
+END_TEST
+
+/* Memory that fills up meanwhile takes no more of a region that is fetched: what lies above its limit is for frames
+ * under way. */
+START_TEST(test_a_fetch_ends_when_memory_is_full) {
+    struct sw_test_op op;
+    open_fixture(32 << 20, 100, 100, false);
+    watch_disk();
+    ck_assert_int_eq(spill(0), 0);
+    ck_assert_int_eq(advise(0, SW_ADVISE_DEMOTE, 0), 0);
+    (void)settled_stats();
+    for (int i = 1; i < 4; i++)
+        ck_assert_int_eq(spill(i), 0);
+    hold(SW_TIER_READ);
+    ck_assert_int_eq(advise(0, SW_ADVISE_PREFETCH, 0), 0);
+    await_held(4);
+    for (unsigned i = 0; i < 12; i++)
+        ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 65536, &op), 0);
+    ck_held(4);
+    const struct sw_engine_stats stats = settled_stats();
+    ck_assert_uint_eq(stats.promotions, 0);
+    ck_assert_uint_le(stats.tiers[0].used_bytes, 3 << 20);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(restore(i, false), 0);
+    close_fixture();
+}
+END_TEST
+
+/* The disk is spared the rest of a region that is dropped while it moves. */
+START_TEST(test_a_dropped_region_does_not_move_on) {
+    open_fixture(32 << 20, 100, 100, false);
+    watch_disk();
+    ck_assert_int_eq(spill(0), 0);
+    hold(SW_TIER_WRITE);
+    ck_assert_int_eq(advise(0, SW_ADVISE_DEMOTE, 0), 0);
+    await_held(4);
+    ck_assert_int_eq(sw_engine_drop(f.owner, ids[0], NULL), 0);
+    for (unsigned i = 0; i < 4; i++)
+        held.real->submit(f.nvme, held.waiting[i]);
+    while (f.engine->balance.n_moves > 0 && atomic_load(&held.n) == 4)
+        (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert_uint_eq(atomic_load(&held.n), 4);
+    atomic_store(&held.kind, -1);
+    (void)settled_stats();
     close_fixture();
 }
 END_TEST
@@ -664,6 +733,39 @@ START_TEST(test_long_chunks_on_their_way_in_a_small_host_tier) {
     ck_assert_int_eq(out.outcome.err.code, 0);
     sw_fixture_close_mem(&f, mem);
     ck_assert_int_eq(sw_fixture_restore(&f, out.id, &memory, 4 * MIB, 12 * MIB, false, &out), 0);
+    close_fixture();
+}
+END_TEST
+
+/* What else lay in the memory that frames take on their way is not written to the disk: the rest of a frame's last
+ * block is zero. _i 1: the region is moved there. */
+START_TEST(test_a_frames_last_block_holds_nothing_else) {
+    struct sw_region *region;
+    struct sw_stored all;
+    uint8_t block[4096];
+    open_fixture(32 << 20, 100, 100, false);
+    ck_assert_int_eq(f.tier->ops->reserve(f.tier, 4 << 20, &all, NULL), 0);
+    for (unsigned i = 0; i < all.n_extents; i++)
+        memset(all.extents[i].memory, 0x77, all.extents[i].bytes);
+    sw_stored_release(&all);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(spill(i), 0);
+    if (_i == 1)
+        ck_assert_int_eq(advise(0, SW_ADVISE_DEMOTE, 0), 0);
+    (void)settled_stats();
+    const struct sw_region_id id = ids[_i == 1 ? 0 : 5];
+    ck_assert_int_eq(sw_region_find(&f.engine->store.regions, f.owner, id, &region, NULL), 0);
+    const int fd = sw_nvme_open_data(&f.folder);
+    for (size_t chunk = 0; chunk < region->frames->n_chunks; chunk++) {
+        const struct sw_stored *stored = &region->frames->stored[chunk];
+        ck_assert(stored->tier == f.nvme && stored->n_extents == 1 && stored->bytes % sizeof block > 0);
+        const uint64_t in_block = stored->bytes % sizeof block,
+                       at = stored->extents[0].offset + stored->bytes - in_block;
+        ck_assert_int_eq(pread(fd, block, sizeof block, (off_t)at), sizeof block);
+        for (uint64_t i = in_block; i < sizeof block; i++)
+            ck_assert_uint_eq(block[i], 0);
+    }
+    (void)close(fd);
     close_fixture();
 }
 END_TEST
@@ -752,12 +854,16 @@ int main(void) {
     tcase_add_test(tcase, test_the_rest_of_a_region_follows);
     tcase_add_test(tcase, test_a_failed_demotion_delays_no_spill);
     tcase_add_test(tcase, test_a_move_that_fails_is_not_tried_again_at_once);
+    tcase_add_test(tcase, test_moves_that_have_failed_do_not_go_on_below_the_watermark);
     tcase_add_test(tcase, test_a_demand_of_the_operator_is_met_exactly);
     tcase_add_test(tcase, test_a_demand_of_the_operator_ends_with_a_move_that_fails);
     tcase_add_test(tcase, test_few_chunks_of_a_region_are_on_their_way);
+    tcase_add_test(tcase, test_a_fetch_ends_when_memory_is_full);
+    tcase_add_test(tcase, test_a_dropped_region_does_not_move_on);
     tcase_add_test(tcase, test_a_promoted_region_is_not_the_next_to_move);
     tcase_add_test(tcase, test_a_hung_disk_delays_no_spill);
     tcase_add_test(tcase, test_long_chunks_on_their_way_in_a_small_host_tier);
+    tcase_add_loop_test(tcase, test_a_frames_last_block_holds_nothing_else, 0, 2);
     tcase_add_test(tcase, test_damage_on_the_disk_is_found);
     tcase_add_loop_test(tcase, test_a_misdirected_write_is_found, 0, 2);
     tcase_add_test(tcase, test_sessions_end_during_moves);
