@@ -344,11 +344,12 @@ static struct {
     const struct sw_device_ops *real;
     struct sw_device_ops ops;
     atomic_uint n_good, n_failed; /* placings that still succeed; steps that have failed */
+    int code;                     /* with which they fail */
 } broken;
 
 static int fail_step(struct sw_err *err) {
     atomic_fetch_add(&broken.n_failed, 1);
-    return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "it never works again");
+    return sw_err_set(err, broken.code, SW_SCOPE_REQUEST, "it never works again");
 }
 
 static int broken_place(struct sw_device *device, unsigned s, struct sw_mapping *mapping, uint64_t offset,
@@ -365,12 +366,14 @@ static int broken_decode(struct sw_device *device, unsigned s, struct sw_mapping
     return fail_step(err);
 }
 
-static void break_device(unsigned n_good) {
+static void break_device(unsigned n_good, int code) {
     broken.real = f.device->ops;
     broken.ops = *broken.real;
     broken.ops.place = broken_place;
     broken.ops.decode = broken_decode;
     atomic_store(&broken.n_good, n_good);
+    atomic_store(&broken.n_failed, 0);
+    broken.code = code;
     f.device->ops = &broken.ops;
 }
 
@@ -378,19 +381,41 @@ static void break_device(unsigned n_good) {
 START_TEST(test_undoing_ends_if_it_never_succeeds) {
     struct sw_test_op op, back;
     fill(SW_CONTENT_RANDOM);
-    break_device((unsigned)_i);
+    break_device((unsigned)_i, -SW_EGPU);
     ck_assert_int_eq(pack(&op), -SW_ELOST);
     ck_assert_uint_le(atomic_load(&broken.n_failed), 20);
     f.device->ops = broken.real;
     check_nothing_in_use(0);
     memcpy(memory.data, original, memory.bytes);
     ck_assert_int_eq(pack(&op), 0);
-    break_device(0);
+    break_device(0, -SW_EGPU);
     ck_assert_int_eq(unpack(op.id, &back), -SW_ELOST);
     ck_assert_uint_le(atomic_load(&broken.n_failed), 40);
     f.device->ops = broken.real;
     ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_LOST);
     ck_assert_int_eq(sw_engine_drop(f.owner, op.id, NULL), 0);
+    check_nothing_in_use(0);
+}
+END_TEST
+
+/* Frames that are damaged cannot be decoded later either: a pack is not undone then. After an unpack the client may put
+ * the right ones back. */
+START_TEST(test_damage_is_not_tried_again) {
+    static const int codes[] = {-SW_ECHECKSUM, -SW_EFRAME, -SW_EVERSION};
+    struct sw_test_op op, back;
+    fill(SW_CONTENT_RANDOM);
+    break_device(2, codes[_i]);
+    ck_assert_int_eq(pack(&op), -SW_ELOST);
+    ck_assert_uint_eq(atomic_load(&broken.n_failed), 1);
+    f.device->ops = broken.real;
+    memcpy(memory.data, original, memory.bytes);
+    ck_assert_int_eq(pack(&op), 0);
+    break_device(0, codes[_i]);
+    ck_assert_int_eq(unpack(op.id, &back), codes[_i]);
+    f.device->ops = broken.real;
+    ck_assert_int_eq(sw_fixture_state(&f, op.id), SW_REGION_OUT);
+    ck_assert_int_eq(unpack(op.id, &back), 0);
+    check_whole();
     check_nothing_in_use(0);
 }
 END_TEST
@@ -613,6 +638,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_pack_whose_commit_fails_is_undone);
     tcase_add_loop_test(tcase, test_undoing_is_tried_again, 0, 3 * N_CONTENTS);
     tcase_add_loop_test(tcase, test_undoing_ends_if_it_never_succeeds, 0, 4);
+    tcase_add_loop_test(tcase, test_damage_is_not_tried_again, 0, 3);
     tcase_add_loop_test(tcase, test_an_unpack_that_fails_anywhere_can_be_repeated, 0, N_UNPACK_FAULTS * N_CONTENTS);
     tcase_add_loop_test(tcase, test_damage_in_the_packed_bytes_is_found, 0, N_CONTENTS);
     tcase_add_loop_test(tcase, test_transient_failures_do_not_count_as_attempts_to_undo, 0, 4);
