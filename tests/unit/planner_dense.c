@@ -385,6 +385,17 @@ START_TEST(a_column_without_a_dictionary_learns_no_more) {
 }
 END_TEST
 
+/* Keeps a column's usual plan and its denser one. Returns the choice of the usual one. */
+static struct sw_plan_choice keep_pair(uint64_t key, const struct sw_frame_dictionary *dictionary) {
+    const struct sw_plan denser = short_denser(dictionary);
+    struct sw_plan_choice of_usual = {0}, of_denser = {0};
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &short_usual);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &denser);
+    sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1), &of_denser,
+                       &denser);
+    return of_usual;
+}
+
 /* Where the first frame shows that it is the other column's turn, the region goes on by that one's dictionary. */
 START_TEST(the_other_column_has_its_own_dictionary) {
     static struct sw_frame_dictionary dictionaries[2];
@@ -394,14 +405,8 @@ START_TEST(the_other_column_has_its_own_dictionary) {
     struct sw_plan plan;
     struct sw_course course = {.plan = &plan};
     init_short();
-    for (int i = 0; i < 2; i++) {
-        const struct sw_plan denser = short_denser(&dictionaries[i]);
-        struct sw_plan_choice of_usual = {0}, of_denser = {0};
-        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &short_usual);
-        sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &denser);
-        sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1),
-                           &of_denser, &denser);
-    }
+    for (int i = 0; i < 2; i++)
+        (void)keep_pair(key, &dictionaries[i]);
     course = (struct sw_course){.plan_key = key, .plan = &plan};
     ck_assert(sw_planner_begin(&planner, &course, &now));
     const struct sw_frame_dictionary *first = plan.dictionary;
@@ -410,6 +415,31 @@ START_TEST(the_other_column_has_its_own_dictionary) {
     ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &poor), SW_MISMATCH_RETRY);
     ck_assert_ptr_nonnull(plan.dictionary);
     ck_assert_ptr_ne(plan.dictionary, first);
+}
+END_TEST
+
+/* Columns in turn: each region takes the dictionary of the column that follows. */
+START_TEST(columns_in_turn_take_their_own_dictionaries) {
+    static struct sw_frame_dictionary dictionaries[2];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_snapshot now = snapshot_of(&short_text);
+    const struct sw_frame_dictionary *before = NULL;
+    struct sw_plan_choice choice = {0};
+    struct sw_plan plan;
+    init_short();
+    for (int i = 0; i < 2; i++)
+        (void)keep_pair(key, &dictionaries[i]);
+    /* After the second column the first one comes. */
+    (void)sw_plan_cache_find(&planner.plans, key, short_text.raw_bytes, &choice);
+    sw_plan_cache_note_mismatch(&choice);
+    (void)sw_plan_cache_find(&planner.plans, key, short_text.raw_bytes, &choice);
+    sw_plan_cache_note_match(&planner.plans, key, &choice);
+    for (int i = 0; i < 6; i++) {
+        struct sw_course course = {.plan_key = key, .plan = &plan};
+        ck_assert(sw_planner_begin(&planner, &course, &now));
+        ck_assert(plan.dictionary && plan.dictionary != before);
+        before = plan.dictionary;
+    }
 }
 END_TEST
 
@@ -587,6 +617,89 @@ START_TEST(few_dictionaries_are_kept) {
 }
 END_TEST
 
+/* A dictionary that regions use stays, however many others come; one that was forgotten is no column's any more. _i:
+ * whether it is used. */
+START_TEST(a_dictionary_in_use_is_kept) {
+    static struct sw_frame_dictionary dictionaries[SW_PLAN_DICTIONARIES + 1];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    init(&short_text);
+    const struct sw_plan_choice choice = keep_pair(key, &dictionaries[0]);
+    for (unsigned i = 1; i <= SW_PLAN_DICTIONARIES; i++) {
+        ck_assert(!_i || sw_plan_cache_denser(&planner.plans, key, &choice));
+        (void)keep_pair(sw_plan_key(1 + i, SW_VALUE_NONE, 0), &dictionaries[i]);
+    }
+    ck_assert_int_eq(sw_plan_cache_denser(&planner.plans, key, &choice) != NULL, _i);
+}
+END_TEST
+
+/* A plan that replaces another column's has neither its dictionary nor its wish for one; one that is made anew for the
+ * same column has its dictionary still. */
+START_TEST(a_replaced_plan_takes_its_dictionary_along) {
+    static struct sw_frame_dictionary dictionary;
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    init(&short_text);
+    struct sw_plan_choice first = keep_pair(key, &dictionary);
+    ck_assert(!sw_plan_cache_use(&planner.plans, key, &first, 1));
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &first, &short_usual);
+    ck_assert_ptr_nonnull(sw_plan_cache_denser(&planner.plans, key, &first));
+    ck_assert_uint_eq(sw_plan_cache_wish_denser(&planner.plans, key, &first, 1, 2), 0);
+    for (unsigned i = 0; i < SW_PLANS_KEPT; i++) {
+        struct sw_plan_choice other = {0};
+        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &other, &short_usual);
+    }
+    ck_assert_ptr_null(sw_plan_cache_denser(&planner.plans, key, &first));
+    ck_assert_uint_eq(sw_plan_cache_wish_denser(&planner.plans, key, &first, 1, 2), 0);
+}
+END_TEST
+
+/* What regions would have gained counts until a plan is learned, and then from the beginning. */
+START_TEST(a_wish_ends_when_it_is_met) {
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan plan = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = GIB};
+    struct sw_plan_choice choice = {0};
+    init(&short_text);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(!sw_plan_cache_wish(&planner.plans, key, 1, 2));
+        ck_assert(sw_plan_cache_wish(&planner.plans, key, 1, 2));
+        sw_plan_cache_put(&planner.plans, key, GIB, &choice, &plan);
+    }
+}
+END_TEST
+
+/* Returns the kept plan that the next region would try. */
+static unsigned expected_plan(uint64_t key) {
+    struct sw_plan_choice choice = {0};
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&planner.plans, key, GIB, &choice));
+    return choice.number;
+}
+
+/* One region whose frames do not match says nothing about the next one; two in a row do. _i: what comes between. */
+START_TEST(two_mismatches_in_a_row_change_what_is_expected) {
+    enum { NOTHING, A_MATCH, A_PLAN };
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = GIB};
+    const struct sw_plan_choice again = {.tried = 1u << 2, .number = 0, .before = 2};
+    unsigned expected = 0;
+    init(&short_text);
+    for (int i = 0; i < 3; i++)
+        sw_plan_cache_put(&planner.plans, key, GIB, &(struct sw_plan_choice){.before = i ? (unsigned)i - 1 : 0}, &plan);
+    sw_plan_cache_note_match(&planner.plans, key, &again); /* after the last column the first one comes */
+    for (int i = 0; i < 2; i++) {
+        struct sw_plan_choice tried = {0};
+        (void)sw_plan_cache_find(&planner.plans, key, GIB, &tried);
+        expected = tried.number;
+        ck_assert(sw_plan_cache_use(&planner.plans, key, &tried, 0));
+        (void)sw_plan_cache_add_regret(&planner.plans, key, &tried, false, 0);
+        ck_assert(i == 1 || expected_plan(key) == expected);
+        if (_i == A_MATCH && i == 0)
+            sw_plan_cache_note_match(&planner.plans, key, &(struct sw_plan_choice){0});
+        if (_i == A_PLAN && i == 0)
+            sw_plan_cache_put(&planner.plans, key, GIB, &(struct sw_plan_choice){.before = 2}, &plan);
+    }
+    ck_assert_int_eq(expected_plan(key) != expected, _i == NOTHING);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("planner_dense");
     TCase *tcase = tcase_create("dense");
@@ -600,12 +713,17 @@ int main(void) {
     tcase_add_test(tcase, a_column_of_short_regions_learns_once);
     tcase_add_test(tcase, a_column_without_a_dictionary_learns_no_more);
     tcase_add_test(tcase, the_other_column_has_its_own_dictionary);
+    tcase_add_test(tcase, columns_in_turn_take_their_own_dictionaries);
     tcase_add_test(tcase, a_mismatch_is_not_waited_for);
     tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
     tcase_add_loop_test(tcase, changing_text_gets_a_new_dictionary, 0, 2);
     tcase_add_test(tcase, regions_learn_it_once);
     tcase_add_test(tcase, goals_have_plans_of_their_own);
     tcase_add_test(tcase, few_dictionaries_are_kept);
+    tcase_add_loop_test(tcase, a_dictionary_in_use_is_kept, 0, 2);
+    tcase_add_test(tcase, a_replaced_plan_takes_its_dictionary_along);
+    tcase_add_test(tcase, a_wish_ends_when_it_is_met);
+    tcase_add_loop_test(tcase, two_mismatches_in_a_row_change_what_is_expected, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
