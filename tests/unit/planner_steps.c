@@ -136,6 +136,11 @@ START_TEST(a_spill_that_stops_paying_changes_its_path) {
     ck_assert_int_eq(course.plan->codec, SW_CODEC_V5T);
     ck_assert(course.is_mixed);
     ck_assert_uint_eq(course.plan_number, 0);
+    planner.n_slots = 1; /* one that encodes leaves none that copies */
+    course = course_of();
+    sw_planner_reevaluate(&planner, &course, &now);
+    ck_assert_int_eq(course.plan->codec, SW_CODEC_RAW);
+    ck_assert(course.is_direct && !course.is_mixed);
 }
 END_TEST
 

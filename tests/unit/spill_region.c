@@ -196,6 +196,8 @@ START_TEST(test_drift_makes_a_new_table_only_where_it_pays) {
     drift = (struct sw_rules_drift){
         .expected_ratio = 1.0, .raw_bytes = 30000, .data_bytes = 30150, .rest_bytes = 300000, .chunk_bytes = 30000};
     ck_assert(!sw_rules_retrain(&drift)); /* raw is as expected */
+    drift.data_bytes = 10000;             /* better than expected */
+    ck_assert(!sw_rules_retrain(&drift));
 }
 END_TEST
 
