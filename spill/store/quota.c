@@ -50,10 +50,9 @@ void sw_owner_set_quota(struct sw_owner *owner, struct sw_quota *quota) {
 
 void sw_owner_leave_quota(struct sw_owner *owner) {
     for (struct sw_list *node = owner->regions.next; owner->quota && node != &owner->regions; node = node->next) {
-        struct sw_region *region = SW_CONTAINER_OF(node, struct sw_region, node);
+        const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, node);
         sw_quota_give(owner->quota, region->charged_bytes);
         sw_budget_give(&owner->quota->kept, region->kept_bytes);
-        region->charged_bytes = region->kept_bytes = 0;
         owner->quota->n_regions--;
     }
     sw_budget_give(sw_quota_kept(owner->quota), owner->kept_bytes);
