@@ -53,11 +53,10 @@ unsigned sw_names_after(const struct sw_owner *tenant_owner, const char *after, 
     unsigned n = 0;
     for (const struct sw_list *node = tenant_owner->names.next; node != &tenant_owner->names; node = node->next) {
         const struct sw_region *region = SW_CONTAINER_OF(node, const struct sw_region, named);
-        unsigned at = n;
         if (strcmp(region->name, after) <= 0 || (n == max && strcmp(region->name, ret[n - 1]->name) > 0))
             continue;
-        n += n < max;
-        for (at = at < n ? at : n - 1; at > 0 && strcmp(region->name, ret[at - 1]->name) < 0; at--)
+        unsigned at = n < max ? n++ : n - 1;
+        for (; at > 0 && strcmp(region->name, ret[at - 1]->name) < 0; at--)
             ret[at] = ret[at - 1];
         ret[at] = region;
     }
