@@ -81,7 +81,7 @@ struct sw_series {
     struct sw_batch *batch;   /* the series that end together with it; NULL: it ends alone */
     bool has_failed;
     bool is_ending;            /* its end was asked for */
-    bool is_keeping;           /* a tier is asked to keep its region: it cannot fail for other reasons meanwhile */
+    bool is_keeping;           /* a tier was asked to keep its region: it cannot fail for other reasons any more */
     bool has_ended;            /* its last callback is due */
     bool is_dropped;           /* its owner is closed: it gets no last callback */
     struct sw_run_outcome sum; /* of its operations; the error is the cause of its failure */

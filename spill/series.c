@@ -256,8 +256,6 @@ void sw_series_kept(const struct sw_err *err, void *series) {
         n = batch->n;
         memcpy(all, batch->all, n * sizeof(struct sw_series *));
     }
-    for (unsigned i = 0; i < n; i++)
-        all[i]->is_keeping = false;
     finish_all(all, n, err);
 }
 
