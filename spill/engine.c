@@ -352,7 +352,6 @@ void sw_engine_close(struct sw_engine *engine, void (*closed)(void *arg), void *
         SW_ASSERT(sw_owner_is_ending(SW_CONTAINER_OF(node, struct sw_owner, node)));
     SW_ASSERT(engine->state == SW_ENGINE_RUNNING);
     engine->state = SW_ENGINE_CLOSING;
-    engine->balance.is_off = true;
     engine->closed = closed;
     engine->arg = arg;
     (void)uv_async_send(&engine->async);

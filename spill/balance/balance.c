@@ -216,7 +216,7 @@ static void end_waste(struct sw_balance *balance, unsigned rank) {
 }
 
 void sw_balance_look(struct sw_balance *balance) {
-    if (balance->store->place.tiers.n < 2 || balance->n_moves > 0 || balance->is_off)
+    if (balance->store->place.tiers.n < 2 || balance->n_moves > 0)
         return;
     drain(balance);
     if (balance->n_moves > 0)

@@ -16,7 +16,6 @@ struct sw_balance {
     struct sw_catalogue *catalogue;
     struct sw_worker *worker; /* carries moves out */
     unsigned high_pct, low_pct;
-    bool is_off; /* no moves begin by themselves any more */
     unsigned n_moves;
     uint64_t moving_bytes; /* of the regions of these moves */
     uint64_t room_bytes;   /* bytes that an operator wants moved from the first tier, and whose move has not begun */
