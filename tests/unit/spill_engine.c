@@ -666,6 +666,30 @@ START_TEST(test_any_device_that_is_silent_is_noticed) {
 }
 END_TEST
 
+/* A device that is polled keeps the loop awake, whichever it is (_i). */
+START_TEST(test_any_polled_device_keeps_the_loop_awake) {
+    enum { LONG_US = 60000000 };
+    const struct sw_device_config device_config = {.scratch_bytes = 64 << 20, .n_slots = 1, .chunk_bytes = 64 << 10};
+    struct sw_device *devices[2];
+    struct sw_engine *engine = NULL;
+    bool closed = false;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_fixture_open_device(&devices[i], &device_config, NULL), 0);
+        ((struct sw_device_info *)(uintptr_t)devices[i]->ops->info(devices[i]))->poll_us = i == _i ? LONG_US : 0;
+    }
+    const struct sw_engine_config config = {
+        .devices = devices, .n_devices = 2, .tiers = {.at = {f.tier}, .n = 1}, .max_regions = 10};
+    ck_assert_int_eq(sw_engine_open(&engine, &f.loop, &config, NULL), 0);
+    sw_engine_keep_awake(engine);
+    (void)uv_run(&f.loop, UV_RUN_NOWAIT);
+    ck_assert(uv_is_active((const uv_handle_t *)&engine->spin));
+    sw_engine_close(engine, set_closed, &closed);
+    sw_fixture_until(&f, &closed);
+    for (int i = 0; i < 2; i++)
+        devices[i]->ops->close(devices[i]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("engine");
     TCase *tcase = tcase_create("engine");
@@ -689,6 +713,7 @@ int main(void) {
     tcase_add_test(tcase, test_callbacks_may_start_and_close_things);
     tcase_add_test(tcase, test_memory_of_a_pack_is_in_no_other_operation);
     tcase_add_loop_test(tcase, test_any_device_that_is_silent_is_noticed, 0, 2);
+    tcase_add_loop_test(tcase, test_any_polled_device_keeps_the_loop_awake, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
