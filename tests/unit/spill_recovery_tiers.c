@@ -419,6 +419,7 @@ START_TEST(the_host_tier_is_made_smaller) {
     sw_world.host_bytes = 4 << 20;
     sw_life_open(&life, sw_life_disks[1]);
     ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_gt(life.engine->balance.n_moves, 0); /* at once: nothing has to be spilled before */
     owner = sw_owner_claim(life.engine, 1000, sw_life_token);
     ids[1] = on_disk;
     sw_life_restore_and_compare(&life, owner, 1, true);
