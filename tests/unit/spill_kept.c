@@ -8,6 +8,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -318,6 +319,48 @@ START_TEST(what_was_begun_is_ended) {
 }
 END_TEST
 
+/* The manager's memory is another service's. */
+START_TEST(regions_of_another_service_are_refused) {
+    struct sw_catalogue *other = NULL;
+    begin_life();
+    spill_host("a", 0);
+    struct sw_engine_config config = life.engine->config;
+    ck_assert_int_eq(sw_catalogue_open(&other, -1, 10, NULL), 0);
+    const int fd = fcntl(sw_catalogue_fd(other), F_DUPFD_CLOEXEC, 0);
+    sw_catalogue_close(other);
+    ck_assert_int_eq(sw_catalogue_open(&config.catalogue, fd, 10, NULL), 0);
+    struct sw_engine *engine = NULL;
+    ck_assert_int_eq(sw_engine_open(&engine, &life.loop, &config, &error), -SW_ECONFIG);
+    sw_catalogue_close(config.catalogue);
+    ck_there("a", 0);
+    end_life();
+}
+END_TEST
+
+static int fail_to_encode(struct sw_device *device, unsigned s, const struct sw_plan *plan,
+                          const struct sw_mapping *mapping, uint64_t offset, uint64_t bytes, struct sw_err *err) {
+    (void)device, (void)s, (void)plan, (void)mapping, (void)offset, (void)bytes;
+    return sw_err_set(err, -SW_EGPU, SW_SCOPE_REQUEST, "it does not work");
+}
+
+/* No tier is asked to keep what has failed. */
+START_TEST(a_spill_that_fails_is_not_kept) {
+    struct sw_test_op op;
+    begin_life();
+    const struct sw_device_ops *const real = life.device->ops;
+    struct sw_device_ops broken = *real;
+    broken.encode = fail_to_encode;
+    life.device->ops = &broken;
+    ck_assert_int_eq(spill_as("a", SW_DURABILITY_HOST, 0, &op), -SW_EGPU);
+    ck_assert_uint_eq(life.engine->keeper.n_changes, 0);
+    life.device->ops = real;
+    ck_assert(!is_there("a"));
+    spill_host("a", 1); /* the name is free */
+    ck_there("a", 1);
+    end_life();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("kept regions");
     TCase *tcase = tcase_create("kept");
@@ -332,6 +375,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_batch_of_builds_is_kept_as_a_whole, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_is_not_kept_leaves_nothing, 0, 2);
     tcase_add_loop_test(tcase, what_was_begun_is_ended, 0, 2);
+    tcase_add_test(tcase, regions_of_another_service_are_refused);
+    tcase_add_test(tcase, a_spill_that_fails_is_not_kept);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
