@@ -114,6 +114,76 @@ START_TEST(test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable) {
 }
 END_TEST
 
+/* Steps are done in the order in which they were queued, however many wait. */
+START_TEST(test_many_steps_keep_their_order) {
+    enum { MANY = 60 };
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK)), values[MANY], again[MANY];
+    struct sw_plan raw;
+    struct sw_slot_result result;
+    sw_plan_init_raw(&raw);
+    (void)encode(0, mapping, 0, CHUNK, frame); /* the queue's first place is not its beginning then */
+    ck_assert_int_eq(device->ops->encode(device, 0, &raw, mapping, 0, CHUNK, &err), 0); /* takes a while */
+    for (unsigned i = 0; i < MANY; i++) {
+        values[i] = (uint8_t)(i + 1);
+        ck_assert_int_eq(device->ops->load(device, 0, &values[i], i, 1, &err), 0);
+    }
+    ck_assert_int_eq(device->ops->store(device, 0, again, 0, MANY, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_mem_eq(again, values, MANY);
+    device->ops->unmap(device, mapping);
+    free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* A frame that is whole, but not as long as the chunk. */
+START_TEST(test_a_frame_of_another_length_is_refused) {
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
+    const uint64_t bytes = encode(0, mapping, 0, CHUNK - 100, frame);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
+    layout.raw_bytes = CHUNK;
+    memset(memory.data, 7, CHUNK);
+    ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
+    ck_assert_int_eq(device->ops->decode(device, 0, mapping, &(struct sw_decode_item){.layout = &layout}, 1, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EFRAME);
+    for (unsigned i = 0; i < CHUNK; i++)
+        ck_assert_uint_eq(memory.data[i], 7);
+    device->ops->unmap(device, mapping);
+    free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* A page that is missing is made only if the client said so; what one step may do, the next one may not. */
+START_TEST(test_decoding_fills_holes_only_if_it_may) {
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct sw_slot_result result;
+    struct sw_frame_layout layout;
+    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
+    const uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
+    for (unsigned i = 0; i < 4 && !device->ops->info(device)->is_unguarded; i++) {
+        const struct sw_decode_item item = {.layout = &layout, .may_fill_holes = i % 2};
+        ck_assert_int_eq(fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, CHUNK), 0);
+        ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
+        ck_assert_int_eq(device->ops->decode(device, 0, mapping, &item, 1, &err), 0);
+        ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), i % 2 ? 0 : -SW_EUNALLOCATED);
+    }
+    device->ops->unmap(device, mapping);
+    free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 static int map_fd(int fd, uint64_t bytes) {
     struct sw_memory memory = {.fd = fd, .bytes = bytes};
     struct sw_mem_desc desc = sw_memory_desc(&memory);
@@ -458,6 +528,9 @@ int main(void) {
     tcase_add_test(tcase, test_frames_go_out_and_come_back_on_any_slot);
     tcase_add_test(tcase, test_frames_are_identified);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
+    tcase_add_test(tcase, test_many_steps_keep_their_order);
+    tcase_add_test(tcase, test_a_frame_of_another_length_is_refused);
+    tcase_add_test(tcase, test_decoding_fills_holes_only_if_it_may);
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
     tcase_add_test(tcase, test_mapping_takes_the_descriptor_and_needs_no_other);
     tcase_add_test(tcase, test_read_only_memory_is_only_read);
