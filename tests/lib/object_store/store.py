@@ -10,6 +10,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   expire                  says that the credentials have expired, until there are others
   clock S                 its clock is S seconds ahead
   latency MS              of each request
+  hold | go               requests wait | no longer
   stalls N MS             every N-th request gets no answer, and its connection ends after MS ms; 0: none
   page N                  names on a page of a list
   quota BYTES             all objects together
@@ -22,7 +23,7 @@ command per line and answers each with one line; it ends with its stdin. The fir
   remember | recall       the objects of now; those that are gone come back
   names                   all of them, sorted
   count VERB              requests of this verb so far
-  busiest                 most requests at once so far
+  busiest                 most requests at once since the last such command
 """
 import datetime
 import email.utils
@@ -50,6 +51,8 @@ class Store:
         self.expired = False
         self.ahead_s = 0
         self.latency_s = 0.0
+        self.goes = threading.Event()
+        self.goes.set()
         self.stalls, self.stall_s, self.n_requests = 0, 0.0, 0
         self.page = 1000
         self.quota = None
@@ -229,6 +232,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             STORE.busiest = max(STORE.busiest, STORE.active)
         try:
             time.sleep(STORE.latency_s)
+            STORE.goes.wait()
             if STORE.is_stalled():
                 time.sleep(STORE.stall_s)
                 self.cut()
@@ -287,6 +291,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.create(self.body, self.headers.get("x-amz-meta-spillway-key", ""))
         if kind == "lost-reply":  # done, but the client cannot know
             self.cut()
+        if kind == "twice":  # a proxy has sent it again
+            raise Refused(412, "PreconditionFailed")
         self.reply(200)
 
     def copy(self, kind):
@@ -416,6 +422,8 @@ def run(words, server, tls):
         STORE.ahead_s = int(args[0])
     elif name == "latency":
         STORE.latency_s = int(args[0]) / 1000
+    elif name in ("hold", "go"):
+        (STORE.goes.clear if name == "hold" else STORE.goes.set)()
     elif name == "stalls":
         STORE.stalls, STORE.stall_s = int(args[0]), int(args[1]) / 1000
     elif name in ("page", "quota"):
@@ -442,7 +450,8 @@ def run(words, server, tls):
     elif name == "count":
         answer = str(STORE.counts.get(args[0], 0))
     elif name == "busiest":
-        answer = str(STORE.busiest)
+        with STORE.lock:
+            answer, STORE.busiest = str(STORE.busiest), STORE.active
     else:
         answer = "unknown"
     return answer, server
