@@ -247,10 +247,12 @@ END_TEST
 /* _i: which of the four creates fails at each try; it may be the batch's object. */
 START_TEST(a_batch_that_fails_leaves_nothing) {
     struct attempt attempt;
+    const unsigned n_puts = sw_object_store_count(&store, "put");
     sw_object_store_tell(&store, "fault put none %d", _i);
     sw_object_store_tell(&store, "fault put 403 1");
     ck_assert_int_eq(keep(&attempt, three, 3), -SW_EACCES);
     sw_object_store_await(&store, 0);
+    ck_assert_uint_eq(sw_object_store_count(&store, "put") - n_puts, _i < 3 ? 3 : 4); /* no batch of some records */
     ck_assert_int_eq(keep(&attempt, three, 3), 0);
     reopen();
     ck_assert_str_eq(find(), "zoo a/../b  \xc3\xa4");
@@ -271,6 +273,32 @@ START_TEST(what_passes_costs_nothing) {
     ck_assert_str_eq(find(), "a");
     sw_object_store_tell(&store, "fault delete %s 2", passing[_i]);
     ck_assert_int_eq(forget(numbers[0]), 0);
+    sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* The store has the object of the batch at the first attempt, but says so only at the second: it exists. */
+START_TEST(a_batch_whose_reply_was_lost_counts) {
+    struct attempt attempt;
+    sw_object_store_tell(&store, "fault put none 3");
+    sw_object_store_tell(&store, "fault put lost-reply 1");
+    ck_assert_int_eq(keep(&attempt, three, 3), 0);
+    sw_object_store_await(&store, 4);
+    reopen();
+    ck_assert_str_eq(find(), "zoo a/../b  \xc3\xa4");
+}
+END_TEST
+
+/* A proxy has sent the record again, so the store says that it exists. It is ours, and goes if another one fails. */
+START_TEST(a_record_that_was_sent_twice_is_ours) {
+    struct attempt attempt;
+    sw_object_store_tell(&store, "fault put twice 1");
+    ck_assert_int_eq(keep_one(&attempt, "a"), 0);
+    ck_assert_int_eq(forget(attempt.records[0].number), 0);
+    sw_object_store_await(&store, 0);
+    sw_object_store_tell(&store, "fault put twice 1");
+    sw_object_store_tell(&store, "fault put 403 1");
+    ck_assert_int_eq(keep(&attempt, three, 3), -SW_EACCES);
     sw_object_store_await(&store, 0);
 }
 END_TEST
@@ -457,6 +485,33 @@ START_TEST(hosts_that_race_for_a_name_do_not_both_win) {
 }
 END_TEST
 
+/* The objects have one name, since they are made in the same moment: the second one does not replace the first. */
+START_TEST(hosts_that_race_in_one_moment_do_not_both_win) {
+    struct attempt first, other;
+    const char *name = "a";
+    share();
+    struct sw_tier *second = open_host("second");
+    atomic_store(&stands_at_s, time(NULL));
+    name_all(&first, &name, 1);
+    name_all(&other, &name, 1);
+    const unsigned n_lists = sw_object_store_count(&store, "list");
+    sw_object_store_tell(&store, "hold");
+    begin(tier, &first, SW_TIER_KEEP, 1);
+    begin(second, &other, SW_TIER_KEEP, 1);
+    while (sw_object_store_count(&store, "list") < n_lists + 2)
+        (void)usleep(1000);
+    sw_object_store_tell(&store, "go"); /* neither finds the other's */
+    const int rc = end(&first), other_rc = end(&other);
+    ck_assert_int_eq(rc + other_rc, -SW_EEXIST);
+    sw_object_store_await(&store, 1);
+    second->ops->close(second);
+    tier->ops->close(tier);
+    tier = open_host(rc ? "second" : "this-host");
+    ck_assert_str_eq(find(), "a");
+    atomic_store(&stands_at_s, 0);
+}
+END_TEST
+
 START_TEST(a_careless_bucket_is_for_a_single_writer) {
     struct sw_err err;
     struct attempt attempt;
@@ -518,7 +573,8 @@ START_TEST(records_that_come_back_are_orphans) {
     ck_assert_uint_eq(care(SW_TIER_CARE_GC, true).changed, 1);
     sw_object_store_await(&store, 2);
     sw_object_store_tell(&store, "recall");
-    ck_assert_int_eq(keep_one(&attempt, "comes back"), 0); /* the orphan is no obstacle */
+    sw_object_store_tell(&store, "fault delete 500 3");
+    ck_assert_int_eq(keep_one(&attempt, "comes back"), 0); /* the orphan is no obstacle, even while it is still there */
     reopen();
     ck_assert_str_eq(find(), "stays comes back");
     ck_assert_uint_eq(numbers[1], attempt.records[0].number);
@@ -568,11 +624,14 @@ int main(void) {
     tcase_add_loop_test(records, records_that_come_back_are_orphans, 0, 2);
     tcase_add_checked_fixture(faults, setup, teardown);
     tcase_add_loop_test(faults, what_passes_costs_nothing, 0, N_PASSING);
+    tcase_add_test(faults, a_batch_whose_reply_was_lost_counts);
+    tcase_add_test(faults, a_record_that_was_sent_twice_is_ours);
     tcase_add_test(faults, an_outage_fails_the_change_and_leaves_no_record);
     tcase_add_loop_test(faults, what_may_have_been_stored_is_deleted, 1, 4);
     tcase_add_loop_test(faults, a_process_that_is_killed_keeps_all_of_a_batch_or_nothing, 0, 2 * N_STATES);
     tcase_add_test(faults, records_that_cannot_be_read_fail_the_start);
     tcase_add_test(faults, a_record_that_goes_during_the_start_is_none);
+    tcase_add_test(faults, hosts_that_race_in_one_moment_do_not_both_win);
     tcase_add_test(faults, a_careless_bucket_is_for_a_single_writer);
     tcase_add_loop_test(faults, wrong_tenants_are_refused, 0, N_WRONG_TENANTS);
     TCase *const all[] = {any, records, faults};
