@@ -8,7 +8,11 @@
 #include "tests/lib/scratch.h"
 
 #include <check.h>
+#include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -90,6 +94,41 @@ static struct sw_object_stats stats(void) {
     sw_object_client_stats(client, &ret);
     return ret;
 }
+
+/* ---- libcurl ---- */
+
+static atomic_llong connect_ms, send_speed, receive_speed; /* of the last attempt */
+static atomic_uint n_refused;                              /* so many transfers cannot begin */
+
+#if __has_include(<curl/curl.h>) /* otherwise there is no client */
+#include <curl/curl.h>
+
+/* Each option's value is a word. */
+#undef curl_easy_setopt
+CURLcode curl_easy_setopt(CURL *easy, CURLoption option, ...) {
+    CURLcode (*real)(CURL *, CURLoption, ...) = (CURLcode(*)(CURL *, CURLoption, ...))dlsym(RTLD_NEXT, __func__);
+    va_list args;
+    va_start(args, option);
+    void *value = va_arg(args, void *);
+    va_end(args);
+    if (option == CURLOPT_CONNECTTIMEOUT_MS)
+        atomic_store(&connect_ms, (intptr_t)value);
+    else if (option == CURLOPT_MAX_SEND_SPEED_LARGE)
+        atomic_store(&send_speed, (intptr_t)value);
+    else if (option == CURLOPT_MAX_RECV_SPEED_LARGE)
+        atomic_store(&receive_speed, (intptr_t)value);
+    return real(easy, option, value);
+}
+
+CURLMcode curl_multi_add_handle(CURLM *multi, CURL *easy) {
+    CURLMcode (*real)(CURLM *, CURL *) = (CURLMcode(*)(CURLM *, CURL *))dlsym(RTLD_NEXT, __func__);
+    if (atomic_load(&n_refused) == 0)
+        return real(multi, easy);
+    atomic_fetch_sub(&n_refused, 1);
+    return CURLM_OUT_OF_MEMORY;
+}
+
+#endif
 
 /* ---- what works ---- */
 
@@ -214,6 +253,49 @@ START_TEST(bytes_per_second_are_limited) {
     submit_many(&many, 20000); /* 1.28 MB */
     await(&many);
     ck_assert_uint_ge(sw_clock_us() - from_us, 600000);
+}
+END_TEST
+
+/* Also within a request; and a connection has its time. */
+START_TEST(a_transfer_has_the_limits_of_the_configuration) {
+    config.bytes_per_s = 50000000;
+    config.connect_us = 3999001;
+    reopen();
+    ck_assert_int_eq(put("limited", 10, NULL), 0);
+    ck_assert_int_eq(atomic_load(&send_speed), 50000000);
+    ck_assert_int_eq(atomic_load(&receive_speed), 50000000);
+    ck_assert_int_eq(atomic_load(&connect_ms), 4000);
+}
+END_TEST
+
+/* What one request costs does not delay those of the other direction: here for minutes. _i: a read is first. */
+START_TEST(each_direction_has_its_own_rate) {
+    enum { SHORT = 10 };
+    struct sw_err err;
+    config.bytes_per_s = 10000;
+    reopen();
+    ck_assert_int_eq(put("a", SHORT, NULL), 0);
+    if (_i) {
+        sw_object_store_tell(&store, "fault get 403 1");
+        ck_assert_int_eq(get("a", 0, BODY_BYTES, &err), -SW_EACCES);
+        ck_assert_int_eq(put("b", SHORT, NULL), 0);
+    } else {
+        struct sw_object_request copy = request_of(SW_OBJECT_COPY, "a");
+        (void)strcpy(copy.meta, "1:wrapped/key+=");
+        copy.body_bytes = BODY_BYTES; /* what it costs; it sends nothing */
+        ck_assert_int_eq(sw_object_run(client, &copy), 0);
+        ck_assert_int_eq(get("a", 0, SHORT, NULL), 0);
+    }
+}
+END_TEST
+
+/* There is no memory for a transfer: it is tried again. */
+START_TEST(a_transfer_that_cannot_begin_is_tried_again) {
+    atomic_store(&n_refused, 2);
+    ck_assert_int_eq(put("a", 10, NULL), 0);
+    ck_assert_uint_eq(stats().n_repeated, 2);
+    ck_assert_int_eq(get("a", 0, 10, NULL), 0);
+    ck_assert_uint_eq(stats().n_repeated, 2);
 }
 END_TEST
 
@@ -529,6 +611,14 @@ START_TEST(what_is_malformed_is_refused) {
     bad[6].bucket = "";
     for (unsigned i = 0; i < 7; i++)
         ck_assert_int_eq(sw_object_client_open(&none, &bad[i], NULL), -SW_ECONFIG);
+    char name[3000] = "";
+    memset(name, 'a', sizeof name - 1);
+    memcpy(name, "http://", 7);
+    for (unsigned i = 0; i < 3; i++) {
+        bad[0] = good;
+        *(i == 0 ? &bad[0].endpoint : i == 1 ? &bad[0].ca_file : &bad[0].credentials) = name;
+        ck_assert_int_eq(sw_object_client_open(&none, &bad[0], NULL), -SW_ECONFIG);
+    }
     (void)unsetenv("AWS_SECRET_ACCESS_KEY");
     ck_assert_int_eq(sw_object_client_open(&none, &good, NULL), -SW_ECONFIG);
     ck_assert_ptr_null(none);
@@ -600,6 +690,9 @@ int main(void) {
     tcase_add_test(tests, lists_have_pages);
     tcase_add_test(tests, requests_at_once_are_limited);
     tcase_add_test(tests, bytes_per_second_are_limited);
+    tcase_add_test(tests, a_transfer_has_the_limits_of_the_configuration);
+    tcase_add_loop_test(tests, each_direction_has_its_own_rate, 0, 2);
+    tcase_add_test(tests, a_transfer_that_cannot_begin_is_tried_again);
     tcase_add_test(tests, a_store_that_asks_for_less_gets_less);
     tcase_add_test(tests, a_pause_that_the_store_asks_for_is_kept);
     tcase_add_loop_test(tests, an_odd_pause_is_not_kept, 0, 2);
