@@ -1,5 +1,6 @@
 /* Frames that the client makes: what is stored as frames comes back as bytes, and the other way round; what a chunk
  * with a frame may not ask for; what frames count as. */
+#include "base/clock.h"
 #include "codec/onpair/onpair.h"
 #include "spill/engine_state.h"
 #include "tests/lib/client_frames.h"
@@ -86,6 +87,30 @@ START_TEST(what_the_daemon_encodes_a_client_decodes) {
         for (unsigned i = N_CHUNKS; i-- > 2;)
             ck_frame(N_CHUNKS - 1 - i, 0, i);
     }
+    ck_rest(0, 0);
+}
+END_TEST
+
+static void fetch_disputed(struct sw_region_id id) {
+    new_read(NUMBER, SW_READ_BEGIN | SW_READ_END | SW_READ_KEEP | SW_READ_DISPUTED, id);
+    for (unsigned i = 0; i < N_CHUNKS; i++)
+        (void)add_frame_room(0, i);
+    ck_assert_int_eq(call(), 0);
+}
+
+/* A tenant has the frames that it disputes verified once a second, at most. */
+START_TEST(disputed_frames_are_seldom_verified) {
+    const struct sw_region_id id = store_frames(NUMBER);
+    uint64_t *last_us = &rig.session->tenant->disputed_us;
+    fetch_disputed(id);
+    ck_assert_uint_gt(*last_us, 0);
+    const uint64_t recent_us = *last_us = sw_clock_us() - 100000;
+    fetch_disputed(id);
+    ck_assert(*last_us == recent_us || sw_clock_us() - recent_us > 1000000);
+    const uint64_t old_us = *last_us = sw_clock_us() - 1000000;
+    fetch_disputed(id);
+    ck_assert_uint_gt(*last_us, old_us);
+    ck_restored(id);
     ck_rest(0, 0);
 }
 END_TEST
@@ -539,6 +564,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, what_a_client_encodes_the_daemon_restores, 0, 2);
     tcase_add_loop_test(tcase, what_the_daemon_encodes_a_client_decodes, 0, 4);
+    tcase_add_test(tcase, disputed_frames_are_seldom_verified);
     tcase_add_test(tcase, frames_and_bytes_may_be_mixed);
     tcase_add_test(tcase, frames_with_a_dictionary);
     tcase_add_test(tcase, several_buffers_with_frames);

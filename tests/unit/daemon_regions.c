@@ -1,4 +1,6 @@
 /* Regions by their ids and names: which can be discarded, inspected and adopted. */
+#include "base/clock.h"
+#include "base/log.h"
 #include "ipc/spillway.h"
 #include "spill/engine_state.h"
 #include "tests/lib/builds_rig.h"
@@ -206,6 +208,14 @@ START_TEST(chunks_are_told_page_by_page) {
 }
 END_TEST
 
+static unsigned n_lines;
+
+static void count_adopted(enum sw_log_level level, const char *line, void *arg) {
+    (void)level;
+    (void)arg;
+    n_lines += strstr(line, "event=region.adopted") != NULL;
+}
+
 static int adopt(const char *name) {
     struct sw_msg msg = {.header.type = SW_MSG_ADOPT};
     sw_msg_set_text(msg.u.adopt.name, sizeof msg.u.adopt.name, name);
@@ -227,6 +237,17 @@ START_TEST(a_durable_region_is_adopted_by_its_name) {
     ck_assert(sw_test_result_id(&rig->reply, 0).slot == two.slot && sw_test_result_id(&rig->reply, 0).gen == two.gen);
     ck_assert_uint_eq(rig->reply.u.results.results[0].raw_bytes, BYTES);
     ck_assert_int_eq(adopt("three"), -SW_ENOENT);
+    /* A tenant's lines are limited, also these. */
+    struct sw_log_limit *lines = &rig->session->tenant->lines[SW_LINES_OTHER];
+    sw_log_set_level(SW_LOG_INFO);
+    sw_log_set_tap(count_adopted, NULL);
+    ck_assert_int_eq(adopt("one"), 0);
+    ck_assert_uint_eq(n_lines, 1);
+    *lines = (struct sw_log_limit){.begin_us = sw_clock_us(), .n = 1000000};
+    ck_assert_int_eq(adopt("two"), 0);
+    ck_assert_uint_eq(n_lines, 1);
+    ck_assert_uint_eq(lines->n_left_out, 1);
+    sw_log_set_tap(NULL, NULL);
 }
 END_TEST
 

@@ -75,6 +75,32 @@ START_TEST(queued_replies_arrive_in_order) {
 }
 END_TEST
 
+static unsigned n_acknowledged;
+
+void __real_sw_owner_acknowledged(struct sw_owner *owner);
+void __wrap_sw_owner_acknowledged(struct sw_owner *owner);
+void __wrap_sw_owner_acknowledged(struct sw_owner *owner) {
+    n_acknowledged++;
+    __real_sw_owner_acknowledged(owner);
+}
+
+/* What a reply reports is forgotten only when the socket has all replies. */
+START_TEST(replies_that_wait_acknowledge_nothing) {
+    enum { REPLIES = 2000 };
+    struct sw_msg msg;
+    answer(REPLIES);
+    const unsigned n = n_acknowledged;
+    ck_assert(n > 0 && n < REPLIES);
+    for (uint32_t seq = 1; seq <= REPLIES; seq++) {
+        while (receive(&msg) < 0)
+            ck_assert_int_ge(uv_run(&service.loop, UV_RUN_NOWAIT), 0);
+        (void)uv_run(&service.loop, UV_RUN_NOWAIT);
+        ck_assert_uint_eq(n_acknowledged, session->queued_bytes ? n : n + 1);
+    }
+    ck_assert_uint_eq(n_acknowledged, n + 1);
+}
+END_TEST
+
 /* As many replies wait as the peer may have requests in flight: no more requests are read, until it has read one. */
 START_TEST(requests_wait_for_replies_that_are_not_read) {
     enum { MOST = 3 };
@@ -449,6 +475,7 @@ int main(void) {
     TCase *tests = tcase_create("session");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, queued_replies_arrive_in_order);
+    tcase_add_test(tests, replies_that_wait_acknowledge_nothing);
     tcase_add_test(tests, the_queue_is_limited);
     tcase_add_test(tests, requests_wait_for_replies_that_are_not_read);
     tcase_add_test(tests, deferred_reply_outlives_the_peer);
