@@ -502,7 +502,7 @@ static uint64_t kept_bytes(const char *name) {
 
 /* What a process of the service does with its memory. */
 static void (*meanwhile)(struct sw_tier *tier);
-static bool could_grow; /* the last one */
+static bool could_grow, had_larger_slabs; /* the last one */
 
 /* A process of the service with this much memory for regions, some of it at once; returns how much of it there was.
  * Taken descriptors are kept for the next one. */
@@ -521,6 +521,7 @@ static uint64_t live_in_memory(uint64_t bytes, uint64_t initial_bytes) {
     while (!was_logged("tier.ready") && !was_logged("tier.grow_failed"))
         (void)usleep(1000);
     could_grow = !was_logged("tier.grow_failed");
+    had_larger_slabs = was_logged("tier.larger_slabs");
     manager.log[0] = 0;
     if (meanwhile)
         meanwhile(memory);
@@ -562,6 +563,21 @@ START_TEST(slabs_are_as_long_as_they_must) {
     ck_assert(kept_bytes("arena-0") == 16 * MIB && count() == 2);
     ck_assert_uint_eq(live_in_memory(64 * MIB, 32 * MIB), 32 * MIB); /* what is kept already counts */
     ck_assert(kept_bytes("arena-1000000") == 16 * MIB && count() == 3);
+    ck_assert(had_larger_slabs);
+    manager.limit = 8 + 2; /* as many as it has: the rest is one more */
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 34 * MIB), 64 * MIB);
+    ck_assert(kept_bytes("arena-2000000") == 32 * MIB && count() == 4);
+    ck_assert_uint_eq(live_in_memory(32 * MIB, 2 * MIB), 64 * MIB); /* more than there has to be */
+    ck_assert(!had_larger_slabs);
+    ck_nothing_is_left();
+}
+END_TEST
+
+/* The manager has no room even for the others. */
+START_TEST(one_slab_is_as_long_as_the_tier) {
+    manager.limit = 4;
+    ck_assert_uint_eq(live_in_memory(16 * MIB, 2 * MIB), 16 * MIB);
+    ck_assert(had_larger_slabs);
     ck_nothing_is_left();
 }
 END_TEST
@@ -807,6 +823,7 @@ int main(void) {
     tcase_add_test(tcase, a_check_says_what_it_cannot_read);
     tcase_add_test(tcase, slabs_are_kept);
     tcase_add_test(tcase, slabs_are_as_long_as_they_must);
+    tcase_add_test(tcase, one_slab_is_as_long_as_the_tier);
     tcase_add_test(tcase, memory_is_made_ahead);
     tcase_add_test(tcase, memory_that_is_gone_is_not_taken);
     tcase_add_test(tcase, memory_is_pinned);
