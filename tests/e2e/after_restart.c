@@ -181,12 +181,12 @@ static pid_t start_client(const struct sw_supervisor *s) {
 START_TEST(sessions_that_are_not_resumed_end) {
     static const char *const options[] = {"log_level=info", "reconnect_grace_s=1", NULL};
     static struct sw_supervisor s;
-    struct spillway_status status = {.size = sizeof status, .regions = 2};
+    struct spillway_status status = {.size = sizeof status, .regions = 3};
     struct spillway_ticket *ticket;
     struct spillway_error error;
     uint8_t *memory = sw_served_memory(PLACE_BYTES);
     sw_supervisor_start(&s, SW_SPILLWAYD_PATH, options);
-    const pid_t ended = start_client(&s);
+    const pid_t ended = start_client(&s), late = start_client(&s);
     struct spillway *idle = connect_to(&s);
     const struct spillway_region region = spill_some(idle, memory, 100000);
     ck_assert_int_eq(sw_supervisor_stop(&s, SIGKILL), -SIGKILL);
@@ -194,14 +194,21 @@ START_TEST(sessions_that_are_not_resumed_end) {
     ck_assert_int_eq(waitpid(ended, NULL, 0), ended);
     ck_assert(sw_supervisor_spawn(&s));
     struct spillway *other = connect_to(&s);
-    while (status.regions > 1) { /* ends with the test's time limit, if not */
+    while (status.regions > 2) { /* ends with the test's time limit, if not */
         MUST(spillway_status(other, &status, &error) == 0, &error);
         sleep_us(10000);
     }
     sleep_us(3500000); /* and more often than once: for an hour */
     MUST(spillway_status(other, &status, &error) == 0, &error);
-    ck_assert_uint_eq(status.regions, 1);
+    ck_assert_uint_eq(status.regions, 2);
     ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 1);
+    ck_assert_int_eq(kill(late, SIGKILL), 0); /* its session waits no longer than the next turn */
+    ck_assert_int_eq(waitpid(late, NULL, 0), late);
+    while (status.regions > 1) {
+        MUST(spillway_status(other, &status, &error) == 0, &error);
+        sleep_us(10000);
+    }
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "event=sessions.expired sessions=1"), 2);
     memset(memory, 0, 100000);
     MUST(spillway_restore(idle, SW_REQUEST(SW_ONE(memory, 100000), .region = region), 1, &ticket, &error) == 0, &error);
     MUST(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &error) == 0, &error);
