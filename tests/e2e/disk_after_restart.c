@@ -282,6 +282,10 @@ START_TEST(a_damaged_manifest) {
 
     ck_assert_int_eq(check_tier(&d, said), 0); /* it was written anew */
     flip_byte(disk_file(&d, "manifest"), COMMIT_AT + COMMIT_BYTES + 50);
+    ck_assert_int_eq(check_tier(&d, said), 1);
+    ck_assert_ptr_nonnull(strstr(said, ", 1 damaged places, "));
+    ck_assert_ptr_nonnull(
+        strstr(said, "; 1 perhaps released, since records are missing; 0 overwritten")); /* before it */
     ck_assert(sw_supervisor_spawn(&d.s));
     ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "tier.damaged"), 2);
     ck_assert_uint_eq(sw_test_daemon_logged(&d.s.daemon, "region.lost region="), 1);
@@ -352,6 +356,11 @@ START_TEST(a_damaged_frame) {
     ck_assert_int_eq(check_tier(&d, said), 1);
     ck_assert_ptr_nonnull(strstr(said, "bad frame   region "));
     ck_assert_ptr_nonnull(strstr(said, "data-0000 at byte "));
+    ck_assert_ptr_null(strstr(said, "perhaps released:"));
+    flip_byte(disk_file(&d, "manifest"), COMMIT_AT + COMMIT_BYTES + 50);
+    ck_assert_int_eq(check_tier(&d, said), 1);
+    ck_assert_ptr_nonnull(strstr(said, "(perhaps released: records are missing)\n"));
+    flip_byte(disk_file(&d, "manifest"), COMMIT_AT + COMMIT_BYTES + 50);
     d.options[1] = "log_level=error";
     ck_assert(sw_supervisor_spawn(&d.s));
     for (unsigned i = 0; i < DISK_REGIONS; i++)
