@@ -1,5 +1,6 @@
 /* How many sessions there may be: the configuration's bound, and what the process's descriptors allow; and how their
  * requests are numbered. */
+#include "base/closer.h"
 #include "base/log.h"
 #include "daemon/descriptors.h"
 #include "daemon/session/server.h"
@@ -10,6 +11,7 @@
 #include "tests/lib/service.h"
 
 #include <check.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +127,39 @@ START_TEST(sessions_are_limited_to_the_last_one) {
     for (unsigned i = 0; i < 3; i++)
         (void)close(peers[i]);
     await_sessions(0);
+    sw_server_abandon(server);
+    sw_test_remove(folder);
+}
+END_TEST
+
+static sem_t is_stuck, go_on;
+
+static void get_stuck(int fd) {
+    (void)sem_post(&is_stuck);
+    (void)sem_wait(&go_on);
+    (void)close(fd);
+}
+
+/* While too many descriptors wait to be closed, connections wait, too: nobody is refused. */
+START_TEST(connections_wait_for_closed_descriptors) {
+    sw_test_folder(folder);
+    (void)snprintf(service.config.data_socket, sizeof service.config.data_socket, "%s/data", folder);
+    service.config.tenant_sessions = service.config.max_sessions = service.service.fds.max_sessions = 1;
+    service.service.fds.max_closing = 0;
+    ck_assert_int_eq(sw_server_open(&server, &service.service, NULL), 0);
+    ck_assert(sem_init(&is_stuck, 0, 0) == 0 && sem_init(&go_on, 0, 0) == 0);
+    ck_assert_int_eq(sw_closer_start(100, NULL), 0);
+    sw_closer_end(dup(STDERR_FILENO), 1000000, get_stuck);
+    (void)sem_wait(&is_stuck);
+    const int peer = client();
+    for (unsigned i = 0; i < 3; i++)
+        (void)uv_run(&service.loop, i < 2 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+    ck_assert_uint_eq(service.service.n_sessions, 0);
+    (void)sem_post(&go_on);
+    await_sessions(1);
+    (void)close(peer);
+    await_sessions(0);
+    sw_closer_stop();
     sw_server_abandon(server);
     sw_test_remove(folder);
 }
@@ -252,6 +287,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, no_more_are_promised_than_there_are);
     tcase_add_loop_test(tests, sessions_are_limited_to_the_last_one, 0, sizeof limits / sizeof limits[0]);
+    tcase_add_test(tests, connections_wait_for_closed_descriptors);
     tcase_add_test(tests, numbers_of_requests_rise_by_small_steps);
     tcase_add_test(tests, a_silent_device_is_not_vouched_for);
     suite_add_tcase(suite, tests);
