@@ -1,4 +1,5 @@
 /* The file system fails under the NVMe tier: a named error for that frame, the others and the tier go on. */
+#include "spill/tier/nvme/nvme_files.h"
 #include "base/alloc.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/nvme_fixture.h"
@@ -504,6 +505,26 @@ START_TEST(test_a_full_file_system_has_its_own_error_at_the_start) {
 }
 END_TEST
 
+/* The lock's own mark fits in part, or not at all: no such start makes the folder another's. */
+START_TEST(test_a_folder_that_could_not_be_claimed_can_be_later) {
+    const struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = NULL;
+    struct rlimit limit, before;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (unsigned bytes = 0; bytes < SW_NVME_MAGIC_BYTES; bytes += 3) {
+        limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, NULL), -SW_ENOSPACE);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+        ck_assert_int_eq(sw_nvme_file_bytes("lock"), 0);
+    }
+    tier = sw_nvme_open(&config);
+    tier->ops->close(tier);
+    ck_assert_int_eq(sw_nvme_file_bytes("lock"), SW_NVME_MAGIC_BYTES);
+}
+END_TEST
+
 /* Opens a directory with a frame, adds one, reopens: with each allocation failing in turn. */
 START_TEST(test_failed_allocations_lose_nothing) {
     const unsigned fds = sw_count_fds();
@@ -554,6 +575,7 @@ int main(void) {
     tcase_add_loop_test(tcase, test_the_tier_works_on_when_the_disk_is_full, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_space_that_could_not_be_reserved_is_reported);
     tcase_add_test(tcase, test_too_long_frames_are_refused_before_space_is_taken);
+    tcase_add_test(tcase, test_a_folder_that_could_not_be_claimed_can_be_later);
     tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
     tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 5);
     tcase_add_test(tcase, test_failed_allocations_lose_nothing);

@@ -262,6 +262,30 @@ START_TEST(a_new_key_starts_over) {
 }
 END_TEST
 
+/* Otherwise the next process would take the frames for another key's. _i: plain frames stay. */
+START_TEST(a_mark_that_cannot_be_written_stops_the_start) {
+    struct sw_nvme_key key = make_key();
+    struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_err err;
+    char path[96];
+    struct sw_tier *tier = sw_nvme_open(&config);
+    ck_assert_int_eq(sw_nvme_put(tier, 10000, 1, &stored, NULL), 0);
+    tier->ops->close(tier);
+    config.key = &key;
+    config.keep_plain = _i;
+    ck_assert_int_eq(mkdir(sw_nvme_path(path, "key-check.new"), 0700), 0);
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &err), -SW_EIO);
+    ck_assert_int_eq(sw_nvme_file_bytes("key-check"), -1);
+    ck_assert_int_eq(rmdir(path), 0);
+    tier = sw_nvme_reopen(&config, _i ? SW_NVME_FRAMES(1) : SW_NVME_FRAMES(0), &r);
+    tier->ops->close(tier);
+    ck_assert_int_eq(sw_nvme_file_bytes("key-check"), SW_NVME_MARK_BYTES);
+    sw_nvme_key_fini(&key);
+}
+END_TEST
+
 /* Some bytes in the middle of a frame of that seed. */
 static bool disk_shows_frame(uint64_t bytes, uint64_t seed) {
     uint8_t *disk = malloc(4 * MIB), *plain = sw_nvme_buffer(4 * MIB);
@@ -496,6 +520,7 @@ int main(void) {
     tcase_add_test(tcase, a_mark_that_cannot_be_read_is_an_error_and_changes_nothing);
     tcase_add_test(tcase, a_wrong_key_reads_no_valid_frame);
     tcase_add_test(tcase, a_new_key_starts_over);
+    tcase_add_loop_test(tcase, a_mark_that_cannot_be_written_stops_the_start, 0, 2);
     tcase_add_loop_test(tcase, plain_frames_stay_when_encryption_is_turned_on, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, partial_transfers_continue);
     tcase_add_test(tcase, a_start_with_a_kept_key_may_be_cut_short);
