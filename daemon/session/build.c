@@ -196,7 +196,7 @@ static int begin_whole(struct sw_session *session, struct sw_task *task, const s
     return rc;
 }
 
-/* The client has packed the buffer. Nothing of it moves. */
+/* The client has packed the buffer. Nothing of it moves. Packs are never all or nothing (check_all()). */
 static int note_packed(struct sw_session *session, struct sw_task *task, const struct sw_build_record *record,
                        struct sw_err *err) {
     const struct sw_wire_buffer *buffer = record->buffers;
@@ -207,9 +207,7 @@ static int note_packed(struct sw_session *session, struct sw_task *task, const s
                                      .request = task->seq,
                                      .batch_index = task->index};
     struct sw_outcome outcome;
-    int rc = sw_task_check_others(task, err);
-    if (rc == 0)
-        rc = sw_check_reserved(buffer->reason, err);
+    int rc = sw_check_reserved(buffer->reason, err);
     if (rc == 0 && (record->build->name_bytes || record->build->durability))
         rc = sw_err_set(err, -SW_EINVAL, SW_SCOPE_REQUEST, "a packed region cannot be durable");
     if (rc == 0)
