@@ -562,6 +562,31 @@ START_TEST(test_failed_allocations_lose_nothing) {
 }
 END_TEST
 
+/* A start that finds several frames: memory runs out while it takes their places, too. */
+START_TEST(test_a_start_that_lacks_memory_can_be_repeated) {
+    const struct sw_tier_nvme_config config = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_nvme_recovered r;
+    struct sw_stored stored;
+    struct sw_tier *tier = sw_nvme_open(&config);
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        ck_assert_int_eq(sw_nvme_put(tier, 10000, seed, &stored, NULL), 0);
+    tier->ops->close(tier);
+    const long live = sw_alloc_live();
+    int rc = -1;
+    for (unsigned long n = 1; rc < 0; n++) {
+        sw_alloc_fail_nth(n);
+        rc = sw_tier_nvme_open(&tier, &config, NULL);
+        sw_alloc_fail_nth(0);
+        ck_assert(rc == 0 || rc == -SW_ENOMEM);
+        if (rc == 0)
+            tier->ops->close(tier);
+        ck_assert_int_eq(sw_alloc_live(), live);
+    }
+    tier = sw_nvme_reopen(&config, SW_NVME_FRAMES(1, 2, 3), &r);
+    tier->ops->close(tier);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("nvme_files");
     TCase *tcase = tcase_create("nvme_files");
@@ -579,6 +604,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
     tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 5);
     tcase_add_test(tcase, test_failed_allocations_lose_nothing);
+    tcase_add_test(tcase, test_a_start_that_lacks_memory_can_be_repeated);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
