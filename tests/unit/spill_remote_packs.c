@@ -428,6 +428,46 @@ START_TEST(others_objects_are_no_packs) {
 }
 END_TEST
 
+/* Puts a pack of one frame into the store. */
+static void put_pack(uint64_t frame_bytes) {
+    const struct sw_remote_pack_entry entry = {.number = 1, .bytes = frame_bytes};
+    const uint64_t body_bytes = sw_remote_pack_index_bytes(1) + sw_object_body_bytes(frame_bytes);
+    struct sw_remote_pack *pack = sw_remote_pack_new("packs/this-host/", 1, 1, body_bytes);
+    const struct sw_extent frame = {.memory = sw_nvme_buffer(frame_bytes), .bytes = frame_bytes};
+    const struct sw_extent *const frames_of[] = {&frame};
+    struct sw_object_request request = {
+        .verb = SW_OBJECT_PUT, .body = sw_nvme_buffer(body_bytes), .body_bytes = body_bytes};
+    struct sw_object_client *client;
+    struct sw_object_keyring *keyring;
+    ck_assert_int_eq(sw_object_client_open(&client, &config.store, NULL), 0);
+    ck_assert_int_eq(sw_object_keyring_open(&keyring, config.key_file, NULL), 0);
+    memcpy(request.name, pack->name, sizeof request.name);
+    ck_assert_int_eq(sw_remote_pack_seal(keyring, &entry, frames_of, 1, &request, NULL), 0);
+    ck_assert_int_eq(sw_object_run(client, &request), 0);
+    sw_object_keyring_close(keyring);
+    sw_object_client_close(client);
+    sw_free(pack);
+    free(request.body);
+    free(frame.memory);
+}
+
+/* What no version of ours puts into a pack is damage, though it adds up. */
+START_TEST(frames_of_a_pack_have_a_longest_length) {
+    struct sw_err err;
+    put_pack(SW_REMOTE_PACK_FRAME_BYTES);
+    reopen(7); /* its key is 0 */
+    ck_assert_uint_eq(found.n, 1);
+    tier->ops->release(tier, &found.stored[0]);
+    sw_object_store_await(&store, 0);
+    tier->ops->close(tier);
+    put_pack(SW_REMOTE_PACK_FRAME_BYTES + 1);
+    ck_assert_int_eq(sw_tier_remote_open(&tier, &config, &err), -SW_ECHECKSUM);
+    ck_assert_ptr_nonnull(strstr(err.msg, "index is damaged"));
+    sw_object_store_tell(&store, "remove %s", pack_name());
+    tier = sw_object_store_open(&config);
+}
+END_TEST
+
 /* ---- failures ---- */
 
 /* _i 0: the store refuses the pack. 1: it has it, but its reply is lost, for good. */
@@ -579,6 +619,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, room_is_free_with_the_last_frame);
     tcase_add_loop_test(tests, what_was_altered_is_noticed, 0, 2);
     tcase_add_test(tests, others_objects_are_no_packs);
+    tcase_add_test(tests, frames_of_a_pack_have_a_longest_length);
     tcase_add_loop_test(tests, a_pack_that_cannot_be_written_fails_all_its_frames, 0, 2);
     tcase_add_test(tests, out_of_memory_ends_the_frames);
     tcase_add_loop_test(tests, a_killed_process_leaves_all_frames_of_a_pack_or_none, 0, N_STATES);
