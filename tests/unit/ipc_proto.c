@@ -290,6 +290,21 @@ START_TEST(wrong_header_is_refused) {
 }
 END_TEST
 
+START_TEST(no_message_is_without_a_body) {
+    _Alignas(SW_PROTO_ALIGN) uint8_t packet[SW_PROTO_MAX_PACKET_BYTES];
+    const struct sw_msg msg = patterned(SW_MSG_QUERY, 9);
+    (void)sw_msg_encode(&msg, packet);
+    memset(packet + 12, 0, 4); /* length */
+    /* Unknown ones, too. */
+    for (unsigned type = 0; type < 256; type++) {
+        struct sw_msg back;
+        struct sw_err err;
+        packet[6] = (uint8_t)type;
+        ck_assert_int_eq(sw_msg_decode(&back, packet, SW_PROTO_HEADER_BYTES, &err), -SW_EPROTO);
+    }
+}
+END_TEST
+
 START_TEST(text_fields) {
     uint8_t field[8];
     char text[9];
@@ -475,6 +490,7 @@ int main(void) {
     tcase_add_test(messages, overlaps_are_found);
     tcase_add_loop_test(messages, wrong_length_is_refused, 0, TYPE_COUNT);
     tcase_add_test(messages, wrong_header_is_refused);
+    tcase_add_test(messages, no_message_is_without_a_body);
     tcase_add_test(messages, text_fields);
     tcase_add_test(messages, errors_survive_the_wire);
     suite_add_tcase(suite, messages);
