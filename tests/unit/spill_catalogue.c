@@ -1,5 +1,6 @@
 /* The catalogue: the next process finds all records and nothing else, at whichever instruction the last process was
  * killed. */
+#include "base/alloc.h"
 #include "spill/journal/catalogue.h"
 #include "tests/lib/catalogue_records.h"
 #include "tests/lib/content.h"
@@ -225,6 +226,25 @@ START_TEST(a_record_that_does_not_fit_leaves_nothing) {
 }
 END_TEST
 
+/* The catalogue stays usable, and keeps no memory of the record that failed. */
+START_TEST(a_record_without_memory_is_refused) {
+    struct sw_frames *frames = frames_new(100, false, 1);
+    const struct sw_catalogue_region region = {.slot = 1, .gen = 1, .frames = frames};
+    const struct sw_catalogue_session session = {.number = 7};
+    struct sw_catalogue *c = open_new();
+    uint32_t record;
+    ck_assert_int_eq(sw_catalogue_put_session(c, &session, &record, NULL), 0);
+    const long live = sw_alloc_live();
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &record, NULL), -SW_ENOMEM);
+    ck_assert_int_eq(sw_catalogue_put_session(c, &session, &record, NULL), 0);
+    ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &record, NULL), 0);
+    ck_assert_int_eq(sw_alloc_live(), live);
+    sw_catalogue_close(c);
+    frames_end(frames);
+}
+END_TEST
+
 /* ---- batches ---- */
 
 /* Wherever the batch ended, another batch and single records are found; and the next process finds the same. */
@@ -388,6 +408,7 @@ int main(void) {
     tcase_add_test(tcase, batch_numbers_are_not_reused);
     tcase_add_test(tcase, a_full_catalogue_refuses_records);
     tcase_add_test(tcase, a_record_that_does_not_fit_leaves_nothing);
+    tcase_add_test(tcase, a_record_without_memory_is_refused);
     tcase_add_test(tcase, a_signal_during_growth_is_harmless);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
