@@ -104,6 +104,25 @@ START_TEST(codes_are_for_the_bytes_that_gain_most) {
 }
 END_TEST
 
+/* Whatever the constant is, its bytes take no codes. */
+START_TEST(constant_bytes_may_have_any_value) {
+    enum { N = 4000, BYTES = 8 };
+    static uint8_t values[N][BYTES];
+    uint64_t first_bytes = 0;
+    for (unsigned constant = 0; constant < 256; constant += 15) {
+        uint64_t state = 1;
+        struct sw_plan plan;
+        memset(values, (int)constant, sizeof values);
+        for (unsigned i = 0; i < N; i++)
+            values[i][0] = (uint8_t)((sw_random(&state) >> 32) % 4 * 37);
+        ck_assert(sw_plan_init_by_codec(&plan, SW_CODEC_HUFFMAN, SW_VALUE_F64, *values, sizeof values, NULL));
+        const uint64_t frame_bytes = sw_frame_round_trip(&plan, *values, sizeof values);
+        first_bytes = constant ? first_bytes : frame_bytes;
+        ck_assert_uint_eq(frame_bytes, first_bytes);
+    }
+}
+END_TEST
+
 /* ---- what the sample did not show ---- */
 
 /* Values with symbols that have no code, and with other constants, between those that were learned. */
@@ -236,6 +255,7 @@ int main(void) {
     tcase_add_loop_test(tests, decimals_have_any_base, 0, 2);
     tcase_add_test(tests, parts_are_stored_across_the_middle);
     tcase_add_test(tests, codes_are_for_the_bytes_that_gain_most);
+    tcase_add_test(tests, constant_bytes_may_have_any_value);
     tcase_add_loop_test(tests, unknown_values_are_escapes, 0, 6);
     tcase_add_test(tests, samples_of_any_length);
     tcase_add_test(tests, one_codec_has_the_symbols);
