@@ -7,6 +7,7 @@ pages="$folder/spillwayd.8 $folder/spillwayctl.1 $folder/spillwayd.json.5 $folde
 for page in $pages; do
     grep -q '^\.SH NAME' "$page"
     grep -q '^\.SH "SEE ALSO"' "$page"
+    ! grep -n '`' "$page" || { echo "$page has marks of the help text"; exit 1; }
 done
 grep -oE '^[a-z][a-z_ ]* \*?spillway_[a-z_]+\(' -h "$source/ipc/spillway.h" "$source/ipc/spillway_pool.h" | grep -oE 'spillway_[a-z_]+\(' | tr -d '(' | while read -r call; do
     grep -q "$call" "$folder/spillway.3" "$folder/spillway_pool.3" || { echo "spillway(3) does not tell of $call"; exit 1; }
