@@ -187,6 +187,20 @@ START_TEST(test_plan) {
 }
 END_TEST
 
+/* A codec that saves less than its decoder costs is no plan. */
+START_TEST(test_a_small_gain_is_not_taken) {
+    static uint8_t data[SW_SAMPLE_MAX_BYTES];
+    struct sw_plan plan;
+    sw_content_fill(data, sizeof data, SW_CONTENT_RANDOM, 1);
+    sw_content_fill(data, sizeof data / 100 * 64, SW_CONTENT_HEX, 1);
+    sw_plan_init(&plan, data, sizeof data, 1 << 20); /* would shrink to 1 / 1.03 */
+    ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+    sw_content_fill(data, sizeof data / 100 * 70, SW_CONTENT_HEX, 1);
+    sw_plan_init(&plan, data, sizeof data, 1 << 20); /* 1.08 */
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_table");
     TCase *tests = tcase_create("all");
@@ -197,6 +211,7 @@ int main(void) {
     tcase_add_test(tests, test_parts_cover_the_region);
     tcase_add_loop_test(tests, test_a_sample_consists_of_its_pieces, 0, 2);
     tcase_add_test(tests, test_plan);
+    tcase_add_test(tests, test_a_small_gain_is_not_taken);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
