@@ -138,49 +138,58 @@ START_TEST(test_many_steps_keep_their_order) {
 }
 END_TEST
 
+/* The frame of a chunk of text, or of its beginning. */
+struct one_frame {
+    struct sw_memory memory;
+    struct sw_mapping *mapping;
+    uint8_t *frame;
+    uint64_t bytes;
+    struct sw_frame_layout layout;
+};
+
+static struct one_frame one_frame_of(uint64_t raw_bytes) {
+    struct one_frame f = {.memory = sw_memory_new(CHUNK), .frame = malloc(sw_frame_bound_bytes(CHUNK))};
+    f.mapping = sw_memory_map(device, &f.memory);
+    sw_content_fill(f.memory.data, CHUNK, SW_CONTENT_TEXT, 1);
+    f.bytes = encode(0, f.mapping, 0, raw_bytes, f.frame);
+    ck_assert_int_eq(sw_frame_parse(&f.layout, f.frame, f.bytes, f.bytes, &err), 0);
+    return f;
+}
+
+static void one_frame_free(struct one_frame *f) {
+    device->ops->unmap(device, f->mapping);
+    free(f->frame);
+    sw_memory_free(&f->memory);
+}
+
 /* A frame that is whole, but not as long as the chunk. */
 START_TEST(test_a_frame_of_another_length_is_refused) {
-    struct sw_memory memory = sw_memory_new(CHUNK);
-    struct sw_mapping *mapping = sw_memory_map(device, &memory);
-    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct one_frame f = one_frame_of(CHUNK - 100);
     struct sw_slot_result result;
-    struct sw_frame_layout layout;
-    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
-    const uint64_t bytes = encode(0, mapping, 0, CHUNK - 100, frame);
-    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
-    layout.raw_bytes = CHUNK;
-    memset(memory.data, 7, CHUNK);
-    ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
-    ck_assert_int_eq(device->ops->decode(device, 0, mapping, &(struct sw_decode_item){.layout = &layout}, 1, &err), 0);
+    f.layout.raw_bytes = CHUNK;
+    memset(f.memory.data, 7, CHUNK);
+    ck_assert_int_eq(device->ops->load(device, 0, f.frame, 0, f.bytes, &err), 0);
+    ck_assert_int_eq(device->ops->decode(device, 0, f.mapping, &(struct sw_decode_item){.layout = &f.layout}, 1, &err),
+                     0);
     ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), -SW_EFRAME);
     for (unsigned i = 0; i < CHUNK; i++)
-        ck_assert_uint_eq(memory.data[i], 7);
-    device->ops->unmap(device, mapping);
-    free(frame);
-    sw_memory_free(&memory);
+        ck_assert_uint_eq(f.memory.data[i], 7);
+    one_frame_free(&f);
 }
 END_TEST
 
 /* A page that is missing is made only if the client said so; what one step may do, the next one may not. */
 START_TEST(test_decoding_fills_holes_only_if_it_may) {
-    struct sw_memory memory = sw_memory_new(CHUNK);
-    struct sw_mapping *mapping = sw_memory_map(device, &memory);
-    uint8_t *frame = malloc(sw_frame_bound_bytes(CHUNK));
+    struct one_frame f = one_frame_of(CHUNK);
     struct sw_slot_result result;
-    struct sw_frame_layout layout;
-    sw_content_fill(memory.data, CHUNK, SW_CONTENT_TEXT, 1);
-    const uint64_t bytes = encode(0, mapping, 0, CHUNK, frame);
-    ck_assert_int_eq(sw_frame_parse(&layout, frame, bytes, bytes, &err), 0);
     for (unsigned i = 0; i < 4 && !device->ops->info(device)->is_unguarded; i++) {
-        const struct sw_decode_item item = {.layout = &layout, .may_fill_holes = i % 2};
-        ck_assert_int_eq(fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, CHUNK), 0);
-        ck_assert_int_eq(device->ops->load(device, 0, frame, 0, bytes, &err), 0);
-        ck_assert_int_eq(device->ops->decode(device, 0, mapping, &item, 1, &err), 0);
+        const struct sw_decode_item item = {.layout = &f.layout, .may_fill_holes = i % 2};
+        ck_assert_int_eq(fallocate(f.memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, CHUNK), 0);
+        ck_assert_int_eq(device->ops->load(device, 0, f.frame, 0, f.bytes, &err), 0);
+        ck_assert_int_eq(device->ops->decode(device, 0, f.mapping, &item, 1, &err), 0);
         ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), i % 2 ? 0 : -SW_EUNALLOCATED);
     }
-    device->ops->unmap(device, mapping);
-    free(frame);
-    sw_memory_free(&memory);
+    one_frame_free(&f);
 }
 END_TEST
 
