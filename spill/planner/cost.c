@@ -135,7 +135,6 @@ void sw_cost_class_rates(const struct sw_cost_class *c, struct sw_cost_rates *re
     ret->direct_back = sw_meter_rate(&c->direct_back);
     for (int codec = 0; codec < SW_CODEC_NR; codec++) {
         ret->encode[codec] = sw_meter_rate(&c->encode[codec]);
-        ret->encoded_us[codec] = c->encode[codec].since_us;
         ret->restore[codec] = sw_meter_rate(&c->restore[codec]);
     }
 }

@@ -24,20 +24,16 @@
  * (l_comment, H200); other text is less even. */
 #define DENSE_SHARE 0.8
 
-/* The question needs both encoders' rates. Other programs slow both down alike, so the older rate only counts as far as
- * the newer one allows. */
+/* The question needs both encoders' rates. Another program slows both down alike: what was measured before it began
+ * does not count. */
 static void fill_rates(struct sw_cost_rates *rates) {
     double *usual = &rates->encode[SW_PLAN_BYTES_CODEC], *dense = &rates->encode[SW_PLAN_DENSE_CODEC];
-    const bool dense_is_newer =
-        rates->encoded_us[SW_PLAN_DENSE_CODEC] > rates->encoded_us[SW_PLAN_BYTES_CODEC] && *dense > 0;
     if (*usual <= 0 && *dense <= 0)
         *usual = sw_codec_rates_of(SW_PLAN_BYTES_CODEC)->encode;
     if (*usual <= 0)
         *usual = *dense / DENSE_SHARE;
     if (*dense <= 0)
         *dense = *usual * DENSE_SHARE;
-    if (dense_is_newer && *usual < *dense / DENSE_SHARE)
-        *usual = *dense / DENSE_SHARE;
     if (*dense > *usual)
         *dense = *usual;
 }

@@ -26,9 +26,8 @@
 /* Bytes per second; 0: not known. Codecs: uncompressed bytes; link and disk: bytes that cross. */
 struct sw_cost_rates {
     double encode[SW_CODEC_NR], link_out;
-    uint64_t encoded_us[SW_CODEC_NR]; /* when encode was measured last */
-    double restore[SW_CODEC_NR];      /* load and decode in one go, at the ratio of recent restores */
-    double direct_out, direct_back;   /* copy and checksums; not known: link_out's */
+    double restore[SW_CODEC_NR];    /* load and decode in one go, at the ratio of recent restores */
+    double direct_out, direct_back; /* copy and checksums; not known: link_out's */
     double disk_write, disk_read;
 };
 

@@ -279,36 +279,6 @@ START_TEST(memory_is_for_time) {
 }
 END_TEST
 
-/* Beside others that came and went the rates are of different times. The usual encoder was slow then, and would be
- * faster than the denser one now; so a region that only the denser encoder slows down goes by the usual plan. */
-START_TEST(the_newer_rate_counts) {
-    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
-    const struct sw_plan usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = GIB},
-                         plan = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 5, .raw_bytes = GIB};
-    for (int is_newer = 0; is_newer < 2; is_newer++) {
-        const struct goal g = {.raw_bytes = 8 * GIB,
-                               .memory_bytes = 64 * GIB,
-                               .has_link = true,
-                               .encode = 110,
-                               .dense_encode = 140,
-                               .learns = true};
-        const struct sw_snapshot now = snapshot_of(&g);
-        init(&g);
-        for (int i = 0; i < SW_COST_CLASSES; i++) {
-            planner.costs[i].encode[SW_CODEC_V5T].since_us = 1000;
-            planner.costs[i].encode[SW_CODEC_ONPAIR].since_us = is_newer ? 2000 : 500;
-            for (int c = 0; c < SW_CODEC_NR; c++)
-                planner.costs[i].restore[c] =
-                    (struct sw_meter){.bytes = (c == SW_CODEC_ONPAIR ? 170 : 150) * GB, .us = 1e6};
-            planner.costs[i].direct_back = planner.costs[i].direct_out;
-        }
-        sw_plan_cache_put(&planner.plans, key, g.raw_bytes, &(struct sw_plan_choice){0}, &usual);
-        sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &(struct sw_plan_choice){0}, &plan);
-        ck_assert_int_eq(choose(key, &now), is_newer ? SW_DENSE_NOT : SW_DENSE_KEPT);
-    }
-}
-END_TEST
-
 static const struct goal short_text = {.raw_bytes = 256 * MIB,
                                        .memory_bytes = 64 * GIB,
                                        .has_link = true,
@@ -709,7 +679,6 @@ int main(void) {
     tcase_add_loop_test(tcase, a_long_region_learns_meanwhile, 0, sizeof moments / sizeof moments[0]);
     tcase_add_loop_test(tcase, what_is_left_must_be_worth_learning, 0, sizeof rests / sizeof rests[0]);
     tcase_add_test(tcase, memory_is_for_time);
-    tcase_add_test(tcase, the_newer_rate_counts);
     tcase_add_test(tcase, a_column_of_short_regions_learns_once);
     tcase_add_test(tcase, a_column_without_a_dictionary_learns_no_more);
     tcase_add_test(tcase, the_other_column_has_its_own_dictionary);
