@@ -157,6 +157,13 @@ void sw_play_expect_end(int socket) {
     SW_ASSERT(!sw_play_get(socket, &msg));
 }
 
+void sw_play_expect_mem_close(int socket, uint32_t mem) {
+    struct sw_msg msg;
+    sw_play_expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    SW_ASSERT(msg.u.mem_close.mem == mem);
+    sw_play_put_ok(socket, msg.header.seq);
+}
+
 void sw_play_expect_drop(int socket, uint32_t slot) {
     struct sw_msg msg;
     sw_play_expect(socket, &msg, SW_MSG_DISCARD);

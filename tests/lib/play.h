@@ -61,6 +61,8 @@ bool sw_play_get(int socket, struct sw_msg *ret);
 void sw_play_expect(int socket, struct sw_msg *ret, unsigned type);
 /* Until the client hangs up; it must send nothing more. */
 void sw_play_expect_end(int socket);
+/* A MEM_CLOSE of that memory, which goes well. */
+void sw_play_expect_mem_close(int socket, uint32_t mem);
 /* A DISCARD of that slot, which goes well. */
 void sw_play_expect_drop(int socket, uint32_t slot);
 
