@@ -12,8 +12,8 @@
 #define GAIN 1.2
 #define GPU_GAIN 1.3  /* with one of 1 MB */
 #define LONG_PRICES 2 /* a region that takes so many times as long as learning does not wait for it */
-/* How many times as fast a short region to memory must be: of 64 MiB that were estimated to be 1.1 times as fast, some
- * were slower (H200). */
+/* How many times as fast a short region to memory must be. Without such a margin regions of 64 MiB got dictionaries,
+ * and were not faster by them (H200). */
 #define SHORT_TOLERANCE 1.15
 #define PLAN_S 0.03  /* on a CPU of 2026 (codec/onpair/TUNING.md) */
 #define PART_S 0.015 /* for each further part of the region (codec/sample.h) */
@@ -120,12 +120,11 @@ static enum sw_dense choose_for_time(struct sw_planner *p, uint64_t key, const s
     return must_wait ? SW_DENSE_WAITS : SW_DENSE_LATER;
 }
 
-/* The region's column is the one whose kept plan is to be tried first. */
+/* choice: of the usual plan that is to be tried first: the region is expected to be of its column. */
 static enum sw_dense choose_for_column(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
-                                       const struct sw_cost_question *usual, double *ret_gain_s) {
-    struct sw_plan_choice choice = {0};
-    (void)sw_plan_cache_find(&p->plans, key, what->raw_bytes, &choice);
-    const struct sw_plan *denser = sw_plan_cache_denser(&p->plans, key, &choice);
+                                       const struct sw_cost_question *usual, const struct sw_plan_choice *choice,
+                                       double *ret_gain_s) {
+    const struct sw_plan *denser = sw_plan_cache_denser(&p->plans, key, choice);
     const struct sw_cost_question dense = ask_dense(p, key, what, usual->expected_ratio, denser);
     *ret_gain_s = gain_s(usual, &dense, SHORT_TOLERANCE);
     return *ret_gain_s > 0 ? SW_DENSE_COLUMN : SW_DENSE_NOT;
@@ -134,7 +133,8 @@ static enum sw_dense choose_for_column(struct sw_planner *p, uint64_t key, const
 /* If the session has had no region of text yet, the rates and the ratio of the first chunks decide. */
 static enum sw_dense choose_for_memory(struct sw_planner *p, uint64_t key, const struct sw_workload *what,
                                        struct sw_cost_question *usual, const struct sw_plan *kept, double *ret_gain_s) {
-    const struct sw_plan *kept_usual = kept_plan(p, key, what->raw_bytes);
+    struct sw_plan_choice choice = {0};
+    const struct sw_plan *kept_usual = sw_plan_cache_find(&p->plans, key, what->raw_bytes, &choice);
     if (!kept && !kept_usual)
         return p->n_slots > 1 ? SW_DENSE_LATER : SW_DENSE_NOT;
     if (kept_usual)
@@ -142,7 +142,7 @@ static enum sw_dense choose_for_memory(struct sw_planner *p, uint64_t key, const
     fill_rates(&usual->rates);
     if (!waits(p, usual, sw_dense_learning_s(p, what->raw_bytes)))
         return choose_for_time(p, key, what, usual, kept);
-    return kept_usual ? choose_for_column(p, key, what, usual, ret_gain_s) : SW_DENSE_NOT;
+    return kept_usual ? choose_for_column(p, key, what, usual, &choice, ret_gain_s) : SW_DENSE_NOT;
 }
 
 enum sw_dense_rest sw_dense_ask_rest(struct sw_planner *p, uint64_t key, const struct sw_workload *rest,

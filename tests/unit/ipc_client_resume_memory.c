@@ -653,19 +653,24 @@ static uint32_t take_marked_spill(int socket) {
     return open.header.seq;
 }
 
+/* Serves a client's last spill. */
+static void serve_marked_spill(int socket) {
+    const uint32_t seq = take_marked_spill(socket);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_result(socket, seq + 1, 2, SW_PLAY_BYTES);
+    sw_play_expect_end(socket);
+    (void)close(socket);
+}
+
 static void serve_marks(int socket) {
     sw_resume_greet(socket, false);
-    uint32_t seq = take_marked_spill(socket);
+    const uint32_t seq = take_marked_spill(socket);
     sw_play_put_ok(socket, seq);
     sw_play_put_result(socket, seq + 1, 1, SW_PLAY_BYTES);
     sw_resume_leave(socket);
     const int again = sw_resume_come_back();
     sw_resume_expect_settled(again);
-    seq = take_marked_spill(again);
-    sw_play_put_ok(again, seq);
-    sw_play_put_result(again, seq + 1, 2, SW_PLAY_BYTES);
-    sw_play_expect_end(again);
-    (void)close(again);
+    serve_marked_spill(again);
 }
 
 /* The page of marks is handed over again before a request names one of them; also where that was made meanwhile. */
@@ -693,18 +698,14 @@ END_TEST
 static void settle_marked_spills(int socket) {
     struct sw_msg msg;
     sw_resume_greet(socket, false);
-    uint32_t seq = take_marked_spill(socket);
+    const uint32_t seq = take_marked_spill(socket);
     sw_resume_leave(socket);
     const int again = sw_resume_come_back();
     sw_play_expect(again, &msg, SW_MSG_SETTLE);
     SW_ASSERT(msg.u.settle.type == SW_MSG_BUILD && msg.u.settle.seq == seq + 1);
     sw_play_put_error(again, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
     sw_resume_expect_settled(again);
-    seq = take_marked_spill(again);
-    sw_play_put_ok(again, seq);
-    sw_play_put_result(again, seq + 1, 2, SW_PLAY_BYTES);
-    sw_play_expect_end(again);
-    (void)close(again);
+    serve_marked_spill(again);
 }
 
 /* Whatever the heap has no room for when the connection is back: it is tried again, with all that there is to say. */
