@@ -46,20 +46,16 @@ static void client_close(struct client *c) {
     sw_memory_free(&c->to);
 }
 
-/* Hands all of them over, without waiting. */
-static void client_spill(struct client *c) {
-    sw_engine_hold(rig.f.engine, true); /* so that none is late for the group */
+static void queue_spills(struct client *c) {
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->source, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
         ck_assert_int_eq(
             sw_engine_spill(c->owner, SW_TRANSFER(&range, 1), sw_test_op_done, &c->spills[i], &c->spills[i].id, NULL),
             0);
     }
-    sw_engine_release(rig.f.engine);
 }
 
-static void client_restore(struct client *c) {
-    sw_engine_hold(rig.f.engine, true);
+static void queue_restores(struct client *c) {
     memset(c->restores, 0, sizeof c->restores);
     for (unsigned i = 0; i < c->n; i++) {
         struct sw_range range = {.mem = c->target, .offset = (uint64_t)i * STRIDE, .bytes = c->bytes[i]};
@@ -67,6 +63,14 @@ static void client_restore(struct client *c) {
                                            sw_test_op_done, &c->restores[i], NULL),
                          0);
     }
+}
+
+/* Hands over the operations of one client or of two, without waiting. */
+static void submit(void (*queue)(struct client *), struct client *a, struct client *b) {
+    sw_engine_hold(rig.f.engine, true); /* so that none is late for the group */
+    queue(a);
+    if (b)
+        queue(b);
     sw_engine_release(rig.f.engine);
 }
 
@@ -95,7 +99,7 @@ static void check_bytes(const struct client *c) {
 
 static void spill_held(struct client *c) {
     sw_rig_hold(&rig);
-    client_spill(c);
+    submit(queue_spills, c, NULL);
     sw_rig_release(&rig);
     await_success(c, c->spills);
 }
@@ -103,7 +107,7 @@ static void spill_held(struct client *c) {
 static void restore_held(struct client *c) {
     memset(c->to.data, 0xEE, c->to.bytes);
     sw_rig_hold(&rig);
-    client_restore(c);
+    submit(queue_restores, c, NULL);
     sw_rig_release(&rig);
 }
 
@@ -180,7 +184,7 @@ START_TEST(test_long_and_empty_regions_go_their_own_way) {
     sw_rig_hold(&rig);
     struct sw_range range = {.mem = sw_fixture_mem(&rig.f, c.owner, &memory, true), .bytes = LONG};
     ck_assert_int_eq(sw_engine_spill(c.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL), 0);
-    client_spill(&c);
+    submit(queue_spills, &c, NULL);
     sw_rig_release(&rig);
     await_success(&c, c.spills);
     sw_fixture_until(&rig.f, &op.done);
@@ -200,16 +204,14 @@ START_TEST(test_sessions_share_restores_but_no_table) {
     client_open(&a, 3, BYTES);
     client_open(&b, 3, BYTES);
     sw_rig_hold(&rig);
-    client_spill(&a);
-    client_spill(&b);
+    submit(queue_spills, &a, &b);
     sw_rig_release(&rig);
     await_success(&a, a.spills);
     await_success(&b, b.spills);
     ck_assert_uint_eq(sw_rig_counts().encode_groups, 2);
     ck_assert_uint_eq(sw_rig_counts().make_plans, 2);
     sw_rig_hold(&rig);
-    client_restore(&a);
-    client_restore(&b);
+    submit(queue_restores, &a, &b);
     sw_rig_release(&rig);
     await_success(&a, a.restores);
     await_success(&b, b.restores);
@@ -239,8 +241,7 @@ START_TEST(test_a_client_harms_only_itself) {
     bad.to.data = NULL;
     ck_assert_int_eq(fcntl(bad.to.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
     sw_rig_hold(&rig);
-    client_restore(&bad);
-    client_restore(&good);
+    submit(queue_restores, &bad, &good);
     sw_rig_release(&rig);
     await(&bad, bad.restores);
     await_success(&good, good.restores);
@@ -252,7 +253,7 @@ START_TEST(test_a_client_harms_only_itself) {
     /* Nor itself, where it has others' memory to restore to. */
     sw_rig_reset_counts();
     sw_rig_hold(&rig);
-    client_restore(&bad);
+    submit(queue_restores, &bad, NULL);
     sw_rig_release(&rig);
     await(&bad, bad.restores);
     ck_assert_uint_eq(sw_rig_counts().decodes, 1 + 3);
@@ -268,8 +269,7 @@ START_TEST(test_restores_are_tried_alone) {
     struct client a, b;
     open_spilled(&a, &b);
     sw_rig_hold(&rig);
-    client_restore(&a);
-    client_restore(&b);
+    submit(queue_restores, &a, &b);
     sw_device_faulty_arm(rig.f.device, "restore_group", 1, -SW_EGPU, (enum sw_fault)_i);
     sw_rig_release(&rig);
     await_success(&a, a.restores);
@@ -446,7 +446,7 @@ START_TEST(test_a_full_tier_fails_those_that_do_not_fit) {
     client_open(&c, 7, BYTES);
     sw_content_fill(c.from.data, c.from.bytes, SW_CONTENT_RANDOM, 1);
     sw_rig_hold(&rig);
-    client_spill(&c);
+    submit(queue_spills, &c, NULL);
     sw_rig_release(&rig);
     await(&c, c.spills);
     for (unsigned i = 0; i < c.n; i++) {
@@ -504,14 +504,7 @@ START_TEST(test_a_client_leaves_during_a_step) {
     }
     sw_rig_close_gate(gates[_i]);
     sw_rig_hold(&rig);
-    if (restores)
-        client_restore(&leaving);
-    else
-        client_spill(&leaving);
-    if (restores)
-        client_restore(&staying);
-    else
-        client_spill(&staying);
+    submit(restores ? queue_restores : queue_spills, &leaving, &staying);
     sw_device_faulty_release(rig.f.device);
     sw_rig_await_gate();
     sw_owner_close(leaving.owner, NULL, NULL);
@@ -532,48 +525,51 @@ START_TEST(test_a_client_leaves_during_a_step) {
 }
 END_TEST
 
+/* Short regions that end before an operation, and all that have ended. */
 struct flood {
-    struct client *client;
-    const bool *stop;
-    unsigned n_done, n_running;
+    struct sw_owner *owner;
+    const bool *is_over;
+    unsigned n_before, n_done;
 };
 
 static void on_flood(const struct sw_outcome *outcome, void *arg) {
     struct flood *flood = arg;
-    struct sw_range range = {.mem = flood->client->source, .bytes = BYTES};
-    struct sw_region_id id;
     ck_assert_int_eq(outcome->err.code, 0);
-    ck_assert_int_eq(sw_engine_drop(flood->client->owner, outcome->region, NULL), 0);
-    flood->n_running--;
-    ck_assert_uint_lt(++flood->n_done, 10000);
-    if (*flood->stop)
-        return;
-    flood->n_running++;
-    ck_assert_int_eq(sw_engine_spill(flood->client->owner, SW_TRANSFER(&range, 1), on_flood, flood, &id, NULL), 0);
+    ck_assert_int_eq(sw_engine_drop(flood->owner, outcome->region, NULL), 0);
+    flood->n_before += !*flood->is_over;
+    flood->n_done++;
 }
 
-/* There are always more short regions waiting than a group takes; a long one still gets its turns. */
+/* There are always more short regions waiting than a group takes; a long one still gets its turns, and so do they. */
 START_TEST(test_a_flood_of_short_regions_starves_nobody) {
-    enum { LONG = 10 * 65536 };
+    enum {
+        LONG = 10 * 65536,
+        N_SHORT = 3000
+    }; /* a session's turns are shared over 32 MiB, a short region counts for 16 KiB */
+    struct sw_fixture_config config = sw_fixture_defaults;
     struct client c;
-    struct sw_memory memory = sw_memory_new(LONG);
     struct sw_test_op op = {0};
     struct sw_region_id id;
+    sw_rig_close(&rig);
+    config.capacity_bytes = 64 << 20;
+    config.max_regions = config.max_owner_regions = N_SHORT + 2;
+    sw_rig_open(&rig, &config);
+    struct sw_memory memory = sw_memory_new(LONG);
     client_open(&c, 1, BYTES);
-    struct flood flood = {.client = &c, .stop = &op.done};
+    struct flood flood = {.owner = c.owner, .is_over = &op.done};
     sw_rig_hold(&rig);
-    for (; flood.n_running < 40; flood.n_running++) {
+    for (unsigned i = 0; i < N_SHORT; i++) {
         struct sw_range range = {.mem = c.source, .bytes = BYTES};
         ck_assert_int_eq(sw_engine_spill(c.owner, SW_TRANSFER(&range, 1), on_flood, &flood, &id, NULL), 0);
     }
     struct sw_range range = {.mem = sw_fixture_mem(&rig.f, rig.f.owner, &memory, true), .bytes = LONG};
     ck_assert_int_eq(sw_engine_spill(rig.f.owner, SW_TRANSFER(&range, 1), sw_test_op_done, &op, &op.id, NULL), 0);
     sw_rig_release(&rig);
-    sw_fixture_until(&rig.f, &op.done);
-    ck_assert_int_eq(op.outcome.err.code, 0);
-    ck_assert_uint_gt(flood.n_done, 40);
-    while (flood.n_running > 0)
+    while (!op.done || flood.n_done < N_SHORT)
         (void)uv_run(&rig.f.loop, UV_RUN_ONCE);
+    ck_assert_int_eq(op.outcome.err.code, 0);
+    ck_assert_uint_gt(flood.n_before, 40);
+    ck_assert_uint_lt(flood.n_before, N_SHORT);
     ck_assert_uint_gt(sw_rig_counts().encode_groups, 4);
     client_close(&c);
     sw_memory_free(&memory);
