@@ -2,10 +2,12 @@
  * object is left. */
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "codec/frame.h"
 #include "spill/store/placement.h"
 #include "spill/tier/remote/object_crypt.h"
 #include "spill/tier/remote/remote_probe.h"
+#include "spill/tier/remote/remote_window.h"
 #include "tests/lib/child.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/object_store.h"
@@ -655,6 +657,36 @@ START_TEST(the_pool_is_bounded) {
 }
 END_TEST
 
+/* So the next ones go as soon as the store has taken one of those that it can use. */
+START_TEST(a_few_more_frames_are_encrypted_than_are_on_their_way) {
+    enum { BYTES = 5 << 20 };
+    static struct many many = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
+    const unsigned n_few = sw_thread_cpus(4, 16), n_window = SW_REMOTE_WINDOW_LEAST_BYTES / BYTES;
+    const unsigned n_sent = n_few > n_window ? n_few : n_window;
+    char answer[16];
+    config.pool_bytes = 256 << 20;
+    config.capacity_bytes = 256 << 20;
+    reopen(0);
+    many.n = n_sent + 4;
+    for (unsigned i = 0; i < many.n; i++) {
+        ck_assert_int_eq(tier->ops->reserve(tier, BYTES, &many.stored[i], NULL), 0);
+        many.memory[i] = (struct sw_extent){.memory = sw_nvme_buffer(BYTES), .bytes = BYTES};
+        sw_nvme_fill(many.memory[i].memory, BYTES, i);
+    }
+    sw_object_store_tell(&store, "latency 400"); /* all that may go are on their way before one ends */
+    (void)sw_object_store_ask(&store, answer, sizeof answer, "busiest");
+    transfer_all(&many, SW_TIER_WRITE, BYTES);
+    ck_assert_int_le(atoi(sw_object_store_ask(&store, answer, sizeof answer, "busiest")), (int)n_sent);
+    ck_assert_uint_gt(info().buffer_peak_bytes, (uint64_t)(n_sent + 1) * BYTES);
+    ck_assert_uint_eq(info().buffer_used_bytes, 0);
+    sw_object_store_tell(&store, "latency 0");
+    for (unsigned i = 0; i < many.n; i++) {
+        free(many.memory[i].memory);
+        tier->ops->release(tier, &many.stored[i]);
+    }
+}
+END_TEST
+
 /* One frame is read as two parts. Of many reads only the first ones are. */
 START_TEST(many_reads_take_fewer_requests) {
     static struct many many = {.n = 12, .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER};
@@ -731,6 +763,7 @@ static void add_plain(TCase *tests) {
 }
 
 static void add_others(TCase *tests) {
+    tcase_add_test(tests, a_few_more_frames_are_encrypted_than_are_on_their_way);
     tcase_add_test(tests, many_reads_take_fewer_requests);
     tcase_add_test(tests, memory_of_transfers_is_used_again);
     tcase_add_test(tests, reads_take_little_memory);

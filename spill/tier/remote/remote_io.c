@@ -20,6 +20,7 @@ struct part {
     struct sw_list node;   /* in a list of sw_remote_io, or in `others` */
     struct sw_list others; /* parts of other transfers that go with this one: of a pack, in its order */
     bool is_short;         /* a write that may go with others */
+    bool is_sent;          /* it was handed to the client */
     struct transfer *transfer;
     struct sw_object_request request;
     uint64_t first, n_segments;
@@ -53,18 +54,24 @@ struct sw_remote_io {
     struct sw_list waiting_short;     /* ... writes of short frames */
     uint64_t short_bytes, pack_bytes; /* that wait there, in a pack; the most in one */
     unsigned n_short;                 /* writes of short frames, or packs, that have room */
+    struct sw_list sealed;            /* writes that are encrypted, and wait until the store can use them */
+    unsigned n_ahead;                 /* writes that have room and are not sent: these, and those being encrypted */
     struct sw_list refused;           /* sw_tier_io.tier.node: end with their error */
     bool stop;
     uint64_t used_bytes, write_bytes, peak_bytes; /* of the pool; write_bytes: by writes */
     struct sw_remote_buffers buffers;             /* spare ones, in what the pool has left */
     uint64_t n_transfers, transfer_bytes;
     unsigned n_read_parts; /* of reads that have not ended */
-    unsigned n_begun[2];   /* parts that have room, by kind, like the next three */
-    uint64_t begun_bytes[2];
+    unsigned n_sent[2];    /* parts that are sent and have not ended, by kind, like the next three */
+    uint64_t sent_bytes[2];
     struct sw_remote_window windows[2];
     struct sw_meter meters[2];
     atomic_ullong rates[2]; /* of the meters, for others */
 };
+
+static struct part *part_of(struct sw_list *node) {
+    return SW_CONTAINER_OF(node, struct part, node);
+}
 
 static bool is_write(const struct part *part) {
     return part->transfer->user->kind == SW_TIER_WRITE;
@@ -103,8 +110,9 @@ static void give_room(struct part *part) {
     part->buffer = NULL;
     io->used_bytes -= part->room_bytes;
     io->write_bytes -= is_write(part) ? part->room_bytes : 0;
-    io->n_begun[part->transfer->user->kind]--;
-    io->begun_bytes[part->transfer->user->kind] -= part->body_bytes;
+    io->n_sent[part->transfer->user->kind] -= part->is_sent;
+    io->sent_bytes[part->transfer->user->kind] -= part->is_sent ? part->body_bytes : 0;
+    io->n_ahead -= !part->is_sent;
     io->n_short -= part->is_short;
     (void)pthread_cond_broadcast(&io->work);
     (void)pthread_mutex_unlock(&io->lock);
@@ -143,14 +151,50 @@ static void note_time(struct part *part) {
     (void)pthread_mutex_unlock(&io->lock);
 }
 
+/* ---- the store's window ---- */
+
+/* Returns whether the store can use the part now. */
+static bool has_window(const struct sw_remote_io *io, const struct part *part) {
+    const enum sw_tier_io_kind kind = part->transfer->user->kind;
+    return io->n_sent[kind] < io->n_few ||
+           io->sent_bytes[kind] + part->body_bytes <=
+               sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind]));
+}
+
+/* Counts the part as sent. Under the lock. */
+static void enter_window(struct sw_remote_io *io, struct part *part) {
+    part->is_sent = true;
+    io->n_sent[part->transfer->user->kind]++;
+    io->sent_bytes[part->transfer->user->kind] += part->body_bytes;
+}
+
+/* Sends encrypted writes that the store can use. */
+static void send_sealed(struct sw_remote_io *io) {
+    struct sw_list ready, *node;
+    sw_list_init(&ready);
+    (void)pthread_mutex_lock(&io->lock);
+    while (!sw_list_empty(&io->sealed) && has_window(io, part_of(io->sealed.next))) {
+        node = sw_list_take_first(&io->sealed);
+        enter_window(io, part_of(node));
+        io->n_ahead--;
+        sw_list_append(&ready, node);
+        (void)pthread_cond_signal(&io->work);
+    }
+    (void)pthread_mutex_unlock(&io->lock);
+    while ((node = sw_list_take_first(&ready)))
+        sw_object_submit(io->config.client, &part_of(node)->request);
+}
+
 /* ---- writes ---- */
 
 /* Ends a part and its others. */
 static void end_all(struct part *part, const struct sw_err *err) {
+    struct sw_remote_io *io = part->transfer->io;
     struct sw_list *node;
     give_room(part);
+    send_sealed(io);
     while ((node = sw_list_take_first(&part->others)))
-        end_part(SW_CONTAINER_OF(node, struct part, node), err);
+        end_part(part_of(node), err);
     end_part(part, err);
 }
 
@@ -247,12 +291,11 @@ static void received(struct sw_object_request *request, void *arg) {
 
 /* ---- beginnings ---- */
 
-/* Returns whether the part may take room_bytes of the pool. */
+/* Returns whether the part may take room_bytes of the pool. A few writes are encrypted ahead, so that the store has the
+ * next one as soon as it can use it. */
 static bool has_room(const struct sw_remote_io *io, const struct part *part) {
     const uint64_t most = io->config.pool_bytes;
-    const enum sw_tier_io_kind kind = part->transfer->user->kind;
-    if (io->n_begun[kind] >= io->n_few && io->begun_bytes[kind] + part->body_bytes >
-                                              sw_remote_window_bytes(&io->windows[kind], atomic_load(&io->rates[kind])))
+    if (is_write(part) ? io->n_ahead >= io->n_threads : !has_window(io, part))
         return false;
     if (is_write(part) && io->write_bytes > 0 && io->write_bytes + part->room_bytes > most / 4 * 3)
         return false;
@@ -261,7 +304,6 @@ static bool has_room(const struct sw_remote_io *io, const struct part *part) {
 
 /* Takes room for a part that waits, and a spare buffer if one fits. Returns false if there is none. Under the lock. */
 static bool take_room(struct sw_remote_io *io, struct part *part) {
-    const enum sw_tier_io_kind kind = part->transfer->user->kind;
     struct sw_remote_buffer *spare = is_write(part) ? sw_remote_buffers_find(&io->buffers, part->body_bytes) : NULL;
     part->room_bytes = spare ? spare->bytes : is_write(part) ? part->body_bytes : SW_OBJECT_BUFFER_BYTES;
     if (!has_room(io, part))
@@ -272,8 +314,10 @@ static bool take_room(struct sw_remote_io *io, struct part *part) {
     sw_list_remove(&part->node);
     io->used_bytes += part->room_bytes;
     io->write_bytes += is_write(part) ? part->room_bytes : 0;
-    io->n_begun[kind]++;
-    io->begun_bytes[kind] += part->body_bytes;
+    if (is_write(part))
+        io->n_ahead++;
+    else
+        enter_window(io, part);
     io->n_short += part->is_short;
     io->peak_bytes = io->used_bytes > io->peak_bytes ? io->used_bytes : io->peak_bytes;
     return true;
@@ -281,7 +325,7 @@ static bool take_room(struct sw_remote_io *io, struct part *part) {
 
 /* Takes the next part of a list. NULL: there is none that has room. */
 static struct part *take_part(struct sw_remote_io *io, const struct sw_list *waiting) {
-    struct part *part = sw_list_empty(waiting) ? NULL : SW_CONTAINER_OF(waiting->next, struct part, node);
+    struct part *part = sw_list_empty(waiting) ? NULL : part_of(waiting->next);
     return part && take_room(io, part) ? part : NULL;
 }
 
@@ -308,7 +352,7 @@ static unsigned count_pack(const struct sw_remote_io *io, uint64_t *ret) {
 /* Takes short frames: all that wait, or as many as a pack takes. NULL: they wait to fill half of one. A store takes
  * longer to receive the longer ones than to begin, so a few of these do not wait. */
 static struct part *take_short(struct sw_remote_io *io) {
-    struct part *part = SW_CONTAINER_OF(io->waiting_short.next, struct part, node);
+    struct part *part = part_of(io->waiting_short.next);
     if (sw_list_empty(&io->waiting_short) ||
         (io->n_short >= (frame_bytes(part) > TINY_BYTES ? FEW_SHORT : 1) && io->short_bytes < io->pack_bytes / 2))
         return NULL;
@@ -319,7 +363,7 @@ static struct part *take_short(struct sw_remote_io *io) {
         return NULL;
     io->short_bytes -= frame_bytes(part);
     for (unsigned i = 1; i < n; i++) {
-        struct part *other = SW_CONTAINER_OF(sw_list_take_first(&io->waiting_short), struct part, node);
+        struct part *other = part_of(sw_list_take_first(&io->waiting_short));
         io->short_bytes -= frame_bytes(other);
         sw_list_append(&part->others, &other->node);
     }
@@ -339,13 +383,13 @@ static struct part *take_read(struct sw_remote_io *io) {
     const struct sw_list *waiting = &io->waiting[SW_TIER_READ];
     struct part *part = take_part(io, waiting);
     while (part && !sw_list_empty(waiting)) {
-        struct part *next = SW_CONTAINER_OF(waiting->next, struct part, node);
+        struct part *next = part_of(waiting->next);
         if (!continues(part, next))
             break;
         sw_list_remove(&next->node);
         sw_list_append(&part->others, &next->node);
         part->body_bytes += next->body_bytes;
-        io->begun_bytes[SW_TIER_READ] += next->body_bytes;
+        io->sent_bytes[SW_TIER_READ] += next->body_bytes;
     }
     if (part)
         part->request.body_bytes = part->body_bytes;
@@ -394,7 +438,7 @@ static int encrypt_pack(struct part *part, struct sw_err *err) {
         return no_memory(err);
     add_member(members, part);
     for (struct sw_list *node = part->others.next; node != &part->others; node = node->next)
-        add_member(members, SW_CONTAINER_OF(node, struct part, node));
+        add_member(members, part_of(node));
     const struct sw_remote_pack *pack = config->pack(config->arg, members->places, members->n, part->body_bytes);
     int rc = pack ? 0 : no_memory(err);
     if (pack) {
@@ -424,10 +468,16 @@ static int encrypt(struct part *part, struct sw_err *err) {
 static void begin(struct part *part) {
     struct sw_remote_io *io = part->transfer->io;
     struct sw_err err = {0};
-    if (is_write(part) ? encrypt(part, &err) != 0 : has_failed(io, part->transfer))
+    if (is_write(part) ? encrypt(part, &err) != 0 : has_failed(io, part->transfer)) {
         end_all(part, &err); /* another part of a read has failed: the transfer ends with the last one */
-    else
+    } else if (is_write(part)) {
+        (void)pthread_mutex_lock(&io->lock);
+        sw_list_append(&io->sealed, &part->node);
+        (void)pthread_mutex_unlock(&io->lock);
+        send_sealed(io);
+    } else {
         sw_object_submit(io->config.client, &part->request);
+    }
 }
 
 static void end_refused(struct sw_remote_io *io, struct sw_list *node) {
@@ -581,6 +631,7 @@ int sw_remote_io_open(struct sw_remote_io **ret, const struct sw_remote_io_confi
         sw_list_init(&io->waiting[i]);
     sw_list_init(&io->waiting_short);
     io->pack_bytes = config->pool_bytes / 4 < PACK_BYTES ? config->pool_bytes / 4 : PACK_BYTES;
+    sw_list_init(&io->sealed);
     sw_list_init(&io->refused);
     sw_remote_buffers_init(&io->buffers);
     io->n_few = sw_thread_cpus(FEW_PARTS, MOST_FEW_PARTS); /* a store on this machine can use each processor */

@@ -1,7 +1,8 @@
 /* remote_io.h - transfers between memory and the remote tier's objects, sent and received by the client. A bounded pool
  * has the memory for what is on its way.
  *
- *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> PUT -> committed
+ *   write   waits for room for all of it -> encrypted and hashed, on threads of this -> waits until the store can use
+ *           it -> PUT -> committed
  *           A short frame begins at once if no other one is on its way (of longer ones if few are); else those that
  *           wait go together, as a pack (remote_pack.h), when one has arrived, or when they fill half a pack. So packs
  *           cost no time while the store is idle.
@@ -10,7 +11,8 @@
  *           Frames that lie one behind the other in a pack, and wait so, are one part.
  *
  * Reads go first. Writes fill at most three quarters of the pool. A part that is longer than the pool has it alone. Of
- * long parts only so many begin as the store can use (remote_window.h). */
+ * long parts only so many are sent as the store can use (remote_window.h); as many writes as there are threads are
+ * encrypted ahead. */
 #ifndef SW_SPILL_REMOTE_IO_H
 #define SW_SPILL_REMOTE_IO_H
 
