@@ -8,6 +8,7 @@
 #include "tests/lib/descriptors.h"
 #include "tests/lib/play.h"
 #include "tests/lib/requests.h"
+#include "tests/lib/resume_rig.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -90,6 +91,42 @@ START_TEST(an_event_loop_sleeps_while_descriptors_are_refused) {
     ck_assert_int_eq(spillway_wait(ticket, 0, NULL, 0, &sw_play.error), 0);
     ck_assert_int_eq(poll(&p, 1, 100), 0);              /* nor does it wake any more */
     ck_assert_uint_eq(sw_play.connection->retry_us, 0); /* the next time, the pauses begin short */
+    sw_play_close();
+}
+END_TEST
+
+/* Says that it stops, and hangs up only after the client. */
+static void stop(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    (void)sem_wait(&sw_play.go);
+    sw_play_put_error(socket, 0, "ESHUTDOWN", SW_SCOPE_SESSION, "the service has been stopped");
+    while (sw_play_get(socket, &msg))
+        ;
+}
+
+/* The pause after a refusal ends with the connection: while the service is away, only attempts to reconnect wake. */
+START_TEST(an_event_loop_sleeps_while_the_service_is_away) {
+    unsigned n_wakes = 0;
+    refusal = refusals[0];
+    client = pthread_self();
+    sw_play_open(stop);
+    refuses_descriptors = true;
+    struct spillway_ticket *ticket = sw_play_spill();
+    ck_assert_uint_gt(sw_play.connection->retry_at_us, 0);
+    ck_assert_int_eq(unlink(sw_play.address.sun_path), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (sw_play.connection->link == SW_LINK_UP)
+        sw_resume_dispatch();
+    struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
+    for (const uint64_t begun_us = sw_clock_us(); sw_clock_us() - begun_us < 100000; n_wakes++) {
+        ck_assert_int_ge(poll(&p, 1, 100), 0);
+        ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    }
+    ck_assert_uint_lt(n_wakes, 12); /* pauses of 5 ms, 10 ms, ... */
+    ck_assert_uint_eq(sw_play.connection->retry_at_us, 0);
+    refuses_descriptors = false;
+    spillway_ticket_free(ticket);
     sw_play_close();
 }
 END_TEST
@@ -342,6 +379,7 @@ int main(void) {
     tcase_add_test(tcase, a_client_that_only_retries_makes_progress);
     tcase_add_loop_test(tcase, an_event_loop_sleeps_while_descriptors_are_refused, 0,
                         (int)(sizeof refusals / sizeof refusals[0]));
+    tcase_add_test(tcase, an_event_loop_sleeps_while_the_service_is_away);
     tcase_add_test(tcase, a_close_leaves_nothing_of_what_was_not_sent);
     tcase_add_loop_test(tcase, a_full_socket_blocks_nobody, 0, 2);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
