@@ -382,6 +382,69 @@ START_TEST(a_commit_of_copied_bytes_is_settled_as_it_was_sent) {
 }
 END_TEST
 
+static void *copied; /* memory that the library copies */
+
+static void open_with_copied(void (*serve)(int socket)) {
+    copied = calloc(1, SHORT_BYTES);
+    ck_assert_ptr_nonnull(copied);
+    sw_play_open(serve);
+}
+
+static void refuse_an_arena(int socket) {
+    uint32_t refused;
+    sw_resume_greet(socket, false);
+    const uint32_t seq = sw_play_take_registration(socket, &refused);
+    sw_play_put_error(socket, seq, "EIMPORT", SW_SCOPE_REQUEST, "cannot be mapped");
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be mapped");
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    sw_resume_expect_settled(again);
+    const uint32_t mem = sw_play_register(again);
+    SW_ASSERT(mem != refused);
+    take_short(again, mem);
+    sw_play_expect_mem_close(again, refused);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* The next process is not bothered with it: a call that needs an arena makes another one. */
+START_TEST(an_arena_that_was_refused_is_not_handed_over_again) {
+    open_with_copied(refuse_an_arena);
+    sw_play_ck_error(spillway_prepare(sw_play.connection, copied, &sw_play.error), SPILLWAY_EIMPORT,
+                     SPILLWAY_SCOPE_REQUEST, "cannot be mapped");
+    sw_resume_lose_connection();
+    while (!atomic_load(&sw_resume_is_back))
+        sw_resume_dispatch();
+    ck_assert_int_eq(spillway_wait(spill_copied(copied, SHORT_BYTES), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(copied);
+}
+END_TEST
+
+static void leave_while_it_maps_an_arena(int socket) {
+    uint32_t mem;
+    sw_resume_greet(socket, false);
+    (void)sw_play_take_registration(socket, &mem);
+    (void)shutdown(socket, SHUT_RDWR);
+    const int again = sw_resume_come_back();
+    SW_ASSERT(sw_play_register(again) == mem);
+    sw_resume_expect_settled(again);
+    take_short(again, mem);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+START_TEST(an_arena_without_an_answer_is_handed_over_again) {
+    open_with_copied(leave_while_it_maps_an_arena);
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, copied, &sw_play.error), -SPILLWAY_ERESTARTED);
+    while (!atomic_load(&sw_resume_is_back))
+        sw_resume_dispatch();
+    ck_assert_int_eq(spillway_wait(spill_copied(copied, SHORT_BYTES), SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(copied);
+}
+END_TEST
+
 /* ---- frame buffers ----------------------------------------------------------------------------------------------- */
 
 static atomic_bool is_asked;
@@ -738,6 +801,8 @@ int main(void) {
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_copied_spill_ends_with_the_process);
     tcase_add_test(tcase, a_commit_of_copied_bytes_is_settled_as_it_was_sent);
+    tcase_add_test(tcase, an_arena_that_was_refused_is_not_handed_over_again);
+    tcase_add_test(tcase, an_arena_without_an_answer_is_handed_over_again);
     tcase_add_test(tcase, a_coder_asks_each_process);
     tcase_add_test(tcase, a_coder_asks_anew_if_its_frame_buffers_were_not_opened);
     tcase_add_test(tcase, a_grant_that_is_too_small_is_given_back);
