@@ -1,0 +1,463 @@
+/* What a connection makes of the coder in its process: when it cannot be made, and when its work fails here or at the
+ * service, which a test plays. Runs of the coder fail as a test tells them to. */
+#include "base/assert.h"
+#include "ipc/client/client_coded_state.h"
+#include "ipc/client/client_packed.h"
+#include "ipc/proto.h"
+#include "ipc/spillway.h"
+#include "tests/lib/play.h"
+#include "tests/lib/requests.h"
+#include "tests/lib/resume_rig.h"
+#include "tests/lib/run.h"
+
+#include <check.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LONG_BYTES = 2 << 20, SECOND_BYTES = 16 << 20, CHUNK_BYTES = 65536 };
+
+/* ---- the linker puts these in the place of the library's functions ----------------------------------------------- */
+
+static int no_coder; /* why none is made; 0: it is */
+static struct {
+    enum sw_operation operation;
+    int code; /* with which its runs fail; 0: they do not */
+} failure;
+static unsigned n_patient[2]; /* calls that have ended to be so, and that have begun */
+static uint64_t stopped_us;   /* the time; 0: it goes on */
+
+int __real_sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
+int __wrap_sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
+void __real_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
+void __wrap_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
+void __real_sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
+void __wrap_sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
+uint64_t __real_sw_clock_us(void);
+uint64_t __wrap_sw_clock_us(void);
+
+int __wrap_sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err) {
+    return no_coder ? sw_err_set(err, no_coder, SW_SCOPE_REQUEST, "as the test has it")
+                    : __real_sw_coder_get(ret, place, err);
+}
+
+void __wrap_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n) {
+    if (!failure.code || !n || runs[0]->request.operation != failure.operation) {
+        __real_sw_coder_add(coder, runs, n);
+        return;
+    }
+    for (unsigned i = 0; i < n; i++) {
+        (void)sw_err_set(&runs[i]->run.outcome.err, failure.code, SW_SCOPE_REGION, "as the test has it");
+        atomic_store(&runs[i]->is_over, true);
+        sw_coder_user_wake(runs[i]->user);
+    }
+}
+
+void __wrap_sw_coder_be_patient(struct sw_coder *coder, bool is_patient) {
+    n_patient[is_patient]++;
+    __real_sw_coder_be_patient(coder, is_patient);
+}
+
+uint64_t __wrap_sw_clock_us(void) {
+    return stopped_us ? stopped_us : __real_sw_clock_us();
+}
+
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+static void answer_coder(int socket, const struct sw_msg *msg) {
+    struct sw_msg ok = {.u.coder_ok = {.codecs = UINT64_MAX, .bytes = msg->u.coder.bytes, .chunk_bytes = CHUNK_BYTES}};
+    sw_play_put(socket, &ok, SW_MSG_CODER_OK, msg->header.seq);
+}
+
+/* Until it has the frame buffers. */
+static void greet(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    answer_coder(socket, &msg);
+    (void)sw_play_register(socket);
+}
+
+static unsigned flags_of(const struct sw_msg *msg) {
+    return msg->header.type == SW_MSG_BUILD ? msg->u.build.builds[0].flags : 0u;
+}
+
+/* ---- the client -------------------------------------------------------------------------------------------------- */
+
+static uint8_t *heap;
+
+static void open_client(void (*serve)(int socket)) {
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    heap = calloc(1, LONG_BYTES + SECOND_BYTES);
+    ck_assert_ptr_nonnull(heap);
+    sw_play_open(serve);
+}
+
+static void close_client(void) {
+    sw_play_close();
+    free(heap);
+}
+
+static struct spillway_ticket *spill(void *data, uint64_t bytes, uint32_t flags) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(data, bytes), .flags = flags), 1, &ticket, &sw_play.error),
+        0);
+    return ticket;
+}
+
+static int wait_for(struct spillway_ticket *ticket, struct spillway_result *ret) {
+    ret->size = sizeof *ret;
+    const int rc = spillway_wait(ticket, SW_TEST_WAIT_MS, ret, 1, &sw_play.error);
+    spillway_ticket_free(ticket);
+    return rc;
+}
+
+/* ---- there is no coder ------------------------------------------------------------------------------------------- */
+
+static atomic_uint n_asked, n_given_back;
+static atomic_bool is_coded; /* the last spill */
+
+static void serve_without_a_coder(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    while (sw_play_get(socket, &msg))
+        if (msg.header.type == SW_MSG_CODER) {
+            atomic_fetch_add(msg.u.coder.bytes ? &n_asked : &n_given_back, 1);
+            answer_coder(socket, &msg);
+        } else if (msg.header.type == SW_MSG_BUILD) {
+            atomic_store(&is_coded, msg.u.build.chunks[0].frame_bytes > 0);
+            sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
+        } else {
+            sw_play_put_ok(socket, msg.header.seq);
+        }
+}
+
+static const struct {
+    int code;
+    bool may_pass; /* there may be room later */
+} reasons[] = {{-SW_ELIMIT, true}, {-SW_ENOMEM, true}, {-SW_EBUSY, true}, {-SW_EGPU, false}, {-SW_ENOTSUP, false}};
+
+static void ck_spilled(bool by_client, unsigned n) {
+    struct spillway_result result;
+    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, 0), &result), 0);
+    ck_assert_int_eq(atomic_load(&is_coded), by_client);
+    ck_assert_uint_eq(atomic_load(&n_asked), n);
+}
+
+/* Where only room is missing it is tried again, a second later, and others may have the grant until then. */
+START_TEST(a_coder_without_room_is_tried_again) {
+    const bool again = reasons[_i].may_pass;
+    open_client(serve_without_a_coder);
+    no_coder = reasons[_i].code;
+    stopped_us = __real_sw_clock_us();
+    ck_spilled(false, 1);
+    ck_assert_uint_eq(atomic_load(&n_given_back), again);
+    no_coder = 0;
+    stopped_us += 999999;
+    ck_spilled(false, 1);
+    stopped_us += 1;
+    ck_spilled(again, again ? 2 : 1);
+    close_client();
+}
+END_TEST
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* The first packet with frames has no room, and nothing of the call is begun again. */
+static void refuse_frames(int socket) {
+    struct sw_msg msg;
+    bool has_begun = false, has_refused = false;
+    greet(socket);
+    while (sw_play_get(socket, &msg)) {
+        const bool begins = flags_of(&msg) & SW_BUILD_BEGIN;
+        if (begins && has_begun) {
+            sw_play_put_error(socket, msg.header.seq, "EBUSY", SW_SCOPE_REQUEST, "begun again");
+        } else if (msg.header.type == SW_MSG_BUILD && msg.u.build.n_chunks && !has_refused) {
+            sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "no room");
+            has_refused = true;
+        } else if (msg.header.type == SW_MSG_BUILD) {
+            sw_play_put_result(socket, msg.header.seq, 0, 0);
+        } else {
+            sw_play_put_ok(socket, msg.header.seq);
+        }
+        has_begun |= begins;
+    }
+}
+
+/* The service would refuse the same bytes again. Loop: all or nothing, or each by itself. */
+START_TEST(what_the_service_refuses_is_not_tried_another_way) {
+    struct spillway_result result;
+    open_client(refuse_frames);
+    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, _i ? SPILLWAY_EACH : 0), &result), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "no room");
+    ck_assert_int_eq(result.code, -SPILLWAY_ENOSPACE);
+    close_client();
+}
+END_TEST
+
+static bool is_encoded_here;
+
+/* Stores whatever comes. */
+static void store_all(int socket) {
+    struct sw_msg msg;
+    uint64_t stored = 0;
+    greet(socket);
+    while (sw_play_get(socket, &msg)) {
+        uint64_t bytes = 0;
+        for (unsigned i = 0; msg.header.type == SW_MSG_BUILD && i < msg.u.build.n_chunks; i++) {
+            bytes += msg.u.build.chunks[i].raw_bytes;
+            is_encoded_here |= msg.u.build.chunks[i].frame_bytes > 0;
+        }
+        stored = flags_of(&msg) & SW_BUILD_BEGIN ? bytes : stored + bytes;
+        if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_result(socket, msg.header.seq, 1, flags_of(&msg) & SW_BUILD_COMMIT ? stored : bytes);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+/* A failure of this side's is none of the call's: the service encodes. */
+START_TEST(what_fails_here_is_the_service_s) {
+    struct spillway_result result;
+    open_client(store_all);
+    failure.operation = SW_OP_SPILL;
+    failure.code = -SW_EGPU;
+    ck_assert_int_eq(wait_for(spill(heap, LONG_BYTES, 0), &result), 0);
+    ck_assert_uint_eq(result.raw_bytes, LONG_BYTES);
+    ck_assert_str_ne(result.coder, "client");
+    close_client();
+    ck_assert(!is_encoded_here);
+}
+END_TEST
+
+/* Commits one region after the other: it answers packets about the second one, but for some, after the first commit. */
+static void store_each(int socket) {
+    enum { MOST = SECOND_BYTES / CHUNK_BYTES + 1, SOME = 8 };
+    uint32_t held[MOST], n_held = 0, n_second = 0, first = 0;
+    bool is_committed = false;
+    struct sw_msg msg;
+    greet(socket);
+    while (sw_play_get(socket, &msg)) {
+        const struct sw_msg_build *build = &msg.u.build;
+        const bool commits = flags_of(&msg) & SW_BUILD_COMMIT;
+        if (msg.header.type != SW_MSG_BUILD) {
+            sw_play_put_ok(socket, msg.header.seq);
+            continue;
+        }
+        if (flags_of(&msg) & SW_BUILD_BEGIN && build->buffers->raw_bytes == LONG_BYTES)
+            first = build->builds->build;
+        const bool is_first = build->builds->build == first;
+        SW_ASSERT(!commits || build->n_builds == 1);
+        n_second += !is_first;
+        if (!is_first && !is_committed && n_second > SOME)
+            held[n_held++] = msg.header.seq;
+        else
+            sw_play_put_result(socket, msg.header.seq, commits ? 1u + !is_first : 0,
+                               !commits   ? 0
+                               : is_first ? LONG_BYTES
+                                          : SECOND_BYTES);
+        is_committed |= commits;
+        while (is_committed && n_held > 0)
+            sw_play_put_result(socket, held[--n_held], 0, 0);
+    }
+}
+
+/* Once a part is committed the service cannot do the rest. Until the call's end, and no longer, the coder waits for
+ * kernels of others. */
+START_TEST(a_call_is_patient_until_its_end) {
+    const struct spillway_buffer buffers[] = {{.data = NULL, .bytes = LONG_BYTES},
+                                              {.data = NULL, .bytes = SECOND_BYTES}};
+    struct spillway_buffer both[2];
+    struct spillway_request requests[2] = {0};
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_ticket *ticket = NULL;
+    open_client(store_each);
+    for (unsigned i = 0; i < 2; i++) {
+        both[i] = buffers[i];
+        both[i].data = heap + (i ? LONG_BYTES : 0);
+    }
+    sw_requests_of_each(requests, both, 2);
+    requests[0].flags = requests[1].flags = SPILLWAY_EACH;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, results, 2, &sw_play.error), 0);
+    ck_assert_uint_eq(n_patient[true], 1);
+    ck_assert_uint_eq(n_patient[false], 1);
+    spillway_ticket_free(ticket);
+    close_client();
+}
+END_TEST
+
+/* Leaves when it has got frames. The next process takes none, and knows nothing of what was open. */
+static void leave_with_frames(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    do
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    while (!msg.u.build.n_chunks);
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    while (sw_play_get(again, &msg)) {
+        SW_ASSERT(!(flags_of(&msg) & SW_BUILD_ABORT));
+        if (msg.header.type == SW_MSG_CODER)
+            sw_play_put_error(again, msg.header.seq, "ENOTSUP", SW_SCOPE_REQUEST, "no frames");
+        else if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_error(again, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "the other way");
+        else
+            sw_play_put_ok(again, msg.header.seq);
+    }
+    (void)close(again);
+}
+
+/* No run of the call is left, and it is to go another way. */
+static bool waits_for_service(const struct spillway_ticket *ticket) {
+    (void)sw_client_enter(sw_play.connection, NULL);
+    const struct sw_coded *op = sw_coded_of(ticket->call->way);
+    const bool ret = op->falls_back && op->first_run == op->n_runs;
+    sw_client_leave(sw_play.connection);
+    return ret;
+}
+
+START_TEST(a_call_goes_another_way_when_the_service_is_back) {
+    char hidden[sizeof sw_play.address.sun_path + 2];
+    struct spillway_result result;
+    open_client(leave_with_frames);
+    (void)snprintf(hidden, sizeof hidden, "%s_", sw_play.address.sun_path);
+    struct spillway_ticket *ticket = spill(heap, LONG_BYTES, 0);
+    ck_assert_int_eq(rename(sw_play.address.sun_path, hidden), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0); /* once it has frames */
+    while (sw_play.connection->link == SW_LINK_UP || !waits_for_service(ticket))
+        sw_resume_dispatch();
+    ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
+    ck_assert(sw_list_empty(&sw_play.connection->outbox)); /* what was open is gone: it need not be ended */
+    ck_assert_int_eq(rename(hidden, sw_play.address.sun_path), 0);
+    sw_play_ck_error(wait_for(ticket, &result), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "the other way");
+    close_client();
+}
+END_TEST
+
+/* ---- packs ------------------------------------------------------------------------------------------------------- */
+
+static void expect_nothing(int socket) {
+    greet(socket);
+    sw_play_expect_end(socket);
+}
+
+/* Nobody can pack bytes that are lost. */
+START_TEST(a_pack_that_has_lost_the_bytes_is_not_tried_again) {
+    struct spillway_result result;
+    open_client(expect_nothing);
+    failure.operation = SW_OP_PACK;
+    failure.code = -SW_ELOST;
+    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ELOST,
+                     SPILLWAY_SCOPE_REGION, "as the test has it");
+    ck_assert_int_eq(result.code, -SPILLWAY_ELOST);
+    close_client();
+}
+END_TEST
+
+static void pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
+    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_PARTS);
+    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(flags_of(&msg) == (SW_BUILD_BEGIN | SW_BUILD_COMMIT | SW_BUILD_IN_PLACE));
+    sw_play_put_result(socket, msg.header.seq, 3, SW_PLAY_BYTES);
+    sw_play_expect_end(socket);
+}
+
+START_TEST(a_pack_that_has_failed_here_is_the_service_s) {
+    struct spillway_result result;
+    open_client(pack);
+    failure.operation = SW_OP_PACK;
+    failure.code = -SW_EGPU;
+    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
+    ck_assert_uint_eq(result.region.slot, 3);
+    close_client();
+}
+END_TEST
+
+static void refuse_a_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(flags_of(&msg) & SW_BUILD_PACKED);
+    sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "too many regions");
+    sw_play_expect_end(socket);
+}
+
+/* What the caller has to know first is that the bytes are lost. */
+START_TEST(a_pack_that_cannot_be_undone_is_a_loss) {
+    struct spillway_result result;
+    open_client(refuse_a_pack);
+    failure.operation = SW_OP_UNPACK;
+    failure.code = -SW_EIO;
+    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ELOST,
+                     SPILLWAY_SCOPE_REGION, "could not be undone");
+    ck_assert_int_eq(result.code, -SPILLWAY_ELOST);
+    close_client();
+}
+END_TEST
+
+static void know_a_pack(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    sw_play_put_result(socket, msg.header.seq, 7, SW_PLAY_BYTES);
+    sw_play_expect(socket, &msg, SW_MSG_DISCARD);
+    SW_ASSERT(msg.u.discard.flags == SW_REQ_CONSUME && msg.u.discard.n_ids == 1 && msg.u.discard.ids[0].slot == 7);
+    sw_play_put_discarded(socket, msg.header.seq, 1);
+    sw_play_expect_end(socket);
+}
+
+static struct spillway_ticket *unpack(struct spillway_region region) {
+    struct spillway_ticket *ticket = NULL;
+    ck_assert_int_eq(
+        spillway_restore(sw_play.connection,
+                         SW_REQUEST(SW_ONE(heap, SW_PLAY_BYTES), .region = region, .flags = SPILLWAY_IN_PLACE), 1,
+                         &ticket, &sw_play.error),
+        0);
+    return ticket;
+}
+
+/* The region is where it was, and is free for another attempt. */
+START_TEST(an_unpack_that_has_failed_can_be_repeated) {
+    struct spillway_result packed, result;
+    open_client(know_a_pack);
+    ck_assert_int_eq(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &packed), 0);
+    failure.operation = SW_OP_UNPACK;
+    failure.code = -SW_EIO;
+    sw_play_ck_error(wait_for(unpack(packed.region), &result), SPILLWAY_EIO, SPILLWAY_SCOPE_REGION,
+                     "as the test has it");
+    ck_assert_int_eq(result.code, -SPILLWAY_EIO);
+    ck_assert(sw_packed_find(sw_play.connection, packed.region) &&
+              !sw_packed_find(sw_play.connection, packed.region)->is_busy);
+    failure.code = 0;
+    ck_assert_int_eq(wait_for(unpack(packed.region), &result), 0);
+    ck_assert_str_eq(result.codec, packed.codec);
+    ck_assert_str_eq(result.reason, packed.reason);
+    ck_assert_ptr_null(sw_packed_find(sw_play.connection, packed.region));
+    close_client();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_client_coder");
+    TCase *tcase = tcase_create("coder");
+    tcase_add_loop_test(tcase, a_coder_without_room_is_tried_again, 0, (int)(sizeof reasons / sizeof reasons[0]));
+    tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 2);
+    tcase_add_test(tcase, what_fails_here_is_the_service_s);
+    tcase_add_test(tcase, a_call_is_patient_until_its_end);
+    tcase_add_test(tcase, a_call_goes_another_way_when_the_service_is_back);
+    tcase_add_test(tcase, a_pack_that_has_lost_the_bytes_is_not_tried_again);
+    tcase_add_test(tcase, a_pack_that_has_failed_here_is_the_service_s);
+    tcase_add_test(tcase, a_pack_that_cannot_be_undone_is_a_loss);
+    tcase_add_test(tcase, an_unpack_that_has_failed_can_be_repeated);
+    suite_add_tcase(suite, tcase);
+    return sw_test_run(suite, CK_FORK);
+}
