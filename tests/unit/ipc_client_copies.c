@@ -59,6 +59,34 @@ static void serve(int socket) {
     }
 }
 
+static bool says_by_result;
+
+/* Refuses the only part of a spill. */
+static void refuse_a_part(int socket) {
+    static const char text[] = "no room";
+    const struct sw_wire_result result = {.error = 1, .scope = SW_SCOPE_REQUEST};
+    const struct sw_wire_text code = {"ENOSPACE"};
+    struct sw_msg reply = {.u.results = {.n_results = 1,
+                                         .n_texts = 1,
+                                         .text_bytes = sizeof text - 1,
+                                         .results = &result,
+                                         .texts = &code,
+                                         .text = text}};
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_chunks == 1 && !(msg.u.build.builds[0].flags & SW_BUILD_COMMIT));
+    if (says_by_result)
+        sw_play_put(socket, &reply, SW_MSG_RESULTS, msg.header.seq);
+    else
+        sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, text);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD); /* it was on its way */
+    SW_ASSERT(msg.u.build.builds[0].flags == SW_BUILD_COMMIT);
+    sw_play_put_error(socket, msg.header.seq, "ENOENT", SW_SCOPE_REQUEST, "no such build");
+    sw_play_expect_end(socket);
+}
+
 /* ---- the client -------------------------------------------------------------------------------------------------- */
 
 static uint8_t *new_memory(void) {
@@ -87,10 +115,27 @@ START_TEST(a_copy_goes_on_where_it_has_stopped) {
 }
 END_TEST
 
+/* The error is that of the part, not of the commit behind it. Loop: how the service says so. */
+START_TEST(a_part_that_is_refused_fails_the_spill) {
+    struct spillway_result result = {.size = sizeof result};
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *memory = new_memory();
+    says_by_result = _i;
+    sw_play_open(refuse_a_part);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(memory, COPIED_BYTES)), 1, &ticket, NULL), 0);
+    sw_play_ck_error(spillway_wait(ticket, SW_TEST_WAIT_MS, &result, 1, &sw_play.error), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "no room");
+    ck_assert_int_eq(result.code, -SPILLWAY_ENOSPACE);
+    sw_play_close();
+    free(memory);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_copies");
     TCase *tcase = tcase_create("copies");
     tcase_add_test(tcase, a_copy_goes_on_where_it_has_stopped);
+    tcase_add_loop_test(tcase, a_part_that_is_refused_fails_the_spill, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }

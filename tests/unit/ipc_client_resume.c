@@ -53,6 +53,7 @@ START_TEST(no_reconnection_is_tried_without_time) {
     sw_play_ck_error(spillway_status(sw_play.connection, &status, &sw_play.error), SPILLWAY_ECONN,
                      SPILLWAY_SCOPE_SESSION, "");
     ck_assert_str_eq(sw_play.error.text, "the daemon closed the connection");
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, sw_play.data, &sw_play.error), -SPILLWAY_ECONN);
     sw_play_close();
 }
 END_TEST
