@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { LONG_BYTES = 2 << 20, SECOND_BYTES = 16 << 20, CHUNK_BYTES = 65536 };
@@ -78,6 +79,25 @@ static void greet(int socket) {
     sw_play_expect(socket, &msg, SW_MSG_CODER);
     answer_coder(socket, &msg);
     (void)sw_play_register(socket);
+}
+
+/* An answer to a packet of one item: it has failed. Some answers say so by an error, others by a result. */
+static bool says_by_result;
+
+static void put_failure(int socket, uint32_t seq, const char *name, const char *text) {
+    const struct sw_wire_result result = {.error = 1, .scope = SW_SCOPE_REQUEST};
+    struct sw_wire_text code = {{0}};
+    struct sw_msg reply = {.u.results = {.n_results = 1,
+                                         .n_texts = 1,
+                                         .text_bytes = (uint16_t)strlen(text),
+                                         .results = &result,
+                                         .texts = &code,
+                                         .text = text}};
+    memcpy(code.text, name, strlen(name));
+    if (says_by_result)
+        sw_play_put(socket, &reply, SW_MSG_RESULTS, seq);
+    else
+        sw_play_put_error(socket, seq, name, SW_SCOPE_REQUEST, text);
 }
 
 static unsigned flags_of(const struct sw_msg *msg) {
@@ -176,7 +196,7 @@ static void refuse_frames(int socket) {
         if (begins && has_begun) {
             sw_play_put_error(socket, msg.header.seq, "EBUSY", SW_SCOPE_REQUEST, "begun again");
         } else if (msg.header.type == SW_MSG_BUILD && msg.u.build.n_chunks && !has_refused) {
-            sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "no room");
+            put_failure(socket, msg.header.seq, "ENOSPACE", "no room");
             has_refused = true;
         } else if (msg.header.type == SW_MSG_BUILD) {
             sw_play_put_result(socket, msg.header.seq, 0, 0);
@@ -187,11 +207,12 @@ static void refuse_frames(int socket) {
     }
 }
 
-/* The service would refuse the same bytes again. Loop: all or nothing, or each by itself. */
+/* The service would refuse the same bytes again. Loop: all or nothing, or each by itself; how it says so. */
 START_TEST(what_the_service_refuses_is_not_tried_another_way) {
     struct spillway_result result;
+    says_by_result = _i & 2;
     open_client(refuse_frames);
-    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, _i ? SPILLWAY_EACH : 0), &result), SPILLWAY_ENOSPACE,
+    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, _i & 1 ? SPILLWAY_EACH : 0), &result), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "no room");
     ck_assert_int_eq(result.code, -SPILLWAY_ENOSPACE);
     close_client();
@@ -358,9 +379,8 @@ START_TEST(a_pack_that_has_lost_the_bytes_is_not_tried_again) {
 }
 END_TEST
 
-static void pack(int socket) {
+static void take_pack(int socket) {
     struct sw_msg msg;
-    greet(socket);
     sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
     sw_play_put_ok(socket, msg.header.seq);
     sw_play_expect(socket, &msg, SW_MSG_MEM_PARTS);
@@ -370,6 +390,88 @@ static void pack(int socket) {
     sw_play_put_result(socket, msg.header.seq, 3, SW_PLAY_BYTES);
     sw_play_expect_end(socket);
 }
+
+static void pack(int socket) {
+    greet(socket);
+    take_pack(socket);
+}
+
+/* It takes no frames, and packs. */
+static void pack_without_frames(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    sw_play_put_error(socket, msg.header.seq, "ENOTSUP", SW_SCOPE_REQUEST, "no frames");
+    take_pack(socket);
+}
+
+START_TEST(a_pack_without_a_coder_is_the_service_s) {
+    struct spillway_result result;
+    open_client(pack_without_frames);
+    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
+    ck_assert_uint_eq(result.region.slot, 3);
+    close_client();
+}
+END_TEST
+
+/* The coder is asked for, and the answer comes late. */
+static void answer_late(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_CODER);
+    (void)sem_wait(&sw_play.go);
+    answer_coder(socket, &msg);
+    while (sw_play_get(socket, &msg)) {
+        SW_ASSERT(msg.header.type != SW_MSG_BUILD || (!msg.u.build.n_chunks && !(flags_of(&msg) & SW_BUILD_COMMIT)));
+        if (msg.header.type == SW_MSG_BUILD)
+            sw_play_put_result(socket, msg.header.seq, 0, 0);
+        else
+            sw_play_put_ok(socket, msg.header.seq);
+    }
+}
+
+/* Loop: a pack, or a spill of a long region. */
+START_TEST(a_call_that_is_canceled_before_it_begins_does_nothing) {
+    struct spillway_result result;
+    open_client(answer_late);
+    struct spillway_ticket *ticket = spill(heap, LONG_BYTES, _i ? 0 : SPILLWAY_IN_PLACE);
+    ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
+    sw_play_ck_error(wait_for(ticket, &result), SPILLWAY_ECANCELED, SPILLWAY_SCOPE_REQUEST, "spillway_cancel()");
+    ck_assert_int_eq(result.code, -SPILLWAY_ECANCELED);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, heap, NULL), 0);
+    for (unsigned i = 0; i < LONG_BYTES; i++)
+        ck_assert_uint_eq(heap[i], 0);
+    close_client();
+}
+END_TEST
+
+/* The way that the library falls back to may fail at once. Loop: all or nothing, or each by itself. */
+START_TEST(memory_that_is_gone_fails_the_other_way_too) {
+    struct spillway_result results[2] = {{.size = sizeof results[0]}};
+    struct spillway_request requests[2] = {0};
+    struct spillway_buffer buffers[2];
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *memory = mmap(NULL, 2 * LONG_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    open_client(answer_late);
+    failure.operation = SW_OP_SPILL;
+    failure.code = -SW_EGPU;
+    for (unsigned i = 0; i < 2; i++)
+        buffers[i] = (struct spillway_buffer){.data = memory + i * LONG_BYTES, .bytes = LONG_BYTES};
+    sw_requests_of_each(requests, buffers, 2);
+    requests[0].flags = requests[1].flags = _i ? SPILLWAY_EACH : 0;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(munmap(memory, 2 * LONG_BYTES), 0);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    sw_play_ck_error(spillway_wait(ticket, SW_TEST_WAIT_MS, results, 2, &sw_play.error), SPILLWAY_EMEMKIND,
+                     SPILLWAY_SCOPE_REQUEST, "");
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(results[i].code, -SPILLWAY_EMEMKIND);
+    spillway_ticket_free(ticket);
+    close_client();
+}
+END_TEST
 
 START_TEST(a_pack_that_has_failed_here_is_the_service_s) {
     struct spillway_result result;
@@ -387,9 +489,25 @@ static void refuse_a_pack(int socket) {
     greet(socket);
     sw_play_expect(socket, &msg, SW_MSG_BUILD);
     SW_ASSERT(flags_of(&msg) & SW_BUILD_PACKED);
-    sw_play_put_error(socket, msg.header.seq, "ENOSPACE", SW_SCOPE_REQUEST, "too many regions");
+    put_failure(socket, msg.header.seq, "ENOSPACE", "too many regions");
     sw_play_expect_end(socket);
 }
+
+/* Loop: how the service says so. */
+START_TEST(a_pack_that_is_refused_is_undone) {
+    struct spillway_result result;
+    says_by_result = _i;
+    open_client(refuse_a_pack);
+    for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
+        heap[i] = (uint8_t)(i % 7);
+    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ENOSPACE,
+                     SPILLWAY_SCOPE_REQUEST, "too many regions");
+    ck_assert(result.code == -SPILLWAY_ENOSPACE && !result.region.slot && !result.region.generation);
+    for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
+        ck_assert_uint_eq(heap[i], i % 7);
+    close_client();
+}
+END_TEST
 
 /* What the caller has to know first is that the bytes are lost. */
 START_TEST(a_pack_that_cannot_be_undone_is_a_loss) {
@@ -450,12 +568,16 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_coder");
     TCase *tcase = tcase_create("coder");
     tcase_add_loop_test(tcase, a_coder_without_room_is_tried_again, 0, (int)(sizeof reasons / sizeof reasons[0]));
-    tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 2);
+    tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 4);
     tcase_add_test(tcase, what_fails_here_is_the_service_s);
     tcase_add_test(tcase, a_call_is_patient_until_its_end);
     tcase_add_test(tcase, a_call_goes_another_way_when_the_service_is_back);
     tcase_add_test(tcase, a_pack_that_has_lost_the_bytes_is_not_tried_again);
     tcase_add_test(tcase, a_pack_that_has_failed_here_is_the_service_s);
+    tcase_add_test(tcase, a_pack_without_a_coder_is_the_service_s);
+    tcase_add_loop_test(tcase, a_pack_that_is_refused_is_undone, 0, 2);
+    tcase_add_loop_test(tcase, a_call_that_is_canceled_before_it_begins_does_nothing, 0, 2);
+    tcase_add_loop_test(tcase, memory_that_is_gone_fails_the_other_way_too, 0, 2);
     tcase_add_test(tcase, a_pack_that_cannot_be_undone_is_a_loss);
     tcase_add_test(tcase, an_unpack_that_has_failed_can_be_repeated);
     suite_add_tcase(suite, tcase);
