@@ -141,6 +141,75 @@ START_TEST(one_memfd_of_several_buffers_is_handed_over_once) {
 }
 END_TEST
 
+static void serve_empty_ones(int socket) {
+    struct sw_msg open, msg;
+    sw_play_greet(socket);
+    sw_play_expect(socket, &open, SW_MSG_MEM_OPEN);
+    sw_play_put_ok(socket, open.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_PARTS);
+    sw_play_put_ok(socket, msg.header.seq);
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.n_chunks == 3);
+    for (uint32_t k = 0; k < 3; k++)
+        SW_ASSERT(msg.u.build.chunks[k].mem == open.u.mem_open.mem);
+    sw_play_put_result(socket, msg.header.seq, 1, SW_PLAY_BYTES);
+    sw_play_expect_end(socket);
+}
+
+/* They have no address, and use the memory of the other one, wherever that stands (_i). */
+START_TEST(empty_buffers_use_the_memory_of_another) {
+    struct spillway_buffer buffers[3] = {{0}};
+    struct spillway_ticket *ticket = NULL;
+    buffers[_i] = (struct spillway_buffer){.data = NULL, .bytes = SW_PLAY_BYTES};
+    sw_play_open(serve_empty_ones);
+    buffers[_i].data = sw_play.data;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 3)), 1, &ticket, &sw_play.error),
+                     0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
+enum { MANY_REQUESTS = SW_PROTO_MAX_ITEMS / SPILLWAY_MAX_BUFFERS + 1 };
+
+/* Few requests with more buffers than a packet has room for. */
+static void serve_two_packets(int socket) {
+    struct sw_msg msg;
+    uint32_t mem = 0, n = 0;
+    sw_play_greet(socket);
+    while (sw_play_get(socket, &msg))
+        if (msg.header.type == SW_MSG_MEM_OPEN) {
+            SW_ASSERT(!msg.u.mem_open.once && !mem);
+            mem = msg.u.mem_open.mem;
+            sw_play_put_ok(socket, msg.header.seq);
+        } else if (msg.header.type == SW_MSG_BUILD) {
+            SW_ASSERT(msg.u.build.chunks[0].mem == mem);
+            sw_play_put_batch(socket, msg.header.seq, msg.u.build.n_builds, 1 + n,
+                              (uint64_t)msg.u.build.n_builds * SPILLWAY_MAX_BUFFERS);
+            n += msg.u.build.n_builds;
+        } else {
+            SW_ASSERT(msg.header.type != SW_MSG_MEM_CLOSE || (msg.u.mem_close.mem == mem && n == MANY_REQUESTS));
+            sw_play_put_ok(socket, msg.header.seq);
+        }
+}
+
+/* All of them find the memory open. */
+START_TEST(buffers_of_several_packets_share_a_memory) {
+    static struct spillway_buffer buffers[MANY_REQUESTS][SPILLWAY_MAX_BUFFERS];
+    struct spillway_request requests[MANY_REQUESTS];
+    struct spillway_ticket *ticket = NULL;
+    sw_play_open(serve_two_packets);
+    for (uint32_t i = 0; i < MANY_REQUESTS; i++) {
+        for (uint32_t k = 0; k < SPILLWAY_MAX_BUFFERS; k++)
+            buffers[i][k] = (struct spillway_buffer){.data = sw_play.data, .bytes = 1};
+        requests[i] = *SW_REQUEST(SW_SEVERAL(buffers[i], SPILLWAY_MAX_BUFFERS));
+    }
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, MANY_REQUESTS, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+}
+END_TEST
+
 static void serve_empty_in_registered(int socket) {
     struct sw_msg msg;
     sw_play_greet(socket);
@@ -633,6 +702,8 @@ int main(void) {
     tcase_add_test(tcase, memory_of_buffers_is_closed_before_they_are_done);
     tcase_add_test(tcase, one_memfd_of_several_buffers_is_handed_over_once);
     tcase_add_test(tcase, an_empty_buffer_ends_registered_memory);
+    tcase_add_loop_test(tcase, empty_buffers_use_the_memory_of_another, 0, 3);
+    tcase_add_test(tcase, buffers_of_several_packets_share_a_memory);
     tcase_add_test(tcase, a_block_holds_what_ends_in_it);
     tcase_add_test(tcase, two_memfds_are_handed_over_separately);
     tcase_add_test(tcase, the_cause_is_why_memory_was_refused);
