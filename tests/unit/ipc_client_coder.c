@@ -186,6 +186,8 @@ END_TEST
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
+static bool refuses_beginning; /* which may have no frames */
+
 /* The first packet with frames has no room, and nothing of the call is begun again. */
 static void refuse_frames(int socket) {
     struct sw_msg msg;
@@ -193,9 +195,10 @@ static void refuse_frames(int socket) {
     greet(socket);
     while (sw_play_get(socket, &msg)) {
         const bool begins = flags_of(&msg) & SW_BUILD_BEGIN;
+        const bool may_refuse = msg.header.type == SW_MSG_BUILD && (msg.u.build.n_chunks || refuses_beginning);
         if (begins && has_begun) {
             sw_play_put_error(socket, msg.header.seq, "EBUSY", SW_SCOPE_REQUEST, "begun again");
-        } else if (msg.header.type == SW_MSG_BUILD && msg.u.build.n_chunks && !has_refused) {
+        } else if (may_refuse && !has_refused) {
             put_failure(socket, msg.header.seq, "ENOSPACE", "no room");
             has_refused = true;
         } else if (msg.header.type == SW_MSG_BUILD) {
@@ -211,6 +214,7 @@ static void refuse_frames(int socket) {
 START_TEST(what_the_service_refuses_is_not_tried_another_way) {
     struct spillway_result result;
     says_by_result = _i & 2;
+    refuses_beginning = _i & 4;
     open_client(refuse_frames);
     sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, _i & 1 ? SPILLWAY_EACH : 0), &result), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "no room");
@@ -568,7 +572,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_coder");
     TCase *tcase = tcase_create("coder");
     tcase_add_loop_test(tcase, a_coder_without_room_is_tried_again, 0, (int)(sizeof reasons / sizeof reasons[0]));
-    tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 4);
+    tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 8);
     tcase_add_test(tcase, what_fails_here_is_the_service_s);
     tcase_add_test(tcase, a_call_is_patient_until_its_end);
     tcase_add_test(tcase, a_call_goes_another_way_when_the_service_is_back);
