@@ -293,10 +293,14 @@ static struct sw_plan short_denser(const struct sw_frame_dictionary *dictionary)
         .codec = SW_CODEC_ONPAIR, .expected_ratio = 4.2, .raw_bytes = 256 * MIB, .dictionary = dictionary};
 }
 
-static void init_short(void) {
-    init(&short_text);
+static void init_measured(const struct goal *g) {
+    init(g);
     sw_planner_observe_plan(&planner, true, LEARNING_US);
     sw_planner_observe_plan(&planner, false, PLAN_US);
+}
+
+static void init_short(void) {
+    init_measured(&short_text);
 }
 
 /* Begins regions until one is to learn. Returns how many have not. */
@@ -388,6 +392,81 @@ START_TEST(the_other_column_has_its_own_dictionary) {
 }
 END_TEST
 
+/* A denser encoder that saves no time any more, as beside other programs, is not taken where the first frame shows
+ * another column either. */
+START_TEST(a_slow_dictionary_is_not_taken_at_a_mismatch) {
+    static struct sw_frame_dictionary dictionaries[2];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_frame_layout poor = {.codec = SW_CODEC_V5T, .raw_bytes = 16 * MIB, .frame_bytes = 11 * MIB};
+    struct goal g = short_text;
+    struct sw_plan plan;
+    struct sw_course course = {.plan_key = key, .plan = &plan};
+    g.dense_encode = 100;
+    struct sw_snapshot now = snapshot_of(&g);
+    init_measured(&g);
+    for (int i = 0; i < 2; i++)
+        (void)keep_pair(key, &dictionaries[i]);
+    ck_assert(sw_planner_begin(&planner, &course, &now));
+    ck_assert_ptr_null(plan.dictionary);
+    now.is_running = true;
+    now.n_dealt = now.n_encoded = 1;
+    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &poor), SW_MISMATCH_RETRY);
+    ck_assert_ptr_null(plan.dictionary);
+    ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+}
+END_TEST
+
+/* What a column gains by its dictionary is known by the dictionary's own ratio, and must be clearly more than noise. */
+START_TEST(a_column_gains_by_what_its_dictionary_reaches) {
+    static const double ratios[] = {3.1, 3.3, 4.2};
+    static struct sw_frame_dictionary dictionary;
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_snapshot now = snapshot_of(&short_text);
+    struct sw_plan_choice of_usual = {0}, of_denser = {0};
+    struct sw_plan denser = short_denser(&dictionary);
+    denser.expected_ratio = ratios[_i];
+    init_short();
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &short_usual);
+    ck_assert_int_eq(choose(key, &now), SW_DENSE_COLUMN); /* expects more while none is known */
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &denser);
+    sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1), &of_denser,
+                       &denser);
+    ck_assert_int_eq(choose(key, &now), _i == 2 ? SW_DENSE_COLUMN : SW_DENSE_NOT);
+}
+END_TEST
+
+static unsigned count_plans(uint64_t key, uint64_t bytes) {
+    struct sw_plan_choice choice = {0};
+    unsigned n = 0;
+    while (sw_plan_cache_find(&planner.plans, key, bytes, &choice)) {
+        sw_plan_cache_note_mismatch(&choice);
+        n++;
+    }
+    return n;
+}
+
+/* A denser plan replaces none that another column has, although the usual plan before it was to be made anew. _i:
+ * whether the denser plan is used. */
+START_TEST(a_plan_of_the_other_kind_replaces_none) {
+    const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700, .dense_encode = 400};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan old = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .raw_bytes = g.raw_bytes},
+                         made = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4.1, .raw_bytes = g.raw_bytes};
+    struct sw_plan plan = {.codec = SW_CODEC_V5T, .expected_ratio = _i ? 3 : 4.1, .raw_bytes = g.raw_bytes};
+    struct sw_course course = {
+        .plan_key = key, .plan = &plan, .plan_state = SW_PLAN_STATE_SETTLED, .plan_choice = {.is_due = true}};
+    struct sw_snapshot now = snapshot_of(&g);
+    init(&g);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &(struct sw_plan_choice){0}, &old);
+    now.is_running = true;
+    now.n_dealt = 4;
+    sw_planner_take_denser(&planner, &course, &now, &made);
+    ck_assert_int_eq(plan.codec == SW_CODEC_ONPAIR, _i);
+    ck_assert_uint_eq(count_plans(key | SW_PLAN_KEY_DENSE, g.raw_bytes), 2);
+    ck_assert_int_eq(course.plan_choice.is_due, !_i); /* the usual plan that it stays with is due still */
+}
+END_TEST
+
 /* Columns in turn: each region takes the dictionary of the column that follows. */
 START_TEST(columns_in_turn_take_their_own_dictionaries) {
     static struct sw_frame_dictionary dictionaries[2];
@@ -445,6 +524,42 @@ START_TEST(a_mismatch_is_not_waited_for) {
     sw_planner_take_plan(&planner, &course, &now, 0, &usual);
     ck_assert(sw_planner_learns_now(&planner, &course, &now));
     ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
+}
+END_TEST
+
+/* The usual plan that takes over from a dictionary which was to be made anew replaces no other column's usual plan. */
+START_TEST(a_plan_after_a_mismatch_replaces_none) {
+    static struct sw_frame_dictionary old;
+    const struct goal g = {.raw_bytes = 8 * GIB, .disk = 3, .has_link = true, .encode = 700, .dense_encode = 1};
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan kept = {.codec = SW_CODEC_ONPAIR,
+                                 .expected_ratio = 4,
+                                 .raw_bytes = g.raw_bytes,
+                                 .dictionary = &old},
+                         usual = {.codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = g.raw_bytes};
+    const struct sw_frame_layout frame = {.codec = SW_CODEC_ONPAIR, .raw_bytes = 16 * MIB, .frame_bytes = 8 * MIB};
+    struct sw_snapshot now = snapshot_of(&g);
+    struct sw_plan plan;
+    struct sw_course course = {.plan_key = key | SW_PLAN_KEY_DENSE,
+                               .plan = &plan,
+                               .plan_state = SW_PLAN_STATE_UNPROVEN,
+                               .learning = SW_LEARNING_WANTED,
+                               .never_waits = true};
+    init(&g);
+    sw_plan_cache_put(&planner.plans, key, g.raw_bytes, &(struct sw_plan_choice){0}, &usual);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, g.raw_bytes, &(struct sw_plan_choice){0}, &kept);
+    ck_assert_ptr_nonnull(sw_plan_cache_find(&planner.plans, course.plan_key, g.raw_bytes, &course.plan_choice));
+    ck_assert(!sw_plan_cache_use(&planner.plans, course.plan_key, &course.plan_choice, 1));
+    plan = kept;
+    now.is_running = true;
+    now.n_dealt = now.n_encoded = 4;
+    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &frame), SW_MISMATCH_REPLAN);
+    ck_assert_uint_eq(course.plan_key, key);
+    ck_assert_uint_eq(course.n_retrained, 1);
+    sw_planner_take_plan(&planner, &course, &now, 4, &usual);
+    ck_assert_uint_eq(count_plans(key, g.raw_bytes), 2);
+    ck_assert_int_eq(course.learning, SW_LEARNING_WANTED);
+    ck_assert(!course.never_waits); /* once */
 }
 END_TEST
 
@@ -682,8 +797,12 @@ int main(void) {
     tcase_add_test(tcase, a_column_of_short_regions_learns_once);
     tcase_add_test(tcase, a_column_without_a_dictionary_learns_no_more);
     tcase_add_test(tcase, the_other_column_has_its_own_dictionary);
+    tcase_add_test(tcase, a_slow_dictionary_is_not_taken_at_a_mismatch);
+    tcase_add_loop_test(tcase, a_column_gains_by_what_its_dictionary_reaches, 0, 3);
+    tcase_add_loop_test(tcase, a_plan_of_the_other_kind_replaces_none, 0, 2);
     tcase_add_test(tcase, columns_in_turn_take_their_own_dictionaries);
     tcase_add_test(tcase, a_mismatch_is_not_waited_for);
+    tcase_add_test(tcase, a_plan_after_a_mismatch_replaces_none);
     tcase_add_test(tcase, a_kept_plan_is_made_anew_meanwhile);
     tcase_add_loop_test(tcase, changing_text_gets_a_new_dictionary, 0, 2);
     tcase_add_test(tcase, regions_learn_it_once);

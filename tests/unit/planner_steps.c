@@ -203,6 +203,46 @@ START_TEST(drifting_bytes_use_the_ratio_seen) {
 }
 END_TEST
 
+/* A pack goes on by a kept plan if its first frame shrinks as the plan's own did, within 3 %; a spill, if it shrinks no
+ * less than expected, within 15 %. */
+START_TEST(a_pack_must_shrink_as_the_plans_own_region) {
+    static struct sw_planner planner;
+    static const struct {
+        double part; /* of the ratio of the plan's own first frame */
+        bool matches_pack, matches_spill;
+    } rows[] = {{1, true, true},     {0.98, true, true}, {1.02, true, true}, {0.95, false, true},
+                {1.05, false, true}, {2, false, true},   {0.8, false, false}};
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof rows[0]; i++) {
+        const bool is_pack = i % 2;
+        const struct sw_plan made = {
+            .codec = SW_CODEC_V5T, .expected_ratio = 3, .raw_bytes = 5 * CHUNK_BYTES, .segment_log2 = 12};
+        const double ratio = sw_plan_data_ratio(&made);
+        const struct sw_frame_layout own = {.codec = SW_CODEC_V5T,
+                                            .raw_bytes = CHUNK_BYTES,
+                                            .frame_bytes = (uint64_t)((double)CHUNK_BYTES / ratio)},
+                                     frame = {.codec = SW_CODEC_V5T,
+                                              .raw_bytes = CHUNK_BYTES,
+                                              .frame_bytes =
+                                                  (uint64_t)((double)CHUNK_BYTES / ratio / rows[i / 2].part)};
+        struct sw_snapshot now = spill_of(5, 0);
+        struct sw_plan plan;
+        struct sw_course first = {.plan_key = 7, .plan = &plan}, course = first;
+        measure(&planner, 700 * GB, 165 * GB);
+        planner.plan_s[false] = 1e-4;
+        now.is_pack = is_pack;
+        sw_planner_take_plan(&planner, &first, &now, 0, &made);
+        (void)sw_planner_check_frame(&planner, &first, &now, first.plan_number, &own);
+        ck_assert(sw_planner_begin(&planner, &course, &now));
+        now.n_dealt = now.n_encoded = 1;
+        const enum sw_plan_mismatch mismatch =
+            sw_planner_check_frame(&planner, &course, &now, course.plan_number, &frame);
+        const bool matches = mismatch == SW_MISMATCH_ACCEPT && !(plan.expected_ratio < made.expected_ratio);
+        ck_assert_msg(matches == (is_pack ? rows[i / 2].matches_pack : rows[i / 2].matches_spill), "%g, pack: %d",
+                      rows[i / 2].part, is_pack);
+    }
+}
+END_TEST
+
 /* Every chunk has gone before there was a plan: why they went as they did stays true. The plan is for other regions. */
 START_TEST(a_late_plan_is_kept_for_other_runs) {
     static struct sw_planner planner;
@@ -424,6 +464,7 @@ int main(void) {
     tcase_add_test(tests, drifting_bytes_are_sampled_again);
     tcase_add_test(tests, drifting_bytes_use_the_ratio_seen);
     tcase_add_test(tests, a_late_plan_is_kept_for_other_runs);
+    tcase_add_test(tests, a_pack_must_shrink_as_the_plans_own_region);
     tcase_add_test(tests, partially_compressed_regions_probe_no_restore_path);
     tcase_add_loop_test(tests, tiers_are_tried_in_order, 0, sizeof rooms / sizeof rooms[0]);
     tcase_add_loop_test(tests, beside_the_data_all_compressible_bytes_are_compressed, 0,
