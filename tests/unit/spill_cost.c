@@ -503,6 +503,46 @@ START_TEST(test_partial_probes) {
 }
 END_TEST
 
+/* The link is probed at a quarter of the usual share of the time, and its old rate then does not count any more. */
+START_TEST(test_a_probe_of_the_link_replaces_its_rate) {
+    struct sw_probe_budget budget = {0};
+    struct sw_meter direct_out = {.bytes = 55 * GB, .us = 1e6};
+    for (int n = 1; n < 40; n++) {
+        ck_assert(!sw_contention_probes_link(&budget, &direct_out, 1, 1.1));
+        ck_assert(!direct_out.is_old);
+    }
+    for (int n = 0; n < 2 && !direct_out.is_old; n++)
+        ck_assert_int_eq(sw_contention_probes_link(&budget, &direct_out, 1, 1.1), direct_out.is_old);
+    ck_assert(direct_out.is_old);
+}
+END_TEST
+
+/* Time saved for tries is never lost by a try that has won, and what a win gains is not added to it. */
+START_TEST(test_a_win_fills_the_budget_of_tries) {
+    struct sw_replan_budget budget = {.saved_s = 2};
+    sw_replan_try_won(&budget, 1);
+    ck_assert_double_eq(budget.saved_s, 2);
+    sw_replan_try_won(&budget, 3);
+    ck_assert_double_eq(budget.saved_s, 3);
+}
+END_TEST
+
+/* Plans that were dropped before they were worth their price make the next one twice as dear each, up to 64 times; one
+ * that was worth it ends that. */
+START_TEST(test_wasted_plans_make_the_next_one_dearer) {
+    struct sw_replan_budget budget = {0};
+    for (unsigned wasted = 0; wasted < 9; wasted++) {
+        const double price = (double)(1u << (wasted < 6 ? wasted : 6));
+        ck_assert(!sw_replan_add_regret(&budget, false, price - 0.5));
+        ck_assert(sw_replan_add_regret(&budget, false, 0.5));
+        sw_replan_planned(&budget);
+        sw_replan_plan_wasted(&budget);
+    }
+    sw_replan_plan_paid(&budget);
+    ck_assert(sw_replan_add_regret(&budget, false, 1));
+}
+END_TEST
+
 /* A buffer of a table: one of the slots at a time encodes and decodes by its codec, the others work for other buffers.
  */
 START_TEST(test_buffers_of_a_request_share_the_slots) {
@@ -550,6 +590,9 @@ int main(void) {
     tcase_add_test(tcase, test_reasons_fit_into_their_field);
     tcase_add_test(tcase, test_probes_are_rare);
     tcase_add_test(tcase, test_partial_probes);
+    tcase_add_test(tcase, test_a_probe_of_the_link_replaces_its_rate);
+    tcase_add_test(tcase, test_a_win_fills_the_budget_of_tries);
+    tcase_add_test(tcase, test_wasted_plans_make_the_next_one_dearer);
     tcase_add_test(tcase, test_buffers_of_a_request_share_the_slots);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
