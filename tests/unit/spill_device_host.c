@@ -1,6 +1,8 @@
 /* The host device by its own contract: slots, memory of all sorts of bad descriptors, clients that misbehave, sizes. */
 #include "base/alloc.h"
 #include "codec/identity.h"
+#include "codec/plan/planning.h"
+#include "codec/sample.h"
 #include "spill/device/device.h"
 #include "spill/device/memfd.h"
 #include "tests/lib/content.h"
@@ -134,6 +136,83 @@ START_TEST(test_many_steps_keep_their_order) {
     ck_assert_mem_eq(again, values, MANY);
     device->ops->unmap(device, mapping);
     free(frame);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* A frame is reported once, with the steps that have made it. */
+START_TEST(test_a_result_is_reported_once) {
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    struct sw_plan raw;
+    struct sw_slot_result result;
+    uint8_t byte;
+    sw_plan_init_raw(&raw);
+    ck_assert_int_eq(device->ops->encode(device, 0, &raw, mapping, 0, CHUNK, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_uint_eq(result.frame.raw_bytes, CHUNK);
+    ck_assert_int_eq(device->ops->store(device, 0, &byte, 0, 1, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_uint_eq(result.frame.raw_bytes, 0);
+    device->ops->unmap(device, mapping);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* A step that finds no place in the queue leaves nothing behind (teardown() counts), and those before it are done. */
+START_TEST(test_a_queue_that_cannot_grow_refuses_steps) {
+    struct sw_memory memory = sw_memory_new(CHUNK);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    struct sw_plan raw;
+    struct sw_slot_result result;
+    int rc = 0;
+    sw_plan_init_raw(&raw);
+    for (unsigned i = 0; !rc && i < 10000; i++) {
+        sw_alloc_fail_nth(2); /* the plan's copy is the first */
+        rc = device->ops->encode(device, 0, &raw, mapping, 0, CHUNK, &err);
+        sw_alloc_fail_nth(0);
+    }
+    ck_assert_int_eq(rc, -SW_ENOMEM);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    ck_assert_uint_eq(result.frame.raw_bytes, CHUNK);
+    device->ops->unmap(device, mapping);
+    sw_memory_free(&memory);
+}
+END_TEST
+
+/* The plan is the one that anybody would make of these bytes: of a long region it learns from each of its parts. _i:
+ * with a dictionary. */
+START_TEST(test_a_plan_is_made_of_all_parts) {
+    enum { BYTES = 33 << 20, PARTS = 2 };
+    static uint8_t samples[SW_SAMPLE_MOST_PARTS * SW_SAMPLE_MAX_BYTES];
+    static struct sw_frame_dictionary dictionary;
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    struct sw_slot_result result;
+    struct sw_planning p;
+    for (size_t i = 0; i < PARTS; i++)
+        sw_content_fill(memory.data + i * (BYTES / PARTS), BYTES / PARTS, i ? SW_CONTENT_HEX : SW_CONTENT_TEXT, 1);
+    sw_planning_begin(&p, SW_VALUE_NONE, BYTES, false, _i ? &dictionary : NULL);
+    while (p.step != SW_PLANNING_DONE) {
+        for (unsigned i = 0; i < p.n_parts; i++) {
+            const struct sw_sample_part part = sw_sample_part(BYTES, p.n_parts, i);
+            (void)sw_sample_gather(samples + i * SW_SAMPLE_MAX_BYTES, memory.data + part.offset, part.bytes,
+                                   p.piece_bytes);
+        }
+        sw_planning_learn(&p, samples);
+    }
+    ck_assert_uint_eq(p.n_parts, _i ? PARTS : 1);
+    ck_assert_int_eq(device->ops->make_plan(device, 0, SW_VALUE_NONE, _i, mapping, 0, BYTES, &err), 0);
+    ck_assert_int_eq(device->ops->slot_wait(device, 0, &result, &err), 0);
+    const struct sw_plan *plan = device->ops->plan(device, 0);
+    ck_assert_int_eq(plan->codec, p.plan.codec);
+    ck_assert_double_eq(plan->expected_ratio, p.plan.expected_ratio);
+    ck_assert_int_eq(plan->dictionary != NULL, p.plan.dictionary != NULL);
+    if (plan->dictionary) {
+        ck_assert_uint_eq(plan->dictionary->bytes, dictionary.bytes);
+        ck_assert_mem_eq(plan->dictionary->data, dictionary.data, dictionary.bytes);
+    }
+    device->ops->unmap(device, mapping);
     sw_memory_free(&memory);
 }
 END_TEST
@@ -538,6 +617,9 @@ int main(void) {
     tcase_add_test(tcase, test_frames_are_identified);
     tcase_add_test(tcase, test_a_failed_step_skips_the_rest_and_leaves_the_slot_usable);
     tcase_add_test(tcase, test_many_steps_keep_their_order);
+    tcase_add_test(tcase, test_a_result_is_reported_once);
+    tcase_add_test(tcase, test_a_queue_that_cannot_grow_refuses_steps);
+    tcase_add_loop_test(tcase, test_a_plan_is_made_of_all_parts, 0, 2);
     tcase_add_test(tcase, test_a_frame_of_another_length_is_refused);
     tcase_add_test(tcase, test_decoding_fills_holes_only_if_it_may);
     tcase_add_test(tcase, test_bad_descriptors_are_refused_by_name);
