@@ -95,6 +95,50 @@ START_TEST(each_window_leads_to_its_own_memory) {
 }
 END_TEST
 
+/* Writes a chunk of one byte as a client's frame. */
+static int give(unsigned slot, struct sw_mapping *mapping, uint8_t byte, bool may_fill_holes) {
+    struct sw_extent extent = {.memory = content, .bytes = CHUNK};
+    const struct sw_stored stored = {.extents = &extent, .n_extents = 1, .bytes = CHUNK};
+    const struct sw_frame_item item = {.stored = &stored};
+    memset(content, byte, CHUNK);
+    ck_assert_int_eq(device->ops->give_frames(device, slot, mapping, &item, 1, may_fill_holes, &err), 0);
+    return wait_for(slot);
+}
+
+/* The same for frames that are handed to their client, of which no other step has written to this memory. */
+START_TEST(frames_are_given_to_their_own_memory) {
+    struct sw_memory memories[3];
+    for (int i = 0; i < 3; i++) {
+        memories[i] = sw_memory_new(BYTES);
+        ck_assert_int_eq(fallocate(memories[i].fd, 0, 0, BYTES), 0);
+    }
+    for (uint8_t round = 1; round <= 9; round++) {
+        struct sw_mapping *mapping = sw_memory_map(device, &memories[round % 3]);
+        ck_assert_int_eq(give(0, mapping, round, false), 0);
+        ck_bytes(&memories[round % 3], 0, round);
+        device->ops->unmap(device, mapping);
+    }
+    for (int i = 0; i < 3; i++)
+        sw_memory_free(&memories[i]);
+}
+END_TEST
+
+/* What one step may fill, the next one may not, whatever its kind. */
+START_TEST(holes_are_filled_only_by_steps_that_may) {
+    struct sw_memory memory = sw_memory_new(BYTES);
+    struct sw_mapping *mapping = sw_memory_map(device, &memory);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BYTES), 0);
+        ck_assert_int_eq(give(0, mapping, 1, true), 0);
+        ck_bytes(&memory, 0, 1);
+        ck_assert_int_eq(fallocate(memory.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, BYTES), 0);
+        ck_assert_int_eq(i % 2 ? give(0, mapping, 2, false) : place(0, mapping, 0, 2), -SW_EUNALLOCATED);
+    }
+    device->ops->unmap(device, mapping);
+    sw_memory_free(&memory);
+}
+END_TEST
+
 static bool is_mapped_here(const struct sw_memory *memory) {
     if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_WRITE) == 0)
         return false;
@@ -154,6 +198,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_kept_window_stops_at_holes_that_are_new);
     tcase_add_test(tests, each_window_leads_to_its_own_memory);
+    tcase_add_test(tests, frames_are_given_to_their_own_memory);
+    tcase_add_test(tests, holes_are_filled_only_by_steps_that_may);
     tcase_add_test(tests, a_window_ends_when_its_memory_is_unmapped);
     tcase_add_test(tests, a_window_for_one_run_ends_with_each_step);
     suite_add_tcase(suite, tests);
