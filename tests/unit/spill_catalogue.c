@@ -2,6 +2,8 @@
  * killed. */
 #include "base/alloc.h"
 #include "spill/journal/catalogue.h"
+#include "spill/journal/record.h"
+#include "spill/store/owner.h"
 #include "tests/lib/catalogue_records.h"
 #include "tests/lib/content.h"
 #include "tests/lib/run.h"
@@ -292,6 +294,79 @@ START_TEST(batch_numbers_are_not_reused) {
 }
 END_TEST
 
+/* Returns how many cells are left. */
+static unsigned count_cells(struct sw_catalogue *c) {
+    static uint32_t records[1 << 17];
+    const unsigned n = fill_up(c, records);
+    for (unsigned i = n; i > 0; i--)
+        sw_catalogue_free(c, &records[i - 1]);
+    return n;
+}
+
+/* Cells of regions without their batch, and of batches whose regions are settled, are used again. */
+START_TEST(what_does_not_count_takes_no_cells) {
+    struct sw_catalogue *c = open_new();
+    const unsigned n_cells = count_cells(c);
+    sw_catalogue_close(c);
+    for (unsigned steps = 0; steps <= N_STEPS; steps++) {
+        c = open_new();
+        const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+        (void)put_batch(c, 10, steps);
+        sw_catalogue_close(c);
+        c = open_again(fd, &found);
+        for (unsigned i = 0; i < found.n_regions; i++)
+            sw_catalogue_free(c, &found.records[i]);
+        ck_assert_msg(count_cells(c) == n_cells, "step %u: %u of %u cells", steps, count_cells(c), n_cells);
+        sw_catalogue_close(c);
+    }
+}
+END_TEST
+
+/* Regions that are recorded together are found by the next process, and by the one after it; of their batch nothing is
+ * left. */
+START_TEST(regions_are_recorded_together) {
+    struct sw_owner owner = {.number = 7, .record = 1};
+    struct sw_region regions[BATCH] = {0}, *all[BATCH];
+    struct sw_catalogue *c = open_new();
+    int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    const unsigned n_cells = count_cells(c);
+    for (unsigned i = 0; i < BATCH; i++) {
+        regions[i] = (struct sw_region){.id = {.slot = i, .gen = 1}, .owner = &owner, .raw_bytes = 5};
+        all[i] = &regions[i];
+    }
+    ck_assert_int_eq(sw_region_record_batch(c, all, BATCH, NULL), 0);
+    ck_assert_uint_eq(count_cells(c), n_cells - BATCH);
+    for (unsigned life = 0; life < 2; life++) {
+        sw_catalogue_close(c);
+        c = open_again(fd, &found);
+        fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+        ck_assert_uint_eq(found.n_regions, BATCH);
+    }
+    sw_catalogue_close(c);
+    (void)close(fd);
+}
+END_TEST
+
+/* A service that has a catalogue goes on with its epoch; a new one takes over that of the tiers' records. Generations
+ * and entries only grow. */
+START_TEST(a_catalogue_takes_over_what_tiers_know) {
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    const uint64_t epoch = sw_catalogue_epoch(c) + 1;
+    sw_catalogue_note_id(c, 9, 5);
+    ck_assert(sw_catalogue_n_entries(c) == 10 && sw_catalogue_generation(c) == 5);
+    sw_catalogue_take_over(c, epoch, 8, 4);
+    ck_assert_uint_eq(sw_catalogue_epoch(c), epoch);
+    ck_assert(sw_catalogue_n_entries(c) == 10 && sw_catalogue_generation(c) == 8);
+    sw_catalogue_close(c);
+    c = open_again(fd, &found);
+    sw_catalogue_take_over(c, epoch + 1, 3, 20);
+    ck_assert_uint_eq(sw_catalogue_epoch(c), epoch);
+    ck_assert(sw_catalogue_n_entries(c) == 20 && sw_catalogue_generation(c) == 8);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 /* Signals are the loop's, which is the thread that records: a reload or a stop may come while the catalogue grows. */
 static unsigned n_interrupted;
 
@@ -406,6 +481,9 @@ int main(void) {
     tcase_add_test(tcase, the_later_of_two_records_counts);
     tcase_add_test(tcase, a_batch_is_found_as_a_whole_or_not_at_all);
     tcase_add_test(tcase, batch_numbers_are_not_reused);
+    tcase_add_test(tcase, what_does_not_count_takes_no_cells);
+    tcase_add_test(tcase, regions_are_recorded_together);
+    tcase_add_test(tcase, a_catalogue_takes_over_what_tiers_know);
     tcase_add_test(tcase, a_full_catalogue_refuses_records);
     tcase_add_test(tcase, a_record_that_does_not_fit_leaves_nothing);
     tcase_add_test(tcase, a_record_without_memory_is_refused);
