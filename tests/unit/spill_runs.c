@@ -1,8 +1,10 @@
 /* How runs of the mover fail, and what becomes of the others. On the host device. */
-#include "spill/mover/mover.h"
+#include "base/alloc.h"
+#include "spill/mover/mover_state.h"
 #include "spill/store/frames.h"
 #include "spill/tier/host/tier_host.h"
 #include "spill/worker/transfer.h"
+#include "tests/lib/content.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/one_run.h"
 #include "tests/lib/run.h"
@@ -175,6 +177,114 @@ START_TEST(mapped_memory_keeps_no_descriptor) {
 }
 END_TEST
 
+/* ---- regions of several chunks ---- */
+
+enum { CHUNK_BYTES = 128 << 10, N_CHUNKS = 5, LONG_BYTES = (N_CHUNKS - 1) * CHUNK_BYTES + 50000 };
+
+static struct sw_memory long_memory;
+static struct sw_run_memory long_mem;
+
+/* Makes the first run one of several chunks, of this operation. */
+static struct sw_run *long_run(enum sw_operation operation, struct sw_frames *frames) {
+    long_mem = (struct sw_run_memory){.desc = sw_memory_desc(&long_memory), .once = true};
+    sw_one_run_init(&rig.runs[0], operation, &long_mem, LONG_BYTES, frames);
+    return run_of(0);
+}
+
+/* Spills it, and returns the frames. */
+static struct sw_frames *spill_long(struct sw_run *run) {
+    rig.n_finished = 0;
+    add(0);
+    finish(1);
+    ck_assert_int_eq(code_of(0), 0);
+    struct sw_frames *frames = run->frames;
+    run->frames = NULL;
+    ck_assert_uint_eq(frames->n_chunks, N_CHUNKS);
+    return frames;
+}
+
+static void setup_long(void) {
+    setup();
+    long_memory = sw_memory_new(LONG_BYTES);
+}
+
+static void teardown_long(void) {
+    sw_mem_desc_fini(&long_mem.desc);
+    sw_memory_free(&long_memory);
+    teardown();
+}
+
+/* Of a step that fails all chunks are named, since any of them may be the damaged one: here each in turn. _i & 1: raw
+ * frames; _i & 2: another frame lies in its place, which is found before the step is queued. */
+START_TEST(a_failed_step_names_all_of_its_chunks) {
+    sw_content_fill(long_memory.data, LONG_BYTES, _i & 1 ? SW_CONTENT_RANDOM : SW_CONTENT_TEXT, 1);
+    struct sw_frames *frames = spill_long(long_run(SW_OP_SPILL, NULL));
+    sw_mem_desc_fini(&long_mem.desc);
+    for (size_t i = 0; i < N_CHUNKS; i++)
+        ck_assert_int_eq(frames->layouts[i].codec == SW_CODEC_RAW, _i & 1);
+    struct sw_run *run = long_run(SW_OP_RESTORE, frames);
+    rig.n_finished = 0;
+    for (size_t last = N_CHUNKS; last-- > 1;) {
+        uint8_t *memory = frames->stored[last].extents[0].memory;
+        const uint64_t at = _i & 2 ? frames->layouts[last].counts_offset - 1 : frames->layouts[last].data_offset;
+        memory[at] ^= 0x55;
+        add(0);
+        finish(1);
+        memory[at] ^= 0x55;
+        ck_assert(code_of(0) == -SW_ECHECKSUM || (!(_i & 2) && code_of(0) == -SW_EFRAME));
+        const struct sw_failed_chunks failed = run->outcome.failed;
+        ck_assert_msg(failed.first <= last && last < failed.first + failed.n, "chunk %zu: %zu from %zu on", last,
+                      failed.n, failed.first);
+        sw_mem_desc_fini(&long_mem.desc);
+        run = long_run(SW_OP_RESTORE, frames);
+        rig.n_finished = 0;
+    }
+    add(0);
+    finish(1);
+    ck_assert_int_eq(code_of(0), 0);
+}
+END_TEST
+
+/* A place in text that does not shrink is no reason to say so of all of it. */
+START_TEST(one_raw_chunk_is_no_reason) {
+    sw_content_fill(long_memory.data, LONG_BYTES, SW_CONTENT_TEXT, 1);
+    sw_content_fill(long_memory.data + 2 * CHUNK_BYTES, CHUNK_BYTES, SW_CONTENT_RANDOM, 2);
+    struct sw_run *run = long_run(SW_OP_SPILL, NULL);
+    struct sw_frames *frames = spill_long(run);
+    ck_assert_int_eq(frames->layouts[2].codec, SW_CODEC_RAW);
+    ck_assert_int_ne(frames->layouts[3].codec, SW_CODEC_RAW);
+    ck_assert_int_eq(run->outcome.reason, SW_COST_ROOM);
+    sw_frames_free(frames);
+}
+END_TEST
+
+/* A run takes room for its plan from the tenant's budget, and gives it back; the records of its frames stay. */
+START_TEST(a_runs_plan_is_paid_back) {
+    struct sw_budget kept = {.limit_bytes = 1 << 20};
+    struct sw_run *run = long_run(SW_OP_SPILL, NULL);
+    rig.runs[0].request.kept = &kept;
+    struct sw_frames *frames = spill_long(run);
+    ck_assert_uint_gt(run->outcome.kept_bytes, 0);
+    ck_assert_uint_eq(atomic_load(&kept.used_bytes), run->outcome.kept_bytes);
+    sw_frames_free(frames);
+}
+END_TEST
+
+/* Without memory for its dictionary a plan stores bytes raw: the slot's own changes with its next plan. */
+START_TEST(a_plan_without_memory_keeps_no_dictionary) {
+    static struct sw_frame_dictionary slots;
+    struct sw_plan plan = {.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .dictionary = &slots};
+    sw_alloc_fail_nth(1);
+    ck_assert_int_eq(sw_mover_keep_dictionary(rig.mover, &plan, NULL), -SW_ENOMEM);
+    sw_alloc_fail_nth(0);
+    ck_assert_ptr_null(plan.dictionary);
+    ck_assert_int_eq(plan.codec, SW_CODEC_RAW);
+    plan = (struct sw_plan){.codec = SW_CODEC_ONPAIR, .expected_ratio = 4, .dictionary = &slots};
+    ck_assert_int_eq(sw_mover_keep_dictionary(rig.mover, &plan, NULL), 0);
+    ck_assert(plan.dictionary && plan.dictionary != &slots);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("runs");
     tcase_add_checked_fixture(tests, setup, teardown);
@@ -183,7 +293,14 @@ int main(void) {
     tcase_add_test(tests, the_first_error_stands);
     tcase_add_loop_test(tests, a_dead_context_fails_runs_that_wait_and_later_ones, 0, 3);
     tcase_add_loop_test(tests, mapped_memory_keeps_no_descriptor, 0, 2);
+    TCase *chunks = tcase_create("chunks");
+    tcase_add_checked_fixture(chunks, setup_long, teardown_long);
+    tcase_add_loop_test(chunks, a_failed_step_names_all_of_its_chunks, 0, 4);
+    tcase_add_test(chunks, one_raw_chunk_is_no_reason);
+    tcase_add_test(chunks, a_runs_plan_is_paid_back);
+    tcase_add_test(chunks, a_plan_without_memory_keeps_no_dictionary);
     Suite *suite = suite_create("runs");
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, chunks);
     return sw_test_run(suite, CK_FORK);
 }
