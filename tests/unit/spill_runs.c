@@ -179,7 +179,7 @@ END_TEST
 
 /* ---- regions of several chunks ---- */
 
-enum { CHUNK_BYTES = 128 << 10, N_CHUNKS = 5, LONG_BYTES = (N_CHUNKS - 1) * CHUNK_BYTES + 50000 };
+enum { CHUNK_BYTES = 128 << 10, N_CHUNKS = 17, LONG_BYTES = (N_CHUNKS - 1) * CHUNK_BYTES + 50000 };
 
 static struct sw_memory long_memory;
 static struct sw_run_memory long_mem;
@@ -258,6 +258,36 @@ START_TEST(one_raw_chunk_is_no_reason) {
 }
 END_TEST
 
+/* A client pays for the bytes that were moved; its last chunk is shorter than the others. */
+START_TEST(a_run_counts_the_bytes_that_it_has_dealt) {
+    sw_content_fill(long_memory.data, LONG_BYTES, SW_CONTENT_TEXT, 1);
+    struct sw_run *run = long_run(SW_OP_SPILL, NULL);
+    struct sw_frames *frames = spill_long(run);
+    run->frames = frames;
+    for (run->n_dealt = 0; run->n_dealt < N_CHUNKS; run->n_dealt++)
+        ck_assert_uint_eq(sw_run_dealt_bytes(run), run->n_dealt * CHUNK_BYTES);
+    ck_assert_uint_eq(sw_run_dealt_bytes(run), LONG_BYTES);
+    run->frames = NULL;
+    ck_assert_uint_eq(sw_run_dealt_bytes(run), 0);
+    sw_frames_free(frames);
+}
+END_TEST
+
+/* Rates are not measured where raw frames come beside others, unless they are few. */
+START_TEST(few_raw_frames_do_not_count) {
+    sw_content_fill(long_memory.data, LONG_BYTES, SW_CONTENT_TEXT, 1);
+    sw_content_fill(long_memory.data + 2 * CHUNK_BYTES, (size_t)_i * CHUNK_BYTES, SW_CONTENT_RANDOM, 2);
+    struct sw_frames *frames = spill_long(long_run(SW_OP_SPILL, NULL));
+    sw_mem_desc_fini(&long_mem.desc);
+    struct sw_run *run = long_run(SW_OP_RESTORE, frames);
+    rig.n_finished = 0;
+    add(0);
+    finish(1);
+    ck_assert_int_eq(code_of(0), 0);
+    ck_assert_int_eq(run->course.is_mixed, _i > N_CHUNKS / 8);
+}
+END_TEST
+
 /* A run takes room for its plan from the tenant's budget, and gives it back; the records of its frames stay. */
 START_TEST(a_runs_plan_is_paid_back) {
     struct sw_budget kept = {.limit_bytes = 1 << 20};
@@ -297,6 +327,8 @@ int main(void) {
     tcase_add_checked_fixture(chunks, setup_long, teardown_long);
     tcase_add_loop_test(chunks, a_failed_step_names_all_of_its_chunks, 0, 4);
     tcase_add_test(chunks, one_raw_chunk_is_no_reason);
+    tcase_add_test(chunks, a_run_counts_the_bytes_that_it_has_dealt);
+    tcase_add_loop_test(chunks, few_raw_frames_do_not_count, 2, 4);
     tcase_add_test(chunks, a_runs_plan_is_paid_back);
     tcase_add_test(chunks, a_plan_without_memory_keeps_no_dictionary);
     Suite *suite = suite_create("runs");
