@@ -737,6 +737,45 @@ START_TEST(a_replaced_plan_takes_its_dictionary_along) {
 }
 END_TEST
 
+/* A dictionary that shrinks too little is not kept, and another column's is not taken for it. */
+START_TEST(a_dictionary_that_is_not_kept_is_no_columns) {
+    static struct sw_frame_dictionary dictionaries[2];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    struct sw_plan poor = short_denser(&dictionaries[1]);
+    struct sw_plan_choice of_usual = {0}, of_denser = {0};
+    init(&short_text);
+    const struct sw_plan_choice first = keep_pair(key, &dictionaries[0]);
+    poor.expected_ratio = 1.2;
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &of_usual, &short_usual);
+    sw_plan_cache_put(&planner.plans, key | SW_PLAN_KEY_DENSE, short_text.raw_bytes, &of_denser, &poor);
+    sw_plan_cache_link(&planner.plans, key, sw_plan_cache_wish_denser(&planner.plans, key, &of_usual, 1, 1), &of_denser,
+                       &poor);
+    ck_assert_ptr_null(sw_plan_cache_denser(&planner.plans, key, &of_usual));
+    ck_assert_ptr_nonnull(sw_plan_cache_denser(&planner.plans, key, &first));
+}
+END_TEST
+
+/* The place of a dictionary that was forgotten is used before any other, however old. */
+START_TEST(a_forgotten_dictionarys_place_is_free) {
+    static struct sw_frame_dictionary dictionaries[SW_PLAN_DICTIONARIES + 1];
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    unsigned n = 0;
+    init(&short_text);
+    for (unsigned i = 0; i < SW_PLANS_KEPT; i++) { /* the first has none */
+        const struct sw_plan plan = short_denser(i ? &dictionaries[n++] : NULL);
+        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &plan);
+    }
+    for (unsigned i = 2; n <= SW_PLAN_DICTIONARIES; i++) {
+        const struct sw_plan plan = short_denser(&dictionaries[n++]);
+        sw_plan_cache_put(&planner.plans, sw_plan_key(i, SW_VALUE_NONE, 0), short_text.raw_bytes,
+                          &(struct sw_plan_choice){0}, &plan);
+    }
+    ck_assert_uint_eq(count_plans(key, short_text.raw_bytes), SW_PLANS_KEPT - 1);
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &(struct sw_plan_choice){0}, &short_usual);
+    ck_assert_uint_eq(count_plans(key, short_text.raw_bytes), SW_PLANS_KEPT);
+}
+END_TEST
+
 /* What regions would have gained counts until a plan is learned, and then from the beginning. */
 START_TEST(a_wish_ends_when_it_is_met) {
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
@@ -811,6 +850,8 @@ int main(void) {
     tcase_add_loop_test(tcase, a_dictionary_in_use_is_kept, 0, 2);
     tcase_add_test(tcase, a_replaced_plan_takes_its_dictionary_along);
     tcase_add_test(tcase, a_wish_ends_when_it_is_met);
+    tcase_add_test(tcase, a_dictionary_that_is_not_kept_is_no_columns);
+    tcase_add_test(tcase, a_forgotten_dictionarys_place_is_free);
     tcase_add_loop_test(tcase, two_mismatches_in_a_row_change_what_is_expected, 0, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

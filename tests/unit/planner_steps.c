@@ -167,6 +167,35 @@ static struct sw_frame_layout frame_of(double ratio) {
                                     .data_offset = 4096};
 }
 
+/* A long region would go in part, by a slow encoder, but not if its plan takes longer than the region: until then all
+ * of its chunks would have gone. _i: whether its kept plan is to be made anew, or there was none. */
+START_TEST(nothing_goes_in_part_beside_a_plan_that_comes_too_late) {
+    static struct sw_planner planner;
+    enum { MANY_CHUNKS = 64, N_PLANS = SW_PLAN_ESTIMATES };
+    static const double late_s[] = {1e-4, 10};
+    const struct sw_snapshot now = spill_of(MANY_CHUNKS, 0);
+    const struct sw_plan made = {
+        .codec = SW_CODEC_V5T, .expected_ratio = _i ? 3 : 1.4, .raw_bytes = now.raw_bytes, .segment_log2 = 12};
+    for (int is_late = 0; is_late < 2; is_late++) {
+        struct sw_plan plan;
+        struct sw_course course = {.plan_key = 7, .plan = &plan};
+        struct sw_plan_choice choice = {0};
+        measure(&planner, 30 * GB, 165 * GB);
+        for (int i = 0; i < N_PLANS; i++) /* of those that hardly shrink only the estimates are kept */
+            sw_plan_cache_put(&planner.plans, 7, now.raw_bytes, &(struct sw_plan_choice){0}, &made);
+        for (int i = 0; _i && i < N_PLANS; i++, sw_plan_cache_note_mismatch(&choice)) {
+            ck_assert_ptr_nonnull(sw_plan_cache_find(&planner.plans, 7, now.raw_bytes, &choice));
+            (void)sw_plan_cache_use(&planner.plans, 7, &choice, 0.9999999);
+        }
+        planner.plan_s[false] = late_s[is_late];
+        const bool goes_raw = sw_planner_begin(&planner, &course, &now);
+        ck_assert_int_eq(goes_raw, !_i && is_late);
+        ck_assert_int_eq(course.is_mixed, !is_late);
+        ck_assert_int_eq(course.reason, SW_COST_ENCODER);
+    }
+}
+END_TEST
+
 /* Bytes have become others than their plan was made for: they are sampled anew, which is counted. */
 START_TEST(drifting_bytes_are_sampled_again) {
     static struct sw_planner planner;
@@ -462,6 +491,7 @@ int main(void) {
     tcase_add_test(tests, a_spill_that_stops_paying_changes_its_path);
     tcase_add_test(tests, time_does_not_count_for_packs_or_without_a_link);
     tcase_add_test(tests, drifting_bytes_are_sampled_again);
+    tcase_add_loop_test(tests, nothing_goes_in_part_beside_a_plan_that_comes_too_late, 0, 2);
     tcase_add_test(tests, drifting_bytes_use_the_ratio_seen);
     tcase_add_test(tests, a_late_plan_is_kept_for_other_runs);
     tcase_add_test(tests, a_pack_must_shrink_as_the_plans_own_region);
