@@ -146,8 +146,9 @@ static void remove_frames(void) {
             sw_object_store_tell(&store, "remove %s", name);
 }
 
-/* The store has the region, but the catalogue has no place for a new record. */
+/* The store has the region, but the catalogue has no place for a new record. _i: what comes next. */
 START_TEST(a_move_that_cannot_be_recorded_is_undone) {
+    enum { RESTART, MOVE_AGAIN, DROP };
     struct sw_engine_drain state;
     begin_life();
     spill_host("a", 0);
@@ -167,20 +168,45 @@ START_TEST(a_move_that_cannot_be_recorded_is_undone) {
     sw_object_store_await(&store, 0);
     ck_there("a", 0);
     (void)fill_catalogue(false);
-    if (_i) { /* the next attempt succeeds, with the disk's record in the place that it had */
+    if (_i == MOVE_AGAIN) { /* the next attempt succeeds, with the disk's record in the place that it had */
         ck_assert_int_eq(drain().code, 0);
         ck_assert_uint_eq(used_bytes(life.nvme), 0);
         wanted = SW_DURABILITY_REMOTE;
         ck_there("a", 0);
     }
+    if (_i == DROP)
+        drop(0);
     end_life();
     reboot();
     begin_life();
     ck_assert_uint_eq(life.found.n_lost, 0);
+    if (_i == DROP) { /* its record was the disk's again */
+        ck_assert(!is_there("a"));
+        ck_assert_uint_eq(used_bytes(life.nvme), 0);
+        end_life();
+        return;
+    }
     ck_there("a", 0);
     drop(0);
     end_life();
     sw_object_store_await(&store, 0);
+}
+END_TEST
+
+/* A disk that is too full sends other regions on. */
+START_TEST(they_stay_on_a_full_disk) {
+    sw_world.high_pct = sw_world.low_pct = 1;
+    begin_life();
+    spill_host("a", 0);
+    spill_host("b", 1);
+    const uint64_t bytes = used_bytes(life.nvme);
+    ck_assert_uint_gt(bytes, DISK_BYTES / 100);
+    sw_balance_look(&life.engine->balance);
+    ck_assert_uint_eq(life.engine->balance.n_moves, 0);
+    settle();
+    ck_assert_uint_eq(used_bytes(life.nvme), bytes);
+    ck_assert_uint_eq(used_bytes(life.last), 0);
+    end_life();
 }
 END_TEST
 
@@ -369,7 +395,8 @@ int main(void) {
         tcase_add_loop_test(tcase, a_drain_takes_regions_of_the_disk_along, 0, 2);
         tcase_add_test(tcase, a_session_ends_while_its_region_moves);
         tcase_add_loop_test(tcase, a_region_stays_on_the_disk_if_the_store_does_not_keep_it, 0, 2);
-        tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 2);
+        tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 3);
+        tcase_add_test(tcase, they_stay_on_a_full_disk);
         tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);
         tcase_add_loop_test(tcase, a_damaged_frame_is_not_moved, 0, 2);
         tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 5);
