@@ -196,6 +196,8 @@ START_TEST(a_spill_without_memory_keeps_nothing) {
     sw_world_fill(sw_world.memory.data, 0);
     ck_assert_int_eq(sw_mem_open(session, &desc, false, &mem, NULL), 0);
     const struct sw_range range = {.mem = mem, .bytes = SW_WORLD_REGION_BYTES};
+    struct sw_budget *kept = sw_quota_kept(&life.quotas[0]);
+    const uint64_t kept_bytes = atomic_load(&kept->used_bytes);
     for (unsigned long nth = 1; nth <= MOST_ALLOCATIONS; nth++) {
         struct sw_test_op op = {0};
         sw_alloc_fail_nth(nth);
@@ -215,6 +217,7 @@ START_TEST(a_spill_without_memory_keeps_nothing) {
         settle();
         ck_assert_uint_eq(life.quotas[0].n_regions, 0);
         ck_assert_uint_eq(atomic_load(&life.quotas[0].bytes), 0);
+        ck_assert_uint_eq(atomic_load(&kept->used_bytes), kept_bytes);
         ck_assert_uint_eq(sw_tier_stats_of(life.host).used_bytes + sw_tier_stats_of(life.nvme).used_bytes, 0);
     }
     ck_assert_uint_gt(n_failed, 5);
