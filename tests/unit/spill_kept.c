@@ -84,6 +84,29 @@ START_TEST(a_restart_keeps_the_id) {
 }
 END_TEST
 
+static uint64_t used_us(unsigned i) {
+    return life.engine->store.regions.regions[sw_world.ids[i].slot].used_us;
+}
+
+/* The region restored last is the last to leave a full tier, also for the next process. */
+START_TEST(a_restore_counts_as_a_use) {
+    struct sw_test_op op;
+    wanted = SW_DURABILITY_SERVICE;
+    begin_life();
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(spill_as(i ? "b" : "a", SW_DURABILITY_SERVICE, i, &op), 0);
+        sw_world.ids[i] = op.id;
+    }
+    ck_assert_uint_lt(used_us(0), used_us(1));
+    ck_there("a", 0);
+    ck_assert_uint_gt(used_us(0), used_us(1));
+    end_life();
+    begin_life();
+    ck_assert_uint_gt(used_us(0), used_us(1));
+    end_life();
+}
+END_TEST
+
 static struct sw_region_id used[40];
 static unsigned n_used;
 
@@ -368,6 +391,7 @@ int main(void) {
     tcase_add_loop_test(tcase, regions_outlive_the_catalogue, 0, 2);
     tcase_add_test(tcase, a_region_that_only_the_disk_knew_is_missed_without_it);
     tcase_add_test(tcase, a_restart_keeps_the_id);
+    tcase_add_test(tcase, a_restore_counts_as_a_use);
     tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
