@@ -159,6 +159,25 @@ START_TEST(test_an_illegal_move_aborts) {
 }
 END_TEST
 
+/* Errors of the stored bytes cost the region; others leave it OUT. What is unusable never gets less by it. */
+START_TEST(test_only_bad_bytes_cost_a_region) {
+    static const struct {
+        int code;
+        bool proves_loss;
+    } rows[] = {{-SW_EFRAME, true}, {-SW_ECHECKSUM, true}, {-SW_EVERSION, true},   {-SW_ELOST, true},
+                {-SW_EIO, false},   {-SW_ENOMEM, false},   {-SW_ECANCELED, false}, {-SW_EUNALLOCATED, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct sw_err err = {.code = rows[i].code, .scope = SW_SCOPE_REQUEST}, wide = err;
+        ck_assert_int_eq(sw_restore_proves_loss(rows[i].code), rows[i].proves_loss);
+        wide.scope = SW_SCOPE_DEVICE;
+        sw_restore_widen(&err);
+        sw_restore_widen(&wide);
+        ck_assert_int_eq(err.scope, rows[i].proves_loss ? SW_SCOPE_REGION : SW_SCOPE_REQUEST);
+        ck_assert_int_eq(wide.scope, SW_SCOPE_DEVICE);
+    }
+}
+END_TEST
+
 START_TEST(test_chunk_lengths_give_every_slot_work) {
     const uint64_t MiB = 1 << 20;
     ck_assert_uint_eq(sw_rules_chunk_bytes(0, 64 * MiB, 4), 4 * MiB);
@@ -214,6 +233,7 @@ int main(void) {
     tcase_add_loop_test_raise_signal(tcase, test_an_illegal_move_aborts, SIGABRT, 0, 6);
     suite_add_tcase(suite, tcase);
     tcase = tcase_create("policy");
+    tcase_add_test(tcase, test_only_bad_bytes_cost_a_region);
     tcase_add_test(tcase, test_chunk_lengths_give_every_slot_work);
     tcase_add_test(tcase, test_drift_makes_a_new_table_only_where_it_pays);
     suite_add_tcase(suite, tcase);
