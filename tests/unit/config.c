@@ -14,6 +14,13 @@
 #include <unistd.h>
 
 static char path[SW_TEST_PATH_BYTES];
+static uint64_t memory_bytes; /* of the machine; 0: what it has */
+
+uint64_t __real_sw_memory_bytes(const char *root);
+uint64_t __wrap_sw_memory_bytes(const char *root);
+uint64_t __wrap_sw_memory_bytes(const char *root) {
+    return memory_bytes ? memory_bytes : __real_sw_memory_bytes(root);
+}
 
 static void write_file(const char *text, size_t bytes) {
     const int fd = sw_test_file(path);
@@ -385,6 +392,27 @@ START_TEST(sizes_are_shares_of_memory) {
 }
 END_TEST
 
+/* A share of little or of very much memory becomes the option's bound. */
+START_TEST(shares_stay_within_the_bounds) {
+    struct sw_config config;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    memory_bytes = 100 * MIB;
+    set(&config, "host_tier_bytes", "1%");
+    ck_assert_uint_eq(config.host_tier_bytes, 2 * MIB);
+    set(&config, "bookkeeping_bytes", "1%");
+    ck_assert_uint_eq(config.bookkeeping_bytes, 16 * MIB);
+    set(&config, "host_tier_bytes", "50%");
+    ck_assert_uint_eq(config.host_tier_bytes, 50 * MIB);
+    memory_bytes = UINT64_C(128) << 40;
+    set(&config, "host_tier_bytes", "90%");
+    ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(64) << 40);
+    memory_bytes = UINT64_MAX; /* not known */
+    ck_assert_int_eq(sw_config_set(&config, "host_tier_bytes=1%", &err), -SW_ECONFIG);
+    ck_assert_uint_eq(config.host_tier_bytes, UINT64_C(64) << 40);
+}
+END_TEST
+
 START_TEST(bad_assignment_is_refused) {
     struct sw_config config, before;
     struct sw_err err = {0};
@@ -577,6 +605,27 @@ START_TEST(an_error_names_the_file_that_has_the_value) {
 }
 END_TEST
 
+/* Each of these is found only when all options are there. _i counts the file's texts. */
+static const struct {
+    const char *text, *says;
+} contradictions[] = {
+    {"{\"metrics_address\": \"here\"}", "metrics_address: \"here\" is not an IPv4 address"},
+    {"{\"data_socket\": \"/x/control.sock\"}", "control_socket: auto is the path of data_socket"},
+    {"{\"control_socket\": \"/run/spillway/data.sock\"}", "control_socket: this is the path of data_socket"},
+};
+enum { CONTRADICTIONS = sizeof contradictions / sizeof contradictions[0] };
+
+START_TEST(an_error_of_a_socket_names_the_file) {
+    struct sw_config config;
+    struct sw_err err = {0};
+    sw_config_init(&config);
+    ck_assert_int_eq(load(&config, contradictions[_i].text, &err), 0);
+    ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
+    const char *name = strstr(err.msg, path + sizeof "/tmp" - 1), *says = strstr(err.msg, contradictions[_i].says);
+    ck_assert_msg(name && says && name < says, "%s", err.msg);
+}
+END_TEST
+
 /* Only the last file's name is kept, and it is none of the files before. */
 START_TEST(an_error_does_not_name_another_file) {
     struct sw_config config;
@@ -698,6 +747,7 @@ int main(void) {
     tcase_add_loop_test(tests, one_value_of_the_shipped_file_may_be_lowered, 0, FOLLOWERS);
     tcase_add_loop_test(tests, auto_follows_again, 0, FOLLOWERS);
     tcase_add_test(tests, sizes_are_shares_of_memory);
+    tcase_add_test(tests, shares_stay_within_the_bounds);
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
     tcase_add_test(tests, lists_have_a_bound);
@@ -706,6 +756,7 @@ int main(void) {
     tcase_add_loop_test(tests, copied_defaults_follow_their_bounds, 0, FOLLOWERS);
     tcase_add_loop_test(tests, copied_values_do_not_follow, 0, FOLLOWERS);
     tcase_add_test(tests, an_error_names_the_file_that_has_the_value);
+    tcase_add_loop_test(tests, an_error_of_a_socket_names_the_file, 0, CONTRADICTIONS);
     tcase_add_test(tests, an_error_does_not_name_another_file);
     tcase_add_test(tests, control_socket_beside_data_socket);
     tcase_add_test(tests, texts_have_the_lengths_of_the_table);
