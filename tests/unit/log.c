@@ -153,6 +153,26 @@ START_TEST(long_lines_are_cut) {
 }
 END_TEST
 
+/* Up to the greatest length a line is printed whole; a longer one is as long as that. */
+START_TEST(lines_about_the_greatest_length) {
+    enum { MOST = 1022 };
+    static char text[4096], value[1101];
+    make_pipe();
+    for (size_t n = 900; n < sizeof value; n++) {
+        memset(value, 'v', n);
+        sw_log(SW_LOG_INFO, "long", "a=%s", value);
+        const ssize_t got = read(reader, text, sizeof text - 1);
+        ck_assert_int_gt(got, 0);
+        const char *line = behind_time(text);
+        const size_t whole = strlen("level=info event=long a=") + n, length = strcspn(line, "\n");
+        ck_assert_uint_eq(length, whole < MOST ? whole : MOST);
+        ck_assert_uint_eq(strspn(strstr(line, "a=") + 2, "v"), length - strlen("level=info event=long a="));
+        ck_assert_ptr_eq(line + length + 1, text + got); /* and nothing behind its newline */
+        memset(text, 0, sizeof text);
+    }
+}
+END_TEST
+
 /* Readers of the log see lines of operations as debug lines. */
 START_TEST(operations_are_printed_at_debug) {
     char text[1024];
@@ -170,6 +190,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("log");
     tcase_add_test(tests, long_lines_are_cut);
+    tcase_add_test(tests, lines_about_the_greatest_length);
     tcase_add_test(tests, operations_are_printed_at_debug);
     tcase_add_loop_test(tests, logging_does_not_wait_for_a_reader, 0, (int)(sizeof kinds / sizeof kinds[0]));
     tcase_add_test(tests, stderr_itself_stays_as_it_is);
