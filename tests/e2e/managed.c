@@ -182,6 +182,20 @@ START_TEST(slabs_fit_the_store) {
 }
 END_TEST
 
+/* A start that fails late has begun to send signs of life, and still ends by itself. _i 0: the data socket's path is a
+ * file; 1: the control socket's, when clients are served already. */
+START_TEST(a_start_that_fails_ends) {
+    static const char *const options[][2] = {{"data_socket=/dev/null", NULL}, {"control_socket=/dev/null", NULL}};
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, options[_i]);
+    s.handover.watchdog_ms = 60000;
+    s.daemon.handover = &s.handover;
+    sw_test_daemon_fork(&s.daemon, s.program, s.options);
+    ck_assert_int_eq(sw_test_daemon_stop(&s.daemon, 0), 1);
+    ck_assert_uint_eq(sw_test_daemon_logged(&s.daemon, "/dev/null exists and is no socket"), 1);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* The predecessor's memory goes back to the machine, except for slabs with regions. */
 START_TEST(a_lower_limit_releases_memory) {
     static const char *const less[] = {"log_level=info", "host_tier_bytes=8MiB", "host_tier_initial_bytes=0", NULL};
@@ -362,6 +376,7 @@ int main(void) {
     tcase_add_test(tests, restore_begun_while_the_service_is_away);
     tcase_add_test(tests, a_client_without_memory_asks_later_about_its_spill);
     tcase_add_test(tests, slabs_fit_the_store);
+    tcase_add_loop_test(tests, a_start_that_fails_ends, 0, 2);
     tcase_add_test(tests, a_lower_limit_releases_memory);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
     tcase_add_loop_test(tests, socket_of_a_unit_with_another_path, 0, 2);
