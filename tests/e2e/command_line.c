@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -296,31 +297,60 @@ START_TEST(input_that_ends) {
 }
 END_TEST
 
-/* Its input ends, and a signal comes, before it looks at either. */
-START_TEST(two_reasons_to_stop) {
-    struct sw_test_daemon daemon = {.pid = 0};
+/* Starts it with a pipe's end as its input. Returns the other end. */
+static int start_with_input(struct sw_test_daemon *daemon) {
     char data_socket[128];
-    int input[2], status;
-    sw_test_folder(daemon.folder);
-    (void)snprintf(daemon.socket, sizeof daemon.socket, "%s/d", daemon.folder);
-    (void)snprintf(data_socket, sizeof data_socket, "data_socket=%s", daemon.socket);
+    int input[2];
+    sw_test_folder(daemon->folder);
+    (void)snprintf(daemon->socket, sizeof daemon->socket, "%s/d", daemon->folder);
+    (void)snprintf(daemon->log, sizeof daemon->log, "%s/log", daemon->folder);
+    (void)snprintf(data_socket, sizeof data_socket, "data_socket=%s", daemon->socket);
     ck_assert_int_eq(pipe2(input, O_CLOEXEC), 0);
-    daemon.pid = fork();
-    if (daemon.pid == 0) {
+    daemon->pid = fork();
+    if (daemon->pid == 0) {
         (void)dup2(input[0], STDIN_FILENO);
+        (void)dup2(open(daemon->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600), STDERR_FILENO);
         (void)execl(SW_SPILLWAYD_PATH, "spillwayd", "--stop-at-eof", "--set", "device=host", "--set", data_socket,
                     "--set", "host_tier_bytes=64MiB", "--set", "host_tier_slab_bytes=4MiB", (char *)NULL);
         _exit(127);
     }
-    while (access(daemon.socket, F_OK) < 0)
+    while (access(daemon->socket, F_OK) < 0)
         (void)usleep(1000);
-    sw_test_daemon_pause(&daemon);
     (void)close(input[0]);
-    (void)close(input[1]);
-    ck_assert(kill(daemon.pid, SIGTERM) == 0 && kill(daemon.pid, SIGCONT) == 0);
-    ck_assert_int_eq(waitpid(daemon.pid, &status, 0), daemon.pid);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%x", (unsigned)status);
-    ck_assert_int_eq(rmdir(daemon.folder), 0);
+    return input[1];
+}
+
+/* Its input ends, and a signal comes, before it looks at either. */
+START_TEST(two_reasons_to_stop) {
+    struct sw_test_daemon daemon = {.pid = 0};
+    const int input = start_with_input(&daemon);
+    sw_test_daemon_pause(&daemon);
+    (void)close(input);
+    ck_assert_int_eq(kill(daemon.pid, SIGTERM), 0);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon, SIGCONT), 0);
+    sw_test_daemon_clean(&daemon);
+}
+END_TEST
+
+/* Only the end of the input counts: it still reads its configuration again. */
+START_TEST(input_that_says_something) {
+    struct sw_test_daemon daemon = {.pid = 0};
+    const int input = start_with_input(&daemon);
+    int left;
+    ck_assert_int_eq(write(input, "stop", 4), 4);
+    do {
+        (void)usleep(1000);
+        ck_assert_int_eq(ioctl(input, FIONREAD, &left), 0);
+    } while (left);
+    ck_assert_int_eq(kill(daemon.pid, SIGHUP), 0);
+    while (!sw_test_daemon_logged(&daemon, "event=config.reload ") &&
+           !sw_test_daemon_logged(&daemon, "event=service.stopped "))
+        (void)usleep(1000);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon, "event=input.ended "), 0);
+    (void)close(input);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon, 0), 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon, "event=input.ended "), 1);
+    sw_test_daemon_clean(&daemon);
 }
 END_TEST
 
@@ -362,6 +392,7 @@ int main(void) {
     tcase_add_test(tests, too_few_descriptors);
     tcase_add_test(tests, input_that_ends);
     tcase_add_test(tests, two_reasons_to_stop);
+    tcase_add_test(tests, input_that_says_something);
     tcase_add_test(tests, a_second_signal_does_not_wait);
     tcase_add_test(tests, a_missing_device_is_reported);
     Suite *suite = suite_create("command_line");
