@@ -7,6 +7,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,6 +129,38 @@ START_TEST(device_lost) {
 }
 END_TEST
 
+/* Every operation that is under way fails by it, and the stop lets all of them end: it is reported once. */
+START_TEST(a_lost_device_is_reported_once) {
+    enum { N = 8 };
+    static struct sw_supervisor keeper;
+    struct sw_faulted_command command = {.step = "encode", .nth = 1, .code = -SW_EGPULOST, .fault = SW_FAULT_LATE};
+    struct sw_wire wire;
+    char said[4096];
+    int status, errors[2];
+    ck_assert_int_eq(pipe2(errors, O_CLOEXEC), 0);
+    ck_assert_int_ge(dup2(errors[1], STDERR_FILENO), 0); /* of the daemon, too */
+    sw_supervisor_init(&keeper, NULL, NULL);
+    sw_faulted.manager = &keeper;
+    sw_faulted_start(false);
+    ck_assert_int_eq(sw_faulted_greet(&wire), 0);
+    ck_assert_int_eq(sw_wire_mem(&wire, 1, sw_faulted.own_fd, SW_FAULTED_BYTES, false), 0);
+    sw_faulted_command(&command);
+    for (unsigned i = 0; i < N; i++) {
+        struct sw_msg msg = sw_wire_spill_msg(1, 0, SW_FAULTED_BYTES);
+        (void)sw_wire_send(&wire, &msg, NULL, 0);
+    }
+    ck_assert_int_eq(waitpid(sw_faulted.daemon_pid, &status, 0), sw_faulted.daemon_pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    const ssize_t n = read(errors[0], said, sizeof said - 1);
+    ck_assert_int_gt(n, 0);
+    said[n] = 0;
+    const char *first = strstr(said, "event=device.lost ");
+    ck_assert_msg(first && !strstr(first + 1, "event=device.lost "), "%s", said);
+    sw_wire_close(&wire);
+    sw_supervisor_end(&keeper);
+}
+END_TEST
+
 /* The grace period begins when the service is ready for reconnections. */
 START_TEST(slow_start) {
     static struct sw_supervisor keeper;
@@ -222,6 +255,7 @@ int main(void) {
     tcase_add_loop_test(tcase, device_calls, 0, N_STEPS);
     tcase_add_loop_test(tcase, allocations, 0, 2);
     tcase_add_test(tcase, device_lost);
+    tcase_add_test(tcase, a_lost_device_is_reported_once);
     tcase_add_test(tcase, slow_start);
     tcase_add_test(tcase, full_queue);
     tcase_add_loop_test(tcase, full_tiers, 0, 2);
