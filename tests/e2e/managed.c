@@ -10,6 +10,8 @@
 #include "tests/lib/supervisor.h"
 
 #include <check.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +198,23 @@ START_TEST(a_start_that_fails_ends) {
 }
 END_TEST
 
+/* What no part of this version has taken is left to nobody: the manager forgets it, and the service closes its own. */
+START_TEST(what_is_not_known_is_closed) {
+    struct pollfd other = {.fd = -1};
+    int ends[2];
+    sw_supervisor_init(&s, SW_SPILLWAYD_PATH, plain);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    other.fd = ends[0];
+    sw_supervisor_store(&s, "a-later-part", ends[1]);
+    ck_assert(sw_supervisor_spawn(&s));
+    ck_assert_int_eq(poll(&other, 1, 10000), 1);
+    ck_assert_int_eq(other.revents, POLLHUP); /* nobody has the other end */
+    (void)close(ends[0]);
+    ck_assert_int_eq(sw_supervisor_stop(&s, SIGTERM), 0);
+    sw_supervisor_end(&s);
+}
+END_TEST
+
 /* The predecessor's memory goes back to the machine, except for slabs with regions. */
 START_TEST(a_lower_limit_releases_memory) {
     static const char *const less[] = {"log_level=info", "host_tier_bytes=8MiB", "host_tier_initial_bytes=0", NULL};
@@ -377,6 +396,7 @@ int main(void) {
     tcase_add_test(tests, a_client_without_memory_asks_later_about_its_spill);
     tcase_add_test(tests, slabs_fit_the_store);
     tcase_add_loop_test(tests, a_start_that_fails_ends, 0, 2);
+    tcase_add_test(tests, what_is_not_known_is_closed);
     tcase_add_test(tests, a_lower_limit_releases_memory);
     tcase_add_test(tests, socket_of_a_unit_is_permitted_by_the_configuration);
     tcase_add_loop_test(tests, socket_of_a_unit_with_another_path, 0, 2);
