@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -65,6 +66,7 @@ static const struct {
     {"sessions", 0, "sessions  -\n"},
     {"regions", 0, "regions  -\n"},
     {"regions --limit 10 --tier=host", 0, "regions  -\n"},
+    {"regions --limit 010", 1, "EINVAL: limit: "}, /* in no base */
     {"tiers", 0, "host  64.0 MiB"},
     {"config get", 0, "max_sessions"},
     {"config.get", 0, "max_sessions"},
@@ -197,6 +199,33 @@ START_TEST(socket_of_clients) {
     (void)snprintf(line, sizeof line, "'%s' --socket '%s' status 2>&1", SW_SPILLWAYCTL_PATH, sw_served_daemon.socket);
     ck_assert_int_eq(finish(popen(line, "r")), 3);
     ck_assert_msg(strstr(output, "is a socket of another kind, like data.sock; use control.sock"), "%s", output);
+}
+END_TEST
+
+/* The service is there, and has refused. */
+START_TEST(a_user_may_not_connect) {
+    const int program = open(SW_SPILLWAYCTL_PATH, O_RDONLY | O_CLOEXEC); /* where that user may not look */
+    int ends[2], status;
+    ck_assert(program >= 0 && pipe2(ends, O_CLOEXEC) == 0);
+    ck_assert_int_eq(chmod(sw_served_daemon.control, 0), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        char *const arguments[] = {(char *)(uintptr_t) "spillwayctl", (char *)(uintptr_t) "-s",
+                                   sw_served_daemon.control, (char *)(uintptr_t) "status", NULL};
+        (void)setresuid(65534, 65534, 65534); /* from root only */
+        (void)dup2(ends[1], STDERR_FILENO);
+        (void)fexecve(program, arguments, environ);
+        _exit(127);
+    }
+    (void)close(ends[1]);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    const ssize_t n = read(ends[0], output, sizeof output - 1);
+    output[n > 0 ? n : 0] = 0;
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1 && strstr(output, ": Permission denied\n"), "%x %s",
+                  (unsigned)status, output);
+    ck_assert_int_eq(chmod(sw_served_daemon.control, 0660), 0);
+    (void)close(ends[0]);
+    (void)close(program);
 }
 END_TEST
 
@@ -623,6 +652,7 @@ int main(void) {
     tcase_add_test(tests, help_on_one_command);
     tcase_add_test(tests, help_on_top);
     tcase_add_test(tests, socket_of_clients);
+    tcase_add_test(tests, a_user_may_not_connect);
     tcase_add_test(tests, top_fits_its_window_and_ends_with_q);
     tcase_add_test(tests, signal_gives_the_terminal_back);
     tcase_add_test(tests, output_that_cannot_be_written);
