@@ -350,6 +350,28 @@ START_TEST(a_refusal_is_read_although_nothing_can_be_sent) {
 }
 END_TEST
 
+/* A line that is not there in time is not lost, nor is what has come of it. */
+START_TEST(a_line_may_come_later) {
+    const char *line = NULL;
+    listen_for_it();
+    ck_assert_msg(sw_ctl_open(&play.ctl, play.path, &play.err) == 0, "%s", play.err.msg);
+    const int fd = accept(play.listener, NULL, NULL);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(send(fd, "first\nsec", 9, MSG_NOSIGNAL), 9);
+        ck_assert_int_eq(sw_ctl_receive(play.ctl, 10000, &line, &play.err), 0);
+        ck_assert_str_eq(line, "first");
+        for (int n = 0; n < 3; n++)
+            ck_assert_int_eq(sw_ctl_receive(play.ctl, 0, &line, &play.err), -SW_EAGAIN);
+        ck_assert_int_eq(send(fd, "ond\n", 4, MSG_NOSIGNAL), 4);
+        ck_assert_int_eq(sw_ctl_receive(play.ctl, 10000, &line, &play.err), 0);
+        ck_assert_str_eq(line, "second");
+    }
+    (void)close(fd);
+    ck_assert_int_eq(sw_ctl_receive(play.ctl, 10000, &line, &play.err), -SW_ECONN);
+    end(0);
+}
+END_TEST
+
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
 START_TEST(a_connection_that_fails_says_why) {
@@ -456,6 +478,7 @@ int main(void) {
     tcase_add_test(tcase, an_event_is_a_line);
     tcase_add_test(tcase, a_page_is_cut_to_the_window);
     tcase_add_test(tcase, a_refusal_is_read_although_nothing_can_be_sent);
+    tcase_add_test(tcase, a_line_may_come_later);
     tcase_add_test(tcase, a_connection_that_fails_says_why);
     tcase_add_test(tcase, top_shows_the_state);
     tcase_add_test(tcase, a_look_that_fails_leaves_nothing);
