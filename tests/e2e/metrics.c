@@ -293,6 +293,7 @@ START_TEST(by_http) {
     ck_assert_int_eq(strncmp(http("GET /" REST), "HTTP/1.1 404 ", 13), 0);
     ck_assert_int_eq(strncmp(http("GET /metrics/../x" REST), "HTTP/1.1 404 ", 13), 0);
     ck_assert_int_eq(strncmp(http("DELETE /metrics" REST), "HTTP/1.1 405 ", 13), 0);
+    ck_assert_ptr_nonnull(strstr(http("POST /metrics" REST), "\r\nAllow: GET, HEAD\r\n"));
     ck_assert_int_eq(strncmp(http("HEAD /metrics" REST), "HTTP/1.1 200 ", 13), 0);
     ck_assert_int_eq(strncmp(http("nonsense\r\n\r\n"), "HTTP/1.1 200", 12) == 0, 0);
 }
