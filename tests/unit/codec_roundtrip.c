@@ -23,10 +23,13 @@ static struct sw_plan trained_plan(const uint8_t *data, size_t bytes, unsigned s
 }
 
 static void check_parts(const struct sw_guard *frame, const uint8_t *data, size_t bytes) {
-    struct sw_frame_layout layout;
+    struct sw_frame_layout layout, raw;
     struct sw_err err = {0};
     size_t got;
     ck_assert_int_eq(sw_frame_parse(&layout, frame->data, frame->bytes, frame->bytes, &err), 0);
+    sw_frame_layout_init(&raw, SW_CODEC_RAW, SW_RAW_SEGMENT_LOG2, bytes, 0);
+    ck_assert_msg(layout.codec == SW_CODEC_RAW || frame->bytes < raw.frame_bytes, "%zu bytes as long as they were",
+                  bytes);
     const size_t segment_bytes = (size_t)1 << layout.segment_log2, tile_bytes = SW_TILE_SEGMENTS * segment_bytes;
     for (size_t at = 0; at < bytes; at += segment_bytes) {
         size_t want = bytes - at < segment_bytes ? bytes - at : segment_bytes;
