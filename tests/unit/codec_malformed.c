@@ -454,6 +454,47 @@ START_TEST(no_symbol_passes_the_end) {
 }
 END_TEST
 
+static int decode_part(bool is_tile, struct sw_err *err) {
+    size_t bytes = 0;
+    return is_tile ? sw_codec_decode_tile(victim.frame.data, victim.frame.bytes, 0, victim.out.data, victim.out.bytes,
+                                          &bytes, err)
+                   : sw_codec_decode_segment(victim.frame.data, victim.frame.bytes, 0, victim.out.data,
+                                             victim.out.bytes, &bytes, err);
+}
+
+/* Where a tile lies is in no hash: its decoder is never given a place behind the frame. _i counts codecs, raw first. */
+START_TEST(no_tile_lies_behind_the_frame) {
+    static const uint8_t text[3000];
+    struct sw_tile_record record;
+    uint8_t *place;
+    struct sw_plan plan;
+    struct sw_err err;
+    sw_plan_init_raw(&plan);
+    if (_i)
+        encode_text(symbol_codecs[_i - 1]);
+    else
+        encode(plan, text, sizeof text);
+    place = victim.frame.data + victim.layout.records_offset;
+    memcpy(&record, place, sizeof record);
+    const uint32_t end = (uint32_t)((victim.frame.bytes - victim.layout.data_offset) / SW_FRAME_ALIGN);
+    const uint32_t behind[] = {end + 1, end + 2, end + 4096, 1u << 27, UINT32_MAX};
+    ck_assert_int_eq(decode(), 0);
+    for (size_t i = 0; i < sizeof behind / sizeof behind[0]; i++) {
+        record.offset16 = behind[i];
+        memcpy(place, &record, sizeof record);
+        ck_assert_int_eq(decode(), -SW_EFRAME);
+        ck_assert_int_eq(sw_codec_verify(victim.frame.data, victim.frame.bytes, NULL), -SW_EFRAME);
+        for (int is_tile = 0; is_tile < 2; is_tile++) {
+            ck_assert_int_eq(decode_part(is_tile, &err), -SW_EFRAME);
+            ck_assert_str_eq(err.msg, "tile 0 lies outside its frame");
+        }
+    }
+    record.offset16 = end; /* there is a place, and nothing in it */
+    memcpy(place, &record, sizeof record);
+    ck_assert_int_eq(decode(), -SW_EFRAME);
+}
+END_TEST
+
 /* A frame of a codec with a dictionary that has none, and nothing behind its head. */
 START_TEST(no_dictionary_is_read_behind_the_frame) {
     const struct sw_frame_header header = header_of(SW_CODEC_ONPAIR, 0, 0);
@@ -538,6 +579,7 @@ int main(void) {
     tcase_add_test(tests, no_segment_has_codes_without_a_table);
     tcase_add_loop_test(tests, no_symbol_passes_the_end, 0, 4);
     tcase_add_loop_test(tests, no_symbol_is_longer_than_the_longest, 0, 2);
+    tcase_add_loop_test(tests, no_tile_lies_behind_the_frame, 0, 5);
     tcase_add_test(tests, no_dictionary_is_read_behind_the_frame);
     tcase_add_loop_test(tests, a_head_that_is_cut_is_refused, 0, 2);
     suite_add_tcase(suite, tests);

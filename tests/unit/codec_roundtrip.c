@@ -256,6 +256,20 @@ START_TEST(test_refused_arguments) {
     ck_assert_uint_eq(frame[0], 0xAB);
     ck_assert_int_eq(sw_codec_encode(&plan, data, SW_FRAME_MAX_RAW_BYTES + 1, frame, UINT64_MAX, &frame_bytes, &err),
                      -SW_EINVAL);
+    plan.codec = (enum sw_codec_id)SW_CODEC_NR;
+    ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, bound, &frame_bytes, &err), -SW_EINVAL);
+    for (unsigned codec = 0; codec < SW_CODEC_NR; codec++)
+        for (unsigned type = 0; type < SW_VALUE_NR; type++) {
+            plan.codec = (enum sw_codec_id)codec;
+            plan.value_type = (enum sw_value_type)type;
+            if (sw_codec_takes(plan.codec, plan.value_type))
+                continue;
+            ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, bound, &frame_bytes, &err), -SW_EINVAL);
+            ck_assert_ptr_nonnull(strstr(err.msg, "cannot store values of type "));
+        }
+    ck_assert_uint_eq(frame_bytes, 77);
+    ck_assert_uint_eq(frame[0], 0xAB);
+    sw_plan_init_raw(&plan);
     ck_assert_int_eq(sw_codec_encode(&plan, data, sizeof data, frame, bound, &frame_bytes, &err), 0);
     out[0] = 0xCD;
     ck_assert_int_eq(sw_codec_decode(frame, frame_bytes, out, 99, &raw_bytes, &err), -SW_ETOOSMALL);
