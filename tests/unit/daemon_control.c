@@ -21,6 +21,12 @@
 static struct sw_test_service service;
 static struct sw_test_control control;
 
+static void setup_large(void) {
+    sw_log_set_level(SW_LOG_ERROR);
+    sw_test_service_start_large(&service);
+    sw_test_control_start(&control, &service);
+}
+
 static void setup(void) {
     sw_log_set_level(SW_LOG_ERROR);
     sw_test_service_start(&service);
@@ -650,6 +656,52 @@ START_TEST(a_peer_that_reads_nothing_leaves_nothing) {
 }
 END_TEST
 
+static unsigned n_not_read;
+
+static void count_not_read(enum sw_log_level level, const char *line, void *arg) {
+    (void)level, (void)arg;
+    n_not_read += strstr(line, "event=control.close ") && strstr(line, "answers are not read");
+}
+
+/* A batch whose answer takes more memory than a peer may have is not finished: the peer is told nothing, and hung up.
+ * The others notice nothing. */
+START_TEST(an_answer_has_a_greatest_length) {
+    enum { REGIONS = 1000 };
+    char folder[SW_TEST_PATH_BYTES], lines[8192], name[16], c;
+    struct sw_owner *owner = add_owner(1001);
+    size_t at = 0;
+    for (unsigned i = 0; i < REGIONS; i++) {
+        (void)snprintf(name, sizeof name, "%u", i);
+        (void)add_region(owner, NULL, name);
+    }
+    for (unsigned i = 0; i < SW_RPC_MAX_BATCH; i++)
+        at += (size_t)snprintf(lines + at, sizeof lines - at,
+                               "%s{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"regions\",\"params\":{\"limit\":1000}}",
+                               i ? "," : "[");
+    (void)snprintf(lines + at, sizeof lines - at, "]\n");
+    sw_test_folder(folder);
+    (void)listen_in(folder);
+    sw_log_set_level(SW_LOG_INFO);
+    sw_log_set_tap(count_not_read, NULL);
+    const int other = peer_with(""), much = peer_with(lines);
+    for (unsigned n_turns = 0; recv(much, &c, 1, MSG_PEEK) != 0; n_turns++) {
+        ck_assert_uint_eq(answers_to(much), 0);
+        ck_assert_uint_lt(n_turns, 1000);
+        turn();
+    }
+    ck_assert_uint_eq(n_not_read, 1);
+    sw_log_set_tap(NULL, NULL);
+    static const char line[] = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n";
+    ck_assert_int_eq(send(other, line, sizeof line - 1, 0), (ssize_t)sizeof line - 1);
+    for (unsigned n_turns = 0; answers_to(other) == 0; n_turns++) {
+        ck_assert_uint_lt(n_turns, 100);
+        turn();
+    }
+    (void)close(much);
+    (void)close(other);
+}
+END_TEST
+
 /* The service ends in the middle of a batch, its peer being there or gone. */
 START_TEST(batches_may_stay_half_done) {
     char folder[SW_TEST_PATH_BYTES];
@@ -694,7 +746,11 @@ int main(void) {
     tcase_add_loop_test(tests, a_peer_that_has_said_all_is_answered, 0, 2);
     tcase_add_test(tests, a_peer_that_reads_nothing_leaves_nothing);
     tcase_add_loop_test(tests, batches_may_stay_half_done, 0, 2);
+    TCase *large = tcase_create("large");
+    tcase_add_checked_fixture(large, setup_large, NULL);
+    tcase_add_test(large, an_answer_has_a_greatest_length);
     Suite *suite = suite_create("daemon_control");
     suite_add_tcase(suite, tests);
+    suite_add_tcase(suite, large);
     return sw_test_run(suite, CK_FORK);
 }
