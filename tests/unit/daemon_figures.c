@@ -261,6 +261,10 @@ START_TEST(tiers_behind_the_first) {
     static struct sw_tier third = {.ops = &ops, .rank = 2, .kind = &sw_tier_nvme_kind};
     struct sw_placement *place = &service.service.engine->store.place;
     char expected[64];
+    json_t *alone = ask("tiers");
+    ck_has(json_array_get(json_object_get(alone, "tiers"), 0), "{\"tier\":\"host\"}");
+    ck_assert_ptr_null(json_object_get(json_array_get(json_object_get(alone, "tiers"), 0), "leaving_bytes"));
+    json_decref(alone); /* nothing can leave it */
     show_tiers();
     ck_answers("status", "{\"nvme_used_bytes\":1003,\"nvme_capacity_bytes\":1001}");
     place->tiers.at[place->tiers.n++] = &third;
