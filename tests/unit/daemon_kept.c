@@ -573,6 +573,17 @@ START_TEST(slabs_are_as_long_as_they_must) {
 }
 END_TEST
 
+/* The bound is no multiple of so many slabs: all of it fits nevertheless. */
+START_TEST(slabs_are_rounded_up) {
+    manager.limit = 8 + 3;
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 2 * MIB), 22 * MIB);
+    ck_assert(had_larger_slabs && kept_bytes("arena-0") == 22 * MIB);
+    ck_assert_uint_eq(live_in_memory(64 * MIB, 64 * MIB), 64 * MIB);
+    ck_assert_uint_eq(count(), 4);
+    ck_nothing_is_left();
+}
+END_TEST
+
 /* The manager has no room even for the others. */
 START_TEST(one_slab_is_as_long_as_the_tier) {
     manager.limit = 4;
@@ -823,6 +834,7 @@ int main(void) {
     tcase_add_test(tcase, a_check_says_what_it_cannot_read);
     tcase_add_test(tcase, slabs_are_kept);
     tcase_add_test(tcase, slabs_are_as_long_as_they_must);
+    tcase_add_test(tcase, slabs_are_rounded_up);
     tcase_add_test(tcase, one_slab_is_as_long_as_the_tier);
     tcase_add_test(tcase, memory_is_made_ahead);
     tcase_add_test(tcase, memory_that_is_gone_is_not_taken);
