@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,57 @@ START_TEST(nothing_is_kept_without_a_manager) {
     ck_assert_int_eq(sw_notify("READY=1"), EINVAL);
     ck_assert(!sw_fdstore_keep("a name", STDIN_FILENO) && n_failures == 2);
     sw_log_set_tap(NULL, NULL);
+}
+END_TEST
+
+/* A name that begins with an @ is one without a file. No other is an address. */
+START_TEST(the_manager_has_an_address) {
+    static const char *const mistakes[] = {"", "/", "@", "notify", "./notify"};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[64];
+    const int n = snprintf(name, sizeof name, "@spillway-test-%d", (int)getpid());
+    memcpy(address.sun_path + 1, name + 1, (size_t)n - 1);
+    manager.socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(manager.socket, (const struct sockaddr *)&address,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)n)),
+                     0);
+    ck_assert_int_eq(setenv("NOTIFY_SOCKET", name, 1), 0);
+    ck_assert_int_eq(sw_notify("READY=1"), 0);
+    listen_to_it(MSG_DONTWAIT);
+    ck_assert(manager.n == 1 && strcmp(manager.told[0], "READY=1") == 0 && !manager.had_fd[0]);
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+        ck_assert_int_eq(setenv("NOTIFY_SOCKET", mistakes[i], 1), 0);
+        ck_assert_int_eq(sw_notify("READY=1"), EINVAL);
+    }
+    ck_assert_int_eq(unsetenv("NOTIFY_SOCKET"), 0);
+    ck_assert(!sw_notify_is_heard() && sw_notify("READY=1") == 0 && sw_notify_barrier(1) == 0);
+    (void)close(manager.socket);
+}
+END_TEST
+
+/* A manager that hangs does not hang the service: what it did not take in time is not kept. */
+START_TEST(a_barrier_is_not_waited_for_without_end) {
+    begin();
+    ck_assert_int_eq(sw_notify_barrier(20), ETIMEDOUT);
+    listen_to_it(MSG_DONTWAIT); /* now it has taken it, and closes the descriptor */
+    ck_assert(manager.n == 1 && strcmp(manager.told[0], "BARRIER=1") == 0 && manager.had_fd[0]);
+    (void)close(manager.socket);
+}
+END_TEST
+
+/* Another process's watchdog, which this one has inherited the variables of, is not its own. */
+START_TEST(the_watchdog_is_this_process_own) {
+    char pid[24];
+    ck_assert(unsetenv("WATCHDOG_USEC") == 0 && unsetenv("WATCHDOG_PID") == 0);
+    ck_assert_uint_eq(sw_notify_watchdog_us(), 0);
+    ck_assert_int_eq(setenv("WATCHDOG_USEC", "5000000", 1), 0);
+    ck_assert_uint_eq(sw_notify_watchdog_us(), 5000000); /* of nobody else */
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid());
+    ck_assert_int_eq(setenv("WATCHDOG_PID", pid, 1), 0);
+    ck_assert_uint_eq(sw_notify_watchdog_us(), 5000000);
+    (void)snprintf(pid, sizeof pid, "%d", (int)getpid() + 1);
+    ck_assert_int_eq(setenv("WATCHDOG_PID", pid, 1), 0);
+    ck_assert_uint_eq(sw_notify_watchdog_us(), 0);
 }
 END_TEST
 
@@ -247,6 +299,9 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_is_kept_is_told_first);
     tcase_add_test(tests, nothing_is_kept_without_a_manager);
+    tcase_add_test(tests, the_manager_has_an_address);
+    tcase_add_test(tests, a_barrier_is_not_waited_for_without_end);
+    tcase_add_test(tests, the_watchdog_is_this_process_own);
     tcase_add_test(tests, the_manager_says_how_many_it_keeps);
     tcase_add_test(tests, what_nobody_takes_is_forgotten);
     tcase_add_loop_test(tests, a_listener_is_taken_by_its_path, 0, 4);
