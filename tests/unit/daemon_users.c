@@ -1,5 +1,6 @@
 /* Which user a peer is if the user namespace does not map all users, on both sockets. This process stands for a client,
  * and its uid and gid for the overflow ids. tests/e2e/userns.c has real namespaces. */
+#include "base/log.h"
 #include "daemon/users.h"
 
 #include "daemon/control/control_rights.h"
@@ -8,6 +9,8 @@
 
 #include <check.h>
 #include <grp.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,6 +62,47 @@ START_TEST(groups_do_not_count_if_not_all_are_mapped) {
 }
 END_TEST
 
+static struct sw_userns found; /* by the next look */
+static bool is_found;
+static char logged[2048];
+
+void __real_sw_userns_read(struct sw_userns *ret, const char *root);
+void __wrap_sw_userns_read(struct sw_userns *ret, const char *root);
+void __wrap_sw_userns_read(struct sw_userns *ret, const char *root) {
+    if (is_found)
+        *ret = found;
+    else
+        __real_sw_userns_read(ret, root);
+}
+
+static void keep_line(enum sw_log_level level, const char *line, void *arg) {
+    (void)level, (void)arg;
+    (void)snprintf(logged, sizeof logged, "%s", line);
+}
+
+/* Bit 0 of the loop's index: all users are mapped; bit 1: all groups are; bit 2: unmapped users are one tenant. */
+START_TEST(a_namespace_that_does_not_map_all_is_logged) {
+    struct sw_service *s = &service.service;
+    found = (struct sw_userns){
+        .maps_all_uids = _i & 1, .maps_all_gids = _i & 2, .overflow_uid = 4241, .overflow_gid = 4242};
+    is_found = true;
+    ck_assert_int_eq(
+        sw_config_set(&service.config, _i & 4 ? "unmapped_users=one_tenant" : "unmapped_users=refuse", NULL), 0);
+    sw_log_set_level(SW_LOG_INFO);
+    sw_log_set_tap(keep_line, NULL);
+    sw_users_read(s);
+    sw_log_set_tap(NULL, NULL);
+    ck_assert(s->userns.maps_all_uids == found.maps_all_uids && s->userns.overflow_gid == 4242);
+    if ((_i & 3) == 3) {
+        ck_assert_str_eq(logged, "");
+    } else {
+        ck_assert_msg(strstr(logged, "event=users.unmapped uid=4241 gid=4242 "), "%s", logged);
+        ck_assert_msg(strstr(logged, _i & 4 ? "unmapped users are one tenant" : "unmapped users are refused"), "%s",
+                      logged);
+    }
+}
+END_TEST
+
 /* The service's own uid may be the same number, and root's where root is not mapped. */
 START_TEST(unmapped_users_have_no_special_rights) {
     ck_assert_int_eq(right(SW_CONTROL_NO_GROUP), SW_CONTROL_NOTHING);
@@ -104,6 +148,7 @@ int main(void) {
     tcase_add_test(tests, users_are_refused_if_not_all_are_mapped);
     tcase_add_test(tests, unmapped_users_may_be_one_tenant);
     tcase_add_test(tests, groups_do_not_count_if_not_all_are_mapped);
+    tcase_add_loop_test(tests, a_namespace_that_does_not_map_all_is_logged, 0, 8);
     tcase_add_test(tests, unmapped_users_have_no_special_rights);
     tcase_add_test(tests, every_group_of_a_process_has_its_right);
     tcase_add_test(tests, the_control_group_must_be_one_group);
