@@ -418,6 +418,26 @@ END_TEST
 
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
+/* Each option that other parts have copies of comes to them, too. */
+START_TEST(options_that_are_set_come_into_force) {
+    static const struct {
+        const char *name;
+        unsigned value;
+    } settings[] = {{"host_tier_low_pct", 31}, {"host_tier_high_pct", 62}, {"max_session_regions", 15}};
+    const struct sw_engine *engine = service.service.engine;
+    char line[200];
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        (void)snprintf(line, sizeof line,
+                       "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"config.set\",\"params\":[\"%s\",%u]}",
+                       settings[i].name, settings[i].value);
+        ck_assert_msg(is_answered(line, "\"result\""), "%s", settings[i].name);
+    }
+    ck_assert_uint_eq(engine->balance.low_pct, 31);
+    ck_assert_uint_eq(engine->balance.high_pct, 62);
+    ck_assert_uint_eq(engine->config.max_owner_regions, 15);
+}
+END_TEST
+
 /* Each option that a running service cannot change: it is refused, and the old value stays. */
 START_TEST(options_that_need_a_restart_are_not_set) {
     struct sw_config_option option;
@@ -737,6 +757,7 @@ int main(void) {
     tcase_add_test(tests, changes_are_told_whether_they_succeed_or_not);
     tcase_add_test(tests, a_region_is_shown_as_it_is);
     tcase_add_test(tests, one_region_is_meant_or_none);
+    tcase_add_test(tests, options_that_are_set_come_into_force);
     tcase_add_test(tests, options_that_need_a_restart_are_not_set);
     tcase_add_test(tests, a_region_that_moves_is_shown);
     tcase_add_test(tests, regions_are_shown_page_by_page);
