@@ -332,6 +332,16 @@ START_TEST(two_reasons_to_stop) {
 }
 END_TEST
 
+START_TEST(input_that_stays_open) {
+    struct sw_test_daemon daemon = {.pid = 0};
+    const int input = start_with_input(&daemon);
+    ck_assert_int_eq(sw_test_daemon_stop(&daemon, SIGTERM), 0);
+    ck_assert_uint_eq(sw_test_daemon_logged(&daemon, "event=input.ended "), 0);
+    (void)close(input);
+    sw_test_daemon_clean(&daemon);
+}
+END_TEST
+
 /* Only the end of the input counts: it still reads its configuration again. */
 START_TEST(input_that_says_something) {
     struct sw_test_daemon daemon = {.pid = 0};
@@ -392,6 +402,7 @@ int main(void) {
     tcase_add_test(tests, too_few_descriptors);
     tcase_add_test(tests, input_that_ends);
     tcase_add_test(tests, two_reasons_to_stop);
+    tcase_add_test(tests, input_that_stays_open);
     tcase_add_test(tests, input_that_says_something);
     tcase_add_test(tests, a_second_signal_does_not_wait);
     tcase_add_test(tests, a_missing_device_is_reported);
