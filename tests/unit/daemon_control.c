@@ -416,6 +416,49 @@ START_TEST(regions_are_shown_page_by_page) {
 }
 END_TEST
 
+/* All pages together have each stored region once, and no other. */
+START_TEST(a_snapshot_has_pages) {
+    enum { REGIONS = 3501, PAGE = 1000 };
+    static unsigned seen[REGIONS];
+    static const enum sw_region_state states[] = {SW_REGION_OUT, SW_REGION_LOST, SW_REGION_RESTORING};
+    static uint32_t slots[REGIONS];
+    struct sw_owner *owner = add_owner(1001);
+    json_int_t next = 0;
+    unsigned n_pages = 0, n_seen = 0, slot, gen;
+    char line[200];
+    for (unsigned i = 0; i < REGIONS; i++) {
+        struct sw_region *region = add_region(owner, NULL, NULL);
+        region->state = states[i % 3];
+        slots[i] = region->id.slot;
+    }
+    while (next >= 0) {
+        (void)snprintf(line, sizeof line,
+                       "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"snapshot\",\"params\":{\"cursor\":%lld}}",
+                       (long long)next);
+        char *text = sw_test_control_line(&control, line, strlen(line));
+        json_t *answer = json_loads(text, 0, NULL), *result = json_object_get(answer, "result"),
+               *regions = json_object_get(result, "regions"), *more = json_object_get(result, "next");
+        ck_assert_uint_le(json_array_size(regions), PAGE);
+        for (size_t i = 0; i < json_array_size(regions); i++) {
+            const char *id = json_string_value(json_object_get(json_array_get(regions, i), "region"));
+            ck_assert_int_eq(sscanf(id, "%u:%u", &slot, &gen), 2);
+            for (unsigned at = 0; at < REGIONS; at++)
+                seen[at] += slots[at] == slot;
+        }
+        n_seen += (unsigned)json_array_size(regions);
+        ck_assert_uint_le(++n_pages, 10);
+        next = more ? json_integer_value(more) : -1;
+        ck_assert(more || json_array_size(regions) < PAGE);
+        json_decref(answer);
+        free(text);
+    }
+    ck_assert_uint_eq(n_pages, 3);
+    ck_assert_uint_eq(n_seen, (REGIONS + 1) / 3 * 2);
+    for (unsigned i = 0; i < REGIONS; i++)
+        ck_assert_uint_eq(seen[i], i % 3 != 1);
+}
+END_TEST
+
 /* ---- options ----------------------------------------------------------------------------------------------------- */
 
 /* Each option that other parts have copies of comes to them, too. */
@@ -770,6 +813,7 @@ int main(void) {
     TCase *large = tcase_create("large");
     tcase_add_checked_fixture(large, setup_large, NULL);
     tcase_add_test(large, an_answer_has_a_greatest_length);
+    tcase_add_test(large, a_snapshot_has_pages);
     Suite *suite = suite_create("daemon_control");
     suite_add_tcase(suite, tests);
     suite_add_tcase(suite, large);
