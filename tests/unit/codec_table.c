@@ -201,6 +201,28 @@ START_TEST(test_a_small_gain_is_not_taken) {
 }
 END_TEST
 
+/* A codec that costs more time must gain a few percent, and save a thousandth of the content: where little is left,
+ * much of that is not enough. */
+START_TEST(test_a_small_saving_is_not_taken) {
+    static uint32_t values[SW_SAMPLE_MAX_BYTES / 4];
+    enum { VALUES = sizeof values / sizeof values[0] };
+    static const struct {
+        uint32_t step;
+        enum sw_codec_id codec;
+        bool would_save;
+    } steps[] = {{16, SW_CODEC_DFOR, true}, {64, SW_CODEC_DRADIX, false}, {4096, SW_CODEC_FOR, true}};
+    struct sw_plan plan;
+    for (size_t n = 0; n < sizeof steps / sizeof steps[0]; n++) {
+        for (uint32_t i = 0; i < VALUES; i++)
+            values[i] = i / steps[n].step;
+        sw_plan_init_typed(&plan, SW_VALUE_U32, values, sizeof values, 1 << 20);
+        ck_assert_int_eq(plan.codec, steps[n].codec);
+        ck_assert_int_eq(plan.ratios[SW_CODEC_DRADIX] > plan.expected_ratio, steps[n].would_save);
+    }
+    ck_assert(plan.ratios[SW_CODEC_DRADIX] > 1.2 * plan.expected_ratio);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_table");
     TCase *tests = tcase_create("all");
@@ -212,6 +234,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_a_sample_consists_of_its_pieces, 0, 2);
     tcase_add_test(tests, test_plan);
     tcase_add_test(tests, test_a_small_gain_is_not_taken);
+    tcase_add_test(tests, test_a_small_saving_is_not_taken);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
 }
