@@ -207,6 +207,30 @@ START_TEST(test_is_chosen_where_time_hardly_counts) {
 END_TEST
 
 /* Without that room it is used only if it is asked for by name. */
+/* Room may count more than time, and then time again: what another codec has learned is still there. */
+START_TEST(test_another_codec_can_be_chosen_again) {
+    enum { VALUES = 16 << 10, PERIOD = 30 };
+    static uint32_t values[VALUES];
+    static const uint32_t few[] = {0x12345678, 0x9abcdef1, 0x13579bdf, 0x2468ace2};
+    uint64_t state = 1;
+    struct sw_plan plan;
+    for (size_t i = 0; i < VALUES; i++)
+        values[i] = i < PERIOD ? few[sw_random(&state) >> 62] : values[i - PERIOD];
+    sw_plan_init_typed(&plan, SW_VALUE_U32, values, sizeof values, sizeof values);
+    ck_assert_int_eq(plan.codec, SW_CODEC_DICT);
+    const double ratio = plan.expected_ratio;
+    sw_plan_try_slow(&plan, SW_VALUE_U32, values, sizeof values, sizeof values);
+    ck_assert_int_eq(plan.codec, SW_CODEC_LZ);
+    ck_assert(plan.expected_ratio > ratio);
+    ck_assert_double_eq(plan.ratios[SW_CODEC_LZ], plan.expected_ratio);
+    (void)sw_frame_round_trip(&plan, (const uint8_t *)values, sizeof values);
+    sw_plan_switch(&plan, SW_CODEC_DICT);
+    ck_assert_double_eq(plan.expected_ratio, ratio);
+    const double bytes = (double)sw_frame_round_trip(&plan, (const uint8_t *)values, sizeof values);
+    ck_assert_double_lt(bytes, 1.1 * sizeof values / ratio);
+}
+END_TEST
+
 START_TEST(test_is_not_chosen) {
     static struct sw_frame_dictionary room;
     struct sw_planning p;
@@ -240,6 +264,7 @@ int main(void) {
     tcase_add_loop_test(tests, test_distances_end_at_the_block, 0, N_TYPES);
     tcase_add_test(tests, test_order_keys);
     tcase_add_test(tests, test_is_chosen_where_time_hardly_counts);
+    tcase_add_test(tests, test_another_codec_can_be_chosen_again);
     tcase_add_test(tests, test_is_not_chosen);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
