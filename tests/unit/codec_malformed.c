@@ -5,6 +5,7 @@
 #include "codec/checksum.h"
 #include "codec/codec.h"
 #include "codec/lz/lz.h"
+#include "codec/lz/lz_core.h"
 #include "codec/phrase/phrase.h"
 #include "codec/plan/plan.h"
 #include "codec/streams/streams.h"
@@ -275,6 +276,11 @@ START_TEST(streams_are_shorter_than_their_segments) {
                           count);
             counts[segment] = 0;
         }
+    size_t bytes = 0;
+    static uint8_t out[2 << SW_STREAMS_MAX_SEGMENT_LOG2];
+    ck_assert_int_eq(sw_streams_decode_segment(fill_sink, NULL, data, sizeof data, counts,
+                                               SW_STREAMS_MAX_SEGMENT_LOG2 + 1, tile_bytes, 0, out, &bytes),
+                     -SW_EFRAME);
     memset(counts, 4, SEGMENTS);
     ck_assert_int_eq(decode_streams(counts, data, 4 * 4 * SEGMENTS, tile_bytes), 0);
     ck_assert_int_eq(decode_streams(counts, data, 4 * 4 * SEGMENTS - 1, tile_bytes), -SW_EFRAME);
@@ -560,6 +566,35 @@ START_TEST(blocks_have_all_parts_that_are_read) {
 }
 END_TEST
 
+/* No block has more bytes than its content, although those of the blocks behind it are there; each begins with a token;
+ * and one that claims to have all masks has no room for what they begin. */
+START_TEST(blocks_are_as_long_as_their_content) {
+    enum { MOST_UNITS = SW_LZ_BLOCK_BYTES / SW_UNIT_BYTES };
+    static uint8_t values[4 * SW_LZ_BLOCK_BYTES], old[SW_LZ_BLOCK_BYTES];
+    uint64_t state = 1;
+    for (size_t i = 0; i < sizeof values; i++)
+        values[i] = i % 32 < 16 && i >= 32 ? values[i - 32] : (uint8_t)sw_random(&state);
+    struct sw_plan plan;
+    sw_plan_init_lz(&plan, SW_VALUE_U8, 255);
+    encode(plan, values, sizeof values);
+    ck_assert_uint_gt(victim.frame.bytes - victim.layout.data_offset, (MOST_UNITS + 100) * SW_UNIT_BYTES);
+    uint16_t units;
+    memcpy(&units, victim.counts, sizeof units);
+    ck_assert_uint_lt(units, MOST_UNITS);
+    ck_refused(victim.counts, 2, (const uint16_t[]){MOST_UNITS + 1, MOST_UNITS + 100}, 2);
+    const unsigned groups = sw_lz_groups(1);
+    ck_assert(victim.data[0] & 1);
+    uint8_t *first = victim.data + (size_t)4 * groups; /* its first mask */
+    ck_assert(*first & 1);
+    ck_refused(first, 1, (const uint16_t[]){(uint16_t)(*first & 0xFE)}, 1);
+    memcpy(old, victim.data, (size_t)units * SW_UNIT_BYTES);
+    memset(victim.data, 0xFF, (size_t)units * SW_UNIT_BYTES);
+    ck_assert_int_eq(decode(), -SW_EFRAME);
+    memcpy(victim.data, old, (size_t)units * SW_UNIT_BYTES);
+    ck_assert_int_eq(decode(), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_malformed");
     TCase *tests = tcase_create("all");
@@ -575,6 +610,7 @@ int main(void) {
     tests = tcase_create("streams");
     tcase_add_test(tests, streams_are_shorter_than_their_segments);
     tcase_add_test(tests, blocks_have_all_parts_that_are_read);
+    tcase_add_test(tests, blocks_are_as_long_as_their_content);
     tcase_add_loop_test(tests, streams_have_all_words_that_are_read, 0, 2);
     tcase_add_test(tests, no_segment_has_codes_without_a_table);
     tcase_add_loop_test(tests, no_symbol_passes_the_end, 0, 4);
