@@ -234,12 +234,26 @@ START_TEST(codes_without_a_phrase_are_refused) {
 }
 END_TEST
 
+/* A plan that has learned nothing stores any content, as it is. */
+START_TEST(without_a_table_contents_come_back) {
+    enum { BYTES = 5000 };
+    uint8_t data[BYTES];
+    const struct sw_params tables[] = {{.n_symbols = 0}, {.n_symbols = 1, .length = {9}, .value = {~0ull}}};
+    sw_content_fill(data, sizeof data, (enum sw_content)_i, 1);
+    for (size_t i = 0; i < 2; i++) { /* no table, or one that is none */
+        const struct sw_plan plan = {.codec = SW_CODEC_PHRASE, .segment_log2 = 10, .params = tables[i]};
+        ck_assert_uint_ge(sw_frame_round_trip(&plan, data, sizeof data), sizeof data);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_phrase");
     TCase *tests = tcase_create("all");
     tcase_add_loop_test(tests, learnt_tables_obey_the_rules, 0, SW_CONTENT_NR);
     tcase_add_loop_test(tests, the_longest_phrase_is_found, 0, 5);
     tcase_add_loop_test(tests, contents_come_back, 0, SW_CONTENT_NR);
+    tcase_add_loop_test(tests, without_a_table_contents_come_back, 0, SW_CONTENT_NR);
     tcase_add_loop_test(tests, phrases_of_all_lengths_come_back, 0, 5);
     tcase_add_loop_test(tests, columns_of_few_values, 0, 9);
     tcase_add_test(tests, columns_with_few_common_short_codes);
