@@ -1,4 +1,5 @@
-/* Codecs with exceptions, pfor and pdfor: how few bits they take, and which steps they learn. */
+/* Codecs with exceptions, pfor and pdfor: how few bits they take, and which steps they learn. And sequences whose
+ * beginnings take all bits. */
 #include "codec/codec.h"
 #include "codec/pfor/grid.h"
 #include "codec/pfor/patched.h"
@@ -159,9 +160,24 @@ START_TEST(steps_are_those_of_most_pieces) {
 }
 END_TEST
 
+/* Few sequences, whose beginnings are as far apart as values can be: their width means something else. */
+START_TEST(sequences_of_the_whole_range) {
+    static uint32_t values[3 * SW_VECTOR_VALUES];
+    struct sw_plan plan;
+    for (uint32_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        values[i] = (i / 300 % 2 ? 0xFFFF0000u : 0) + i;
+    ck_assert(sw_plan_init_numbers(&plan, SW_CODEC_SFOR, _i ? SW_VALUE_I32 : SW_VALUE_U32));
+    ck_assert_double_le(bits_per_value(&plan, values, sizeof values), 33);
+    for (uint32_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        values[i] ^= 0x80000000u;
+    ck_assert_double_le(bits_per_value(&plan, values, sizeof values), 33);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("codec_patched");
     TCase *tests = tcase_create("all");
+    tcase_add_loop_test(tests, sequences_of_the_whole_range, 0, 2);
     tcase_add_loop_test(tests, few_bits_with_exceptions, 0, (int)N_OF(columns));
     tcase_add_loop_test(tests, outliers_cost_their_own_bits, 0, 3);
     tcase_add_loop_test(tests, lanes_may_be_empty, 0, 2);
