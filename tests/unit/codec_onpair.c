@@ -342,6 +342,33 @@ START_TEST(a_stream_that_ends_within_its_last_code_is_refused) {
 }
 END_TEST
 
+/* The number behind the last symbol's is the escape; those behind it are nothing. */
+START_TEST(numbers_behind_the_escape_are_refused) {
+    enum { BYTES = 40 * SW_ONPAIR_MAX_BYTES + 1, RAW_BITS = 4 };
+    static const uint8_t text[1][SW_ONPAIR_MAX_BYTES] = {"abcdefghijklmno"}, length[1] = {SW_ONPAIR_MAX_BYTES};
+    uint8_t data[BYTES], out[BYTES];
+    struct sw_frame_layout layout;
+    uint64_t raw_bytes = 0;
+    data[0] = '~';
+    for (size_t at = 1; at < BYTES; at += SW_ONPAIR_MAX_BYTES)
+        memcpy(data + at, text[0], SW_ONPAIR_MAX_BYTES);
+    make(text, length, 1);
+    memset(dictionary.data + 8, RAW_BITS | RAW_BITS << 4, 8);
+    const struct sw_plan plan = plan_of_dictionary();
+    struct sw_guard frame = sw_frame_encode_decode(&plan, data, BYTES);
+    ck_assert_int_eq(sw_frame_parse(&layout, frame.data, frame.bytes, frame.bytes, NULL), 0);
+    ck_assert_int_eq(layout.codec, SW_CODEC_ONPAIR);
+    uint8_t *code = frame.data + layout.data_offset; /* 4 bits of its class, and its number there */
+    ck_assert_uint_eq(*code, 1 << SW_ONPAIR_CLASS_BITS);
+    for (unsigned number = 1; number < SW_ONPAIR_CLASSES << RAW_BITS; number++) {
+        *code = (uint8_t)(number % (1 << RAW_BITS) << SW_ONPAIR_CLASS_BITS | number >> RAW_BITS);
+        ck_assert_int_eq(sw_codec_decode(frame.data, frame.bytes, out, sizeof out, &raw_bytes, NULL),
+                         number == 1 ? 0 : -SW_EFRAME);
+    }
+    sw_guard_free(&frame);
+}
+END_TEST
+
 START_TEST(errors_are_named) {
     static uint8_t data[5000];
     const uint64_t bound = sw_frame_bound_bytes(sizeof data);
@@ -390,6 +417,7 @@ int main(void) {
     tcase_add_test(tests, made_up_dictionaries_are_refused);
     tcase_add_test(tests, a_dictionary_has_no_more_than_its_most_symbols);
     tcase_add_test(tests, a_stream_that_ends_within_its_last_code_is_refused);
+    tcase_add_test(tests, numbers_behind_the_escape_are_refused);
     tcase_add_test(tests, errors_are_named);
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
