@@ -97,6 +97,30 @@ START_TEST(another_file_is_not_displaced) {
 }
 END_TEST
 
+/* Of two daemons that start at the same time, one gives up: both might have found the same stale file. */
+START_TEST(only_one_daemon_starts_at_a_time) {
+    const struct sw_listener_config own = config();
+    const unsigned fds = sw_count_fds();
+    struct sw_listener listener = {.socket = -1};
+    struct stat found;
+    struct sw_err err;
+    const int other = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_eq(flock(other, LOCK_EX), 0);
+    ck_assert_int_eq(sw_listener_open(&listener, &own, &err), -SW_EBUSY);
+    ck_assert_ptr_nonnull(strstr(err.msg, "another daemon is starting here"));
+    ck_assert_int_lt(lstat(path, &found), 0);
+    ck_assert_int_eq(listener.socket, -1);
+    sw_listener_close(&listener); /* it was not opened */
+    ck_assert_int_eq(flock(other, LOCK_UN), 0);
+    ck_assert_int_eq(sw_listener_open(&listener, &own, &err), 0);
+    ck_assert_int_eq(flock(other, LOCK_EX | LOCK_NB), 0); /* it has begun */
+    sw_listener_close(&listener);
+    sw_listener_close(&listener);
+    (void)close(other);
+    ck_assert_uint_eq(sw_count_fds(), fds);
+}
+END_TEST
+
 /* The folder is made for all, the socket as it is configured, and files that are made later as before. */
 START_TEST(the_folder_is_made) {
     char deep[SW_TEST_PATH_BYTES + 16];
@@ -286,6 +310,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_busy_daemon_is_not_displaced);
     tcase_add_test(tests, another_file_is_not_displaced);
+    tcase_add_test(tests, only_one_daemon_starts_at_a_time);
     tcase_add_test(tests, the_folder_is_made);
     tcase_add_test(tests, the_file_of_another_stays);
     tcase_add_test(tests, the_file_of_a_kept_socket_stays);
