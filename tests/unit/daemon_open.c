@@ -407,6 +407,27 @@ START_TEST(a_refused_begin_opens_nothing) {
 }
 END_TEST
 
+/* Chunks have whole steps, in every buffer; which one has not is named, if there are several. */
+START_TEST(a_begin_has_chunks_of_whole_steps) {
+    static const uint32_t wrong[] = {1, STEP - 1, STEP + 1, 3 * STEP / 2, UINT32_MAX};
+    char says[64];
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        for (unsigned n = 1; n <= 3; n += 2) {
+            new_packet(0);
+            (void)add(NUMBER, SW_BUILD_BEGIN);
+            for (unsigned at = 1; at < n; at++)
+                add_buffer(STEP, STEP);
+            add_buffer(3 * STEP, wrong[i]);
+            ck_assert_int_eq(call(), -SW_EINVAL);
+            (void)snprintf(says, sizeof says, "chunks of %u bytes, must be a multiple of ", wrong[i]);
+            ck_assert(sw_packet_rig_says(&rig, says));
+            ck_assert_int_eq(sw_packet_rig_says(&rig, "buffer "), n > 1);
+            ck_assert_int_eq(sw_packet_rig_says(&rig, "buffer 3 of 3: "), n > 1);
+            sw_packet_rig_check_rest(&rig, 0, 0);
+        }
+}
+END_TEST
+
 /* Open builds have a limit of their own, and count for the tenant's memory. */
 START_TEST(open_builds_are_counted) {
     const struct sw_budget *kept = &rig.session->tenant->quota.kept;
@@ -456,6 +477,7 @@ int main(void) {
     tcase_add_test(tcase, a_durable_region_is_not_consumed);
     tcase_add_test(tcase, a_refused_begin_opens_nothing);
     tcase_add_test(tcase, names_have_a_longest_length);
+    tcase_add_test(tcase, a_begin_has_chunks_of_whole_steps);
     tcase_add_test(tcase, open_builds_are_counted);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
