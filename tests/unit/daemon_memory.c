@@ -12,6 +12,7 @@
 #include <check.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static char root[SW_TEST_PATH_BYTES];
@@ -153,6 +154,7 @@ START_TEST(descriptors_are_shared) {
         ck_assert(rows[i].warnings || fds->limit + fds->max_closing + config.max_sessions < rows[i].n);
         ck_assert(!rows[i].warnings || fds->limit + fds->max_closing == 128);
         ck_assert_uint_ge(fds->max_sessions, rows[i].n / 8);
+        ck_assert(rows[i].warnings || fds->max_sessions > rows[i].n / 10 * 9); /* where there are many */
     }
     service.n_descriptors = 1 << 20;
     sw_descriptors_share(&service);
@@ -165,6 +167,25 @@ START_TEST(descriptors_are_shared) {
 }
 END_TEST
 
+/* All that it may have, as far as it needs them; what is given later counts. The loop's index: the hard limit. */
+static const unsigned hard_limits[] = {700, 1000};
+
+START_TEST(descriptors_are_taken) {
+    struct rlimit limit = {.rlim_cur = 300, .rlim_max = hard_limits[_i]};
+    struct sw_config config;
+    struct sw_service service = {.config = &config};
+    sw_config_init(&config);
+    sw_log_set_level(SW_LOG_ERROR);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    sw_descriptors_take(&service);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert_uint_eq(limit.rlim_cur, hard_limits[_i]);
+    ck_assert_uint_eq(service.n_descriptors, hard_limits[_i]);
+    ck_assert_uint_gt(service.fds.limit, 0);
+    ck_assert_uint_eq(service.fds.limit / 3, service.fds.max_closing); /* a quarter of all */
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("daemon_memory");
     tcase_add_checked_fixture(tests, setup, teardown);
@@ -174,6 +195,7 @@ int main(void) {
     tcase_add_test(tests, the_tier_fits);
     tcase_add_test(tests, buffers_of_a_remote_tier_are_taken);
     tcase_add_test(tests, the_parts_of_the_tier_fit);
+    tcase_add_loop_test(tests, descriptors_are_taken, 0, 2);
     tcase_add_test(tests, descriptors_are_shared);
     Suite *suite = suite_create("daemon_memory");
     suite_add_tcase(suite, tests);
