@@ -142,6 +142,27 @@ START_TEST(the_control_group_must_be_one_group) {
 }
 END_TEST
 
+/* A number has digits only, and a wrong group matters only where there is a socket. */
+START_TEST(a_control_group_has_a_name_or_a_number) {
+    static const char *const wrong[] = {"-5", "+5", " 5", "5 ", "0x5", "no such group"};
+    struct sw_control_groups groups;
+    struct sw_config *c = &service.config;
+    struct sw_err err;
+    service.service.userns.maps_all_gids = true;
+    for (size_t i = 0; i < 2 * sizeof wrong / sizeof wrong[0]; i++) {
+        (void)snprintf(c->control_group, sizeof c->control_group, "%s", i % 2 ? "none" : wrong[i / 2]);
+        (void)snprintf(c->control_read_group, sizeof c->control_read_group, "%s", i % 2 ? wrong[i / 2] : "7");
+        (void)snprintf(c->control_socket, sizeof c->control_socket, "/x/control.sock");
+        ck_assert_msg(sw_control_groups(&groups, c, &service.service.userns, &err) == -SW_ECONFIG, "%s", wrong[i / 2]);
+        ck_assert_ptr_nonnull(
+            strstr(err.msg, i % 2 ? "control_read_group: there is no" : "control_group: there is no"));
+        (void)snprintf(c->control_socket, sizeof c->control_socket, "none");
+        ck_assert_int_eq(sw_control_groups(&groups, c, &service.service.userns, &err), 0);
+        ck_assert(groups.all == SW_CONTROL_NO_GROUP && groups.read == SW_CONTROL_NO_GROUP);
+    }
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("users");
     tcase_add_checked_fixture(tests, setup, NULL);
@@ -152,6 +173,7 @@ int main(void) {
     tcase_add_test(tests, unmapped_users_have_no_special_rights);
     tcase_add_test(tests, every_group_of_a_process_has_its_right);
     tcase_add_test(tests, the_control_group_must_be_one_group);
+    tcase_add_test(tests, a_control_group_has_a_name_or_a_number);
     Suite *suite = suite_create("users");
     suite_add_tcase(suite, tests);
     return sw_test_run(suite, CK_FORK);
