@@ -413,6 +413,39 @@ START_TEST(shares_stay_within_the_bounds) {
 }
 END_TEST
 
+/* A number is none of these, whichever it is: 432 is "0660" in another base. */
+START_TEST(numbers_are_no_texts) {
+    static const char *const options[] = {"data_socket_mode", "device", "data_socket", "log_level", "control_group"};
+    static const int numbers[] = {0, 1, 432};
+    struct sw_config config, before;
+    struct sw_err err = {0};
+    char text[64];
+    sw_config_init(&config);
+    before = config;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+            (void)snprintf(text, sizeof text, "{\"%s\": %d}", options[i], numbers[n]);
+            ck_assert_msg(load(&config, text, &err) == -SW_ECONFIG, "%s", text);
+            ck_assert_msg(strstr(err.msg, options[i]) != NULL, "%s", err.msg);
+            ck_assert_mem_eq(&config, &before, sizeof config);
+        }
+}
+END_TEST
+
+/* An option whose default follows another one says which. */
+START_TEST(options_say_what_they_follow) {
+    struct sw_config_option option;
+    unsigned n = 0;
+    for (unsigned i = 0; sw_config_describe(i, &option); i++)
+        for (size_t k = 0; k < FOLLOWERS; k++)
+            if (strcmp(option.name, followers[k].follower) == 0) {
+                ck_assert_msg(option.bound && strcmp(option.bound, followers[k].bound) == 0, "%s", option.name);
+                n++;
+            }
+    ck_assert_uint_eq(n, FOLLOWERS);
+}
+END_TEST
+
 START_TEST(bad_assignment_is_refused) {
     struct sw_config config, before;
     struct sw_err err = {0};
@@ -747,6 +780,8 @@ int main(void) {
     tcase_add_loop_test(tests, one_value_of_the_shipped_file_may_be_lowered, 0, FOLLOWERS);
     tcase_add_loop_test(tests, auto_follows_again, 0, FOLLOWERS);
     tcase_add_test(tests, sizes_are_shares_of_memory);
+    tcase_add_test(tests, numbers_are_no_texts);
+    tcase_add_test(tests, options_say_what_they_follow);
     tcase_add_test(tests, shares_stay_within_the_bounds);
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
