@@ -98,6 +98,14 @@ def fill_service(monkeypatch, manager):
     monkeypatch.setattr(manager.connection, "spill_batch", refuse)
 
 
+@pytest.mark.parametrize("prepare", [True, False])
+def test_what_spills_need_is_taken_if_it_is_asked_for(module, connection, monkeypatch, prepare):
+    asked = []
+    monkeypatch.setattr(connection, "prepare", lambda memory: asked.append(memory.size))
+    module.install(connection, prepare=prepare)
+    assert asked == ([module.LEAST_BYTES] if prepare else [])
+
+
 def test_spill_and_restore(manager, make, resource):
     buffer = make(1)
     owner = buffer.owner
