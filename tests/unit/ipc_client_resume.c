@@ -717,6 +717,29 @@ START_TEST(a_drop_that_is_repeated_may_find_nothing) {
 }
 END_TEST
 
+static void serve_a_question_twice(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    sw_play_expect(socket, &msg, SW_MSG_INSPECT);
+    sw_play_hang_up(socket, msg.header.seq);
+    const int again = sw_resume_come_back();
+    sw_play_expect(again, &msg, SW_MSG_INSPECT);
+    sw_play_put_error(again, msg.header.seq, "ESTALE", SW_SCOPE_REGION, "nothing is there");
+    sw_resume_expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* Only for a drop is nothing there as good as an answer. */
+START_TEST(a_question_that_is_repeated_may_find_nothing) {
+    struct spillway_region_info info = {.size = sizeof info};
+    sw_play_open(serve_a_question_twice);
+    sw_play_ck_error(spillway_query(sw_play.connection, (struct spillway_region){3, 9}, &info, &sw_play.error),
+                     SPILLWAY_ESTALE, SPILLWAY_SCOPE_REGION, "nothing is there");
+    sw_play_close();
+}
+END_TEST
+
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 /* The next process has the connection, and says nothing. The client hangs up at once: it has nothing of the client's.
@@ -874,6 +897,7 @@ int main(void) {
     tcase_add_test(tcase, a_request_is_settled_until_there_is_an_answer);
     tcase_add_loop_test(tcase, a_batch_is_settled_as_it_was_sent, 0, 2);
     tcase_add_loop_test(tcase, a_drop_that_is_repeated_may_find_nothing, 0, 3);
+    tcase_add_test(tcase, a_question_that_is_repeated_may_find_nothing);
     tcase_add_test(tcase, a_stop_is_forgotten_when_the_service_is_back);
     tcase_add_test(tcase, close_does_not_wait_for_a_service_that_is_not_back);
     tcase_add_test(tcase, close_ends_the_session_with_the_next_process);
