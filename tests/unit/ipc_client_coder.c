@@ -100,6 +100,11 @@ static void put_failure(int socket, uint32_t seq, const char *name, const char *
         sw_play_put_error(socket, seq, name, SW_SCOPE_REQUEST, text);
 }
 
+static void expect_nothing(int socket) {
+    greet(socket);
+    sw_play_expect_end(socket);
+}
+
 static unsigned flags_of(const struct sw_msg *msg) {
     return msg->header.type == SW_MSG_BUILD ? msg->u.build.builds[0].flags : 0u;
 }
@@ -363,12 +368,60 @@ START_TEST(a_call_goes_another_way_when_the_service_is_back) {
 }
 END_TEST
 
-/* ---- packs ------------------------------------------------------------------------------------------------------- */
+/* ---- calls that sleep ---------------------------------------------------------------------------------------------
+ */
 
-static void expect_nothing(int socket) {
-    greet(socket);
-    sw_play_expect_end(socket);
+static bool has_what_it_waits_for;
+
+static bool has_it(const void *arg) {
+    ck_assert_ptr_eq(arg, heap);
+    return has_what_it_waits_for;
 }
+
+/* Another thread goes on with the connection while a call sleeps like that. Returns whether it wakes the call. */
+static bool wakes(struct sw_coder_link *link, const struct sw_sleeper *sleeper) {
+    ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0);
+    (void)spillway_dispatch(sw_play.connection, NULL); /* takes earlier news in */
+    sw_play.connection->sleeper = *sleeper;
+    link->user.serve(&link->user);
+    sw_play.connection->sleeper.ended = NULL;
+    const bool ret = atomic_load(&link->is_woken);
+    sw_client_leave(sw_play.connection);
+    return ret;
+}
+
+/* It has what it waits for, or waits by descriptors that are not the connection's any more. */
+START_TEST(a_call_that_sleeps_is_woken_in_time) {
+    open_client(store_all);
+    ck_assert_int_eq(spillway_prepare(sw_play.connection, heap, &sw_play.error), 0);
+    const struct spillway *c = sw_play.connection;
+    struct sw_coder_link *link = SW_CONTAINER_OF(c->coders.next, struct sw_coder_link, node);
+    ck_assert(!c->sleeper.ended); /* the call that has slept is over */
+    struct sw_sleeper sleeper = {.ended = has_it, .arg = heap, .link = c->link, .socket = c->socket};
+    memcpy(sleeper.timers, c->timers, sizeof sleeper.timers);
+    ck_assert(!wakes(link, &sleeper));
+    has_what_it_waits_for = true;
+    ck_assert(wakes(link, &sleeper));
+    const struct sw_sleeper none = {0};
+    ck_assert(!wakes(link, &none));
+    has_what_it_waits_for = false;
+    struct sw_sleeper other = sleeper;
+    other.link = SW_LINK_DOWN;
+    ck_assert(wakes(link, &other));
+    other = sleeper;
+    other.socket = -1;
+    ck_assert(wakes(link, &other));
+    for (unsigned i = 0; i < SW_TIMER_NR; i++) {
+        other = sleeper;
+        other.timers[i] = STDERR_FILENO;
+        ck_assert(wakes(link, &other));
+    }
+    ck_assert(!wakes(link, &sleeper));
+    close_client();
+}
+END_TEST
+
+/* ---- packs ------------------------------------------------------------------------------------------------------- */
 
 /* Nobody can pack bytes that are lost. */
 START_TEST(a_pack_that_has_lost_the_bytes_is_not_tried_again) {
@@ -576,6 +629,7 @@ int main(void) {
     tcase_add_test(tcase, what_fails_here_is_the_service_s);
     tcase_add_test(tcase, a_call_is_patient_until_its_end);
     tcase_add_test(tcase, a_call_goes_another_way_when_the_service_is_back);
+    tcase_add_test(tcase, a_call_that_sleeps_is_woken_in_time);
     tcase_add_test(tcase, a_pack_that_has_lost_the_bytes_is_not_tried_again);
     tcase_add_test(tcase, a_pack_that_has_failed_here_is_the_service_s);
     tcase_add_test(tcase, a_pack_without_a_coder_is_the_service_s);
