@@ -149,6 +149,28 @@ START_TEST(a_close_leaves_nothing_of_what_was_not_sent) {
 }
 END_TEST
 
+static void hang_up(int socket) {
+    sw_play_greet(socket);
+    (void)sem_wait(&sw_play.go);
+}
+
+/* Nor does it wait for the close. */
+START_TEST(a_lost_connection_holds_no_descriptors) {
+    refusal = refusals[0];
+    client = pthread_self();
+    sw_play_open(hang_up);
+    const unsigned before = sw_count_fds();
+    refuses_descriptors = true;
+    struct spillway_ticket *ticket = sw_play_spill();
+    ck_assert_uint_gt(sw_count_fds(), before + 1); /* a timer, and the memory's */
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), -SPILLWAY_ECONN);
+    ck_assert(sw_list_empty(&sw_play.connection->outbox));
+    ck_assert_uint_le(sw_count_fds(), before + 1);
+    sw_play_close();
+}
+END_TEST
+
 static void allow_one(int socket) {
     sw_play_greet_with(socket, 1, SW_PLAY_MAX_PIECES);
     for (uint32_t i = 1; i <= 3; i++)
@@ -381,6 +403,7 @@ int main(void) {
                         (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, an_event_loop_sleeps_while_the_service_is_away);
     tcase_add_test(tcase, a_close_leaves_nothing_of_what_was_not_sent);
+    tcase_add_test(tcase, a_lost_connection_holds_no_descriptors);
     tcase_add_loop_test(tcase, a_full_socket_blocks_nobody, 0, 2);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
