@@ -124,3 +124,32 @@ def test_a_loop_that_ends_before_the_call(connection, service):
     while connection._session._running:
         connection.dispatch()
     assert connection._session._loops == {}
+
+
+def test_a_canceled_wait_gets_no_outcome(connection, service):
+    """The call still completes, in a loop that goes on, and nothing fails there."""
+    failures = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        task = asyncio.ensure_future(wait(ticket))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        os.kill(service.pid, signal.SIGCONT)
+        while not ticket.done():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+
+    async def wait(ticket):
+        return await ticket
+
+    pause(service)
+    try:
+        ticket = connection.spill(array(1))
+        asyncio.run(main())
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+    assert not failures
+    assert connection._session._loops == {}

@@ -48,6 +48,23 @@ def test_two_threads_wait_for_the_same_ticket(connection):
         in_threads(3, lambda _: ticket.wait())
 
 
+def test_all_that_wait_for_a_ticket_are_woken(connection, service):
+    import signal
+
+    pause(service)
+    try:
+        ticket = connection.spill(bytearray(1000))
+        threads = [threading.Thread(target=ticket.wait, daemon=True) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+    finally:
+        os.kill(service.pid, signal.SIGCONT)
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_the_lock_is_free_while_a_thread_waits(connection, service):
     """A stopped service answers nothing, so only what waits for nothing comes back."""
     import signal
