@@ -59,6 +59,25 @@ static void serve(int socket) {
     }
 }
 
+enum { HALF_BYTES = COPIED_BYTES / 2 };
+
+static void take_two_buffers(int socket) {
+    struct sw_msg msg;
+    sw_play_greet(socket);
+    (void)sw_play_register(socket);
+    for (uint32_t k = 0; k < 2; k++) {
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        SW_ASSERT(msg.u.build.n_chunks == 1);
+        const struct sw_wire_chunk *chunk = msg.u.build.chunks;
+        SW_ASSERT(chunk->buffer == k && chunk->at == 0 && chunk->raw_bytes == HALF_BYTES);
+        sw_play_put_result(socket, msg.header.seq, 1, HALF_BYTES);
+    }
+    sw_play_expect(socket, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.builds[0].flags == SW_BUILD_COMMIT);
+    sw_play_put_result(socket, msg.header.seq, 1, COPIED_BYTES);
+    sw_play_expect_end(socket);
+}
+
 static bool says_by_result;
 
 /* Refuses the only part of a spill. */
@@ -115,6 +134,19 @@ START_TEST(a_copy_goes_on_where_it_has_stopped) {
 }
 END_TEST
 
+START_TEST(each_buffer_is_copied_from_its_beginning) {
+    struct spillway_ticket *ticket = NULL;
+    uint8_t *memory = new_memory();
+    const struct spillway_buffer buffers[] = {{.data = memory, .bytes = HALF_BYTES},
+                                              {.data = memory + HALF_BYTES, .bytes = HALF_BYTES}};
+    sw_play_open(take_two_buffers);
+    ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(buffers, 2)), 1, &ticket, NULL), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    sw_play_close();
+    free(memory);
+}
+END_TEST
+
 /* The error is that of the part, not of the commit behind it. Loop: how the service says so. */
 START_TEST(a_part_that_is_refused_fails_the_spill) {
     struct spillway_result result = {.size = sizeof result};
@@ -135,6 +167,7 @@ int main(void) {
     Suite *suite = suite_create("ipc_client_copies");
     TCase *tcase = tcase_create("copies");
     tcase_add_test(tcase, a_copy_goes_on_where_it_has_stopped);
+    tcase_add_test(tcase, each_buffer_is_copied_from_its_beginning);
     tcase_add_loop_test(tcase, a_part_that_is_refused_fails_the_spill, 0, 2);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
