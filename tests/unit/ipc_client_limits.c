@@ -14,6 +14,7 @@
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -233,6 +234,7 @@ START_TEST(a_full_socket_blocks_nobody) {
     }
     struct pollfd p = {.fd = spillway_fd(sw_play.connection), .events = POLLIN};
     ck_assert_int_eq(poll(&p, 1, 50), 0); /* the room of the socket wakes nobody any more */
+    ck_assert(!sw_play.connection->polls_room);
     ck_assert_uint_eq(sw_count_fds(), before);
     for (unsigned i = 0; i < SW_PLAY_MAX_IN_FLIGHT; i++) {
         ck_assert_int_eq(spillway_wait(tickets[i], 0, &result, 1, &sw_play.error), 0);
@@ -360,6 +362,30 @@ START_TEST(garbage_ends_the_connection) {
 }
 END_TEST
 
+static atomic_bool has_seen_the_end; /* the daemon */
+
+static void say_noise_until_the_end(int socket) {
+    sw_play_greet(socket);
+    (void)sem_wait(&sw_play.go);
+    say_noise(socket, 0);
+    sw_play_expect_end(socket);
+    atomic_store(&has_seen_the_end, true);
+}
+
+/* The daemon sees the end at once, and need not wait for the close. */
+START_TEST(garbage_hangs_up) {
+    sw_play_open(say_noise_until_the_end);
+    ck_assert_int_eq(sem_post(&sw_play.go), 0);
+    while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0)
+        (void)usleep(1000);
+    for (unsigned ms = 0; !atomic_load(&has_seen_the_end); ms++) {
+        ck_assert_uint_lt(ms, SW_TEST_WAIT_MS);
+        (void)usleep(1000);
+    }
+    sw_play_close();
+}
+END_TEST
+
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 START_TEST(arguments_are_checked) {
@@ -407,6 +433,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_full_socket_blocks_nobody, 0, 2);
     tcase_add_test(tcase, a_heap_that_fails_costs_one_call);
     tcase_add_loop_test(tcase, garbage_ends_the_connection, 0, (int)(sizeof lies / sizeof lies[0]));
+    tcase_add_test(tcase, garbage_hangs_up);
     tcase_add_test(tcase, arguments_are_checked);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

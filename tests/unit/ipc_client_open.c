@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -95,6 +96,23 @@ START_TEST(open_needs_a_listening_service) {
     sw_play_ck_error(spillway_open(&sw_play.connection, NULL, &sw_play.error), SPILLWAY_ENOSERVICE,
                      SPILLWAY_SCOPE_SESSION, "/nonexistent/other");
     ck_assert_uint_eq(sw_count_fds(), before);
+}
+END_TEST
+
+/* As control.sock is one. */
+START_TEST(a_socket_of_another_kind_is_named) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char folder[SW_TEST_PATH_BYTES];
+    sw_test_folder(folder);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s/s", folder);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(listener, (const struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(listener, 1), 0);
+    sw_play_ck_error(spillway_open(&sw_play.connection, SW_OPTIONS(.socket_path = address.sun_path), &sw_play.error),
+                     SPILLWAY_ENOSERVICE, SPILLWAY_SCOPE_SESSION, "use data.sock");
+    (void)close(listener);
+    (void)unlink(address.sun_path);
+    (void)rmdir(folder);
 }
 END_TEST
 
@@ -525,6 +543,7 @@ int main(void) {
     TCase *tcase = tcase_create("open");
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, open_needs_a_listening_service);
+    tcase_add_test(tcase, a_socket_of_another_kind_is_named);
     tcase_add_test(tcase, an_untrusted_server_gets_no_data);
     tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
     tcase_add_test(tcase, a_server_uid_must_be_a_number);
