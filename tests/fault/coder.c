@@ -760,13 +760,15 @@ START_TEST(a_coder_is_not_made_on_a_full_gpu) {
 }
 END_TEST
 
-/* A run that only the coder can do waits; a canceled run ends. */
+/* Runs that only the coder can do wait, until the last call that has such runs is over. */
 START_TEST(a_patient_run_waits_for_the_gpu) {
     struct sw_coder_run run;
     open_coder();
     memcpy(data, original, BYTES);
     fill_gpu(true);
-    sw_coder_be_patient(coder, true);
+    for (int call = 0; call < 2; call++)
+        sw_coder_be_patient(coder, true);
+    sw_coder_be_patient(coder, false);
     add(&run, SW_OP_SPILL);
     for (const uint64_t begun_us = sw_clock_us(); sw_clock_us() - begun_us < 60000;)
         (void)sw_coder_step(coder);
@@ -774,6 +776,9 @@ START_TEST(a_patient_run_waits_for_the_gpu) {
     fill_gpu(false);
     ck_assert_int_eq(finish(&run), 0);
     sw_coder_be_patient(coder, false);
+    fill_gpu(true);
+    (void)ck_is_given_up(SW_OP_SPILL);
+    fill_gpu(false);
     ck_assert_int_eq(restore(), 0);
     ck_assert_int_eq(memcmp(data, original, BYTES), 0);
     close_coder();
