@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "ipc/client/client.h"
 #include "ipc/proto.h"
 #include "ipc/spillway.h"
 #include "tests/lib/descriptors.h"
@@ -125,6 +126,22 @@ static void greet_and_end(int socket) {
     sw_play_greet(socket);
     sw_play_expect_end(socket);
 }
+
+/* Whatever is negative means none. */
+START_TEST(calls_may_have_no_time_limit) {
+    sw_play_start(greet_and_end);
+    ck_assert_int_eq(spillway_open(&sw_play.connection,
+                                   SW_OPTIONS(.socket_path = sw_play.address.sun_path, .call_ms = -5), &sw_play.error),
+                     0);
+    ck_assert_int_eq(sw_play.connection->timeout_ms, -1);
+    spillway_set_timeout(sw_play.connection, 5);
+    ck_assert_int_eq(sw_play.connection->timeout_ms, 5);
+    spillway_set_timeout(sw_play.connection, -5);
+    ck_assert_int_eq(sw_play.connection->timeout_ms, -1);
+    spillway_close(sw_play.connection);
+    sw_play_stop();
+}
+END_TEST
 
 enum { STRANGER = 4242 };
 
@@ -544,6 +561,7 @@ int main(void) {
     tcase_add_loop_test(tcase, open_reports_why_not, 0, (int)(sizeof refusals / sizeof refusals[0]));
     tcase_add_test(tcase, open_needs_a_listening_service);
     tcase_add_test(tcase, a_socket_of_another_kind_is_named);
+    tcase_add_test(tcase, calls_may_have_no_time_limit);
     tcase_add_test(tcase, an_untrusted_server_gets_no_data);
     tcase_add_test(tcase, naming_another_user_does_not_make_a_server_trusted);
     tcase_add_test(tcase, a_server_uid_must_be_a_number);
