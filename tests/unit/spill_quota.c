@@ -35,6 +35,7 @@ static void teardown(void) {
     f.owner = NULL;
     ck_assert_uint_eq(atomic_load(&quota.bytes), 0);
     ck_assert_uint_eq(quota.n_regions, 0);
+    ck_assert_uint_eq(atomic_load(&quota.kept.used_bytes), 0);
     sw_memory_free(&memory);
     sw_fixture_close(&f);
 }
