@@ -71,6 +71,23 @@ START_TEST(regions_are_found_by_request) {
 }
 END_TEST
 
+/* A region that is being stored is no answer yet. _i: without memory for the index. */
+START_TEST(busy_regions_are_not_found) {
+    const struct sw_region_id none = {0}, id = add_region(7, 1);
+    struct sw_region *region = &f.engine->store.regions.regions[id.slot];
+    static struct sw_series series;
+    region->series = &series;
+    if (_i)
+        sw_alloc_fail_nth(1);
+    ck_found(7, 1, none);
+    region->series = NULL;
+    if (_i)
+        sw_alloc_fail_nth(1);
+    ck_found(7, 1, id);
+    sw_alloc_fail_nth(0);
+}
+END_TEST
+
 /* A session that asks without end must not cause a visit of all its regions for each question: regions made after the
  * first question are not found. */
 START_TEST(all_regions_are_indexed_once) {
@@ -94,6 +111,7 @@ int main(void) {
     TCase *tests = tcase_create("made");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, regions_are_found_by_request, 0, 2);
+    tcase_add_loop_test(tests, busy_regions_are_not_found, 0, 2);
     tcase_add_test(tests, all_regions_are_indexed_once);
     Suite *suite = suite_create("spill_request_index");
     suite_add_tcase(suite, tests);
