@@ -107,6 +107,34 @@ START_TEST(a_restore_counts_as_a_use) {
 }
 END_TEST
 
+static size_t cells_left(void) {
+    const size_t n = fill_catalogue(true);
+    (void)fill_catalogue(false);
+    return n;
+}
+
+/* Records of restored regions stay until their client knows of the restore, or has gone. */
+START_TEST(a_session_leaves_no_records) {
+    const uint8_t token[SW_TOKEN_BYTES] = {9};
+    begin_life();
+    const size_t before = cells_left();
+    struct sw_owner *owner = sw_life_named_owner(&life, UID, token);
+    const size_t named = cells_left();
+    ck_assert_uint_lt(named, before);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(sw_life_run(&life, owner, i, false, false), 0);
+        ck_assert_int_eq(sw_life_run(&life, owner, i, true, false), 0);
+        ck_assert_uint_lt(cells_left(), named);
+        if (i == 0)
+            sw_owner_acknowledged(owner);
+        ck_assert_int_eq(cells_left() == named, i == 0);
+    }
+    sw_life_close_owner(&life, owner, false);
+    ck_assert_uint_eq(cells_left(), before);
+    end_life();
+}
+END_TEST
+
 static struct sw_region_id used[40];
 static unsigned n_used;
 
@@ -392,6 +420,7 @@ int main(void) {
     tcase_add_test(tcase, a_region_that_only_the_disk_knew_is_missed_without_it);
     tcase_add_test(tcase, a_restart_keeps_the_id);
     tcase_add_test(tcase, a_restore_counts_as_a_use);
+    tcase_add_test(tcase, a_session_leaves_no_records);
     tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
