@@ -210,6 +210,21 @@ START_TEST(they_stay_on_a_full_disk) {
 }
 END_TEST
 
+START_TEST(regions_are_drained_only_to_tiers_behind_others) {
+    struct sw_engine_drain state;
+    begin_life();
+    ck_assert_int_eq(sw_engine_drain(life.engine, life.host->kind->name, &error), -SW_ENOTSUP);
+    ck_assert_int_eq(sw_engine_drain(life.engine, "tape", &error), -SW_ENOTSUP);
+    ck_assert_int_eq(sw_engine_drain(life.engine, "nvme", NULL), 0);
+    sw_engine_drain_state(life.engine, &state);
+    ck_assert_ptr_eq(state.to, life.nvme);
+    ck_assert_int_eq(sw_engine_drain(life.engine, NULL, NULL), 0);
+    sw_engine_drain_state(life.engine, &state);
+    ck_assert_ptr_null(state.to);
+    end_life();
+}
+END_TEST
+
 /* The session's end, or the next session's find, is not recorded. */
 START_TEST(a_region_that_cannot_be_recorded_changes_no_owner) {
     struct sw_region_id id;
@@ -397,6 +412,7 @@ int main(void) {
         tcase_add_loop_test(tcase, a_region_stays_on_the_disk_if_the_store_does_not_keep_it, 0, 2);
         tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_is_undone, 0, 3);
         tcase_add_test(tcase, they_stay_on_a_full_disk);
+        tcase_add_test(tcase, regions_are_drained_only_to_tiers_behind_others);
         tcase_add_test(tcase, a_region_that_cannot_be_recorded_changes_no_owner);
         tcase_add_loop_test(tcase, a_damaged_frame_is_not_moved, 0, 2);
         tcase_add_loop_test(tcase, of_two_records_a_whole_one_counts, 0, 5);
