@@ -49,6 +49,20 @@ START_TEST(a_quota_is_taken_to_the_byte) {
 }
 END_TEST
 
+/* An operator may change how many regions a session has, also to fewer than it has. */
+START_TEST(the_number_of_regions_may_change) {
+    struct sw_test_op op = {0};
+    open_fixture(NULL);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), 0);
+    sw_engine_set_limits(f.engine, 80, 50, 1);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ELIMIT);
+    sw_engine_set_limits(f.engine, 80, 50, 2);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), 0);
+    ck_assert_int_eq(sw_fixture_spill(&f, &memory, 0, 4096, &op), -SW_ELIMIT);
+    close_fixture();
+}
+END_TEST
+
 /* With nothing left no spill begins; with one byte left it begins, and is cut off when it exceeds the quota. */
 START_TEST(a_used_up_quota_lets_nothing_begin) {
     struct sw_quota quota = {.max_bytes = 1 << 20};
@@ -262,6 +276,7 @@ int main(void) {
     Suite *suite = suite_create("limits");
     TCase *tcase = tcase_create("limits");
     tcase_add_test(tcase, a_quota_is_taken_to_the_byte);
+    tcase_add_test(tcase, the_number_of_regions_may_change);
     tcase_add_test(tcase, a_used_up_quota_lets_nothing_begin);
     tcase_add_test(tcase, a_spill_that_may_fit_the_quota_is_tried);
     tcase_add_test(tcase, a_spill_that_may_fit_the_tiers_is_tried);
