@@ -1,6 +1,8 @@
 /* The file system fails under the NVMe tier: a named error for that frame, the others and the tier go on. */
 #include "spill/tier/nvme/nvme_files.h"
 #include "base/alloc.h"
+#include "spill/tier/nvme/nvme_key.h"
+#include "spill/tier/nvme/nvme_wrap.h"
 #include "tests/lib/descriptors.h"
 #include "tests/lib/nvme_fixture.h"
 #include "tests/lib/run.h"
@@ -8,6 +10,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -525,6 +528,110 @@ START_TEST(test_a_folder_that_could_not_be_claimed_can_be_later) {
 }
 END_TEST
 
+/* ---- what is flushed ---- */
+
+enum { MOST_FLUSHES = 16 };
+
+/* Flushes and renames of files, by name, while `is_on`. */
+static struct {
+    bool is_on;
+    unsigned n, failing; /* failing: this call, from 1 */
+    char names[MOST_FLUSHES][NAME_MAX + 2];
+} flushes;
+
+static void flushes_begin(unsigned failing) {
+    memset(&flushes, 0, sizeof flushes);
+    flushes.is_on = true;
+    flushes.failing = failing;
+}
+
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Returns true if the call is to fail. */
+static bool note_flush(const char *mark, const char *path) {
+    if (!flushes.is_on)
+        return false;
+    ck_assert_uint_lt(flushes.n, MOST_FLUSHES);
+    (void)snprintf(flushes.names[flushes.n++], sizeof flushes.names[0], "%s%.*s", mark, NAME_MAX, last_part(path));
+    errno = EIO;
+    return flushes.n == flushes.failing;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+    char link[64], path[PATH_MAX] = "";
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    (void)!readlink(link, path, sizeof path - 1);
+    return note_flush("", path) ? -1 : __real_fsync(fd);
+}
+
+int __real_renameat(int from_directory, const char *from, int to_directory, const char *to);
+int __wrap_renameat(int from_directory, const char *from, int to_directory, const char *to);
+int __wrap_renameat(int from_directory, const char *from, int to_directory, const char *to) {
+    return note_flush(">", to) ? -1 : __real_renameat(from_directory, from, to_directory, to);
+}
+
+/* A new key's mark, or the wrapped key, is complete on the disk before it has its name, and then its name is. _i: which
+ * of the two. */
+START_TEST(test_a_key_is_flushed_with_its_name) {
+    static const char *const names[2][2] = {{"key-check.new", ">key-check"}, {"key-wrapped.new", ">key-wrapped"}};
+    struct sw_object_keyring *keyring = open_keyring();
+    struct sw_nvme_key key;
+    char path[96];
+    const int directory = open(sw_nvme_path(path, ""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_ge(directory, 0);
+    ck_assert_int_eq(sw_nvme_key_make(&key, NULL), 0);
+    for (unsigned failing = 3;; failing--) {
+        struct sw_err err = {0};
+        flushes_begin(failing);
+        const int rc =
+            _i ? sw_nvme_wrap_write(directory, keyring, &key, &err) : sw_nvme_key_mark(&key, directory, &err);
+        flushes.is_on = false;
+        ck_assert_uint_eq(flushes.n, failing ? failing : 3);
+        for (unsigned i = 0; i < 2 && i < flushes.n; i++)
+            ck_assert_str_eq(flushes.names[i], names[_i][i]);
+        ck_assert(rc == (failing ? -SW_EIO : 0) && err.code == rc);
+        if (!failing)
+            break;
+    }
+    sw_nvme_key_fini(&key);
+    sw_object_keyring_close(keyring);
+    (void)close(directory);
+}
+END_TEST
+
+static bool was_flushed(const char *name) {
+    bool was = false;
+    for (unsigned i = 0; i < flushes.n; i++)
+        was |= strcmp(flushes.names[i], name) == 0;
+    return was;
+}
+
+/* A power cut may lose the manifest, but not whose the folder is; nor a folder that the tier has made. */
+START_TEST(test_a_claim_is_flushed) {
+    char path[96], parent[96];
+    struct sw_nvme_files files;
+    (void)sw_nvme_path(path, "made");
+    (void)snprintf(parent, sizeof parent, "%s", path);
+    *strrchr(parent, '/') = 0;
+    for (int made = 1; made >= 0; made--) {
+        flushes_begin(0);
+        ck_assert_int_eq(sw_nvme_files_open(&files, path, NULL), 0);
+        flushes.is_on = false;
+        ck_assert_int_eq(was_flushed("lock"), made);
+        ck_assert_int_eq(was_flushed(last_part(parent)), made);
+        sw_nvme_files_close(&files);
+    }
+    ck_assert_int_eq(unlink(strcat(path, "/lock")), 0);
+    *strrchr(path, '/') = 0;
+    ck_assert_int_eq(rmdir(path), 0);
+}
+END_TEST
+
 /* Opens a directory with a frame, adds one, reopens: with each allocation failing in turn. */
 START_TEST(test_failed_allocations_lose_nothing) {
     const unsigned fds = sw_count_fds();
@@ -601,6 +708,8 @@ int main(void) {
     tcase_add_test(tcase, test_space_that_could_not_be_reserved_is_reported);
     tcase_add_test(tcase, test_too_long_frames_are_refused_before_space_is_taken);
     tcase_add_test(tcase, test_a_folder_that_could_not_be_claimed_can_be_later);
+    tcase_add_loop_test(tcase, test_a_key_is_flushed_with_its_name, 0, 2);
+    tcase_add_test(tcase, test_a_claim_is_flushed);
     tcase_add_test(tcase, test_a_full_file_system_has_its_own_error_at_the_start);
     tcase_add_loop_test(tcase, test_what_cannot_be_looked_for_is_not_taken_for_absent, 0, 5);
     tcase_add_test(tcase, test_failed_allocations_lose_nothing);
