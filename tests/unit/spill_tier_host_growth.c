@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "spill/device/device.h"
 #include "spill/tier/host/tier_host.h"
+#include "spill/tier/tiers.h"
 #include "tests/lib/engine_fixture.h"
 #include "tests/lib/host_tier.h"
 #include "tests/lib/run.h"
@@ -62,6 +63,13 @@ static void pinned_close(struct pinned *p) {
         p->devices[i]->ops->close(p->devices[i]);
     ck_assert_int_eq(sw_alloc_live(), p->live_before);
     ck_assert_uint_eq(sw_count_fds(), p->fds_before);
+}
+
+static atomic_ullong most_bytes;
+
+static uint64_t read_most_bytes(void *arg) {
+    ck_assert_ptr_eq(arg, &most_bytes);
+    return atomic_load(&most_bytes);
 }
 
 /* A thread that reserves. */
@@ -232,6 +240,29 @@ START_TEST(test_close_ends_a_growth_that_is_under_way) {
 }
 END_TEST
 
+/* It grows up to what the memory allows at that time, to the byte, and further when that is more. */
+START_TEST(test_growth_ends_where_the_memory_does) {
+    const struct sw_tier_host_config config = {
+        .capacity_bytes = 8 * MIB, .slab_bytes = 2 * MIB, .most_bytes = read_most_bytes, .most_arg = &most_bytes};
+    struct sw_tier *tier = NULL;
+    struct sw_stored stored[3] = {0};
+    struct sw_err err = {0};
+    ck_assert_int_eq(sw_tier_host_open(&tier, &config, NULL), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        atomic_store(&most_bytes, 2 * (i + 1) * MIB - 1);
+        ck_assert_int_eq(tier->ops->reserve(tier, 2 * MIB, &stored[i], &err), -SW_ENOSPACE);
+        ck_assert_int_eq(err.code, -SW_ENOSPACE);
+        ck_assert_uint_eq(sw_tier_stats_of(tier).backed_bytes, 2 * i * MIB);
+        atomic_store(&most_bytes, 2 * (i + 1) * MIB);
+        ck_assert_int_eq(tier->ops->reserve(tier, 2 * MIB, &stored[i], &err), 0);
+        ck_assert_uint_eq(sw_tier_stats_of(tier).backed_bytes, 2 * (i + 1) * MIB);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        tier->ops->release(tier, &stored[i]);
+    tier->ops->close(tier);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("growth of the host tier");
     TCase *tcase = tcase_create("growth of the host tier");
@@ -241,6 +272,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_failed_growth_fails_waiters_and_is_retried_on_demand);
     tcase_add_test(tcase, test_a_failed_growth_without_waiters_is_not_retried);
     tcase_add_loop_test(tcase, test_close_ends_a_growth_that_is_under_way, 0, 2);
+    tcase_add_test(tcase, test_growth_ends_where_the_memory_does);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
