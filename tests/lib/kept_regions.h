@@ -74,6 +74,8 @@ static inline void ck_there(const char *name, unsigned i) {
     ck_assert_int_eq(sw_engine_adopt(session, name, &sw_world.ids[i], NULL), 0);
     ck_assert_int_eq(sw_engine_query(session, sw_world.ids[i], &info, NULL), 0);
     ck_assert_int_eq(info.durability, wanted);
+    const struct sw_region *region = &life.engine->store.regions.regions[sw_world.ids[i].slot];
+    ck_assert(!region->kept || region->durability == wanted); /* its next move goes by this */
     struct sw_mem_desc desc = sw_memory_desc(&sw_world.memory);
     struct sw_mem *mem;
     struct sw_test_op op = {0};
