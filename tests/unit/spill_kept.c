@@ -347,6 +347,7 @@ END_TEST
  * and the tier has not forgotten it. */
 START_TEST(what_was_begun_is_ended) {
     begin_life();
+    const size_t cells = cells_left();
     spill_host("a", 0);
     const struct sw_catalogue_hints in = {.is_in = true};
     struct sw_region *region = &life.engine->store.regions.regions[sw_world.ids[0].slot];
@@ -361,6 +362,7 @@ START_TEST(what_was_begun_is_ended) {
     if (!_i)
         ck_there("a", 0);
     ck_assert_int_eq(is_there("a"), !_i);
+    ck_assert_int_eq(cells_left() == cells, _i); /* it leaves no record */
     end_life();
     reboot();
     begin_life();
