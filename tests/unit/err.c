@@ -106,6 +106,20 @@ START_TEST(similar_names) {
 }
 END_TEST
 
+/* Whichever comes first. */
+START_TEST(the_nearest_name_is_suggested) {
+    static const char *const known[] = {"sassions", "sessions"};
+    struct sw_similar best = {.edits = 0};
+    for (int i = 0; i < 2; i++)
+        sw_similar_try(&best, "sassiens", known[i ^ _i]);
+    ck_assert_str_eq(best.name, "sassions");
+    best = (struct sw_similar){.edits = 0};
+    for (int i = 0; i < 2; i++)
+        sw_similar_try(&best, "sesions", known[i ^ _i]);
+    ck_assert_str_eq(best.name, "sessions");
+}
+END_TEST
+
 /* Names up to the longest are compared, and as little is suggested for a longer one as in its place. */
 START_TEST(names_have_a_greatest_length) {
     char longest[SW_SIMILAR_MAX_BYTES + 1] = "", longer[SW_SIMILAR_MAX_BYTES + 2] = "";
@@ -157,6 +171,7 @@ int main(void) {
     tcase_add_loop_test(tests, context_is_cut_to_fit, 0, 200);
     tcase_add_test(tests, long_values_keep_their_ends);
     tcase_add_loop_test(tests, similar_names, 0, (int)(sizeof names / sizeof names[0]));
+    tcase_add_loop_test(tests, the_nearest_name_is_suggested, 0, 2);
     tcase_add_test(tests, names_have_a_greatest_length);
     tcase_add_test(tests, a_name_is_not_similar_to_any_other);
     tcase_add_test(tests, choices_are_numbered);
