@@ -1,7 +1,7 @@
 /* Which devices the service opens, what it tells them of each other and of a predecessor's regions, and what it logs.
  * The devices are played. */
-#include "base/log.h"
 #include "daemon/devices.h"
+#include "tests/lib/kept_log.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -102,17 +102,9 @@ uint64_t __wrap_sw_catalogue_longest_chunk(struct sw_catalogue *catalogue) {
 static struct sw_config config;
 static struct sw_service service;
 static struct sw_err err;
-static char logged[4096];
-
-static void keep_line(enum sw_log_level level, const char *line, void *arg) {
-    (void)level, (void)arg;
-    ck_assert_uint_lt(strlen(logged) + strlen(line) + 2, sizeof logged);
-    (void)strcat(strcat(logged, line), "\n");
-}
 
 static void setup(void) {
-    sw_log_set_level(SW_LOG_INFO);
-    sw_log_set_tap(keep_line, NULL);
+    sw_kept_log_begin();
     sw_config_init(&config);
     config.slots = 2;
     config.chunk_bytes = 16 * MIB;
@@ -125,12 +117,12 @@ static void teardown(void) {
     ck_assert_uint_eq(service.n_devices, 0);
     ck_assert_uint_eq(service.n_gpus, 0);
     ck_assert_uint_eq(play.n_open, 0);
-    sw_log_set_tap(NULL, NULL);
+    sw_kept_log_end();
 }
 
 static int open_devices(const char *wanted) {
     (void)snprintf(config.device, sizeof config.device, "%s", wanted);
-    logged[0] = 0;
+    sw_kept_log_forget();
     return sw_devices_open(&service, &err);
 }
 
@@ -153,11 +145,11 @@ START_TEST(the_host_is_last) {
     ck_open("auto", "gpu0,gpu1,host");
     sw_devices_close(&service);
     ck_open("cuda", "gpu0,gpu1,host");
-    ck_assert_str_eq(logged, "");
+    ck_assert_str_eq(sw_kept_log, "");
     sw_devices_close(&service);
     play.n_gpus = 0;
     ck_open("auto", "host");
-    ck_assert_str_eq(logged, "");
+    ck_assert_str_eq(sw_kept_log, "");
 }
 END_TEST
 
@@ -178,7 +170,7 @@ START_TEST(an_old_driver) {
     ck_assert_int_eq(open_devices("cuda"), -SW_ENOTSUP);
     ck_assert_ptr_nonnull(strstr(err.msg, "it is old"));
     ck_open("auto", "host");
-    ck_assert_msg(strstr(logged, "event=device.skipped cause=\"it is old\""), "%s", logged);
+    ck_assert_msg(strstr(sw_kept_log, "event=device.skipped cause=\"it is old\""), "%s", sw_kept_log);
     ck_assert_uint_eq(play.n_counted, 0);
 }
 END_TEST
@@ -188,7 +180,7 @@ START_TEST(an_old_card) {
     play.n_gpus = 3;
     play.gpu_code[1] = -SW_ENOTSUP;
     ck_open("cuda", "gpu0,gpu2,host");
-    ck_assert_msg(strstr(logged, "event=device.skipped ordinal=1 cause=\"it is broken\""), "%s", logged);
+    ck_assert_msg(strstr(sw_kept_log, "event=device.skipped ordinal=1 cause=\"it is broken\""), "%s", sw_kept_log);
 }
 END_TEST
 
@@ -224,7 +216,7 @@ END_TEST
 START_TEST(memory_without_a_guard_is_logged) {
     play.is_unguarded = true;
     ck_open("host", "host");
-    ck_assert_msg(strstr(logged, "event=memory.unguarded "), "%s", logged);
+    ck_assert_msg(strstr(sw_kept_log, "event=memory.unguarded "), "%s", sw_kept_log);
 }
 END_TEST
 
@@ -253,7 +245,7 @@ START_TEST(the_host_has_the_longest_chunk) {
     play.gpu_chunk_bytes[2] = 4 * MIB;
     ck_open("auto", "gpu0,gpu1,gpu2,host");
     ck_assert_uint_eq(play.asked_host.stored_chunk_bytes, 12 * MIB);
-    ck_assert_str_eq(logged, "");
+    ck_assert_str_eq(sw_kept_log, "");
     sw_devices_close(&service);
     play.stored_bytes = 14 * MIB; /* of a predecessor, whose GPUs may have been others */
     service.catalogue = (struct sw_catalogue *)(void *)&play;
@@ -300,9 +292,9 @@ START_TEST(chunks_of_a_predecessor_are_logged) {
     config.chunk_bytes = chunks[_i].configured_bytes;
     ck_open("host", "host");
     const char *says = chunks[_i].says;
-    ck_assert_msg(says ? strstr(logged, says) != NULL : !logged[0], "%s", logged);
-    const char *line = strstr(logged, "event=");
-    ck_assert_msg(!line || !strstr(line + 1, "event="), "%s", logged);
+    ck_assert_msg(says ? strstr(sw_kept_log, says) != NULL : !sw_kept_log[0], "%s", sw_kept_log);
+    const char *line = strstr(sw_kept_log, "event=");
+    ck_assert_msg(!line || !strstr(line + 1, "event="), "%s", sw_kept_log);
 }
 END_TEST
 

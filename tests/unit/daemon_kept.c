@@ -11,11 +11,11 @@
 #include "spill/tier/remote/tier_remote.h"
 #include "tests/lib/catalogue_v1.h"
 #include "tests/lib/descriptors.h"
+#include "tests/lib/kept_log.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -41,25 +41,9 @@ static struct {
     unsigned paused_s;     /* by nanosleep() */
     uint64_t memory_bytes; /* of the machine */
     int ending;            /* a descriptor that is closed when the clock is read the fifth time; -1: none */
-    char log[8192];        /* lines so far */
     _Atomic uint64_t us;   /* of the clock */
     pthread_mutex_t lock;  /* of what is kept: a tier's thread has its slabs kept */
 } manager = {.limit = 100, .memory_bytes = UINT64_MAX, .ending = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void on_line(enum sw_log_level level, const char *line, void *arg) {
-    (void)level;
-    (void)arg;
-    (void)pthread_mutex_lock(&manager.lock);
-    (void)strncat(manager.log, line, sizeof manager.log - strlen(manager.log) - 1);
-    (void)pthread_mutex_unlock(&manager.lock);
-}
-
-static bool was_logged(const char *part) {
-    (void)pthread_mutex_lock(&manager.lock);
-    const bool ret = strstr(manager.log, part) != NULL;
-    (void)pthread_mutex_unlock(&manager.lock);
-    return ret;
-}
 
 static struct kept *find(const char *name, bool is_prefix) {
     for (unsigned i = 0; i < MOST_KEPT; i++) {
@@ -178,7 +162,7 @@ static void setup(void) {
     config.host_tier_ahead_pct = 0;
     service.config = &config;
     n_fds = sw_count_fds();
-    sw_log_set_tap(on_line, NULL);
+    sw_kept_log_begin();
 }
 
 static void ck_nothing_is_left(void) {
@@ -268,7 +252,7 @@ START_TEST(a_later_version_in_a_catalogue_counts) {
     keep_catalogues(true, false);
     ck_assert_int_eq(pwrite(find("catalogue-3", false)->fd, &later, sizeof later, 8), sizeof later);
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), -SW_EVERSION);
-    ck_assert(is_kept("catalogue-3") && was_logged("catalogue.newer"));
+    ck_assert(is_kept("catalogue-3") && sw_kept_log_has("catalogue.newer"));
     ck_assert_uint_ge(manager.paused_s, 2);
     ck_nothing_is_left();
 }
@@ -326,7 +310,7 @@ START_TEST(a_start_waits_for_disk_requests) {
     manager.ending = _i ? ends[1] : -1;
     ck_assert_int_eq(sw_io_pipe_take(&service, &pipes, &n, &err), 0);
     ck_assert_uint_eq(n, _i ? 0 : 1);
-    ck_assert_int_eq(was_logged("tier.held"), !_i);
+    ck_assert_int_eq(sw_kept_log_has("tier.held"), !_i);
     ck_assert(_i || (close(pipes[0]) == 0 && close(ends[1]) == 0));
     sw_free(pipes);
     ck_nothing_is_left();
@@ -400,9 +384,9 @@ START_TEST(a_disk_stays_encrypted) {
     ck_assert_int_eq(live("on"), 1);
     ck_assert(is_kept("nvme-key") && count() == 2);
     ck_assert_int_eq(live("on"), 1);
-    ck_assert(!was_logged("nvme.encrypted"));
+    ck_assert(!sw_kept_log_has("nvme.encrypted"));
     ck_assert_int_eq(live("off"), 1);
-    ck_assert(was_logged("nvme.encrypted"));
+    ck_assert(sw_kept_log_has("nvme.encrypted"));
     ck_assert(is_kept("nvme-key") && count() == 2);
     (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "none");
     ck_assert_int_eq(live("off"), -1);
@@ -518,11 +502,11 @@ static uint64_t live_in_memory(uint64_t bytes, uint64_t initial_bytes) {
     config.host_tier_slab_bytes = 2 * MIB;
     ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
     ck_assert_msg(sw_tier_rows[0]->open(&service, &memory, &memorys, &err) == 0, "%s", err.msg);
-    while (!was_logged("tier.ready") && !was_logged("tier.grow_failed"))
+    while (!sw_kept_log_has("tier.ready") && !sw_kept_log_has("tier.grow_failed"))
         (void)usleep(1000);
-    could_grow = !was_logged("tier.grow_failed");
-    had_larger_slabs = was_logged("tier.larger_slabs");
-    manager.log[0] = 0;
+    could_grow = !sw_kept_log_has("tier.grow_failed");
+    had_larger_slabs = sw_kept_log_has("tier.larger_slabs");
+    sw_kept_log_forget();
     if (meanwhile)
         meanwhile(memory);
     memory->ops->stats(memory, &stats);
@@ -730,15 +714,15 @@ START_TEST(a_start_without_the_store) {
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         remote.rc = starts[i].rc;
         ck_assert_int_eq(open_store(), starts[i].first);
-        ck_assert_int_eq(was_logged("tier.unreadable"), !starts[i].first);
+        ck_assert_int_eq(sw_kept_log_has("tier.unreadable"), !starts[i].first);
         ck_assert_ptr_nonnull(strstr(err.msg, "remote_tier_endpoint https://store:9000"));
         keep_catalogues(true, false);
         ck_assert_int_eq(sw_tiers_open_catalogue(&service, &err), 0);
         ck_assert_int_eq(open_store(), starts[i].next);
-        ck_assert(was_logged("tier.unreadable") && !tier);
+        ck_assert(sw_kept_log_has("tier.unreadable") && !tier);
         sw_tiers_close_catalogue(&service);
         __wrap_sw_fdstore_forget("catalogue-3");
-        manager.log[0] = 0;
+        sw_kept_log_forget();
     }
     ck_nothing_is_left();
 }

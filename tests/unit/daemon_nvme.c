@@ -1,9 +1,9 @@
 /* What the service logs of the folder of its NVMe tier, and what a check of it prints. The folder is played. */
-#include "base/log.h"
 #include "daemon/tiers/row.h"
 #include "spill/journal/catalogue.h"
 #include "spill/tier/nvme/nvme_check.h"
 #include "spill/tier/nvme/tier_nvme.h"
+#include "tests/lib/kept_log.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
@@ -74,19 +74,11 @@ int __wrap_sw_nvme_check(struct sw_nvme_check *ret, const char *directory, uint6
 static struct sw_config config;
 static struct sw_service service;
 static struct sw_err err;
-static char logged[4096];
 static struct sw_tier *tier;
 static void *own;
 
-static void keep_line(enum sw_log_level level, const char *line, void *arg) {
-    (void)level, (void)arg;
-    ck_assert_uint_lt(strlen(logged) + strlen(line) + 2, sizeof logged);
-    (void)strcat(strcat(logged, line), "\n");
-}
-
 static void setup(void) {
-    sw_log_set_level(SW_LOG_INFO);
-    sw_log_set_tap(keep_line, NULL);
+    sw_kept_log_begin();
     sw_config_init(&config);
     (void)snprintf(config.nvme_tier_directory, sizeof config.nvme_tier_directory, "/x/disk");
     config.nvme_tier_bytes = 16 << 20;
@@ -94,11 +86,7 @@ static void setup(void) {
 }
 
 static void teardown(void) {
-    sw_log_set_tap(NULL, NULL);
-}
-
-static bool was_logged(const char *part) {
-    return strstr(logged, part) != NULL;
+    sw_kept_log_end();
 }
 
 static const struct sw_tier_row *nvme_row(void) {
@@ -109,7 +97,7 @@ static const struct sw_tier_row *nvme_row(void) {
 }
 
 static int open_disk(void) {
-    logged[0] = 0;
+    sw_kept_log_forget();
     tier = own = NULL;
     return nvme_row()->open(&service, &tier, &own, &err);
 }
@@ -146,10 +134,10 @@ START_TEST(what_a_folder_says_is_logged) {
     const char *says = folders[_i].says;
     played = folders[_i].info;
     ck_assert_msg(open_disk() == 0 && tier == &the_tier, "%s", err.msg);
-    ck_assert_msg(was_logged(says), "%s", logged);
+    ck_assert_msg(sw_kept_log_has(says), "%s", sw_kept_log);
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
-        ck_assert_msg(!was_logged(events[i]) || strstr(says, events[i]), "%s", logged);
-    ck_assert(was_logged("event=tier.ready tier=nvme directory=\"/x/disk\" bytes=16777216 "));
+        ck_assert_msg(!sw_kept_log_has(events[i]) || strstr(says, events[i]), "%s", sw_kept_log);
+    ck_assert(sw_kept_log_has("event=tier.ready tier=nvme directory=\"/x/disk\" bytes=16777216 "));
     close_disk();
 }
 END_TEST
@@ -165,8 +153,8 @@ START_TEST(a_disk_that_cannot_be_read) {
             is_adopted = adopted;
             ck_assert_int_eq(open_disk(), goes_on ? 0 : codes[i]);
             ck_assert_ptr_null(tier);
-            ck_assert_int_eq(was_logged("event=tier.unreadable tier=nvme name=EIO "), goes_on);
-            ck_assert_int_eq(was_logged("it is broken\" detail=\"a reason\" "), goes_on);
+            ck_assert_int_eq(sw_kept_log_has("event=tier.unreadable tier=nvme name=EIO "), goes_on);
+            ck_assert_int_eq(sw_kept_log_has("it is broken\" detail=\"a reason\" "), goes_on);
             ck_assert_ptr_nonnull(strstr(err.msg, "nvme_tier_directory /x/disk: it is broken"));
             ck_assert_int_eq(asked.unwanted, !adopted);
             ck_assert(asked.key == NULL && !asked.keep_plain && asked.capacity_bytes == 16 << 20);
