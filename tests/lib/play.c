@@ -182,6 +182,14 @@ uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem) {
     return open.header.seq;
 }
 
+void sw_play_refuse_registration(int socket) {
+    uint32_t mem;
+    const uint32_t seq = sw_play_take_registration(socket, &mem);
+    sw_play_put_ok(socket, seq);
+    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
+    sw_play_expect_mem_close(socket, mem);
+}
+
 uint32_t sw_play_register(int socket) {
     uint32_t mem;
     const uint32_t seq = sw_play_take_registration(socket, &mem);

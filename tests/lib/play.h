@@ -84,6 +84,8 @@ uint32_t sw_play_take_spill(int socket);
 void sw_play_put_spilled(int socket, uint32_t first_seq, uint32_t slot);
 /* Receives the packets that register a memory; returns the seq of the first packet, its number in *ret_mem. */
 uint32_t sw_play_take_registration(int socket, uint32_t *ret_mem);
+/* The same, which is refused with EIMPORT: the client closes the memory. */
+void sw_play_refuse_registration(int socket);
 /* The same, which goes well; returns the memory's number. */
 uint32_t sw_play_register(int socket);
 

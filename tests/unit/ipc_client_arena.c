@@ -853,13 +853,9 @@ START_TEST(restored_memory_has_pages_of_the_client) {
 END_TEST
 
 static void refuse_the_arena(int socket) {
-    uint32_t mem;
     sw_play_greet(socket);
-    const uint32_t seq = sw_play_take_registration(socket, &mem);
-    sw_play_put_ok(socket, seq);
-    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
-    sw_play_expect_mem_close(socket, mem);
-    mem = sw_play_register(socket); /* tried anew */
+    sw_play_refuse_registration(socket);
+    const uint32_t mem = sw_play_register(socket); /* tried anew */
     put_parts(socket, take_parts(socket, SW_MSG_BUILD, mem));
     sw_play_put_result(socket, take_build_end(socket, SW_BUILD_COMMIT), 1, STAGED_BYTES);
     begin_read(socket, STAGED_BYTES);

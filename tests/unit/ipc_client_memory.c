@@ -327,12 +327,8 @@ START_TEST(unregistering_waits_for_what_was_not_sent) {
 END_TEST
 
 static void refuse_registration(int socket) {
-    uint32_t mem;
     sw_play_greet(socket);
-    const uint32_t seq = sw_play_take_registration(socket, &mem);
-    sw_play_put_ok(socket, seq);
-    sw_play_put_error(socket, seq + 1, "EIMPORT", SW_SCOPE_REQUEST, "cannot be opened");
-    sw_play_expect_mem_close(socket, mem);
+    sw_play_refuse_registration(socket);
     sw_play_put_spilled(socket, sw_play_take_spill(socket), 1);
     (void)sw_play_register(socket);
 }
