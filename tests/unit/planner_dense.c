@@ -370,11 +370,18 @@ static struct sw_plan_choice keep_pair(uint64_t key, const struct sw_frame_dicti
     return of_usual;
 }
 
+/* The region's first frame, by this codec, shows that it is the other column's turn. */
+static void show_the_other_column(struct sw_course *course, struct sw_snapshot *now, enum sw_codec_id codec) {
+    const struct sw_frame_layout poor = {.codec = codec, .raw_bytes = 16 * MIB, .frame_bytes = 11 * MIB};
+    now->is_running = true;
+    now->n_dealt = now->n_encoded = 1;
+    ck_assert_int_eq(sw_planner_check_frame(&planner, course, now, course->plan_number, &poor), SW_MISMATCH_RETRY);
+}
+
 /* Where the first frame shows that it is the other column's turn, the region goes on by that one's dictionary. */
 START_TEST(the_other_column_has_its_own_dictionary) {
     static struct sw_frame_dictionary dictionaries[2];
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
-    const struct sw_frame_layout poor = {.codec = SW_CODEC_ONPAIR, .raw_bytes = 16 * MIB, .frame_bytes = 11 * MIB};
     struct sw_snapshot now = snapshot_of(&short_text);
     struct sw_plan plan;
     struct sw_course course = {.plan = &plan};
@@ -384,9 +391,7 @@ START_TEST(the_other_column_has_its_own_dictionary) {
     course = (struct sw_course){.plan_key = key, .plan = &plan};
     ck_assert(sw_planner_begin(&planner, &course, &now));
     const struct sw_frame_dictionary *first = plan.dictionary;
-    now.is_running = true;
-    now.n_dealt = now.n_encoded = 1;
-    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &poor), SW_MISMATCH_RETRY);
+    show_the_other_column(&course, &now, SW_CODEC_ONPAIR);
     ck_assert_ptr_nonnull(plan.dictionary);
     ck_assert_ptr_ne(plan.dictionary, first);
 }
@@ -397,7 +402,6 @@ END_TEST
 START_TEST(a_slow_dictionary_is_not_taken_at_a_mismatch) {
     static struct sw_frame_dictionary dictionaries[2];
     const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
-    const struct sw_frame_layout poor = {.codec = SW_CODEC_V5T, .raw_bytes = 16 * MIB, .frame_bytes = 11 * MIB};
     struct goal g = short_text;
     struct sw_plan plan;
     struct sw_course course = {.plan_key = key, .plan = &plan};
@@ -408,9 +412,7 @@ START_TEST(a_slow_dictionary_is_not_taken_at_a_mismatch) {
         (void)keep_pair(key, &dictionaries[i]);
     ck_assert(sw_planner_begin(&planner, &course, &now));
     ck_assert_ptr_null(plan.dictionary);
-    now.is_running = true;
-    now.n_dealt = now.n_encoded = 1;
-    ck_assert_int_eq(sw_planner_check_frame(&planner, &course, &now, course.plan_number, &poor), SW_MISMATCH_RETRY);
+    show_the_other_column(&course, &now, SW_CODEC_V5T);
     ck_assert_ptr_null(plan.dictionary);
     ck_assert_int_eq(plan.codec, SW_CODEC_V5T);
 }
