@@ -8,6 +8,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -320,13 +321,25 @@ void sw_play_close(void) {
     ck_assert_int_eq(sw_alloc_live(), 1); /* the page, which the process keeps */
 }
 
-struct spillway_ticket *sw_play_spill(void) {
+uint8_t *sw_play_open_coded(void (*serve)(int socket), size_t bytes) {
+    uint8_t *memory = calloc(1, bytes);
+    ck_assert_ptr_nonnull(memory);
+    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
+    sw_play_open(serve);
+    return memory;
+}
+
+struct spillway_ticket *sw_play_spill_of(void *data, uint64_t bytes, uint32_t flags) {
     struct spillway_ticket *ticket = NULL;
     ck_assert_int_eq(
-        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(sw_play.data, SW_PLAY_BYTES)), 1, &ticket, &sw_play.error),
+        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(data, bytes), .flags = flags), 1, &ticket, &sw_play.error),
         0);
     ck_assert_ptr_nonnull(ticket);
     return ticket;
+}
+
+struct spillway_ticket *sw_play_spill(void) {
+    return sw_play_spill_of(sw_play.data, SW_PLAY_BYTES, 0);
 }
 
 void sw_play_ck_error(int rc, int code, enum spillway_scope scope, const char *text) {

@@ -95,10 +95,13 @@ uint32_t sw_play_register(int socket);
  * descriptor either. */
 void sw_play_open(void (*serve)(int socket));
 void sw_play_close(void);
+/* Opens with the codec in the process, and returns memory of `bytes` bytes, which the caller frees. */
+uint8_t *sw_play_open_coded(void (*serve)(int socket), size_t bytes);
 /* Makes the data of a connection that was opened without sw_play_open(). */
 void sw_play_make_data(void);
-/* Starts a spill of all data. */
+/* Starts a spill of all data; and of one buffer, with flags of a request. */
 struct spillway_ticket *sw_play_spill(void);
+struct spillway_ticket *sw_play_spill_of(void *data, uint64_t bytes, uint32_t flags);
 /* rc and sw_play.error are that error; its text contains `text`. */
 void sw_play_ck_error(int rc, int code, enum spillway_scope scope, const char *text);
 

@@ -114,23 +114,12 @@ static unsigned flags_of(const struct sw_msg *msg) {
 static uint8_t *heap;
 
 static void open_client(void (*serve)(int socket)) {
-    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
-    heap = calloc(1, LONG_BYTES + SECOND_BYTES);
-    ck_assert_ptr_nonnull(heap);
-    sw_play_open(serve);
+    heap = sw_play_open_coded(serve, LONG_BYTES + SECOND_BYTES);
 }
 
 static void close_client(void) {
     sw_play_close();
     free(heap);
-}
-
-static struct spillway_ticket *spill(void *data, uint64_t bytes, uint32_t flags) {
-    struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(
-        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(data, bytes), .flags = flags), 1, &ticket, &sw_play.error),
-        0);
-    return ticket;
 }
 
 static int wait_for(struct spillway_ticket *ticket, struct spillway_result *ret) {
@@ -167,7 +156,7 @@ static const struct {
 
 static void ck_spilled(bool by_client, unsigned n) {
     struct spillway_result result;
-    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, 0), &result), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(sw_play.data, SW_PLAY_BYTES, 0), &result), 0);
     ck_assert_int_eq(atomic_load(&is_coded), by_client);
     ck_assert_uint_eq(atomic_load(&n_asked), n);
 }
@@ -221,8 +210,8 @@ START_TEST(what_the_service_refuses_is_not_tried_another_way) {
     says_by_result = _i & 2;
     refuses_beginning = _i & 4;
     open_client(refuse_frames);
-    sw_play_ck_error(wait_for(spill(heap, LONG_BYTES, _i & 1 ? SPILLWAY_EACH : 0), &result), SPILLWAY_ENOSPACE,
-                     SPILLWAY_SCOPE_REQUEST, "no room");
+    sw_play_ck_error(wait_for(sw_play_spill_of(heap, LONG_BYTES, _i & 1 ? SPILLWAY_EACH : 0), &result),
+                     SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "no room");
     ck_assert_int_eq(result.code, -SPILLWAY_ENOSPACE);
     close_client();
 }
@@ -255,7 +244,7 @@ START_TEST(what_fails_here_is_the_service_s) {
     open_client(store_all);
     failure.operation = SW_OP_SPILL;
     failure.code = -SW_EGPU;
-    ck_assert_int_eq(wait_for(spill(heap, LONG_BYTES, 0), &result), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(heap, LONG_BYTES, 0), &result), 0);
     ck_assert_uint_eq(result.raw_bytes, LONG_BYTES);
     ck_assert_str_ne(result.coder, "client");
     close_client();
@@ -355,7 +344,7 @@ START_TEST(a_call_goes_another_way_when_the_service_is_back) {
     struct spillway_result result;
     open_client(leave_with_frames);
     (void)snprintf(hidden, sizeof hidden, "%s_", sw_play.address.sun_path);
-    struct spillway_ticket *ticket = spill(heap, LONG_BYTES, 0);
+    struct spillway_ticket *ticket = sw_play_spill_of(heap, LONG_BYTES, 0);
     ck_assert_int_eq(rename(sw_play.address.sun_path, hidden), 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0); /* once it has frames */
     while (sw_play.connection->link == SW_LINK_UP || !waits_for_service(ticket))
@@ -423,16 +412,21 @@ END_TEST
 
 /* ---- packs ------------------------------------------------------------------------------------------------------- */
 
-/* Nobody can pack bytes that are lost. */
-START_TEST(a_pack_that_has_lost_the_bytes_is_not_tried_again) {
+/* A pack during which the coder's operation fails is an error, the region's result too. */
+static void ck_pack_fails(void (*serve)(int socket), enum sw_operation operation, int code, const char *text) {
     struct spillway_result result;
-    open_client(expect_nothing);
-    failure.operation = SW_OP_PACK;
-    failure.code = -SW_ELOST;
-    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ELOST,
-                     SPILLWAY_SCOPE_REGION, "as the test has it");
+    open_client(serve);
+    failure.operation = operation;
+    failure.code = code;
+    sw_play_ck_error(wait_for(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ELOST,
+                     SPILLWAY_SCOPE_REGION, text);
     ck_assert_int_eq(result.code, -SPILLWAY_ELOST);
     close_client();
+}
+
+/* Nobody can pack bytes that are lost. */
+START_TEST(a_pack_that_has_lost_the_bytes_is_not_tried_again) {
+    ck_pack_fails(expect_nothing, SW_OP_PACK, -SW_ELOST, "as the test has it");
 }
 END_TEST
 
@@ -465,7 +459,7 @@ static void pack_without_frames(int socket) {
 START_TEST(a_pack_without_a_coder_is_the_service_s) {
     struct spillway_result result;
     open_client(pack_without_frames);
-    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
     ck_assert_uint_eq(result.region.slot, 3);
     close_client();
 }
@@ -491,7 +485,7 @@ static void answer_late(int socket) {
 START_TEST(a_call_that_is_canceled_before_it_begins_does_nothing) {
     struct spillway_result result;
     open_client(answer_late);
-    struct spillway_ticket *ticket = spill(heap, LONG_BYTES, _i ? 0 : SPILLWAY_IN_PLACE);
+    struct spillway_ticket *ticket = sw_play_spill_of(heap, LONG_BYTES, _i ? 0 : SPILLWAY_IN_PLACE);
     ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
     sw_play_ck_error(wait_for(ticket, &result), SPILLWAY_ECANCELED, SPILLWAY_SCOPE_REQUEST, "spillway_cancel()");
     ck_assert_int_eq(result.code, -SPILLWAY_ECANCELED);
@@ -535,7 +529,7 @@ START_TEST(a_pack_that_has_failed_here_is_the_service_s) {
     open_client(pack);
     failure.operation = SW_OP_PACK;
     failure.code = -SW_EGPU;
-    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(sw_play.data, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), 0);
     ck_assert_uint_eq(result.region.slot, 3);
     close_client();
 }
@@ -557,7 +551,7 @@ START_TEST(a_pack_that_is_refused_is_undone) {
     open_client(refuse_a_pack);
     for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
         heap[i] = (uint8_t)(i % 7);
-    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ENOSPACE,
+    sw_play_ck_error(wait_for(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ENOSPACE,
                      SPILLWAY_SCOPE_REQUEST, "too many regions");
     ck_assert(result.code == -SPILLWAY_ENOSPACE && !result.region.slot && !result.region.generation);
     for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
@@ -568,14 +562,7 @@ END_TEST
 
 /* What the caller has to know first is that the bytes are lost. */
 START_TEST(a_pack_that_cannot_be_undone_is_a_loss) {
-    struct spillway_result result;
-    open_client(refuse_a_pack);
-    failure.operation = SW_OP_UNPACK;
-    failure.code = -SW_EIO;
-    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &result), SPILLWAY_ELOST,
-                     SPILLWAY_SCOPE_REGION, "could not be undone");
-    ck_assert_int_eq(result.code, -SPILLWAY_ELOST);
-    close_client();
+    ck_pack_fails(refuse_a_pack, SW_OP_UNPACK, -SW_EIO, "could not be undone");
 }
 END_TEST
 
@@ -604,7 +591,7 @@ static struct spillway_ticket *unpack(struct spillway_region region) {
 START_TEST(an_unpack_that_has_failed_can_be_repeated) {
     struct spillway_result packed, result;
     open_client(know_a_pack);
-    ck_assert_int_eq(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &packed), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), &packed), 0);
     failure.operation = SW_OP_UNPACK;
     failure.code = -SW_EIO;
     sw_play_ck_error(wait_for(unpack(packed.region), &result), SPILLWAY_EIO, SPILLWAY_SCOPE_REGION,

@@ -44,23 +44,12 @@ static void greet(int socket) {
 static uint8_t *heap;
 
 static void open_client(void (*serve)(int socket)) {
-    ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
-    heap = calloc(1, LONG_BYTES);
-    ck_assert_ptr_nonnull(heap);
-    sw_play_open(serve);
+    heap = sw_play_open_coded(serve, LONG_BYTES);
 }
 
 static void close_client(void) {
     sw_play_close();
     free(heap);
-}
-
-static struct spillway_ticket *spill(void *data, uint64_t bytes, uint32_t flags) {
-    struct spillway_ticket *ticket = NULL;
-    ck_assert_int_eq(
-        spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(data, bytes), .flags = flags), 1, &ticket, &sw_play.error),
-        0);
-    return ticket;
 }
 
 static struct spillway_ticket *restore(void *data, uint64_t bytes) {
@@ -96,8 +85,8 @@ static void serve_two_lengths(int socket) {
 
 START_TEST(short_regions_take_one_packet) {
     open_client(serve_two_lengths);
-    ck_assert_int_eq(wait_for(spill(heap, SHORT_BYTES, 0)), 0);
-    ck_assert_int_eq(wait_for(spill(heap, SHORT_BYTES + 1, 0)), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(heap, SHORT_BYTES, 0)), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(heap, SHORT_BYTES + 1, 0)), 0);
     close_client();
 }
 END_TEST
@@ -150,8 +139,8 @@ static void answer_a_build_with_a_frame(int socket) {
 /* And the frame buffers are used no more: it may still write there. Loop: a region of several chunks, or of one. */
 START_TEST(a_build_is_not_answered_with_frames) {
     open_client(answer_a_build_with_a_frame);
-    sw_play_ck_error(wait_for(spill(heap, _i ? SW_PLAY_BYTES : LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
-                     "");
+    sw_play_ck_error(wait_for(sw_play_spill_of(heap, _i ? SW_PLAY_BYTES : LONG_BYTES, 0)), SPILLWAY_EPROTO,
+                     SPILLWAY_SCOPE_SESSION, "");
     const struct sw_coder_link *link =
         SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
     ck_assert(sw_coder_is_condemned(link->coder));
@@ -420,7 +409,7 @@ START_TEST(frame_buffers_that_cannot_be_made_are_not_needed) {
     ck_assert(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
     const unsigned fds = sw_count_fds();
-    ck_assert_int_eq(wait_for(spill(sw_play.data, SW_PLAY_BYTES, 0)), 0);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(sw_play.data, SW_PLAY_BYTES, 0)), 0);
     ck_assert_uint_eq(sw_count_fds(), fds + 1); /* the link's, to the service */
     close_client();
 }
@@ -499,7 +488,7 @@ static void know_a_canceled_pack(int socket) {
 START_TEST(a_pack_that_is_canceled_late_has_no_region) {
     struct spillway_result result = {.size = sizeof result};
     open_client(know_a_canceled_pack);
-    struct spillway_ticket *ticket = spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
+    struct spillway_ticket *ticket = sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
     while (!atomic_load(&is_told))
         ck_assert_int_ge(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
     ck_assert_int_eq(spillway_cancel(ticket, &sw_play.error), 0);
@@ -530,7 +519,7 @@ static void answer_a_pack(int socket) {
 START_TEST(a_packed_region_that_nobody_has_seen_is_dropped) {
     told_bytes = SW_PLAY_BYTES;
     open_client(answer_a_pack);
-    struct spillway_ticket *ticket = spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
+    struct spillway_ticket *ticket = sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE);
     while (spillway_dispatch(sw_play.connection, &sw_play.error) == 0)
         ;
     spillway_ticket_free(ticket);
@@ -544,8 +533,8 @@ START_TEST(a_pack_that_the_service_has_with_another_length_is_undone) {
     open_client(answer_a_pack);
     for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
         heap[i] = (uint8_t)(i % 7);
-    sw_play_ck_error(wait_for(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION,
-                     "");
+    sw_play_ck_error(wait_for(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE)), SPILLWAY_EPROTO,
+                     SPILLWAY_SCOPE_SESSION, "");
     for (unsigned i = 0; i < SW_PLAY_BYTES; i++)
         ck_assert_uint_eq(heap[i], i % 7);
     close_client();
@@ -567,8 +556,9 @@ START_TEST(a_region_that_is_being_unpacked_is_not_dropped) {
     struct spillway_ticket *ticket = NULL;
     uint32_t n;
     open_client(know_a_pack);
-    ck_assert_int_eq(
-        spillway_wait(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result,
+                                   1, &sw_play.error),
+                     0);
     struct sw_packed_region *packed = sw_packed_find(sw_play.connection, result.region);
     ck_assert_ptr_nonnull(packed);
     packed->is_busy = true; /* as during an unpack, which another thread may end at any time */
@@ -605,8 +595,9 @@ START_TEST(an_unpack_that_is_canceled_too_late_succeeds) {
     struct spillway_result result = {.size = sizeof result};
     struct spillway_ticket *ticket = NULL;
     open_client(unpack_a_pack);
-    ck_assert_int_eq(
-        spillway_wait(spill(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill_of(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1,
+                                   &sw_play.error),
+                     0);
     ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0); /* no other thread goes on with it */
     ck_assert_int_eq(
         spillway_restore(sw_play.connection,
@@ -650,8 +641,9 @@ START_TEST(a_packed_region_that_the_service_has_not_is_forgotten) {
     uint32_t n;
     is_unknown = _i;
     open_client(know_a_pack_no_more);
-    ck_assert_int_eq(
-        spillway_wait(spill(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill_of(heap, SW_PLAY_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result,
+                                   1, &sw_play.error),
+                     0);
     ck_assert_int_eq(spillway_query_packed(sw_play.connection, result.region, &chunk, 1, &n, &sw_play.error), 0);
     ck_assert_int_eq(spillway_drop(sw_play.connection, &result.region, 1, &sw_play.error),
                      is_unknown ? -SPILLWAY_ENOENT : -SPILLWAY_ESTALE);
@@ -684,11 +676,12 @@ START_TEST(a_region_is_unpacked_beside_frame_buffers_that_are_lost) {
     open_client(know_a_pack_and_lie);
     for (unsigned i = 0; i < LONG_BYTES; i++)
         heap[i] = (uint8_t)(i % 7);
-    ck_assert_int_eq(
-        spillway_wait(spill(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(sw_play_spill_of(heap, LONG_BYTES, SPILLWAY_IN_PLACE), SW_TEST_WAIT_MS, &result, 1,
+                                   &sw_play.error),
+                     0);
     uint8_t *other = calloc(1, LONG_BYTES);
     ck_assert_ptr_nonnull(other);
-    sw_play_ck_error(wait_for(spill(other, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
+    sw_play_ck_error(wait_for(sw_play_spill_of(other, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
     const struct sw_coder_link *link =
         SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
     uint8_t *frames = sw_coder_frames(link->coder, &frames_bytes, &fd);
