@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "ipc/client/client_coder.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -327,6 +328,16 @@ uint8_t *sw_play_open_coded(void (*serve)(int socket), size_t bytes) {
     ck_assert_int_eq(setenv("SPILLWAY_CODEC", "client", 1), 0);
     sw_play_open(serve);
     return memory;
+}
+
+struct sw_coder *sw_play_coder(void) {
+    ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0);
+    ck_assert(!sw_list_empty(&sw_play.connection->coders));
+    const struct sw_coder_link *link =
+        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
+    struct sw_coder *ret = link->coder;
+    sw_client_leave(sw_play.connection);
+    return ret;
 }
 
 struct spillway_ticket *sw_play_spill_of(void *data, uint64_t bytes, uint32_t flags) {

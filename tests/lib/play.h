@@ -97,6 +97,9 @@ void sw_play_open(void (*serve)(int socket));
 void sw_play_close(void);
 /* Opens with the codec in the process, and returns memory of `bytes` bytes, which the caller frees. */
 uint8_t *sw_play_open_coded(void (*serve)(int socket), size_t bytes);
+/* The connection's only coder. Other threads go on with a connection that has one: it is looked at within
+ * sw_client_enter(). */
+struct sw_coder *sw_play_coder(void);
 /* Makes the data of a connection that was opened without sw_play_open(). */
 void sw_play_make_data(void);
 /* Starts a spill of all data; and of one buffer, with flags of a request. */

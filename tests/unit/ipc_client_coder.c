@@ -330,11 +330,11 @@ static void leave_with_frames(int socket) {
     (void)close(again);
 }
 
-/* No run of the call is left, and it is to go another way. */
+/* The service is gone, no run of the call is left, and it is to go another way. */
 static bool waits_for_service(const struct spillway_ticket *ticket) {
-    (void)sw_client_enter(sw_play.connection, NULL);
+    ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0);
     const struct sw_coded *op = sw_coded_of(ticket->call->way);
-    const bool ret = op->falls_back && op->first_run == op->n_runs;
+    const bool ret = sw_play.connection->link != SW_LINK_UP && op->falls_back && op->first_run == op->n_runs;
     sw_client_leave(sw_play.connection);
     return ret;
 }
@@ -347,10 +347,12 @@ START_TEST(a_call_goes_another_way_when_the_service_is_back) {
     struct spillway_ticket *ticket = sw_play_spill_of(heap, LONG_BYTES, 0);
     ck_assert_int_eq(rename(sw_play.address.sun_path, hidden), 0);
     ck_assert_int_eq(sem_post(&sw_play.go), 0); /* once it has frames */
-    while (sw_play.connection->link == SW_LINK_UP || !waits_for_service(ticket))
+    while (!waits_for_service(ticket))
         sw_resume_dispatch();
+    ck_assert_int_eq(sw_client_enter(sw_play.connection, NULL), 0);
     ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
     ck_assert(sw_list_empty(&sw_play.connection->outbox)); /* what was open is gone: it need not be ended */
+    sw_client_leave(sw_play.connection);
     ck_assert_int_eq(rename(hidden, sw_play.address.sun_path), 0);
     sw_play_ck_error(wait_for(ticket, &result), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "the other way");
     close_client();
@@ -383,11 +385,13 @@ static bool wakes(struct sw_coder_link *link, const struct sw_sleeper *sleeper) 
 START_TEST(a_call_that_sleeps_is_woken_in_time) {
     open_client(store_all);
     ck_assert_int_eq(spillway_prepare(sw_play.connection, heap, &sw_play.error), 0);
-    const struct spillway *c = sw_play.connection;
+    struct spillway *c = sw_play.connection;
+    ck_assert_int_eq(sw_client_enter(c, NULL), 0);
     struct sw_coder_link *link = SW_CONTAINER_OF(c->coders.next, struct sw_coder_link, node);
     ck_assert(!c->sleeper.ended); /* the call that has slept is over */
     struct sw_sleeper sleeper = {.ended = has_it, .arg = heap, .link = c->link, .socket = c->socket};
     memcpy(sleeper.timers, c->timers, sizeof sleeper.timers);
+    sw_client_leave(c);
     ck_assert(!wakes(link, &sleeper));
     has_what_it_waits_for = true;
     ck_assert(wakes(link, &sleeper));

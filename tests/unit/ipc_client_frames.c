@@ -141,9 +141,7 @@ START_TEST(a_build_is_not_answered_with_frames) {
     open_client(answer_a_build_with_a_frame);
     sw_play_ck_error(wait_for(sw_play_spill_of(heap, _i ? SW_PLAY_BYTES : LONG_BYTES, 0)), SPILLWAY_EPROTO,
                      SPILLWAY_SCOPE_SESSION, "");
-    const struct sw_coder_link *link =
-        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
-    ck_assert(sw_coder_is_condemned(link->coder));
+    ck_assert(sw_coder_is_condemned(sw_play_coder()));
     close_client();
 }
 END_TEST
@@ -364,10 +362,8 @@ START_TEST(buffers_that_are_long_enough_on_average_are_encoded_here) {
     ck_assert_int_eq(spillway_spill(sw_play.connection, SW_REQUEST(SW_SEVERAL(both, 2)), 1, &ticket, &sw_play.error),
                      0);
     ck_assert_int_eq(wait_for(ticket), 0);
-    const struct sw_coder_link *link =
-        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
     for (unsigned i = 0; lengths[_i].is_coded && i < 2; i++) /* the call attends to the coder no more */
-        ck_assert(sw_coder_attend_begin(link->coder));
+        ck_assert(sw_coder_attend_begin(sw_play_coder()));
     close_client();
     ck_assert(is_coded == lengths[_i].is_coded);
 }
@@ -458,7 +454,7 @@ START_TEST(regions_that_were_stored_are_dropped_before_the_service_encodes) {
     ck_assert_int_eq(spillway_spill(sw_play.connection, requests, N_SHORT, &ticket, &sw_play.error), 0);
     while (!atomic_load(&has_come))
         ck_assert_int_eq(spillway_dispatch(sw_play.connection, &sw_play.error), 0);
-    sw_coder_condemn(SW_CONTAINER_OF(sw_play.connection->coders.next, struct sw_coder_link, node)->coder);
+    sw_coder_condemn(sw_play_coder());
     ck_assert_int_eq(sem_post(&sw_play.go), 0);
     sw_play_ck_error(wait_for(ticket), SPILLWAY_ENOSPACE, SPILLWAY_SCOPE_REQUEST, "the other way");
     close_client();
@@ -682,9 +678,7 @@ START_TEST(a_region_is_unpacked_beside_frame_buffers_that_are_lost) {
     uint8_t *other = calloc(1, LONG_BYTES);
     ck_assert_ptr_nonnull(other);
     sw_play_ck_error(wait_for(sw_play_spill_of(other, LONG_BYTES, 0)), SPILLWAY_EPROTO, SPILLWAY_SCOPE_SESSION, "");
-    const struct sw_coder_link *link =
-        SW_CONTAINER_OF(sw_play.connection->coders.next, const struct sw_coder_link, node);
-    uint8_t *frames = sw_coder_frames(link->coder, &frames_bytes, &fd);
+    uint8_t *frames = sw_coder_frames(sw_play_coder(), &frames_bytes, &fd);
     memset(frames, 0x77, frames_bytes);
     sw_play_ck_error(
         spillway_spill(sw_play.connection, SW_REQUEST(SW_ONE(other, LONG_BYTES)), 1, &ticket, &sw_play.error),
