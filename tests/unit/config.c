@@ -626,7 +626,7 @@ START_TEST(an_error_names_the_file_that_has_the_value) {
     struct sw_config config;
     struct sw_err err = {0};
     sw_config_init(&config);
-    ck_assert_int_eq(load(&config, "{\"chunk_bytes\": \"512 MiB\"}", &err), 0);
+    ck_assert_int_eq(load(&config, "{\"chunk_bytes\": \"512 MiB\", \"slots\": 2}", &err), 0);
     ck_assert_int_eq(sw_config_check(&config, &err), -SW_ECONFIG);
     ck_assert_msg(strstr(err.msg, path + sizeof "/tmp" - 1) != NULL, "'%s' does not name the file", err.msg);
     ck_assert_int_eq(sw_config_set(&config, "chunk_bytes=1 GiB", &err), 0);

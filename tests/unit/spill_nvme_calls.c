@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MIB ((uint64_t)1 << 20)
-enum { MOST_FILES = 64, FRAME_BYTES = 500000, NONE = 0 };
+enum { MOST_FILES = 64, FRAME_BYTES = 500000, SHORT_READ_BYTES = 100, NONE = 0 };
 
 /* ---- the disk ---------------------------------------------------------------------------------------------------- */
 
@@ -83,6 +83,11 @@ static ssize_t disk_pwrite(int fd, const void *data, size_t bytes, off_t offset)
     return pwrite(fd, data, bytes > 4096 ? 4096 : bytes / 2, offset); /* and the rest is written next */
 }
 
+/* Reads lists a little at a time. */
+static ssize_t disk_pread(int fd, void *ret, size_t bytes, off_t offset) {
+    return pread(fd, ret, bytes % 4096 && bytes > SHORT_READ_BYTES ? SHORT_READ_BYTES : bytes, offset);
+}
+
 static int disk_sync(int fd, bool is_directory) {
     char mark[96];
     for (; atomic_load(&disk.holds); (void)usleep(1000))
@@ -105,7 +110,8 @@ static int disk_rename(int directory, const char *from, const char *to) {
     return has_failed ? -1 : renameat(directory, from, directory, to);
 }
 
-static const struct sw_nvme_file_ops files = {.pwrite = disk_pwrite, .sync = disk_sync, .rename = disk_rename};
+static const struct sw_nvme_file_ops files = {
+    .pread = disk_pread, .pwrite = disk_pwrite, .sync = disk_sync, .rename = disk_rename};
 
 static void ck_flushed(void) {
     static const char *const names[] = {"manifest", SW_LEDGER_FILE, "data-0000", "data-0001"};
