@@ -548,6 +548,39 @@ static void refuse_a_pack(int socket) {
     sw_play_expect_end(socket);
 }
 
+static unsigned n_packed_here;
+
+static void take_any(int socket) {
+    struct sw_msg msg;
+    greet(socket);
+    while (sw_play_get(socket, &msg))
+        if (msg.header.type == SW_MSG_BUILD) {
+            n_packed_here += (flags_of(&msg) & SW_BUILD_PACKED) != 0;
+            sw_play_put_result(socket, msg.header.seq, 3, SW_PLAY_BYTES);
+        } else {
+            sw_play_put_ok(socket, msg.header.seq);
+        }
+}
+
+/* Loop: which of a call's requests is to be packed. */
+START_TEST(one_of_several_is_packed_here) {
+    struct spillway_buffer both[2];
+    struct spillway_request requests[2] = {0};
+    struct spillway_ticket *ticket = NULL;
+    open_client(take_any);
+    for (unsigned i = 0; i < 2; i++)
+        both[i] = (struct spillway_buffer){.data = heap + (size_t)i * SW_PLAY_BYTES, .bytes = SW_PLAY_BYTES};
+    sw_requests_of_each(requests, both, 2);
+    requests[0].flags = requests[1].flags = SPILLWAY_EACH;
+    requests[_i].flags |= SPILLWAY_IN_PLACE;
+    ck_assert_int_eq(spillway_spill(sw_play.connection, requests, 2, &ticket, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    spillway_ticket_free(ticket);
+    close_client();
+    ck_assert_uint_eq(n_packed_here, 1);
+}
+END_TEST
+
 /* Loop: how the service says so. */
 START_TEST(a_pack_that_is_refused_is_undone) {
     struct spillway_result result;
@@ -624,6 +657,7 @@ int main(void) {
     tcase_add_test(tcase, a_pack_that_has_lost_the_bytes_is_not_tried_again);
     tcase_add_test(tcase, a_pack_that_has_failed_here_is_the_service_s);
     tcase_add_test(tcase, a_pack_without_a_coder_is_the_service_s);
+    tcase_add_loop_test(tcase, one_of_several_is_packed_here, 0, 2);
     tcase_add_loop_test(tcase, a_pack_that_is_refused_is_undone, 0, 2);
     tcase_add_loop_test(tcase, a_call_that_is_canceled_before_it_begins_does_nothing, 0, 2);
     tcase_add_loop_test(tcase, memory_that_is_gone_fails_the_other_way_too, 0, 2);
