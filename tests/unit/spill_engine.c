@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct sw_fixture f;
 
@@ -75,6 +76,20 @@ START_TEST(test_text_shrinks_and_is_counted) {
     ck_assert_uint_eq(stats.n_regions, 1);
     ck_assert_uint_eq(stats.n_mapped, 0);
     ck_assert_uint_ge(stats.tiers[0].used_bytes, op.outcome.stored_bytes);
+    sw_memory_free(&from);
+}
+END_TEST
+
+/* The time between two operations belongs to neither. */
+START_TEST(test_an_operation_takes_no_longer_than_its_call) {
+    struct sw_memory from = sw_memory_new(1000);
+    struct sw_test_op op;
+    for (int i = 0; i < 3; i++) {
+        (void)usleep(20000);
+        const uint64_t begin_us = sw_clock_us();
+        ck_assert_int_eq(sw_fixture_spill(&f, &from, 0, from.bytes, &op), 0);
+        ck_assert_uint_le(op.outcome.total_us, sw_clock_us() - begin_us);
+    }
     sw_memory_free(&from);
 }
 END_TEST
@@ -697,6 +712,7 @@ int main(void) {
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_every_size_comes_back);
     tcase_add_test(tcase, test_text_shrinks_and_is_counted);
+    tcase_add_test(tcase, test_an_operation_takes_no_longer_than_its_call);
     tcase_add_test(tcase, test_keep_restores_again_and_drop_frees);
     tcase_add_test(tcase, test_bytes_of_another_tenant_are_neither_stored_nor_restored);
     tcase_add_test(tcase, test_drifting_content_is_retrained);
