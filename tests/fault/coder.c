@@ -722,9 +722,9 @@ START_TEST(a_run_whose_kernels_do_not_begin_is_given_up) {
         fill_gpu(true);
         const uint64_t took_us = ck_is_given_up(operation);
         ck_assert_uint_ge(took_us, 20000);
-        ck_assert_uint_lt(took_us, 500000);
+        ck_assert_uint_lt(took_us, 5000000);
         for (int again = 0; again < 4; again++)
-            ck_assert_uint_lt(ck_is_given_up(SW_OP_SPILL), 500000);
+            ck_assert_uint_lt(ck_is_given_up(SW_OP_SPILL), 5000000);
         memset(data, 0xA5, BYTES);
         if (round == 1) {
             data = sw_fake_memory_new(BYTES);
