@@ -233,8 +233,8 @@ START_TEST(some_frames_stay_alone) {
 }
 END_TEST
 
-/* _i: which frame is damaged in the store; 0: none. FRAMES: replies are altered on their way, but not
- * always. */
+/* _i: which frame is damaged in the store; 0: none. FRAMES: two replies are altered on their way: if they are of one
+ * part, a third one is read. */
 START_TEST(frames_that_are_read_in_their_order_come_together) {
     uint8_t *read[FRAMES];
     const unsigned bad = _i == FRAMES ? 0 : (unsigned)_i;
@@ -249,7 +249,7 @@ START_TEST(frames_that_are_read_in_their_order_come_together) {
     for (unsigned i = 0; i < FRAMES; i++)
         frames[found.seeds[i] - 1].stored = found.stored[i];
     if (_i == FRAMES)
-        sw_object_store_tell(&store, "fault get alter 3");
+        sw_object_store_tell(&store, "fault get alter 2");
     const unsigned n_gets = sw_object_store_count(&store, "get");
     read_all(FRAMES, read);
     ck_assert_uint_le(sw_object_store_count(&store, "get") - n_gets, FRAMES / 2);
