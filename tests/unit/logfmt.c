@@ -76,6 +76,26 @@ START_TEST(control_characters_are_escaped) {
 }
 END_TEST
 
+/* A text that does not fit is cut before a character, and nothing is written behind the room. */
+START_TEST(a_long_text_is_cut_when_quoted) {
+    static const char *const texts[] = {"abcdefgh", "\n\n\n\n", "\"\"\"\"\"", "ab\ncd\"e"};
+    char quoted[32], whole[32];
+    (void)sw_log_quote(whole, sizeof whole, texts[_i]);
+    for (size_t room = 3; room <= 24; room++) {
+        memset(quoted, '#', sizeof quoted);
+        ck_assert_ptr_eq(sw_log_quote(quoted, room, texts[_i]), quoted);
+        const size_t length = strlen(quoted);
+        ck_assert_uint_lt(length, room);
+        ck_assert(length == strlen(whole) || length + 6 >= room);
+        ck_assert_int_eq(memcmp(quoted, whole, length - 1), 0);
+        ck_assert(length >= 2 && quoted[length - 1] == '"');
+        for (size_t i = room; i < sizeof quoted; i++)
+            ck_assert_int_eq(quoted[i], '#');
+    }
+    ck_assert_str_eq(sw_log_quote(quoted, 2, texts[_i]), "");
+}
+END_TEST
+
 START_TEST(the_tap_sees_unprinted_lines_except_debug) {
     sw_log_set_level(SW_LOG_ERROR);
     sw_log_set_tap(tap, tapped);
@@ -133,6 +153,7 @@ int main(void) {
     tcase_add_test(tests, lines_are_read_back);
     tcase_add_test(tests, long_fields_are_cut);
     tcase_add_test(tests, control_characters_are_escaped);
+    tcase_add_loop_test(tests, a_long_text_is_cut_when_quoted, 0, 4);
     tcase_add_test(tests, the_tap_sees_unprinted_lines_except_debug);
     tcase_add_loop_test(tests, odd_fields, 0, (int)(sizeof fields / sizeof fields[0]));
     tcase_add_test(tests, levels_by_name);

@@ -741,6 +741,27 @@ START_TEST(a_replaced_plan_takes_its_dictionary_along) {
 }
 END_TEST
 
+/* A plan that was made because another one was due replaces a third column's, if the bytes have changed: it has nothing
+ * of either. */
+START_TEST(a_due_plan_of_other_bytes_has_no_dictionary) {
+    static struct sw_frame_dictionary dictionary;
+    const uint64_t key = sw_plan_key(1, SW_VALUE_NONE, 0);
+    const struct sw_plan changed = {.codec = SW_CODEC_V5T, .expected_ratio = 9, .raw_bytes = 256 * MIB};
+    struct sw_plan_choice due = {0};
+    init(&short_text);
+    const struct sw_plan_choice first = keep_pair(key, &dictionary);
+    for (unsigned i = 1; i < SW_PLANS_KEPT; i++) {
+        due = (struct sw_plan_choice){0};
+        sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &due, &short_usual);
+    }
+    ck_assert_ptr_nonnull(sw_plan_cache_denser(&planner.plans, key, &first));
+    ck_assert(!sw_plan_cache_use(&planner.plans, key, &due, 1));
+    sw_plan_cache_put(&planner.plans, key, short_text.raw_bytes, &due, &changed);
+    ck_assert_uint_eq(due.number, first.number);
+    ck_assert_ptr_null(sw_plan_cache_denser(&planner.plans, key, &due));
+}
+END_TEST
+
 /* A dictionary that shrinks too little is not kept, and another column's is not taken for it. */
 START_TEST(a_dictionary_that_is_not_kept_is_no_columns) {
     static struct sw_frame_dictionary dictionaries[2];
@@ -854,6 +875,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_dictionary_in_use_is_kept, 0, 2);
     tcase_add_test(tcase, a_replaced_plan_takes_its_dictionary_along);
     tcase_add_test(tcase, a_wish_ends_when_it_is_met);
+    tcase_add_test(tcase, a_due_plan_of_other_bytes_has_no_dictionary);
     tcase_add_test(tcase, a_dictionary_that_is_not_kept_is_no_columns);
     tcase_add_test(tcase, a_forgotten_dictionarys_place_is_free);
     tcase_add_loop_test(tcase, two_mismatches_in_a_row_change_what_is_expected, 0, 3);
