@@ -275,16 +275,17 @@ START_TEST(frames_of_a_slots_previous_region_belong_to_no_region) {
 }
 END_TEST
 
-enum elsewhere { OTHER_BYTES, OTHER_OFFSET, SHORTER_EXTENT, LONGER_EXTENT, ELSEWHERE_NR };
+enum elsewhere { OTHER_BYTES, OTHER_OFFSET, SHORTER_EXTENT, LONGER_EXTENT, OTHER_TIER, ELSEWHERE_NR };
 static enum elsewhere elsewhere;
 static const struct sw_tier_recovery *wanted;
 
-/* Reports a frame that the disk has found one unit beside the place that the record names. */
+/* Reports a frame that the disk has found one unit beside the place that the record names, or as another tier's. */
 static bool take_elsewhere(void *arg, const uint8_t key[SW_TIER_KEY_BYTES], const struct sw_stored *stored,
                            bool doubtful) {
     struct sw_stored found = *stored;
     struct sw_extent extent = stored->extents[0], *place = found.extents;
     found.bytes += elsewhere == OTHER_BYTES;
+    found.tier = elsewhere == OTHER_TIER ? life.host : found.tier;
     place->offset += elsewhere == OTHER_OFFSET ? 4096 : 0;
     place->bytes -= elsewhere == SHORTER_EXTENT;
     place->bytes += elsewhere == LONGER_EXTENT;

@@ -579,7 +579,8 @@ START_TEST(test_impossible_configurations_are_refused) {
         uint64_t capacity, file;
         unsigned depth;
     } wrong[] = {{0, MIB, 8},          {BLOCK - 1, MIB, 8}, {MIB, 0, 8},      {MIB, MIB + 1, 8},
-                 {UINT64_MAX, MIB, 8}, {MIB, MIB, 0},       {MIB, MIB, 1025}, {4097 * BLOCK, BLOCK, 8}};
+                 {UINT64_MAX, MIB, 8}, {MIB, MIB, 0},       {MIB, MIB, 1025}, {4097 * BLOCK, BLOCK, 8},
+                 {UINT64_MAX, UINT64_C(1) << 60, 8}};
     struct sw_tier *tier = NULL;
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct sw_tier_nvme_config config = sw_nvme_config_of(wrong[i].capacity, SW_TIER_NVME_AUTO);
@@ -590,6 +591,19 @@ START_TEST(test_impossible_configurations_are_refused) {
         ck_assert_uint_gt(strlen(err.msg), 0);
     }
     ck_assert_ptr_null(tier);
+}
+END_TEST
+
+/* A tier that does not open closes nothing that it has not opened, such as the first descriptor. */
+START_TEST(what_does_not_open_closes_nothing) {
+    struct sw_tier_nvme_config nowhere = sw_nvme_config_of(MIB, SW_TIER_NVME_AUTO);
+    struct sw_tier *tier = NULL;
+    const int root = open("/", O_PATH | O_CLOEXEC);
+    ck_assert_int_eq(dup2(root, STDIN_FILENO), STDIN_FILENO);
+    nowhere.directory = "/nonexistent/folder";
+    ck_assert_int_lt(sw_tier_nvme_open(&tier, &nowhere, NULL), 0);
+    ck_assert_int_ge(fcntl(STDIN_FILENO, F_GETFD), 0);
+    (void)close(root);
 }
 END_TEST
 
@@ -651,6 +665,7 @@ int main(void) {
     tcase_add_test(tcase, test_opening_waits_for_transfers_of_a_killed_predecessor);
     tcase_add_loop_test(tcase, test_the_in_flight_pipe_closes_after_the_last_request, 0, SW_NVME_N_METHODS);
     tcase_add_test(tcase, test_impossible_configurations_are_refused);
+    tcase_add_test(tcase, what_does_not_open_closes_nothing);
     tcase_add_test(tcase, test_a_check_says_where_bad_frames_lie);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);

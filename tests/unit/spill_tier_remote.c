@@ -14,6 +14,7 @@
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -291,6 +292,18 @@ START_TEST(a_folder_is_used_by_one_process) {
     config.host = "a-second";
     ck_assert_int_eq(sw_tier_remote_open(&second, &config, &err), 0);
     second->ops->close(second);
+}
+END_TEST
+
+/* A tier that does not open closes nothing that it has not opened, such as the first descriptor. */
+START_TEST(what_does_not_open_closes_nothing) {
+    struct sw_tier *second = NULL;
+    const int root = open("/", O_PATH | O_CLOEXEC);
+    ck_assert_int_eq(dup2(root, STDIN_FILENO), STDIN_FILENO);
+    config.tenants = "nobody";
+    ck_assert_int_eq(sw_tier_remote_open(&second, &config, NULL), -SW_ECONFIG);
+    ck_assert_int_ge(fcntl(STDIN_FILENO, F_GETFD), 0);
+    (void)close(root);
 }
 END_TEST
 
@@ -812,6 +825,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, a_name_that_is_almost_a_frames_is_foreign);
     tcase_add_test(tests, an_object_that_was_cut_is_no_frame);
     tcase_add_test(tests, a_folder_is_used_by_one_process);
+    tcase_add_test(tests, what_does_not_open_closes_nothing);
     tcase_add_test(tests, frames_of_another_master_key_are_not_lost);
     tcase_add_loop_test(tests, what_passes_costs_nothing, 0, N_PASSING);
     tcase_add_test(tests, an_altered_object_is_an_error_and_no_wrong_byte);
