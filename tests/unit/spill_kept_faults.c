@@ -20,6 +20,15 @@ static int ledger(int flags) {
     return open(path, flags | O_CLOEXEC);
 }
 
+/* The disk as a service opens it that has no room for it any more. */
+static struct sw_tier_nvme_config unwanted(void) {
+    return (struct sw_tier_nvme_config){.directory = sw_world.folder.path,
+                                        .capacity_bytes = DISK_BYTES,
+                                        .file_bytes = DISK_BYTES,
+                                        .queue_depth = 16,
+                                        .unwanted = true};
+}
+
 /* The first record's place is behind the end of its batch; the hash is right. */
 static void leave_batch(int fd) {
     uint32_t head[10];
@@ -45,11 +54,7 @@ START_TEST(damage_costs_what_it_hits) {
     (void)close(fd);
     if (_i == 1) {
         struct sw_tier *tier = NULL;
-        const struct sw_tier_nvme_config config = {.directory = sw_world.folder.path,
-                                                   .capacity_bytes = DISK_BYTES,
-                                                   .file_bytes = DISK_BYTES,
-                                                   .queue_depth = 16,
-                                                   .unwanted = true};
+        const struct sw_tier_nvme_config config = unwanted();
         ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &error), -SW_ECHECKSUM);
         fd = ledger(O_RDONLY);
         ck_assert_int_ge(fd, 0);
@@ -71,6 +76,24 @@ START_TEST(damage_costs_what_it_hits) {
     ck_there("a", 2);
     ck_there("b", 1);
     end_life();
+}
+END_TEST
+
+/* A whole list of another version, earlier or later, prevents the start; it is not taken for a damaged one. */
+START_TEST(a_list_of_another_version_is_refused) {
+    uint32_t words[16];
+    struct sw_tier *tier = NULL;
+    begin_life();
+    spill_host("a", 0);
+    end_life();
+    const int fd = ledger(O_RDWR);
+    ck_assert_int_eq(pread(fd, words, sizeof words, 0), sizeof words);
+    words[2] += _i ? 1 : -1u;
+    words[15] = sw_hash_finish(sw_hash_update(2, words, sizeof words - sizeof words[15]));
+    ck_assert_int_eq(pwrite(fd, words, sizeof words, 0), sizeof words);
+    (void)close(fd);
+    const struct sw_tier_nvme_config config = unwanted();
+    ck_assert_int_eq(sw_tier_nvme_open(&tier, &config, &error), -SW_EVERSION);
 }
 END_TEST
 
@@ -307,6 +330,7 @@ int main(void) {
     TCase *tcase = tcase_create("faults");
     tcase_add_checked_fixture(tcase, sw_world_setup, sw_world_teardown);
     tcase_add_loop_test(tcase, damage_costs_what_it_hits, 0, 3);
+    tcase_add_loop_test(tcase, a_list_of_another_version_is_refused, 0, 2);
     tcase_add_test(tcase, the_file_does_not_grow);
     tcase_add_test(tcase, two_services_do_not_mix);
     tcase_add_loop_test(tcase, a_flush_that_fails_fails_the_spill, 0, 14);

@@ -169,15 +169,21 @@ static unsigned count_objects(const char *of) {
     return n;
 }
 
-/* The name of the only pack, and nothing behind it. */
-static const char *pack_name(void) {
+/* The name of the i-th of all n packs, and nothing behind it. */
+static const char *pack_name_of(unsigned i, unsigned n) {
     static char name[600];
-    ck_assert_uint_eq(count_objects("/packs/"), 1);
-    const char *end = strstr(names(), "packs/"), *begin = names();
-    while (end > begin && end[-1] != ' ')
-        end--;
-    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(end, " "), end);
+    ck_assert_uint_eq(count_objects("/packs/"), n);
+    const char *begin = names(), *at = strstr(begin, "/packs/");
+    while (i-- > 0)
+        at = strstr(at + 1, "/packs/");
+    while (at > begin && at[-1] != ' ')
+        at--;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
     return name;
+}
+
+static const char *pack_name(void) {
+    return pack_name_of(0, 1);
 }
 
 static struct sw_nvme_recovered found;
@@ -391,6 +397,21 @@ START_TEST(what_was_altered_is_noticed) {
         sw_object_store_tell(&store, "alter %s 40", name);
         tier = sw_object_store_open(&config);
     }
+}
+END_TEST
+
+/* One damaged index is enough, whichever of the packs has it. _i: which one. */
+START_TEST(no_index_of_several_may_be_damaged) {
+    enum { PACKS = 3 };
+    struct sw_tier *next = NULL;
+    for (unsigned i = 0; i < PACKS; i++)
+        write_all(FRAMES, false);
+    const char *name = pack_name_of((unsigned)_i, PACKS);
+    sw_object_store_tell(&store, "alter %s 40", name);
+    tier->ops->close(tier);
+    ck_assert_int_eq(sw_tier_remote_open(&next, &config, NULL), -SW_ECHECKSUM);
+    sw_object_store_tell(&store, "alter %s 40", name);
+    tier = sw_object_store_open(&config);
 }
 END_TEST
 
@@ -618,6 +639,7 @@ static void add_others(TCase *tests) {
     tcase_add_test(tests, a_small_pool_makes_short_packs);
     tcase_add_test(tests, room_is_free_with_the_last_frame);
     tcase_add_loop_test(tests, what_was_altered_is_noticed, 0, 2);
+    tcase_add_loop_test(tests, no_index_of_several_may_be_damaged, 0, 3);
     tcase_add_test(tests, others_objects_are_no_packs);
     tcase_add_test(tests, frames_of_a_pack_have_a_longest_length);
     tcase_add_loop_test(tests, a_pack_that_cannot_be_written_fails_all_its_frames, 0, 2);
