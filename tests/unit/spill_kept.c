@@ -208,6 +208,33 @@ START_TEST(what_cannot_be_kept_is_refused) {
 }
 END_TEST
 
+static uint32_t asked_uid;
+
+static int note_uid(struct sw_tier *tier, uint32_t uid, struct sw_err *err) {
+    (void)tier;
+    asked_uid = uid;
+    return sw_err_set(err, -SW_EDURABILITY, SW_SCOPE_REQUEST, "not for this tenant");
+}
+
+/* A tier is asked whether it may keep the tenant's regions, also for a session that is in no catalogue. */
+START_TEST(a_tier_may_refuse_a_tenant) {
+    struct sw_test_op op;
+    begin_life();
+    const struct sw_tier_ops *before = life.nvme->ops;
+    struct sw_tier_ops ops = *before;
+    ops.may_keep = note_uid;
+    life.nvme->ops = &ops;
+    const uint32_t uid = session->uid;
+    session->uid = UINT32_MAX;
+    ck_assert_int_eq(spill_as("a", SW_DURABILITY_HOST, 0, &op), -SW_EDURABILITY);
+    ck_assert_str_eq(error.msg, "not for this tenant");
+    ck_assert_uint_eq(asked_uid, UID);
+    session->uid = uid;
+    life.nvme->ops = before;
+    end_life();
+}
+END_TEST
+
 /* Advice and a host tier that is too full move other regions. */
 START_TEST(they_stay_on_the_disk) {
     begin_life();
@@ -426,6 +453,7 @@ int main(void) {
     tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
+    tcase_add_test(tcase, a_tier_may_refuse_a_tenant);
     tcase_add_test(tcase, they_stay_on_the_disk);
     tcase_add_loop_test(tcase, a_batch_of_builds_is_kept_as_a_whole, 0, 2);
     tcase_add_loop_test(tcase, a_batch_that_is_not_kept_leaves_nothing, 0, 2);
