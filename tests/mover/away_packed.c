@@ -29,9 +29,17 @@ static int f_encode(struct sw_device *d, unsigned s, const struct sw_plan *plan,
     return fails(err) ? fault.code : rig.real->encode(d, s, plan, mapping, offset, bytes, err);
 }
 
+/* These two overwrite bytes of the client: from then on nobody can go on in the mover's place. */
 static int f_place(struct sw_device *d, unsigned s, struct sw_mapping *mapping, uint64_t offset, uint64_t frame_offset,
                    uint64_t bytes, struct sw_err *err) {
+    ck_assert(sw_mover_must_go_on(rig.mover));
     return fails(err) ? fault.code : rig.real->place(d, s, mapping, offset, frame_offset, bytes, err);
+}
+
+static int f_unpack(struct sw_device *d, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
+                    unsigned n, struct sw_err *err) {
+    ck_assert(sw_mover_must_go_on(rig.mover));
+    return fails(err) ? fault.code : rig.real->unpack(d, s, mapping, items, n, err);
 }
 
 static int f_fetch(struct sw_device *d, unsigned s, const struct sw_mapping *mapping, uint64_t offset,
@@ -47,11 +55,6 @@ static int f_identify(struct sw_device *d, unsigned s, const struct sw_mapping *
 static int f_decode(struct sw_device *d, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
                     unsigned n, struct sw_err *err) {
     return fails(err) ? fault.code : rig.real->decode(d, s, mapping, items, n, err);
-}
-
-static int f_unpack(struct sw_device *d, unsigned s, struct sw_mapping *mapping, const struct sw_decode_item *items,
-                    unsigned n, struct sw_err *err) {
-    return fails(err) ? fault.code : rig.real->unpack(d, s, mapping, items, n, err);
 }
 
 /* ---- runs ---- */
