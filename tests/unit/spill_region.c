@@ -128,6 +128,25 @@ START_TEST(test_ids_go_on_after_a_predecessors) {
 }
 END_TEST
 
+/* Ids from a file or from another process: none that a table cannot have, and none that it has already. */
+START_TEST(test_only_possible_ids_are_adopted) {
+    static const struct sw_region_id bad[] = {{4, 1}, {UINT32_MAX, 1}, {3, 0}};
+    const struct sw_region_id good = {3, 9};
+    struct sw_region *found;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_ptr_null(sw_region_adopt(&table, a, bad[i], SW_REGION_LOST));
+    ck_assert_uint_eq(table.n_used, 0);
+    struct sw_region *region = sw_region_adopt(&table, a, good, SW_REGION_LOST);
+    ck_assert_ptr_nonnull(region);
+    ck_assert_ptr_null(sw_region_adopt(&table, b, (struct sw_region_id){3, 10}, SW_REGION_LOST));
+    ck_assert_int_eq(sw_region_find(&table, a, good, &found, NULL), 0);
+    ck_assert_ptr_eq(found, region);
+    ck_assert_uint_eq(table.n_used, 1);
+    sw_region_release(&table, region);
+    sw_region_table_fini(&table);
+}
+END_TEST
+
 static void walk_and_release(const enum sw_region_state *states, size_t n) {
     struct sw_region *region = sw_region_acquire(&table, a);
     for (size_t i = 0; i < n; i++) {
@@ -229,6 +248,7 @@ int main(void) {
     tcase_add_test(tcase, test_a_generation_that_wraps_skips_zero);
     tcase_add_test(tcase, test_a_full_table_is_filled_again_and_again);
     tcase_add_test(tcase, test_ids_go_on_after_a_predecessors);
+    tcase_add_test(tcase, test_only_possible_ids_are_adopted);
     tcase_add_test(tcase, test_every_transition_of_the_diagram_is_allowed);
     tcase_add_loop_test_raise_signal(tcase, test_an_illegal_move_aborts, SIGABRT, 0, 6);
     suite_add_tcase(suite, tcase);
