@@ -1,10 +1,13 @@
-/* Whether a process has ended: running and ended children, reused pids, and processes that are not visible. */
+/* Whether a process has ended: running and ended children, reused pids, and processes that are not visible. And streams
+ * that are closed when a program begins. */
 #include "base/process.h"
 
 #include "base/assert.h"
+#include "base/descriptors.h"
 #include "tests/lib/run.h"
 
 #include <check.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
@@ -192,6 +195,21 @@ START_TEST(processes_of_another_namespace_are_unknown) {
 }
 END_TEST
 
+/* Whichever of the standard streams are closed (the bits of _i), no file gets their numbers. */
+START_TEST(standard_streams_are_not_files) {
+    char byte = 0;
+    for (int fd = 0; fd < 3; fd++)
+        if (_i >> fd & 1)
+            (void)close(fd);
+    sw_descriptors_begin();
+    for (int fd = 0; fd < 3; fd++)
+        ck_assert_int_ge(fcntl(fd, F_GETFD), 0);
+    ck_assert(!(_i & 1) || read(STDIN_FILENO, &byte, 1) < 0);
+    ck_assert(!(_i & 2) || write(STDOUT_FILENO, &byte, 1) < 0);
+    ck_assert(!(_i & 4) || write(STDERR_FILENO, &byte, 1) < 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("process");
     const bool may_have_namespaces = system("unshare --pid --fork --mount-proc true >/dev/null 2>&1") == 0;
@@ -206,6 +224,9 @@ int main(void) {
             tcase_add_loop_test(tests, processes_of_another_namespace_are_unknown, 0, 2);
         suite_add_tcase(suite, tests);
     }
+    TCase *streams = tcase_create("standard streams");
+    tcase_add_loop_test(streams, standard_streams_are_not_files, 0, 8);
+    suite_add_tcase(suite, streams);
     if (!may_have_namespaces)
         (void)printf("left out: this user may not make pid namespaces (unshare --pid)\n");
     return sw_test_run(suite, CK_FORK);
