@@ -1,6 +1,7 @@
 /* Whether a number is one user, from a /proc of the test's own. */
 #include "base/userns.h"
 
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 
@@ -49,6 +50,18 @@ START_TEST(unmapped_overflow_ids_belong_to_no_user) {
 }
 END_TEST
 
+/* Each file is closed again, whatever is in it. */
+START_TEST(no_file_stays_open) {
+    const unsigned before = sw_count_fds();
+    put("/proc/self/uid_map", "0 1000 1\n");
+    put("/proc/self/gid_map", "nonsense\n");
+    put("/proc/sys/kernel/overflowuid", "nonsense\n");
+    put("/proc/sys/kernel/overflowgid", "4242\n");
+    (void)read_it();
+    ck_assert_uint_eq(sw_count_fds(), before);
+}
+END_TEST
+
 /* Each of the two has a map of its own. _i 0: all users are mapped, 1: all groups */
 START_TEST(users_and_groups_are_mapped_apart) {
     put(_i ? "/proc/self/gid_map" : "/proc/self/uid_map", "0 0 4294967295\n");
@@ -93,6 +106,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, all_ids_may_be_mapped);
     tcase_add_test(tests, unmapped_overflow_ids_belong_to_no_user);
+    tcase_add_test(tests, no_file_stays_open);
     tcase_add_loop_test(tests, users_and_groups_are_mapped_apart, 0, 2);
     tcase_add_test(tests, a_map_that_cannot_be_read_maps_nothing);
     tcase_add_test(tests, nothing_is_mapped_yet);
