@@ -90,6 +90,16 @@ START_TEST(lines_in_a_value_do_not_make_fields) {
 }
 END_TEST
 
+/* The journal drops an entry whose field begins with anything but a letter. */
+START_TEST(only_names_that_the_journal_takes_are_sent) {
+    char text[4096];
+    ck_assert(sw_journal_open(path));
+    sw_log(SW_LOG_INFO, "news", "_private=1 1st=2 a.b-c=3");
+    (void)receive(text, sizeof text);
+    ck_assert_str_eq(strstr(text, "EVENT="), "EVENT=news\nA_B_C=3\n");
+}
+END_TEST
+
 START_TEST(long_lines_fit) {
     char text[8192], value[1200];
     memset(value, 'v', sizeof value - 1);
@@ -153,6 +163,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, fields_reach_the_journal);
     tcase_add_test(tests, lines_in_a_value_do_not_make_fields);
+    tcase_add_test(tests, only_names_that_the_journal_takes_are_sent);
     tcase_add_test(tests, long_lines_fit);
     tcase_add_test(tests, lines_go_to_stderr_if_the_journal_is_gone);
     tcase_add_test(tests, a_journal_that_stalls);
