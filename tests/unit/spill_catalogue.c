@@ -247,6 +247,53 @@ START_TEST(a_record_without_memory_is_refused) {
 }
 END_TEST
 
+static bool refuse_session(void *arg, const struct sw_catalogue_session *session, uint32_t record) {
+    struct found *of = arg;
+    (void)record;
+    of->sessions[of->n_sessions++] = *session;
+    return session->number != 8;
+}
+
+static bool refuse_region(void *arg, struct sw_catalogue_region *region, uint32_t record) {
+    struct found *of = arg;
+    (void)record;
+    of->regions[of->n_regions++] = *region;
+    return region->slot != 1;
+}
+
+/* What this process does not take, no later one finds, and its cells are free. */
+START_TEST(what_is_refused_is_gone) {
+    static uint32_t cells[1 << 17];
+    const struct sw_catalogue_visitor visitor = {.session = refuse_session, .found = refuse_region, .arg = &found};
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    const unsigned n_cells = fill_up(c, cells);
+    uint32_t record;
+    for (unsigned i = 0; i < n_cells; i++)
+        sw_catalogue_free(c, &cells[i]);
+    for (unsigned i = 7; i < 10; i++)
+        ck_assert_int_eq(sw_catalogue_put_session(c, &(struct sw_catalogue_session){.number = i}, &record, NULL), 0);
+    for (unsigned i = 0; i < 3; i++)
+        (void)put(c, i, 1, NULL, 0);
+    sw_catalogue_close(c);
+
+    ck_assert_int_eq(sw_catalogue_open(&c, fcntl(fd, F_DUPFD_CLOEXEC, 0), MAX_REGIONS, NULL), 0);
+    memset(&found, 0, sizeof found);
+    ck_assert_int_eq(sw_catalogue_recover(c, &visitor, &found.n_damaged, NULL), 0);
+    ck_assert(found.n_sessions == 3 && found.n_regions == 3 && found.n_damaged == 0);
+    ck_assert_uint_eq(fill_up(c, cells), n_cells - 4);
+    for (unsigned i = 0; i < n_cells - 4; i++)
+        sw_catalogue_free(c, &cells[i]);
+    sw_catalogue_close(c);
+
+    c = open_again(fd, &found);
+    ck_assert(found.n_sessions == 2 && found.n_regions == 2 && found.n_damaged == 0);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert(found.sessions[i].number != 8 && found.regions[i].slot != 1);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 /* ---- batches ---- */
 
 /* Wherever the batch ended, another batch and single records are found; and the next process finds the same. */
@@ -487,6 +534,7 @@ int main(void) {
     tcase_add_test(tcase, a_full_catalogue_refuses_records);
     tcase_add_test(tcase, a_record_that_does_not_fit_leaves_nothing);
     tcase_add_test(tcase, a_record_without_memory_is_refused);
+    tcase_add_test(tcase, what_is_refused_is_gone);
     tcase_add_test(tcase, a_signal_during_growth_is_harmless);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
