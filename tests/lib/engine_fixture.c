@@ -111,6 +111,7 @@ void sw_fixture_close(struct sw_fixture *f) {
     ck_assert_uint_eq(stats.tiers[0].committed_frames, 0);
     sw_engine_close(f->engine, set_flag, &closed);
     ck_assert(!closed);
+    ck_assert_int_eq(sw_owner_open(f->engine, &f->owner, NULL), -SW_ESHUTDOWN);
     sw_fixture_until(f, &closed);
     f->tier->ops->close(f->tier);
     if (f->nvme)
