@@ -676,6 +676,7 @@ START_TEST(pauses_grow_and_differ) {
         ck_assert_uint_eq(sw_object_pause_us(n, 100, 5000, 0, 0), most);
         ck_assert_uint_ge(sw_object_pause_us(n, 100, 5000, 0, UINT64_MAX), most / 2);
         ck_assert_uint_lt(sw_object_pause_us(n, 100, 5000, 0, most / 2 - 1), most);
+        ck_assert_uint_eq(sw_object_pause_us(n, 100, 5000, 5001, 0), 5001); /* the store asks for it, each time */
     }
     ck_assert_uint_eq(sw_object_pause_us(1, 100, 5000, 7000000, 0), 7000000);
     ck_assert_uint_eq(sw_object_pause_us(1, 100, 5000, 7000000000, 0), 60000000);
