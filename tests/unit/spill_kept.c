@@ -2,6 +2,7 @@
 #include "spill/build.h"
 #include "spill/engine_state.h"
 #include "spill/operator.h"
+#include "spill/store/names.h"
 #include "tests/lib/kept_regions.h"
 #include "tests/lib/lives.h"
 #include "tests/lib/run.h"
@@ -187,6 +188,26 @@ START_TEST(other_users_do_not_find_them) {
     ck_assert(!is_there("a"));
     ck_assert_uint_eq(life.quotas[1].n_regions, 0);
     ck_assert_uint_eq(life.quotas[0].n_regions, 1);
+    end_life();
+}
+END_TEST
+
+/* A region whose new owner cannot be recorded stays its tenant's, and can be adopted later. */
+START_TEST(a_region_that_cannot_be_recorded_is_not_adopted) {
+    struct sw_region_id id;
+    begin_life();
+    spill_host("a", 0);
+    end_life();
+    reboot();
+    begin_life();
+    const struct sw_region *region = sw_name_find(session->tenant_owner, "a");
+    ck_assert_ptr_eq(region->owner, session->tenant_owner);
+    (void)fill_catalogue(true);
+    ck_assert_int_lt(sw_engine_adopt(session, "a", &id, &error), 0);
+    ck_assert_ptr_eq(region->owner, session->tenant_owner);
+    (void)fill_catalogue(false);
+    ck_there("a", 0);
+    ck_assert_ptr_eq(region->owner, session);
     end_life();
 }
 END_TEST
@@ -452,6 +473,7 @@ int main(void) {
     tcase_add_test(tcase, a_session_leaves_no_records);
     tcase_add_test(tcase, ids_are_not_used_again_after_a_reboot);
     tcase_add_test(tcase, other_users_do_not_find_them);
+    tcase_add_test(tcase, a_region_that_cannot_be_recorded_is_not_adopted);
     tcase_add_test(tcase, what_cannot_be_kept_is_refused);
     tcase_add_test(tcase, a_tier_may_refuse_a_tenant);
     tcase_add_test(tcase, they_stay_on_the_disk);
