@@ -234,6 +234,8 @@ START_TEST(invalid_appends_are_refused) {
         ck_assert_int_eq(try_append(build, 0, 5 * CHUNK, 77), -SW_EINVAL);
         ck_assert_int_eq(try_append(build, 0, appends[i].at + (appends[i].buffer ? 1 : 4096), CHUNK), -SW_EINVAL);
         ck_assert_int_eq(try_append(build, 1, 0, BUFFER_BYTES - CHUNK), -SW_EINVAL);
+        if (appends[i].buffer == 0 && appends[i].at > 0) /* more than is left, not more than the buffer has */
+            ck_assert_int_eq(try_append(build, 0, appends[i].at, 5 * CHUNK), -SW_EINVAL);
         ck_assert_int_eq(try_append(build, 3, 0, 0), -SW_EINVAL);
         ck_assert_int_eq(sw_build_commit(build, 7, 0, sw_test_op_done, &end, NULL), -SW_EINVAL);
         if (i == 0) {
