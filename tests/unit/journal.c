@@ -2,6 +2,7 @@
 #include "base/journal.h"
 
 #include "base/log.h"
+#include "tests/lib/descriptors.h"
 #include "tests/lib/run.h"
 #include "tests/lib/scratch.h"
 #include <check.h>
@@ -152,7 +153,9 @@ START_TEST(stderr_without_a_journal) {
     ck_assert_int_eq(unsetenv("JOURNAL_STREAM"), 0);
     ck_assert(!sw_journal_open(path));
     name_stderr();
+    const unsigned before = sw_count_fds();
     ck_assert(!sw_journal_open("/nonexistent/socket"));
+    ck_assert_uint_eq(sw_count_fds(), before);
     sw_log(SW_LOG_INFO, "news", "n=1");
     ck_assert_uint_gt(printed(), 0);
 }
