@@ -294,6 +294,41 @@ START_TEST(what_is_refused_is_gone) {
 }
 END_TEST
 
+/* Regions that their clients have packed, and whose directories only those have. */
+START_TEST(only_possible_packs_are_found) {
+    static const struct {
+        uint64_t raw_bytes, stored_bytes;
+        unsigned codec;
+    } packs[] = {{1000, 1000, SW_CODEC_RAW}, {1000, 1001, SW_CODEC_RAW}, {1000, 10, SW_CODEC_NR}, {1000, 10, 1}};
+    enum { N = sizeof packs / sizeof packs[0] };
+    struct sw_catalogue *c = open_new();
+    const int fd = fcntl(sw_catalogue_fd(c), F_DUPFD_CLOEXEC, 0);
+    for (uint32_t i = 0; i < N; i++) {
+        struct sw_frames *held = sw_frames_new_held(packs[i].raw_bytes, packs[i].stored_bytes, SW_CODEC_RAW);
+        const struct sw_catalogue_region region = {.session = 7,
+                                                   .slot = i,
+                                                   .gen = 1,
+                                                   .raw_bytes = packs[i].raw_bytes,
+                                                   .stored_bytes = packs[i].stored_bytes,
+                                                   .codec = (uint8_t)packs[i].codec,
+                                                   .frames = held};
+        uint32_t record = 0;
+        ck_assert_int_eq(sw_catalogue_put_region(c, &region, 0, &record, NULL), 0);
+        sw_frames_free(held);
+    }
+    sw_catalogue_close(c);
+    c = open_again(fd, &found);
+    ck_assert_uint_eq(found.n_damaged, 2);
+    ck_assert_uint_eq(found.n_regions, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert(found.regions[i].slot == 0 || found.regions[i].slot == N - 1);
+        ck_assert(sw_frames_are_held(found.regions[i].frames));
+    }
+    found_end(&found);
+    sw_catalogue_close(c);
+}
+END_TEST
+
 /* ---- batches ---- */
 
 /* Wherever the batch ended, another batch and single records are found; and the next process finds the same. */
@@ -535,6 +570,7 @@ int main(void) {
     tcase_add_test(tcase, a_record_that_does_not_fit_leaves_nothing);
     tcase_add_test(tcase, a_record_without_memory_is_refused);
     tcase_add_test(tcase, what_is_refused_is_gone);
+    tcase_add_test(tcase, only_possible_packs_are_found);
     tcase_add_test(tcase, a_signal_during_growth_is_harmless);
     tcase_add_test(tcase, killed_at_any_moment);
     suite_add_tcase(suite, tcase);
