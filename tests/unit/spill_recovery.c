@@ -379,6 +379,30 @@ START_TEST(no_session_takes_anothers_durable_region) {
 }
 END_TEST
 
+/* Sessions' numbers are in packets and records: the next process uses none again, in whatever order it finds them. */
+START_TEST(numbers_of_sessions_go_on) {
+    enum { N = 3 };
+    struct sw_owner *owners[N];
+    (void)sw_life_next(&life, 0);
+    for (uint8_t i = 0; i < N; i++)
+        owners[i] = sw_life_named_owner(&life, 1000, (uint8_t[SW_TOKEN_BYTES]){1, i});
+    sw_life_close_owner(&life, owners[0], false); /* the last one's record takes the place of the first one's */
+    owners[0] = sw_life_named_owner(&life, 1000, (uint8_t[SW_TOKEN_BYTES]){1, N});
+    const uint64_t last = owners[0]->number;
+    ck_assert(last > owners[1]->number && last > owners[2]->number);
+    for (unsigned i = 1; i < N; i++)
+        sw_life_close_owner(&life, owners[i], true);
+    sw_life_end(&life, owners[0]);
+    sw_life_open(&life, 0);
+    ck_assert_int_eq(sw_engine_recover(life.engine, &life.found, NULL), 0);
+    ck_assert_uint_eq(life.found.n_sessions, N);
+    struct sw_owner *owner = NULL;
+    ck_assert_int_eq(sw_owner_open(life.engine, &owner, NULL), 0);
+    ck_assert_uint_gt(owner->number, last);
+    sw_life_close(&life, owner, false);
+}
+END_TEST
+
 /* ---- what the catalogue cannot record, and what it says of packed regions ---- */
 
 /* No file grows from here on, as if the machine had no memory left for the catalogue. */
@@ -692,6 +716,7 @@ int main(void) {
     tcase_add_loop_test(tcase, memory_fails_at_the_start, 0, 2);
     tcase_add_loop_test(tcase, durable_regions_stay_without_their_session, 0, 2);
     tcase_add_test(tcase, no_session_takes_anothers_durable_region);
+    tcase_add_test(tcase, numbers_of_sessions_go_on);
     tcase_add_loop_test(tcase, a_move_that_cannot_be_recorded_fails, 0, 2);
     tcase_add_test(tcase, a_session_that_is_leaving_is_not_asked_for_room);
     tcase_add_test(tcase, no_move_begins_for_a_session_that_leaves);
