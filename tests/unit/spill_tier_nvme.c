@@ -578,9 +578,9 @@ START_TEST(test_impossible_configurations_are_refused) {
     static const struct {
         uint64_t capacity, file;
         unsigned depth;
-    } wrong[] = {{0, MIB, 8},          {BLOCK - 1, MIB, 8}, {MIB, 0, 8},      {MIB, MIB + 1, 8},
-                 {UINT64_MAX, MIB, 8}, {MIB, MIB, 0},       {MIB, MIB, 1025}, {4097 * BLOCK, BLOCK, 8},
-                 {UINT64_MAX, UINT64_C(1) << 60, 8}};
+    } wrong[] = {{0, MIB, 8},       {BLOCK - 1, MIB, 8},      {MIB, 0, 8},
+                 {MIB, MIB + 1, 8}, {UINT64_MAX, MIB, 8},     {MIB, MIB, 0},
+                 {MIB, MIB, 1025},  {4097 * BLOCK, BLOCK, 8}, {UINT64_MAX, UINT64_C(1) << 60, 8}};
     struct sw_tier *tier = NULL;
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct sw_tier_nvme_config config = sw_nvme_config_of(wrong[i].capacity, SW_TIER_NVME_AUTO);
