@@ -145,8 +145,6 @@ int sw_output_open(struct sw_output *ret, const char *path, mode_t mode, bool is
         return open_in_place(ret, is_binary, is_forced, err);
     if (stat(path, &st) < 0)
         return errno == ENOENT ? open_temporary(ret, mode, err) : fail_errno(err, errno);
-    if (S_ISDIR(st.st_mode))
-        return fail_errno(err, EISDIR);
     if (!S_ISREG(st.st_mode))
         return open_in_place(ret, is_binary, is_forced, err);
     if (!is_forced)
