@@ -66,11 +66,15 @@ def test_options_reach_the_library(monkeypatch):
 
     monkeypatch.setattr(_session, "library", Library)
     some = {"connect_timeout": 2, "call_timeout": None, "reconnect_timeout": 0.0001, "codec": "client", "server_uid": 8}
-    for options in ({}, some):
+    for options in ({}, some, {"server_uid": 0}):
         with pytest.raises(spillway.SpillwayError):
             spillway.Connection(**options)
-    flags = CONSTANTS["CODEC_CLIENT"] | CONSTANTS["SERVED_BY"]
-    assert asked == [(10_000, 30_000, -1, 0, 0), (2000, -1, 1, flags, 8)]
+    served_by = CONSTANTS["SERVED_BY"]
+    assert asked == [
+        (10_000, 30_000, -1, 0, 0),
+        (2000, -1, 1, CONSTANTS["CODEC_CLIENT"] | served_by, 8),
+        (10_000, 30_000, -1, served_by, 0),
+    ]
 
 
 @pytest.mark.parametrize("obj", list(objects()), ids=lambda o: type(o).__name__)
@@ -123,6 +127,8 @@ def test_numbers_that_do_not_fit(connection):
     many = [bytearray(10)] * 65
     with pytest.raises(spillway.EINVAL, match="1 names for 2 objects"):
         connection.spill_batch([b"a", b"b"], names=["a"])
+    with pytest.raises(spillway.EINVAL, match="2 names for 1 objects"):
+        connection.spill_batch([b"a"], names=["a", "b"])
     with pytest.raises(spillway.EINVAL, match="at most 64 buffers, not 65"):
         connection.spill(many, name="many")
     with pytest.raises(spillway.EINVAL, match="at most 64 arrays"):
