@@ -458,6 +458,21 @@ START_TEST(bad_assignment_is_refused) {
 }
 END_TEST
 
+/* The error of a size offers a share of the memory only where that is accepted. */
+START_TEST(a_share_is_offered_where_it_is_accepted) {
+    static const char *const options[] = {"scratch_bytes", "host_tier_bytes"};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sw_config config;
+        struct sw_err err = {0};
+        char assignment[64];
+        (void)snprintf(assignment, sizeof assignment, "%s=large", options[i]);
+        sw_config_init(&config);
+        ck_assert_int_eq(sw_config_set(&config, assignment, &err), -SW_ECONFIG);
+        ck_assert_msg(!strstr(err.msg, "of memory") == !i, "%s", err.msg);
+    }
+}
+END_TEST
+
 START_TEST(assignments_take_json_and_bare_words) {
     struct sw_config config;
     struct sw_err err;
@@ -783,6 +798,7 @@ int main(void) {
     tcase_add_test(tests, numbers_are_no_texts);
     tcase_add_test(tests, options_say_what_they_follow);
     tcase_add_test(tests, shares_stay_within_the_bounds);
+    tcase_add_test(tests, a_share_is_offered_where_it_is_accepted);
     tcase_add_test(tests, assignments_take_json_and_bare_words);
     tcase_add_test(tests, options_bound_each_other);
     tcase_add_test(tests, lists_have_a_bound);
