@@ -216,6 +216,52 @@ START_TEST(refused_memory_can_be_unregistered) {
 }
 END_TEST
 
+static void *more_memory(void) {
+    const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
+    void *memory = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    return memory;
+}
+
+/* The first process ends without an answer that it has closed one of two memories. */
+static void leave_while_it_closes_memory(int socket) {
+    struct sw_msg msg;
+    sw_resume_greet(socket, false);
+    const uint32_t closed = sw_play_register(socket), kept = sw_play_register(socket);
+    sw_play_expect(socket, &msg, SW_MSG_MEM_CLOSE);
+    SW_ASSERT(msg.u.mem_close.mem == closed);
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    SW_ASSERT(sw_play_register(again) == kept);
+    sw_resume_expect_settled(again);
+    sw_play_expect(again, &msg, SW_MSG_BUILD);
+    SW_ASSERT(msg.u.build.chunks[0].mem == kept);
+    sw_play_put_result(again, msg.header.seq, 1, SW_PLAY_BYTES);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* It is not handed over again; what was registered after it is. */
+START_TEST(memory_that_is_being_closed_stays_closed) {
+    struct spillway_ticket *ticket = NULL;
+    void *other = more_memory();
+    sw_play_open(leave_while_it_closes_memory);
+    ck_assert_int_eq(spillway_register(sw_play.connection, other, SW_PLAY_BYTES, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_register(sw_play.connection, sw_play.data, SW_PLAY_BYTES, &sw_play.error), 0);
+    const int timeout_ms = sw_play.connection->timeout_ms;
+    sw_play.connection->timeout_ms = 1;
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, other, &sw_play.error), -SPILLWAY_ETIMEDOUT);
+    sw_play.connection->timeout_ms = timeout_ms;
+    sw_resume_lose_connection();
+    ck_assert_int_eq(sw_resume_spill(&ticket), 0);
+    ck_assert_int_eq(spillway_wait(ticket, SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), 0);
+    ck_assert_int_eq(spillway_unregister(sw_play.connection, other, &sw_play.error), 0);
+    sw_play_close();
+    (void)munmap(other, SW_PLAY_BYTES);
+}
+END_TEST
+
 /* Answers all packets; the memory that was just handed over is not closed. */
 static void serve_all(int socket) {
     struct sw_msg msg;
@@ -242,14 +288,6 @@ static void serve_without_reading(int socket) {
     serve_all(third);
     (void)close(second);
     (void)close(third);
-}
-
-static void *more_memory(void) {
-    const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    ck_assert(fd >= 0 && ftruncate(fd, SW_PLAY_BYTES) == 0);
-    void *memory = mmap(NULL, SW_PLAY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ck_assert_ptr_ne(memory, MAP_FAILED);
-    return memory;
 }
 
 /* The MEM_CLOSE waits in the outbox, behind more packets than fit the socket, when the connection is lost again. */
@@ -791,6 +829,46 @@ START_TEST(a_heap_that_fails_delays_the_return) {
 }
 END_TEST
 
+/* Neither of two spills has been answered. */
+static void settle_two_spills(int socket) {
+    struct sw_msg msg;
+    uint32_t seqs[2];
+    sw_resume_greet(socket, false);
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(socket, &msg, SW_MSG_MEM_OPEN);
+        sw_play_expect(socket, &msg, SW_MSG_MEM_PARTS);
+        sw_play_expect(socket, &msg, SW_MSG_BUILD);
+        seqs[i] = msg.header.seq;
+    }
+    sw_resume_leave(socket);
+    const int again = sw_resume_come_back();
+    for (unsigned i = 0; i < 2; i++) {
+        sw_play_expect(again, &msg, SW_MSG_SETTLE);
+        SW_ASSERT(msg.u.settle.type == SW_MSG_BUILD && msg.u.settle.seq == seqs[i]);
+        sw_play_put_error(again, msg.header.seq, "ERESTARTED", SW_SCOPE_REQUEST, "restarted");
+    }
+    sw_resume_expect_settled(again);
+    sw_play_expect_end(again);
+    (void)close(again);
+}
+
+/* The next process is asked about both, or not yet. */
+START_TEST(a_heap_that_fails_for_one_request_delays_all) {
+    struct spillway_ticket *tickets[2] = {NULL};
+    sw_play_open(settle_two_spills);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(sw_resume_spill(&tickets[i]), 0);
+    sw_resume_lose_connection();
+    sw_alloc_fail_nth((unsigned long)_i);
+    while (!atomic_load(&sw_resume_is_back))
+        sw_resume_dispatch();
+    sw_alloc_fail_nth(0);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(spillway_wait(tickets[i], SW_TEST_WAIT_MS, NULL, 0, &sw_play.error), -SPILLWAY_ERESTARTED);
+    sw_play_close();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_client_resume_memory");
     TCase *tcase = tcase_create("memory");
@@ -798,6 +876,7 @@ int main(void) {
     tcase_add_loop_test(tcase, the_error_of_memory_not_handed_over_is_reported, 0, N_REQUESTS);
     tcase_add_loop_test(tcase, refused_memory_is_retried, 0, N_REQUESTS);
     tcase_add_test(tcase, refused_memory_can_be_unregistered);
+    tcase_add_test(tcase, memory_that_is_being_closed_stays_closed);
     tcase_add_test(tcase, memory_that_is_being_retried_stays_open);
     tcase_add_test(tcase, a_copied_spill_ends_with_the_process);
     tcase_add_test(tcase, a_commit_of_copied_bytes_is_settled_as_it_was_sent);
@@ -811,6 +890,7 @@ int main(void) {
     tcase_add_test(tcase, the_next_process_is_told_of_a_packed_region);
     tcase_add_loop_test(tcase, marks_are_known_to_the_next_process, 0, 2);
     tcase_add_loop_test(tcase, a_heap_that_fails_delays_the_return, 1, 4);
+    tcase_add_loop_test(tcase, a_heap_that_fails_for_one_request_delays_all, 1, 3);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
