@@ -269,6 +269,37 @@ START_TEST(chunks_wait_for_their_words) {
 }
 END_TEST
 
+static unsigned count_stored_names(void) {
+    struct sw_msg msg = {.header.type = SW_MSG_LIST, .u.list.max = 10};
+    unsigned n = 0;
+    ck_assert_int_eq(sw_packet_rig_call_msg(rig, &msg), 0);
+    ck_assert_uint_eq(rig->reply.u.listing.n_items, 3);
+    for (unsigned i = 0; i < 3; i++)
+        n += strcmp(rig->reply.u.listing.items[i].state, "out") == 0;
+    return n;
+}
+
+/* With SW_REQ_ALL none of it is stored before all is. */
+START_TEST(named_regions_of_a_packet_are_stored_together) {
+    static const char *const names[] = {"first", "second", "third"};
+    sw_packet_rig_add_page(rig);
+    sw_builds_make(&packet, 0, SW_REQ_ALL);
+    for (unsigned i = 0; i < 3; i++) {
+        (void)sw_test_add_build(&packet, names[i]);
+        (void)sw_test_add_buffer(&packet, BYTES, 0);
+        struct sw_wire_chunk *chunk = sw_test_add_chunk(&packet, SW_PACKET_RIG_MEM, (uint64_t)i * BYTES, BYTES);
+        chunk->order_word = 3;
+        chunk->order_value = i == 1; /* the others do not wait */
+    }
+    const uint32_t seq = sw_packet_rig_send(rig, &packet.msg, NULL, 0);
+    sw_packet_rig_idle(rig);
+    ck_assert_uint_eq(count_stored_names(), 0);
+    atomic_store(&rig->words[3], 1);
+    ck_assert_int_eq(sw_packet_rig_await_seq(rig, seq), 0);
+    ck_assert_uint_eq(count_stored_names(), 3);
+}
+END_TEST
+
 /* ---- limits ---- */
 
 /* Overdue sessions hold what a packet lacks, whichever of its builds fails. The failure is counted. */
@@ -380,6 +411,7 @@ int main(void) {
     tcase_add_loop_test(tcase, a_session_ends_during_a_packet, 0, 2);
     tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_nothing_behind, 0, 2);
     tcase_add_test(tcase, chunks_wait_for_their_words);
+    tcase_add_test(tcase, named_regions_of_a_packet_are_stored_together);
     tcase_add_test(tcase, a_build_that_lacks_room_ends_overdue_sessions);
     tcase_add_test(tcase, a_drained_service_builds_nothing_and_gives_all_back);
     tcase_add_loop_test(tcase, packets_in_flight_are_limited, 0, 2);
