@@ -234,14 +234,22 @@ START_TEST(captured_streams_are_refused) {
 END_TEST
 
 START_TEST(calls_that_fail_keep_the_pin) {
-    static const enum sw_fake_call calls[] = {SW_FAKE_cudaStreamCreateWithFlags, SW_FAKE_cudaEventCreateWithFlags,
-                                              SW_FAKE_cudaEventRecord};
+    static const struct {
+        enum sw_fake_call call;
+        int nth;
+    } calls[] = {{SW_FAKE_cudaStreamCreateWithFlags, 1},
+                 {SW_FAKE_cudaStreamCreateWithFlags, 2},
+                 {SW_FAKE_cudaEventCreateWithFlags, 1},
+                 {SW_FAKE_cudaEventRecord, 1}};
     begin(-1);
     for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         pin(streams[0]);
-        sw_fake_arm(calls[i], 1, CUDA_ERROR, SW_FAKE_ONCE);
+        sw_fake_arm(calls[i].call, calls[i].nth, CUDA_ERROR, SW_FAKE_ONCE);
+        const int n_streams = sw_fake_cuda->held[SW_FAKE_STREAM];
         const int rc = spillway_handle_unpin(handle, streams[0], &sw_pooled_error);
         sw_fake_disarm();
+        ck_assert(calls[i].call != SW_FAKE_cudaStreamCreateWithFlags ||
+                  sw_fake_cuda->held[SW_FAKE_STREAM] == n_streams);
         ck_assert_int_lt(rc, 0);
         ck_assert_int_eq(rc == -SPILLWAY_EGPU, sw_pooled_error.cuda == CUDA_ERROR);
         ck_assert_uint_eq(sw_pooled_info(handle).pins, i + 1);
@@ -342,6 +350,39 @@ START_TEST(memory_comes_from_the_gpu) {
 }
 END_TEST
 
+/* Calls of a pool that takes the driver's memory leave the thread in its own context. */
+START_TEST(the_thread_keeps_its_context) {
+    begin_anew((struct spillway_allocator){0});
+    sw_fake_set_current(sw_fake_context());
+    for (unsigned i = 0; i < 2; i++) {
+        handle = sw_pooled_new(BYTES);
+        pin(streams[0]);
+        ck_assert_ptr_eq(sw_fake_current(), sw_fake_context());
+        unpin(streams[0]);
+        ck_assert_ptr_eq(sw_fake_current(), sw_fake_context());
+        sw_pooled_ok(spillway_handle_free(handle, &sw_pooled_error));
+        ck_assert_int_eq(sw_fake_cuda->held[SW_FAKE_DEVICE_MEMORY], 0);
+        ck_assert_ptr_eq(sw_fake_current(), sw_fake_context());
+    }
+    sw_fake_set_current(NULL);
+    end();
+}
+END_TEST
+
+START_TEST(a_gpu_of_a_pool_that_does_not_exist) {
+    static const int gpus[] = {1, 63, 64, 1000000};
+    const struct spillway_options connection = {.size = sizeof connection, .socket_path = "/nonexistent/s"};
+    sw_fake_load_driver(true);
+    for (unsigned i = 0; i < sizeof gpus / sizeof gpus[0]; i++) {
+        const struct spillway_pool_options options = {
+            .size = sizeof options, .connection = &connection, .flags = SPILLWAY_POOL_UNPREPARED, .gpu = gpus[i]};
+        struct spillway_pool *pool = NULL;
+        sw_pooled_ck_failed(spillway_pool_create(&pool, &options, &sw_pooled_error), SPILLWAY_EGPU, "GPU of the pool");
+        ck_assert_ptr_null(pool);
+    }
+}
+END_TEST
+
 /* Memory of an allocator that knows streams is the stream's: a restore waits for what is queued there. That of the
  * driver is nobody's. Loop: of the default allocator, of the pool's, of the buffer's. */
 START_TEST(a_restore_follows_the_stream_of_the_allocator) {
@@ -378,6 +419,8 @@ int main(void) {
     tcase_add_test(streams_case, adopted_memory_waits_for_its_stream);
     tcase_add_test(streams_case, the_allocator_gets_the_stream);
     tcase_add_test(streams_case, memory_comes_from_the_gpu);
+    tcase_add_test(streams_case, the_thread_keeps_its_context);
+    tcase_add_test(streams_case, a_gpu_of_a_pool_that_does_not_exist);
     tcase_add_loop_test(streams_case, a_restore_follows_the_stream_of_the_allocator, 0, 3);
     suite_add_tcase(suite, streams_case);
     return sw_test_run(suite, CK_FORK);

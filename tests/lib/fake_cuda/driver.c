@@ -66,7 +66,7 @@ static CUresult get_error_name(CUresult result, const char **ret) {
 
 static CUresult device_get(CUdevice *ret, int ordinal) {
     *ret = ordinal;
-    return leave(enter(SW_FAKE_cuDeviceGet));
+    return ordinal == 0 ? leave(enter(SW_FAKE_cuDeviceGet)) : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Two contexts: the primary one, and one that a test gives. */
