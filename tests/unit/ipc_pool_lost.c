@@ -1,5 +1,5 @@
-/* The buffer manager when a connection is lost between its calls, and what it counts, against a daemon that the test
- * plays. */
+/* The buffer manager when a connection is lost between its calls, what it prepares, and what it counts, against a
+ * daemon that the test plays. */
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "ipc/pool/pool.h"
@@ -192,6 +192,60 @@ START_TEST(buffers_are_counted_not_pins) {
 }
 END_TEST
 
+static void register_with_both(int socket) {
+    sw_play_greet(socket);
+    const int other = greet_another();
+    (void)sw_play_register(socket);
+    (void)sw_play_register(other);
+    sw_play_expect_end(socket);
+    (void)close(other);
+}
+
+/* Memory that has to be copied goes through an arena of each. */
+START_TEST(each_connection_is_prepared) {
+    static char copied[BYTES];
+    begin(register_with_both, 2);
+    sw_pooled_ok(spillway_pool_prepare(sw_pooled, copied, &sw_pooled_error));
+    end();
+}
+END_TEST
+
+static int look_at(struct spillway_handle *handle, unsigned call) {
+    struct spillway_handle_info info = {.size = sizeof info};
+    struct spillway_pool_stats stats = {.size = sizeof stats};
+    uint64_t freed;
+    switch (call) {
+    case 0:
+        return spillway_handle_query(handle, &info, &sw_pooled_error);
+    case 1:
+        return spillway_pool_stats(sw_pooled, &stats, &sw_pooled_error);
+    case 2:
+        return spillway_pool_set_budget(sw_pooled, 0, &sw_pooled_error);
+    case 3:
+        return spillway_pool_make_room(sw_pooled, 0, &freed, &sw_pooled_error);
+    default:
+        return spillway_handle_prefetch(handle, NULL, &sw_pooled_error);
+    }
+}
+
+static void serve_nothing(int socket) {
+    sw_play_greet(socket);
+    sw_play_expect_end(socket);
+}
+
+/* The error of an earlier call is no longer there. */
+START_TEST(a_call_that_goes_well_has_no_error) {
+    begin(serve_nothing, 1);
+    struct spillway_handle *handle = new_live(0);
+    for (unsigned call = 0; call < 5; call++) {
+        sw_pooled_error = (struct spillway_error){.code = -SPILLWAY_ELOST, .text = "earlier"};
+        ck_assert_int_eq(look_at(handle, call), 0);
+        ck_assert(sw_pooled_error.code == 0 && !sw_pooled_error.text[0]);
+    }
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_pool_lost");
     TCase *tcase = tcase_create("lost");
@@ -199,6 +253,8 @@ int main(void) {
     tcase_add_test(tcase, a_lost_connection_fails_one_call);
     tcase_add_test(tcase, a_restored_buffer_is_young);
     tcase_add_test(tcase, buffers_are_counted_not_pins);
+    tcase_add_test(tcase, each_connection_is_prepared);
+    tcase_add_test(tcase, a_call_that_goes_well_has_no_error);
     suite_add_tcase(suite, tcase);
     return sw_test_run(suite, CK_FORK);
 }
