@@ -845,6 +845,10 @@ START_TEST(closing_does_not_wait_for_a_full_gpu) {
     ck_assert_uint_eq(count_threads(status, sizeof status), 0);
     open_coder(); /* the same, as long as it is there */
     ck_assert_ptr_eq(coder, first);
+    user.wake = count_wake;
+    sw_coder_wake_at(coder, &user, sw_clock_us());
+    while (!atomic_load(&n_woken)) /* by its thread, which is another one */
+        (void)usleep(100);
     (void)ck_is_given_up(SW_OP_SPILL);
     if (_i == 0) {
         fill_gpu(false);
