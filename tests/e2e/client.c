@@ -378,6 +378,30 @@ END_TEST
 
 /* ---- a daemon that goes ------------------------------------------------------------------------------------------ */
 
+/* A program that the process starts must not hold a connection, or the service would not see its end. The loop's index:
+ * without and with the codec in this process. */
+START_TEST(programs_that_are_started_inherit_nothing) {
+    enum { MOST = 256 };
+    const struct spillway_options options = {
+        .size = sizeof options, .socket_path = sw_served_daemon.socket, .flags = _i ? SPILLWAY_CODEC_CLIENT : 0};
+    struct spillway *other = NULL;
+    static char copied[4096];
+    bool was_open[MOST];
+    unsigned n_opened = 0;
+    for (int fd = 0; fd < MOST; fd++)
+        was_open[fd] = fcntl(fd, F_GETFD) >= 0;
+    ck_assert_int_eq(spillway_open(&other, &options, &error), 0);
+    ck_assert_int_eq(spillway_prepare(other, copied, &error), 0);
+    for (int fd = 0; fd < MOST; fd++) {
+        const int flags = was_open[fd] ? -1 : fcntl(fd, F_GETFD);
+        ck_assert(flags < 0 || flags & FD_CLOEXEC);
+        n_opened += flags >= 0;
+    }
+    ck_assert_uint_gt(n_opened, 3);
+    spillway_close(other);
+}
+END_TEST
+
 /* Operations that run when a connection is closed write to no memory after that. */
 START_TEST(close_waits_for_running_operations) {
     struct memory m = new_memory(128 * mib);
@@ -425,6 +449,7 @@ int main(void) {
     tcase_add_test(served, read_only_memory_cannot_be_restored_to);
     tcase_add_test(served, a_freed_ticket_leaves_no_region);
     tcase_add_test(served, a_full_host_tier_fails_one_spill);
+    tcase_add_loop_test(served, programs_that_are_started_inherit_nothing, 0, 2);
     tcase_add_test(served, close_waits_for_running_operations);
     suite_add_tcase(suite, served);
     return sw_test_run(suite, CK_FORK);
