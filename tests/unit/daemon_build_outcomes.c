@@ -67,12 +67,12 @@ START_TEST(reads_with_the_keep_flag_keep_their_regions) {
 }
 END_TEST
 
-static char logged[600]; /* the last line about an operation's end */
+static char logged[600]; /* the last line about an operation's end, or a request that failed */
 
 static void keep_line(enum sw_log_level level, const char *line, void *arg) {
     (void)level;
     (void)arg;
-    if (strstr(line, ".done"))
+    if (strstr(line, ".done") || strstr(line, "request.failed"))
         (void)snprintf(logged, sizeof logged, "%s", line);
 }
 
@@ -99,6 +99,27 @@ START_TEST(the_log_has_the_sums) {
     ck_assert_int_eq(sw_packet_rig_call(rig, &packet), 0);
     sw_packet_rig_idle(rig);
     ck_logged("restore_batch.done", N, N * BYTES, stored_bytes);
+    sw_log_set_tap(NULL, NULL);
+}
+END_TEST
+
+/* The line about a failed request has the region's name, if there is one region and its name is none that is too long.
+ * The loop's index: a name; the longest one; one that is longer by a byte; two names. */
+START_TEST(the_log_has_the_name_of_a_failed_build) {
+    char name[SW_PROTO_NAME_BYTES + 1], text[SW_PROTO_NAME_BYTES + 20];
+    memset(name, 'n', sizeof name);
+    name[_i == 1 ? SW_PROTO_NAME_BYTES - 1 : _i == 2 ? SW_PROTO_NAME_BYTES : 3] = 0;
+    sw_log_set_tap(keep_line, NULL);
+    sw_test_packet(&packet, SW_MSG_BUILD, 0);
+    for (int i = 0; i < (_i == 3 ? 2 : 1); i++) {
+        (void)sw_test_add_build(&packet, name);
+        (void)sw_test_add_buffer(&packet, BYTES, 0);
+        (void)sw_test_add_chunk(&packet, 77, 0, BYTES); /* there is no such memory */
+    }
+    ck_assert_int_lt(sw_packet_rig_call(rig, &packet), 0);
+    (void)snprintf(text, sizeof text, " region_name=\"%s\" ", name);
+    ck_assert_msg(strstr(logged, "request.failed") != NULL, "%s", logged);
+    ck_assert_msg(!strstr(logged, _i < 2 ? text : "region_name=") == (_i >= 2), "%s", logged);
     sw_log_set_tap(NULL, NULL);
 }
 END_TEST
@@ -405,6 +426,7 @@ int main(void) {
     tcase_add_loop_test(tcase, reads_with_the_keep_flag_keep_their_regions, 0, 2);
     tcase_add_test(tcase, the_priority_comes_with_the_build);
     tcase_add_test(tcase, the_log_has_the_sums);
+    tcase_add_loop_test(tcase, the_log_has_the_name_of_a_failed_build, 0, 4);
     tcase_add_loop_test(tcase, consumed_regions_leave_no_record, 0, 3);
     tcase_add_loop_test(tcase, once_memories_end_with_their_packet, 0, 2);
     tcase_add_loop_test(tcase, a_refused_packet_uses_up_its_once_memories, 0, 4);
