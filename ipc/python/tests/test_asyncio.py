@@ -101,6 +101,7 @@ def test_the_end_of_a_connection_is_raised_where_it_is_awaited(service):
         with pytest.raises(spillway.ECONN, match="closed"):
             await asyncio.wait_for(task, 20)
         assert c._session._loops == {}
+        assert c._session._fd == c._session._wake == -1  # closed by the loop that had watched them
 
     async def wait(ticket):
         return await ticket
