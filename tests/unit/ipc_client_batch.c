@@ -243,6 +243,28 @@ START_TEST(a_batch_fails_as_one) {
 }
 END_TEST
 
+static enum sw_scope scope_of_the_last;
+
+static void fail_the_last(int socket) {
+    sw_play_greet_with(socket, SW_PLAY_MAX_IN_FLIGHT, 512);
+    const uint32_t mem = sw_play_register(socket), first = take_spill_batch(socket, mem, 0, 256);
+    sw_play_put_error(socket, take_spill_batch(socket, mem, 256, 1), "EGPU", scope_of_the_last, "a call failed");
+    sw_play_put_batch(socket, first, 256, 1, 256 * BUFFER_BYTES);
+    expect_discard(socket, 256, 1, 0);
+    sw_play_expect_end(socket);
+}
+
+/* The request of a packet that has one is named, unless the error is about more than that. */
+START_TEST(an_error_of_more_names_no_request) {
+    static const enum sw_scope scopes[] = {SW_SCOPE_REQUEST, SW_SCOPE_REGION, SW_SCOPE_SESSION, SW_SCOPE_DEVICE};
+    scope_of_the_last = scopes[_i];
+    start_batches(fail_the_last);
+    ck_assert_int_eq(wait_batch(spill_batch(257), -1, 257), -SPILLWAY_EGPU);
+    ck_assert_str_eq(sw_play.error.text, _i < 2 ? "request 257 of 257: a call failed" : "a call failed");
+    sw_play_close();
+}
+END_TEST
+
 static void allow_one_packet(int socket) {
     struct pollfd p = {.fd = socket, .events = POLLIN};
     sw_play_greet_with(socket, 1, 512);
@@ -672,6 +694,7 @@ int main(void) {
     tcase_add_test(tcase, a_batch_of_two_packets_is_canceled);
     tcase_add_loop_test(tcase, a_packet_takes_whole_regions, 60, 62);
     tcase_add_test(tcase, a_batch_fails_as_one);
+    tcase_add_loop_test(tcase, an_error_of_more_names_no_request, 0, 4);
     tcase_add_test(tcase, packets_respect_the_daemons_limit);
     tcase_add_test(tcase, batches_respect_the_daemons_limits);
     tcase_add_test(tcase, batches_that_fail_leave_room_for_others);
