@@ -7,6 +7,7 @@
 #include "ipc/client/coder_memory.h"
 #include "spill/mover/heap_places.h"
 #include "tests/lib/content.h"
+#include "tests/lib/fake_cuda/coder.h"
 #include "tests/lib/fake_cuda/fake_cuda.h"
 #include "tests/lib/run.h"
 #include "tests/lib/tpch_text.h"
@@ -159,25 +160,13 @@ static void pack_and_unpack(void) {
     sw_heap_free_frames(frames);
 }
 
-/* On a busy machine the fake's kernels begin late, as if others filled the GPU. */
-static struct sw_coder *get(void) {
-    struct sw_coder *ret = NULL;
-    struct sw_err err = {0};
-    int rc;
-    place.context_id = sw_coder_context_id(place.context);
-    while ((rc = sw_coder_get(&ret, &place, &err)) == -SW_EBUSY)
-        (void)usleep(10000);
-    ck_assert_msg(rc == 0, "%s %s", err.msg, err.detail);
-    return ret;
-}
-
 static void open_coder(void) {
-    coder = get();
+    coder = sw_fake_coder_get(&place);
     user = (struct sw_coder_user){.wake = wake, .serve = serve};
     sw_list_init(&user.node);
     sw_list_init(&user.events);
     sw_coder_add_user(coder, &user);
-    sw_coder_be_patient(coder, true); /* for the same reason, but for runs that are to be given up */
+    sw_coder_be_patient(coder, true); /* for the same reason (coder.h), but for runs that are to be given up */
 }
 
 static void close_coder(void) {
@@ -299,7 +288,7 @@ START_TEST(users_share_one_coder) {
     const int before = held();
     open_coder();
     const int with_one = held();
-    struct sw_coder *same = get();
+    struct sw_coder *same = sw_fake_coder_get(&place);
     ck_assert_ptr_eq(same, coder);
     ck_assert_int_eq(held(), with_one);
     ck_assert_uint_eq(count_threads(status, sizeof status), 1);
@@ -555,7 +544,7 @@ START_TEST(a_condemned_coder_passes_no_frame_on) {
     ck_assert_msg(code == 0 || code == -SW_EIO, "%d", code); /* its last frames may have been on their way */
     ck_assert_int_eq(spill(), -SW_EIO);
     ck_assert_int_eq(restore(), -SW_EIO);
-    struct sw_coder *other = get();
+    struct sw_coder *other = sw_fake_coder_get(&place);
     ck_assert_ptr_ne(other, coder);
     sw_coder_put(other);
     pack_and_unpack(); /* without the service */
@@ -634,7 +623,7 @@ static int code_in_the_child(struct sw_coder *of_parent) {
 START_TEST(a_forked_child_has_a_coder_of_its_own) {
     int status = -1;
     place = (struct sw_coder_place){0}; /* the host's: a child cannot call CUDA */
-    struct sw_coder *own = get();
+    struct sw_coder *own = sw_fake_coder_get(&place);
     const pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0)
