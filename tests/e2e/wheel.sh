@@ -21,8 +21,8 @@ pip() {
 }
 pip install cffi numpy hatchling >"$build/log" 2>&1 || skip "no index of packages answers"
 
-# Not optimized: it is not for use.
-wheel=$("$source/.ci/wheel" "$build" -DSW_WITH_CUDA=OFF -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 2>"$build/log") || {
+# Not optimized: it is not for use. By the pip that was tried, not by one that comes first in the path.
+wheel=$(PATH="$build/fresh/bin:$PATH" "$source/.ci/wheel" "$build" -DSW_WITH_CUDA=OFF -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 2>"$build/log") || {
     cat "$build/log"
     fail "not built"
 }
