@@ -341,9 +341,17 @@ static bool gives_up(struct sw_coded *op) {
     return true;
 }
 
+/* The call is looked at again soon: for want of memory something was not sent, and nothing else may wake it. */
+static void look_again(const struct sw_coded *op) {
+    enum { PAUSE_US = 1000 };
+    if (sw_coded_coder(op))
+        sw_coder_wake_at(sw_coded_coder(op), &op->link->user, sw_clock_us() + PAUSE_US);
+}
+
 /* A state is looked at after all that lead to it: nothing may wake the call only to go on from where it is. */
 static void advance(struct sw_coded *op) {
     struct sw_way *way = &op->way;
+    const int code = way->transfer->error.code;
     if (op->stage == STAGE_READY && sw_way_must_stop(way))
         op->stage = STAGE_END;
     if (op->stage == STAGE_READY && is_ready(op))
@@ -360,8 +368,11 @@ static void advance(struct sw_coded *op) {
     }
     if (gives_up(op))
         return;
-    if (op->stage == STAGE_END && !way->transfer->n_in_flight && sw_way_end(way))
+    const bool ends = op->stage == STAGE_END && !way->transfer->n_in_flight;
+    if (ends && sw_way_end(way))
         op->stage = STAGE_OVER;
+    else if (ends || op->stage == STAGE_GIVE_UP || way->transfer->error.code != code)
+        look_again(op);
 }
 
 static void advance_all(struct spillway *c) {

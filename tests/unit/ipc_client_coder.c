@@ -29,6 +29,7 @@ static struct {
 } failure;
 static unsigned n_patient[2]; /* calls that have ended to be so, and that have begun */
 static uint64_t stopped_us;   /* the time; 0: it goes on */
+static atomic_uint n_unsent;  /* so often there is no memory for what ends a call */
 
 int __real_sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
 int __wrap_sw_coder_get(struct sw_coder **ret, const struct sw_coder_place *place, struct sw_err *err);
@@ -36,6 +37,8 @@ void __real_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *run
 void __wrap_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *runs, unsigned n);
 void __real_sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
 void __wrap_sw_coder_be_patient(struct sw_coder *coder, bool is_patient);
+bool __real_sw_way_end(struct sw_way *way);
+bool __wrap_sw_way_end(struct sw_way *way);
 uint64_t __real_sw_clock_us(void);
 uint64_t __wrap_sw_clock_us(void);
 
@@ -59,6 +62,13 @@ void __wrap_sw_coder_add(struct sw_coder *coder, struct sw_coder_run *const *run
 void __wrap_sw_coder_be_patient(struct sw_coder *coder, bool is_patient) {
     n_patient[is_patient]++;
     __real_sw_coder_be_patient(coder, is_patient);
+}
+
+bool __wrap_sw_way_end(struct sw_way *way) {
+    if (!atomic_load(&n_unsent))
+        return __real_sw_way_end(way);
+    (void)atomic_fetch_sub(&n_unsent, 1);
+    return false;
 }
 
 uint64_t __wrap_sw_clock_us(void) {
@@ -305,6 +315,17 @@ START_TEST(a_call_is_patient_until_its_end) {
     ck_assert_uint_eq(n_patient[true], 1);
     ck_assert_uint_eq(n_patient[false], 1);
     spillway_ticket_free(ticket);
+    close_client();
+}
+END_TEST
+
+/* Nothing comes any more that would wake it. */
+START_TEST(a_call_that_lacked_memory_for_its_end_ends) {
+    struct spillway_result result;
+    open_client(store_all);
+    atomic_store(&n_unsent, 3);
+    ck_assert_int_eq(wait_for(sw_play_spill_of(heap, LONG_BYTES, 0), &result), 0);
+    ck_assert_uint_eq(atomic_load(&n_unsent), 0);
     close_client();
 }
 END_TEST
@@ -652,6 +673,7 @@ int main(void) {
     tcase_add_loop_test(tcase, what_the_service_refuses_is_not_tried_another_way, 0, 8);
     tcase_add_test(tcase, what_fails_here_is_the_service_s);
     tcase_add_test(tcase, a_call_is_patient_until_its_end);
+    tcase_add_test(tcase, a_call_that_lacked_memory_for_its_end_ends);
     tcase_add_test(tcase, a_call_goes_another_way_when_the_service_is_back);
     tcase_add_test(tcase, a_call_that_sleeps_is_woken_in_time);
     tcase_add_test(tcase, a_pack_that_has_lost_the_bytes_is_not_tried_again);
