@@ -166,7 +166,8 @@ static void open_coder(void) {
     sw_list_init(&user.node);
     sw_list_init(&user.events);
     sw_coder_add_user(coder, &user);
-    sw_coder_be_patient(coder, true); /* for the same reason (coder.h), but for runs that are to be given up */
+    /* On a busy machine the fake's kernels begin late. A test of runs that are given up ends this patience. */
+    sw_coder_be_patient(coder, true);
 }
 
 static void close_coder(void) {
